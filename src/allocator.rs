@@ -1,20 +1,19 @@
-//! The extension module's allocator: large blocks are mapped for themselves, all others come from the
-//! system's.
+//! The extension module's global allocator: each large block is a separate mapping, all others are the system
+//! allocator's.
 //!
-//! In go the layouts of everything that Rust code allocates, out come blocks. glibc keeps freed memory for
-//! the thread that allocated it, up to twice the largest block that the process has freed so far (at most 64
-//! MiB). Large pages decompressed by each of 14 I/O threads leave 24 MB with each of them, which no budget
-//! counts. A mapped block goes back to the system when it is freed.
+//! glibc keeps freed memory for the thread that allocated it, up to twice the largest block that the process
+//! has freed so far (at most 64 MiB). If each of 14 I/O threads decompresses large pages, each keeps 24 MB,
+//! which no budget counts. A mapped block returns to the system when it is freed.
 //!
-//! Why not `M_MMAP_THRESHOLD`: it would hold for numpy and torch as well, in the same process, and slow their
-//! large temporary arrays down. Why not a foreign allocator: those keep freed memory, too, and give it back
+//! Why not `M_MMAP_THRESHOLD`: it would also apply to numpy and torch in the same process, and slow down
+//! their large temporary arrays. Why not another allocator: those keep freed memory too, and return it only
 //! after a while.
 //!
-//! Whether a block is mapped follows from its layout alone, so none is marked. A mapped block grows by
+//! The layout alone determines whether a block is mapped, so blocks carry no mark. A mapped block grows by
 //! `mremap`, which moves pages and copies nothing.
 //!
-//! Tests that count allocations have an allocator of their own instead, which is left out where the feature
-//! `python` is linted.
+//! Tests that count allocations use their own allocator, which is left out where the feature `python` is
+//! linted.
 //!
 //! Source: own; mmap(2), mremap(2): lengths are rounded up to pages, so `munmap` and `mremap` take the length
 //! of the layout.
@@ -42,19 +41,19 @@ fn is_mapped(layout: Layout) -> bool {
 /// Maps `len` zero bytes; null if the system refuses.
 fn map(len: usize) -> *mut u8 {
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, at a place of the system's choice, that touches no other memory.
+    // SAFETY: a new mapping at an address that the system chooses; it overlaps no other memory.
     let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return ptr::null_mut();
     }
-    // Small pages would cost a fault per 4 KiB. What huge ones take is at most the length of all mappings.
-    // SAFETY: the mapping was just made, and advice changes no content. Failing, it leaves small pages.
+    // Small pages would cost a fault per 4 KiB. Huge pages take at most the length of all mappings.
+    // SAFETY: the mapping was just made, and the advice changes no content. If it fails, pages stay small.
     unsafe { libc::madvise(start, len, libc::MADV_HUGEPAGE) };
     start.cast()
 }
 
-// SAFETY: a layout decides for good who its block belongs to: the system's allocator, to which calls are
-// passed on as they came, or a mapping of at least its size, which begins at a page. Nothing in here panics.
+// SAFETY: the layout alone determines the owner of a block: the system's allocator, to which calls are passed
+// on unchanged, or a mapping of at least the layout's size, which begins at a page. Nothing here panics.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_mapped(layout) {
@@ -95,8 +94,8 @@ unsafe impl GlobalAlloc for Allocator {
                 if moved == libc::MAP_FAILED { ptr::null_mut() } else { moved.cast() }
             }
             _ => {
-                // SAFETY: both blocks are there, and as long as what is copied. Without the new one the old
-                // one stays.
+                // SAFETY: both blocks are valid for the copied length. If there is no new block, the old one
+                // stays.
                 unsafe {
                     let start = self.alloc(new);
                     if !start.is_null() {

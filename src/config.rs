@@ -1,10 +1,9 @@
-//! The loaders' parameters: their names, documentation, defaults, presets and ranges, in this one place, as
-//! tables (`table.rs`).
+//! The loaders' parameters: names, documentation, defaults, presets and ranges, all in tables (`table.rs`).
 //!
-//! [`LoaderConfig`] holds what the user said; [`LoaderConfig::check`] turns it into plans for the stages or
-//! tells every problem at once. Whole numbers are `i64` here, so that −1 is a value out of range and not an
-//! overflow at the door; the largest and the smallest stand for everything beyond. `docs/tuning.md` says what
-//! each costs.
+//! [`LoaderConfig`] holds the user's values; [`LoaderConfig::check`] makes plans for the stages of them, or
+//! reports all problems in one error. Whole numbers are `i64` here, so that −1 is out of range and not an
+//! overflow of the conversion; the smallest and the largest `i64` stand for all numbers beyond.
+//! `docs/tuning.md` lists what each parameter costs.
 
 mod limits;
 pub(crate) mod loader;
@@ -41,12 +40,12 @@ use table::{
     check, choices, config_struct, eval_preset, first, identity_word, kind_text, python_literal, value,
 };
 
-/// A number, or the loader's own choice.
+/// A number, or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
-    /// That many.
+    /// This number.
     Exactly(i64),
-    /// As many as help.
+    /// The loader chooses the number while it runs.
     Auto,
 }
 
@@ -62,22 +61,22 @@ loader::loader_parameters!(eval_preset);
 /// The most threads that decode or tokenise.
 const MOST_WORKERS: i64 = 1024;
 
-/// The most that one example may take, bytes: a slip of a parameter, not a wish.
+/// The most bytes of one example; more is probably a mistake in a parameter.
 const MAX_EXAMPLE_BYTES: u64 = 1 << 30;
 
-/// The most that a batch may take, bytes.
+/// The most bytes of a batch.
 const MAX_BATCH_BYTES: u64 = 8 << 30;
 
 impl LoaderConfig {
-    /// Endless, shuffled, random crops.
+    /// The preset for training: infinite, shuffled, random crops.
     ///
-    /// A finite one leaves out a short last batch, of which some ranks might have no rows: the mean loss over
+    /// A finite loader leaves out a short last batch, of which some ranks might have no rows: the mean loss over
     /// none is NaN.
     pub fn train() -> Self {
         Self { drop_last: true, ..Self::default() }
     }
 
-    /// The order asked for, or the one that the other parameters suggest.
+    /// The requested order, or the default that follows from the other parameters.
     pub(crate) fn resolved_order(&self) -> Result<Order, String> {
         match self.order.as_deref() {
             Some("sequential") => Ok(Order::Sequential),
@@ -91,7 +90,7 @@ impl LoaderConfig {
             Some("era") => Ok(Order::Era { length: self.era_length.max(1) as u64 }),
             None if self.is_mixture() => Ok(Order::Global),
             None if !self.infinite && self.shuffle_min_size == 0 => Ok(Order::Sequential),
-            // A name that is none of these is reported by the table.
+            // The table reports unknown names.
             _ => Ok(Order::Window),
         }
     }
@@ -101,7 +100,7 @@ impl LoaderConfig {
         self.arrow_files.names.is_some()
     }
 
-    /// How spectrograms lie in memory; a name that is unknown is reported by the table.
+    /// Type, axis order and frames of the spectrograms; the table reports unknown names.
     fn form(&self) -> Form {
         Form {
             dtype: Dtype::from_name(&self.dtype).unwrap_or_default(),
@@ -115,7 +114,7 @@ impl LoaderConfig {
         self.batch_size.saturating_mul(self.world_size)
     }
 
-    /// What becomes of records that cannot be had.
+    /// The policy for failed records.
     fn policy(&self) -> PolicyConfig {
         PolicyConfig {
             on_error: self.on_error.clone(),
@@ -125,10 +124,10 @@ impl LoaderConfig {
         }
     }
 
-    /// The canonical streams, once they are known to be whole.
+    /// Checks rank, world size and streams.
     fn check_ranks(&self, order: Order, problems: &mut Vec<String>) {
         problems.extend(rank_problem(self.rank, self.world_size));
-        // What is out of range was told.
+        // Values out of range are reported already.
         let world_size = self.world_size.max(1);
         let Some(n_streams) = self.n_streams.filter(|&n| n > 0) else { return };
         if order != Order::Window {
@@ -147,7 +146,7 @@ impl LoaderConfig {
         }
     }
 
-    /// The plan of the mixture; its sources' rows come in when the files are open.
+    /// The plan of the mixture, without its sources' rows, which are known once the files are open.
     fn mixture_plan(&self, problems: &mut Vec<String>) -> Option<MixturePlan> {
         let names = self.arrow_files.names.as_ref()?;
         let global = self.global_batch_size();
@@ -245,7 +244,7 @@ impl LoaderConfig {
                 MAX_EXAMPLE_BYTES >> 20
             ));
         }
-        // A pass may turn out to have few rows: see `fit`.
+        // A finite pass may have few rows: see `fit`.
         if self.infinite {
             problems.extend(self.batch_problem(example_bytes, u64::MAX));
         }
@@ -276,7 +275,7 @@ impl LoaderConfig {
         Ok((plan, audio))
     }
 
-    /// Checks what depends on the number of rows of the data, and fits the plan to the memory budget.
+    /// Checks the batch size against the number of rows, and fits the plan to the memory budget.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a batch of a pass would be too large, or the plan may hold more than the
@@ -289,7 +288,7 @@ impl LoaderConfig {
         let Some(budget) = self.memory_budget else { return Ok(()) };
         let batch_rows = most_rows.min(plan.batch_size as u64);
         let batch = audio.batch_bytes(batch_rows as usize) as u64;
-        // Paths wait with their examples, and are joined in batches.
+        // Paths are stored with their examples, and again in batches.
         let is_path = |name: &String| name == "path";
         let text = if self.outputs.iter().any(is_path) { MOST_PATH_BYTES as u64 } else { 0 };
         let batch = batch.saturating_add(batch_rows.saturating_mul(text));
@@ -297,7 +296,7 @@ impl LoaderConfig {
         memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none())
     }
 
-    /// What is wrong with batches of examples of that size, of which there are `rows` at most.
+    /// The message, if a batch of examples of that size is too large; a pass has `rows` rows at most.
     fn batch_problem(&self, example_bytes: u64, rows: u64) -> Option<String> {
         let batch_bytes = example_bytes.saturating_mul(rows.min(self.batch_size as u64));
         (batch_bytes > MAX_BATCH_BYTES).then(|| {
@@ -311,12 +310,12 @@ impl LoaderConfig {
     }
 }
 
-/// What is wrong with a rank.
+/// The message, if the rank is out of range.
 fn rank_problem(rank: i64, world_size: i64) -> Option<String> {
     table::range("rank", &rank, 0, (world_size - 1).clamp(0, 1 << 20))
 }
 
-/// The most workers, and whether the loader has fewer where they do.
+/// The number of worker threads, and whether the loader chooses how many of them work.
 fn workers(n: Count, cpu_budget: Option<i64>, problems: &mut Vec<String>) -> (i64, bool) {
     match (n, cpu_budget) {
         (Count::Auto, budget) => (budget.unwrap_or_else(|| (cores() as i64).min(MOST_WORKERS)), true),
@@ -332,7 +331,7 @@ fn workers(n: Count, cpu_budget: Option<i64>, problems: &mut Vec<String>) -> (i6
     }
 }
 
-/// The batches that are made ahead at first, and whether the loader changes their number.
+/// The most batches made ahead, and whether the loader chooses their number.
 fn prefetched(n: Count) -> (i64, bool) {
     match n {
         Count::Auto => (AUTO_PREFETCH[1] as i64, true),

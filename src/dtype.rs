@@ -1,9 +1,9 @@
-//! The types that features are handed out in, and one thing for each of them.
+//! The value types of features: float32, float16, bfloat16.
 //!
-//! What a loader's type is turns out at run time; [`Typed`] says so once, for a buffer, a field, a pool or a
-//! slice, and `each!` treats all alike. Values are rounded to nearest, ties to even, where they are computed;
-//! from there on they are only moved. Source: IEEE 754-2019 (binary16, 4.3.1); bfloat16 is the upper half of
-//! a binary32.
+//! A loader's type is known only at run time. [`Typed`] is an enum over the types, of buffers, fields, pools
+//! or slices, and `each!` runs the same code for each type. Values are rounded to nearest, ties to even,
+//! where they are computed; later stages only copy them. Source: IEEE 754-2019 (binary16, 4.3.1); bfloat16 is
+//! the upper half of a binary32.
 
 use half::{bf16, f16};
 
@@ -22,7 +22,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 3] = [Self::Float32, Self::Float16, Self::Bfloat16];
 
     /// The name that users give.
@@ -48,7 +48,7 @@ impl Dtype {
     }
 }
 
-/// Something that has values of one of the types.
+/// A container of values of one of the types.
 #[derive(Debug, Clone)]
 pub enum Typed<F32, F16, Bf16> {
     /// Of [`Dtype::Float32`].
@@ -59,7 +59,7 @@ pub enum Typed<F32, F16, Bf16> {
     Bfloat16(Bf16),
 }
 
-/// What `$with` makes of the thing inside, whatever its type; wrapped again if `typed` stands before it.
+/// Evaluates `$with` for the container of any type; `typed $with` wraps the result in [`Typed`] again.
 macro_rules! each {
     ($typed:expr, $inner:pat => typed $with:expr) => {
         match $typed {
@@ -82,7 +82,7 @@ impl Dtype {
     /// A vector of `len` zeros.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the system refuses.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation fails.
     pub fn zeros(self, len: usize) -> Result<Values> {
         fn zeros<T: Copy>(len: usize, zero: T) -> Result<Vec<T>> {
             let mut values = Vec::new();
@@ -100,7 +100,7 @@ impl Dtype {
 /// Values in a vector.
 pub type Values = Typed<Vec<f32>, Vec<f16>, Vec<bf16>>;
 
-/// Values that are written.
+/// Borrowed values to write to.
 pub type ValuesMut<'a> = Typed<&'a mut [f32], &'a mut [f16], &'a mut [bf16]>;
 
 impl Values {
@@ -114,7 +114,7 @@ impl Values {
         self.len() == 0
     }
 
-    /// All of them, to be written.
+    /// All values, to write to.
     pub fn as_mut(&mut self) -> ValuesMut<'_> {
         each!(self, values => typed values.as_mut_slice())
     }

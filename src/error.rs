@@ -1,9 +1,9 @@
-//! What can go wrong, in one type: a kind to act on, a place to look at, a sentence to read.
+//! The error type of the crate: a kind, a place and a message.
 //!
-//! Every stage returns [`Error`]. Kinds divide in two: those that condemn one record
-//! ([`ErrorKind::is_record`]; the loader skips, counts and lists it, unless its policy is another) and those
-//! that end the run. The message says what was found, what was expected and what to do; code acts on the kind
-//! and never on the text. Errors are `Clone`, because a fatal one is told again on every later call.
+//! Every stage returns [`Error`]. Some kinds concern one record ([`ErrorKind::is_record`]): by default the
+//! loader skips, counts and lists the record. All other kinds end the run. The message says what was found,
+//! what was expected and what to do; code acts on the kind and never on the text. Errors are `Clone`, because
+//! a fatal error is returned again by every later call.
 
 use std::{
     fmt,
@@ -20,54 +20,54 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// A parameter is out of its range, or parameters contradict each other.
     Config,
-    /// A file that was named does not exist.
+    /// A requested file does not exist.
     NotFound,
     /// The operating system failed to read.
     Io,
-    /// A shard is not in a format that we read.
+    /// A shard is not in a supported format.
     Format,
     /// A shard's columns are not what the loader needs.
     Schema,
-    /// Bytes that a header promises lie past the end of the shard.
+    /// Bytes that a header declares are past the end of the shard.
     Truncated,
-    /// The record's bytes cannot be had: a null, or a path that leads nowhere.
+    /// The record has no readable bytes: a null, or a path without a file.
     Unreadable,
-    /// The recording's container or codec is not one that we decode.
+    /// The recording's container or codec is not supported.
     Unsupported,
-    /// The recording contradicts its own format.
+    /// The recording violates its own format.
     Corrupt,
     /// The recording has no bytes or no samples.
     Empty,
-    /// The decoder yielded fewer samples than the container promised.
+    /// The decoder yielded fewer samples than the container declares.
     TooShort,
     /// The decoder yielded NaN or infinity.
     NonFinite,
     /// The record is larger than a limit allows.
     TooLarge,
-    /// The user left the record out.
+    /// The user excluded the record.
     Excluded,
     /// A buffer does not have the length that the plan needs.
     Shape,
-    /// The system refused memory.
+    /// A memory allocation failed.
     Memory,
-    /// Every substitute for a bad record was bad as well.
+    /// All substitutes for a bad record were bad too.
     Exhausted,
     /// More records failed than the user allows.
     TooMany,
     /// A thread of the pipeline panicked: a bug.
     Panic,
-    /// A function of the user's failed.
+    /// A function of the user failed.
     Callback,
-    /// The call does not fit the state that the object is in.
+    /// The call is not possible in the object's state.
     State,
-    /// An index is beyond what there is.
+    /// An index is out of range.
     Index,
     /// The loader was closed.
     Closed,
 }
 
 impl ErrorKind {
-    /// Whether the error condemns one record only, so that the loader may skip it and go on.
+    /// Whether the error concerns one record only, so that the loader may skip the record and continue.
     pub fn is_record(self) -> bool {
         use ErrorKind::*;
         matches!(
@@ -84,12 +84,12 @@ impl ErrorKind {
         )
     }
 
-    /// Whether the system failed, and not the data: another time the same read may succeed.
+    /// Whether the system failed, and not the data: a later read of the same bytes may succeed.
     pub fn is_io(self) -> bool {
         matches!(self, ErrorKind::Io | ErrorKind::NotFound)
     }
 
-    /// The kind of this name among those that a document may be left out for.
+    /// The kind with this name, among the kinds for which a document may be left out.
     pub fn of_document(name: &str) -> Option<Self> {
         use ErrorKind::*;
         let all =
@@ -97,7 +97,7 @@ impl ErrorKind {
         all.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The kind's stable name, as `loader.errors()` shows it.
+    /// The kind's stable name, as in `loader.errors()`.
     pub fn name(self) -> &'static str {
         use ErrorKind::*;
         match self {
@@ -162,7 +162,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The place, unless the message has said all of it: that a file cannot be opened names the file.
+/// The place, unless the message already contains all of it: an error of opening a file names the file.
 struct Where<'a>(&'a Place, &'a Option<Arc<PathBuf>>);
 
 impl fmt::Display for Where<'_> {
@@ -173,21 +173,20 @@ impl fmt::Display for Where<'_> {
     }
 }
 
-/// The error of this crate: kind, place, sentence, cause.
+/// The error of this crate: kind, place, message, cause.
 #[non_exhaustive]
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}{}{}", Where(.place, .file), Because(.cause))]
 pub struct Error {
-    /// What to act on.
+    /// The kind, on which code acts.
     pub kind: ErrorKind,
-    /// Where to look.
+    /// The file, row and byte, as far as they are known.
     pub place: Place,
-    /// The file that the operating system was asked for, if it failed. (A thin pointer: errors are returned
-    /// by value.)
+    /// The file of the failed system call, if one failed. (A thin pointer: errors are returned by value.)
     pub file: Option<Arc<PathBuf>>,
     /// What was found, what was expected, what to do.
     pub message: String,
-    /// What a library or the system said.
+    /// The error of a library or of the system.
     #[source]
     pub cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
@@ -221,7 +220,7 @@ impl Error {
         format!("{}{}", self.message, Because(&self.cause))
     }
 
-    /// Adds what a library or the system said.
+    /// Adds the error of a library or of the system.
     #[must_use]
     pub fn because(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause = Some(Arc::new(cause));
@@ -250,7 +249,7 @@ impl Error {
     }
 }
 
-/// A whole number for a message; the two ends of the range stand for all numbers beyond it.
+/// A whole number for a message; the smallest and the largest `i64` stand for all numbers beyond the range.
 #[cfg(any(feature = "audio", feature = "tokens"))]
 pub(crate) fn shown(value: i64) -> String {
     if [i64::MIN, i64::MAX].contains(&value) { "beyond int64".into() } else { value.to_string() }

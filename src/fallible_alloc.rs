@@ -1,8 +1,8 @@
-//! Memory that may be refused: vectors whose length follows from data or parameters.
+//! Fallible allocation of vectors whose length depends on data or parameters.
 //!
-//! What a vector of the standard library does when the system refuses is to end the process. A record that is
-//! too large for what is left shall end the run instead, as an exception that says so; so buffers that may be
-//! large are made here.
+//! When an allocation fails, a vector of the standard library aborts the process. A record that is too large
+//! for the remaining memory should end the run with an error instead. So buffers that may be large are
+//! allocated here.
 //!
 //! Source: own.
 
@@ -13,7 +13,7 @@ use std::{
 
 use crate::{Error, ErrorKind, Result};
 
-/// Makes `values` `len` long, with copies of `value` behind those that are there.
+/// Sets the length of `values` to `len`, appending copies of `value`.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
@@ -23,7 +23,7 @@ pub(crate) fn resize<T: Copy>(values: &mut Vec<T>, len: usize, value: T) -> Resu
     Ok(())
 }
 
-/// Makes room for `len` values in all, and no more.
+/// Reserves room for exactly `len` values in all.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
@@ -73,7 +73,7 @@ pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// Reserves room for `more` further values, with some to spare for later ones.
+/// Reserves room for at least `more` further values, amortised as in [`Vec::reserve`].
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
@@ -83,7 +83,7 @@ pub(crate) fn grow<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     values.try_reserve(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))
 }
 
-/// `len` zero bytes, which the system hands out untouched where they are many.
+/// `len` zero bytes; the pages of a large block are not touched.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
@@ -97,16 +97,15 @@ pub(crate) fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
     if start.is_null() {
         return Err(refused(len));
     }
-    // SAFETY: `len` bytes of the global allocator, made with the layout that the box will give them back
-    // with, and all zero.
+    // SAFETY: `len` zero bytes of the global allocator, with the layout with which the box will free them.
     Ok(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(start, len)) })
 }
 
 /// The error for a failed allocation of this many bytes.
 pub(crate) fn refused(bytes: usize) -> Error {
     let message = format!(
-        "the system has no {} MiB of memory left to give; ask for less at once, or lower n_workers, clip_seconds, \
-         raw_channel_bytes or max_record_bytes",
+        "cannot allocate {} MiB of memory; request less at once, or lower n_workers, clip_seconds, raw_channel_bytes \
+         or max_record_bytes",
         bytes.div_ceil(1 << 20)
     );
     Error::new(ErrorKind::Memory, message)

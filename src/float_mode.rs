@@ -1,9 +1,9 @@
 //! The floating-point mode of a thread: rounding, flushing of denormals, traps.
 //!
 //! A mode that is not the default changes the last bits of every batch, and many audio and deep-learning
-//! programs flush denormals. Threads inherit their parent's mode, so ours begin with [`set_default`]; a
-//! caller's thread is lent, so there a [`Lent`] restores what it found. Where the mode is unknown (other
-//! architectures) nothing is done.
+//! programs flush denormals. Threads inherit their parent's mode, so forebay's threads begin with
+//! [`set_default`]. On a caller's thread, [`Lent`] restores the previous mode. On other architectures nothing
+//! is done.
 
 #[cfg(target_arch = "x86_64")]
 type Word = u32;
@@ -26,18 +26,18 @@ pub(crate) fn set_default() {
     set(DEFAULT);
 }
 
-/// The calling thread is in the default mode while this lives, and in its own again afterwards.
+/// Sets the calling thread's mode to the default and restores the previous mode when dropped.
 #[cfg(any(test, feature = "python"))]
 #[derive(Debug)]
 pub(crate) struct Lent {
     mode: Word,
-    /// The mode is the thread's, so the guard must stay with it.
+    /// The mode belongs to the thread, so the guard must not leave it.
     _thread: std::marker::PhantomData<*const ()>,
 }
 
 #[cfg(any(test, feature = "python"))]
 impl Lent {
-    /// Notes the mode and sets the default.
+    /// Saves the mode and sets the default.
     pub(crate) fn new() -> Self {
         let mode = get();
         set_default();

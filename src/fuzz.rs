@@ -1,8 +1,8 @@
-//! Every parser of forebay as a function of bytes. The fuzzer calls these targets (`fuzz/`), and so do the
-//! tests here, with real files and damaged copies of them.
+//! Fuzz targets: every parser of forebay as a function of bytes. The fuzzer calls them (`fuzz/`), and so do
+//! the tests here, with real files and damaged copies of them.
 //!
-//! A target returns for any bytes. If there are two ways to the same result, it compares them. The behaviour
-//! of libraries is tested elsewhere (`tests/hostile.rs`), but the whole decoder is a target too.
+//! A target must return for any bytes. If there are two ways to the same result, it compares them. The
+//! behaviour of libraries is tested elsewhere (`tests/hostile.rs`), but the whole decoder is a target too.
 //!
 //! Built for tests and with `--cfg fuzzing` only. Source: own.
 
@@ -115,10 +115,10 @@ fn in_memory(bytes: &[u8]) -> (Arc<dyn Storage>, [PathBuf; 1], AtomicBool) {
     (Arc::new(InMemory::new(bytes)), [PathBuf::from("a")], AtomicBool::new(false))
 }
 
-/// The limit of a record in the targets, so that memory shows what ignores it.
+/// The limit of a record in the targets, small enough that code which ignores it shows in memory use.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
-/// Messages, walk and arrays of a shard, and its rows, alone and in order.
+/// Parses an Arrow shard and reads its rows, alone and in order.
 fn arrow(bytes: &[u8]) {
     let (storage, paths, stop) = in_memory(bytes);
     let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
@@ -127,7 +127,7 @@ fn arrow(bytes: &[u8]) {
     }
 }
 
-/// Footer and pages of a Parquet file with a column `text`, and its rows.
+/// Parses a Parquet file with a column `text` and reads its rows, alone and in order.
 fn parquet_file(bytes: &[u8]) {
     let (storage, paths, stop) = in_memory(bytes);
     let options =
@@ -148,12 +148,12 @@ fn read_rows<S: Source>(source: &Arc<S>) {
     }
 }
 
-/// The most batches of a shard that a target takes.
+/// The most batches that a target takes of a shard.
 const BATCHES: usize = 16;
 /// The longest time for a batch of a small shard; a longer one counts as a hang.
 const MOST_TIME: Duration = Duration::from_secs(60);
 
-/// A whole shard, Arrow or Parquet, opened as by the Python classes.
+/// Opens a whole shard, Arrow or Parquet, as the Python classes do.
 fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     let (storage, _, stop) = in_memory(bytes);
     let name = if bytes.starts_with(&crate::magic::PARQUET) { "a.parquet" } else { "a.arrow" };
@@ -161,8 +161,8 @@ fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop).ok().map(Arc::new)
 }
 
-/// Takes the first batches of a pass; returns their rows, by `rows`, and the failed ones. None if an error
-/// ended the pass.
+/// Takes the first batches of a pass. Returns their rows, found by `rows`, and after a whole pass the failed
+/// rows too. None if an error ended the pass.
 fn take<K: Task>(
     source: &Arc<Recordings>,
     task: K,
@@ -189,8 +189,8 @@ fn take<K: Task>(
     Some(found)
 }
 
-/// A whole shard through the engine of a `Loader`: read, decode, crop, features and batches, in two orders.
-/// In a pass that ends, each row is delivered or an error, once.
+/// Runs a whole shard through the engine of a `Loader`: read, decode, crop, features and batches, in two
+/// orders. In a complete pass each row is delivered or reported as an error, once.
 fn loader(bytes: &[u8]) {
     let Some(source) = recordings(bytes) else { return };
     for order in ["sequential", "global"] {
@@ -220,14 +220,14 @@ fn loader(bytes: &[u8]) {
     }
 }
 
-/// A whole shard through the engine of `forebay check`: every recording from end to end.
+/// Runs a whole shard through the engine of `forebay check`: every recording from end to end.
 fn check(bytes: &[u8]) {
     let Some(source) = recordings(bytes) else { return };
     let plan = Plan { n_workers: 2, ..CheckTask::plan() };
     take(&source, CheckTask, plan, |findings| findings.into_iter().map(|finding| finding.index).collect());
 }
 
-/// The position of a state.
+/// Parses a state of a loader.
 fn state(bytes: &[u8]) {
     let Ok(value) = serde_json::from_slice(bytes) else { return };
     let identity = Identity {
@@ -237,7 +237,7 @@ fn state(bytes: &[u8]) {
         share: Share { rank: 1, world_size: 2 },
     };
     if let Ok(position) = identity.position(&value) {
-        // What was understood is written as it was meant.
+        // Writing a parsed position and parsing it again gives the same position.
         assert_eq!(
             identity.position(&identity.state(&position)).map_err(|error| error.message),
             Ok(position)
@@ -245,10 +245,10 @@ fn state(bytes: &[u8]) {
     }
 }
 
-/// Calls target `name`. After the first call, a panic of forebay ends the process even if it is caught, and
-/// one of a library does not.
+/// Calls target `name`. From the first call on, a panic of forebay aborts the process even if it is caught; a
+/// panic of a library does not.
 #[cfg(fuzzing)]
-#[allow(clippy::print_stderr, reason = "the last words of a process")]
+#[allow(clippy::print_stderr, reason = "the process aborts after it")]
 pub fn run(name: &str, bytes: &[u8]) {
     use std::sync::Once;
 
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use crate::patience::thread_time;
 
-    /// The files of a target: those that `fuzz/seeds.txt` names, and what the fuzzer found.
+    /// The files of a target: those listed in `fuzz/seeds.txt`, and the fuzzer's corpus.
     fn corpus(name: &str) -> Vec<Vec<u8>> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let seeds = include_str!("../fuzz/seeds.txt").lines().filter_map(|line| line.split_once(' '));
@@ -288,7 +288,7 @@ mod tests {
         }
         files.sort();
         assert!(!files.is_empty(), "{name} has no seeds");
-        // Of large ones a part is enough.
+        // The first part of a large file is enough.
         files
             .iter()
             .map(|file| fs::read(file).unwrap())

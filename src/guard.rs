@@ -1,8 +1,8 @@
 //! Panics of the libraries that decode files and encode texts become errors.
 //!
-//! `parquet`, `arrow-ipc`, `zarrs` and `tokenizers` are written to return errors for damaged files, yet some
-//! files reach an assertion or an index out of bounds. Such a panic is an error of the file: it is caught
-//! where the library is called, and its decoder is dropped.
+//! `parquet`, `arrow-ipc`, `zarrs` and `tokenizers` return errors for most damaged files, but some files
+//! reach an assertion or an index out of bounds. Such a panic is an error of the file: it is caught where the
+//! library is called, and the decoder is dropped.
 
 use std::{
     any::Any,
@@ -24,18 +24,18 @@ pub(crate) fn is_guarded() -> bool {
     GUARDED.get()
 }
 
-/// Calls the decoder. What it leaves behind after a panic must be dropped.
+/// Calls a decoder. After a panic the decoder must be dropped.
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] for a panic.
 #[cfg(feature = "arrow")]
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T> {
     caught(work).map_err(|reason| {
-        Error::new(ErrorKind::Corrupt, format!("the decoder gave up on damaged data: {reason}"))
+        Error::new(ErrorKind::Corrupt, format!("the decoder failed on damaged data: {reason}"))
     })
 }
 
-/// Calls a library. What it leaves behind after a panic must be dropped, unless it is immutable.
+/// Calls a library. After a panic its objects must be dropped, unless they are immutable.
 ///
 /// # Errors
 /// The message of a panic.

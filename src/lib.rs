@@ -1,4 +1,4 @@
-//! Keeps an accelerator fed: shards of recordings in, shuffled model-ready batches out.
+//! Data loading for training: shards of recordings or text in, shuffled model-ready batches out.
 //!
 //! ```text
 //!  order ───────▶ source ──────▶ decode ────▶ transform ─────▶ shuffle ─────▶ batch ───────▶ python
@@ -11,9 +11,9 @@
 //! Data moves from left to right. A stage knows the types it takes and gives ([`record`]), never its
 //! neighbours; [`engine`] alone connects stages and owns threads; `python` alone knows PyO3.
 //!
-//! What it promises: batches are a pure function of files and configuration, bit for bit, whatever the number
-//! of threads and their timing; a bad record never moves another; a finite pass delivers each row once or
-//! reports it; memory is bounded by the configuration. `docs/design.md` says how.
+//! Guarantees: batches are a pure function of files and configuration, bit for bit, for any number of threads
+//! and any timing. A bad record does not change the position of another. A finite pass delivers each row once
+//! or reports it. The configuration bounds the memory. `docs/design.md` describes how.
 
 // In the order in which data flows.
 #[cfg(feature = "audio")]

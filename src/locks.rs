@@ -1,9 +1,9 @@
 //! Locks of objects that still work in a child after a fork: datasets, caches, tokenizers.
 //!
 //! A fork copies the memory and only the calling thread. A lock that another thread held at that moment stays
-//! locked in the child forever, and the guarded data may be half written. So a child waits for such a lock
-//! with a limit: after [`LIMIT`] the call returns an error that says what to do. In a process that is not a
-//! child, a lock is awaited without a limit. A free lock costs no more in either.
+//! locked in the child forever, and the guarded data may be half written. So a child waits for a lock at most
+//! [`LIMIT`]; then the call returns an error that says what to do. Other processes wait without a limit.
+//! Taking a free lock costs the same in both.
 //!
 //! Loaders do not need this: in a child every call is refused before it touches a lock.
 
@@ -20,7 +20,7 @@ use std::{
 
 use crate::{Error, ErrorKind, Result};
 
-/// How long a child waits for a lock, which one of its threads may hold, or a thread that no longer exists.
+/// How long a child waits for a lock. The holder may be a thread of the child or one that no longer exists.
 const LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -85,8 +85,8 @@ fn taken<G>(
     }
     Err(Error::new(
         ErrorKind::Closed,
-        "this was in use by a thread of the parent at the moment of the fork, and can never be used in this process; open it \
-         anew here, or fork while no thread reads",
+        "a thread of the parent process used this object at the moment of the fork, so it is unusable in this process; \
+         open it again here, or fork while no thread reads",
     ))
 }
 
@@ -101,7 +101,7 @@ mod tests {
         let held = lock(&mutex).unwrap();
         let error = taken(|| mutex.try_lock(), || mutex.lock(), || true).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Closed);
-        assert!(error.message.contains("open it anew"), "{error}");
+        assert!(error.message.contains("open it again"), "{error}");
         drop(held);
         assert_eq!(*taken(|| mutex.try_lock(), || mutex.lock(), || true).unwrap(), 3);
     }

@@ -1,14 +1,14 @@
-//! The first bytes by which files are known, and what a file that begins with them is called in a message.
+//! The first bytes that identify file formats, and the formats' names in messages.
 //!
-//! Formats of recordings that are told apart in more than their first bytes are in `decode/audio/sniff.rs`.
+//! Formats of recordings that need more than the first bytes are detected in `decode/audio/sniff.rs`.
 //!
 //! Source: the formats' specifications.
 
-/// An Arrow IPC file, which ends with it as well.
+/// An Arrow IPC file, at its start and its end.
 pub(crate) const ARROW: [u8; 6] = *b"ARROW1";
-/// What each message of an Arrow IPC stream starts with.
+/// The start of each message of an Arrow IPC stream.
 pub(crate) const ARROW_MESSAGE: [u8; 4] = [0xff; 4];
-/// A Parquet file, which ends with it as well.
+/// A Parquet file, at its start and its end.
 pub(crate) const PARQUET: [u8; 4] = *b"PAR1";
 /// A Parquet file whose footer is encrypted.
 pub(crate) const ENCRYPTED_PARQUET: [u8; 4] = *b"PARE";
@@ -23,7 +23,7 @@ pub(crate) const ID3: [u8; 3] = *b"ID3";
 /// A Git LFS pointer.
 const LFS: &[u8] = b"version https://git-lfs";
 
-/// Files that are taken for shards and recordings, with their article.
+/// Files that users mistake for shards or recordings: first bytes and name with its article.
 const FILES: [(&[u8], &str); 7] = [
     (&ARROW, "an Arrow IPC file"),
     (&PARQUET, "a Parquet file"),
@@ -34,12 +34,12 @@ const FILES: [(&[u8], &str); 7] = [
     (LFS, "a Git LFS pointer; fetch the file itself with `git lfs pull`"),
 ];
 
-/// What a file that starts so is, with its article, if it is neither a recording nor unknown.
+/// The name, with its article, of a known format that is not a recording.
 pub(crate) fn file(start: &[u8]) -> Option<&'static str> {
     FILES.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name)
 }
 
-/// What a file is that is no shard, by its first 8 bytes.
+/// The name of the format of a file that is not a shard, by its first 8 bytes.
 #[cfg(feature = "arrow")]
 pub(crate) fn name(start: &[u8]) -> &'static str {
     let start = if LFS.starts_with(start) && start.len() == 8 { LFS } else { start };

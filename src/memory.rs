@@ -1,11 +1,12 @@
-//! What a configuration may hold in memory, part by part, and how it is made to fit a budget.
+//! The memory that a configuration may hold, part by part, and its fit to a budget.
 //!
 //! A pure function of the [`Plan`] and of sizes that are known once the files are open. A part's bytes are
 //! its upper bound. Automatic numbers are chosen such that all parts together fit ([`fit`]). Explicit numbers
 //! are never changed: if they do not fit, the error lists every part with the parameter to lower.
 //! `docs/tuning.md` lists what is not counted: the interpreter, batches that the caller keeps, decompressed
-//! record batches, and the part of a single recording beyond one and a half times the bytes of the channel:
-//! recordings above [`SMALL_READ`](crate::record::SMALL_READ) count there from before they are read.
+//! record batches, and the part of a single recording beyond one and a half times the bytes of the channel.
+//! (Recordings above [`SMALL_READ`](crate::record::SMALL_READ) count in the channel from before they are
+//! read.)
 
 use crate::{
     Error, ErrorKind, Result,
@@ -15,27 +16,26 @@ use crate::{
 
 /// The memory of one thread: a small record, decoders, plans, scratch, a stack.
 pub const THREAD_BYTES: u64 = 30 << 20;
-/// What is read at once, by each thread that reads, and what the thread takes.
+/// The memory of one I/O thread: one read and the thread itself.
 const READ_BYTES: u64 = 5 << 20;
-/// Bytes in the channel unless something else was said.
+/// The default bytes of the channel.
 pub const RAW_CHANNEL_BYTES: u64 = 512 << 20;
-/// The least that the loader makes of it by itself.
+/// The least bytes of the channel that [`fit`] chooses.
 const LEAST_CHANNEL_BYTES: u64 = 32 << 20;
-/// Bytes of memory per byte of a record, at most: blocks are powers of two. Large records are counted at
+/// The most bytes of memory per byte of a record: blocks are powers of two. Large records are counted at
 /// their size; half of the channel's bytes and one such record may be held.
 const BLOCK_FACTOR: u64 = 2;
-/// Blocks at rest (`source/block.rs`).
+/// Unused blocks that are kept (`source/block.rs`).
 const RESTING_BLOCKS: u64 = 64 << 20;
-/// Examples that are gone of which the memory is kept at most; a fraction of what the shuffle buffer holds.
+/// The most buffers of consumed examples that are kept: a fraction of the shuffle buffer.
 pub const SPARE_EXAMPLES: u64 = 256;
-/// Batches that circulate beside those that are made ahead: one that the loader holds, three that the caller
-/// does. The memory of all of them is kept, so a consumer that was slow maps nothing anew when it is fast
-/// again.
+/// Batches whose memory is kept in addition to the ones made ahead: one that the loader holds, three that the
+/// caller holds. So a consumer that was slow maps no new memory when it is fast again.
 const SPARE_BATCHES: usize = 4;
-/// Window, reading ahead and demand keep a ticket each for a slot of the window.
+/// Window, read-ahead and demand store one ticket each per slot of the window.
 const SLOT_BYTES: u64 = 24;
 
-/// Sizes that the plan does not know.
+/// Sizes that are not in the plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     /// Bytes of an example.
@@ -54,13 +54,12 @@ struct Part {
     lower: &'static str,
 }
 
-/// Batches whose memory a loader keeps at most, if it makes `ahead` of them: these, and those that users have
-/// released.
+/// The most batches whose memory a loader keeps if it makes `ahead` of them: these, and released ones.
 pub fn batch_slots(ahead: usize) -> usize {
     ahead.saturating_add(SPARE_BATCHES)
 }
 
-/// What a plan may hold, the largest first.
+/// The parts of the memory that a plan may hold, the largest first.
 fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let Plan { n_workers, n_readers, prefetch_batches, channel_bytes, .. } = *plan;
     let n_reads = if plan.order.is_scattered() { n_readers } else { n_readers.min(BLOCKS_AHEAD) };
@@ -76,12 +75,12 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let mut parts = vec![
         part(
             examples.checked_mul(sizes.example),
-            format!("{examples} examples of {} that may lie ready", sizes.example),
+            format!("{examples} decoded examples of {}", sizes.example),
             "shuffle_buffer_size and shuffle_min_size",
         ),
         part(
             SPARE_EXAMPLES.min(examples).checked_mul(sizes.example),
-            format!("{} spare ones", SPARE_EXAMPLES.min(examples)),
+            format!("{} spare examples", SPARE_EXAMPLES.min(examples)),
             "the size of an example",
         ),
         part(
@@ -94,7 +93,7 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
             format!("records of {channel_bytes} that wait for workers, in blocks"),
             "raw_channel_bytes",
         ),
-        part(Some(RESTING_BLOCKS), "blocks at rest".into(), "nothing"),
+        part(Some(RESTING_BLOCKS), "unused blocks".into(), "nothing"),
         part(
             (threads as u64).checked_mul(THREAD_BYTES),
             format!("{threads} threads of {THREAD_BYTES}"),
@@ -102,7 +101,7 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
         ),
         part(
             (n_reads as u64).checked_mul(READ_BYTES),
-            format!("{n_reads} reads of {READ_BYTES} under way"),
+            format!("{n_reads} reads of {READ_BYTES} in flight"),
             "n_readers",
         ),
         part(window.checked_mul(SLOT_BYTES), format!("a window of {window}"), "shuffle_min_size"),
@@ -111,17 +110,17 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     parts
 }
 
-/// The most that a plan may hold, bytes.
+/// The most bytes that a plan may hold.
 pub fn total(plan: &Plan, sizes: Sizes) -> u64 {
     parts(plan, sizes).iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
 }
 
-/// Chooses the numbers that were left to the loader such that the plan holds at most `budget` bytes: first
-/// workers, then batches ahead, then bytes of the channel if `channel_is_free`, each as many as planned if
-/// they fit.
+/// Chooses the automatic numbers such that the plan holds at most `budget` bytes: first workers, then batches
+/// ahead, then bytes of the channel if `channel_is_free`, each as many as planned if they fit.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if the plan does not fit with the least of them: lists all parts.
+/// [`ErrorKind::Config`] if the plan does not fit with the smallest of these numbers: the message lists all
+/// parts.
 pub fn fit(plan: &mut Plan, sizes: Sizes, budget: u64, channel_is_free: bool) -> Result<()> {
     let planned = plan.clone();
     if plan.auto.workers {
@@ -145,8 +144,8 @@ pub fn fit(plan: &mut Plan, sizes: Sizes, budget: u64, channel_is_free: bool) ->
         return Err(Error::new(
             ErrorKind::Config,
             format!(
-                "memory_budget is {budget} bytes, but what is configured may hold {least}: {}; lower what is named, the first \
-                 above all, or raise memory_budget",
+                "memory_budget is {budget} bytes, but this configuration may hold {least}: {}; lower these parameters, \
+                 the first ones first, or raise memory_budget",
                 parts.join(", ")
             ),
         ));
@@ -197,7 +196,7 @@ mod tests {
             + 9 * (30 << 20)
             + 16 * (5 << 20)
             + 24 * 8000;
-        // 8000 + 64 for the workers are less than 10 000.
+        // The window and the workers' records, 8000 + 64, are less than the buffer's 10 000.
         assert_eq!(total(&plan, SIZES), expected);
     }
 
@@ -206,11 +205,11 @@ mod tests {
         let error = fit(&mut default_plan(Auto::default()), SIZES, 1 << 30, true).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Config);
         let parts = [
-            "memory_budget is 1073741824 bytes, but what is configured may hold 3",
-            "2565120000 for 10000 examples of 256512 that may lie ready (lower shuffle_buffer_size and shuffle_min_size), ",
+            "memory_budget is 1073741824 bytes, but this configuration may hold 3",
+            "2565120000 for 10000 decoded examples of 256512 (lower shuffle_buffer_size and shuffle_min_size), ",
             "283115520 for 9 threads of 31457280 (lower n_workers), ",
             "129282048 for 7 batches of 18468864 (lower batch_size or prefetch_batches), ",
-            "67108864 for blocks at rest, ",
+            "67108864 for unused blocks, ",
         ];
         for part in parts {
             assert!(error.message.contains(part), "{part:?} missing in: {error}");

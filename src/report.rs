@@ -1,9 +1,9 @@
-//! The report that `forebay check` wrote, as far as a loader reads it: which rows of which shards are bad.
+//! Reads a report of `forebay check` for `exclude=`: which rows of which shards are bad.
 //!
-//! In go the report and the shards of a loader, out come rows over the files of the loader. The invariant: a
-//! report of other data is refused. Shards are found by their paths, else by their names, and have to have
-//! the size and the rows that they had, so that a loader may read some of the shards that were checked, in
-//! any order, on any machine.
+//! Input: the report and the shards of a loader. Output: row numbers over the files of the loader. Invariant:
+//! a report of other data is refused. Shards are found by path, else by name, and must have the size and the
+//! number of rows in the report. So a loader may read some of the checked shards, in any order, on any
+//! machine.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::{Error, ErrorKind, Result, source::Shard};
 
-/// What the field `report` of a report says.
+/// The value of the report's field `report`.
 pub const NAME: &str = "forebay check";
-/// The version of the layout that is written and read.
+/// The version of the report's layout.
 pub const VERSION: u64 = 1;
 
 /// A shard of the report.
@@ -23,17 +23,17 @@ struct Checked<'a> {
     n_bytes: u64,
 }
 
-/// The bad rows of `shards` by the report at `path`.
+/// The bad rows of `shards` according to the report at `path`.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] and [`ErrorKind::NotFound`] if it cannot be read; [`ErrorKind::Config`] if it is no
-/// report, or one of other shards, with what differs.
+/// [`ErrorKind::Io`] and [`ErrorKind::NotFound`] if the file cannot be read; [`ErrorKind::Config`] if it is
+/// not a report, or if its shards differ from `shards`: the message lists the differences.
 pub fn bad_rows(path: &Path, shards: &[Shard]) -> Result<Vec<u64>> {
     let text = fs::read_to_string(path).map_err(|cause| Error::io(path, "read the report", cause))?;
     let wrong = |message: String| Error::new(ErrorKind::Config, message);
     let no_report = || {
         wrong(format!(
-            "{} is no report by `forebay check`, expected is the JSON file that it writes, of version {VERSION}",
+            "{} is not a report by `forebay check`; expected is the JSON file that it writes, version {VERSION}",
             path.display()
         ))
     };
@@ -44,7 +44,7 @@ pub fn bad_rows(path: &Path, shards: &[Shard]) -> Result<Vec<u64>> {
     let checked = report["shards"].as_array().ok_or_else(no_report)?;
     let checked: Vec<_> = checked.iter().map(checked_shard).collect::<Option<_>>().ok_or_else(no_report)?;
     let mut rows_of: HashMap<usize, Vec<u64>> = HashMap::new();
-    // What the system failed to read may be read another time.
+    // Rows that the system failed to read are not excluded: a later read may succeed.
     let of_the_data =
         |bad: &&Value| ![ErrorKind::Io, ErrorKind::NotFound].iter().any(|kind| bad["kind"] == kind.name());
     for bad in report["bad"].as_array().ok_or_else(no_report)?.iter().filter(of_the_data) {

@@ -1,28 +1,28 @@
 //! All randomness of this crate: one fixed hash of `(seed, purpose, words…)`.
 //!
-//! In go the user's seed and the coordinates of a decision (epoch, row, draw); out comes 64 bits that look
-//! random. There is no generator and no state, so a decision never depends on which thread made it, on when,
-//! or on what was decided before, and any decision can be made again. Words are mixed, never added: seed 1 at
-//! epoch 0 has nothing in common with seed 0 at epoch 1. The functions here are part of the on-disk promise
-//! (state files, published runs): they must never change.
+//! Input: the user's seed and the coordinates of a decision (epoch, row, draw). Output: 64 pseudorandom bits.
+//! There is no generator and no state. So a decision does not depend on the thread, the time or earlier
+//! decisions, and can be computed again. Words are mixed, never added: seed 1 at epoch 0 has nothing in
+//! common with seed 0 at epoch 1. State files and published runs rely on these functions: they must never
+//! change.
 //!
 //! Source: the finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
 //! 2014), chained over the words as in a Merkle–Damgård construction. `docs/determinism.md` lists each
 //! decision with its words.
 
-/// What a decision is about; keeps decisions with equal coordinates apart.
+/// The kind of a decision; decisions of different kinds with equal coordinates get different bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {
     /// The order of the shards in an epoch.
     Shards = 1,
-    /// Which slot of the shuffle window a draw takes.
+    /// The slot of the shuffle window that a draw takes.
     Window = 2,
-    /// Where the crop of a record starts.
+    /// The start of a record's crop.
     Crop = 3,
-    /// Which row stands in for a bad record.
+    /// The row that replaces a bad record.
     Substitute = 4,
-    /// Where the crop of a substitute starts.
+    /// The start of a substitute's crop.
     SubstituteCrop = 5,
     /// The order of all rows in an epoch.
     Global = 6,
@@ -68,7 +68,7 @@ pub const fn below(hash: u64, n: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// These values are a promise: a change of any of them changes every batch of every user.
+    /// A change of any of these values changes every batch of every user.
     #[test]
     fn never_changes() {
         assert_eq!(mix(0), 0xE220_A839_7B1D_CDAF); // the published first output of splitmix64 for seed 0

@@ -1,9 +1,9 @@
-//! The position of a loader, as JSON: a number, its meaning, and the loader's identity.
+//! The state of a loader, as JSON: its position and its identity.
 //!
-//! A state holds no data: the number of the next batch, the streams that it is counted in, and fingerprints
-//! of configuration and data that show whether the resumed loader equals the stopped one. One rank's state
-//! serves all ranks, unless batches are packed: then each rank's state has the positions of its packers, and
-//! [`merge`] makes one state of all.
+//! A state holds no data. It has the number of the next batch, the number of streams, and values of
+//! configuration and data that must be equal in the loader that resumes. One rank's state serves all ranks,
+//! unless batches are packed. Then each rank's state has the positions of its own packers, and [`merge`]
+//! makes one state of all.
 
 use std::{collections::BTreeSet, fmt::Write, ops::Range};
 
@@ -18,7 +18,7 @@ use crate::{
 /// The version of the layout that is written; older ones are read.
 const VERSION: u64 = 1;
 
-/// What a loader is, as far as it fixes the batches: names and values, told apart one by one.
+/// The parameters and properties of the data on which a loader's batches depend, by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Identity {
     /// The kind of loader.
@@ -27,16 +27,16 @@ pub struct Identity {
     pub config: Map<String, Value>,
     /// The data.
     pub data: Map<String, Value>,
-    /// This process and all of them: which of the streams are its own.
+    /// This rank and the world size, which determine the streams of this process.
     pub share: Share,
 }
 
-/// One process among those that share batches.
+/// One process among those that share each batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Counted from 0.
+    /// The process's number, from 0.
     pub rank: u64,
-    /// All of them.
+    /// The number of processes.
     pub world_size: u64,
 }
 
@@ -75,7 +75,7 @@ impl Identity {
         state
     }
 
-    /// Where the streams of this process stand by a state, if it tells.
+    /// The positions of this process's streams in a state, if the state has any.
     fn standings(&self, state: &Value, n_streams: u64) -> Result<Option<Standings>> {
         let wrong = |message: String| Err(Error::new(ErrorKind::State, message));
         let packers = match state.get("packers") {
@@ -85,27 +85,27 @@ impl Identity {
         };
         let mut standings = Vec::new();
         let Range { start, end } = self.share.streams(n_streams);
-        // As many as there are at most, whatever a state says.
+        // The state's `n_streams` may be huge: stop after the first packer that is missing.
         for number in start..end.min(start.saturating_add(packers.len() as u64 + 1)) {
             let Some(packer) = packers.get(&number.to_string()) else {
                 return wrong(format!(
-                    "the state tells of packer {}, this rank has those from {start} to {}; load a list of the states of all ranks",
+                    "the state has packers {}, but this rank needs packers {start} to {}; load a list of the states of all ranks",
                     packers.keys().cloned().collect::<Vec<_>>().join(", "),
                     end - 1
                 ));
             };
             match standing(packer) {
                 Some(standing) => standings.push(standing),
-                None => return wrong(format!("the state's packer {number} is none that state_dict() wrote")),
+                None => return wrong(format!("the state's packer {number} is not as state_dict() wrote it")),
             }
         }
         Ok(Some(standings.into()))
     }
 
-    /// The position of a state, if it is one of this loader.
+    /// The position of a state, if the state belongs to this loader.
     ///
     /// # Errors
-    /// [`ErrorKind::State`] that names everything in which the state differs, or the field that is missing.
+    /// [`ErrorKind::State`] that names all differences between state and loader, or the missing field.
     pub fn position(&self, state: &Value) -> Result<Position> {
         let wrong = |message: String| Error::new(ErrorKind::State, message);
         if !state.is_object() {
@@ -132,8 +132,7 @@ impl Identity {
         for (part, mine) in [("config", &self.config), ("data", &self.data)] {
             let nothing = Map::new();
             let theirs = state.get(part).and_then(Value::as_object).unwrap_or(&nothing);
-            // Sorted, since a map of serde_json keeps one order or another, as the features of the whole
-            // build will have it.
+            // Sorted, since the order of a serde_json map depends on the features of the whole build.
             let names: BTreeSet<_> = mine.keys().chain(theirs.keys()).collect();
             differences.extend(
                 names
@@ -144,7 +143,7 @@ impl Identity {
         }
         if !differences.is_empty() {
             return Err(wrong(format!(
-                "the state belongs to another loader: {}; make the loader as it was, or start anew",
+                "the state belongs to another loader: {}; construct the loader as it was, or start without the state",
                 differences.join(", ")
             )));
         }
@@ -160,24 +159,25 @@ impl Identity {
         })?;
         let standings = self.standings(state, canon.n_streams)?;
         let lost = lost(state.get("lost")).ok_or_else(|| {
-            wrong(format!("the state's \"lost\" is {}, which no state_dict() wrote", state["lost"]))
+            wrong(format!("the state's \"lost\" is {}, expected what state_dict() wrote", state["lost"]))
         })?;
         Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, canon, skip, standings, lost })
     }
 }
 
-/// A packer for [`standing`]: the number of documents read, and those held.
+/// A packer as JSON, which [`standing`] reads: the number of documents read, and the held documents.
 ///
-/// The held documents are a text of words, one for each: its row minus that of the previous one, and, if it
-/// continues at another token than the first, a colon and that token. A list of pairs would take four times
-/// the memory and ten times the time, which matters if a state is taken with every batch.
+/// The held documents are a text with one word for each: its row minus the previous one's row. If the
+/// document continues at another token than the first, a colon and the token's number follow. A list of pairs
+/// would take four times the memory and ten times the time, which matters if a state is taken with every
+/// batch.
 fn packer(at: &Standing) -> Value {
     // bounded: some bytes for each held row.
     let mut held = String::with_capacity(5 * at.held.len());
     let mut before = 0;
     for &Held { row, used } in &at.held {
         let space = if held.is_empty() { "" } else { " " };
-        // Writing to a string does not fail. Rows are below 2^63, as numbers of Arrow and Parquet are.
+        // Writing to a string does not fail. Rows are below 2^63, as in Arrow and Parquet.
         let _ = write!(held, "{space}{}", row as i64 - before);
         if used != WHOLE {
             let _ = write!(held, ":{used}");
@@ -187,7 +187,7 @@ fn packer(at: &Standing) -> Value {
     json!({"documents_read": at.draws, "held": held})
 }
 
-/// [`Held::used`] of a document that no row has anything of: behind its BOS.
+/// [`Held::used`] of a document of which no token is in a row yet: it continues after its BOS.
 const WHOLE: u32 = 1;
 
 fn standing(packer: &Value) -> Option<Standing> {
@@ -204,13 +204,13 @@ fn standing(packer: &Value) -> Option<Standing> {
     Some(Standing { draws: packer.get("documents_read")?.as_u64()?, held })
 }
 
-/// What a state says was lost; nothing if it does not say.
+/// The lost records in a state; empty if the state has no entry, none if the entry is invalid.
 fn lost(state: Option<&Value>) -> Option<Losses> {
     let Some(losses) = state else { return Some(Losses::new()) };
     let of_rank = |(rank, lost): (&String, &Value)| {
         let rows: Vec<_> = lost.get("rows")?.as_array()?.iter().map(Value::as_u64).collect::<Option<_>>()?;
         let records = lost.get("records")?.as_u64()?;
-        // At most the number of lost rows; so no later count exceeds 64 bits.
+        // Bounded, so that no later sum exceeds 64 bits.
         let is_count = records <= MAX_EPOCH && rows.len() as u64 <= records && rows.len() <= NAMED;
         let rank = rank.parse().ok().filter(|&rank: &u64| rank < MAX_WORLD)?;
         is_count.then_some((rank, Lost { records, rows }))
@@ -218,17 +218,17 @@ fn lost(state: Option<&Value>) -> Option<Losses> {
     losses.as_object()?.iter().map(of_rank).collect()
 }
 
-/// What ranks lost, for people and for [`lost`].
+/// The lost records of the ranks as JSON, for the user and for [`lost`].
 fn losses(losses: &Losses) -> Value {
     let of_rank =
         |(rank, lost): (&u64, &Lost)| (rank.to_string(), json!({"records": lost.records, "rows": lost.rows}));
     losses.iter().map(of_rank).collect::<Map<_, _>>().into()
 }
 
-/// One state of the states of several ranks.
+/// Merges the states of several ranks into one.
 ///
 /// # Errors
-/// [`ErrorKind::State`] if there are none, or they were not taken after the same batch of the same loader.
+/// [`ErrorKind::State`] if there are none, or if they are not of the same loader after the same batch.
 pub fn merge(states: Vec<Value>) -> Result<Value> {
     let mut states = states.into_iter();
     let wrong = |message: String| Err(Error::new(ErrorKind::State, message));
@@ -254,7 +254,7 @@ pub fn merge(states: Vec<Value>) -> Result<Value> {
         if let (Some(mut mine), Some(theirs)) = (lost(merged.get("lost")), lost(state.get("lost")))
             && !theirs.is_empty()
         {
-            // Of what both know, the later account is the longer one.
+            // If both states list a rank, the later list is the longer one.
             for (rank, theirs) in theirs {
                 let known = mine.entry(rank).or_default();
                 if theirs.records > known.records {
@@ -271,7 +271,7 @@ pub fn merge(states: Vec<Value>) -> Result<Value> {
     Ok(merged)
 }
 
-/// Whether two values say the same; a number may have been written with or without a point.
+/// Whether two values are equal; numbers are equal with or without a decimal point.
 fn are_same(a: Option<&Value>, b: Option<&Value>) -> bool {
     let number = |value: Option<&Value>| value.filter(|value| value.is_f64()).and_then(Value::as_f64);
     let either_has_a_point = number(a).is_some() || number(b).is_some();

@@ -1,4 +1,5 @@
-//! The primitives of what has a model in `tests/loom`: the standard library's, or loom's under `--cfg loom`.
+//! Synchronisation primitives for code with a model in `tests/loom`: the standard library's, or loom's under
+//! `--cfg loom`.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{

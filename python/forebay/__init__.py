@@ -1,4 +1,4 @@
-"""forebay keeps an accelerator fed: Rust threads turn shards of recordings into model-ready numpy batches.
+"""Data loaders for training: Rust threads turn shards of recordings or text into model-ready numpy batches.
 
 >>> import forebay
 >>> for batch in forebay.Loader.train(["train-00000.arrow", "train-00001.arrow"]):  # doctest: +SKIP

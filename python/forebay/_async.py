@@ -1,8 +1,8 @@
-"""Batches made ahead by the user's pipeline, on Python threads, and handed over in schedule order.
+"""`AsyncDataLoader`: prefetches batches of the user's pipeline on Python threads, in a fixed order.
 
-The iterating thread requests batches, `buffers_ahead` beyond the current one. Workers make them, each as soon
-as it is free; the request carries its batch back, so batches come in the order of requests. Workers hold no
-reference to loader or iterator, so dropping these ends the workers.
+The iterating thread requests batches, `buffers_ahead` beyond the current one. Each worker takes the next
+request as soon as it is free. The request carries its batch back, so batches are returned in the order of
+requests. Workers hold no reference to loader or iterator, so dropping these ends the workers.
 """
 
 import math
@@ -25,7 +25,7 @@ from forebay._workers import Order, Scale, Workers
 
 __all__ = ["AsyncDataLoader", "BatchResult"]
 
-# The batches that percentiles are of.
+# The number of batches over which percentiles are computed.
 _RECENT = 1000
 
 # The same text as in the other loaders.
@@ -33,23 +33,23 @@ _CLOSED = "the loader is closed; make a new one to go on"
 
 
 class BatchResult(NamedTuple):
-    """A batch, which may be kept and modified: its memory is reused when nothing refers to it any more."""
+    """A batch of `AsyncDataLoader`; you may keep and modify it: memory is reused once no array refers to it."""
 
     data: dict[str, NDArray[Any]]
-    """By field, `[rows, *shape]`."""
+    """The arrays `[rows, *shape]` by field."""
 
     indices: NDArray[np.int64]
-    """The rows of the reader, `[rows]`."""
+    """The row numbers in the reader, `[rows]`."""
 
     buffer_id: int
-    """Batch number modulo `buffers_ahead`: no two batches that are made at the same time have the same."""
+    """Batch number modulo `buffers_ahead`: batches that are made at the same time have different numbers."""
 
 
 class Reader(Protocol):
-    """The source of `AsyncDataLoader`; metadata and storage state are passed to the pipeline unchanged.
+    """The source of rows for `AsyncDataLoader`; metadata and storage state are passed to the pipeline unchanged.
 
-    If the storage state has a method `will_need(indices)`, it is called on worker threads with rows before
-    they are read.
+    If the storage state has a method `will_need(indices)`, worker threads call it with row numbers before the
+    rows are read.
     """
 
     def __len__(self) -> int: ...
@@ -62,7 +62,7 @@ class Reader(Protocol):
 class Pipeline(Protocol):
     """Makes a batch: fills `buffers`, an array `[len(indices), *shape]` per field, from the rows `indices`.
 
-    It is called from several threads at once. The arrays are not initialised; the return value is ignored.
+    Several threads call it at the same time. The arrays are not initialised; the return value is ignored.
     """
 
     @property
@@ -97,31 +97,30 @@ class _AsyncStats(TypedDict):
 
 
 class AsyncDataLoader:
-    """Batches made ahead by your own pipeline, on threads: Python, NumPy, or Numba code that releases the GIL.
+    """Prefetches batches of your own pipeline on threads: Python, NumPy, or Numba code that releases the GIL.
 
     `dataset_reader` has a length, `metadata` and `storage_state`. `pipeline` has `output_specs`, a dict of
-    field to `(shape, dtype)` of one row, and is called as
-    `pipeline(indices, metadata, storage_state, buffers)`, from several threads at once, to fill
-    `buffers[field]`, an array `[len(indices), *shape]`.
+    field to `(shape, dtype)` of one row. Several threads at a time call `pipeline(indices, metadata,
+    storage_state, buffers)`, which fills `buffers[field]`, an array `[len(indices), *shape]`.
 
-    Each `iter()` starts a pass: the next one, or the same one again if it was left early. Its order is a
-    function of `(seed, epoch)`, that of `Loader(order="global")`. The last batch may be shorter. Arrays may
-    be kept and modified; their memory is reused when nothing refers to it.
+    Each `iter()` starts a pass: the next pass, or the same one again if it was left early. The order is a
+    function of `(seed, epoch)`, as in `Loader(order="global")`. The last batch may be shorter. Arrays may be
+    kept and modified; their memory is reused once no array refers to it.
 
-    An exception of the pipeline is raised by `next()` at the batch's position, with a note that names batch
-    and indices, and ends the pass. `state_dict()` covers the returned batches. Threads end with the pass,
-    when its iterator is dropped, or by `close()`; a running call of the pipeline is finished first.
+    If the pipeline raises an exception, `next()` raises it at the batch's position, with a note that names
+    batch and indices, and the pass ends. `state_dict()` covers the returned batches. Threads end with the
+    pass, when its iterator is dropped, or by `close()`; a running call of the pipeline is finished first.
 
     Parameters
     ----------
     batch_size : int
-        Rows of a batch.
+        Rows per batch.
     num_workers : int or "auto"
-        Threads; at most `buffers_ahead` of them have work. `"auto"` begins with one, adds one when requested
-        batches are not ready, and removes one when all are; order and content stay the same.
+        Number of threads; at most `buffers_ahead` of them have work. `"auto"` begins with one, adds one when
+        requested batches are not ready, and removes one when all are; order and content stay the same.
     buffers_ahead : int
-        Batches beyond the current one, ready or being made: that many are in memory, besides those that you
-        keep.
+        Batches prefetched beyond the current one, ready or being made. As many are in memory, in addition to
+        the batches that you keep.
     shuffle : bool
         True: a new permutation of all rows each epoch. False: storage order.
     seed : int
@@ -162,8 +161,8 @@ class AsyncDataLoader:
             name: FieldMemory(name, self._schedule.batch_size, spec, self._buffers_ahead + 2)
             for name, spec in pipeline.output_specs.items()
         }
-        self._position = (0, 0)  # epoch and batch that come next
-        self._goes_on = False  # the next pass begins there, and not with batch 0
+        self._position = (0, 0)  # epoch and number of the next batch
+        self._goes_on = False  # the next pass begins at this batch, not at batch 0
         self._workers: Workers[BatchResult] | None = None
         self._counts = (0, 0, 0.0, 0.0)  # batches and rows returned, seconds ready and starved
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
@@ -183,7 +182,7 @@ class AsyncDataLoader:
 
     @property
     def batch_size(self) -> int:
-        """Rows of a batch, the parameter; the last batch of a pass may have fewer."""
+        """The parameter `batch_size`: rows per batch; the last batch of a pass may have fewer."""
         return self._schedule.batch_size
 
     @property
@@ -202,19 +201,19 @@ class AsyncDataLoader:
         return self._closed
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass that the next `iter()` begins; a running pass ends."""
+        """Sets the pass that the next `iter()` begins; a running pass ends."""
         check(epoch=(epoch, 0, 2**62))
         self._leave()
         self._position, self._goes_on = (operator.index(epoch), 0), False
 
     def seek(self, batch: int) -> None:
-        """Makes the next `iter()` begin with batch number `batch` of the pass, at any distance; a running pass ends."""
+        """Sets the batch number at which the next `iter()` begins, at any distance; a running pass ends."""
         check(batch=(batch, 0, len(self)))
         self._leave()
         self._position, self._goes_on = (self.epoch, operator.index(batch)), True
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position after the returned batches, not those made ahead, as a dict that JSON can hold."""
+        """Returns the position after the returned batches, not the prefetched ones, as a dict that JSON can hold."""
         epoch, batch = self._position
         return {"epoch": epoch, "batch": batch, **self._identity()}
 
@@ -223,18 +222,18 @@ class AsyncDataLoader:
         check_identity(state, self._identity(), "loader")
         epoch, batch = state.get("epoch"), state.get("batch")
         if not (is_count(epoch, 2**62) and is_count(batch, max(len(self) - 1, 0))):
-            raise StateError(f"the state stands at epoch {epoch}, batch {batch}; a pass has {len(self)} batches")
+            raise StateError(f"the state has epoch {epoch}, batch {batch}, but a pass has {len(self)} batches")
         self._leave()
         self._position, self._goes_on = (epoch, batch), True
 
     def stats(self) -> _AsyncStats:
-        """Counts and waits, under the names of `Loader.stats()`; totals are since construction.
+        """Returns counts and waiting times, under the names of `Loader.stats()`; totals are since construction.
 
         - `delivered`, for the returned batches: `batches`, `examples` (rows); `batches` is the same number
         - `n_workers`, threads of the current pass; `prefetch_batches`, which is `buffers_ahead`
-        - `batch_times`: `ready_s`, how long batches lay ready in all, `starved_s`, how long `next()` took,
-          first batches included; `ready_p50_s`, `ready_p99_s`, `starved_p50_s`, `starved_p99_s`, the same for
-          a batch, of the last 1000
+        - `batch_times`: `ready_s`, the total time from a batch's completion to its return; `starved_s`, the
+          total time in `next()`, including first batches; `ready_p50_s`, `ready_p99_s`, `starved_p50_s`,
+          `starved_p99_s`, the same per batch, over the last 1000
         """
         batches, examples, ready_s, starved_s = self._counts
         recent = self._recent.copy() or [(0.0, 0.0)]
@@ -255,7 +254,7 @@ class AsyncDataLoader:
         }
 
     def close(self) -> None:
-        """Ends all threads, and waits for them for a short time; a `next()` in another thread raises `ForebayError`."""
+        """Ends all threads and waits for them at most 0.5 s; a `next()` in another thread raises `ForebayError`."""
         self._closed = True
         if workers := self._leave():
             workers.join()
@@ -348,7 +347,7 @@ class _Batches(Iterator[BatchResult]):
         if orders[-1].number < number + self._ahead < self._end:
             self._order(number + self._ahead)
         if number + 1 == self._end:
-            workers.finish()  # already here: after the last batch nobody may come any more
+            workers.finish()  # here, since there may be no further call of next() after the last batch
         loader, got = self._loader, perf_counter()
         ready_s, starved_s = got - order.made_at, got - asked
         loader._recent.append((ready_s, starved_s))
@@ -356,8 +355,8 @@ class _Batches(Iterator[BatchResult]):
         counts = (batches + 1, examples + len(made.indices), all_ready_s + ready_s, all_starved_s + starved_s)
         after = (self._epoch, number + 1) if number + 1 < self._end else (self._epoch + 1, 0)
 
-        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or still
-        # there.
+        # Ctrl-C is raised only where a call returns, and no call follows. So a batch is either returned or
+        # kept.
         order.made = None
         loader._counts, loader._position, loader._goes_on = counts, after, False
         self._next = number + 1
@@ -365,14 +364,14 @@ class _Batches(Iterator[BatchResult]):
 
     def _order(self, number: int) -> None:
         order: Order[BatchResult] = Order(number)
-        # In this order: after Ctrl-C in between, the batch is made twice and not never.
+        # In this order: after Ctrl-C between the two, the batch is made twice instead of not at all.
         self._workers.order(order)
         self._orders.append(order)
 
     def _poll(self, scale: Scale) -> None:
-        """Checks whether there are too few threads, or too many."""
+        """Adds or removes a thread if there are too few or too many."""
         first, *others = self._orders
-        if others and others[-1].number < self._end - 1:  # at the end nothing is to be done for some
+        if others and others[-1].number < self._end - 1:  # near the end some threads have no work anyway
             empty = first.made is None
             full = not empty and all(order.made is not None for order in others)
             self._workers.resize(scale.poll(empty=empty, full=full))
@@ -385,26 +384,28 @@ class _Batches(Iterator[BatchResult]):
         """Raises the reason why there is no batch."""
         workers, loader, made = self._workers, self._loader, order.made
         if workers.forked:
-            raise ForebayError("this pass began before a fork, and its threads stayed in the parent; call iter() anew")
+            raise ForebayError(
+                "this pass began before a fork, and its threads exist only in the parent process; call iter() again"
+            )
         if workers.stopped or not isinstance(made, BaseException):
             raise ForebayError(
-                _CLOSED if loader.closed else "this pass is over: the loader began another one, or was set"
+                _CLOSED if loader.closed else "this pass has ended: the loader began another one, or was moved"
             )
         self._leave()
         self._next = self._end
         try:
             raise made
         finally:
-            order.made = made = None  # or it would keep itself, by way of its traceback and this frame
+            order.made = made = None  # otherwise a cycle: the traceback refers to this frame
 
     def __del__(self) -> None:
-        # Without waiting: the thread that drops the last reference must not block.
+        # Does not wait, since the thread that drops the last reference must not block.
         if hasattr(self, "_workers"):
             self._workers.stop()
 
 
 class _Schedule(NamedTuple):
-    """Which rows make up which batch."""
+    """The rows of each batch."""
 
     n_rows: int
     batch_size: int
@@ -424,7 +425,7 @@ class _Schedule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """How to make the batches of a pass."""
+    """Makes the batches of a pass."""
 
     pipeline: Pipeline
     metadata: Any
@@ -445,14 +446,14 @@ class _Recipe:
             self.pipeline(indices.copy(), self.metadata, self.storage_state, MappingProxyType(data))
         except BaseException as error:
             where = f"in batch {number} of epoch {self.epoch}, indices {indices.tolist()}"
-            if isinstance(error, StopIteration):  # with which next() would end the pass, in silence
+            if isinstance(error, StopIteration):  # raised by next(), it would end the loop silently
                 raise RuntimeError(f"the pipeline raised StopIteration {where}") from error
             error.add_note(where)
             raise
         return BatchResult(data, indices, number % self.ahead)
 
     def _announce(self, number: int, will_need: Callable[[NDArray[np.int64]], object]) -> None:
-        """Announces the rows to be read after the current ones: each batch once, the first together with its own."""
+        """Passes the rows of the next batches to `will_need`: each batch once, the first call with its own rows too."""
         end = min(number + self.ahead + 1, self.schedule.n_batches)
         for coming in range(number if number == self.first else number + self.ahead, end):
             will_need(self.schedule.indices(self.epoch, coming))

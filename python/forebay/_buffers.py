@@ -1,4 +1,4 @@
-"""Memory that is recycled."""
+"""Recycled memory: `BufferPool` for users, and the fields of `AsyncDataLoader`."""
 
 import math
 import operator
@@ -22,7 +22,7 @@ Spec: TypeAlias = tuple[Sequence[int], DTypeLike]
 
 
 class BufferPool:
-    """A pool of `num_buffers` arrays of one shape and type: scratch memory of constant size for threads."""
+    """A thread-safe pool of `num_buffers` arrays of one shape and type, as scratch memory of constant size."""
 
     def __init__(self, num_buffers: int, buffer_shape: Sequence[int] | int, dtype: DTypeLike) -> None:
         check(num_buffers=(num_buffers, 1, MOST))
@@ -40,23 +40,23 @@ class BufferPool:
             self._free.put(buffer_id)
 
     def acquire(self, timeout: float | None = None) -> tuple[int, NDArray[Any]]:
-        """Returns a free buffer's number and array, with its old content.
+        """Returns the number and the array of a free buffer, with its old content.
 
-        Waits for one; after `timeout` seconds raises `TimeoutError`.
+        Waits for a free buffer; raises `TimeoutError` after `timeout` seconds.
         """
         try:
             buffer_id = self._free.get(timeout=timeout)
         except Empty:
-            raise TimeoutError(f"none of {len(self._buffers)} buffers came back within {timeout} s") from None
+            raise TimeoutError(f"none of {len(self._buffers)} buffers was released within {timeout} s") from None
         self._lent.add(buffer_id)
         return buffer_id, self._buffers[buffer_id]
 
     def release(self, buffer_id: int) -> None:
-        """Takes a buffer back, from any thread; the next `acquire` may lend the same memory."""
+        """Returns a buffer to the pool, from any thread; the next `acquire` may return the same memory."""
         try:
             self._lent.remove(buffer_id)
         except KeyError:
-            raise StateError(f"buffer {buffer_id} is not lent; release what acquire() returned, once") from None
+            raise StateError(f"buffer {buffer_id} is not lent; release each acquired buffer once") from None
         self._free.put(buffer_id)
 
 
@@ -64,14 +64,14 @@ class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
     """Memory for one field of a batch.
 
     A separate type, because in numpy a view of a view refers to the owner of the memory, unless the owner has
-    another type: so views of a lent array keep the loan.
+    another type. So views of a lent array keep the array alive.
     """
 
     loan: "weakref.ref[NDArray[Any]]"
 
 
 class FieldMemory:
-    """The memory of one field: lent as an array, and reusable when nothing refers to that array or a view of it."""
+    """The memory of one field: lent as an array, and reused once no array or view refers to it."""
 
     def __init__(self, name: str, batch_size: int, spec: Spec, most_resting: int) -> None:
         try:
@@ -91,13 +91,13 @@ class FieldMemory:
         self._resting: deque[_Block] = deque(maxlen=most_resting)
 
     def lend(self, rows: int) -> NDArray[Any]:
-        """Returns an array `[rows, *shape]`, not initialised."""
+        """Returns an uninitialised array `[rows, *shape]`."""
         try:
             block = self._resting.pop()
         except IndexError:
             block = _Block((max(self._bytes, 1),), np.uint8)
         loan: NDArray[Any] = np.ndarray((rows, *self._shape), self._dtype, block)
-        # Calls only C functions: Ctrl-C in a callback written in Python would be lost. The array keeps the
-        # block, and the block keeps the callback.
+        # The callback calls only C functions: Ctrl-C in a Python callback would be lost. The array keeps the
+        # block alive, and the block keeps the callback alive.
         block.loan = weakref.ref(loan, partial(next, map(self._resting.append, (block,))))
         return loan

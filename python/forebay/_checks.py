@@ -1,4 +1,4 @@
-"""Checks of parameters and states: errors name every problem, as those of `Loader` do."""
+"""Checks of parameters and states: an error lists all problems, as in `Loader`."""
 
 import operator
 import os
@@ -30,11 +30,11 @@ _shorten.maxdict = 8
 _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 200
 
 MOST = 2**31 - 1
-"""Of anything that is counted."""
+"""The upper limit of counts."""
 
 
 def whole(name: str, value: SupportsIndex) -> int:
-    """`value` as a whole number; `TypeError` if it is not one. A bool is not."""
+    """`value` as a whole number; `TypeError` for any other type, bool included."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise _wrong(name, "an int", value)
     return operator.index(value)
@@ -46,29 +46,29 @@ def is_count(value: object, most: int) -> TypeGuard[int]:
 
 
 def truth(name: str, value: bool) -> bool:
-    """`value`; `TypeError` if it is not a bool of Python or numpy, since `"no"` would count as true."""
+    """`value`; `TypeError` if it is not a bool of Python or numpy, since `"no"` would be true."""
     if type(value).__name__ not in ("bool", "bool_"):
         raise _wrong(name, "a bool", value)
     return bool(value)
 
 
 def as_path(name: str, value: str | os.PathLike[str]) -> Path:
-    """`value` as a path; `TypeError` if it is not one."""
+    """`value` as a path; `TypeError` if it is neither a str nor an os.PathLike."""
     if not isinstance(value, str | os.PathLike):
         raise _wrong(name, "a path (str or os.PathLike)", value)
     return Path(value)
 
 
 def in_order(name: str, paths: Iterable[PathT]) -> list[PathT]:
-    """The paths; `TypeError` for a set, or an iterator such as that of `Path.glob()`, which have no fixed order."""
+    """The paths; `TypeError` for sets, and for iterators such as `Path.glob()`, since their order is not fixed."""
     if isinstance(paths, set | frozenset):
         raise TypeError(
-            f"{name} is a set, whose order differs from run to run, and batches with it; pass sorted({name})"
+            f"{name} is a set, whose order differs from run to run, so batches would differ too; pass sorted({name})"
         )
     if isinstance(paths, Iterator):
         raise TypeError(
-            f"{name} is a {type(paths).__name__}, whose order may differ between machines (that of Path.glob() and "
-            f"os.scandir() does), and batches with it; pass sorted({name}), or list({name}) if the order is fixed"
+            f"{name} is a {type(paths).__name__}, whose order may differ between machines (as for Path.glob() and "
+            f"os.scandir()), so batches would differ too; pass sorted({name}), or list({name}) if the order is fixed"
         )
     return list(paths)
 
@@ -105,12 +105,13 @@ def check_identity(state: Mapping[str, Any], expected: Mapping[str, Any], whose:
     ]
     if different:
         raise StateError(
-            f"the state belongs to another {whose}: {', '.join(different)}; make the {whose} as it was, or start anew"
+            f"the state belongs to another {whose}: {', '.join(different)}; construct the {whose} as it was, or start "
+            "without the state"
         )
 
 
 def _differs(found: object, expected: object) -> bool:
-    """Also where a comparison fails, or gives no bool, as of arrays."""
+    """Whether the values differ; also True if the comparison fails or gives no bool, as for arrays."""
     try:
         return bool(found != expected)
     except Exception:
@@ -118,7 +119,7 @@ def _differs(found: object, expected: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value of a state as an error shows it, in a bounded number of characters."""
+    """A value of a state for an error message, in a bounded number of characters."""
     text = _shorten.repr(value)
     return text if len(text) <= 500 else f"{text[:497]}..."
 

@@ -16,14 +16,14 @@ Made = TypeVar("Made")
 
 
 class Ranks(TypedDict):
-    """Parameters of a loader."""
+    """The parameters `rank` and `world_size` of a loader."""
 
     rank: int
     world_size: int
 
 
 def check_loader(loader: object) -> None:
-    """Raises `TypeError` if this is no loader of forebay."""
+    """Raises `TypeError` if the object is not a loader of forebay."""
     if not isinstance(loader, LoaderBase):
         raise TypeError(
             "argument 'loader': a forebay.Loader, forebay.TokenLoader or forebay.cache.DataLoader is expected, not "
@@ -32,7 +32,7 @@ def check_loader(loader: object) -> None:
 
 
 def is_finite(batches: Iterable[Any]) -> bool:
-    """Whether the batches have a length: those of an infinite loader, and of any stream, have none."""
+    """Whether the batches have a length; an infinite loader or a stream has none."""
     try:
         len(batches)  # type: ignore[arg-type]
     except TypeError:
@@ -41,7 +41,7 @@ def is_finite(batches: Iterable[Any]) -> bool:
 
 
 def side_by_side(inputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
-    """Both as one array `[2, *shape]`: the memory of a `TokenLoader` batch, in which one follows the other.
+    """Both as one array `[2, *shape]`: a view for a batch of `TokenLoader`, where targets follow inputs in memory.
 
     Arrays with another layout are copied.
     """
@@ -53,25 +53,25 @@ def side_by_side(inputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
 
 
 def bfloat16_fields(loader: object) -> Collection[str]:
-    """The bfloat16 fields in the batches of a loader; numpy has no such type, so they come as uint16."""
+    """The names of a loader's bfloat16 fields, which are uint16 arrays, since numpy has no such type."""
     fields: Collection[str] = getattr(loader, "_bfloat16_fields", ())
     return fields
 
 
 def resumable(batches: Iterable[Item]) -> Iterator[Item]:
-    """The batches, for a `for` loop that is left and continued: the loader's `iter()` would begin the pass again.
+    """An iterator for a `for` loop that is left and continued; the loader's `iter()` would begin the pass again.
 
-    A loop instead of `next()`, after which Ctrl-C could come before the assignment; it calls only C
-    functions.
+    For a loop and not `next()`, since Ctrl-C between `next()` and the assignment would lose a batch. Calls
+    only C functions.
     """
     return compress(batches, repeat(True))
 
 
 class Converted(Iterator[Made], Generic[Made]):
-    """Batches of a loader through `convert`.
+    """The batches of a loader, converted by `convert`.
 
-    If the conversion is interrupted, or fails, the loader takes the batch back: the next loop and
-    `state_dict()` begin with it.
+    If the conversion is interrupted or fails, the loader takes the batch back: the next loop and
+    `state_dict()` begin with this batch.
     """
 
     def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: LoaderBase) -> None:

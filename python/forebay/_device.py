@@ -1,4 +1,4 @@
-"""Copies to a device: whether one can be had, and the pinned memory that they go through."""
+"""Copies to a device: the check that it is available, and pinned memory for the copies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,23 +10,24 @@ from forebay._core import ConfigError
 __all__ = ["PinnedSlot", "checked"]
 
 ALIGNMENT = 64
-"""Bytes; where the fields of a pinned batch begin."""
+"""Alignment of the fields of a pinned batch, in bytes."""
 
 
 def checked(device: Any) -> torch.device:
-    """The device; `ConfigError` if it is neither the CPU nor CUDA, or CUDA where torch finds none."""
+    """The device; `ConfigError` if it is neither the CPU nor CUDA, or if torch finds no CUDA device."""
     found = torch.device(device)
     if found.type not in ("cpu", "cuda"):
         raise ConfigError(f"device is {device}, must be a CUDA device or the CPU")
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device is {device}, and no CUDA device is available; pass device='cpu'")
+        raise ConfigError(f"device is {device}, but no CUDA device is available; pass device='cpu'")
     return found
 
 
 class PinnedSlot:
-    """Pinned memory that successive copies to the device use.
+    """Pinned memory for one copy to the device at a time.
 
-    `copied` is the event of the last copy, set by the caller; memory is written again only after it.
+    `copied` is the event of the last copy, set by the caller; the memory is overwritten only after this
+    event.
     """
 
     def __init__(self, pin: bool = True) -> None:
@@ -35,7 +36,7 @@ class PinnedSlot:
         self._block: Any = None
 
     def stage(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Copies the tensors into this slot, one after the other, once its last copy is done."""
+        """Copies the tensors into this slot once its last copy to the device is done; returns the copies."""
         if self.copied is not None:
             self.copied.synchronize()
         starts, size = {}, 0

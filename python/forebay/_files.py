@@ -1,4 +1,4 @@
-"""Files of our own, opened without following a link: what else lies under their names is left alone."""
+"""Opens files of forebay without following links, and refuses everything but regular files."""
 
 import os
 import stat
@@ -15,16 +15,16 @@ _KINDS = {
     stat.S_IFCHR: "a device",
 }
 _FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR | os.O_CREAT, "a+": os.O_RDWR | os.O_CREAT | os.O_APPEND}
-# Windows has none of these, and no FIFO that could be waited for.
+# Windows lacks the first three, and has no FIFO on which an open could block.
 _SAFE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT"))
 
 
 class NotAFileError(Exception):
-    """A link, a folder or a special file lies at a path; the message names both."""
+    """The path is a link, a folder or a special file; the message names path and kind."""
 
 
 def what_is(path: Path) -> str | None:
-    """What is at a path, links not followed: "a file", "a symbolic link", "a folder", ...; None if nothing is."""
+    """The kind of the entry at a path, links not followed: "a file", "a symbolic link", "a folder", ..., or None."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -33,22 +33,22 @@ def what_is(path: Path) -> str | None:
 
 
 def open_file(path: Path, mode: Literal["r", "r+", "a+"]) -> IO[bytes]:
-    """Opens a regular file: to be read, or also to be written (at its end with `a+`), and made if it is not there.
+    """Opens a regular file for reading ("r"), for reading and writing ("r+"), or for appending ("a+").
 
-    Never follows a link at the end of `path`, and never waits for a FIFO. Raises `NotAFileError` if anything but a
-    regular file is there.
+    The last two create a missing file. Never follows a link at the end of `path`, and never waits for a FIFO.
+    Raises `NotAFileError` if the path is anything but a regular file.
     """
     if (found := what_is(path)) not in (None, "a file"):
         raise NotAFileError(f"{path} is {found}")
     try:
         descriptor = os.open(path, _FLAGS[mode] | _SAFE, 0o666)
     except OSError:
-        if (found := what_is(path)) not in (None, "a file"):  # it came in the meantime
+        if (found := what_is(path)) not in (None, "a file"):  # created since the first check
             raise NotAFileError(f"{path} is {found}") from None
         raise
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotAFileError(f"{path} is no regular file")
+            raise NotAFileError(f"{path} is not a regular file")
         return os.fdopen(descriptor, f"{mode}b")
     except BaseException:
         os.close(descriptor)

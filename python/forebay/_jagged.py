@@ -1,4 +1,4 @@
-"""Rows of different lengths in one array."""
+"""`JaggedArray`: rows of different lengths in one array."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Self, overload
@@ -10,11 +10,11 @@ __all__ = ["JaggedArray"]
 
 
 class JaggedArray(Sequence[NDArray[Any]]):
-    """The concatenated values of all rows, and the offsets of the rows.
+    """A batch of rows of different lengths: the concatenated values, and the offset of each row.
 
     Row i is `data[offsets[i] : offsets[i + 1]]`, a view; in a field of two or more dimensions it has the
-    shape `shapes[i]`. `torch.nested.nested_tensor_from_jagged`, and attention over sequences of different
-    lengths (`cu_seqlens`), take `data` and `offsets`.
+    shape `shapes[i]`. `data` and `offsets` are the arguments of `torch.nested.nested_tensor_from_jagged`, and
+    of attention over sequences of different lengths (`cu_seqlens`).
     """
 
     __slots__ = ("data", "offsets", "shapes")
@@ -26,7 +26,7 @@ class JaggedArray(Sequence[NDArray[Any]]):
 
     @classmethod
     def from_rows(cls, rows: Sequence[NDArray[Any]]) -> Self:
-        """Makes an array of one row or more, with a copy."""
+        """Copies rows, at least one, into a jagged array."""
         arrays = [np.asarray(row) for row in rows]
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([array.size for array in arrays], out=offsets[1:])

@@ -1,4 +1,4 @@
-"""An array in a file, mapped into memory: coming rows are announced to the kernel, which reads them ahead."""
+"""`MappedReader`: a memory-mapped `.npy` file whose next rows the kernel reads ahead."""
 
 import mmap
 from os import PathLike
@@ -16,18 +16,19 @@ _PAGE = mmap.PAGESIZE
 
 
 class MappedReader:
-    """The rows of a `.npy` file, mapped into memory, for `AsyncDataLoader`.
+    """Memory-maps the rows of a `.npy` file, for `AsyncDataLoader`.
 
     The pipeline gets this reader as `storage_state`: `storage_state.array[indices]`, or
-    `np.take(storage_state.array, indices, axis=0, out=...)`. The kernel reads rows of coming batches ahead
-    (`madvise`, `MADV_WILLNEED`), many at once; reading on access would wait for one page after the other.
+    `np.take(storage_state.array, indices, axis=0, out=...)`. The kernel reads the rows of the next batches
+    ahead (`madvise`, `MADV_WILLNEED`), many at once; reading on access would wait for one page after the
+    other.
     """
 
     array: np.memmap[Any, Any]
     """`[len, *shape of a row]`, read-only."""
 
     metadata: Any
-    """What was given."""
+    """The argument `metadata`."""
 
     def __init__(self, path: str | PathLike[str], metadata: Any = None) -> None:
         expected = "expected a .npy file in C order, of one axis at least, without Python objects"
@@ -36,11 +37,11 @@ class MappedReader:
         except ValueError as error:
             raise ConfigError(f"{path} cannot be mapped, {expected}: {error}") from None
         if not array.ndim or not array.flags.c_contiguous:
-            raise ConfigError(f"{path} has no rows that lie one behind the other, {expected}")
+            raise ConfigError(f"{path} has no rows stored one after the other, {expected}")
         self.array, self.metadata = array, metadata
         self._path = path
         self._map: Any = array.base
-        self._start = array.offset % mmap.ALLOCATIONGRANULARITY  # where a map begins is a multiple of that
+        self._start = array.offset % mmap.ALLOCATIONGRANULARITY  # maps begin at multiples of the granularity
         self._row_bytes = array.strides[0] if array.size else 0
 
     def __len__(self) -> int:
@@ -52,12 +53,12 @@ class MappedReader:
         return self
 
     def will_need(self, indices: NDArray[np.int64]) -> None:
-        """Requests these rows from the kernel, without waiting."""
+        """Requests the kernel to read these rows ahead, without waiting."""
         for start, stop in self._pages(indices):
             self._map.madvise(mmap.MADV_WILLNEED, start, stop - start)
 
     def _pages(self, indices: NDArray[np.int64]) -> list[tuple[int, int]]:
-        """The byte ranges of the rows in the map: whole pages, as few ranges as possible, no byte beyond the file."""
+        """The byte ranges of the rows in the map: whole pages, merged, not beyond the end of the file."""
         if not (self._row_bytes and len(indices)):
             return []
         start = self._start + np.unique(indices) * self._row_bytes

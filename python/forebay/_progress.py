@@ -1,4 +1,4 @@
-"""Progress of a command: one line on a terminal that is overwritten, and separate lines above it."""
+"""Progress of a command on a terminal: one line that is overwritten, and messages above it."""
 
 import threading
 import time
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 WIDTH = 30
-"""Characters of the bar."""
+"""Width of the bar, in characters."""
 REDRAW_S = 0.1
-"""The bar is drawn again at most this often, except where something is finished."""
+"""Least seconds between two drawings of the bar, except for the last."""
 
 
 @dataclass
@@ -17,10 +17,10 @@ class Progress:
 
     total: int
     unit: str
-    """What is counted, as `shards`."""
+    """The name of the items, such as `shards`."""
     stream: TextIO
     already: int = 0
-    """How many were done by an earlier run: on the bar, but not in the rate."""
+    """Items done by an earlier run: counted in the bar, but not in the rate."""
     shown: bool = False
     done: int = 0
     n_bytes: int = 0
@@ -34,7 +34,7 @@ class Progress:
         self.done += self.already
 
     def add(self, *, n_bytes: int = 0, done: int = 0, errors: int = 0) -> None:
-        """Adds the items since the last call, and draws the bar if it is due."""
+        """Adds the items since the last call; redraws the bar at most every `REDRAW_S` seconds."""
         with self.lock:
             self.n_bytes += n_bytes
             self.done += done
@@ -62,7 +62,7 @@ class Progress:
         return ", ".join(parts)
 
     def say(self, message: str) -> None:
-        """Writes a separate line."""
+        """Writes a message on a separate line."""
         with self.lock:
             self.stream.write(("\r\x1b[K" if self.shown else "") + message + "\n")
             self.stream.flush()
@@ -74,7 +74,7 @@ class Progress:
 
 
 def clock(seconds: float) -> str:
-    """A time to wait, as `1:02:03` or `2:03`."""
+    """A duration as `1:02:03` or `2:03`."""
     minutes, second = divmod(round(seconds), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"

@@ -1,4 +1,4 @@
-"""Packed batches on a device: one copy each, from pinned memory that is recycled."""
+"""`token_batches`: copies packed batches to a device, one copy each, from recycled pinned memory."""
 
 from collections.abc import Iterator, Mapping
 from itertools import cycle
@@ -11,20 +11,20 @@ from forebay._core import TokenLoader
 from forebay._device import PinnedSlot, checked
 
 SLOTS = 2
-"""Batches that may be on their way at once."""
+"""Batches that may be copied at the same time."""
 
 
 def token_batches(loader: TokenLoader, device: Any = "cuda", with_state: bool = True) -> Iterator[tuple[Any, ...]]:
     """Yields `(inputs, targets, state)` of a `TokenLoader`, or `(inputs, targets)`: tensors `[batch, seq_len]`.
 
-    On a CUDA device inputs and targets are copied by one non-blocking copy on the current stream, into memory
-    that is allocated once. The second `next()` after it overwrites these tensors, after all work that was
-    queued on the stream until then. On the CPU the tensors share the loader's arrays, and may be kept.
+    On a CUDA device, one non-blocking copy on the current stream moves inputs and targets into memory that is
+    allocated once. The second `next()` after a batch overwrites its tensors, after all work queued on the
+    stream until then. On the CPU the tensors share the loader's arrays, and may be kept.
 
     `state` is the loader's `state_dict()` after the batch. Tensors have the loader's dtype; if embeddings and
     losses need int64 and the ids are smaller, call `.long()` on the device. Ctrl-C loses no batch.
 
-    Raises `ConfigError` for another kind of device, or CUDA where torch finds none.
+    Raises `ConfigError` for another kind of device, or if torch finds no CUDA device.
     """
     check_loader(loader)
     device = checked(device)
@@ -42,7 +42,7 @@ def _tensors(batch: Mapping[str, Any]) -> Pair:
 
 
 class _Ring:
-    """Slots that batches use in turn, each with memory on the device that is allocated once."""
+    """Slots that batches use in turn, each with its own memory on the device, allocated once."""
 
     def __init__(self, device: Any) -> None:
         self._on_gpu = device.type == "cuda"
@@ -71,7 +71,7 @@ class _DeviceMemory:
         self._memory: Any = None
 
     def like(self, both: Any) -> Any:
-        """A tensor of this shape in it; batches may have fewer rows."""
+        """A tensor in this memory with the shape of `both`; batches may have fewer rows."""
         if self._memory is None or self._memory.numel() < both.numel():
             self._memory = torch.empty(both.numel(), dtype=both.dtype, device=self._device)
         return self._memory[: both.numel()].view(both.shape)

@@ -1,8 +1,8 @@
-"""Threads that process requests, each as soon as it is free.
+"""Worker threads for `AsyncDataLoader`: each takes the next request as soon as it is free.
 
-A request carries its result, and signals when it is ready. Threads share only queues whose operations are
-atomic, and attributes that one of them sets: there is no lock that Ctrl-C could leave locked, or that garbage
-collection could wait for. Threads refer only to these queues and the function to call, so that the requesting
+A request carries its result, and signals when it is ready. Threads share only queues with atomic operations,
+and attributes that one thread sets. So there is no lock that Ctrl-C could leave locked, or that garbage
+collection could wait for. Threads refer only to these queues and the function to call, so the requesting
 object can be dropped, which ends them.
 """
 
@@ -23,12 +23,12 @@ Made = TypeVar("Made")
 
 _log = logging.getLogger("forebay")
 
-# How long join() waits for threads; a thread that still works then ends after its current item.
+# The longest time that join() waits; a thread that is still busy then ends after its current item.
 _JOIN_S = 0.5
 
 
 class Order(Generic[Made]):
-    """A request. `made` becomes the result, or the error, and then the bell is signalled."""
+    """A request. `made` is set to the result or the error, then the bell is signalled."""
 
     __slots__ = ("bell", "made", "made_at", "number")
 
@@ -40,7 +40,7 @@ class Order(Generic[Made]):
 
 
 class Workers(Generic[Made]):
-    """Threads that call `make(number)`; `stop` may be called by any thread, all else by the requesting one."""
+    """Threads that call `make(number)`. Any thread may call `stop`, only the requesting thread the other methods."""
 
     def __init__(self, make: Callable[[int], Made]) -> None:
         self.stopped = False
@@ -49,36 +49,36 @@ class Workers(Generic[Made]):
         self._make = make
         self._work: SimpleQueue[Order[Made] | None] = SimpleQueue()
         self.order: Callable[[Order[Made]], None] = self._work.put
-        """Has this made next."""
+        """Queues a request."""
         self._awaited: Order[Made] | None = None
         self._threads: list[threading.Thread] = []
         _live.add(self)
 
     def resize(self, n_threads: int) -> None:
-        """Starts threads, or ends some once all requests are being processed."""
+        """Starts threads, or requests some to end, after the queued requests."""
         while self.size < n_threads:
             thread = threading.Thread(target=self._run, name=f"forebay-async-{self.size}", daemon=False)
             self._threads = [*filter(_may_be_at_work, self._threads), thread]
             self.size += 1
             thread.start()
-            if self.stopped:  # by another thread, which may not have seen this one
+            if self.stopped:  # by another thread, which may have missed the new one
                 self._work.put(None)
         while self.size > n_threads:
             self.size -= 1
             self._work.put(None)
 
     def wait_for(self, order: Order[Made]) -> None:
-        """Returns once this request is done, or the threads are stopping."""
+        """Waits until this request is done or the threads are stopping."""
         self._awaited = order
         while order.made is None and not self.stopped:
             order.bell.get()
 
     def finish(self) -> None:
-        """Requests the threads to end once all requests are being processed; one C call, which Ctrl-C cannot split."""
+        """Requests the threads to end after the queued requests; one C call, which Ctrl-C cannot split."""
         deque(map(self._work.put, repeat(None, len(self._threads))), maxlen=0)
 
     def stop(self) -> None:
-        """Requests the threads to end, each after its current item. Never waits, and may be called at any moment."""
+        """Requests the threads to end, each after its current item. Never waits; may be called at any time."""
         if self.forked:
             return
         self.stopped = True
@@ -88,7 +88,7 @@ class Workers(Generic[Made]):
             awaited.bell.put(None)
 
     def join(self) -> None:
-        """Waits for the threads, for a short time."""
+        """Waits for the threads to end, at most `_JOIN_S` seconds."""
         if self.forked:
             return
         until = time.monotonic() + _JOIN_S
@@ -96,7 +96,7 @@ class Workers(Generic[Made]):
         for thread in others:
             thread.join(max(until - time.monotonic(), 0))
         if late := sum(thread.is_alive() for thread in others):
-            _log.warning("%d threads are still in the pipeline after %s s; they end with that call", late, _JOIN_S)
+            _log.warning("%d threads still run the pipeline after %s s; they end when that call returns", late, _JOIN_S)
 
     def _run(self) -> None:
         while (order := self._work.get()) and not self.stopped:
@@ -108,8 +108,8 @@ class Workers(Generic[Made]):
             order.made_at = time.perf_counter()
             order.made = made
             order.bell.put(None)
-            del order, made  # what was taken is not kept while there is no work
-        del self  # or an error that nobody took would keep itself, by way of this frame
+            del order, made  # otherwise an idle thread would keep the batch alive
+        del self  # otherwise a cycle: the traceback of an unread error refers to this frame
 
 
 def _may_be_at_work(thread: threading.Thread) -> bool:
@@ -117,10 +117,10 @@ def _may_be_at_work(thread: threading.Thread) -> bool:
 
 
 class Scale:
-    """How many threads are enough: more while a requested item is not ready, fewer while all requested items are.
+    """Chooses the number of threads: more while a requested item is not ready, fewer while all items are ready.
 
-    A poll counts one for, one against, or nothing, and a change takes a few polls: neither a single slow
-    batch nor threads that finish in step, so that every other batch lies ready, change the number.
+    A poll votes for more, for fewer, or not at all, and a change needs several votes. So the number does not
+    change for a single slow batch, or for threads that finish in step, where every other batch is ready.
     """
 
     POLLS = 5
@@ -131,7 +131,7 @@ class Scale:
         self._votes = 0
 
     def poll(self, *, empty: bool, full: bool) -> int:
-        """Returns the number of threads that there should be."""
+        """Counts a vote; returns the number of threads to have."""
         self._votes += empty - full
         if abs(self._votes) >= self.POLLS:
             self.n_threads = min(max(self.n_threads + (1 if self._votes > 0 else -1), 1), self._most)
@@ -152,6 +152,6 @@ def _forget_all() -> None:
         workers.forked = workers.stopped = True
 
 
-# As in `concurrent.futures`: functions of `atexit` are called after threads were joined, which is too late.
+# As in `concurrent.futures`: `atexit` calls its functions after joining threads, which is too late.
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
 os.register_at_fork(after_in_child=_forget_all)

@@ -1,4 +1,4 @@
-"""JAX: batches as arrays, on one device or over the devices of many processes.
+"""For JAX: converts a loader's batches to `jax.Array`s, on one device or sharded over many processes.
 
 >>> import forebay, forebay.jax
 >>> sharding = NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), PartitionSpec("data"))  # doctest: +SKIP
@@ -25,11 +25,11 @@ __all__ = ["Ranks", "batches", "rank_and_world_size"]
 
 
 def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
-    """The process's rank in `jax.distributed`, for `Loader(files, **rank_and_world_size())`; 0 of 1 without it.
+    """Returns the process's rank in `jax.distributed`, for `Loader(files, **rank_and_world_size())`; 0 of 1 without it.
 
-    If the model spans devices of several processes, give the `sharding` of the batches: processes whose
-    devices hold the same rows have the same rank. Raises `ConfigError` if two processes have only some rows
-    in common.
+    If the model spans devices of several processes, pass the `sharding` of the batches: processes whose
+    devices hold the same rows get the same rank. Raises `ConfigError` if two processes share only some of
+    their rows.
     """
     _check_sharding(sharding)
     if sharding is None:
@@ -44,7 +44,7 @@ def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
     if len({len(part) for part in different}) > 1 or len({*chain(*different)}) < sum(map(len, different)):
         raise ConfigError(
             "processes hold parts of batches that overlap or differ in size; choose a mesh in which any two processes "
-            "hold the same rows, or as many others"
+            "hold either the same rows or different rows of the same number"
         )
     return {"rank": different.index(tuple(sorted(parts[jax.process_index()]))), "world_size": len(different)}
 
@@ -52,23 +52,23 @@ def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
 def batches(
     loader: LoaderBase, sharding: NamedSharding | None = None, *, pad_to: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yields the batches of `loader` as `jax.Array`s: one pass, or without end.
+    """Yields the batches of `loader` as dicts of `jax.Array`s: one pass, or endlessly if the loader is infinite.
 
-    Without `sharding` they go to the default device. With one, the first axis of its `PartitionSpec` is that
-    of the examples. Each process puts the rows of its own loader on its devices, with `rank` and `world_size`
-    from `rank_and_world_size(sharding)`; together they are `[batch_size * world_size, ...]`. Fields with
-    fewer dimensions use the first entries of the spec.
+    Without `sharding`, arrays are put on the default device. With `sharding`, the first axis of its
+    `PartitionSpec` is the axis of examples. Each process puts the rows of its own loader on its devices, with
+    `rank` and `world_size` from `rank_and_world_size(sharding)`; together they are `[batch_size * world_size,
+    ...]`. Fields with fewer dimensions use the first entries of the spec.
 
-    A spectrogram of `Loader(dtype="bfloat16")` becomes one of `jax.numpy.bfloat16`. A `JaggedArray` becomes
-    one of arrays on the default device; devices cannot share it. Text stays a list of str.
+    A spectrogram of `Loader(dtype="bfloat16")` gets the type `jax.numpy.bfloat16`. A `JaggedArray` becomes a
+    `JaggedArray` of arrays on the default device; it cannot be sharded. Text stays a list of str.
 
-    `pad_to` pads shorter batches with rows of zeros, -1 in integers, empty text, so that a compiled step gets
-    one shape. A finite loader with a `sharding` needs it: its last batch, or one with a bad record, is
-    shorter, and devices need equal shares. For a finite `TokenLoader` use `drop_last=True` instead, since padding rows
-    would count as targets.
+    `pad_to` pads shorter batches to this number of rows, with zeros, -1 in integers, and empty text, so that
+    a compiled step gets one shape. A finite loader with a `sharding` needs it: its last batch, or a batch
+    with a bad record, is shorter, and devices need equal shares. For a finite `TokenLoader` use
+    `drop_last=True` instead, since padding rows would count as targets.
 
-    No batch is prefetched, so `loader.state_dict()` is that of the last batch returned. Without
-    `jax_enable_x64` integers become int32; one that does not fit raises `OverflowError`.
+    No batch is prefetched, so `loader.state_dict()` is the state after the last batch returned. Without
+    `jax_enable_x64` integers become int32; an integer that does not fit raises `OverflowError`.
     """
     check_loader(loader)
     _check_sharding(sharding)
@@ -84,7 +84,7 @@ def batches(
 
 
 def _check_sharding(sharding: object) -> None:
-    """Raises `TypeError` if this is neither a `NamedSharding` nor None."""
+    """Raises `TypeError` if `sharding` is neither a `NamedSharding` nor None."""
     if sharding is not None and not isinstance(sharding, NamedSharding):
         raise TypeError(
             f"sharding must be a NamedSharding, not {type(sharding).__name__}; make one of a mesh and a spec, as in "
@@ -93,21 +93,21 @@ def _check_sharding(sharding: object) -> None:
 
 
 def _typed(batch: Mapping[str, Any], bfloat16: Collection[str]) -> Mapping[str, Any]:
-    """The batch with its bfloat16 fields in that type."""
+    """The batch, with its bfloat16 fields viewed as bfloat16."""
     return {name: value.view(jax.dtypes.bfloat16) if name in bfloat16 else value for name, value in batch.items()}
 
 
 def _padded(batch: Mapping[str, Any], rows: int | None) -> Mapping[str, Any]:
-    """The batch with at least `rows` rows."""
+    """The batch, padded to `rows` rows."""
     found = len(next(iter(batch.values())))
     if rows is None or rows == found:
         return batch
     if rows < found:
-        raise ConfigError(f"pad_to is {rows}, must be batch_size, and there is a batch of {found}")
+        raise ConfigError(f"pad_to is {rows}, must be batch_size, but a batch has {found} rows")
 
     def padded(value: Any) -> Any:
         if isinstance(value, JaggedArray):
-            raise ConfigError("pad_to is for stacked fields; a jagged one has as many rows as the batch")
+            raise ConfigError("pad_to is for stacked fields, but the batch has a jagged field; leave pad_to out")
         if isinstance(value, list):
             return value + [""] * (rows - found)
         filler = -1 if value.dtype.kind == "i" else 0
@@ -125,7 +125,7 @@ def _put(name: str, value: Any, sharding: NamedSharding | None) -> Any:
         return value
     if isinstance(value, JaggedArray):
         if sharding is not None:
-            raise ConfigError(f"{name} has rows of different lengths, which devices cannot share; give it a shape")
+            raise ConfigError(f"{name} has rows of different lengths, which cannot be sharded; give the field a shape")
         return JaggedArray(_put(name, value.data, None), _put(name, value.offsets, None), value.shapes)
     narrow = jax.dtypes.canonicalize_dtype(value.dtype)
     if narrow != value.dtype and value.dtype.kind in "iu":

@@ -1,4 +1,4 @@
-"""How well an order mixes, from the indices alone."""
+"""Measures the quality of a shuffle, from the indices alone."""
 
 from dataclasses import dataclass
 
@@ -16,31 +16,31 @@ class ShuffleQuality:
     """The result of `shuffle_quality`. In brackets: the approximate values of a perfect shuffle of n rows."""
 
     n: int
-    """Indices looked at."""
+    """The number of indices measured."""
 
     displacement_mean: float
-    """Places between where an index stands and where it would stand in rising order, in the mean [n / 3]."""
+    """Mean distance between the position of an index and its position in ascending order [n / 3]."""
 
     displacement_median: float
-    """The same, median [0.29 n]."""
+    """Median of this distance [0.29 n]."""
 
     displacement_p90: float
-    """The same, 90th percentile [0.68 n]."""
+    """90th percentile of this distance [0.68 n]."""
 
     lag1_correlation: float
-    """Correlation of an index with the next one [0, give or take 1 / sqrt(n)]; 1 for rising order."""
+    """Correlation of an index with the next one [0, give or take 1 / sqrt(n)]; 1 for ascending order."""
 
     shards_per_batch: float | None
-    """Distinct shards in a batch, in the mean; None without `shard_starts`."""
+    """Mean number of distinct shards in a batch; None without `shard_starts`."""
 
     shard_mix: float | None
-    """`shards_per_batch` by what it is for a perfect shuffle of the same indices [1]; None without `shard_starts`."""
+    """`shards_per_batch` relative to a perfect shuffle of the same indices [1]; None without `shard_starts`."""
 
 
 def shuffle_quality(indices: ArrayLike, shard_starts: ArrayLike | None = None, batch_size: int = 64) -> ShuffleQuality:
-    """Measures an order, for example `loader.plan(n)` of one pass.
+    """Measures how well an order is shuffled, for example `loader.plan(n)` of one pass.
 
-    `indices` are row numbers in the order of training. Give one pass or a part of it: an index repeated in
+    `indices` are row numbers in the order of training. Pass one pass or a part of it: an index repeated in
     the next epoch would count as displaced. `shard_starts` are the first rows of the shards: 0, then
     increasing. Shards are counted in whole batches of `batch_size`, or in all indices if there are fewer.
 
@@ -49,7 +49,7 @@ def shuffle_quality(indices: ArrayLike, shard_starts: ArrayLike | None = None, b
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.size < 2 or rows.dtype.kind not in "iu":
         raise ConfigError(
-            f"indices are {rows.dtype} of shape {list(rows.shape)}, must be at least 2 whole numbers in a row"
+            f"indices are {rows.dtype} of shape {list(rows.shape)}, must be at least 2 whole numbers of shape [n]"
         )
     check(batch_size=(batch_size, 1, MOST))
 
@@ -72,22 +72,22 @@ def shuffle_quality(indices: ArrayLike, shard_starts: ArrayLike | None = None, b
 
 
 def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Pearson's correlation; 1 if one of the two is constant."""
+    """Pearson's correlation; 1 if one of the arrays is constant."""
     x, y = x - x.mean(), y - y.mean()
     spread = float((x @ x) * (y @ y)) ** 0.5
     return float(x @ y) / spread if spread > 0 else 1.0
 
 
 def _shards_per_batch(rows: NDArray[np.integer], starts: NDArray[np.integer], batch_size: int) -> tuple[float, float]:
-    """Distinct shards per batch: found, and expected of a perfect shuffle of these rows."""
+    """Mean distinct shards per batch: measured, and expected for a perfect shuffle of these rows."""
     if starts.ndim != 1 or not starts.size or (np.diff(starts) < 0).any() or rows.min() < starts[0]:
-        raise ConfigError("shard_starts must be the first row of each shard, rising, from the first row on")
+        raise ConfigError("shard_starts must be the first row of each shard, ascending, none above the least index")
     shards = np.searchsorted(starts, rows, side="right") - 1
     batches = np.sort(shards[: rows.size - rows.size % batch_size].reshape(-1, batch_size), axis=1)
     found = 1 + float((np.diff(batches, axis=1) != 0).sum(axis=1).mean())
 
-    # A shard with m of the n rows is missing in a batch of b with probability C(n - m, b) / C(n, b), here by
-    # factors.
+    # A shard with m of the n rows is missing in a batch of b with probability C(n - m, b) / C(n, b), computed
+    # factor by factor.
     sizes, shards_of_size = np.unique(np.bincount(shards), return_counts=True)
     missing = np.ones(sizes.size)
     for drawn in range(batch_size):

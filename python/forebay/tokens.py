@@ -1,10 +1,10 @@
-"""Text for language models: tokenizers, and documents from Parquet files, one row group at a time.
+"""Text for language models: tokenizers, and iterators over the documents of Parquet files.
 
 >>> from forebay.tokens import Tokenizer, parquets_iter_batched
 >>> for texts in parquets_iter_batched("train", data_dir="shards"):  # doctest: +SKIP
 ...     ids = Tokenizer("gpt2.tiktoken").encode_batch(texts, n_threads=2)
 
-Files are taken in the order of their names. The last one is the split "val", all others are "train", unless
+Files are read in the order of their names. The last file is the split "val", all others are "train", unless
 `val=` names the files for validation. A file whose name ends in `.tmp` is still being written and is left
 out.
 """
@@ -24,7 +24,7 @@ Position: TypeAlias = tuple[int, int, int]
 
 
 def base_data_dir() -> Path:
-    """Where `forebay download` puts shards: `forebay/base_data` in the user's cache folder."""
+    """The folder of shards from `forebay download`: `forebay/base_data` in the user's cache folder."""
     home = Path.home()
     if sys.platform == "win32":
         cache = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
@@ -37,7 +37,7 @@ def base_data_dir() -> Path:
 
 
 def list_parquet_files(data_dir: str | os.PathLike[str] | None = None) -> list[str]:
-    """The files of a folder whose names end in `.parquet`, sorted by name; those of `base_data_dir()` by default."""
+    """Lists the `.parquet` files of a folder, sorted by name; by default of `base_data_dir()`."""
     folder = os.fspath(base_data_dir() if data_dir is None else data_dir)
     return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".parquet")]  # noqa: PTH118, PTH208
 
@@ -51,11 +51,11 @@ def parquets_iter_batched(
     val: str | Sequence[str] | None = None,
     text_column: str = "text",
 ) -> Iterator[list[str]]:
-    """Yields the texts of row groups `start`, `start + step`, ... of every file of a split, once; nulls are left out.
+    """Yields lists of texts, one per row group `start`, `start + step`, ... of each file of a split, in one pass.
 
-    `data_dir` is a folder, a pattern or a list of files, `base_data_dir()` by default. `val` gives the files
-    for validation by name, path or pattern; the last file by default. To divide the row groups among ranks,
-    give `start=rank, step=world_size`.
+    Nulls are left out. `data_dir` is a folder, a pattern or a list of files, by default `base_data_dir()`.
+    `val` gives the files for validation by name, path or pattern, by default the last file. To divide the row
+    groups among ranks, pass `start=rank, step=world_size`.
 
     Raises `ConfigError` for a split without files or a file without the column, `DecodeError` for text that
     is not UTF-8 or a damaged row group.
@@ -83,20 +83,20 @@ def document_batches(
     val: str | Sequence[str] | None = None,
     text_column: str = "text",
 ) -> Iterator[tuple[list[str], Position]]:
-    """Yields `(texts, (pq_idx, rg_idx, epoch))` without end: up to `tokenizer_batch_size` texts, and their position.
+    """Yields `(texts, (pq_idx, rg_idx, epoch))` endlessly: up to `tokenizer_batch_size` texts, and their position.
 
     `pq_idx` counts the files of the split, `rg_idx` the row groups of the file, both from 0; epochs count
     from 1. Every epoch has the same order. A rank gets the row groups `rank`, `rank + world_size`, ... of
     every file (`stride="file"`), or of all files concatenated (`stride="global"`, the default if a file has
     fewer row groups than there are ranks).
 
-    `resume_state_dict` is `{"pq_idx": ..., "rg_idx": ..., "epoch": ...}`: reading continues with the first
-    row group of this rank after the round of `world_size` row groups that contains this one. So the rest of
+    `resume_state_dict` is `{"pq_idx": ..., "rg_idx": ..., "epoch": ...}`. Reading continues with this rank's
+    first row group after the round of `world_size` row groups that contains the given one. So the rest of
     that row group is lost, and with another world size row groups are lost or repeated; `TokenLoader` resumes
     exactly.
 
     Raises `ConfigError` for a split without files, without documents, or with fewer row groups than ranks,
-    `StateError` for a state that does not fit, `DecodeError` as `parquets_iter_batched` does.
+    `StateError` for a state that does not belong to the files, `DecodeError` as `parquets_iter_batched` does.
     """
     problems = _not_at_least(1, tokenizer_batch_size=tokenizer_batch_size, world_size=world_size)
     problems += _not_at_least(0, rank=rank)
@@ -113,7 +113,7 @@ def document_batches(
 
 
 Rounds: TypeAlias = list[list[tuple[int, int]]]
-"""The row groups of an epoch in rounds: each rank has one of a round, or none where a file ends."""
+"""The row groups of an epoch in rounds: each rank reads one of a round, or none at the end of a file."""
 
 
 def _document_batches(
@@ -128,7 +128,7 @@ def _document_batches(
                     is_empty = False
                     yield texts[first : first + size], (file, row_group, epoch)
         if is_whole and is_empty:
-            raise ConfigError(f"rank {rank} has row groups but none with a text that is not null")
+            raise ConfigError(f"all texts in the row groups of rank {rank} are null")
         epoch, at = epoch + 1, 0
 
 
@@ -141,8 +141,8 @@ def _rounds(row_groups: list[int], world_size: int, stride: str | None) -> Round
         what = "all files together have" if len(by_file) == 1 else "no file has more than"
         hint = "use fewer ranks" if stride != "file" else "use fewer ranks, or stride='global'"
         raise ConfigError(
-            f"{what} {most} row groups, and {world_size} ranks need one each: some would wait for ever; {hint}, or "
-            "write the files with smaller row groups"
+            f"{what} {most} row groups, but {world_size} ranks need at least one each; {hint}, or write the files "
+            "with smaller row groups"
         )
     return [places[i : i + world_size] for places in by_file for i in range(0, len(places), world_size)]
 
@@ -157,12 +157,12 @@ def _resumed(state: Mapping[str, Any] | None, rounds: Rounds, row_groups: Sequen
     file, row_group, epoch = state["pq_idx"], state["rg_idx"], state.get("epoch", 1)
     problems = _not_at_least(0, pq_idx=file, rg_idx=row_group) + _not_at_least(1, epoch=epoch)
     if not problems and file >= len(row_groups):
-        problems.append(f"pq_idx is {file}, and the split has {len(row_groups)} files")
+        problems.append(f"pq_idx is {file}, but the split has {len(row_groups)} files")
     elif not problems and row_group >= row_groups[file]:
-        problems.append(f"rg_idx is {row_group}, and file {file} has {row_groups[file]} row groups")
+        problems.append(f"rg_idx is {row_group}, but file {file} has {row_groups[file]} row groups")
     if problems:
-        raise StateError("the state does not fit: " + "; ".join(problems))
-    # Rounds are in order, so the next one is the first that begins after the position.
+        raise StateError("the state does not belong to these files: " + "; ".join(problems))
+    # Rounds are in order, so the next round is the first that begins after the position.
     following = (i for i, places in enumerate(rounds) if places[0] > (file, row_group))
     return epoch, next(following, len(rounds))
 
@@ -182,7 +182,7 @@ def _open(data_dir: Files | None, split: str, val: str | Sequence[str] | None, t
     if data_dir is None:
         data_dir = base_data_dir()
         if not data_dir.is_dir():
-            raise FileNotFoundError(f"{data_dir} does not exist; run `forebay download`, or give data_dir=")
+            raise FileNotFoundError(f"{data_dir} does not exist; run `forebay download`, or pass data_dir=")
     paths = [data_dir] if isinstance(data_dir, str | os.PathLike) else list(data_dir)
     pinned = [val] if isinstance(val, str) else val
     return _ParquetText(_parquet_files(paths, split, pinned), text_column)

@@ -1,4 +1,4 @@
-"""PyTorch: batches as tensors, in pinned memory, on a device; a dataset for `DataLoader`; ranks.
+"""For PyTorch: batches as tensors, in pinned memory or on a device; an `IterableDataset` for `DataLoader`; ranks.
 
 >>> import forebay, forebay.torch
 >>> ranks = forebay.torch.rank_and_world_size()
@@ -6,7 +6,7 @@
 >>> for batch in forebay.torch.DevicePrefetcher(loader, "cuda"):  # doctest: +SKIP
 ...     step(batch["spectrogram"], batch["label"])
 
-A loader has its own threads, so this module starts no process and no thread.
+A loader has its own threads, so this module starts no processes or threads.
 """
 
 import os
@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 Batch = dict[str, Any]
-"""Tensors by field, and whatever is no array as it was."""
+"""A dict by field: tensors for arrays of numbers, other values unchanged."""
 
 
 def to_tensors(batch: Mapping[str, Any], loader: Any = None) -> Batch:
-    """The fields as tensors that share the arrays' memory; other values than arrays of numbers pass unchanged.
+    """Converts a batch's arrays to torch tensors that share their memory; values that are not numeric arrays stay.
 
-    `loader` is the one that made the batch: a spectrogram of `Loader(dtype="bfloat16")`, which numpy holds as
-    uint16, becomes a tensor of `torch.bfloat16`. Without it uint16 stays uint16 in every field. A
-    `JaggedArray` becomes one of tensors, for `torch.nested.nested_tensor_from_jagged(field.data,
+    `loader` is the loader that made the batch: a spectrogram of `Loader(dtype="bfloat16")`, a uint16 array in
+    numpy, becomes a tensor of `torch.bfloat16`. Without `loader`, uint16 stays uint16 in every field. A
+    `JaggedArray` becomes a `JaggedArray` of tensors, for `torch.nested.nested_tensor_from_jagged(field.data,
     field.offsets)`.
     """
     bfloat16 = bfloat16_fields(loader)
@@ -59,44 +59,44 @@ def _to_tensor(value: Any, is_bfloat16: bool) -> Any:
         return JaggedArray(_to_tensor(value.data, is_bfloat16), torch.from_numpy(value.offsets), value.shapes)
     if not isinstance(value, np.ndarray):
         return value
-    # torch does not know ml_dtypes' bfloat16.
+    # torch does not support ml_dtypes' bfloat16.
     if value.dtype.name == "bfloat16" or is_bfloat16:
         return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(value) if value.dtype.kind in "biufc" else value
 
 
 def rank_and_world_size(group: Any = None) -> Ranks:
-    """The process's rank in `torch.distributed`, for `Loader(files, **rank_and_world_size())`; 0 of 1 without it.
+    """Returns rank and world size of `torch.distributed`, for `Loader(files, **rank_and_world_size())`; else 0 of 1.
 
     If the model itself spans several devices, `group` is the process group that shares the data.
 
-    Raises `RuntimeError` if a launcher started several processes that have not joined a group yet, since each
-    would train on all data.
+    Raises `RuntimeError` if a launcher started several processes but the process group is not initialised,
+    since each process would train on all data.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         rank, world_size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
         if rank < 0:
-            raise RuntimeError("this process is not in the group; pass a group that it shares data with")
+            raise RuntimeError("this process is not in the group; pass the group with which it shares data")
         return {"rank": rank, "world_size": world_size}
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if launched > 1:
         raise RuntimeError(
             f"WORLD_SIZE is {launched} but torch.distributed is not initialised: call init_process_group() first, "
-            "or give the loader rank and world_size yourself"
+            "or pass rank and world_size to the loader yourself"
         )
     return {"rank": 0, "world_size": 1}
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[misc]
-    """A loader as a dataset whose items are batches of tensors.
+    """A torch `IterableDataset` over a loader, whose items are batches of tensors.
 
-    For `torch.utils.data.DataLoader(dataset, batch_size=None)`, and for `torchdata`'s `StatefulDataLoader`
-    likewise: batches are those of the loader, and `num_workers` stays 0. The state is that of the last batch
-    returned.
+    Pass it to `torch.utils.data.DataLoader(dataset, batch_size=None)`, or to `torchdata`'s
+    `StatefulDataLoader` in the same way. Batches are those of the loader, and `num_workers` must be 0. The
+    state is the state after the last batch returned.
 
     With `pin_memory=True` each batch is copied into one new block from torch's caching host allocator, for
-    copies to a device with `non_blocking=True`; the allocator, not forebay, decides when the block is reused.
-    Keeping one field keeps the block. Without CUDA a warning says that memory is not pinned.
+    copies to a device with `non_blocking=True`. The allocator, not forebay, decides when the block is reused.
+    Keeping one field keeps the block. Without CUDA, memory is not pinned, and a warning is given.
     """
 
     def __init__(self, loader: LoaderBase, *, pin_memory: bool = False) -> None:
@@ -107,11 +107,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
             warnings.warn("pin_memory=True does nothing: torch finds no CUDA device", stacklevel=2)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Continues an infinite loader; begins the next pass of a finite one, as `iter(loader)` does."""
+        """Continues an infinite loader, or begins the next pass of a finite one, as `iter(loader)` does."""
         worker = torch.utils.data.get_worker_info()
         if worker is not None:
             raise ConfigError(
-                f"num_workers is {worker.num_workers}, must be 0: the loader decodes in threads of its own, and every "
+                f"num_workers is {worker.num_workers}, must be 0: the loader has its own decoding threads, and every "
                 "worker process would yield all batches again; use DataLoader(dataset, batch_size=None, num_workers=0) "
                 "and Loader(..., n_workers=8)"
             )
@@ -131,7 +131,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's."""
+        """Returns the loader's state."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -251,24 +251,24 @@ def _check_callers(loader: LoaderBase) -> None:
 
 
 def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
-    """The batch in pinned memory: one allocation."""
+    """The batch in pinned memory, in one allocation."""
     fields = to_tensors(batch, loader)
     tensors = {name: field for name, field in fields.items() if isinstance(field, torch.Tensor)}
     return fields | PinnedSlot().stage(tensors)
 
 
 class DevicePrefetcher:
-    """Prefetches batches to a device: `depth` are copied, or being copied, while the model works on the last one.
+    """Prefetches batches to a CUDA device: `depth` batches are copied ahead while the model works on the last one.
 
     `batches` is a loader, an `IterableDataset`, a `DataLoader` over one, or any iterable of dicts. Copies run
     on a separate stream, from `depth + 1` pinned slots; a slot is overwritten only after the event of its
     last copy. The current stream waits for the copy of the batch that `next()` returns, so the batch can be
-    used and dropped like any tensors. On the CPU batches pass unchanged.
+    used and dropped like any tensors. On the CPU no batch is copied or prefetched.
 
-    An iterable with a length is a pass, and iterating again begins a new one; an iterable without a length is
-    a stream, and continues. `state_dict()` is that of the last batch returned, not of those prefetched. To
-    move a stream, use `load_state_dict` of the prefetcher, not that of the loader. An error is raised after
-    all earlier batches. Ctrl-C loses no batch.
+    An iterable with a length is a pass, and iterating again begins a new pass. An iterable without a length
+    is a stream, and iterating again continues it. `state_dict()` is the state after the last batch returned,
+    not after the prefetched ones. To move a stream, use `load_state_dict` of the prefetcher, not of the
+    loader. An error is raised after all earlier batches. Ctrl-C loses no batch.
     """
 
     def __init__(self, batches: Iterable[Mapping[str, Any]], device: Any = "cuda", depth: int = 2) -> None:
@@ -285,9 +285,9 @@ class DevicePrefetcher:
         self._device = checked(device)
         check(depth=(depth, 1, MOST))
         self._depth = 0
-        self._begin: Any = None  # states of the source: where this pass began, and after the last batch returned
+        self._begin: Any = None  # states of the source: at the start of the pass, and after the last batch returned
         self._state: Any = None
-        self._epoch: Any = None  # of this pass, if there is a loader that can be told to begin it again
+        self._epoch: Any = None  # of this pass, if the source has a loader with epochs
         if self._device.type == "cuda":
             self._depth = depth
             self._stream = torch.cuda.Stream(self._device)
@@ -297,22 +297,22 @@ class DevicePrefetcher:
 
     def _reset(self) -> None:
         self._iterator: Iterator[Mapping[str, Any]] | None = None
-        self._pulled: Mapping[str, Any] | None = None  # kept, should Ctrl-C come while it is copied
-        self._ahead: deque[tuple[Batch, Any, Any]] = deque()  # batch, event of its copy, state behind it
+        self._pulled: Mapping[str, Any] | None = None  # kept in case Ctrl-C interrupts its copy
+        self._ahead: deque[tuple[Batch, Any, Any]] = deque()  # batch, event of its copy, state after it
         self._end: Exception | None = None
 
     def __len__(self) -> int:
-        """That of `batches`."""
+        """The length of `batches`."""
         return len(self._source)
 
     def __bool__(self) -> bool:
         return True
 
     def __iter__(self) -> Self:
-        """Begins a pass, the same one again if it was left early; a stream continues."""
+        """Begins a pass, or the same one again if it was left early; a stream continues."""
         if self._iterator is None or is_finite(self._source):
             if self._ahead and self._begin is not None and self._source_state() == self._ahead[-1][2]:
-                self._begin_again()  # as the source may be through with a pass that the consumer is not
+                self._begin_again()  # the source may have ended a pass that the consumer has not
             self._reset()
             self._iterator = resumable(self._source)
             self._begin = self._state = self._source_state()
@@ -328,7 +328,7 @@ class DevicePrefetcher:
             self._pull()
         if not self._ahead:
             assert self._end is not None
-            end, self._end = self._end, None  # asked again, the source says it again
+            end, self._end = self._end, None  # a later call gets the error from the source again
             raise end
         batch, copied, state = self._ahead[0]
         if copied is not None:
@@ -336,10 +336,10 @@ class DevicePrefetcher:
             stream.wait_event(copied)
             for value in batch.values():
                 if isinstance(value, torch.Tensor):
-                    value.record_stream(stream)  # else its memory could be written again before the model has read it
+                    value.record_stream(stream)  # otherwise its memory could be overwritten too early
 
-        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or still
-        # there.
+        # Ctrl-C is raised only where a call returns, and no call follows. So a batch is either returned or
+        # kept.
         self._state = state
         del self._ahead[0]
         return batch
@@ -360,7 +360,7 @@ class DevicePrefetcher:
                 return
         batch, copied = self._copy(to_tensors(self._pulled, self._loader()))
         taken = (batch, copied, self._source_state())
-        self._pulled = None  # nothing can come between this and the call
+        self._pulled = None  # Ctrl-C cannot come between this and the call
         self._ahead.append(taken)
 
     def _copy(self, batch: Batch) -> tuple[Batch, Any]:
@@ -381,25 +381,25 @@ class DevicePrefetcher:
         return self._keeper.state_dict() if hasattr(self._keeper, "state_dict") else None
 
     def _loader(self) -> Any:
-        """The underlying loader; or the source, of any kind."""
+        """The underlying loader, or the source if there is none."""
         dataset = getattr(self._source, "dataset", self._source)
         return getattr(dataset, "loader", dataset)
 
     def _begin_again(self) -> None:
-        """Makes the source repeat this pass, from its first batch on if that is known."""
+        """Makes the source repeat this pass: from its first batch if it has epochs, else from its first state."""
         if self._epoch is None:
             self._keeper.load_state_dict(self._begin)
         else:
             self._loader().set_epoch(self._epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of `batches` after the last batch returned; it must have a `state_dict`."""
+        """Returns the state of `batches` after the last batch returned; `batches` must have a `state_dict`."""
         state: dict[str, Any] | None = self._source_state() if self._iterator is None else self._state
         if state is None:
             raise TypeError(f"{type(self._source).__name__} has no state_dict")
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes at the position of `state`, from a prefetcher or a loader; prefetched batches are dropped."""
+        """Resumes at the position of `state`, taken from a prefetcher or a loader; prefetched batches are dropped."""
         self._keeper.load_state_dict(state)
         self._reset()

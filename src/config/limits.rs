@@ -1,4 +1,4 @@
-//! The limits of a record, the same for all readers.
+//! The limits of a record's bytes and seconds, for all readers.
 
 use super::table::{above, range};
 use crate::{Error, ErrorKind, Result, record::MAX_RECORD_BYTES};
@@ -6,9 +6,9 @@ use crate::{Error, ErrorKind, Result, record::MAX_RECORD_BYTES};
 /// The limits of a record, as given by the user.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LimitConfig {
-    /// The most bytes of a record; larger ones are bad.
+    /// The most bytes of a record; larger records are bad.
     pub max_record_bytes: i64,
-    /// The most seconds of a recording; longer ones are bad.
+    /// The most seconds of a recording; longer recordings are bad.
     pub max_decoded_seconds: f64,
 }
 
@@ -27,7 +27,7 @@ impl LimitConfig {
         problems.extend(above("max_decoded_seconds", max_decoded_seconds, 0.0, 1e9, expected));
     }
 
-    /// Bytes and seconds.
+    /// The limits in bytes and seconds.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] that names every limit out of range.

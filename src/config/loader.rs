@@ -19,34 +19,35 @@ macro_rules! loader_parameters {
         /// bytes, half of that with a 16-bit `dtype`.
         shuffle_buffer_size: Int = 10_000, free, range(1, 1 << 40), eval(1000),
             elsewhere(buffer_size, shuffle_buffer, bufsize, initial_fill);
-        /// Number of examples that every draw chooses from; more mixes rows better, 0 keeps the reading
-        /// order.
+        /// Shuffle window: number of examples that each draw chooses from; a larger window shuffles better, 0
+        /// keeps the reading order.
         shuffle_min_size: Int = 8000, state(shuffle_min_size), range(0, 1 << 30), eval(0),
             elsewhere(shuffle, shuffle_size, random_shuffle, min_buffer_size, initial);
-        /// Rate of the clips in Hz; recordings are resampled to it.
+        /// Sample rate of the clips in Hz; recordings are resampled to it.
         sample_rate: Int = 32_000, state, range(1, 768_000),
             elsewhere(sr, sampling_rate, samplerate, rate, fs, orig_freq, new_freq);
-        /// Length of the clips; recordings are cut or padded with zeros.
+        /// Length of the clips; longer recordings are cropped, shorter ones padded with zeros.
         clip_seconds: Float = 5.0, state, above(0, 3600),
             elsewhere(duration, clip_duration, clip_length, chunk_length_s, segment_seconds, max_length);
-        /// Mel bands.
+        /// Number of mel bands.
         n_mels: Int = 128, state, range(1, 4096),
             elsewhere(num_mels, num_mel_bins, nfilter, feature_size, mel_bins);
-        /// Samples of a Fourier transform.
+        /// FFT size in samples.
         n_fft: Int = 1024, state, range(2, 65_536), elsewhere(nfft, fft_size, fft_length, window_size);
         /// Samples between frames.
         hop_length: Int = 320, state, range(1, 1 << 20),
             elsewhere(hop, hop_size, hopsize, frame_shift, window_step, stride);
-        /// Decoding threads; those beyond the number of cores stay parked while all cores are busy. `"auto"`:
-        /// as many as raise throughput, at most `cpu_budget`. It begins with two, wakes more while `next()`
-        /// waits for them and cores are free, and parks some while batches pile up.
+        /// Decoding threads; threads beyond the number of cores stay parked while all cores are busy.
+        /// `"auto"`: as many as raise throughput, at most `cpu_budget`. The loader then begins with two,
+        /// wakes
+        /// more while `next()` waits for them and cores are free, and parks some while batches pile up.
         n_workers: Count = 8, free, range(1, 1024), eval(4),
             elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
-        /// Records read ahead that may wait for a worker.
+        /// Upper limit of the records that are read ahead and wait for a worker.
         raw_channel_size: Int = 256, free, range(1, 1 << 20), elsewhere(read_ahead, prefetch_records);
         /// True: epoch after epoch without end, bad records replaced. False: one pass per `iter()`, bad
-        /// records left out. A batch in which all records are bad is left out too; with several ranks, which
-        /// must take the same number of steps, it is returned without rows.
+        /// records left out. A batch in which all records are bad is left out too. With several ranks it is
+        /// returned without rows, since all ranks must take the same number of steps.
         infinite: Bool = true, state, eval(false), elsewhere(repeat, resampled, endless, loop_forever);
         /// True: random crops (short recordings are padded with zeros at the end). False: center crops (zeros
         /// on both sides).
@@ -58,49 +59,50 @@ macro_rules! loader_parameters {
         /// `shuffle_min_size=0`, global for a mixture, else window.
         order: OptionalText = None, state(order), one_of("sequential", "window", "global", "era"),
             elsewhere(shuffle, sampler, shuffle_mode);
-        /// Number of this process among those that share each batch, from 0.
+        /// Rank of this process among those that share each batch, from 0.
         rank: Int = 0, free, elsewhere(shard_id, local_rank, process_index, process_id, node_rank);
-        /// Number of all processes that share each batch of `batch_size * world_size` rows. Their parts, side
-        /// by side, are the batch that one process would have made (`"window"`: of the same state, with
-        /// `n_streams` set at the first start).
+        /// Number of processes that share each batch of `batch_size * world_size` rows. Their parts,
+        /// concatenated, are the batch that one process would have made (`"window"`: from the same state,
+        /// with `n_streams` set at the first start).
         world_size: Int = 1, state(global_batch_size), range(1, 1 << 20),
             elsewhere(num_replicas, num_shards, process_count, n_ranks, num_processes);
-        /// For `"window"`: a multiple of every world size of the run. None: `world_size`.
+        /// Number of streams of the order `"window"`: a multiple of every world size of the run. None:
+        /// `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams);
-        /// Leaves out a short last batch.
+        /// Drops an incomplete last batch.
         drop_last: Bool = false, state(drop_last),
             elsewhere(drop_last_batch, drop_remainder, partial, last_batch_policy);
-        /// Rows of an era.
+        /// Number of rows in an era, for `order="era"`.
         era_length: Int = 8192, state(era_length), range(1, 1 << 40), elsewhere(era_size);
-        /// Share of each source in a mixture, optionally with the batch from which it holds. None: by size of
-        /// the sources.
+        /// Share of each source in a mixture; a list of `(batch, dict)` changes the shares at these batches.
+        /// None: proportional to the sizes of the sources.
         weights: Weights = None, state(weights, source_sizes),
             elsewhere(probabilities, probs, sampling_weights);
-        /// Examples over which the weights hold exactly. None: `batch_size * world_size`.
+        /// Number of consecutive examples in which the weights hold exactly. None: `batch_size * world_size`.
         mixture_block: OptionalInt = None, state(mixture_block), range(1, Mixture::MAX_BLOCK as i64),
             elsewhere(block_size);
-        /// When a finite mixture stops: `"first_exhausted"` (default; its first source is exhausted) or
-        /// `"all_exhausted"`; an infinite one has `"restart"`.
+        /// When a finite mixture stops: `"first_exhausted"` (default; when one source is exhausted) or
+        /// `"all_exhausted"`; an infinite mixture has `"restart"`.
         stop: OptionalText = None, state(stop), one_of("restart", "first_exhausted", "all_exhausted"),
             elsewhere(stopping_strategy, longest);
         /// I/O threads, one read in flight each: single records in scattered orders and at the start, else
         /// blocks of 4 MiB, at most 16 ahead; 1 disables read-ahead. Waiting threads cost little.
         n_readers: Int = 32, free, range(1, MOST_READERS as i64),
             elsewhere(num_readers, io_threads, reader_threads);
-        /// Batches made ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8, one
-        /// more whenever `next()` had to wait although batches had piled up.
+        /// Batches prefetched ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8,
+        /// raised by one when `next()` sometimes waits and batches sometimes pile up.
         prefetch_batches: Count = 3, free, range(1, 1024),
             elsewhere(prefetch, prefetch_factor, prefetch_queue_depth, prefetch_size, num_prefetch);
         /// Upper limit for `n_workers="auto"`. None: the cores that this process may use.
         cpu_budget: OptionalInt = None, free, range(1, 1024), elsewhere(max_workers, max_cpus);
         /// Upper limit of the bytes that the loader may hold. A configuration that may hold more raises
-        /// ConfigError with its parts. `"auto"` numbers and `raw_channel_bytes=None` are chosen to fit. None:
-        /// no limit.
+        /// ConfigError, which lists all parts. `"auto"` numbers and `raw_channel_bytes=None` are chosen to
+        /// fit. None: no limit.
         memory_budget: OptionalInt = None, free, range(1, 1 << 60),
             elsewhere(max_memory, memory_limit, max_bytes);
-        /// Bytes of the records that may wait for a worker; records above 4 MiB count from before they are
-        /// read until a worker has processed them. One record is always admitted, of any size. None: 512 MiB,
-        /// or less within a `memory_budget`.
+        /// Upper limit of the bytes of records that wait for a worker; records above 4 MiB count from before
+        /// they are read until a worker has processed them. One record of any size is always admitted. None:
+        /// 512 MiB, or less within a `memory_budget`.
         raw_channel_bytes: OptionalInt = None, free, range(1, 1 << 40), elsewhere(read_ahead_bytes);
         /// Upper limit of a record's bytes: a larger one is a bad record (`too_large`), and its bytes are not
         /// read.
@@ -109,18 +111,19 @@ macro_rules! loader_parameters {
         /// are not decoded.
         max_decoded_seconds: Float = 86400.0, state, elsewhere(max_duration);
         /// Type of the spectrograms: `"float32"`, `"float16"` or `"bfloat16"`; the last two are rounded to
-        /// nearest even and take half the memory. Values lie between -23.03 (the floor) and about 20, so
+        /// nearest even and take half the memory. Values are between -23.03 (the floor) and about 20, so
         /// float16 is within 0.008 of float32 and bfloat16 within 0.063. numpy has no bfloat16, so its bits
-        /// come as uint16. `forebay.torch` and `forebay.jax` convert them; otherwise
+        /// are returned as uint16. `forebay.torch` and `forebay.jax` convert them; otherwise
         /// `torch.from_numpy(a).view(torch.bfloat16)` or `a.view(ml_dtypes.bfloat16)` reinterpret the same
         /// memory.
         dtype: Text = "float32", state, one_of("float32", "float16", "bfloat16"),
             elsewhere(precision, torch_dtype, output_dtype);
-        /// `"mel"`: `[batch, n_mels, n_frames]`; `"time"`: `[batch, n_frames, n_mels]`.
+        /// Axis order of the spectrograms: `"mel"` is `[batch, n_mels, n_frames]`, `"time"` is
+        /// `[batch, n_frames, n_mels]`.
         layout: Text = "mel", state, one_of("mel", "time"), elsewhere(time_first, data_format, transpose);
-        /// Frames of every spectrogram: longer clips are cut at the end, shorter ones padded with silence,
-        /// log(1e-10). None: `1 + clip_samples // hop_length` (odd `n_fft`: `1 + (clip_samples - 1) //
-        /// hop_length`).
+        /// Number of frames of each spectrogram: longer clips are cut at the end, shorter ones padded with
+        /// silence, log(1e-10). None: `1 + clip_samples // hop_length` (odd `n_fft`:
+        /// `1 + (clip_samples - 1) // hop_length`).
         n_frames: OptionalInt = None, state(n_frames), range(1, 1 << 24),
             elsewhere(num_frames, target_length, nb_max_frames);
         /// Name of the column of recordings. None: the schema's Audio feature, else `audio`.
@@ -132,9 +135,9 @@ macro_rules! loader_parameters {
         /// truncated while it is mapped may end the process (SIGBUS); replacing it by a rename is safe.
         /// Compressed shards are still read, not mapped.
         mmap: Bool = false, free, elsewhere(memory_map, dont_use_mmap, use_mmap);
-        /// Which files may be named by rows that hold a path instead of bytes. None or False: files below the
-        /// folder of their shard. One or more folders: also files below these, such as the download cache
-        /// that a dataset was made from. True: any file that this process may open, for trusted shards.
+        /// Files that may be read for rows with a path instead of bytes. None or False: files below the
+        /// folder of the row's shard. One or more folders: also files below these, such as the download cache
+        /// from which a dataset was made. True: any file that this process may open, for trusted shards.
         /// Symbolic links and `..` are resolved first. A row with another path is a bad record
         /// (`unreadable`). Not part of the state, since folders have other names on another machine.
         allow_paths: Folders = None, free, elsewhere(root, file_root, data_dir, allow_path);
@@ -144,23 +147,24 @@ macro_rules! loader_parameters {
         /// Policy for records that the system fails to read, after retries: `"raise"` raises `OSError` at the
         /// record's position; `"skip"` handles it like a bad record, and the state lists the lost records.
         on_io_error: OnError = "raise", free, elsewhere(io_errors, read_errors);
-        /// How many different records may fail on this rank before `DecodeError` is raised; a float is a
-        /// share of all records, between 0 and 1. None: no bound.
+        /// Number of different records that may fail on this rank before `DecodeError` is raised; a float is
+        /// a share of all records, between 0 and 1. None: no bound.
         max_errors: OptionalMaxErrors = None, free, elsewhere(max_failures, error_limit);
-        /// How many consecutive positions of this rank may have failed records. None: no bound.
+        /// Number of consecutive positions of this rank at which records may fail before `DecodeError` is
+        /// raised. None: no bound.
         max_consecutive_errors: OptionalInt = None, free, elsewhere(max_consecutive_failures);
         /// Rows that are never read, and are left out or replaced like bad ones without counting as errors:
-        /// the path of a report by `forebay check`, or row numbers over all files. No position moves. For few
-        /// rows only: each position in an infinite stream has 16 substitutes.
+        /// the path of a report by `forebay check`, or row numbers over all files. Other rows keep their
+        /// positions. For few rows only: each position in an infinite stream has 16 substitutes.
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
-        /// More fields of a batch: any of `"path"`, `"start"` and `"valid_samples"`. `"path"`: list of str,
-        /// the recording's own path; empty if there is none, if it is not UTF-8, or above 4096 bytes.
-        /// `"start"`: float64 `[batch]`, where the clip begins in its recording, in seconds; below 0 if zeros
-        /// precede it. `"valid_samples"`: int64 `[batch]`, samples at `sample_rate` that are not padding. Not
-        /// part of the state.
+        /// Additional fields of a batch: any of `"path"`, `"start"` and `"valid_samples"`. `"path"`: list of
+        /// str, the recording's path in its row; empty if there is none, if it is not UTF-8, or above 4096
+        /// bytes. `"start"`: float64 `[batch]`, start of the clip in its recording, in seconds; below 0 if
+        /// zeros precede it. `"valid_samples"`: int64 `[batch]`, samples at `sample_rate` that are not
+        /// padding. Not part of the state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
-        /// When `next()` has waited for this many seconds, and again at ten times that, a warning is logged
-        /// that says which thread it waits for. Changes no batch. None: never.
+        /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
+        /// again after ten times as long. Does not affect batches. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
         } }
     };

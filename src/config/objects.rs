@@ -1,17 +1,17 @@
-//! Parameters that are more than a number or a text.
+//! Types of parameters that are neither a number nor a text.
 
 use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
-/// Groups of files; with names if they are to be mixed.
+/// The files of each source; sources that are mixed have names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// In the order given.
+    /// The sources' names in the given order.
     pub names: Option<Vec<String>>,
-    /// One for each source.
+    /// The files of each source.
     pub groups: Vec<Vec<PathBuf>>,
 }
 
-/// From which batch on which weights of the sources hold; empty for each source's number of rows.
+/// The sources' weights, each with the batch from which they hold; empty for weights by number of rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Weights(pub Vec<(i64, Vec<(String, f64)>)>);
 
@@ -34,7 +34,7 @@ impl Default for Exclude {
     }
 }
 
-/// An object that only Python knows.
+/// An object whose type only `src/python` knows.
 #[derive(Clone, Default)]
 pub struct Opaque(pub Option<Arc<dyn Any + Send + Sync>>);
 
@@ -59,7 +59,7 @@ impl Weights {
         let stages = self.0.iter().map(|(from, weights)| {
             if let Some((stranger, _)) = weights.iter().find(|(name, _)| !names.contains(name)) {
                 problems.push(format!(
-                    "weights name {stranger:?}, which is no source; the sources are {}",
+                    "weights name {stranger:?}, which is not a source; the sources are {}",
                     names.join(", ")
                 ));
             }

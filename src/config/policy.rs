@@ -1,21 +1,20 @@
-//! What a loader does about records that it cannot have, as the user said it: the same for recordings and
-//! documents.
+//! The parameters of the policy for failed records, for recordings and documents.
 
 use std::sync::Arc;
 
 use super::{shown, table::one_of};
 use crate::engine::{MaxErrors, Policy};
 
-/// Parameters about records that fail.
+/// The user's values of the parameters for failed records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyConfig {
-    /// What becomes of a bad record: `skip` or `raise`.
+    /// The policy for a bad record: `skip` or `raise`.
     pub on_error: String,
-    /// What becomes of a record that the system failed to read: `raise` or `skip`.
+    /// The policy for a record that the system failed to read: `raise` or `skip`.
     pub on_io_error: String,
     /// How many different records may fail on this rank; no bound if not given.
     pub max_errors: Option<MaxErrors>,
-    /// How many positions in a row may have a record that fails; no bound if not given.
+    /// How many consecutive positions may have a failed record; no bound if not given.
     pub max_consecutive_errors: Option<i64>,
 }
 
@@ -31,7 +30,7 @@ impl Default for PolicyConfig {
 }
 
 impl PolicyConfig {
-    /// The policy, which excludes nothing yet.
+    /// The policy, without excluded rows.
     pub(crate) fn check(&self, problems: &mut Vec<String>) -> Policy {
         for (name, value) in [("on_error", &self.on_error), ("on_io_error", &self.on_io_error)] {
             problems.extend(one_of(name, value, &["skip", "raise"]));
@@ -40,7 +39,7 @@ impl PolicyConfig {
             Some(MaxErrors::Count(n)) if n < 0 => {
                 problems.push(format!("max_errors is {}, must be 0 or more", shown(n)));
             }
-            // A share of 1.0 would bound nothing, and look like one error.
+            // A share of 1.0 would be no bound, and a user might mean one error.
             Some(MaxErrors::Share(share)) if !(share > 0.0 && share < 1.0) => problems.push(format!(
                 "max_errors is {share:?}, must be between 0.0 and 1.0 as a share of the records, or a whole number of them"
             )),

@@ -23,28 +23,28 @@ macro_rules! row_parameters {
         /// The dataset to read. A mixture without a block_size uses the global batch as its block, so that
         /// each batch has fixed counts.
         dataset: Dataset, state(dataset), elsewhere(ds, data, source, data_source);
-        /// Rows of a batch on this rank.
+        /// Rows per batch on this rank.
         batch_size: Int, state(global_batch_size), range(1, 1 << 20), elsewhere(batchsize, bs, batch);
-        /// Number of this process among those that share each batch, from 0.
+        /// Rank of this process among those that share each batch, from 0.
         rank: Int = 0, free, elsewhere(shard_id, local_rank, process_index, process_id, node_rank);
-        /// Number of all processes that share each batch.
+        /// Number of processes that share each batch.
         world_size: Int = 1, state(global_batch_size), range(1, 1 << 20),
             elsewhere(num_replicas, num_shards, process_count, n_ranks, num_processes);
-        /// The first batch, counted across passes. If passes of a mixture differ in length they are counted
-        /// one by one, up to 2**20 of them.
+        /// Number of the first batch, counted across passes from 0. If passes of a mixture differ in length,
+        /// they are counted one by one, up to 2**20 passes.
         start_step: Int = 0, free, range(0, 1 << 40),
             elsewhere(start, initial_step, start_batch, skip_batches);
-        /// Batches made ahead of the loop.
+        /// Batches prefetched ahead of the loop.
         prefetch_batches: Count = 4, free, range(1, 1024),
             elsewhere(prefetch, prefetch_factor, prefetch_size, max_buffered_batches, num_prefetch);
         "*";
         /// Threads that make batches.
         n_workers: Count = 4, free, range(1, 1024),
             elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
-        /// Leaves out a short last batch.
+        /// Drops an incomplete last batch.
         drop_last: Bool = false, state, elsewhere(drop_last_batch, drop_remainder);
-        /// When `next()` has waited for this many seconds, and again at ten times that, a warning is logged
-        /// that says which thread it waits for. Changes no batch. None: never.
+        /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
+        /// again after ten times as long. Does not affect batches. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
         } }
     };
@@ -56,15 +56,15 @@ pub(crate) use row_parameters;
 row_parameters!(config_struct);
 
 impl RowConfig {
-    /// With the defaults.
+    /// A configuration with this batch size and the defaults.
     pub fn new(batch_size: i64) -> Self {
         Self { batch_size, ..Self::default() }
     }
 
-    /// The plan of the engine, whose examples are batches, and the part of each that is this rank's.
+    /// The plan of the engine, whose examples are batches, and this rank's part of each batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] that names every parameter at fault.
+    /// [`ErrorKind::Config`] that names every wrong parameter.
     pub fn check(&self) -> Result<(Plan, RowShare)> {
         let mut problems = self.problems();
         problems.extend(rank_problem(self.rank, self.world_size));
@@ -92,7 +92,7 @@ impl RowConfig {
             channel_bytes: RAW_CHANNEL_BYTES as usize,
             prefetch_batches: prefetch as usize,
             auto: Auto { workers: auto_workers, prefetch: auto_prefetch },
-            // A batch is a record: to leave one out would be to train on other data.
+            // A record is a batch, and leaving a batch out would change the training data.
             policy: Policy { skip_bad: false, ..Policy::default() },
         };
         let share = RowShare {

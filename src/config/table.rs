@@ -1,27 +1,28 @@
-//! The tables of parameters: one row says all that there is to say about a parameter.
+//! The tables of parameters: one row defines all properties of a parameter.
 //!
-//! A table is a macro that hands its rows to another one. [`config_struct`] makes of them the configuration
-//! with its defaults, range checks and [`Parameter`]s; `src/python/arguments.rs` the docstring, the binding
-//! of Python's arguments, pickling and what a state says about the loader. `docs/tables.py` writes stub and
-//! README from the same rows. So a parameter is its row and the place where it is used.
+//! A table is a macro that passes its rows to another macro. [`config_struct`] makes the configuration of
+//! them, with defaults, range checks and [`Parameter`]s. `src/python/arguments.rs` makes the docstring, the
+//! binding of Python's arguments, pickling and the loader's identity in a state. `docs/tables.py` writes the
+//! stub's signatures and the README's table from the same rows. So a new parameter needs a row and the code
+//! that uses it.
 //!
 //! A row, with clauses in this order:
 //!
 //! ```text
-//! /// The documentation. Its first sentence, and those that begin with "True:", "False:" or "None:", are
-//! /// the README's.
+//! /// The documentation. The README has its first sentence, and those that begin with "True:", "False:",
+//! /// "None:" or "`"auto"`:".
 //! name: Kind = default, identity, check, eval(value), elsewhere(other, names);
 //! ```
 //!
 //! - `Kind` is a type of [`kind`]. Without a default the parameter is required.
-//! - The identity is what a state holds of the parameter, and compares when it is loaded: `state`, the value;
-//!   `state(keys)`, what follows from it, each by the method of that name; `data`, what it chooses, such as
-//!   the files or their streams; `free`, nothing: it changes no batch, or only which part of it this process
-//!   gets, and may be another one after a restart.
-//! - The check is `range(least, most)` of whole numbers, `above(bound)` or `above(bound, most)` of others, or
-//!   `one_of` texts.
-//! - `eval` is the value of that preset.
-//! - `elsewhere` has the parameter's names in other libraries, for the error about an unknown keyword.
+//! - The identity is the part of a state that depends on the parameter and is compared when the state is
+//!   loaded. `state`: the value. `state(keys)`: values derived from it, each by the method of that name.
+//!   `data`: the data that it selects, such as the files or their streams. `free`: nothing, so the parameter
+//!   may change at a restart. Batches do not depend on it, except for the part that this process gets.
+//! - The check is `range(least, most)` for whole numbers, `above(bound)` or `above(bound, most)` for others,
+//!   or `one_of` for texts.
+//! - `eval` is the value in the preset `eval`.
+//! - `elsewhere` lists the parameter's names in other libraries, for the error about an unknown keyword.
 //!
 //! The row after `"*";` is the first that is keyword-only.
 
@@ -61,7 +62,7 @@ pub(super) mod kind {
     pub type Dataset = crate::config::Opaque;
 }
 
-/// What documentation (`docs`) and stub (`stub`) call a [`kind`].
+/// The name of a [`kind`] in the documentation (`docs`) and in the stub (`stub`).
 macro_rules! kind_text {
     (docs Int) => {
         "int"
@@ -250,7 +251,7 @@ macro_rules! value {
     };
 }
 
-/// Whether this is one of the words about identity.
+/// The word for a parameter's identity; no other word compiles.
 macro_rules! identity_word {
     (state) => {
         "state"
@@ -269,7 +270,7 @@ macro_rules! choices {
     ($check:tt) => { &[] };
 }
 
-/// Adds what a check finds to `problems`.
+/// Adds the message of a failed check to `problems`.
 macro_rules! check {
     ($problems:ident, $name:expr, $value:expr, []) => {};
     ($problems:ident, $name:expr, $value:expr, [range $least:expr, $most:expr]) => {
@@ -294,7 +295,7 @@ macro_rules! check {
     };
 }
 
-/// Hands the rows of a table, in a form that is easy to match, to the macro `$with`.
+/// Passes the rows of a table, in a form that is easy to match, to the macro `$with`.
 macro_rules! table {
     ($with:ident $(#[$attribute:meta])* $config:ident as $class:literal { $(
         $($star:literal;)?
@@ -364,7 +365,8 @@ macro_rules! eval_preset {
         [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
     })+) => {
         impl $config {
-            /// One pass in order, center crops, small buffers beside a training loader.
+            /// The preset for evaluation: one pass in order, center crops, buffers small enough beside a
+            /// training loader.
             pub fn eval() -> Self {
                 let mut eval = Self::default();
                 $($(eval.$name = value!($kind $eval);)?)+
@@ -377,7 +379,7 @@ macro_rules! eval_preset {
 pub(super) use {check, choices, config_struct, eval_preset, identity_word, value};
 pub(crate) use {kind_text, python_literal, table};
 
-/// One parameter, as its row says.
+/// One parameter: a row of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Parameter {
     /// The name.
@@ -386,21 +388,21 @@ pub struct Parameter {
     pub starts_keywords: bool,
     /// The documentation, lines with a leading space.
     pub docs: &'static str,
-    /// The type, for people.
+    /// The type, for the documentation.
     pub kind: &'static str,
     /// The type, for the stub.
     pub annotation: &'static str,
     /// The default as Python writes it; none if the parameter is required.
     pub default: Option<&'static str>,
-    /// The value of the preset `eval`, if it is another one.
+    /// The value in the preset `eval`, if it differs from the default.
     pub eval: Option<&'static str>,
-    /// The texts that are allowed, if they are few.
+    /// The allowed texts of a `one_of` check.
     pub choices: &'static [&'static str],
     /// `state`, `data` or `free`.
     pub identity: &'static str,
-    /// The entries of a state that follow from it; empty if the entry is the value itself.
+    /// The entries of a state that are derived from the parameter; empty if the entry is the value itself.
     pub keys: &'static [&'static str],
-    /// Its names in other libraries.
+    /// The parameter's names in other libraries.
     pub elsewhere: &'static [&'static str],
 }
 
@@ -409,7 +411,7 @@ pub struct Parameter {
 pub struct Table {
     /// The name of the loader.
     pub class: &'static str,
-    /// In the order of the signature.
+    /// The parameters in the order of the signature.
     pub parameters: &'static [Parameter],
 }
 
@@ -420,8 +422,8 @@ impl Table {
         first.unwrap_or(self.parameters.len())
     }
 
-    /// What to say about a keyword that is no parameter: the parameters that other libraries call so, or the
-    /// one with the most similar name.
+    /// The advice for an unknown keyword: the parameters with this name in other libraries, or the parameter
+    /// with the most similar name.
     pub fn advice(&self, unknown: &str) -> String {
         let bare = |name: &str| -> String {
             let letters = name.chars().take(64).filter(|letter| !matches!(letter, '_' | '-'));
@@ -430,12 +432,12 @@ impl Table {
         let known: Vec<_> = self.parameters.iter().filter(|one| one.elsewhere.contains(&unknown)).collect();
         if !known.is_empty() {
             let names: Vec<_> = known.iter().map(|one| one.name).collect();
-            return format!("here it is {}", names.join(" and "));
+            return format!("use {} instead", names.join(" and "));
         }
         let names = self.parameters.iter().map(|one| one.name);
         let nearest = names.map(|name| (distance(&bare(unknown), &bare(name)), name)).min_by_key(|&(d, _)| d);
         match nearest {
-            // Short names are near to many, and a text of any length is compared with few letters.
+            // Short names are similar to many others, and `bare` cuts a text to 64 letters.
             Some((steps, parameter)) if unknown.len() > 3 && steps <= 1 + parameter.len() / 8 => {
                 format!("did you mean {parameter}?")
             }
@@ -450,7 +452,7 @@ impl Table {
     }
 }
 
-/// Letters to insert, remove, replace, or swap with the next one to get from one text to the other.
+/// The edit distance of two texts: insertions, deletions, replacements and swaps of adjacent letters.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<_>, Vec<_>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<_>>()];
@@ -469,7 +471,7 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// The one item, if there is one.
+/// The first item, if there is one.
 pub(super) const fn first(items: &[&'static str]) -> Option<&'static str> {
     match items {
         [item, ..] => Some(item),
@@ -506,7 +508,7 @@ impl Whole for Count {
 
 /// A number, if one is given.
 pub(super) trait Number {
-    /// Whether there may be none.
+    /// Whether None is allowed.
     const IS_OPTIONAL: bool;
 
     /// The number.
@@ -531,7 +533,7 @@ impl Number for Option<f64> {
 
 /// A text, if one is given.
 pub(super) trait Text {
-    /// Whether there may be none.
+    /// Whether None is allowed.
     const IS_OPTIONAL: bool;
 
     /// The text.
@@ -554,13 +556,13 @@ impl Text for Option<String> {
     }
 }
 
-/// What is wrong with a whole number outside of its range.
+/// The message for a whole number that is out of range.
 pub(super) fn range(name: &str, value: &impl Whole, least: i64, most: i64) -> Option<String> {
     let value = value.whole().filter(|value| !(least..=most).contains(value))?;
     Some(format!("{name} is {}, must be {least} to {most}", shown(value)))
 }
 
-/// What is wrong with a number that is not above a bound, or beyond the most.
+/// The message for a number that is not above `bound`, or above `most`.
 pub(super) fn above<N: Number>(
     name: &str,
     value: &N,
@@ -573,7 +575,7 @@ pub(super) fn above<N: Number>(
     Some(format!("{name} is {value:?}, must be {expected}{or_none}"))
 }
 
-/// What is wrong with a text that is none of these.
+/// The message for a text that is not one of `choices`.
 pub(super) fn one_of<T: Text>(name: &str, value: &T, choices: &[&str]) -> Option<String> {
     let value = value.text().filter(|value| !choices.contains(value))?;
     let quoted: Vec<_> = choices.iter().map(|choice| format!("{choice:?}")).collect();
@@ -600,9 +602,9 @@ mod tests {
     #[test]
     fn names_of_other_libraries_are_known() {
         for (unknown, advice) in [
-            ("num_workers", "here it is n_workers"),
-            ("shuffle", "here it is shuffle_min_size and order"),
-            ("batchsize", "here it is batch_size"),
+            ("num_workers", "use n_workers instead"),
+            ("shuffle", "use shuffle_min_size and order instead"),
+            ("batchsize", "use batch_size instead"),
             ("Batch_Sise", "did you mean batch_size?"),
             ("shufle_min_size", "did you mean shuffle_min_size?"),
             ("pin_memory", "help(forebay.Loader) lists the parameters"),

@@ -16,7 +16,7 @@ use crate::{
     transform::CropRule,
 };
 
-/// The most that the ids of a batch may take, bytes.
+/// The most bytes of the ids of a batch.
 const MAX_BATCH_BYTES: u64 = 8 << 30;
 
 /// Hands the rows of the table of `forebay.TokenLoader` to a macro.
@@ -26,16 +26,17 @@ macro_rules! token_parameters {
         /// Parameters of a loader of documents, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
         TokenConfig as "TokenLoader" {
-        /// A folder, a pattern, or files; read in the order of their paths, without those that end in `.tmp`.
+        /// A folder, a pattern, or files; read in the order of their paths. Files that end in `.tmp` are left
+        /// out.
         parquet_files: Files, data, elsewhere(data_files, files, shards, data_dir, path, paths);
         /// A Hugging Face `tokenizer.json`, a tiktoken rank file (gpt2, r50k_base, p50k_base, cl100k_base and
-        /// o200k_base are known by name, others need `pattern` and `special_tokens`), or a callable from a
-        /// text to its ids (slower: it holds the GIL), which needs `bos_id`.
+        /// o200k_base are recognised by name, others need `pattern` and `special_tokens`), or a callable from
+        /// a text to its ids, which needs `bos_id` and is slower, since it holds the GIL.
         tokenizer: Tokenizer, state(tokenizer), elsewhere(encoding, encoder, tokenizer_file, tokenize);
-        /// Rows of a batch on this rank.
+        /// Rows per batch on this rank.
         batch_size: Int = 32, state(global_batch_size), range(1, 1 << 20),
             elsewhere(batchsize, bs, batch, device_batch_size, micro_batch_size, B);
-        /// Inputs of a row.
+        /// Sequence length: input tokens per row.
         seq_len: Int = 2048, state, range(1, 1 << 24),
             elsewhere(seq_length, sequence_length, max_seq_len, max_length, block_size, context_length, T);
         /// `"train"` or `"val"`. The last file is for validation, unless `val` names the files.
@@ -43,66 +44,67 @@ macro_rules! token_parameters {
         "*";
         /// Names, paths or patterns of the files for validation. None: the last file.
         val: Names = None, data, elsewhere(val_files, validation, valid, val_split);
-        /// Documents that a packer holds at least before each pick.
+        /// Packing buffer: least number of documents that a packer holds before each pick.
         buffer_size: Int = 1000, state, range(1, 1 << 24), elsewhere(shuffle_buffer_size, packing_buffer);
-        /// Documents added per refill.
+        /// Documents added to the packing buffer per refill.
         tokenizer_batch_size: Int = 128, state, range(1, 1 << 20), elsewhere(tokenize_batch_size);
-        /// Tokenising threads. `"auto"`: as many as the loop needs, at most `cpu_budget`.
+        /// Tokenizing threads. `"auto"`: as many as the loop needs, at most `cpu_budget`.
         n_workers: Count = 4, free, range(1, 1024),
             elsewhere(num_workers, workers, tokenizer_threads, num_threads, n_threads, num_proc, n_jobs);
-        /// Number of this process among those that share each batch, from 0.
+        /// Rank of this process among those that share each batch, from 0.
         rank: Int = 0, free, elsewhere(shard_id, local_rank, ddp_rank, process_index, process_id, node_rank);
-        /// Number of all processes that share each batch of `batch_size * world_size` rows.
+        /// Number of processes that share each batch of `batch_size * world_size` rows.
         world_size: Int = 1, state(global_batch_size), range(1, 1 << 20),
             elsewhere(num_replicas, num_shards, ddp_world_size, process_count, n_ranks, num_processes);
-        /// With a seed, row groups come in a new order each epoch and documents are mixed. None: storage
-        /// order.
+        /// Shuffle seed: row groups are read in a new order each epoch, and documents are shuffled. None:
+        /// storage order.
         seed: OptionalSeed = None, state, elsewhere(random_seed, random_state, generator, shuffle);
         /// True: epoch after epoch without end. False: one pass per `iter()`, which ends when the remaining
         /// documents fill no row; ranks may then differ by some batches. A pass without any batch raises
         /// ConfigError; with several ranks it logs a warning.
         infinite: Bool = true, state, elsewhere(repeat, resampled, endless, loop_forever);
-        /// The column of the documents.
+        /// Name of the column of documents.
         text_column: Text = "text", state, elsewhere(text_field, content_field, text_key, column);
         /// The rest of a cropped document: `"drop"` discards it; `"carry"` makes it a new document, with its
         /// own BOS.
         crop: Text = "drop", state, one_of("drop", "carry"), elsewhere(truncation, overflow, truncate);
-        /// Packers, each with its own row groups: a multiple of every world size of the run. None:
+        /// Number of packers, each with its own row groups: a multiple of every world size of the run. None:
         /// `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams, n_packers);
         /// Which row groups packer v of V gets: `"file"`: v, v + V, ... of each file; `"global"`: of all
         /// files together. None: by file, unless a file has fewer row groups than there are packers.
         stride: OptionalText = None, state, one_of("file", "global"), elsewhere(split_by);
-        /// Documents that each draw chooses from, if the rank has one packer; several packers share them.
-        /// None: `buffer_size` with a seed, else 0, which keeps their order.
+        /// Shuffle window: documents that each draw chooses from, if the rank has one packer; several packers
+        /// share them. None: `buffer_size` with a seed, else 0, which keeps their order.
         shuffle_min_size: OptionalInt = None, state(shuffle_min_size), range(0, 1 << 24),
             elsewhere(shuffle_buffer, shuffle_size);
-        /// Leaves out a short last batch.
+        /// Drops an incomplete last batch.
         drop_last: Bool = false, state, elsewhere(drop_last_batch, drop_remainder);
         /// Type of inputs and targets: `"int64"`, `"int32"`, or `"uint16"` for at most 65536 ids.
         dtype: Text = "int64", free, one_of("int64", "int32", "uint16"), elsewhere(torch_dtype, output_dtype);
-        /// More fields of a batch. `"doc_ids"`: int32 `[batch, seq_len]`, which document of its row an input
-        /// belongs to. `"position_ids"`: int32 `[batch, seq_len]`, its position in that document.
-        /// `"cu_seqlens"`: int32 `[n + 1]`, the starts of the documents in the concatenated rows.
-        /// `"documents"`: int64 `[n, 6]`, a row of the batch, a column from 0 to seq_len, shard, row group,
-        /// row in the shard, and first token there (1: from the beginning), for each part of a document.
+        /// Additional fields of a batch. `"doc_ids"`: int32 `[batch, seq_len]`, number within its row of the
+        /// document that an input belongs to. `"position_ids"`: int32 `[batch, seq_len]`, position of the
+        /// input in that document. `"cu_seqlens"`: int32 `[n + 1]`, starts of the documents in the
+        /// concatenated rows. `"documents"`: int64 `[n, 6]`, for each part of a document: row of the batch,
+        /// column from 0 to seq_len, shard, row group, row in the shard, and the part's first token in the
+        /// document (1: from the beginning).
         extras: Texts = None, free, elsewhere(return_doc_ids, return_position_ids, fields);
-        /// Of a rank file that is not known by name: the regular expression whose matches are the pieces of a
-        /// text.
+        /// For a rank file that is not recognised by name: the regular expression whose matches are the
+        /// pieces of a text.
         pattern: OptionalText = None, state(tokenizer), elsewhere(pat_str, regex, split_pattern);
-        /// Of a rank file that is not known by name: the ids of its special tokens, by text.
+        /// For a rank file that is not recognised by name: the ids of its special tokens, by text.
         special_tokens: Ids = None, state(tokenizer), elsewhere(added_tokens);
-        /// The id that begins each document. None: that of `<|bos|>`, else of `<|endoftext|>`.
+        /// Id of the BOS token, which begins each document. None: that of `<|bos|>`, else of `<|endoftext|>`.
         bos_id: OptionalInt = None, state(tokenizer), range(0, i32::MAX as i64),
             elsewhere(bos_token_id, bos, bos_token, eot_token);
-        /// Batches made ahead of the loop.
+        /// Batches prefetched ahead of the loop.
         prefetch_batches: Count = 3, free, range(1, 1024),
             elsewhere(prefetch, prefetch_factor, prefetch_size, num_prefetch);
-        /// Documents that may wait for the workers.
+        /// Upper limit of the documents that wait for the workers.
         raw_channel_size: Int = 256, free, range(1, 1 << 20), elsewhere(read_ahead, prefetch_documents);
         /// Upper limit for `n_workers="auto"`. None: the cores that this process may use.
         cpu_budget: OptionalInt = None, free, range(1, 1024), elsewhere(max_workers, max_cpus);
-        /// Bytes of the documents that may wait for the workers; one document is always admitted.
+        /// Upper limit of the bytes of documents that wait for the workers; one document is always admitted.
         raw_channel_bytes: Int = 536_870_912, free, range(1, 1 << 40), elsewhere(read_ahead_bytes);
         /// Policy for bad documents: `"skip"` leaves the document out without a substitute, `"raise"` raises
         /// `DecodeError` at its position.
@@ -110,16 +112,16 @@ macro_rules! token_parameters {
         /// Policy for documents that the system fails to read, after retries: `"raise"` raises `OSError` at
         /// the document's position, `"skip"` leaves it out like a bad one.
         on_io_error: OnError = "raise", free, elsewhere(io_errors, read_errors);
-        /// How many different documents may fail on this rank before `DecodeError` is raised; see `Loader`.
-        /// None: no bound.
+        /// Number of different documents that may fail on this rank before `DecodeError` is raised; see
+        /// `Loader`. None: no bound.
         max_errors: OptionalMaxErrors = None, free, elsewhere(max_failures, error_limit);
-        /// How many consecutive documents may fail on this rank before `DecodeError` is raised. None: no
-        /// bound.
+        /// Number of consecutive documents that may fail on this rank before `DecodeError` is raised. None:
+        /// no bound.
         max_consecutive_errors: OptionalInt = None, free, elsewhere(max_consecutive_failures);
         /// Rows that are never read, and are left out like bad ones without counting as errors; see `Loader`.
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
-        /// When `next()` has waited for this many seconds, and again at ten times that, a warning is logged
-        /// that says which thread it waits for. Changes no batch. None: never.
+        /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
+        /// again after ten times as long. Does not affect batches. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
         } }
     };
@@ -131,16 +133,16 @@ pub(crate) use token_parameters;
 token_parameters!(config_struct);
 
 impl TokenConfig {
-    /// The window of each packer, as given or as it follows from the rest.
+    /// The shuffle window of each packer: the parameter, or its default.
     pub(crate) fn window(&self) -> i64 {
         self.shuffle_min_size.unwrap_or(if self.seed.is_some() { self.buffer_size } else { 0 })
     }
 
-    /// The plans of a loader over files whose row groups have these rows, with a tokenizer's `bos` and, if it
-    /// tells, number of ids.
+    /// The plans of a loader over files whose row groups have these rows. `bos` and, if known, the number of
+    /// ids are the tokenizer's.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] that names every parameter at fault.
+    /// [`ErrorKind::Config`] that names every wrong parameter.
     pub fn check(
         &self,
         files: Vec<Vec<std::ops::Range<u64>>>,
@@ -226,7 +228,7 @@ impl TokenConfig {
             infinite: self.infinite,
             drop_last: self.drop_last,
             policy,
-            // Enough for the workers to go on while a unit is taken.
+            // Enough for the workers to continue while the packer takes a refill.
             buffer_size: 2 * self.tokenizer_batch_size as u64,
             n_workers: n_workers as usize,
             n_readers: 1,

@@ -1,9 +1,9 @@
-//! Python's arguments: bound to the rows of a [table](crate::config::table), converted, and given back for
-//! pickling.
+//! Binds Python's arguments to the rows of a [table](crate::config::table), converts them, and converts them
+//! back for pickling.
 //!
-//! A constructor takes `*args, **kwargs`, so that errors name parameters as the table knows them: what an
-//! unknown keyword is called here, and of a wrong type parameter, value and type. Signature and docstring
-//! follow from the same rows.
+//! A constructor takes `*args, **kwargs`, so that its errors can use the table. For an unknown keyword the
+//! error names the parameter to use; for a wrong type it names parameter, value and type. Signature and
+//! docstring are made of the same rows.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -24,13 +24,13 @@ use crate::{
 
 /// A configuration that Python's arguments are bound to; [`arguments`](macro@arguments) implements it.
 pub trait Parameters: Default {
-    /// The rows.
+    /// The table.
     const ROWS: Table;
 
-    /// Converts one argument; what is out of range goes to `problems`.
+    /// Converts one argument; values out of range are added to `problems`.
     fn set(&mut self, row: &Parameter, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> PyResult<()>;
 
-    /// The parameters as keywords; without those that are as in `like`, if it is given.
+    /// The parameters as keywords; if `like` is given, only those that differ from it.
     fn keywords<'py>(&self, py: Python<'py>, like: Option<&Self>) -> PyResult<Bound<'py, PyDict>>;
 }
 
@@ -69,14 +69,14 @@ macro_rules! arguments {
     };
 }
 
-/// The method `entries` of a struct `Facts` with a field `config`: what a state holds of the parameters.
+/// The method `entries` of a struct `Facts` with a field `config`: the entries of a state for the parameters.
 macro_rules! identity {
     ([$($attribute:tt)*] $config:ident $class:literal $({
         [$($star:literal)?] [$($doc:literal)+] $name:ident $kind:ident [$($default:tt)?] $identity:ident
         [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
     })+) => {
         impl Facts<'_> {
-            /// What a state holds of the parameters, as their rows say.
+            /// The entries of a state for the parameters, by the identity in their rows.
             fn entries(&self) -> Map<String, Value> {
                 let mut entries = Map::new();
                 $($crate::python::arguments::entry!(entries, self, $name $identity [$($key)*]);)+
@@ -130,7 +130,7 @@ macro_rules! entries {
 
 pub(super) use {arguments, entries, entry, identity, signature};
 
-/// Binds arguments as Python does, and what is out of range.
+/// Binds arguments as Python does; returns the configuration and a message for each value out of range.
 pub fn bind<C: Parameters>(
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
@@ -171,7 +171,7 @@ pub fn bind<C: Parameters>(
     }
     let (mut config, mut problems) = (C::default(), Vec::new());
     for (row, given) in rows.iter().zip(given) {
-        // None as the default stands for an empty value where the type has no other.
+        // If the default is None, a given None keeps the configuration's default.
         if let Some(given) = given.filter(|given| !given.is_none() || row.default != Some("None")) {
             config.set(row, &given, &mut problems)?;
         }
@@ -179,7 +179,7 @@ pub fn bind<C: Parameters>(
     Ok((config, problems))
 }
 
-/// Calls the class with a preset's parameters, overridden.
+/// Calls the class with the parameters of a preset and the overrides.
 pub fn preset<'py, C: Parameters>(
     class: &Bound<'py, PyType>,
     files: &Bound<'py, PyAny>,
@@ -195,17 +195,17 @@ pub fn preset<'py, C: Parameters>(
 
 /// Why an argument cannot be converted.
 pub enum Refused {
-    /// It is not of the type that is expected.
+    /// It has the wrong type.
     Type,
-    /// Its conversion raised this.
+    /// Its conversion raised this exception.
     Raised(PyErr),
 }
 
 impl Refused {
-    /// The exception about an argument.
+    /// The exception for an argument.
     pub fn raised(self, name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
         match self {
-            // One that ends the program, or that names the parameter.
+            // An exception that ends the program, or that names the parameter.
             Self::Raised(error)
                 if !error.is_instance_of::<PyException>(given.py())
                     || error.value(given.py()).to_string().contains(name) =>
@@ -230,16 +230,16 @@ impl From<PyErr> for Refused {
 
 /// A type of arguments.
 pub trait Argument: Sized {
-    /// What is expected, for the message about another type.
+    /// The expected type, for error messages.
     const EXPECTED: &'static str;
 
     /// Whether None is a value.
     const IS_OPTIONAL: bool = false;
 
-    /// The value of an argument; what is out of range goes to `problems`.
+    /// Converts an argument; values out of range are added to `problems`.
     fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused>;
 
-    /// The argument of a value.
+    /// Converts the value back to an argument.
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
 }
 
@@ -285,10 +285,10 @@ by_name! {
     n_samples n_threads num_samples path sample_rate seconds special_tokens start win_length
 }
 
-/// The longest value in a message, characters.
+/// The most characters of a value in a message.
 const LONGEST: usize = 60;
 
-/// The `TypeError` about an argument.
+/// The `TypeError` for an argument.
 pub fn wrong_type(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     let class = given.get_type();
     let class = class.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
@@ -356,7 +356,7 @@ impl Argument for f64 {
         }
         match given.extract() {
             Ok(number) => Ok(number),
-            // A whole number that no float is near to: out of any range.
+            // A whole number too large for a float: out of any range.
             Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => {
                 Ok(if given.lt(0)? { Self::NEG_INFINITY } else { Self::INFINITY })
             }
@@ -533,7 +533,7 @@ impl Argument for Opaque {
     }
 }
 
-/// One of something, or several.
+/// A single item, or the items of an iterable.
 fn one_or_more<'py, T>(given: &Bound<'py, PyAny>) -> Result<Vec<T>, Refused>
 where
     T: for<'a> FromPyObject<'a, 'py>,

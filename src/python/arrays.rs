@@ -1,8 +1,8 @@
 //! Batches as dicts of arrays.
 //!
-//! Values are never copied on their way out. The base object of an array owns its memory and nothing else:
-//! numpy keeps it alive as long as the array or a view of it. Of a large field it is a `_Slot`: dropping the
-//! last reference returns the slot to its pool, on any thread, without a lock and without a call of the
+//! Values are never copied. The base object of an array owns only the array's memory; numpy keeps it alive as
+//! long as the array or a view of it. The base object of a large field is a `_Slot`: dropping the last
+//! reference returns the slot to its pool, on any thread, without a lock and without a call of the
 //! interpreter.
 
 use std::sync::Arc;
@@ -24,15 +24,13 @@ use crate::{
     fields::{Buffer, Column, Columns, DataType, Element, Field, Memory, Slot},
 };
 
-/// A field as Python has it: name, type, dimensions, and the shape if all rows have one.
+/// A field for Python: name, type, number of dimensions, and the shape if all rows have the same.
 pub type FieldTuple = (String, String, usize, Option<Vec<u64>>);
 
 /// The field of a tuple.
 pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
     let Some(found) = DataType::from_name(&dtype) else {
-        let message = format!(
-            "field {name:?} has values of {dtype}, which is no type of numbers that batches can have"
-        );
+        let message = format!("field {name:?} has values of type {dtype}, which batches do not support");
         return Err(PyTypeError::new_err(message));
     };
     if rank > MAX_RANK {
@@ -66,7 +64,7 @@ pub fn array<'py>(
     shape: &[usize],
 ) -> PyResult<Bound<'py, PyAny>> {
     match dtype {
-        // Any byte may be in memory, and not any is a `bool` of Rust.
+        // Memory may hold any byte, and most bytes are not valid for Rust's `bool`.
         DataType::Bool => typed::<u8>(py, buffer, shape)?.call_method1("view", ("bool",)),
         DataType::Int8 => typed::<i8>(py, buffer, shape),
         DataType::Int16 => typed::<i16>(py, buffer, shape),
@@ -86,7 +84,7 @@ fn typed<'py, T>(py: Python<'py>, buffer: Buffer, shape: &[usize]) -> PyResult<B
 where
     T: Element + numpy::Element,
 {
-    // Dimensions of a known number cost a fraction of a microsecond less.
+    // A fixed number of dimensions saves a fraction of a microsecond.
     match *shape {
         [a] => shaped::<T, _>(py, buffer, [a]),
         [a, b] => shaped::<T, _>(py, buffer, [a, b]),
@@ -112,16 +110,16 @@ where
             (values, Bound::new(py, ArrayWords { words })?.into_any())
         }
     };
-    // SAFETY: the memory has at least as many values, as was asserted, aligned and initialised; it does not
-    // move until `base` is dropped, and `base` gives no access to it. The view ends before anything is
-    // written through the array.
+    // SAFETY: the memory has as many values as asserted above, aligned and initialised. It does not move
+    // until `base` is dropped, and `base` gives no access to it. The view ends before any write through the
+    // array.
     unsafe {
         let view = ArrayView::from_shape_ptr(shape, values);
         Ok(PyArray::borrow_from_array(&view, base).into_any())
     }
 }
 
-/// A batch by the names of its fields: arrays `[rows, *shape]`, `JaggedArray`s, and lists of str.
+/// A batch as a dict by field name: arrays `[rows, *shape]`, `JaggedArray`s, and lists of str.
 pub fn to_dict<'py>(
     py: Python<'py>,
     columns: Columns,

@@ -1,8 +1,8 @@
 //! Calls of the user's functions from forebay's threads, and the end of the interpreter.
 //!
-//! A worker attaches to Python only for such a call, and only for its duration. A thread inside a call while
-//! the interpreter ends would crash the process. So calls are counted and awaited at the end, and no new call
-//! begins from then on.
+//! A worker attaches to Python only for the duration of such a call. A thread inside a call while the
+//! interpreter ends would crash the process. So calls are counted; at the end of the interpreter they are
+//! awaited, and no new call begins.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
@@ -25,8 +25,8 @@ static IS_ENDING: AtomicBool = AtomicBool::new(false);
 /// The longest time that the end of the interpreter waits for a user's function to return.
 const LAST_CALL: Duration = Duration::from_secs(10);
 
-/// Counts the calls of this process from here on; the end of a parent's calls before a fork is never reported
-/// here.
+/// Counts the calls of this process from here on. In a fork the count is reset, since the parent's calls
+/// never end here.
 pub fn expect_calls() {
     if CALLS_OF.swap(std::process::id(), Ordering::SeqCst) != std::process::id() {
         CALLS.store(0, Ordering::SeqCst);
@@ -63,7 +63,7 @@ impl Drop for Call {
     }
 }
 
-/// Calls a user's function; `failed` is the message for the case that it raises.
+/// Calls a user's function; `failed` is the message of the error if the function raises.
 ///
 /// # Errors
 /// [`ErrorKind::Callback`] with the exception as its cause, [`ErrorKind::Closed`] once the interpreter is

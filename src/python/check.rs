@@ -1,4 +1,4 @@
-//! What `forebay check` asks the core for: every recording decoded, on all cores, in the order of rows.
+//! The core's part of `forebay check`: decodes every recording, on all cores, in the order of rows.
 
 use std::{
     path::PathBuf,
@@ -49,19 +49,19 @@ pub struct Row {
     repaired: Option<u64>,
     kind: Option<&'static str>,
     reason: Option<String>,
-    /// How the container contradicts the end of the bytes, if it does.
+    /// How the container's declarations contradict the end of the bytes; None if they do not.
     truncated: Option<String>,
     /// Warnings about a good recording.
     warnings: Vec<String>,
 }
 
-/// Decodes every recording of shards from row `first_row` on, which is one that `next()` began with.
-/// `audio_column` names the column; otherwise it is found as `Loader` finds it. `allow_paths` is as there.
+/// Decodes every recording of shards from row `first_row` on, the first row of a former `next()`.
+/// `audio_column` and `allow_paths` are as in `Loader`.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Check {
     engine: EngineHandle<Recordings, CheckTask>,
     source: Arc<Recordings>,
-    /// Finds the paths that rows name.
+    /// Reads the paths in rows.
     paths: Arc<Mutex<RecordingsReader>>,
 }
 
@@ -126,7 +126,7 @@ impl _Check {
         self.engine.close(py)
     }
 
-    /// How many rows `next()` gives at a time.
+    /// The number of rows that `next()` returns.
     #[getter]
     fn step(&self) -> usize {
         CHECKED_TOGETHER

@@ -33,25 +33,25 @@ use crate::{
 row_parameters!(arguments);
 
 #[doc = row_parameters!(signature)]
-/// Batches of a dataset, made ahead on threads, starting at any step.
+/// Loads batches of a dataset with prefetching threads, starting at any step.
 ///
-/// Iteration yields dicts of arrays by field. A field whose documents all have one shape is stacked,
-/// `[batch, *shape]`; any other is a `JaggedArray`: the concatenated values of all documents, and their
+/// Iteration yields dicts of arrays by field. A field whose documents all have the same shape is stacked,
+/// `[batch, *shape]`. Any other field is a `JaggedArray`: the concatenated values of all documents, and their
 /// offsets. Arrays may be kept and modified.
 ///
-/// Each thread makes a whole batch: it maps positions to documents, reads adjacent ones in one read, and
+/// Each thread makes a whole batch: it maps positions to documents, reads adjacent documents in one read, and
 /// writes each directly into its place. The GIL is released meanwhile, unless a dataset is written in Python.
 /// Threads start with the first batch.
 ///
 /// Batches are a pure function of dataset, global batch (`batch_size * world_size`) and step, for any number
-/// of threads. The ranks' parts of a batch, side by side, are the batch that one process would have made;
-/// each rank reads its part only. The last batch of a pass may be shorter; it is shared evenly, and if it has
+/// of threads. The ranks' parts of a batch, concatenated, are the batch that one process would have made;
+/// each rank reads only its part. The last batch of a pass may be shorter. It is shared evenly; if it has
 /// fewer rows than there are ranks, some ranks get arrays without rows.
 ///
-/// Each `iter()` starts a pass: the next one, or the same one again if it was left early. If the dataset has
-/// an order for each epoch, each pass has its own order. A dataset without end (a mixture that restarts)
-/// continues instead, and `len()` raises TypeError. While a cache is still being built, a batch comes once
-/// its documents are committed, the pass ends with the cache, and `len()` raises TypeError until then.
+/// Each `iter()` starts a pass: the next pass, or the same one again if it was left early. If the dataset is
+/// shuffled per epoch, each pass has its own order. An infinite dataset (a mixture that restarts) continues
+/// instead, and `len()` raises TypeError. While a cache is still being built, a batch is returned once its
+/// documents are committed, the pass ends with the cache, and `len()` raises TypeError until then.
 ///
 /// Parameters
 /// ----------
@@ -59,10 +59,11 @@ row_parameters!(arguments);
 /// Raises
 /// ------
 /// ConfigError
-///     A parameter is out of range, there is no batch, or a mixture's weight gets no place in a block.
+///     A parameter is out of range, there is no batch, or a mixture's weight is too small for a place in a
+///     block.
 ///
-/// An exception of a dataset is raised by `next()` at the batch's position, after all earlier batches, with
-/// batch and indices in the message.
+/// `next()` raises an exception of a dataset at the batch's position, after all earlier batches, with batch
+/// and indices in the message.
 #[pyclass(module = "forebay.cache", name = "DataLoader", extends = LoaderBase, frozen)]
 pub struct DataLoader {
     engine: EngineHandle<DatasetSource, SharedTask>,
@@ -71,7 +72,7 @@ pub struct DataLoader {
     config: RowConfig,
     share: RowShare,
     is_endless: bool,
-    /// What the dataset is.
+    /// The description of the dataset.
     text: String,
 }
 
@@ -178,11 +179,11 @@ impl Loads for DataLoader {
     fn length(&self, py: Python<'_>) -> PyResult<usize> {
         let length = self.rows(py)?;
         if length.is_endless() {
-            return Err(PyTypeError::new_err("the dataset has no end, so its loader has no length"));
+            return Err(PyTypeError::new_err("the dataset is infinite, so its loader has no len()"));
         }
         if !length.is_final {
             return Err(PyTypeError::new_err(
-                "the dataset still grows; its length is known when all of it is there",
+                "the dataset still grows; its length is known once it is complete",
             ));
         }
         Ok(self.share.n_batches(length.rows) as usize)
@@ -246,11 +247,11 @@ impl DataLoader {
     }
 }
 
-/// What defines the batches of a loader of datasets.
+/// The values on which the batches of a loader of datasets depend.
 struct Facts<'a> {
     config: &'a RowConfig,
     share: &'a RowShare,
-    /// What the dataset is.
+    /// The description of the dataset.
     text: &'a str,
 }
 
@@ -266,10 +267,10 @@ impl Facts<'_> {
     }
 }
 
-/// The longest text that goes into a state.
+/// The most characters of a text in a state.
 const LONGEST: usize = 320;
 
-/// A text that identifies a dataset: as it is, or its beginning and a hash if it is long.
+/// A text that identifies a dataset: unchanged, or its beginning and a hash if it is long.
 fn shortened(text: &str) -> String {
     if text.len() <= LONGEST {
         return text.to_owned();

@@ -29,7 +29,7 @@ use crate::{
     order::{Stop, WeightStage},
 };
 
-/// Leaves, and rows in them.
+/// Numbers of leaves, and row numbers in these leaves.
 type Located<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);
 
 /// A list of documents that may still grow.
@@ -44,7 +44,7 @@ impl _List {
         Ok(Self(Arc::new(ListStore::new(fields))))
     }
 
-    /// Adds a document: of each field its shape and its bytes.
+    /// Appends a document: shape and bytes of each field.
     fn append(&self, py: Python<'_>, document: Vec<(Vec<u64>, PyReadonlyArray1<'_, u8>)>) -> PyResult<()> {
         // bounded: as many as the document has fields.
         let mut parts = Vec::with_capacity(document.len());
@@ -63,11 +63,11 @@ impl _List {
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Dataset {
     dataset: Dataset,
-    /// For mapping: it caches the block and the permutation used last.
+    /// The copy for mapping, which caches the block and the permutation used last.
     mapping: Mutex<Dataset>,
-    /// Of a dataset of documents.
+    /// The documents, if this is a dataset of documents.
     store: Option<Arc<dyn Store>>,
-    /// By leaf: the user's dataset, if it is one.
+    /// By leaf: the user's dataset, or none if the leaf is the core's.
     objects: Vec<Option<Py<PyAny>>>,
 }
 
@@ -81,7 +81,7 @@ impl _Dataset {
         Self { store: Some(store), ..Self::of(dataset, vec![None]) }
     }
 
-    /// The dataset itself.
+    /// The dataset of the core.
     pub fn dataset(&self) -> &Dataset {
         &self.dataset
     }
@@ -94,7 +94,7 @@ impl _Dataset {
         self.objects.iter().map(|object| object.as_ref().map(|object| object.clone_ref(py))).collect()
     }
 
-    /// Waits for rows, with checks of signals, at most until `deadline`.
+    /// Waits until there are `rows`, at most until `deadline`, and checks signals meanwhile.
     fn await_rows(
         &self,
         py: Python<'_>,
@@ -121,12 +121,12 @@ impl _Dataset {
     }
 }
 
-/// The number of rows for Python, or None without end; and whether it is final.
+/// The number of rows for Python, None if infinite, and whether it is final.
 fn length(Length { rows, is_final }: Length) -> (Option<u64>, bool) {
     ((rows != u64::MAX).then_some(rows), is_final)
 }
 
-/// Numbers of rows, all of which are positive.
+/// Positions as unsigned numbers, or an IndexError for a negative one.
 fn rows_of(positions: &PyReadonlyArray1<'_, i64>) -> PyResult<Vec<u64>> {
     let whole = |&position: &i64| {
         let negative =
@@ -158,7 +158,7 @@ impl _Dataset {
         Ok(Self::of(Dataset::of(Arc::new(leaf)), vec![Some(dataset.clone().unbind())]))
     }
 
-    /// Windows over one of its fields.
+    /// Windows of tokens over one of the fields.
     fn tokens(
         &self,
         py: Python<'_>,
@@ -168,7 +168,7 @@ impl _Dataset {
     ) -> PyResult<Self> {
         let Some(store) = &self.store else {
             return Err(PyTypeError::new_err(
-                "windows are over the documents of a CacheDataset or a ListAsyncDataset",
+                "windows of tokens need the documents of a CacheDataset or a ListAsyncDataset",
             ));
         };
         let leaf = TokenLeaf::new(store.clone(), field, max_seq_len.max(0) as u64, doc_ids);
@@ -176,13 +176,13 @@ impl _Dataset {
         Ok(Self::of(Dataset::of(Arc::new(leaf)), vec![None]))
     }
 
-    /// In a new order each epoch.
+    /// The rows in a new order each epoch.
     fn permutation(&self, py: Python<'_>, seed: u64) -> PyResult<Self> {
         let made = self.dataset.clone().permutation(seed).map_err(|error| to_python(py, &error))?;
         Ok(Self::of(made, self.objects(py)))
     }
 
-    /// In a new order of each era in each epoch.
+    /// The rows in a new order within each era, each epoch.
     fn eras(
         &self,
         py: Python<'_>,
@@ -197,7 +197,7 @@ impl _Dataset {
         Ok(Self::of(made, self.objects(py)))
     }
 
-    /// By weight.
+    /// A mixture of sources by weight.
     #[staticmethod]
     fn mixture(
         py: Python<'_>,
@@ -233,12 +233,12 @@ impl _Dataset {
         Ok(Self::of(mixture.map_err(|error| to_python(py, &error))?, objects))
     }
 
-    /// What it is, in words.
+    /// The description of the dataset.
     fn describe(&self) -> String {
         self.dataset.describe()
     }
 
-    /// Name, type, dimensions, and the shape if all rows have one.
+    /// Name, type, number of dimensions, and the shape if all rows have the same, for each field.
     fn fields(&self, py: Python<'_>) -> PyResult<Vec<FieldTuple>> {
         let fields = py.detach(|| self.dataset.fields()).map_err(|error| to_python(py, &error))?;
         let tuple = |field: &Field| {
@@ -247,14 +247,14 @@ impl _Dataset {
         Ok(fields.iter().map(tuple).collect())
     }
 
-    /// The current number of rows, None without end, and whether it is final.
+    /// The current number of rows, None if infinite, and whether it is final.
     #[pyo3(signature = (epoch=0))]
     fn length(&self, py: Python<'_>, epoch: u64) -> PyResult<(Option<u64>, bool)> {
         let found = py.detach(|| self.mapping()?.length(epoch));
         found.map(length).map_err(|error| to_python(py, &error))
     }
 
-    /// Waits for rows, forever without a timeout.
+    /// Waits until there are `rows`, at most `timeout_s`; returns the length.
     #[pyo3(signature = (rows, timeout_s=None, epoch=0))]
     fn wait(
         &self,

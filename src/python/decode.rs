@@ -14,17 +14,17 @@ use crate::{
 };
 
 thread_local! {
-    /// Decoders and their codebooks are kept from call to call, as a worker keeps them from record to record.
+    /// Keeps decoders and their codebooks from call to call, as a worker does from record to record.
     static DECODER: RefCell<AudioDecoder> = RefCell::new(AudioDecoder::new());
 }
 
-/// Decodes a span of a recording, and only the span.
+/// Decodes an audio file in memory, or only a span of it.
 ///
 /// `data` holds a whole recording: WAV, AIFF, FLAC, Ogg Vorbis, MP3, M4A (AAC, ALAC) and others, recognised
 /// by content. Returns `(waveform, sample_rate)`: float32 `[n]` for one channel, `[channels, n]` for more, at
-/// the recording's own rate, integers scaled to [-1, 1). It equals the slice `[start:start + num_samples]` of
-/// the whole recording, bit for bit (AAC with noise substitution: a pure function of `data` and span), and
-/// like a slice it ends with the recording; `num_samples=None` means to the end. Releases the GIL.
+/// the recording's own rate in Hz, integers scaled to [-1, 1). The waveform equals the slice `[start:start +
+/// num_samples]` of the whole recording, bit for bit (AAC with noise substitution: a pure function of `data`
+/// and span). Like a slice it ends with the recording; `num_samples=None` means to the end. Releases the GIL.
 ///
 /// Raises `DecodeError` if the recording is empty, corrupt or of an unsupported format, `ConfigError` (a
 /// `ValueError`) if `start` is not within the recording, `MemoryError` if the allocation for the span failed.
@@ -44,8 +44,7 @@ pub fn decode(
     Ok((waveform.cast_into()?, rate))
 }
 
-/// The concatenated channels of the span, their number, and the rate; in the default float mode, for any mode
-/// of the caller.
+/// The concatenated channels of the span, their number, and the rate. Runs in the default float mode.
 fn decode_span(data: &[u8], start: i64, num_samples: Option<i64>) -> Result<(Vec<f32>, usize, u32)> {
     let _mode = float_mode::Lent::new();
     DECODER.with_borrow_mut(|decoder| {

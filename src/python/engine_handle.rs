@@ -1,6 +1,6 @@
 //! An engine owned by Python: calls detach, wait in slices and check signals; dropping it ends the threads.
 //!
-//! [`EngineHandle`] has the calls that depend on the type of a batch, [`AnyEngine`] all others, so that the
+//! [`EngineHandle`] has the calls that depend on the type of a batch, [`AnyEngine`] all others. So the
 //! methods of all loaders are written once, in `loader_base.rs`.
 
 use std::{
@@ -33,15 +33,15 @@ use crate::{
     source::Shard,
 };
 
-/// The second warning of a stall comes after so many times the time of the first.
+/// The second warning of a stall is logged after this multiple of the first one's time.
 const AGAIN: f64 = 10.0;
-/// The longest time that the hand-over of a cached batch is measured.
+/// The longest time for which the hand-over of a cached batch is measured.
 const HANDOVER: Duration = Duration::from_millis(200);
 
-/// An engine owned by Python, whatever its batches are: the methods of [`Engine`]. They raise `ForebayError`
-/// in a fork, unless they say otherwise.
+/// The methods of [`Engine`] that do not depend on the type of a batch. In a fork they raise `ForebayError`,
+/// unless stated otherwise.
 pub trait AnyEngine: Send + Sync {
-    /// Also in a fork.
+    /// Works in a fork too.
     fn is_closed(&self) -> bool;
     /// Ends all threads; does nothing in a fork.
     fn close(&self, py: Python<'_>) -> PyResult<()>;
@@ -51,16 +51,16 @@ pub trait AnyEngine: Send + Sync {
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()>;
     fn seek(&self, py: Python<'_>, batch: u64) -> PyResult<()>;
     fn skip(&self, py: Python<'_>, ranges: &[Range<u64>]) -> PyResult<()>;
-    /// Puts back the batch that was taken last.
+    /// Puts back the last batch that was taken.
     fn take_back(&self, py: Python<'_>) -> PyResult<()>;
     fn position(&self, py: Python<'_>) -> PyResult<Position>;
     fn restore(&self, py: Python<'_>, position: Position) -> PyResult<()>;
-    /// Counts, times and verdict; in a fork those of its parent up to the fork, with empty queues.
+    /// Counts, times and verdict; in a fork those of the parent up to the fork, with empty queues.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
     /// Traces the threads for `seconds` from now on.
     fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()>;
-    /// What limits the loader, with a separator in front, once there was a batch; and while a call waits,
-    /// why. Waits for no lock in a fork.
+    /// The verdict, after the first batch, and the reason of the wait, while a call waits; each after a
+    /// separator. Waits for no lock in a fork.
     fn verdict(&self) -> String;
 }
 
@@ -69,15 +69,15 @@ pub struct EngineHandle<S: Source, K: Task> {
     engine: FairLock<Engine<S, K>>,
     control: Arc<engine::Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
-    /// Seconds after which a call that waits says why.
+    /// Seconds after which a waiting call logs a warning with the reason.
     stall_warning_s: Option<f64>,
-    /// The last warning about the batch that is waited for; 0 if there was none.
+    /// The number of the last warning; 0 if the current batch has none.
     warned: AtomicU64,
     process: u32,
 }
 
 impl<S: Source, K: Task> EngineHandle<S, K> {
-    /// Wraps `engine`, whose threads end with the interpreter at the latest.
+    /// Wraps `engine`. Its threads end at the latest with the interpreter.
     pub fn new(engine: Engine<S, K>, stall_warning_s: Option<f64>) -> Self {
         let control = engine.control();
         remember(&control);
@@ -106,15 +106,15 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
     pub fn check_process(&self) -> PyResult<()> {
         if self.is_forked() {
             return Err(ForebayError::new_err(
-                "this loader was made before a fork, and its threads stayed in the parent; make the loader in the process that \
-                 uses it",
+                "this loader was made before a fork, and its threads exist only in the parent process; make the loader in the \
+                 process that uses it",
             ));
         }
         Ok(())
     }
 
-    /// Calls `work` with the engine, detached; waits in slices, with checks of signals between them, while
-    /// another thread has it.
+    /// Calls `work` with the engine, detached. While another thread has the engine, waits in slices, with
+    /// checks of signals between them.
     pub fn with_engine<T: Send>(
         &self,
         py: Python<'_>,
@@ -171,7 +171,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
                 && begin.elapsed().as_secs_f64() >= limit_s
                 && let Some(stall) = py.detach(|| self.control.stall())
             {
-                // Of several threads that wait for a batch, one says so.
+                // If several threads wait for a batch, only one of them logs.
                 let warning =
                     2 * stall.batch.unwrap_or_default() + 1 + u64::from(warn_after_s != self.stall_warning_s);
                 if self.warned.fetch_max(warning, Ordering::Relaxed) < warning {
@@ -179,8 +179,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
                 }
                 warn_after_s = self.stall_warning_s.map(|first_s| AGAIN * first_s).filter(|&s| s > limit_s);
             }
-            // The state for a signal handler, and for the case that it raises: the batch belongs to the
-            // engine until no handler can run.
+            // A signal handler may run here and may raise, so the engine keeps the batch until none can run.
             logging::emit(py)?;
             py.check_signals()?;
             match step {
@@ -189,7 +188,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
                 Ok(Step::TimedOut) => continue,
                 Err(error) => return Err(to_python(py, &error)),
             }
-            // Another thread may have taken it, or a handler may have called `seek`.
+            // Another thread may have taken the batch, or a handler may have called `seek`.
             if let Some((_, batch)) = self.take(py) {
                 self.warned.store(0, Ordering::Relaxed);
                 return Ok(Some(batch));
@@ -197,7 +196,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
         }
     }
 
-    /// Takes the batch that was fetched, whatever signals are pending.
+    /// Takes the fetched batch, even if signals are pending.
     fn take(&self, py: Python<'_>) -> Option<(u64, BatchOf<K>)> {
         py.detach(|| {
             let mut turn = self.engine.queue();
@@ -234,8 +233,8 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
         Ok(list)
     }
 
-    /// Measures the speed of an engine like this one with a loop that does nothing; `rows` counts the rows of
-    /// a batch, `to_dict` makes the user's dict.
+    /// Measures the speed of a copy of this engine with a loop that does nothing. `rows` counts the rows of a
+    /// batch, `to_dict` makes the user's dict.
     pub fn headspace<'py>(
         &self,
         py: Python<'py>,
@@ -252,7 +251,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
             aside.headspace(length, go_on, rows)
         })?;
         let Some((measured, batch)) = measured else {
-            let message = "there was no batch to measure; the loader was closed, or its passes are empty";
+            let message = "no batch to measure: the loader was closed, or its passes are empty";
             return Err(to_python(py, &Error::new(ErrorKind::State, message)));
         };
         let rows = rows(&batch);
@@ -288,7 +287,7 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
         if self.is_forked() {
             return Ok(());
         }
-        // Before the engine is requested: this wakes a thread that has it.
+        // Before waiting for the engine: this wakes the thread that has it.
         py.detach(|| self.control.close());
         self.with_engine(py, Engine::close)?;
         logging::emit(py)
@@ -360,7 +359,7 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
 
 impl<S: Source, K: Task> Drop for EngineHandle<S, K> {
     fn drop(&mut self) {
-        // After a fork nothing may be touched: locks that another thread held stay locked.
+        // After a fork the engine must not be touched: locks that another thread held stay locked.
         if self.is_forked() {
             return;
         }
@@ -370,14 +369,14 @@ impl<S: Source, K: Task> Drop for EngineHandle<S, K> {
                 engine.close();
             }
         };
-        // Joining can take some time; other threads may run meanwhile, if the interpreter still exists.
+        // Joining takes time, so the GIL is released meanwhile, if the interpreter still exists.
         if Python::try_attach(|py| py.detach(end)).is_none() {
             end();
         }
     }
 }
 
-/// A length of time that a user chose.
+/// A duration given by the user.
 fn length(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     if (0.0..=3600.0).contains(&seconds) {
         return Ok(Duration::from_secs_f64(seconds));
@@ -386,7 +385,7 @@ fn length(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     Err(to_python(py, &Error::new(ErrorKind::Config, message)))
 }
 
-/// A number of things, as in "1 record" and "2 records".
+/// A number with its noun, as in "1 record" and "2 records".
 pub fn counted(n: u64, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! Errors of the core become Python exceptions, in one place.
+//! Maps errors of the core to Python exceptions.
 
 use std::{ffi::OsString, io, path::PathBuf};
 
@@ -61,8 +61,8 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StateError", py.get_type::<StateError>())
 }
 
-/// The Python exception of an error: the exception of a user's function, with a note that says where, or else
-/// one of forebay's.
+/// The Python exception for an error: the exception of a user's function, with a note that names the place,
+/// or an exception of forebay.
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let Some(raised) = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<PyErr>()) else {
         return exception(py, error);
@@ -79,10 +79,10 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     made
 }
 
-/// The most characters of a message: a state or a file may bring a value of any length.
+/// The most characters of a message: a value from a state or a file may have any length.
 const LONGEST: usize = 4000;
 
-/// A message without its middle, if it is longer than anyone would read.
+/// The message, without its middle if it is longer than [`LONGEST`].
 fn shortened(message: String) -> String {
     let n = message.chars().count();
     if n <= LONGEST {
@@ -93,7 +93,7 @@ fn shortened(message: String) -> String {
     format!("{start} ... ({} characters left out) ... {end}", n - LONGEST / 2 * 2)
 }
 
-/// Adds a note to an exception, once, however often it is raised.
+/// Adds a note to an exception, only once even if it is raised again.
 fn note(py: Python<'_>, raised: &PyErr, text: String) -> PyResult<()> {
     let value = raised.value(py);
     let notes = value.getattr_opt("__notes__")?;

@@ -1,4 +1,4 @@
-//! The values of `exclude`: row numbers, or the report of `forebay check`.
+//! The values of `exclude`: row numbers, or a report of `forebay check`.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Argument for Exclude {
 }
 
 impl Exclude {
-    /// The rows, in rising order, each once.
+    /// The excluded rows in ascending order, each once.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a row that does not exist, or a report of other shards.

@@ -1,10 +1,9 @@
-//! A fair lock that can be awaited in slices: the holder of the lock works, other threads check signals
-//! while they wait.
+//! A fair lock that is awaited in slices, so that waiting threads can check signals.
 //!
-//! It is granted in the order of requests. A `next()` that waits for data releases it after every slice and
-//! requests it again, so another thread waits for one slice per earlier request, and is never starved as with
-//! a mutex. A place in the queue outlives the slices: it is left when the value is taken or the [`Turn`] is
-//! dropped.
+//! The lock is granted in the order of requests. A `next()` that waits for data releases it after every slice
+//! and requests it again. So another thread waits for one slice per earlier request, and is never starved as
+//! with a mutex. A thread keeps its place in the queue between slices, until it takes the value or drops the
+//! [`Turn`].
 
 use std::{
     collections::VecDeque,
@@ -34,7 +33,7 @@ pub struct Turn<'a, T> {
     ticket: u64,
 }
 
-/// The value, which is given back on drop.
+/// The taken value, which is returned to the lock on drop.
 pub struct Taken<'a, T> {
     value: Option<T>,
     lock: &'a FairLock<T>,
@@ -61,7 +60,7 @@ impl<T> FairLock<T> {
 }
 
 impl<'a, T> Turn<'a, T> {
-    /// Waits for the value, at most `timeout`; on success the queue is left.
+    /// Waits for the value, at most `timeout`; taking it ends the place in the queue.
     pub fn take(&mut self, timeout: Duration) -> Option<Taken<'a, T>> {
         let (lock, ticket) = (self.lock, self.ticket);
         let not_yet = |state: &mut State<T>| state.value.is_none() || state.line.front() != Some(&ticket);

@@ -1,4 +1,4 @@
-//! What tests inject through Python. In no release build: see `engine/threads/inject.rs`.
+//! Faults and delays that tests inject through Python. Not in release builds: see `engine/threads/inject.rs`.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 
 use crate::engine;
 
-/// Makes every worker of passes that start from now on sleep per record: `fixed_ms` plus a random part of
-/// `random_ms`. For tests that timing changes nothing.
+/// For tests that batches do not depend on timing: each worker of a later pass sleeps per record, for
+/// `fixed_ms` plus a random part of `random_ms`.
 #[pyfunction]
 #[pyo3(signature = (fixed_ms=0.0, random_ms=0.0))]
 fn _inject_delays(fixed_ms: f64, random_ms: f64) {
@@ -15,8 +15,7 @@ fn _inject_delays(fixed_ms: f64, random_ms: f64) {
     engine::inject_delays(ms(fixed_ms), ms(random_ms));
 }
 
-/// For tests: a worker of a loader that starts from now on panics when it gets `row`, while it holds all
-/// locks of the loader.
+/// For tests: a worker of a loader that starts later panics at `row`, while it holds all locks of the loader.
 #[pyfunction]
 #[pyo3(signature = (row=None))]
 fn _inject_panic(row: Option<u64>) {

@@ -14,8 +14,8 @@ use pyo3::prelude::*;
 use super::{SLICE, errors::to_python};
 use crate::{Error, ErrorKind, Result, float_mode};
 
-/// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow: then `work` gets a
-/// stop request.
+/// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow. On Ctrl-C `work`
+/// gets a stop request.
 pub fn run_interruptible<T: Send + 'static>(
     py: Python<'_>,
     name: &str,

@@ -38,14 +38,14 @@ use crate::{
 loader_parameters!(arguments);
 
 #[doc = loader_parameters!(signature)]
-/// Shuffled log-mel batches of the recordings in Arrow shards.
+/// Loads shuffled batches of log-mel spectrograms from Arrow or Parquet shards of recordings.
 ///
-/// `n_readers` threads read records, `n_workers` threads decode a crop of each and compute its spectrogram,
-/// and iteration yields dicts of numpy arrays: `spectrogram` float32 `[batch, n_mels, n_frames]` (natural
-/// log; see `dtype`, `layout`), `label` int64 `[batch]` (-1 where null; absent without a label column),
-/// `index` int64 `[batch]` (row number, counted over all files in the given order). Arrays are C-contiguous
-/// and writable, and the caller may keep them. The GIL is released during waits and while a batch is
-/// assembled; threads start with the first batch.
+/// `n_readers` threads read records; `n_workers` threads decode a crop of each and compute its spectrogram.
+/// Iteration yields dicts of numpy arrays: `spectrogram` float32 `[batch, n_mels, n_frames]` (natural log;
+/// see `dtype`, `layout`), `label` int64 `[batch]` (-1 where null; absent without a label column), `index`
+/// int64 `[batch]` (row number, counted over all files in the given order). Arrays are C-contiguous and
+/// writable, and the caller may keep them. The GIL is released during waits and while a batch is assembled.
+/// Threads start with the first batch.
 ///
 /// Batches are a pure function of files and parameters, bit for bit, for any `n_workers`, `raw_channel_size`
 /// and `shuffle_buffer_size`.
@@ -56,7 +56,8 @@ loader_parameters!(arguments);
 /// Raises
 /// ------
 /// ConfigError
-///     A parameter is out of range, or a file is not Arrow or has no audio column. Lists every problem.
+///     A parameter is out of range, or a file is neither Arrow nor Parquet, or has no audio column. Lists
+///     every problem.
 /// OSError
 ///     A file cannot be opened or read; `FileNotFoundError` if it does not exist. `errno` and `filename` are
 ///     set.
@@ -94,13 +95,12 @@ impl Loader {
             }
             if names.is_none() && !config.weights.0.is_empty() {
                 return Err(PyTypeError::new_err(
-                    "weights need sources to weigh: give arrow_files as a dict of names and files",
+                    "weights need named sources: pass arrow_files as a dict of names and files",
                 ));
             }
             if names.is_none() && (config.mixture_block.is_some() || config.stop.is_some()) {
-                problems.push(
-                    "mixture_block and stop need sources to mix: give arrow_files as a dict".to_owned(),
-                );
+                problems
+                    .push("mixture_block and stop need named sources: pass arrow_files as a dict".to_owned());
             }
             let plans = config.check().map_err(|error| problems.push(error.message));
             let (Ok((mut plan, audio)), true) = (plans, problems.is_empty()) else {
@@ -144,9 +144,9 @@ impl Loader {
         })
     }
 
-    /// A loader for training: endless, shuffled within 8000 of 10000 examples, random crops, 8 workers; with
-    /// `infinite=False` a short last batch is left out.
-    /// `overrides` are parameters of `Loader`.
+    /// Makes a loader for training: infinite, shuffle window of 8000 in a buffer of 10000 examples, random
+    /// crops, 8 workers; with `infinite=False` a short last batch is left out. `overrides` are parameters of
+    /// `Loader`.
     #[classmethod]
     #[pyo3(signature = (arrow_files, **overrides))]
     fn train<'py>(
@@ -157,7 +157,7 @@ impl Loader {
         preset(class, arrow_files, &LoaderConfig::train(), overrides)
     }
 
-    /// A loader for evaluation: one pass in order, center crops, at most 1000 examples ahead, 4 workers.
+    /// Makes a loader for evaluation: one pass in order, center crops, a buffer of 1000 examples, 4 workers.
     /// `overrides` are parameters of `Loader`.
     #[classmethod]
     #[pyo3(signature = (arrow_files, **overrides))]
@@ -169,11 +169,11 @@ impl Loader {
         preset(class, arrow_files, &LoaderConfig::eval(), overrides)
     }
 
-    /// The records that failed so far, each once, in row order: dicts with `index` (row over all files),
-    /// `shard`, `row` (within the shard), `path` (the recording's own, if the shard has one), `kind` and
-    /// `reason`. At most 10000, or as many as `max_errors` allows. The kinds: `unreadable` (a null, a path
-    /// that leads nowhere), `truncated` (past the end of the shard), `unsupported`, `corrupt`, `empty`,
-    /// `too_short`, `non_finite`, `too_large`, `io` and `not_found` (the system).
+    /// Lists the records that failed so far, each once, in row order: dicts with `index` (row over all
+    /// files), `shard`, `row` (within the shard), `path` (the recording's path in its row, if there is one),
+    /// `kind` and `reason`. At most 10000, or as many as `max_errors` allows. The kinds: `unreadable` (a
+    /// null, or a path without a file), `truncated` (past the end of the shard), `unsupported`, `corrupt`,
+    /// `empty`, `too_short`, `non_finite`, `too_large`, `io` and `not_found` (of the system).
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut reader = self.source.reader();
         // A path that cannot be read is None; `reason` says why the record is bad.
@@ -192,19 +192,19 @@ impl Loader {
         self.engine.control().batches_per_epoch()
     }
 
-    /// The names of the sources of a mixture, by the numbers in a batch's `source`; None for a single one.
+    /// The names of the sources of a mixture, by the numbers in a batch's `source`; None without a mixture.
     #[getter]
     fn source_names(&self) -> Option<Vec<String>> {
         self.config.arrow_files.names.clone()
     }
 
-    /// The fields that hold the bits of bfloat16, which numpy does not have, as uint16.
+    /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
     #[getter]
     fn _bfloat16_fields(&self) -> Vec<&'static str> {
         if self.config.dtype == "bfloat16" { vec!["spectrogram"] } else { Vec::new() }
     }
 
-    /// Returns batch number `batch`, past or future, without a change of position. Takes as long as
+    /// Returns batch number `batch`, past or future, without a change of position. Takes the time of
     /// `batch_size` records on one thread. A batch in which all records are bad has no rows.
     fn replay<'py>(
         &self,
@@ -222,8 +222,8 @@ impl Loader {
         }
     }
 
-    /// The row numbers of this rank's next `n` examples, int64 `[n]`, without reading any data; bad records
-    /// are not known in advance. Fewer if the pass ends earlier.
+    /// Returns the row numbers of this rank's next `n` examples, int64 `[n]`, without reading data. Bad
+    /// records are not known in advance. Fewer than `n` if the pass ends earlier.
     fn plan<'py>(
         &self,
         py: Python<'py>,
@@ -247,8 +247,8 @@ impl Loader {
         self.source.class_names().map(<[String]>::to_vec)
     }
 
-    /// The shards in the order given: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage`
-    /// (None, or what is wrong with the file).
+    /// The shards in the given order: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage` (a
+    /// message if the file is damaged, else None).
     #[getter]
     fn shards<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         shards(py, self.source.shards())
@@ -288,7 +288,7 @@ impl Loads for Loader {
     fn length(&self, _py: Python<'_>) -> PyResult<usize> {
         if self.config.infinite {
             return Err(PyTypeError::new_err(
-                "an infinite loader has no len(); batches_per_epoch tells how many batches make an epoch. For PyTorch: \
+                "an infinite loader has no len(); batches_per_epoch is the number of batches in an epoch. For PyTorch: \
                  DataLoader(forebay.torch.IterableDataset(loader), batch_size=None)",
             ));
         }
@@ -310,7 +310,7 @@ impl Loader {
     }
 }
 
-/// Plans the features and opens the source, in the default float mode, for any float mode of the caller.
+/// Plans the features and opens the source, in the default float mode.
 fn open(
     py: Python<'_>,
     plan: AudioPlan,

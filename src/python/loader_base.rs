@@ -1,7 +1,7 @@
 //! `forebay.LoaderBase`: the methods of all loaders.
 //!
 //! A loader is a pyclass that extends [`LoaderBase`] and implements [`Loads`]: it adds its parameters, the
-//! dict of a batch and the meaning of a state. A base class instead of a macro over three pyclasses: users
+//! dict of a batch and the meaning of a state. Why a base class and not a macro over three pyclasses: users
 //! see one class in `help()`, in annotations and in `isinstance`.
 
 use std::{borrow::Cow, path::PathBuf};
@@ -24,7 +24,7 @@ use crate::{
     state::Identity,
 };
 
-/// What a kind of loader adds to the methods of [`LoaderBase`].
+/// The part of a loader that differs between the classes.
 pub trait Loads: Send + Sync {
     /// The engine.
     fn engine(&self) -> &dyn AnyEngine;
@@ -41,7 +41,7 @@ pub trait Loads: Send + Sync {
     /// Measures the speed with a loop that does nothing.
     fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>>;
 
-    /// The parameters that define the batches.
+    /// The values on which the batches depend.
     fn identity(&self, py: Python<'_>) -> PyResult<Cow<'_, Identity>>;
 
     /// Whether `iter()` begins a pass, if the engine has passes.
@@ -54,7 +54,7 @@ pub trait Loads: Send + Sync {
         self.engine().epoch(py)
     }
 
-    /// Adds the figures that only this kind has.
+    /// Adds the figures of this class to `stats`.
     fn add_stats(&self, _stats: &Bound<'_, PyDict>) -> PyResult<()> {
         Ok(())
     }
@@ -74,15 +74,15 @@ pub trait Loads: Send + Sync {
     }
 }
 
-/// What `Loader`, `TokenLoader` and `cache.DataLoader` have in common; it has no instances of its own.
+/// Base class with the common methods of `Loader`, `TokenLoader` and `cache.DataLoader`; not for direct use.
 ///
 /// A loader owns threads, which start with its first batch. They end with `close()`, at the end of a `with`
-/// block, when the loader is dropped, or with the interpreter. It may be used by several threads, which share
-/// its batches. In a fork of the process that made it, calls that need the engine (batches, position, state)
-/// raise `ForebayError`.
+/// block, when the loader is dropped, or with the interpreter. Several threads may use a loader; they share
+/// its batches. In a fork of the process that made the loader, calls that need the engine (batches, position,
+/// state) raise `ForebayError`.
 #[pyclass(module = "forebay", name = "LoaderBase", subclass, frozen, weakref)]
 pub struct LoaderBase {
-    /// Finds the part of a loader that depends on its class.
+    /// Returns the part of the loader that depends on its class.
     kind: for<'a> fn(&'a Bound<'_, LoaderBase>) -> PyResult<&'a dyn Loads>,
     batch_size: i64,
     /// `rank` and `world_size`.
@@ -107,10 +107,10 @@ fn kind<'a>(slf: &'a Bound<'_, LoaderBase>) -> PyResult<&'a dyn Loads> {
 
 #[pymethods]
 impl LoaderBase {
-    /// Infinite: continues with the next batch. Finite: begins the next pass, or the same one again if it was
-    /// left early; after `load_state_dict`, `seek` or with `start_step` it continues there. Raises
-    /// `ConfigError` in one of several workers of a torch `DataLoader`, unless `rank` and `world_size` give
-    /// each worker a share.
+    /// Returns an iterator over batches. An infinite loader continues with the next batch. A finite loader
+    /// begins the next pass, or the same one again if it was left early; after `load_state_dict`, `seek` or
+    /// with `start_step` it continues there. Raises `ConfigError` in one of several workers of a torch
+    /// `DataLoader`, unless `rank` and `world_size` give each worker a share.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let (py, this, (rank, world_size)) = (slf.py(), kind(slf)?, slf.get().share);
         check_share(py, rank, world_size)?;
@@ -126,10 +126,10 @@ impl LoaderBase {
         kind(slf)?.next(slf.py())
     }
 
-    /// The number of batches of the current finite pass. It includes batches that one process leaves out
-    /// because all their records are bad. For a mixture it may differ from pass to pass if blocks are larger
-    /// than a batch. Raises `TypeError` if the loader is infinite, the data still grow, or documents are
-    /// packed, whose number of rows is known only afterwards.
+    /// The number of batches of the current finite pass. Includes batches that one process leaves out because
+    /// all their records are bad. For a mixture it may differ from pass to pass if blocks are larger than a
+    /// batch. Raises `TypeError` if the loader is infinite, if the data still grow, or for a `TokenLoader`,
+    /// since the number of packed rows is known only after packing.
     fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
         kind(slf)?.length(slf.py())
     }
@@ -144,7 +144,7 @@ impl LoaderBase {
         )))
     }
 
-    /// Always True, also without `len()`, so that `if loader:` tests whether there is a loader.
+    /// Always True, even if `len()` raises, so that `if loader:` means `is not None`.
     fn __bool__(&self) -> bool {
         true
     }
@@ -159,8 +159,8 @@ impl LoaderBase {
     }
 
     /// Ends all threads within half a second; a running call of your own function is finished first. A
-    /// `next()` that waits in another thread raises `ForebayError`, and so does every later one. `stats()`
-    /// and `errors()` still work. Closing twice does nothing.
+    /// `next()` that waits in another thread, and every later one, raises `ForebayError`. `stats()` and
+    /// `errors()` still work. A second `close()` does nothing.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         kind(slf)?.engine().close(slf.py())
     }
@@ -171,7 +171,7 @@ impl LoaderBase {
         Ok(kind(slf)?.engine().is_closed())
     }
 
-    /// Rows of a batch on this rank, the parameter; a batch may have fewer.
+    /// The parameter `batch_size`: rows per batch on this rank; a batch may have fewer.
     #[getter]
     fn batch_size(&self) -> i64 {
         self.batch_size
@@ -189,23 +189,23 @@ impl LoaderBase {
         self.share.1
     }
 
-    /// The number of the next batch: within the pass if finite, over all passes if infinite. After the last
-    /// batch of a pass it is the number of batches.
+    /// The number of the next batch, from 0: within the pass if finite, over all passes if infinite. After
+    /// the last batch of a pass it is the number of batches.
     #[getter]
     fn batch(slf: &Bound<'_, Self>) -> PyResult<u64> {
         kind(slf)?.engine().batch(slf.py())
     }
 
-    /// The pass of a finite loader, counted from 0: the current one until `iter()` begins the next.
+    /// The current pass of a finite loader, counted from 0; the next `iter()` may begin the next pass.
     ///
-    /// Infinite: the number of examples drawn, divided by the number of records, as the window mixes adjacent
-    /// epochs; of a `TokenLoader`, how often its slowest packer has read all its documents.
+    /// Infinite: the number of examples drawn, divided by the number of records, since the window mixes
+    /// adjacent epochs. For a `TokenLoader`: how often its slowest packer has read all its documents.
     #[getter]
     fn epoch(slf: &Bound<'_, Self>) -> PyResult<u64> {
         kind(slf)?.epoch(slf.py())
     }
 
-    /// Chooses the pass that the next `iter()` begins, 0 to 2**62. A pass that was resumed or sought keeps
+    /// Sets the pass that the next `iter()` begins, 0 to 2**62. A pass that was resumed or sought keeps
     /// its position if `epoch` is its own number, so the usual loop over epochs can resume.
     ///
     /// An infinite loader continues and does not change: `epoch` may be the loader's own, or a framework's
@@ -218,33 +218,34 @@ impl LoaderBase {
         }
     }
 
-    /// Makes batch number `batch` the next one (or, if it is to be skipped, the one after it), at any
-    /// distance: counted within the pass if finite, over all passes if infinite. Raises `ConfigError` if
-    /// there is no such batch. A `TokenLoader` can seek its first batch only, since a packed batch follows
-    /// from all earlier ones; for others keep states.
+    /// Moves to batch number `batch`, at any distance: `next()` returns it, or the batch after it if it is in
+    /// a skipped range. Batches are counted within the pass if finite, over all passes if infinite. Raises
+    /// `ConfigError` if there is no such batch. A `TokenLoader` can seek only to its first batch, since a
+    /// packed batch depends on all earlier ones; save states to return to others.
     fn seek(slf: &Bound<'_, Self>, #[pyo3(from_py_with = argument::batch)] batch: u64) -> PyResult<()> {
         kind(slf)?.engine().seek(slf.py(), batch)
     }
 
-    /// Leaves out the batches in `ranges`, pairs of (first, end) with the end not included, numbered as in
-    /// `seek`: for example those around a loss spike. They replace earlier ranges; an empty list removes
-    /// them. The state keeps them; the next pass of a finite loader has all batches again. Raises
-    /// `ConfigError` for more than 8, beyond the end of the pass, or for a `TokenLoader`.
+    /// Skips the batches in `ranges`: pairs (first, end), end not included, numbered as in `seek`. For
+    /// example, skips batches around a loss spike. New ranges replace earlier ones; an empty list removes
+    /// them. The state keeps the ranges; the next pass of a finite loader has all batches again. Raises
+    /// `ConfigError` for more than 8 ranges, for ranges beyond the end of the pass, or for a `TokenLoader`.
     fn skip(slf: &Bound<'_, Self>, ranges: &Bound<'_, PyAny>) -> PyResult<()> {
         let ranges = state::ranges(ranges)?.map_err(|error| to_python(slf.py(), &error))?;
         kind(slf)?.engine().skip(slf.py(), &ranges)
     }
 
-    /// Counts, times by stage, queue depths, and a verdict. Totals are since construction.
+    /// Returns counts, times by stage, queue depths, and a verdict. Totals are since construction.
     ///
     /// - `delivered`, for the returned batches only: `batches`, `examples` (rows), `substitutes`, and the
-    ///   records that were left out or replaced, `records_failed`, `records_excluded` and `records_lost` (to
-    ///   the system). The same in every run, for any number of threads; a resumed loader counts from zero.
-    /// - Work done, including batches that lie ready or were discarded, so it depends on timing:
-    ///   `records_read`, `records_decoded`, `records_failed`, `records_excluded`, `records_lost`, `retries`
-    ///   (reads that failed temporarily), `substitutes`; `decoded_at_first_batch`, how many records had been
-    ///   decoded when the first batch was complete. `batches` were handed over. A record of `TokenLoader` is
-    ///   a document, one of `cache.DataLoader` a batch.
+    ///   records that were left out or replaced: `records_failed`, `records_excluded` and `records_lost` (the
+    ///   system failed to read them). The same in every run, for any number of threads; a resumed loader
+    ///   counts from zero.
+    /// - Work done, including prefetched and discarded batches, so it depends on timing: `records_read`,
+    ///   `records_decoded`, `records_failed`, `records_excluded`, `records_lost`, `retries` (reads that
+    ///   failed temporarily), `substitutes`; `decoded_at_first_batch`, the records decoded when the first
+    ///   batch was complete; `batches` handed over. A record of `TokenLoader` is a document, a record of
+    ///   `cache.DataLoader` a batch.
     /// - `verdict`: what limits the loader and which parameter to change: idle, starting, consumer-bound,
     ///   CPU-bound, I/O-bound or buffer-bound. It covers the last 5 to 10 s before the last batch was handed
     ///   out.
@@ -252,21 +253,22 @@ impl LoaderBase {
     ///   (records; batches in the last two), `busy_s` and `blocked_s` over all threads, `blocked_on` by
     ///   reason of the wait, `p50_s` and `p99_s` of the work on an item (within 12 %), and for the last 5 to
     ///   10 s `items_per_s`, `busy_share` and `blocked_share`. A wait counts when it ends.
-    /// - `n_workers`, `prefetch_batches`, now: the workers at work, and the limit of batches made ahead.
-    /// - `queues`, now: `records` and `record_bytes` that wait for a worker, `read_bytes` of memory
-    ///   that holds what was read, `examples` in the shuffle buffers, `batches` that lie ready.
-    /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, how long a batch lay ready; `starved_p50_s`,
-    ///   `starved_p99_s`, how long `next()` waited for it, without the first batch of a pass; `start_s`, the
-    ///   sum of the waits for first batches.
-    /// - `threads`, now, also while another thread waits in `next()`: a dict for each thread of the pass, or
-    ///   of the last one, and for the `consumer` (your loop), with `name`, `state`, `since` (seconds in this
-    ///   state), `item` (a row over all files; of the collator and the consumer a batch; if the state is
-    ///   "waiting for an example", its row), `shard` and `row` of such a row. None where there is none. Empty
-    ///   before the first batch, and in a fork. docs/hangs.md has the states.
+    /// - `n_workers`, `prefetch_batches`, now: the workers that are not parked, and the limit of batches made
+    ///   ahead.
+    /// - `queues`, now: `records` and `record_bytes` that wait for a worker, `read_bytes` of memory that
+    ///   holds read data, `examples` in the shuffle buffers, `batches` that are ready.
+    /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, the time from a batch's completion to its return;
+    ///   `starved_p50_s`, `starved_p99_s`, the time that `next()` waited for a batch, without the first batch
+    ///   of a pass; `start_s`, the sum of the waits for first batches.
+    /// - `threads`, now, even while another thread waits in `next()`: a dict for each thread of the current
+    ///   or last pass, and for the `consumer` (your loop), with `name`, `state`, `since` (seconds in this
+    ///   state), `item` (a row over all files; for the collator and the consumer a batch, or, if the state is
+    ///   "waiting for an example", the example's row), `shard` and `row` of such a row. None if there is no
+    ///   value. Empty before the first batch, and in a fork. docs/hangs.md lists the states.
     /// - `TokenLoader`: `packing`, as of the last batch made, which may not be returned yet: `documents` and
     ///   `tokens` that the packers of this rank hold, the `bytes` that they take, and since construction the
-    ///   tokens `delivered` in rows and `dropped` where documents were cropped.
-    /// - `cache.DataLoader`: the `rows` and `bytes` read, those for `headspace` included.
+    ///   tokens `delivered` in rows and `dropped` by cropping documents.
+    /// - `cache.DataLoader`: the `rows` and `bytes` read, including those for `headspace`.
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let this = kind(slf)?;
         let stats = this.engine().stats(slf.py())?;
@@ -274,13 +276,13 @@ impl LoaderBase {
         Ok(stats)
     }
 
-    /// Records the activity of every thread for the next `seconds` (0 to 3600) and writes it to `path`: trace
-    /// events as JSON, for ui.perfetto.dev or chrome://tracing. Returns at once; the loop continues
-    /// meanwhile. The file is written when the time is over or the loader closes, which waits for it, and
-    /// gets its name when it is complete. Each thread has a line with its work (`read`, `decode`, `collate`,
-    /// `loop`) and its waits, each shown after it ended; curves show the queues between them, and the workers
-    /// at work. At most 262144 spans are kept; the file says how many were left out. Raises `OSError` if the
-    /// file cannot be written, `StateError` if another trace is being recorded.
+    /// Records the activity of every thread for the next `seconds` (0 to 3600) and writes a trace to `path`:
+    /// trace events as JSON, for ui.perfetto.dev or chrome://tracing. Returns at once; the loop continues
+    /// meanwhile. The file is written when the time is over, or when the loader closes, which waits for it;
+    /// the file gets its name when it is complete. Each thread has a line with its work (`read`, `decode`,
+    /// `collate`, `loop`) and its waits, each shown after it ended. Curves show the queues between threads
+    /// and the number of active workers. At most 262144 spans are kept; the file has the number of spans left
+    /// out. Raises `OSError` if the file cannot be written, `StateError` if another trace is being recorded.
     #[pyo3(signature = (path, seconds=5.0))]
     fn trace(
         slf: &Bound<'_, Self>,
@@ -290,15 +292,15 @@ impl LoaderBase {
         kind(slf)?.engine().trace(slf.py(), path, seconds)
     }
 
-    /// Measures the loader's speed with a loop that does nothing, for `seconds` (0 to 3600), on a copy that
+    /// Measures the loader's throughput without a training loop, for `seconds` (0 to 3600), on a copy that
     /// begins at the same batch, with its own threads and buffers. The loader's position does not change.
     /// Best called before the loop, or while it is paused.
     ///
     /// Returns a dict: `examples_per_s` handed out, in rows; `decoded_per_s`, the records (as in `stats`)
-    /// that workers made, which is higher while a shuffle window fills, and is the rate after that;
+    /// that workers made: higher than `examples_per_s` while a shuffle window fills, and the rate after that;
     /// `handover_per_s`, rows measured with one cached batch: the upper limit of `next()`; `seconds` from the
-    /// first batch on; `verdict`, what limits the copy. A loop that runs near `decoded_per_s` waits for the
-    /// loader; one far below it does not.
+    /// first batch on; `verdict`, what limits the copy. A training loop that runs near `decoded_per_s` waits
+    /// for the loader; a loop far below it does not.
     #[pyo3(signature = (seconds=2.0))]
     fn headspace<'py>(
         slf: &Bound<'py, Self>,
@@ -307,24 +309,24 @@ impl LoaderBase {
         kind(slf)?.headspace(slf.py(), seconds)
     }
 
-    /// The loader's position: a dict that JSON can hold. It covers the returned batches, not the prefetched
-    /// ones. After the last batch of a pass it is the start of the next pass. One rank's state serves all
-    /// ranks, and is under 1 KB for any data, except that of a `TokenLoader`.
+    /// Returns the loader's position as a dict that JSON can hold. It covers the returned batches, not the
+    /// prefetched ones. After the last batch of a pass it is the start of the next pass. One rank's state
+    /// serves all ranks, and is under 1 KB for any data, except for a `TokenLoader`.
     ///
-    /// There every rank saves its own state. `packers` has the documents that each packer of the rank holds,
-    /// for exact resume, some kilobytes each. `reading` shows, for people, where its first packer reads:
-    /// `shard`, `row_group`, `epoch` (from 0). The call takes some tens of microseconds, so a state may be
-    /// taken with every batch.
+    /// For a `TokenLoader`, every rank saves its own state. `packers` has the documents that each packer of
+    /// the rank holds, for exact resume, some kilobytes each. `reading` is for information only: `shard`,
+    /// `row_group` and `epoch` (from 0) at which the rank's first packer reads. The call takes some tens of
+    /// microseconds, so a state may be taken with every batch.
     fn state_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         kind(slf)?.state(slf.py())
     }
 
-    /// Resumes at the position of `state`, bit for bit, with any number of threads, buffer and channel sizes,
-    /// and with any rank and world size of the same global batch (order "window": a world size that divides
-    /// its `n_streams`). Reads no data; the next batch is made without the earlier ones. Raises `StateError`
-    /// that names the difference.
+    /// Resumes at the position of `state`, bit for bit. Number of threads, buffer and channel sizes may
+    /// differ, and so may rank and world size with the same global batch (order "window": a world size that
+    /// divides its `n_streams`). Reads no data; the next batch is made without the earlier ones. Raises
+    /// `StateError` that names the difference if the state belongs to another loader.
     ///
-    /// `TokenLoader` takes its rank's state, or a list of the states of all ranks, saved after the same
+    /// A `TokenLoader` takes its rank's state, or a list of the states of all ranks, saved after the same
     /// batch, for any world size that divides their number of packers. Only the documents that packers held
     /// are read again. A dict with `pq_idx`, `rg_idx` and `epoch` (from 1) has the same meaning as in
     /// nanochat: every packer continues at its first row group after that one, which must exist, with an
@@ -338,7 +340,7 @@ impl LoaderBase {
         Self::load_state_dict(slf, state)
     }
 
-    /// Puts back the batch that was returned last, if it did not reach the caller: `next()` makes it again.
+    /// Puts back the last returned batch if it did not reach the caller: `next()` makes it again.
     fn _take_back(slf: &Bound<'_, Self>) -> PyResult<()> {
         kind(slf)?.engine().take_back(slf.py())
     }

@@ -1,7 +1,7 @@
-//! Log records of the core go to Python's `logging`, under the logger `forebay`.
+//! Passes log records of the core to Python's `logging`, to the logger `forebay`.
 //!
-//! A thread of forebay does not attach to Python for a log record: it queues the record here, and calls that
-//! are attached anyway (`next()`, `errors()`, `close()`) emit it. The queue is bounded; when it is full the
+//! A thread of forebay does not attach to Python for a log record. It queues the record here, and calls that
+//! are attached anyway (`next()`, `errors()`, `close()`) emit it. The queue is bounded: when it is full, the
 //! oldest record is dropped. Debug records take at most half of it.
 
 use std::{
@@ -23,8 +23,8 @@ struct Queue {
 
 static QUEUE: AtomicPtr<Queue> = AtomicPtr::new(ptr::null_mut());
 
-/// The queue of this process. A forked child gets a new one: if a thread of the parent was in the middle of a
-/// push at the fork, that entry stays incomplete in the child, and a reader would wait for it forever.
+/// The queue of this process. A forked child gets a new queue: if a thread of the parent was in a push at the
+/// fork, that entry would stay incomplete in the child, and a reader would wait for it forever.
 fn queue() -> &'static Queue {
     let found = QUEUE.load(Ordering::Acquire);
     // SAFETY: the pointer comes from a box that is never dropped.
@@ -35,10 +35,10 @@ fn queue() -> &'static Queue {
     }
     let made = Box::into_raw(Box::new(Queue { records: ArrayQueue::new(QUEUED), process: process::id() }));
     match QUEUE.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: as above; the previous one stays allocated, since another thread may be using it.
+        // SAFETY: as above; the previous queue stays allocated, since another thread may be using it.
         Ok(_) => unsafe { &*made },
         Err(other) => {
-            // SAFETY: no other thread has seen this one. The other one is in place, so it is never dropped.
+            // SAFETY: no other thread has seen `made`. `other` is the current queue, so it is never dropped.
             unsafe {
                 drop(Box::from_raw(made));
                 &*other
@@ -57,7 +57,7 @@ impl Log for Sink {
 
     fn log(&self, record: &Record<'_>) {
         let queue = &queue().records;
-        // Those of many threads that start and end must not push a warning out.
+        // Debug records of many threads that start and end must not displace a warning.
         let is_in_place = record.level() < Level::Debug || queue.len() < QUEUED / 2;
         if self.enabled(record.metadata()) && is_in_place {
             queue.force_push((record.level(), record.args().to_string()));
@@ -74,12 +74,11 @@ pub fn install() {
     }
 }
 
-/// The result of `body`, after its queued records were passed to Python; otherwise they would wait for the
-/// next call.
+/// Runs `body` and passes its queued records to Python; otherwise they would wait for the next call.
 ///
 /// # Errors
-/// The exception of `body` or of a handler: as from a `finally`, a handler's exception has that of `body` as
-/// its context.
+/// The exception of `body` or of a log handler. As from a `finally`, the handler's exception has that of
+/// `body` as its context.
 pub fn emitting<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let made = body();
     match emit(py) {
@@ -93,10 +92,10 @@ pub fn emitting<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResu
     }
 }
 
-/// Hands the queued records to Python.
+/// Passes the queued records to Python.
 ///
 /// # Errors
-/// The exception of a handler, such as `KeyboardInterrupt`. Later records wait for the next call.
+/// The exception of a log handler, such as `KeyboardInterrupt`. Later records wait for the next call.
 pub fn emit(py: Python<'_>) -> PyResult<()> {
     let queue = &queue().records;
     if queue.is_empty() {

@@ -1,9 +1,9 @@
-//! The Python interface, and the only place that knows PyO3: it converts, detaches and maps errors.
+//! The Python interface, and the only module that uses PyO3: converts values, detaches, and maps errors.
 //!
-//! Loops over samples, bytes and tokens are in the core; code here loops over fields, shards and arguments,
-//! and converts what Python functions return. Every wait consists of detached slices of [`SLICE`], with a
+//! Loops over samples, bytes and tokens are in the core. Code here loops over fields, shards and arguments,
+//! and converts the results of Python functions. Every wait consists of detached slices of [`SLICE`], with a
 //! check of pending signals between them. A thread of forebay attaches to Python only to call a function of
-//! the user ([`calls`]), and holds no lock of forebay meanwhile: no thread waits for such a lock while it
+//! the user ([`calls`]), and holds no lock of forebay meanwhile. So no thread waits for such a lock while it
 //! holds the GIL.
 
 mod allow_paths;
@@ -48,7 +48,7 @@ use pyo3::prelude::*;
 
 use crate::engine;
 
-/// The longest time of a wait between checks of pending signals.
+/// The longest wait between checks of pending signals.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// Ends a loader of any kind.
@@ -65,7 +65,7 @@ impl<E: Send> Close for engine::Control<E> {
 /// Every loader that may have threads, for the end of the process.
 static LIVE: Mutex<Vec<(u32, Weak<dyn Close>)>> = Mutex::new(Vec::new());
 
-/// Remembers a loader for [`_close_all`].
+/// Registers a loader for [`_close_all`].
 fn remember<E: Send + 'static>(control: &Arc<engine::Control<E>>) {
     let control: Weak<engine::Control<E>> = Arc::downgrade(control);
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ fn remember<E: Send + 'static>(control: &Arc<engine::Control<E>>) {
     live.push((std::process::id(), control));
 }
 
-/// Ends the threads of every loader: the interpreter calls it before it ends.
+/// Ends the threads of every loader; called at the exit of the interpreter.
 #[pyfunction]
 fn _close_all(py: Python<'_>) {
     py.detach(|| {
@@ -85,7 +85,7 @@ fn _close_all(py: Python<'_>) {
     });
 }
 
-/// The cores that this process may use: its affinity and the quota of its control group.
+/// The number of cores that this process may use, by its affinity and the quota of its control group.
 #[pyfunction]
 fn _cores() -> usize {
     engine::cores()
@@ -127,7 +127,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// A panic on a thread of forebay is delivered as an error; the default hook would print it as well.
+/// Installs a panic hook that logs panics on forebay's threads, which are delivered as errors, instead of
+/// printing them.
 fn quiet_own_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

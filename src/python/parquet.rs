@@ -1,4 +1,4 @@
-//! Row groups of text for `forebay.tokens`, whose iterators are written in Python.
+//! Reads row groups of text for `forebay.tokens`, whose iterators are written in Python.
 
 use std::{
     path::PathBuf,
@@ -38,7 +38,7 @@ pub fn _parquet_files(
     py.detach(files).map_err(|error| to_python(py, &error))
 }
 
-/// The text column of Parquet files, a row group at a time.
+/// Reads the text column of Parquet files, a row group at a time.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct _ParquetText {
     source: Arc<ParquetSource>,
@@ -56,7 +56,7 @@ impl _ParquetText {
         Ok(Self { source, reader })
     }
 
-    /// How many row groups each file has.
+    /// The number of row groups of each file.
     fn row_groups(&self) -> Vec<usize> {
         (0..self.source.shards().len()).map(|shard| self.source.row_groups_of(shard).len()).collect()
     }
@@ -70,7 +70,7 @@ impl _ParquetText {
     ) -> PyResult<Vec<Bound<'py, PyString>>> {
         let groups = (file < self.source.shards().len()).then(|| self.source.row_groups_of(file));
         let Some(group) = groups.and_then(|groups| groups.get(row_group)) else {
-            return Err(PyIndexError::new_err(format!("there is no row group {row_group} of file {file}")));
+            return Err(PyIndexError::new_err(format!("file {file} has no row group {row_group}")));
         };
         let (mut row, end) = (group.first_row, group.first_row + group.n_rows);
         let mut texts = Vec::new();

@@ -1,4 +1,4 @@
-//! The order of `forebay.AsyncDataLoader`, which is written in Python: a part of a keyed bijection.
+//! The order of `forebay.AsyncDataLoader`, which is written in Python: values of a keyed bijection.
 
 use numpy::PyArray1;
 use pyo3::{exceptions::PyValueError, prelude::*};

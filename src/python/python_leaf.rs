@@ -1,4 +1,4 @@
-//! A dataset that the user wrote in Python, as a leaf: its methods are called on the thread that needs rows.
+//! A user's dataset in Python as a leaf: its methods are called on the thread that needs rows.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -19,7 +19,7 @@ use crate::{
     fields::Field,
 };
 
-/// Time between checks of a growing length, at first and at most.
+/// The time between checks of a growing length: the first, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
 
 /// A user's subclass of `AsyncDataset`.
@@ -31,7 +31,7 @@ pub struct PythonLeaf {
 }
 
 impl PythonLeaf {
-    /// `object` has the private methods of `forebay.cache.AsyncDataset`.
+    /// `object` must have the private methods of `forebay.cache.AsyncDataset`.
     pub fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         expect_calls();
         let name = object.get_type().fully_qualified_name()?.to_string();
@@ -48,19 +48,19 @@ impl Leaf for PythonLeaf {
         if let Some(fields) = self.fields.get() {
             return Ok(fields.clone());
         }
-        let found = self.call("tell its fields", |object| {
+        let found = self.call("return its fields", |object| {
             let fields: Option<Vec<FieldTuple>> = object.call_method0("_field_tuples")?.extract()?;
             fields
                 .map(|fields| fields.into_iter().map(field_of).collect::<PyResult<Arc<[Field]>>>())
                 .transpose()
         })?;
-        let unknown = || Error::new(ErrorKind::State, format!("{} is empty, and has no `fields`", self.name));
+        let unknown = || Error::new(ErrorKind::State, format!("{} is empty and has no `fields`", self.name));
         let fields = found.ok_or_else(unknown)?;
         Ok(self.fields.get_or_init(|| fields).clone())
     }
 
     fn length(&self) -> Result<Length> {
-        self.call("tell its length", |object| {
+        self.call("return its length", |object| {
             let (rows, is_final): (Option<u64>, bool) = object.call_method0("_length")?.extract()?;
             Ok(Length { rows: rows.unwrap_or(u64::MAX), is_final })
         })
@@ -79,7 +79,7 @@ impl Leaf for PythonLeaf {
     }
 
     fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>> {
-        let columns = self.call("give documents", |object| {
+        let columns = self.call("return documents", |object| {
             let rows = PyArray1::from_iter(object.py(), rows.iter().map(|&row| row as i64));
             let columns = object.call_method1("_columns", (rows,))?;
             let copied = |column: Bound<'_, PyAny>| {
@@ -98,7 +98,7 @@ impl Leaf for PythonLeaf {
     }
 }
 
-/// A field of documents, concatenated.
+/// The concatenated values of one field, and the shape of each document.
 struct Values {
     values: Vec<u8>,
     shapes: Vec<u64>,

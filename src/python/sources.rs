@@ -1,4 +1,4 @@
-//! The values of `arrow_files` and `weights`: one source, or several by name.
+//! The values of `arrow_files` and `weights`: one source, or several with names.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::config::{Sources, Weights};
 
 impl Argument for Sources {
     const EXPECTED: &'static str =
-        "a path (str or os.PathLike) or a sequence of paths, or a dict of them by source";
+        "a path (str or os.PathLike) or a sequence of paths, or a dict of these by source";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
         let Ok(mapping) = given.cast::<PyMapping>() else {
@@ -39,7 +39,7 @@ impl Argument for Sources {
 
 impl Argument for Weights {
     const EXPECTED: &'static str =
-        "a dict of names and numbers, or a list of (batch, dict) with the batch from which each holds";
+        "a dict of names and numbers, or a list of (batch, dict) with the batch from which each dict holds";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
         if let Ok(by_source) = given.cast::<PyMapping>() {
@@ -102,15 +102,15 @@ fn paths(name: &str, files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     }
     if files.is_instance_of::<PySet>() || files.is_instance_of::<PyFrozenSet>() {
         return Err(PyTypeError::new_err(format!(
-            "{name} is a set, whose order differs from run to run, and batches with it; pass sorted({name})"
+            "{name} is a set, whose order differs from run to run, so batches would differ too; pass sorted({name})"
         )));
     }
-    // An iterator as from Path.glob() or os.scandir(), whose order is that in which the system lists a
+    // An iterator as from Path.glob() or os.scandir(), which has the order in which the system lists a
     // folder.
     if files.hasattr("__next__")? {
         return Err(PyTypeError::new_err(format!(
-            "{name} is a {}, whose order may differ between machines (that of Path.glob() and os.scandir() does), and batches with \
-             it; pass sorted({name}), or list({name}) if the order is fixed",
+            "{name} is a {}, whose order may differ between machines (as for Path.glob() and os.scandir()), so batches would differ \
+             too; pass sorted({name}), or list({name}) if the order is fixed",
             files.get_type().name()?
         )));
     }

@@ -14,31 +14,31 @@ use crate::{
 /// The positional parameters.
 type Positional = (u32, usize, usize, usize);
 
-/// Log-mel spectrograms, as `Loader` makes them.
+/// Computes log-mel spectrograms, as `Loader` does.
 ///
 /// Equals torchaudio's `MelSpectrogram` with its defaults (periodic Hann window, centred with reflect
-/// padding, power 2, HTK mel scale without norm) followed by `log(max(mel, 1e-10))`; a frame with NaN or
-/// infinity is NaN in every band. The caller's floating-point mode (flush-to-zero) changes nothing.
-/// Immutable; may be shared by threads. If some mel bands are so narrow that they contain no frequency bin, a
-/// warning is logged with their number: their values are constant.
+/// padding, power 2, HTK mel scale without norm) followed by `log(max(mel, 1e-10))`. A frame with NaN or
+/// infinity is NaN in every band. The result does not depend on the caller's floating-point mode
+/// (flush-to-zero). Immutable; may be shared by threads. If some mel bands are so narrow that they contain no
+/// frequency bin, a warning is logged with their number: their values are constant.
 ///
 /// Parameters
 /// ----------
 /// sample_rate : int
-///     Rate of the waveforms in Hz; they are not resampled.
+///     Sample rate of the waveforms in Hz; they are not resampled.
 /// n_fft, hop_length : int
-///     Samples of a Fourier transform, and samples between frames.
+///     FFT size in samples, and samples between frames.
 /// n_mels : int
-///     Mel bands.
+///     Number of mel bands.
 /// win_length : int, optional
-///     Samples of the window, which is centred in the transform. None: `n_fft`.
+///     Window length in samples; the window is centred in the FFT. None: `n_fft`.
 /// f_min, f_max : float, float or None
-///     Hz; the edges of the lowest and the highest band. None: half of `sample_rate`.
+///     Lower edge of the lowest band and upper edge of the highest band, in Hz. None: half of `sample_rate`.
 ///
 /// Raises
 /// ------
 /// ConfigError
-///     Parameters are out of range; names each of them.
+///     Parameters are out of range; the message lists all of them.
 #[pyclass(module = "forebay", name = "SpectrogramTransform", frozen)]
 pub struct SpectrogramTransform(transform::SpectrogramTransform);
 
@@ -59,7 +59,7 @@ impl SpectrogramTransform {
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let mut problems = Vec::new();
-            // A value out of range is replaced by one that causes no other problem.
+            // A value out of range is replaced by a value that causes no other problem.
             let mut checked =
                 |name, value: i64, instead: usize| match SpectrogramConfig::out_of_range(name, value) {
                     None => value as usize,
@@ -93,13 +93,13 @@ impl SpectrogramTransform {
         })
     }
 
-    /// The features of one waveform.
+    /// Computes the log-mel spectrogram of one waveform.
     ///
     /// `waveform` is float32 `[n_samples]` at `sample_rate`, contiguous, longer than `n_fft // 2`. Returns
-    /// float32 `[n_mels, n_frames]`, natural logarithm, with `n_frames = 1 + n_samples // hop_length` (of an
-    /// odd `n_fft`, `1 + (n_samples - 1) // hop_length`). Releases the GIL.
+    /// float32 `[n_mels, n_frames]`, natural logarithm, with `n_frames = 1 + n_samples // hop_length` (for an
+    /// odd `n_fft`: `1 + (n_samples - 1) // hop_length`). Releases the GIL.
     ///
-    /// Raises `ConfigError` if the waveform is too short, `TypeError` if it is not an array as described,
+    /// Raises `ConfigError` if the waveform is too short, `TypeError` if it is not such an array,
     /// `MemoryError` if the allocation of the result failed.
     fn transform<'py>(
         &self,
@@ -112,7 +112,7 @@ impl SpectrogramTransform {
         let refused = || {
             let bytes = shape[0].saturating_mul(shape[1]).saturating_mul(size_of::<f32>());
             let message = format!(
-                "the system has no {} MiB for a spectrogram of {} x {} values; raise hop_length, lower n_mels, or cut the waveform",
+                "cannot allocate {} MiB for a spectrogram of {} x {} values; raise hop_length, lower n_mels, or cut the waveform",
                 bytes.div_ceil(1 << 20),
                 shape[0],
                 shape[1]
@@ -136,7 +136,7 @@ impl SpectrogramTransform {
         self.0.n_mels()
     }
 
-    /// The number of frames that a waveform of `n_samples` gives.
+    /// The number of frames of a waveform of `n_samples`.
     fn n_frames(
         &self,
         py: Python<'_>,
@@ -179,7 +179,7 @@ fn samples<'py>(waveform: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArray1<'py, 
     let wrong = |found: String| {
         PyTypeError::new_err(format!(
             "waveform is {found}, must be a contiguous numpy array of float32 and shape [n_samples]; \
-             numpy.ascontiguousarray(waveform, numpy.float32) makes one of each channel"
+             pass numpy.ascontiguousarray(channel, numpy.float32) for each channel"
         ))
     };
     let Ok(array) = waveform.cast::<PyUntypedArray>() else {

@@ -1,4 +1,4 @@
-//! States between Python and the core: plain dicts that JSON can hold.
+//! Converts states between Python's dicts and the core's JSON.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ use crate::{
     tasks::AudioPlan,
 };
 
-/// What defines the batches of a loader of recordings.
+/// The values on which the batches of a loader of recordings depend.
 pub struct Facts<'a> {
     pub config: &'a LoaderConfig,
     pub audio: &'a AudioPlan,
@@ -70,7 +70,7 @@ impl Facts<'_> {
         (self.order_name() == "era").then(|| self.config.era_length.into())
     }
 
-    /// A hash of the shares of the sources, since weights may be many.
+    /// A hash of the sources' shares, since there may be many weights.
     fn weights(&self) -> Option<Value> {
         let shares = |weights: &[f64]| -> Vec<f64> {
             let sum: f64 = weights.iter().sum();
@@ -123,7 +123,7 @@ pub fn to_python<'py>(py: Python<'py>, state: &Value) -> PyResult<Bound<'py, PyD
 pub fn from_python(state: &Bound<'_, PyAny>) -> PyResult<Result<Value>> {
     let py = state.py();
     let text = py.import("json")?.call_method1("dumps", (state,)).map_err(|error| {
-        // Not a KeyboardInterrupt, for example.
+        // Other exceptions, such as KeyboardInterrupt, are passed on.
         let is_about_the_state = error.is_instance_of::<PyTypeError>(py)
             || error.is_instance_of::<PyValueError>(py)
             || error.is_instance_of::<PyRecursionError>(py);
@@ -139,10 +139,10 @@ pub fn from_python(state: &Bound<'_, PyAny>) -> PyResult<Result<Value>> {
     })?;
     let text = text.cast::<PyString>()?.to_str()?.to_owned();
     Ok(serde_json::from_str(&text)
-        .map_err(|error| Error::new(ErrorKind::State, "the state is no JSON").because(error)))
+        .map_err(|error| Error::new(ErrorKind::State, "the state is not valid JSON").because(error)))
 }
 
-/// Pairs of batch numbers, from the first up to, but without, the second.
+/// Ranges of batch numbers from pairs (first, end), end not included.
 pub fn ranges(ranges: &Bound<'_, PyAny>) -> PyResult<Result<Vec<Range<u64>>>> {
     let expected =
         || PyTypeError::new_err("ranges are pairs (first, end) of batch numbers, end not included");

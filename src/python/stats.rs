@@ -7,7 +7,7 @@ use pyo3::{
 
 use crate::engine::{Counters, Delivered, Queues, Report, StageTimes, ThreadState, Times};
 
-/// What `Loader.stats()` returns.
+/// The dict that `stats()` returns.
 pub fn dict<'py>(
     py: Python<'py>,
     counters: &Counters,

@@ -42,16 +42,16 @@ use crate::{
 token_parameters!(arguments);
 
 #[doc = token_parameters!(signature)]
-/// Packed batches of tokens from documents in Parquet shards.
+/// Loads packed batches of token ids from Parquet shards of documents, for language-model training.
 ///
-/// One I/O thread reads documents, `n_workers` threads tokenise them, and best-fit packing fills rows of
+/// One I/O thread reads documents, `n_workers` threads tokenize them, and best-fit packing fills rows of
 /// `seq_len + 1` tokens. Each document and each row begins with BOS; there is no padding. Iteration yields
-/// dicts of numpy arrays: `inputs` and `targets` `[batch, seq_len]` (the target of an input is the next
-/// token), views of one contiguous array `[2, batch, seq_len]`, so that one copy moves both. The GIL is
-/// released during waits and while a batch is assembled; threads start with the first batch.
+/// dicts of numpy arrays: `inputs` and `targets` `[batch, seq_len]`, where the target of an input is the next
+/// token. Both are views of one contiguous array `[2, batch, seq_len]`, so that one copy moves both. The GIL
+/// is released during waits and while a batch is assembled. Threads start with the first batch.
 ///
-/// Packing: before each pick a packer holds at least `buffer_size` documents. It takes the longest one that
-/// fits the rest of the row (the oldest of equals). If none fits, it crops the shortest to fill the row.
+/// Packing: before each pick a packer holds at least `buffer_size` documents. It picks the longest document
+/// that fits the rest of the row (the oldest of equals). If none fits, it crops the shortest to fill the row.
 /// Batches are a pure function of files and parameters, bit for bit, for any `n_workers`.
 ///
 /// Parameters
@@ -60,12 +60,12 @@ token_parameters!(arguments);
 /// Raises
 /// ------
 /// ConfigError
-///     A parameter is out of range, a split is empty, a file is not Parquet or has no such column, or there
-///     is no BOS token.
+///     A parameter is out of range, a split is empty, a file is not Parquet or has no text column, or the
+///     tokenizer has no BOS token.
 /// OSError
 ///     A file cannot be opened or read.
 ///
-/// A null, an empty text, text that is not UTF-8 and a damaged row group are left out, counted and listed by
+/// Nulls, empty texts, texts that are not UTF-8 and damaged row groups are left out, counted and listed by
 /// `errors()`.
 #[pyclass(module = "forebay", name = "TokenLoader", extends = LoaderBase, frozen)]
 pub struct TokenLoader {
@@ -130,8 +130,8 @@ impl TokenLoader {
         })
     }
 
-    /// The bad documents met so far, each once, in row order: dicts as those of `Loader.errors`, whose `path`
-    /// is None.
+    /// Lists the documents that failed so far, each once, in row order: dicts as in `Loader.errors`, with
+    /// `path` None.
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.engine.errors(py, |_| None)
     }
@@ -142,7 +142,7 @@ impl TokenLoader {
         self.source.n_rows()
     }
 
-    /// The id that begins each document.
+    /// The id of the BOS token, which begins each document.
     #[getter]
     fn bos_id(&self) -> u32 {
         self.bos
@@ -185,7 +185,9 @@ impl Loads for TokenLoader {
     }
 
     fn length(&self, _py: Python<'_>) -> PyResult<usize> {
-        Err(PyTypeError::new_err("how many batches packed documents make is known only once they are packed"))
+        Err(PyTypeError::new_err(
+            "a TokenLoader has no len(): the number of batches is known only after packing",
+        ))
     }
 
     fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
@@ -286,8 +288,8 @@ impl TokenLoader {
         Ok(dict)
     }
 
-    /// Checks that no packer of a state holds more documents than a packer of this loader: all of them would
-    /// be read at once.
+    /// Checks that no packer of a state holds more documents than a packer of this loader can: all of them
+    /// are read at the start.
     fn check_held(&self, position: Position) -> Result<Position> {
         let most = self.config.buffer_size.saturating_add(self.config.tokenizer_batch_size) as usize;
         let held = position.standings.iter().flat_map(|at| at.iter()).map(|at| at.held.len()).max();
@@ -296,7 +298,7 @@ impl TokenLoader {
             Some(held) => Err(Error::new(
                 ErrorKind::State,
                 format!(
-                    "the state has a packer that holds {held} documents; one of this loader holds at most {most}"
+                    "a packer in the state holds {held} documents; a packer of this loader holds at most {most}"
                 ),
             )),
         }
@@ -313,16 +315,19 @@ impl TokenLoader {
             ));
         };
         if self.groups.is_shuffled || !self.config.infinite {
-            return wrong("a state with pq_idx is for an infinite loader without a seed, whose documents come as stored".into());
+            return wrong(
+                "a state with pq_idx needs an infinite loader without a seed, which reads in storage order"
+                    .into(),
+            );
         }
         let n_files = self.source.shards().len();
         let Some(file) = usize::try_from(file).ok().filter(|&file| file < n_files) else {
-            return wrong(format!("the state stands in file {file}; there are {n_files}, counted from 0"));
+            return wrong(format!("the state's pq_idx is {file}; there are {n_files} files, counted from 0"));
         };
         let n_groups = self.source.row_groups_of(file).len();
         let Some(group) = usize::try_from(group).ok().filter(|&group| group < n_groups) else {
             return wrong(format!(
-                "the state stands in row group {group} of file {file}, which has {n_groups}, counted from 0"
+                "the state's rg_idx is {group}; file {file} has {n_groups} row groups, counted from 0"
             ));
         };
         let n_streams = now.canon.n_streams;
@@ -341,7 +346,7 @@ impl TokenLoader {
         };
         let standings = (share.rank * each..(share.rank + 1) * each).map(standing).collect::<Option<_>>();
         let Some(standings) = standings else {
-            return wrong(format!("the state stands in epoch {epoch}, which no loader reaches"));
+            return wrong(format!("the state's epoch is {epoch}, which no loader reaches"));
         };
         let lost = Losses::new();
         Ok(Position {
@@ -355,7 +360,7 @@ impl TokenLoader {
     }
 }
 
-/// What defines the batches of a loader of documents.
+/// The values on which the batches of a loader of documents depend.
 struct Facts<'a> {
     config: &'a TokenConfig,
     /// The tokenizer's fingerprint.

@@ -16,23 +16,23 @@ use crate::{
     error::shown,
 };
 
-/// Threads of one call, at most.
+/// The most threads of one call.
 const MAX_THREADS: i64 = 1024;
 
-/// Turns text into token ids, equal to those of the library that the file was written for.
+/// Tokenizer: encodes text to the same ids as Hugging Face `tokenizers` or tiktoken, from their files.
 ///
 /// `path` is a Hugging Face `tokenizer.json` or a tiktoken rank file, recognised by content. A rank file
 /// holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base` (with
-/// any ending) pattern and special tokens are known. Other rank files need `pattern`, the regular expression
+/// any ending), pattern and special tokens are known. Other rank files need `pattern`, the regular expression
 /// whose matches are the pieces of a text, and `special_tokens`, a dict from text to id. A `tokenizer.json`
 /// has its own.
 ///
-/// Text that looks like a special token is encoded as ordinary text. `bos_id` is the token that begins each
-/// document: the given one, else `<|bos|>`, else `<|endoftext|>`. Immutable; may be shared by threads,
-/// pickled (as its path and parameters) and sent to other processes.
+/// Text that looks like a special token is encoded as ordinary text. `bos_id` is the id of the token that
+/// begins each document: the given one, else that of `<|bos|>`, else of `<|endoftext|>`. Immutable; may be
+/// shared by threads, pickled (as its path and parameters) and sent to other processes.
 ///
-/// Raises `ConfigError` (a `ValueError`) if the file is neither or is damaged, if parameters do not fit it,
-/// or if there is no BOS token, and `OSError` (such as `FileNotFoundError`) if it cannot be read.
+/// Raises `ConfigError` (a `ValueError`) if the file is neither of these or is damaged, if parameters do not
+/// fit it, or if it has no BOS token, and `OSError` (such as `FileNotFoundError`) if it cannot be read.
 #[pyclass(module = "forebay.tokens", name = "Tokenizer", frozen)]
 pub struct Tokenizer {
     tokenizer: tokenizer::Tokenizer,
@@ -63,9 +63,9 @@ impl Tokenizer {
         Ok(Self { tokenizer: made?, path, options })
     }
 
-    /// The ids of a text: uint32 `[n]`. Releases the GIL.
+    /// Encodes a text to ids: uint32 `[n]`. Releases the GIL.
     ///
-    /// Raises `UnicodeEncodeError` (a `ValueError`) if the text has surrogates, which are no characters,
+    /// Raises `UnicodeEncodeError` (a `ValueError`) if the text has surrogates, which are not characters,
     /// `DecodeError` if the file's library cannot encode it, and `MemoryError`.
     fn encode<'py>(&self, py: Python<'py>, text: PyBackedStr) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let mut ids = Vec::new();
@@ -74,11 +74,11 @@ impl Tokenizer {
         Ok(PyArray1::from_vec(py, ids))
     }
 
-    /// The ids of each text, by up to `n_threads` threads: a list of uint32 `[n]`, in the order of `texts`.
-    /// Releases the GIL.
+    /// Encodes each text to ids, on up to `n_threads` threads: a list of uint32 `[n]`, in the order of
+    /// `texts`. Releases the GIL.
     ///
-    /// Raises `UnicodeEncodeError` (a `ValueError`) if a text has surrogates, which are no characters,
-    /// `DecodeError` if the file's library cannot encode one, and `MemoryError`.
+    /// Raises `UnicodeEncodeError` (a `ValueError`) if a text has surrogates, which are not characters,
+    /// `DecodeError` if the file's library cannot encode a text, and `MemoryError`.
     #[pyo3(signature = (texts, n_threads=1))]
     fn encode_batch<'py>(
         &self,
@@ -88,7 +88,7 @@ impl Tokenizer {
     ) -> PyResult<Vec<Bound<'py, PyArray1<u32>>>> {
         if texts.is_instance_of::<pyo3::types::PyString>() {
             return Err(PyTypeError::new_err(
-                "texts is a str, must be a sequence of them; encode() takes one",
+                "texts is a str, must be a sequence of str; encode() takes one str",
             ));
         }
         let texts: Vec<PyBackedStr> =
@@ -110,7 +110,7 @@ impl Tokenizer {
         self.tokenizer.n_vocab()
     }
 
-    /// The id that begins each document.
+    /// The id of the BOS token, which begins each document.
     #[getter]
     fn bos_id(&self) -> u32 {
         self.tokenizer.bos_id()

@@ -1,4 +1,4 @@
-//! A tokenizer for the loader: a file, or any Python callable.
+//! The values of `tokenizer`: a file, or any Python callable.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -23,7 +23,7 @@ pub struct Given {
     pub bos: u32,
     /// Unknown for a callable.
     pub n_vocab: Option<usize>,
-    /// Its identity, for states; that of a callable is its name.
+    /// The tokenizer's identity in states; for a callable, a hash of its name and `bos`.
     pub fingerprint: u64,
 }
 
@@ -45,10 +45,12 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
     }
     let wrong = |message: &str| Err(to_python(py, &Error::new(ErrorKind::Config, message)));
     if options.pattern.is_some() || !options.special_tokens.is_empty() {
-        return wrong("pattern and special_tokens are for files; a callable has its own");
+        return wrong(
+            "pattern and special_tokens are for tokenizer files, not for a callable; leave them out",
+        );
     }
     let Some(bos) = options.bos_id else {
-        return wrong("bos_id is missing: a callable does not tell which id begins a document");
+        return wrong("bos_id is missing; a callable tokenizer needs the id that begins a document");
     };
     expect_calls();
     let name =
@@ -76,7 +78,7 @@ impl Encode for Callable {
             let found = self.0.bind(py).call1((text,))?;
             match found.extract::<Vec<u32>>() {
                 Ok(mut found) => ids.append(&mut found),
-                // For example arrays, whose items are numbers too.
+                // For example arrays, whose items convert to numbers.
                 Err(_) => {
                     for id in found.try_iter()? {
                         ids.push(id?.extract()?);

@@ -1,4 +1,4 @@
-"""Processed documents with random access: built once, usable while they grow; datasets and a loader over them.
+"""Caches of processed documents with random access, readable during their build; datasets and a loader over them.
 
 >>> import tempfile
 >>> from forebay import cache
@@ -32,7 +32,7 @@ from forebay.cache.running import CacheBuild, Progress
 from forebay.cache.store import TreeStore
 
 TreeCache = CacheDataset
-"""The same, as it is known elsewhere."""
+"""Another name of `CacheDataset`, as in other libraries."""
 
 __all__ = [
     "AsyncDataset",

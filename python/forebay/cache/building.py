@@ -1,4 +1,4 @@
-"""Building a cache."""
+"""`build`: builds a cache of processed documents from shards."""
 
 import contextlib
 import functools
@@ -35,10 +35,10 @@ OnError: TypeAlias = Literal["raise", "skip"]
 
 @dataclass(frozen=True)
 class Tokenize:
-    """The processor of texts: `field` becomes the ids of `text_column`.
+    """A processor that tokenizes text: `field` gets the ids of `text_column`.
 
-    With `bos` the token that begins a document comes first. Ids are kept as uint16 where the vocabulary fits,
-    else as uint32.
+    With `bos` each document begins with the BOS token. Ids are stored as uint16 if the vocabulary fits, else
+    as uint32.
     """
 
     tokenizer: Tokenizer
@@ -49,10 +49,10 @@ class Tokenize:
 
 @dataclass(frozen=True)
 class Features:
-    """The processor of recordings: `spectrogram`, float32 `[n_mels, n_frames]`, of the whole recording, and `label`.
+    """A processor of recordings: `spectrogram`, float32 `[n_mels, n_frames]`, of the whole recording, and `label`.
 
-    Channels are averaged and resampled to the transform's rate. `audio_column` is the column; None: the
-    schema's Audio feature or `audio`.
+    Channels are averaged and resampled to the transform's rate. `audio_column` is the column of recordings.
+    None: the schema's Audio feature or `audio`.
     """
 
     transform: SpectrogramTransform
@@ -112,46 +112,47 @@ def build(
     progress: bool | None = None,
     allow_paths: bool | _Path | Sequence[_Path] | None = None,
 ) -> TreeStore | CacheBuild:
-    """Builds a split of the cache in `path`, or resumes a build; returns the finished cache.
+    """Builds a cache, one split in the folder `path`, or resumes a build; returns the finished cache.
 
     `shards` are files (Parquet, Arrow, JSON lines, text; lines also as `.gz` and `.zst`) or a dict of
     iterables of documents by name. `processor` is a `Tokenizer`, a `SpectrogramTransform`, `Tokenize` or
-    `Features` with their options, or a function from a list of up to `batch_size` documents to a list of
-    dicts of arrays, nested to any depth, or to one dict of lists. It may return more or fewer documents than
-    it got, and is called on several threads. None keeps columns of numbers unchanged. `columns` names the
-    columns of tables that are read.
+    `Features` with their options, or a function. A function gets a list of up to `batch_size` documents and
+    returns a list of dicts of arrays, nested to any depth, or one dict of lists. It may return more or fewer
+    documents than it got, and is called on several threads. None keeps columns of numbers unchanged.
+    `columns` names the columns of tables that are read.
 
-    A function is identified by its name, its source, and the values that it holds (defaults, a closure,
-    arguments of a `partial`, attributes of an object), or by your own text in its attribute `fingerprint`.
-    Changes in other code that it calls are not detected. Without source (`python -c`, a pipe), and where several
-    lambdas share a line, the bytecode identifies it, which another version of Python changes.
+    A function is identified by its name, its source, and its values (defaults, a closure, arguments of a
+    `partial`, attributes of an object), or by your own text in its attribute `fingerprint`. Changes in other
+    code that it calls are not detected. Without source (`python -c`, a pipe), or if several lambdas share a
+    line, the function is identified by its bytecode, which differs between versions of Python.
 
-    The order depends on the shards only, not on the workers: `round_robin` takes a batch of each in turn,
-    `concat` one shard after the other. `fields` names the fields to keep, as a list, or as a dict with types
-    (`{"input_ids": "uint16"}`). `compression` is "none", "zstd" or "zstd:LEVEL".
+    The order depends on the shards only, not on the workers: `round_robin` takes a batch of each shard in
+    turn, `concat` one shard after the other. `fields` names the fields to keep, as a list, or as a dict with
+    types (`{"input_ids": "uint16"}`). `compression` is "none", "zstd" or "zstd:LEVEL".
 
     With `on_error="skip"` a bad document is left out: a line that is not JSON, a null, a recording that
     cannot be decoded, a document for which the function raises. If the function raises, it is called for each
     document of the batch alone, and then for the good documents together (so it must not modify them). The
     same documents are left out in every run; `errors()` of the cache lists them, and `max_errors` limits
-    their number. A read that the system fails (`OSError`), and damage of a shard beyond single documents,
-    still end the build.
+    their number. An error of the system (`OSError`), and damage of a shard beyond single documents, still end
+    the build.
 
-    A row may hold the path of a recording instead of its bytes. `allow_paths` says which files are read then:
-    None or False: files below the folder of their shard; one or more folders: also files below these; True:
-    any file that this process may open. Symbolic links and `..` are resolved first. A build may be resumed
-    with another value. A record (a recording, a line, a text) of more than `max_record_bytes`, 1 to 2**31 -
-    1, and a recording of more than `max_decoded_seconds`, above 0 and at most 1e9, are bad documents of kind
-    `too_large`, as in a `Loader`; so is a line of JSON whose values would take more than four times as much
-    memory, and more than 64 MiB. A recording too short for a frame is padded with zeros at the end. Batches
-    of large documents are read and processed in pieces of some 64 MiB, so a worker holds one piece and one
-    document; this changes no byte of the cache. A function gets its whole batch: lower `batch_size` for large
-    documents.
+    A row may hold the path of a recording instead of its bytes. `allow_paths` determines the files that may
+    be read. None or False: files below the folder of their shard. One or more folders: also files below
+    these. True: any file that this process may open. Symbolic links and `..` are resolved first. A build may
+    be resumed with another value.
 
-    A build that ended early for any reason resumes at its last commit if it is called again with the same
-    arguments. With other arguments it raises `StateError` that names the difference, unless `overwrite` is
-    set. With `wait=False` it returns a `CacheBuild` at once, and readers may begin. `progress` shows a bar;
-    None: only if stderr is a terminal.
+    A record (a recording, a line, a text) of more than `max_record_bytes`, 1 to 2**31 - 1, and a recording of
+    more than `max_decoded_seconds`, above 0 and at most 1e9, are bad documents of kind `too_large`, as in a
+    `Loader`. So is a line of JSON whose values would take more than four times as much memory, and more than
+    64 MiB. A recording too short for a frame is padded with zeros at the end. Batches of large documents are
+    read and processed in pieces of some 64 MiB, so a worker holds one piece and one document; the cache is
+    the same. A function gets its whole batch: lower `batch_size` for large documents.
+
+    A build that ended early for any reason resumes at its last commit if `build` is called again with the
+    same arguments. With other arguments it raises `StateError` that names the difference, unless `overwrite`
+    is set. With `wait=False` it returns a `CacheBuild` at once, and readers may begin. `progress` shows a
+    bar; None: only if stderr is a terminal.
     """
     folder = Path(path)
     workers = _cores() if n_workers is None else n_workers
@@ -211,7 +212,7 @@ def listed(allow_paths: bool | _Path | Sequence[_Path] | None) -> bool | list[st
 
 
 def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:
-    """Checks the parameters; one error names every problem."""
+    """Checks the parameters; raises one `ConfigError` for all problems."""
     wrong = problems(batch_size=(batch_size, 1, 1 << 20), n_workers=(n_workers, 1, 1024))
     if order not in ("round_robin", "concat"):
         wrong.append(f'order is {order!r}, must be "round_robin" or "concat"')
@@ -222,16 +223,16 @@ def check(*, batch_size: int, n_workers: int, order: str, engine: str) -> None:
 
 
 def check_inputs(shards: Shards, folder: Path) -> None:
-    """Raises `ConfigError` if a shard is a cache that the build would write into; files are looked at by the core."""
+    """Raises `ConfigError` if a shard is the cache that the build would write; the core checks files."""
     if not isinstance(shards, Mapping):
         return
     target = folder.resolve()
     for name, documents in shards.items():
-        # Of a TreeStore or CacheDataset.
+        # The attribute of a TreeStore or CacheDataset.
         read = getattr(documents, "folder", None)
         if isinstance(read, Path) and read.is_relative_to(target):
             raise ConfigError(
-                f"shard {name!r} is the cache in {read}, which is to be written; give another path or split"
+                f"shard {name!r} is the cache in {read}, which the build would write; choose another path or split"
             )
 
 
@@ -241,8 +242,8 @@ def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
         for name, documents in shards.items():
             if isinstance(documents, Iterator):
                 raise ConfigError(
-                    f"shard {name!r} is an iterator ({type(documents).__name__}), which can be read once only, so that "
-                    "no build could go on with it; give a list, or an object whose iter() begins at the first document"
+                    f"shard {name!r} is an iterator ({type(documents).__name__}), which can be read once only, so no "
+                    "build could resume with it; pass a list, or an object whose iter() begins at the first document"
                 )
         return [(str(name), Skipping(documents)) for name, documents in shards.items()]
     if isinstance(shards, (str, PathLike)):
@@ -252,7 +253,7 @@ def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
 
 @dataclass(frozen=True)
 class Skipping:
-    """Opens an iterable after its first documents."""
+    """Opens an iterable and skips its first documents."""
 
     documents: Iterable[Any]
 
@@ -264,7 +265,7 @@ class Skipping:
 
 
 def described(processor: Processor, shards: Shards, names: Sequence[str] | None) -> dict[str, Any]:
-    """A processor's description for the core; `name` identifies it."""
+    """The description of a processor for the core; `name` identifies the processor."""
     read = None if names is None else list(names)
     match processor:
         case Tokenizer():
@@ -310,7 +311,7 @@ def fingerprint(function: Callable[..., Any]) -> str:
 
 
 def _told(function: Any, update: Callable[[bytes], None]) -> str:
-    """Hashes a function's behaviour, as far as it can be determined; returns its name."""
+    """Hashes the source and the values of a function; returns its name."""
     if isinstance(function, functools.partial):
         name = _told(function.func, update)
         _hash((function.args, sorted(function.keywords.items())), name, update)
@@ -325,7 +326,7 @@ def _told(function: Any, update: Callable[[bytes], None]) -> str:
     with contextlib.suppress(OSError, TypeError):
         source = inspect.getsource(code)
     update((source or name).encode())
-    # The source of a lambda is that of its lines, which may hold several.
+    # The source of a lambda is its whole lines, which may have several lambdas.
     if not source or source.count("lambda") > 1:
         _hash_code(code, update)
     if inspect.isfunction(function):
@@ -337,7 +338,7 @@ def _told(function: Any, update: Callable[[bytes], None]) -> str:
 
 
 def _hash_code(code: Any, update: Callable[[bytes], None]) -> None:
-    """Hashes the bytecode of a function, or of a class's methods; that of another version of Python is another one."""
+    """Hashes the bytecode of a function, or of a class's methods, which differs between versions of Python."""
     if inspect.isclass(code):
         for name, value in sorted(vars(code).items()):
             update(name.encode())
@@ -349,19 +350,19 @@ def _hash_code(code: Any, update: Callable[[bytes], None]) -> None:
     elif inspect.isfunction(code):
         _hash_code(code.__code__, update)
     elif isinstance(code, frozenset):
-        update(repr(sorted(map(repr, code))).encode())  # which has another order in each process
+        update(repr(sorted(map(repr, code))).encode())  # sorted: the order of a set differs between processes
     elif isinstance(code, tuple | str | bytes | int | float | complex | None):
         update(repr(code).encode())
 
 
 def _hash(value: Any, name: str, update: Callable[[bytes], None]) -> None:
-    """Hashes a value that a function holds; functions in it by their behaviour."""
+    """Hashes a value of a function; functions in it by their source and values."""
     if inspect.isfunction(value) or inspect.ismethod(value) or isinstance(value, functools.partial):
         _told(value, update)
         return
     if type(value) in (list, tuple, set, frozenset):
         if not isinstance(value, list | tuple):
-            value = sorted(value, key=repr)  # a set has another order in each process
+            value = sorted(value, key=repr)  # the order of a set differs between processes
         update(f"{len(value)} values".encode())
         for inner in value:
             _hash(inner, name, update)
@@ -370,13 +371,13 @@ def _hash(value: Any, name: str, update: Callable[[bytes], None]) -> None:
         update(pickle.dumps(value, protocol=4))
     except Exception as error:
         raise ConfigError(
-            f"the processor {name} has a {type(value).__name__} that cannot be pickled ({error}), so that it cannot be "
-            "told from others when the build goes on; give the processor an attribute `fingerprint`, a text of your own"
+            f"the processor {name} has a {type(value).__name__} that cannot be pickled ({error}), so a resumed build "
+            "could not identify the processor; give it an attribute `fingerprint`, a text of your own"
         ) from error
 
 
 def typed(fields: Sequence[str] | Mapping[str, Any] | None) -> list[tuple[str, str | None]] | None:
-    """Names of fields with the names of their types."""
+    """The names of fields and of their types."""
     if fields is None:
         return None
     if isinstance(fields, Mapping):

@@ -1,6 +1,6 @@
-"""Datasets with random access: lists, caches, windows over tokens, and orders over any of them.
+"""Datasets with random access: lists, caches, windows of tokens, and shuffles and mixtures of any of them.
 
-They compose: an order takes a dataset and is one. Positions are mapped arithmetically in the core, at any
+Datasets compose: a shuffle takes a dataset and is a dataset. The core maps positions arithmetically, at any
 depth of the tree; your own dataset is a leaf.
 """
 
@@ -30,19 +30,19 @@ __all__ = [
 ]
 
 Document = dict[str, Any]
-"""Arrays by field; dicts may hold dicts. In batches the name of a nested field is a path, `prompt/input_ids`."""
+"""A dict of arrays by field; dicts may be nested. In batches a nested field's name is a path, `prompt/input_ids`."""
 
-# How long a thread continues to wait for an asyncio task after the task was cancelled.
+# How long a thread may still wait for an asyncio task that was cancelled.
 _SLICE_S = 0.25
 
 _Field = tuple[str, str, int, list[int] | None]
 
 
 def _rows(indices: ArrayLike) -> NDArray[np.int64]:
-    """Indices in the core's form."""
+    """The indices as an int64 array for the core."""
     given = np.asarray(indices)
     if given.size and given.dtype.kind not in "iu":
-        raise TypeError(f"indices are whole numbers, not {given.dtype}")
+        raise TypeError(f"indices are {given.dtype}, must be whole numbers")
     if given.dtype.kind == "u" and given.size and given.max() >= 2**63:
         raise IndexError(f"there is no index {given.max()}")
     return np.ascontiguousarray(given, np.int64).ravel()
@@ -54,23 +54,23 @@ def _seed(seed: int) -> int:
 
 
 class AsyncDataset:
-    """Documents with random access, some of which may not be written yet.
+    """Base class of datasets: documents with random access, some of which may not be written yet.
 
-    There are three calls for the length. `current_len()` is the number of documents that can be read now; it
-    never shrinks. `final_length_is_known()` says whether it is final. `len()` waits for the final length.
-    Reading beyond the current length waits as well; reading beyond the final length is an `IndexError`, and
-    so is a negative index. If the writer of a cache fails, readers that wait for it raise its error.
+    Three methods return the length. `current_len()` is the number of documents that can be read now; it never
+    decreases. `final_length_is_known()` is whether this number is final. `len()` waits for the final length.
+    Reading beyond the current length waits too; reading beyond the final length raises `IndexError`, and so
+    does a negative index. If the writer of a cache fails, waiting readers raise its error.
 
-    For your own dataset, derive from this class and define `get_batch` (or `async_get_batch`) and `__len__`;
-    if it grows, define `current_len` and `final_length_is_known` as well. `get_batch` is called from several
-    threads. In a `DataLoader` a field of one or more dimensions is a `JaggedArray`, unless `fields` gives it
-    a shape.
+    For your own dataset, derive from this class and define `get_batch` (or `async_get_batch`) and `__len__`.
+    If it grows, define `current_len` and `final_length_is_known` too. `get_batch` is called from several
+    threads. In a `DataLoader` a field of one or more dimensions is a `JaggedArray`, unless `fields` gives its
+    shape.
     """
 
     fields: Mapping[str, tuple[Sequence[int] | None, DTypeLike]] | None = None
-    """For a class of your own, by field: the shape that each document has, None if they differ, and the type.
+    """For your own class, by field: the shape of each document, None if shapes differ, and the type.
 
-    Without it the first document tells names, types and numbers of dimensions.
+    Without `fields`, the first document determines names, types and numbers of dimensions.
     """
 
     _known_fields: list[_Field] | None = None
@@ -78,11 +78,11 @@ class AsyncDataset:
     # Methods that your own dataset defines.
 
     def __len__(self) -> int:
-        """The final length; waits for it."""
+        """The final number of documents; waits until it is known."""
         raise NotImplementedError(f"{type(self).__name__} defines no __len__")
 
     def get_batch(self, indices: ArrayLike) -> list[Document]:
-        """The documents at `indices`, in that order; an index may come several times."""
+        """Returns the documents at `indices`, in this order; an index may be repeated."""
         if type(self).async_get_batch is AsyncDataset.async_get_batch:
             raise NotImplementedError(f"{type(self).__name__} defines neither get_batch nor async_get_batch")
         return asyncio.run(self.async_get_batch(indices))
@@ -92,21 +92,21 @@ class AsyncDataset:
         return await asyncio.to_thread(self.get_batch, indices)
 
     def current_len(self) -> int | None:
-        """The documents that can be read now; None without end."""
+        """The number of documents that can be read now; None if the dataset is infinite."""
         return len(self)
 
     def final_length_is_known(self) -> bool:
-        """Whether there will be no more than `current_len()`."""
+        """Whether `current_len()` is final."""
         return True
 
     # Methods derived from these.
 
     def is_finite(self) -> bool:
-        """Whether there is an end."""
+        """Whether the dataset has a last document."""
         return self.current_len() is not None
 
     def wait_until_len_at_least(self, n: int) -> int:
-        """Waits until there are `n` documents, or all; returns their number."""
+        """Waits until there are `n` documents or the length is final; returns the number of documents."""
         length, _ = self._native().wait(max(operator.index(n), 0))
         return n if length is None else length
 
@@ -122,33 +122,33 @@ class AsyncDataset:
         """The final length, for asyncio."""
         length = await self.async_wait_until_len_at_least(2**63 - 1)
         if not self.is_finite():
-            raise TypeError("the dataset has no end")
+            raise TypeError("the dataset is infinite, so it has no length")
         return length
 
     def __getitem__(self, index: int) -> Document:
-        """One document; for many, `get_batch` is much faster."""
+        """Returns one document; for many, `get_batch` is much faster."""
         return self.get_batch([operator.index(index)])[0]
 
     def __bool__(self) -> bool:
-        """Always True, for any length."""
+        """Always True, even for an empty dataset."""
         return True
 
     def shuffle(self, seed: int = 0) -> "PermutationDataset":
-        """`PermutationDataset(self, seed)`."""
+        """Shuffles all documents: `PermutationDataset(self, seed)`."""
         return PermutationDataset(self, seed)
 
     def era_shuffle(self, era_length: int = 8192, seed: int = 0) -> "EraShufflingDataset":
-        """`EraShufflingDataset(self, era_length, seed)`."""
+        """Shuffles documents within eras: `EraShufflingDataset(self, era_length, seed)`."""
         return EraShufflingDataset(self, era_length, seed)
 
     # Methods that the core calls.
 
     def _native(self) -> _Dataset:
-        """The same in the core."""
+        """The core's dataset."""
         return _Dataset.python(self)
 
     def _length(self) -> tuple[int | None, bool]:
-        # In this order: a change in between is missed, and no wrong length is promised.
+        # In this order, so that a change between the calls does not mark a wrong length as final.
         is_final = self.final_length_is_known()
         return self.current_len(), is_final
 
@@ -168,7 +168,7 @@ class AsyncDataset:
         return self._known_fields
 
     def _columns(self, indices: NDArray[np.int64]) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-        """The documents, field by field: concatenated bytes, and shapes."""
+        """The concatenated bytes and the shapes of the documents, for each field."""
         documents = self.get_batch(indices)
         if len(documents) != len(indices):
             raise ValueError(f"get_batch returned {len(documents)} documents for {len(indices)} indices")
@@ -212,30 +212,30 @@ class _CoreDataset(AsyncDataset):
     def __len__(self) -> int:
         length, _ = self._core.wait(2**63 - 1, None, self._epoch)
         if length is None:
-            raise TypeError(f"{self!r} has no end")
+            raise TypeError(f"{self!r} is infinite, so it has no length")
         return length
 
     def current_len(self) -> int | None:
-        """The documents that can be read now; None without end."""
+        """The number of documents that can be read now; None if the dataset is infinite."""
         return self._core.length(self._epoch)[0]
 
     def final_length_is_known(self) -> bool:
-        """Whether there will be no more than `current_len()`."""
+        """Whether `current_len()` is final."""
         return self._core.length(self._epoch)[1]
 
     def epoch(self, epoch: int) -> Self:
-        """The same dataset in the order of another epoch; a `DataLoader` moves from one epoch to the next by itself."""
+        """Returns the dataset in the order of another epoch; a `DataLoader` changes epochs by itself."""
         check(epoch=(epoch, 0, 2**62))
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__, _epoch=operator.index(epoch))
         return other
 
     def locate(self, indices: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the documents at `indices` are: the number of the leaf, from left to right, and the row in it."""
+        """Returns the leaves of the documents at `indices`, numbered from left to right, and the rows in them."""
         return self._core.locate(_rows(indices), self._epoch)
 
     def get_batch(self, indices: ArrayLike) -> list[Document]:
-        """The documents at `indices`, in that order; an index may come several times.
+        """Returns the documents at `indices`, in this order; an index may be repeated.
 
         Documents read by one call are views of shared memory.
         """
@@ -245,7 +245,7 @@ class _CoreDataset(AsyncDataset):
         own = self._core.leaves()
         if any(leaf is None for leaf in own):
             return nested(len(rows), self._core.read(rows, self._epoch).items())
-        # The user's documents need not be arrays, as long as no batch is made of them.
+        # The user's documents are returned unchanged: they need not be arrays unless a batch is made of them.
         leaves, numbers = self._core.locate(rows, self._epoch)
         documents: list[Any] = [None] * len(rows)
         for number in np.unique(leaves).tolist():
@@ -277,15 +277,15 @@ class _CoreDataset(AsyncDataset):
 
 
 class ListAsyncDataset(_CoreDataset):
-    """Documents in memory, copied; with `is_complete=False` more may be added while other threads read.
+    """A dataset of documents in memory, copied; with `is_complete=False` it may grow while other threads read.
 
-    A document is a dict of numbers or arrays, with the same fields in each. If the list is complete and all
-    documents have one shape in a field, the field has that shape.
+    A document is a dict of numbers or arrays; all documents have the same fields. If the list is complete and
+    a field has the same shape in all documents, the dataset's field has that shape.
     """
 
     def __init__(self, documents: Sequence[Mapping[str, Any]], is_complete: bool = True) -> None:
         if not documents:
-            raise ConfigError("the first document tells the fields: give one at least, or build a cache")
+            raise ConfigError("the first document determines the fields: pass at least one, or build a cache")
         documents = [{name: np.asarray(value) for name, value in leaves(document)} for document in documents]
         shapes = {
             name: list(array.shape)
@@ -304,20 +304,20 @@ class ListAsyncDataset(_CoreDataset):
             self.finalize()
 
     def append(self, document: Mapping[str, Any]) -> None:
-        """Adds a document, and wakes readers that wait for it."""
+        """Appends a document, and wakes readers that wait for it."""
         arrays = {name: np.asarray(value) for name, value in leaves(document)}
         self._add(arrays)
         self._documents.append(arrays)
 
     def _add(self, document: Mapping[str, NDArray[Any]]) -> None:
         if extra := sorted(document.keys() - {field[0] for field in self._fields}):
-            raise ValueError(f"the document has fields that the first has not: {', '.join(extra)}")
+            raise ValueError(f"the document has extra fields that the first one lacks: {', '.join(extra)}")
         number = np.array([self.current_len() or 0])
         columns = [_column(field, [document], number) for field in self._fields]
         self._list.append([(shape.tolist(), values) for values, shape in columns])
 
     def finalize(self) -> None:
-        """Marks the list as complete: no document can be added."""
+        """Marks the list as complete: no more documents can be appended."""
         self._list.finish()
         self._is_complete = True
 
@@ -326,11 +326,11 @@ class ListAsyncDataset(_CoreDataset):
 
 
 class CacheDataset(_CoreDataset):
-    """The documents of a cache, even while it is being built.
+    """A dataset over a cache, even while the cache is being built.
 
-    Opening reads only the ledger. A cache that does not exist yet is a `FileNotFoundError`. `TreeStore` reads
-    the same cache and has the concatenated values of all documents, the types, and the documents left out.
-    `folder` is the absolute path of the split.
+    Opening reads only the ledger. Raises `FileNotFoundError` if the cache does not exist yet. `TreeStore`
+    reads the same cache, and has the concatenated values of all documents, the types, and the documents left
+    out. `folder` is the absolute path of the split.
     """
 
     def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
@@ -343,19 +343,19 @@ class TokenSeqDataset(_CoreDataset):
     """Windows of `max_seq_len` tokens over the concatenated documents of a cache or list.
 
     Window i is `tokens[i * max_seq_len : (i + 1) * max_seq_len]`: boundaries of documents are ignored,
-    windows do not overlap, and the tail is left out. There is no target: shift inside the loss.
+    windows do not overlap, and the tail is left out. There are no targets: shift the tokens inside the loss.
 
     Parameters
     ----------
     cache : CacheDataset or ListAsyncDataset
         The source of the documents.
     max_seq_len : int
-        Tokens of a window.
+        Tokens per window.
     field : str
         The field of the tokens, of one dimension.
     doc_ids : bool
-        A field `doc_ids`, int32 `[max_seq_len]`: which document of its window a token belongs to, from 0.
-        Compare them to keep attention within a document.
+        True: adds a field `doc_ids`, int32 `[max_seq_len]`, the number of each token's document within its
+        window, from 0. Compare these numbers to keep attention within a document.
 
     """
 
@@ -375,11 +375,11 @@ def _token_windows(cache: AsyncDataset, max_seq_len: int, field: str, doc_ids: b
 
 
 class PermutationDataset(_CoreDataset):
-    """All documents in a new order each epoch, a function of `(seed, epoch)`; O(1) time and memory for each index.
+    """A global shuffle: all documents in a new order each epoch, a function of `(seed, epoch)`.
 
-    The position of a document depends on the number of documents. Until the final length is known,
-    `current_len()` is 0, and reading waits. While a cache is being built, use `EraShufflingDataset`, which
-    begins at once.
+    Each index takes O(1) time and memory. The position of a document depends on the number of documents.
+    Until the final length is known, `current_len()` is 0, and reading waits. While a cache is being built,
+    use `EraShufflingDataset`, which begins at once.
     """
 
     def __init__(self, ds: AsyncDataset, seed: int = 0) -> None:
@@ -388,10 +388,10 @@ class PermutationDataset(_CoreDataset):
 
 
 class EraShufflingDataset(_CoreDataset):
-    """The documents, shuffled within each era of `era_length`, in a new order each epoch.
+    """A local shuffle: the documents within each era of `era_length`, in a new order each epoch.
 
-    While documents are still added it has full eras only: the current length is rounded down, a wait is
-    rounded up. The last era may be shorter. A negative index is a `ValueError`.
+    While documents are still added, the dataset has full eras only: the current length is rounded down, and a
+    wait is rounded up. The last era may be shorter. A negative index raises `ValueError`.
     """
 
     def __init__(self, ds: AsyncDataset, era_length: int = 8192, seed: int = 0) -> None:
@@ -399,18 +399,18 @@ class EraShufflingDataset(_CoreDataset):
         self._core = _native(ds).eras(era_length, _seed(seed))
 
     def locate(self, indices: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the documents at `indices` are: the number of the leaf, from left to right, and the row in it."""
+        """Returns the leaves of the documents at `indices`, numbered from left to right, and the rows in them."""
         return super().locate(_not_negative(indices))
 
     def get_batch(self, indices: ArrayLike) -> list[Document]:
-        """The documents at `indices`, in that order; an index may come several times."""
+        """Returns the documents at `indices`, in this order; an index may be repeated."""
         return super().get_batch(_not_negative(indices))
 
 
 def _not_negative(indices: ArrayLike) -> NDArray[np.int64]:
     rows = _rows(indices)
     if rows.min(initial=0) < 0:
-        raise ValueError(f"index {rows.min()} is negative: eras count from 0")
+        raise ValueError(f"index {rows.min()} is negative; the first index is 0")
     return rows
 
 
@@ -418,33 +418,33 @@ _Weights = Mapping[str, float]
 
 
 class MixtureDataset(_CoreDataset):
-    """Several datasets mixed by weight: fixed counts in each block of positions, in a new order for each block.
+    """A mixture of datasets by weight: fixed counts in each block of positions, in a new order for each block.
 
     Counts are the weights' shares of the block by largest remainder (ties go to the first source). A source
-    yields its documents one after the other, each once per epoch; shuffle it for another order.
+    yields its documents in order, each once per epoch; shuffle the source for another order.
 
     Parameters
     ----------
     datasets : dict of str to AsyncDataset
         The sources; all have the same fields.
     weights : dict of str to float, or sequence of pairs (position, dict)
-        Pairs count positions, that is examples (those of `Loader` count batches): weights hold from 0 in the
-        first pair, from the start of a block in the others. Sources continue where they were. Weights are in
-        any unit, 0 to leave a source out.
+        The share of each source, in any unit; 0 leaves a source out. Pairs change the weights at positions,
+        which are examples (in `Loader`, batches): 0 in the first pair, the start of a block in the others.
+        Sources continue at their positions.
     block_size : int, optional
         Positions in which the counts are exact, 1 to 65536. None: the global batch of the `DataLoader`.
     seed : int
         Seed of the order in the blocks.
     stop : str
-        `"restart"`: without end; an exhausted source begins again, in the order of its next epoch.
+        `"restart"`: infinite; an exhausted source begins again, in the order of its next epoch.
         `"first_exhausted"`, `"all_exhausted"`: stops with the last document of the source that is exhausted
         first, or last.
 
     Raises
     ------
     ConfigError
-        A weight is negative, all are 0, or a source of positive weight is empty or gets no place in a block;
-        then the error names the smallest block that gives it one.
+        A weight is negative, all weights are 0, or a source with a positive weight is empty or gets no place
+        in a block; the error then names the smallest block in which it gets a place.
 
     """
 
@@ -468,7 +468,7 @@ class MixtureDataset(_CoreDataset):
                 missing, unknown = sorted(datasets.keys() - stage.keys()), sorted(stage.keys() - datasets.keys())
                 raise ConfigError(
                     f"weights from position {start} on: no weight for {missing}, no dataset for {unknown}; give one "
-                    "for each, 0 to leave it out"
+                    "weight for each dataset, 0 to leave it out"
                 )
         if block_size is not None:
             check(block_size=(block_size, 1, 1 << 16))

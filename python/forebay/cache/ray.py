@@ -1,9 +1,9 @@
-"""Shards that are read and processed by Ray, on all its machines; the calling process writes, in order.
+"""`engine="ray"`: Ray reads and processes shards on all its machines; the calling process writes, in order.
 
-The writer, the order and the backpressure are those of `engine="threads"`; this module has only the reader of
-a shard: an actor, which runs the same core. Shards are assigned to actors in turn, so that different ones are
-processed at the same time. An actor keeps its shards open, but has no other state: each request names the
-batch, and if an actor dies, a new one opens the shard there.
+The writer, the order and the backpressure are those of `engine="threads"`. This module has only the reader of
+a shard: an actor, which runs the same core. Shards are assigned to actors in turn, so that different shards
+are processed at the same time. An actor keeps its shards open, but has no other state: each request names the
+batch, and if an actor dies, a new one opens the shard at this batch.
 """
 
 import threading
@@ -13,11 +13,11 @@ from typing import Any
 from forebay._core import ForebayError, _ShardWork
 
 ATTEMPTS = 10
-"""How many actors in a row may die over one batch before the build fails."""
+"""The number of consecutive actors that may die at one batch before the build fails."""
 
 
 class Worker:
-    """Reads and processes batches of some shards: an actor."""
+    """An actor that reads and processes batches of some shards."""
 
     def __init__(self, kind: dict[str, Any], batch_size: int, on_error: str) -> None:
         self._kind = kind
@@ -26,7 +26,7 @@ class Worker:
         self._open: dict[str, tuple[int, _ShardWork]] = {}
 
     def batch(self, name: str, shard: list[Any], number: int) -> Any:
-        """A batch of a shard and its documents that were left out, or None after the last."""
+        """Returns a processed batch of a shard and the documents left out of it, or None after the last batch."""
         at, work = self._open.pop(name, (-1, None))
         if work is None or at != number:
             work = _ShardWork(shard, self._kind, number, self._batch_size, self._on_error)
@@ -37,7 +37,7 @@ class Worker:
 
 
 class RayShards:
-    """The shards of a build, by actors."""
+    """The shards of a build, read by actors."""
 
     def __init__(self, given: list[Any], kind: dict[str, Any], batch_size: int, n_workers: int, on_error: str) -> None:
         try:
@@ -55,11 +55,11 @@ class RayShards:
         self._actors: list[Any] = [None] * min(n_workers, max(len(given), 1))
 
     def shards(self) -> list[tuple[str, Callable[[int], Iterator[Any]]]]:
-        """For each shard its name and a function that opens it after its first batches."""
+        """For each shard, its name and a function that opens it after a number of batches."""
         return [(self._name(at), self._opener(at)) for at in range(len(self._given))]
 
     def close(self) -> None:
-        """Ends the actors, and lets no new one start: workers may be calling one now, and would replace it."""
+        """Ends the actors and prevents new ones, since workers that are calling an actor would replace it."""
         with self._lock:
             self._is_closed = True
             for actor in self._actors:

@@ -1,4 +1,4 @@
-"""A build that runs: its progress, its end, and the line that shows it."""
+"""`CacheBuild`: a running build, its progress, and the progress line."""
 
 import contextlib
 import sys
@@ -13,9 +13,9 @@ from forebay._progress import REDRAW_S, WIDTH, clock
 from forebay.cache.store import TreeStore
 
 SLICE_S = 0.05
-"""A wait goes no longer without looking at signals."""
+"""The longest wait between checks of pending signals."""
 INTERRUPT_S = 2.0
-"""How long an interrupted build may take to commit what it has."""
+"""How long an interrupted build may take to commit its written documents."""
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,22 @@ class Progress:
     """The progress of a build."""
 
     documents: int
-    """Documents that are written, those of earlier runs too; not all are committed."""
+    """Documents written, including earlier runs; not all are committed."""
     skipped: int
-    """Documents that were left out, in earlier runs too."""
+    """Documents left out, including earlier runs."""
     values: int
-    """Values of all fields; of tokens, how many there are."""
+    """Values written in all fields, such as tokens."""
     finished_shards: int
     n_shards: int
     part: float
-    """The part of the shards that is read, from 0 to 1, as far as it is known."""
+    """The fraction of the shards that is read, from 0 to 1, as far as it is known."""
     seconds: float
     documents_per_s: float
-    """Of this run."""
+    """Documents per second in this run."""
     values_per_s: float
-    """Of this run."""
+    """Values per second in this run."""
     remaining_s: float | None
-    """None while nothing can be said."""
+    """Estimated seconds to the end; None while there is no estimate."""
 
 
 class CacheBuild:
@@ -51,7 +51,7 @@ class CacheBuild:
         self._release = release
 
     def progress(self) -> Progress:
-        """The progress of the build."""
+        """Returns the current progress of the build."""
         found = self._core.progress()
         seconds = max(found["seconds"], 1e-9)
         read = found["part"] - found["part_before"]
@@ -69,10 +69,10 @@ class CacheBuild:
         )
 
     def wait(self, timeout_s: float | None = None) -> TreeStore | None:
-        """Returns the finished cache; None if the build still runs after `timeout_s`.
+        """Waits for the build and returns the finished cache; None if the build still runs after `timeout_s`.
 
-        Raises the error that ended the build: the exception of a processor, with a note that says where, or
-        the error of a shard or the file system. Committed documents stay, and the same call to `build`
+        Raises the error that ended the build: the exception of a processor, with a note that names the place,
+        or the error of a shard or the file system. Committed documents stay, and the same call to `build`
         resumes after them. `KeyboardInterrupt` cancels the build, and so does an exception of a log handler.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -91,7 +91,8 @@ class CacheBuild:
         self._core.cancel()
         deadline = time.monotonic() + INTERRUPT_S
         try:
-            # It ends with the error of the cancellation, or with its own one, which `wait` raises each time.
+            # The build ends with the error of the cancellation or with its own error, which `wait` raises
+            # again.
             with contextlib.suppress(Exception):
                 while self._core.wait(SLICE_S) is None and time.monotonic() < deadline:
                     pass
@@ -121,7 +122,7 @@ def watch(handle: CacheBuild, stream: TextIO | None = None) -> None:
 
 
 def line(handle: CacheBuild) -> str:
-    """The bar: share done, speed, time left."""
+    """The progress line: fraction done, speed, time left."""
     progress = handle.progress()
     filled = int(WIDTH * progress.part)
     parts = [

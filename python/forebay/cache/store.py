@@ -1,4 +1,4 @@
-"""Reading a cache."""
+"""`TreeStore`: reads a cache."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -15,11 +15,10 @@ from forebay.cache._documents import nested
 
 
 class TreeStore:
-    """Access to documents by number: `store[7]` is a dict of arrays, nested as when it was built.
+    """Reads a cache by document number: `store[7]` is a dict of arrays, nested as when it was built.
 
-    This is the storage: it has the committed documents, and only `wait` waits. `CacheDataset` is the same
-    cache as a dataset: it waits for documents that are not committed yet, and other datasets take it as their
-    source.
+    A store has the committed documents only, and only `wait` waits. `CacheDataset` is a dataset over the same
+    cache: it waits for documents that are not committed yet, and can be the source of other datasets.
 
     `path` is the folder that `forebay.cache.build` wrote, finished or not, or a cache of another program with
     the same layout. `len` is the number of documents committed at the last check; `refresh` checks again,
@@ -34,29 +33,29 @@ class TreeStore:
 
     @property
     def fields(self) -> dict[str, tuple[np.dtype[Any], int]]:
-        """Type and number of axes of each field; empty while there is no document."""
+        """Type and number of axes of each field; empty while there are no documents."""
         return {name: (np.dtype(dtype), rank) for name, dtype, rank in self._reader.fields()}
 
     @property
     def is_final(self) -> bool:
-        """Whether no more documents will come."""
+        """Whether the cache is complete."""
         return self._reader.length()[1]
 
     def __len__(self) -> int:
         return self._reader.length()[0]
 
     def errors(self) -> list[dict[str, Any]]:
-        """The documents that a build with `on_error="skip"` left out, up to the last commit: at most the first 10000.
+        """Lists the documents that a build with `on_error="skip"` left out, up to the last commit.
 
-        In the order of documents, with `shard`, `row` in it, `kind` and `reason`, as `Loader.errors` has
-        them.
+        At most the first 10000, in the order of documents, with `shard`, `row` in it, `kind` and `reason`, as
+        in `Loader.errors`.
         """
         names = ("shard", "row", "kind", "reason")
         return [dict(zip(names, one, strict=True)) for one in self._reader.errors()]
 
     @property
     def n_errors(self) -> int:
-        """How many documents were left out, up to the last commit."""
+        """The number of documents left out, up to the last commit."""
         return self._reader.n_errors()
 
     def refresh(self) -> int:
@@ -64,22 +63,22 @@ class TreeStore:
         return self._reader.refresh()[0]
 
     def wait(self, n_documents: int | None = None) -> int:
-        """Waits until there are that many documents, or the cache is complete; returns their number.
+        """Waits until there are `n_documents`, or the cache is complete; returns the number of documents.
 
         None waits for the complete cache. Raises `StateError` if the writer fails.
         """
         return self._reader.wait(2**63 if n_documents is None else n_documents)[0]
 
     def get_batch(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """The documents with these numbers, in this order. Adjacent ones are read together.
+        """Returns the documents with these numbers, in this order; adjacent documents are read together.
 
         Raises `IndexError` for a number beyond the committed documents, or below 0.
         """
         numbers = [int(index) for index in indices]
         if any(number < 0 for number in numbers):
-            raise IndexError(f"document {min(numbers)} is asked for; the first one is 0")
+            raise IndexError(f"document {min(numbers)} is requested; the first one is 0")
         if numbers and max(numbers) >= len(self):
-            raise IndexError(f"document {max(numbers)} is asked for, and there are {len(self)}")
+            raise IndexError(f"document {max(numbers)} is requested, but there are {len(self)}")
         fields = self._reader.fields() if numbers else []
         return nested(
             len(numbers),
@@ -91,14 +90,14 @@ class TreeStore:
         return JaggedArray(data.view(dtype), np.append(np.int64(0), ends), shapes.reshape(len(numbers), rank))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """One document, from the end if `index` is negative; for many, `get_batch` is much faster."""
+        """Returns one document, from the end if `index` is negative; for many, `get_batch` is much faster."""
         number, n = whole("index", index), len(self)
         if not -n <= number < n:
-            raise IndexError(f"document {number} is asked for, and there are {n}")
+            raise IndexError(f"document {number} is requested, but there are {n}")
         return self.get_batch([number % n])[0]
 
     def flat(self, field: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """The values `start` to `stop` of a field, over all documents concatenated.
+        """Returns the values `start` to `stop` of a field, over all documents concatenated.
 
         Raises `IndexError` beyond the committed values, `KeyError` if there is no such field.
         """
@@ -109,7 +108,7 @@ class TreeStore:
         at = names.index(field)
         stop = self._reader.flat_len(at) if stop is None else stop
         if not 0 <= start <= stop:
-            raise IndexError(f"values {start} to {stop} are asked for")
+            raise IndexError(f"values {start} to {stop} are requested, expected 0 <= start <= stop")
         return self._reader.flat(at, start, stop).view(fields[at][1])
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """The command `forebay`: one module per subcommand.
 
-A subcommand's module has `add(subparsers)`, which names its arguments and sets `run`, the function that takes them and
-returns the exit code.
+A subcommand's module has `add(subparsers)`, which defines the arguments and sets `run`, the function that
+gets them and returns the exit code.
 """
 
 import argparse
@@ -16,7 +16,7 @@ COMMANDS = (build, check, download)
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
-    parser = argparse.ArgumentParser(prog="forebay", description="Keeps an accelerator fed.")
+    parser = argparse.ArgumentParser(prog="forebay", description="Tools for forebay, data loaders for training.")
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:

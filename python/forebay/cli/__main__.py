@@ -1,4 +1,4 @@
-"""`python -m forebay.cli` is `forebay`."""
+"""Runs the command `forebay` as `python -m forebay.cli`."""
 
 import sys
 

@@ -20,20 +20,20 @@ def add(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser(
         "build",
         help="process shards into a cache with random access",
-        description="Builds a cache of token ids out of texts, or of columns of numbers as they are. A build that "
-        "ended early goes on where it last committed.",
+        description="Builds a cache of token ids from texts, or of unchanged columns of numbers. A build that "
+        "ended early resumes at its last commit.",
     )
     parser.add_argument(
-        "shards", nargs="+", type=Path, help="Parquet, Arrow, .jsonl or .txt, lines also as .gz and .zst"
+        "shards", nargs="+", type=Path, help="Parquet, Arrow, .jsonl or .txt files, the last two also as .gz and .zst"
     )
     parser.add_argument("-o", "--path", type=Path, required=True, help="the folder of the cache")
     parser.add_argument(
-        "-t", "--tokenizer", type=Path, help="a tokenizer.json or rank file; without it numbers are kept"
+        "-t", "--tokenizer", type=Path, help="a tokenizer.json or rank file; without it, columns of numbers are kept"
     )
     parser.add_argument("--text-column", default="text", metavar="NAME", help="the column of texts (%(default)s)")
     parser.add_argument("--no-bos", action="store_true", help="do not begin each document with the tokenizer's BOS")
     parser.add_argument(
-        "--fields", action="append", metavar="NAME[=TYPE]", help="keep this field, in that type; may be repeated"
+        "--fields", action="append", metavar="NAME[=TYPE]", help="keep this field, with this type; may be repeated"
     )
     parser.add_argument("--split", default="train", help="(%(default)s)")
     parser.add_argument("--order", choices=("round_robin", "concat"), default="round_robin", help="(%(default)s)")
@@ -43,12 +43,12 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("-w", "--n-workers", type=int, metavar="N", help="threads (default: one for each core)")
     parser.add_argument("--engine", choices=("threads", "ray"), default="threads", help="(%(default)s)")
     parser.add_argument("--compression", default="none", help="none, zstd or zstd:LEVEL (%(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="remove a cache that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing cache")
     parser.add_argument(
         "--on-error",
         choices=("raise", "skip"),
         default="raise",
-        help="skip: leave out documents that cannot be had, and list them in the ledger (%(default)s)",
+        help="skip: leave out bad documents, and list them in the ledger (%(default)s)",
     )
     parser.add_argument(
         "--max-record-bytes",
@@ -69,7 +69,7 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Builds; the exit code is 1 if that failed."""
+    """Runs the build; the exit code is 1 if it failed."""
     fields = None
     if options.fields:
         pairs = [name.partition("=") for name in options.fields]
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"forebay build: {in_options(error, options)}\n")
         if isinstance(error, ConfigError) and processor is None:
             sys.stderr.write(
-                "--tokenizer makes ids of texts; without it --fields names the columns of numbers to keep.\n"
+                "--tokenizer encodes texts to ids; without it, --fields names the columns of numbers to keep.\n"
             )
         return 1
     note = f", {store.n_errors} left out" if store.n_errors else ""

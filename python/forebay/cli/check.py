@@ -1,14 +1,14 @@
-"""`forebay check`: decodes every recording of the shards from end to end, and reports what it found.
+"""`forebay check`: decodes every recording of the shards from end to end, and reports bad recordings.
 
-The rows of the report are written as they come, in order, to `.REPORT.csv.forebay-part`; an interrupted run leaves
-them, and the next one goes on behind the last. When all are there, `REPORT.csv` has a line for every recording, and
-`REPORT.json` the shards, a summary and the bad recordings: that file is what `Loader(exclude=...)` takes. Files of
-these names are replaced if they are of an earlier report; anything else stays, and is an error. No link is followed,
-and one run at a time writes a report.
+The rows of the report are written in order to `.REPORT.csv.forebay-part`. An interrupted run leaves them, and
+the next run continues after the last row. The complete `REPORT.csv` has a line for every recording.
+`REPORT.json` has the shards, a summary and the bad recordings; `Loader(exclude=...)` takes this file. Files
+with these names are replaced if they are an earlier report; any other file stays, and is an error. Links are
+not followed, and only one run at a time writes a report.
 
 A recording that ends before its container's declared length decodes to its existing samples, as in a loader.
-The column `declared_seconds` has the container's length if it declares one, and `warnings` says what
-contradicts the end; `--truncated error` counts such a recording as bad, of kind `truncated`. Warnings are
+The column `declared_seconds` has the container's length if it declares one, and `warnings` has the
+contradictions. `--truncated error` counts such a recording as bad, of kind `truncated`. Warnings are
 separated by `; `.
 """
 
@@ -43,26 +43,26 @@ COLUMNS = (
     "index", "shard", "row", "path", "bytes", "codec", "rate", "channels", "seconds", "declared_seconds", "peak",
     "clipping", "silence", "nan", "repaired", "kind", "reason", "warnings",
 )  # fmt: skip
-"""Of the CSV file: a line for each recording."""
+"""The columns of the CSV file, which has a line for each recording."""
 HEADER = f"{','.join(COLUMNS)}\n".encode()
 """The first line of the CSV file."""
 BAD = ' "bad": ['
-"""The line of the JSON file after which the bad recordings follow, its last key."""
+"""The start of the JSON file's last key, the bad recordings."""
 VERSION = 1
-"""The layout of the JSON file; `src/report.rs` reads it."""
+"""The version of the JSON file's layout; `src/report.rs` reads it."""
 SECONDS = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
-"""Where the classes of durations begin."""
+"""The first second of each class of durations."""
 CLIPPED = 1e-3
 """The share of values at full scale from which a recording counts as clipped."""
 TRUNCATED = ("warn", "error")
-"""What a recording counts as that ends before its container says: good with a warning, or bad."""
+"""How to count a recording that ends before its container's declared length: good with a warning, or bad."""
 BAR = 40
-"""Characters of the longest bar of a histogram."""
+"""Length of a histogram's longest bar, in characters."""
 
 BEGUN, WHOLE = b'{"begun_by": "forebay check"', b'{\n "report": "forebay check"'
-"""How the JSON files of a report begin: what is left of one that was interrupted, and one that is whole."""
+"""The first bytes of a report's JSON files: of an unfinished report, and of a complete one."""
 HEADER = ",".join(COLUMNS).encode() + b"\n"
-"""How the CSV files begin."""
+"""The first line of the CSV files."""
 
 Row = Mapping[str, Any]
 
@@ -84,7 +84,7 @@ class Summary:
     channels: Counter[int] = field(default_factory=Counter)
 
     def add(self, row: Row) -> None:
-        """Counts a recording."""
+        """Adds a recording to the counts."""
         self.records += 1
         self.warned += bool(row["warnings"])
         if row["kind"]:
@@ -105,7 +105,7 @@ class Summary:
         return self.kinds.total()
 
     def as_dict(self) -> dict[str, Any]:
-        """The content of the JSON file; durations by the first second of each class."""
+        """The summary in the JSON file; durations by the first second of each class."""
         return {
             "records": self.records,
             "bad": self.bad,
@@ -122,15 +122,15 @@ class Summary:
         }
 
     def lines(self) -> Iterator[str]:
-        """The summary for people, with histograms of the decoded recordings."""
+        """The summary for the terminal, with histograms of the decoded recordings."""
         yield f"{self.records} recordings, {clock(self.seconds)} in all; {self.bad} are bad"
         for kind, count in self.kinds.most_common():
             yield f"  {kind:<12} {count}"
         yield f"{self.clipped} are clipped ({CLIPPED:.1%} of their samples at full scale), {self.silent} are silent"
         if self.repaired:
             yield (
-                f"{self.repaired} have time stamps that contradict their samples by a little: "
-                "samples are cut or filled in with zeros there (column repaired)"
+                f"{self.repaired} have time stamps that contradict their samples slightly: "
+                "samples are cut or filled with zeros there (column repaired)"
             )
         if self.warned:
             yield f"{self.warned} have a warning: see the column `warnings`"
@@ -143,7 +143,7 @@ class Summary:
 
 
 def histogram(title: str, counts: Mapping[str, int]) -> Iterator[str]:
-    """A line for each class that is not empty."""
+    """The title, and a line for each class that is not empty."""
     yield f"{title}:"
     most = max(counts.values(), default=0)
     for name, count in counts.items():
@@ -158,23 +158,23 @@ class Files:
     stem: Path
 
     def named(self, ending: str) -> Path:
-        """The file with that ending; those that end in `.tmp` are partial, and have hidden names of our own."""
+        """The path of the report's file with this ending; `.tmp` is for partial files, which have hidden names."""
         if ending.endswith(".tmp"):
             return self.stem.with_name(f".{self.stem.name}{ending.removesuffix('.tmp')}.forebay-part")
         return self.stem.with_name(self.stem.name + ending)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Raises `ConfigError` while another process writes this report."""
+        """Locks the report for this process; raises `ConfigError` while another process writes it."""
         if not self.stem.name or self.stem.name == "..":
-            raise ConfigError(f"{str(self.stem)!r} names no report but a folder; name one with -o, as in -o REPORT")
+            raise ConfigError(f"{str(self.stem)!r} is a folder, expected the name of a report, as in -o REPORT")
         if not self.stem.parent.is_dir():
-            raise ConfigError(f"there is no folder {self.stem.parent} for the report; make it, or name another with -o")
+            raise ConfigError(f"the report's folder {self.stem.parent} does not exist; create it, or pass another -o")
         path = self.named(".lock.tmp")
         try:
             opened = self.opened(path, "a+")
         except OSError as error:
-            raise OSError(error.errno, f"no report can be written there, {error.strerror}", str(self.stem)) from None
+            raise OSError(error.errno, f"the report cannot be written, {error.strerror}", str(self.stem)) from None
         with opened as file:
             if file.seek(0, os.SEEK_END):
                 raise self.foreign(path)
@@ -184,10 +184,10 @@ class Files:
                     is_there = what_is(path) and os.path.samestat(os.fstat(file.fileno()), path.lstat())
                 except (BlockingIOError, FileNotFoundError):
                     is_there = False
-                except OSError:  # of a file system without locks
+                except OSError:  # the file system has no locks
                     is_there = True
                 if not is_there:
-                    raise ConfigError(f"another forebay check writes {self.stem}; wait for it, or name another with -o")
+                    raise ConfigError(f"another forebay check is writing {self.stem}; wait for it, or pass another -o")
             try:
                 yield
             finally:
@@ -195,26 +195,26 @@ class Files:
                     path.unlink(missing_ok=True)
 
     def foreign(self, path: Path, what: str = "there") -> ConfigError:
-        """Something that is not ours is in the way, and stays."""
-        return ConfigError(f"{path} is {what} and is no report of forebay check; name another one with -o")
+        """The error for a file that is not of a report, which stays."""
+        return ConfigError(f"{path} is {what} and is not a report of forebay check; pass another -o")
 
     def opened(self, path: Path, mode: Literal["r", "r+", "a+"]) -> IO[bytes]:
-        """A file of the report, links not followed."""
+        """Opens a file of the report, without following links."""
         try:
             return open_file(path, mode)
         except NotAFileError as error:
-            raise ConfigError(f"{error} and is no report of forebay check; name another one with -o") from None
+            raise ConfigError(f"{error} and is not a report of forebay check; pass another -o") from None
 
     def write(self, path: Path, data: bytes) -> None:
-        """The content of a partial file, in place of what it has."""
+        """Replaces the content of a partial file."""
         with self.opened(path, "r+") as file:
             file.truncate(0)
             file.write(data)
 
     def start(self, shards: Sequence[Row], step: int, *, truncated: str, restart: bool) -> Summary:
-        """Counts the rows left by an earlier run over the same shards, a multiple of `step`; cuts off the rest.
+        """Counts the rows of an unfinished run over the same shards, a multiple of `step`; cuts off the rest.
 
-        Raises `ConfigError` if that run had other shards, or another `truncated`.
+        Raises `ConfigError` if that run had other shards or another `truncated`.
         """
         origin, partial = self.named(".json.tmp"), self.named(".csv.tmp")
         self.check_free()
@@ -223,13 +223,10 @@ class Files:
         if origin.exists() and partial.exists() and not restart:
             found = read_json(origin)
             if problem := difference(found, shards):
-                raise ConfigError(
-                    f"{partial} was begun over other shards: {problem}; name another report with -o, or give --restart"
-                )
+                raise ConfigError(f"{partial} was started with other shards: {problem}; pass another -o, or --restart")
             if (before := found.get("truncated", truncated)) != truncated:
                 raise ConfigError(
-                    f"{partial} was begun with --truncated {before}; give that again, name another report with -o, or "
-                    "give --restart"
+                    f"{partial} was started with --truncated {before}; pass that again, another -o, or --restart"
                 )
             end, some = len(HEADER), []
             for row, row_end in whole_rows(partial):
@@ -258,10 +255,10 @@ class Files:
         }
         origin, whole = self.named(".json.tmp"), self.named(".json.whole.tmp")
         self.check_free()
-        # Not over the origin: without it an interrupted run could not be continued.
+        # Not into the origin, which an interrupted run needs to continue.
         with io.TextIOWrapper(self.opened(whole, "r+"), encoding="utf-8", newline="\n") as file:
             file.truncate(0)
-            # `bad` is last. Its rows are read from the table one at a time: a small file may have millions.
+            # `bad` is last. Its rows are read from the table one at a time, since there may be millions.
             head = io.StringIO()
             json.dump(report, head, indent=1)
             file.write(head.getvalue().removesuffix("[]\n}"))
@@ -285,10 +282,10 @@ class Files:
             if row["kind"]:
                 yield row
         if n != records:
-            raise ConfigError(f"{partial} has {n} of the {records} rows that were written to it; give --restart")
+            raise ConfigError(f"{partial} has {n} of the {records} rows that were written to it; pass --restart")
 
     def check_free(self) -> None:
-        """Raises `ConfigError` if a file lies where one of the report goes, and is none of an earlier report."""
+        """Raises `ConfigError` if a file at one of the report's paths is not of an earlier report."""
         begins = {
             ".csv": (HEADER,),
             ".csv.tmp": (HEADER,),
@@ -302,7 +299,7 @@ class Files:
                 continue
             with self.opened(path, "r") as file:
                 data = file.read(max(map(len, starts)))
-            # One that was cut off is ours too, under a name that only we give.
+            # A truncated partial file is of a report too, since only forebay uses this name.
             is_cut = ending.endswith(".tmp") and any(start.startswith(data) for start in starts)
             if data and not data.startswith(starts) and not is_cut:
                 raise self.foreign(path)
@@ -336,15 +333,15 @@ def read_json(path: Path) -> Any:
 
 
 def difference(found: Any, shards: Sequence[Row]) -> str | None:
-    """How the shards of an earlier run differ; None if they do not."""
+    """How the shards of an earlier run differ; None if they are the same."""
     before = found.get("shards") if isinstance(found, dict) else None
     if not isinstance(before, list):
-        return "it does not say which"
+        return "it does not list them"
     if len(before) != len(shards):
         return f"{len(before)} files, these are {len(shards)}"
     for old, new in zip(before, shards, strict=True):
         if not isinstance(old, dict):
-            return "it does not say which"
+            return "it does not list them"
         if old != new:
             names = [name for name in ("path", "num_rows", "num_bytes", "damage") if old.get(name) != new[name]]
             return f"{new['path']}, whose " + ", ".join(f"{name} was {old.get(name)}" for name in names)
@@ -352,13 +349,13 @@ def difference(found: Any, shards: Sequence[Row]) -> str | None:
 
 
 def whole_rows(path: Path) -> Iterator[tuple[Row, int]]:
-    """The complete rows of a CSV file, in order, each with the offset of its end; up to one that no run wrote."""
+    """The complete rows of a CSV file, in order, each with the offset of its end; stops at the first invalid row."""
     with open_file(path, "r") as file:
         if file.readline(len(HEADER)) != HEADER:
-            raise ConfigError("the partial report does not begin as one does; give --restart")
+            raise ConfigError("the partial report has an unexpected first line; pass --restart")
         end = len(HEADER)
         for number, line in enumerate(file):
-            # The module's limit, 128 KiB, is less than a reason with a path may have.
+            # The module's default limit, 128 KiB, is too small for a reason with a path.
             csv.field_size_limit(max(csv.field_size_limit(), len(line)))
             try:
                 fields = next(csv.reader([line.decode(errors="replace").removesuffix("\n")]), [])
@@ -372,7 +369,7 @@ def whole_rows(path: Path) -> Iterator[tuple[Row, int]]:
 
 
 def parsed(fields: Mapping[str, str]) -> Row:
-    """A row of the CSV file as the core gives it. Raises `ValueError` for one that no run wrote."""
+    """Converts a row of the CSV file back to the core's form. Raises `ValueError` for an invalid row."""
     counts = ("bytes", "rate", "channels", "repaired")
     whole = {name: int(fields[name]) if fields[name] else None for name in counts}
     reals = ("seconds", "declared_seconds", "peak", "clipping", "silence")
@@ -388,7 +385,7 @@ def parsed(fields: Mapping[str, str]) -> Row:
 
 
 def settled(row: Row, truncated: str) -> Row:
-    """A row of the core in the report's form: warnings as one text, and truncated recordings good or bad."""
+    """Converts a row of the core to the report's form: warnings as one text, truncated recordings good or bad."""
     early = row["truncated"]
     warnings = list(row["warnings"])
     kind, reason = row["kind"], row["reason"]
@@ -400,12 +397,12 @@ def settled(row: Row, truncated: str) -> Row:
 
 
 def one_line(value: object) -> object:
-    """Texts without line breaks, so that each line of the file is a row."""
+    """Escapes line breaks in texts, so that each line of the file is a row."""
     return value.replace("\r", "\\r").replace("\n", "\\n") if isinstance(value, str) else value
 
 
 class ToProgress(logging.Handler):
-    """Shows log records of the core above the bar."""
+    """Shows log records of the core above the progress bar."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.WARNING)
@@ -431,8 +428,8 @@ def check(
     With `truncated="error"`, a recording that ends before its container's declared length is bad, of kind
     `truncated`; with "warn" it is good.
 
-    Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written: rows written so
-    far stay.
+    Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written. The rows written
+    so far stay.
     """
     with Files(stem).alone():
         return _check(files, stem, audio_column, allow_paths, truncated, restart, stream)
@@ -456,7 +453,7 @@ def _check(
     already = summary.records
     progress = Progress(total, "recordings", stream or sys.stderr, already=already)
     if already:
-        progress.say(f"{already} of {total} recordings were checked before; going on")
+        progress.say(f"{already} of {total} recordings were checked before; continuing")
         progress.add(errors=summary.bad)
         opened.close()
         opened = _Check(files, first_row=already, audio_column=audio_column, allow_paths=allow_paths)
@@ -487,7 +484,7 @@ def entry(row: Row, shards: Sequence[Row]) -> Row:
 
 
 def write(file: TextIO, rows: Iterable[Row]) -> None:
-    """Writes whole lines in one call: an interrupt comes before or after."""
+    """Writes whole lines in one call, so that an interrupt leaves no partial line."""
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerows([one_line(row[name]) for name in COLUMNS] for row in rows)
@@ -496,7 +493,7 @@ def write(file: TextIO, rows: Iterable[Row]) -> None:
 
 
 def no_file(text: str) -> Path:
-    """A folder that may be there."""
+    """A path that is not a file, as the value of `--allow-paths`."""
     if Path(text).is_file():
         raise argparse.ArgumentTypeError(
             f"{text} is a file, must be a folder; to allow any path, give --allow-paths without FOLDER, after FILE"
@@ -508,9 +505,9 @@ def add(subparsers: "Subparsers") -> None:
     """Adds the subcommand."""
     parser = subparsers.add_parser(
         "check",
-        help="decode every recording of the shards and report what is bad",
-        description="Decodes every recording of the shards from end to end, on all cores, and reports what is bad. "
-        "Interrupted, it goes on where it stopped when it is called again. The exit code is 1 if anything is bad.",
+        help="decode every recording of the shards and report bad ones",
+        description="Decodes every recording of the shards from end to end, on all cores, and reports bad ones. "
+        "After an interruption, the same command continues. The exit code is 1 if anything is bad.",
     )
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="Arrow shards or save_to_disk folders, or Parquet files"
@@ -519,24 +516,24 @@ def add(subparsers: "Subparsers") -> None:
         "-o", "--output", type=Path, default=Path("forebay-check"), metavar="REPORT",
         help="REPORT.json and REPORT.csv are written (%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not found by itself")
+    parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not detected")
     parser.add_argument(
         "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=no_file,
-        help="read recordings that rows name by a path below FOLDER too, not only below the folder of their shard; may "
-        "be given several times; without FOLDER any path, but then give it after FILE: it takes what follows as FOLDER",
+        help="also read recordings for rows with a path below FOLDER, not only below the folder of their shard; may be "
+        "repeated; without FOLDER any path, but then put it after FILE, since the next argument is taken as FOLDER",
     )  # fmt: skip
     parser.add_argument(
         "--truncated", choices=TRUNCATED, default="warn",
-        help="what a recording counts as that ends before its container says (by STREAMINFO, the size of WAV data, a "
-        "Xing or Info tag, or for lack of the last Ogg page): good with a warning, or bad, so that exclude= leaves it "
-        "out (%(default)s)",
+        help="how to count a recording that ends before its container's declared length (by STREAMINFO, the size of "
+        "WAV data, a Xing or Info tag, or a missing last Ogg page): warn: good, with a warning; error: bad, so "
+        "that exclude= leaves it out (%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--restart", action="store_true", help="forget what an interrupted run has checked")
+    parser.add_argument("--restart", action="store_true", help="discard the results of an interrupted run")
     parser.set_defaults(run=run, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Checks the shards of the arguments; exit code 1 if any recording is bad, or the report cannot be written."""
+    """Checks the given shards; exit code 1 if any recording is bad, or if the report cannot be written."""
     stem: Path = options.output.with_suffix("") if options.output.suffix in (".json", ".csv") else options.output
     try:
         allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
@@ -566,7 +563,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def kept(stem: Path) -> str:
-    """The rows left by an unfinished run."""
+    """The message about the rows of an unfinished run."""
     if Files(stem).named(".csv.tmp").exists():
-        return "What was checked so far is kept; run the same command to go on."
+        return "The results so far are kept; run the same command to continue."
     return "Nothing was checked."

@@ -1,4 +1,4 @@
-"""`forebay download`: which shards are fetched into a folder, by which names, with which checksums."""
+"""`forebay download`: fetches shards into a folder; this module has their URLs, names and checksums."""
 
 import argparse
 import re
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 MOST_SHARDS = 1_000_000
-"""Of one call: their names are held in memory."""
+"""The most shards of one call, since their names are held in memory."""
 MOST_NAME_BYTES = 255 - len("." + RECORD)
-"""Of a shard's name, so that file systems have room for that of its record."""
+"""The longest name of a shard, so that the longer name of its record fits file systems."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ PRESETS = {
 def shards_of(
     pattern: str, numbers: Sequence[int], folder: Path, checksums: Mapping[str, str] | None, name: str | None = None
 ) -> list[Shard]:
-    """The shards of a URL with one replacement field, as `{:05d}`, for the number; `name` is such a pattern too.
+    """The shards of a URL with a replacement field for the number, such as `{:05d}`; `name` is such a pattern too.
 
-    Raises `ConfigError` for a URL or a name that cannot be, and for a shard that `checksums`, if given, do not list.
+    Raises `ConfigError` for an invalid URL or name, and for a shard that is missing in `checksums`.
     """
     urls = [pattern.format(number) for number in numbers]
     for url in urls:
@@ -60,53 +60,53 @@ def shards_of(
     if checksums is not None and (missing := [name for name in names if name not in checksums]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ConfigError(
-            f"the file of --checksums has no SHA-256 for {missing[0]!r}{more}; add it, or name fewer shards"
+            f"the file of --checksums has no SHA-256 for {missing[0]!r}{more}; add it, or fetch fewer shards"
         )
     sums = checksums or {}
     return [Shard(url, folder / name, sums.get(name)) for url, name in zip(urls, names, strict=True)]
 
 
 def check_url(url: str) -> None:
-    """Raises `ConfigError` unless this can be asked for."""
+    """Raises `ConfigError` unless the URL can be requested."""
     try:
         parts = urllib.parse.urlsplit(url)
-        _ = parts.port  # which raises if it is none
+        _ = parts.port  # raises for an invalid port
         problem = "" if parts.hostname else "it has no host"
     except ValueError as error:
         problem = str(error)
     if not problem and not (url.isascii() and url.isprintable() and " " not in url):
-        problem = "it has characters that must be written as in %20"
+        problem = "it has characters that must be percent-encoded, as in %20"
     if problem:
         raise ConfigError(f"the URL {url[:200]!r} cannot be used: {problem}")
 
 
 def check_name(name: str, url: str) -> None:
-    """Raises `ConfigError` unless a file in a folder can have this name."""
+    """Raises `ConfigError` unless the name is valid for a file."""
     if name in ("", ".", "..") or set(name) & set("/\\\0") or name.endswith((".tmp", ".tmp.json")):
         raise ConfigError(
-            f"the file of {url} would be called {name!r}; expected is a plain name that does not end in .tmp: name the "
-            "files by --name, as in --name shard_{:05d}.parquet"
+            f"the file of {url} would be called {name!r}; expected is a plain name that does not end in .tmp: set the "
+            "names, as in --name shard_{:05d}.parquet"
         )
     if not name.isprintable() or len(name.encode()) > MOST_NAME_BYTES:
         raise ConfigError(
             f"the file of {url[:200]} would be called {name[:200]!r}; expected are at most {MOST_NAME_BYTES} bytes "
-            "without control characters: name the files by --name, as in --name shard_{:05d}.parquet"
+            "without control characters: set the names, as in --name shard_{:05d}.parquet"
         )
 
 
 def check_paths(shards: Sequence[Shard]) -> None:
-    """Raises `ConfigError` unless each shard has a file of its own."""
+    """Raises `ConfigError` unless each shard has its own file."""
     taken: dict[Path, Shard] = {}
     for shard in shards:
         if (other := taken.setdefault(shard.path, shard)) is not shard:
             raise ConfigError(
                 f"{other.url} and {shard.url} would both be called {shard.path.name!r}; the number must be in the last "
-                "part of the URL's path, or else in --name, as in --name shard_{:05d}.parquet"
+                "part of the URL's path, or in --name, as in --name shard_{:05d}.parquet"
             )
 
 
 def numbers(total: int | None, wanted: int | None) -> list[int]:
-    """The numbers of the first `wanted` shards, and the last if it is known: it is the validation split."""
+    """The numbers of the first `wanted` shards, and of the last shard if known, which is the validation split."""
     if total is None:
         return list(range(wanted or 0))
     first = total - 1 if wanted is None else min(wanted, total - 1)
@@ -118,16 +118,16 @@ BSD_LINE = re.compile(r"SHA(?:2-)?256 ?\((.+)\) ?= ?([0-9a-fA-F]{64})")
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """The SHA-256 of each file, by its name without folders, as GNU's `sha256sum` writes them or BSD's `sha256`.
+    """Reads the SHA-256 of each file, by name without folders, from the output of GNU's `sha256sum` or BSD's `sha256`.
 
-    Raises `ConfigError` with the number of a line that is neither, or that contradicts another one.
+    Raises `ConfigError` with the number of a line that has neither form, or that contradicts another line.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError:
-            raise ConfigError(f"line {number} of {path} is no UTF-8; expected are lines as of sha256sum") from None
+            raise ConfigError(f"line {number} of {path} is not UTF-8; expected are lines of sha256sum") from None
         if not text:
             continue
         if gnu := GNU_LINE.fullmatch(text):
@@ -138,11 +138,11 @@ def read_checksums(path: Path) -> dict[str, str]:
             name, sha256 = bsd[1], bsd[2].lower()
         else:
             raise ConfigError(
-                f"line {number} of {path} is {text[:100]!r}; expected are 64 digits and a name, as of sha256sum, or "
+                f"line {number} of {path} is {text[:100]!r}; expected are 64 digits and a name, as by sha256sum, or "
                 "SHA256 (NAME) = DIGITS"
             )
         if found.setdefault(name := Path(name).name, sha256) != sha256:
-            raise ConfigError(f"line {number} of {path} has another SHA-256 of {name!r} than a line before")
+            raise ConfigError(f"line {number} of {path} has another SHA-256 of {name!r} than an earlier line")
     return found
 
 
@@ -154,9 +154,9 @@ def fetch(
     waits: Callable[[], Iterator[float]] = waits,
     stream: TextIO | None = None,
 ) -> dict[Shard, str]:
-    """Fetches shards, several at a time; returns those that failed, each with the reason.
+    """Fetches several shards at a time; returns the failed shards, each with the reason.
 
-    Raises `ConfigError` if two of them would be the same file.
+    Raises `ConfigError` if two shards would be the same file.
     """
     check_paths(shards)
     progress = Progress(len(shards), "shards", stream or sys.stderr)
@@ -198,28 +198,30 @@ def add(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser(
         "download",
         help="fetch shards over HTTP",
-        description="Fetches shards over HTTP. Files that are there are skipped, partial ones continued. "
-        "The last shard is always fetched: it is the validation split.",
+        description="Fetches shards over HTTP. Existing files are skipped, partial downloads are resumed. "
+        "The last shard, if known, is always fetched, since it is the validation split.",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "url", nargs="?", help="URL with one field for the shard's number, as https://host/shard_{:05d}.parquet"
+        "url", nargs="?", help="URL with a field for the shard's number, such as https://host/shard_{:05d}.parquet"
     )
     source.add_argument("--preset", choices=sorted(PRESETS), help="a published set of shards")
     parser.add_argument(
-        "-n", "--n-shards", type=whole, metavar="N", help="how many shards; a known last one comes on top"
+        "-n", "--n-shards", type=whole, metavar="N", help="number of shards, in addition to the last one if known"
     )
     parser.add_argument(
-        "-w", "--n-workers", type=positive, default=4, metavar="N", help="downloads at a time (%(default)s)"
+        "-w", "--n-workers", type=positive, default=4, metavar="N", help="simultaneous downloads (%(default)s)"
     )
-    parser.add_argument("-o", "--folder", type=Path, help=f"where to (default: {base_data_dir()})".replace("%", "%%"))
     parser.add_argument(
-        "--name", metavar="PATTERN", help="what files are called, with a field for the number (default: as in the URL)"
+        "-o", "--folder", type=Path, help=f"destination (default: {base_data_dir()})".replace("%", "%%")
     )
-    parser.add_argument("--total", type=positive, metavar="N", help="how many shards the URL has, numbered from 0")
+    parser.add_argument(
+        "--name", metavar="PATTERN", help="names of the files, with a field for the number (default: as in the URL)"
+    )
+    parser.add_argument("--total", type=positive, metavar="N", help="number of shards at the URL, counted from 0")
     parser.add_argument(
         "--checksums", type=Path, metavar="FILE",
-        help="SHA-256 of each file, as sha256sum or BSD's sha256 writes them; all shards must be in it",
+        help="SHA-256 of each file, as written by sha256sum or BSD's sha256; must have all shards",
     )  # fmt: skip
     parser.set_defaults(run=run, parser=parser)
 
@@ -245,11 +247,11 @@ def bounded(text: str, least: int) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Fetches the shards of the arguments; the exit code is 1 if any shard failed."""
+    """Fetches the given shards; the exit code is 1 if any shard failed."""
     parser: argparse.ArgumentParser = options.parser
     if options.preset:
         if options.total is not None:
-            parser.error("--total belongs to a URL; a preset knows how many shards it has")
+            parser.error("--total is for a URL; a preset has a fixed number of shards")
         preset = PRESETS[options.preset]
         url, total = preset.url, preset.n_shards
     else:
@@ -275,18 +277,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def pattern_problem(pattern: str) -> str | None:
-    """What is wrong with a pattern of shards. Its fields take a number, in a width of at most 99."""
+    """The problem of a pattern of shards, if any. Its fields must take a number, with a width of at most 99."""
     try:
         fields = [field for field in string.Formatter().parse(pattern) if field[1] is not None]
     except ValueError as error:
-        return f"braces that are no field ({error})"
+        return f"braces that are not a field ({error})"
     if not fields:
         return "no field for the shard's number"
     names = [name for _, name, _, _ in fields]
     if names != [""] and set(names) != {"0"}:
-        return "more than one field, or one that takes no number"
+        return "more than one field, or a field that takes no number"
     for _, name, spec, conversion in fields:
         if conversion or not re.fullmatch("0?[0-9]{0,2}[dxX]?", spec or ""):
             shown = f"{name}{'!' + conversion if conversion else ''}{':' + spec if spec else ''}"[:40]
-            return f"the field {{{shown}}}, which is no number of at most 99 digits"
+            return f"the field {{{shown}}}, which is not a number of at most 99 digits"
     return None

@@ -1,4 +1,4 @@
-"""Errors of the core as a command prints them: the core names parameters of Python, a command has options."""
+"""Rewrites errors for the command line: the core's messages name Python parameters, a command has options."""
 
 import argparse
 import re
@@ -6,10 +6,10 @@ import re
 __all__ = ["in_options"]
 
 PARAMETER = re.compile(r'(?<![^\s(])([a-z_]+)=(True|"[^"]*"|\d+)?(?=[\s;,.)]|$)')
-"""As `fields=`, `overwrite=True`, `on_error="skip"`, `max_record_bytes=1000`; no path, as `split=train/0.parquet`."""
+"""Such as `fields=`, `overwrite=True`, `on_error="skip"`, `max_record_bytes=1000`; not `split=train/0.parquet`."""
 
 PLAIN = re.compile(r'"([\w./:-]+)"')
-"""A value that a shell takes without quotes."""
+"""A value that needs no quotes in a shell."""
 
 FOR_PYTHON = {
     "patterns are not expanded, pass sorted(glob.glob(pattern))": (
@@ -17,11 +17,11 @@ FOR_PYTHON = {
     ),
     "pass the shards in it as a list of files": "give the shards in it, as FOLDER/*.arrow",
 }
-"""Advice that is for Python alone, and what a user of the command does instead."""
+"""Advice for Python only, and the advice for the command instead."""
 
 
 def in_options(error: Exception, options: argparse.Namespace) -> str:
-    """The message of an error; parameters that the command has as options are named as these, with their values."""
+    """The message of an error, with parameters and values replaced by the command's options."""
 
     def option(found: re.Match[str]) -> str:
         name, value = found.groups()

@@ -1,13 +1,15 @@
-"""One shard, downloaded over HTTP: complete or not at all.
+"""Downloads one shard over HTTP, completely or not at all.
 
-A shard arrives as `.NAME.forebay-part.tmp` and is renamed once it is complete; loaders leave out names that end in
-`.tmp`. A shard is complete by its size, by its SHA-256 where that is known (from `X-Linked-ETag` of huggingface.co, or
-`--checksums`), and by the marks at both ends of a Parquet file. `.NAME.forebay-part.json.tmp` records which content a
-partial file is the beginning of. It is continued by a range request if the server names its contents, with `If-Range`,
-so that the server checks whether it still has that content.
+A shard is written to `.NAME.forebay-part.tmp` and renamed once it is complete; loaders leave out names that
+end in `.tmp`. A shard is complete if its size is right, its SHA-256 if known (from `X-Linked-ETag` of
+huggingface.co, or `--checksums`), and the magic bytes at both ends of a Parquet file.
+`.NAME.forebay-part.json.tmp` records the content that the partial file belongs to. If the server identifies
+its content, the download is resumed by a range request with `If-Range`, so that the server checks whether it
+still has that content.
 
-Only regular files with a record of this command are continued or removed, and no link is followed; anything else under
-these names, or under the shard's, is an error. An answer that cannot be used is an error of its shard alone.
+Only regular files with a record of this command are resumed or removed, and links are not followed. Anything
+else under these names, or under the shard's name, is an error. An unusable answer is an error of its shard
+alone.
 """
 
 import contextlib
@@ -35,19 +37,19 @@ if sys.platform != "win32":
     import fcntl
 
 ATTEMPTS = 5
-"""How often a shard is requested."""
+"""The most requests for a shard."""
 TIMEOUT_S = 30.0
-"""How long a server may say nothing."""
+"""The longest time for which a server may send nothing."""
 CHUNK_BYTES = 1 << 20
-"""How much is read at once."""
+"""The most bytes of one read."""
 PART, RECORD = ".forebay-part.tmp", ".forebay-part.json.tmp"
-"""How the names of a partial file and of its record end; they begin with a dot."""
+"""The endings of a partial file and of its record; their names begin with a dot."""
 WRITER = "forebay download"
-"""By which a record tells that it is one."""
+"""The value that marks a record."""
 
 
 def waits() -> Iterator[float]:
-    """Seconds to wait after each attempt that failed: 2, 4, 8, 16."""
+    """Seconds to wait after each failed attempt: 2, 4, 8, 16."""
     return (float(2**attempt) for attempt in range(1, ATTEMPTS))
 
 
@@ -70,25 +72,24 @@ class DownloadError(Exception):
 
 @dataclass(frozen=True)
 class Origin:
-    """The content that a partial file belongs to."""
+    """The record of the content that a partial file belongs to."""
 
     tag: str | None
-    """Names the content, by the server's last answer: one that redirects has tags of its own. Without a tag nothing
-    tells a file from another one, so that the partial file is not continued."""
+    """The tag of the content, from the last answer after redirects. A partial file without a tag is not resumed."""
 
     size: int | None
 
     def write(self, path: Path) -> None:
-        """Replaces the record of before."""
+        """Writes the record, replacing an earlier one."""
         with open_file(path, "r+") as file:
             file.truncate(0)
             file.write(json.dumps({"written_by": WRITER, "tag": self.tag, "size": self.size}).encode())
 
     @classmethod
     def read(cls, path: Path) -> "Origin | None":
-        """The record of a partial file; None if there is none.
+        """Reads the record of a partial file; None if there is none.
 
-        Raises `DownloadError` if something else is there, which stays.
+        Raises `DownloadError` if the file is not a record; the file stays.
         """
         try:
             data = read_file(path)
@@ -102,7 +103,7 @@ class Origin:
         if found is None:
             return None
         if not isinstance(found, dict) or found.get("written_by") != WRITER:
-            raise foreign(f"{path} is there, and forebay download did not write it")
+            raise foreign(f"{path} exists, but forebay download did not write it")
         tag, size = found.get("tag"), found.get("size")
         is_tag = isinstance(tag, str) and tag.isprintable() and tag.isascii()
         return cls(tag if is_tag else None, size if type(size) is int else None)
@@ -121,7 +122,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         except ValueError as error:
             fp.close()
             here = urllib.parse.urlsplit(req.full_url).hostname
-            raise DownloadError(f"{here} redirects to an address that is none: {error}", final=True) from None
+            raise DownloadError(f"{here} redirects to an invalid address: {error}", final=True) from None
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
@@ -135,7 +136,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         here, there = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
-        _ = there.port  # which raises if it is none
+        _ = there.port  # raises for an invalid port
         if there.scheme not in ("https", here.scheme):
             fp.close()
             change = f"from {here.scheme} to {there.scheme} ({there.hostname})"
@@ -148,7 +149,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class Download:
-    """How shards are fetched. Tests replace the waits and the timeout."""
+    """Fetches shards. Tests replace the waits and the timeout."""
 
     progress: Progress
     timeout_s: float = TIMEOUT_S
@@ -156,10 +157,10 @@ class Download:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def shard(self, shard: Shard) -> bool:
-        """Fetches one shard; returns whether there was anything to fetch.
+        """Fetches one shard; returns False if the shard exists already.
 
-        Raises `DownloadError` after the last attempt, with its error. The partial file stays, to be
-        continued.
+        Raises `DownloadError` after the last attempt, with its error. The partial file stays for a later
+        call.
         """
         if is_there(shard.path):
             return False
@@ -175,16 +176,16 @@ class Download:
                 pause = None if is_final(error) else next(pauses, None)
                 if pause is None or self.stop.is_set():
                     raise DownloadError(f"{reason} (attempt {attempt})") from error
-                self.progress.say(f"{shard.path.name}: {reason}; again in {pause:g} s")
+                self.progress.say(f"{shard.path.name}: {reason}; retrying in {pause:g} s")
                 if self.stop.wait(pause):
                     raise DownloadError("interrupted") from error
             else:
                 return True
 
     def _attempt(self, shard: Shard) -> None:
-        """Fetches what is missing of a shard, checks it and gives it its name."""
+        """Fetches the missing part of a shard, checks the shard and renames it."""
         partial, record = (shard.path.with_name(f".{shard.path.name}{ending}") for ending in (PART, RECORD))
-        if is_there(shard.path):  # another process was quicker
+        if is_there(shard.path):  # another process was faster
             return
         with begun(partial, record) as file:
             size, sha256 = self._fetch(shard.url, file, record)
@@ -193,14 +194,14 @@ class Download:
             if problem := defect(file, shard.path.name, size, shard.sha256 or sha256):
                 file.truncate(0)
                 raise DownloadError(problem)
-            if sys.platform == "win32":  # which renames no open file
+            if sys.platform == "win32":  # open files cannot be renamed
                 file.close()
             if not is_there(shard.path):
                 partial.replace(shard.path)
             discard(partial, record)
 
     def _fetch(self, url: str, file: IO[bytes], record: Path) -> tuple[int | None, str | None]:
-        """Appends the missing part, or restarts; returns the size of the whole and its SHA-256, as far as known."""
+        """Appends the missing part, or restarts; returns size and SHA-256 of the whole file, as far as known."""
         have = length(file)
         origin = Origin.read(record) if have else None
         headers = {"User-Agent": "forebay", "Accept-Encoding": "identity"}
@@ -214,24 +215,22 @@ class Download:
                 if error.code != 416:
                     raise
             file.truncate(0)
-            raise DownloadError("the partial file is no beginning of what the server has") from error
+            raise DownloadError("the partial file does not match the server's file") from error
         with response:
             try:
                 start, size = span(response, have if "Range" in headers else 0)
             except DownloadError:
-                if response.status == 206:  # without them the next request is for the whole file
+                if response.status == 206:  # an empty partial file makes the next attempt request the whole file
                     file.truncate(0)
                 raise
             tag = content_tag(response)
             if start and origin is not None:
                 if origin.size not in (None, size):
                     file.truncate(0)
-                    raise DownloadError(f"the server's file has {size} bytes by now, it had {origin.size}")
+                    raise DownloadError(f"the server's file now has {size} bytes, it had {origin.size}")
                 if tag not in (None, origin.tag):
                     file.truncate(0)
-                    raise DownloadError(
-                        f"the server's file is another one by now: its tag is {tag}, it was {origin.tag}"
-                    )
+                    raise DownloadError(f"the server's file has changed: its tag is {tag}, it was {origin.tag}")
             else:
                 file.truncate(0)
                 Origin(tag, size).write(record)
@@ -239,11 +238,11 @@ class Download:
             file.flush()
             os.fsync(file.fileno())
         if size is None and not arrived:
-            raise DownloadError("the server's answer is empty, and does not say that the file is")
+            raise DownloadError("the server's answer is empty and has no Content-Length")
         return size, redirects.sha256
 
     def _answer(self, request: urllib.request.Request, redirects: Redirects) -> http.client.HTTPResponse:
-        """The server's answer, redirects followed; `DownloadError` if one leads to no address."""
+        """The server's answer after redirects; `DownloadError` for an invalid address."""
         try:
             opened = urllib.request.build_opener(redirects).open(request, timeout=self.timeout_s)
         except (ValueError, ArithmeticError) as error:
@@ -252,13 +251,13 @@ class Download:
         return answer
 
     def _body(self, response: http.client.HTTPResponse, file: IO[bytes]) -> int:
-        """Appends the body; its bytes."""
+        """Appends the body to the file; returns the number of its bytes."""
         arrived = 0
         while True:
             if self.stop.is_set():
                 raise DownloadError("interrupted", final=True)
             try:
-                # One receive at a time: a server that sends slowly but steadily does not time out.
+                # One receive per call, so that a slow but steady server does not time out.
                 chunk = response.read1(CHUNK_BYTES)
             except http.client.IncompleteRead as error:
                 file.write(error.partial)
@@ -274,7 +273,7 @@ class Download:
 
 @contextlib.contextmanager
 def begun(partial: Path, record: Path) -> Iterator[IO[bytes]]:
-    """The partial file, for this process alone, to be appended to; one that is empty in the end is removed."""
+    """Opens and locks the partial file for appending; removes it if it is empty in the end."""
     has_record = Origin.read(record) is not None
     try:
         opened = open_file(partial, "a+")
@@ -285,13 +284,13 @@ def begun(partial: Path, record: Path) -> Iterator[IO[bytes]]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise DownloadError("another process fetches it", final=True) from None
+                raise DownloadError("another process is fetching it", final=True) from None
             except OSError:
-                pass  # of a file system without locks
+                pass  # the file system has no locks
             if what_is(partial) is None or not os.path.samestat(os.fstat(file.fileno()), partial.lstat()):
                 raise DownloadError("another process fetched it")
         if not has_record and length(file) and Origin.read(record) is None:
-            raise foreign(f"{partial} is there, and forebay download did not begin it")
+            raise foreign(f"{partial} exists, but forebay download did not write it")
         try:
             yield file
         finally:
@@ -303,65 +302,65 @@ def begun(partial: Path, record: Path) -> Iterator[IO[bytes]]:
 
 
 def length(file: IO[bytes]) -> int:
-    """The bytes of an open file."""
+    """The size of an open file in bytes."""
     return file.seek(0, os.SEEK_END)
 
 
 def foreign(found: str) -> DownloadError:
-    """Something that is not ours is in the way, and stays."""
-    return DownloadError(f"{found}; move it, or give another --folder", final=True)
+    """The error for a file that is not of this command, which stays."""
+    return DownloadError(f"{found}; move it, or pass another --folder", final=True)
 
 
 def is_there(path: Path) -> bool:
-    """Whether a shard is there: a file, or a link to one. Raises `DownloadError` if something else has its name."""
+    """Whether the shard exists: a file, or a link to a file. Raises `DownloadError` if something else has its name."""
     found = what_is(path)
     if found in (None, "a file"):
         return found is not None
     if found == "a symbolic link":
         if path.is_file():
             return True
-        found = "a symbolic link that leads to no file"
-    raise foreign(f"{path} is {found}, where a shard is to be")
+        found = "a symbolic link that does not lead to a file"
+    raise foreign(f"{path} is {found}, expected a shard or nothing")
 
 
 def span(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
-    """Where the body begins in the file, and the size of the whole file if the server tells.
+    """The start of the body in the file, and the size of the whole file if known.
 
-    Raises `DownloadError` for an answer that is not the file, or part of it.
+    Raises `DownloadError` for an answer that is not the file or a part of it.
     """
     if response.status not in (200, 206):
-        message = f"the server says {response.status} {response.reason}; expected is 200 with the file"
+        message = f"the server answered {response.status} {response.reason}; expected is 200 with the file"
         raise DownloadError(message, final=response.status != http.HTTPStatus.ACCEPTED)
     encodings = ", ".join(response.headers.get_all("Content-Encoding", [])).strip().lower()
     if encodings not in ("", "identity"):
-        message = f"the server sends the file in the encoding {encodings}; asked for was identity, as it is"
+        message = f"the server sends the file in the encoding {encodings}; requested was identity"
         raise DownloadError(message, final=True)
     if response.status == 206:
         stated = response.headers.get("Content-Range", "")
         found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", stated)
         if not found or int(found[1]) != have:
-            raise DownloadError(f"asked for bytes from {have} on, got the Content-Range {stated[:80]!r}")
+            raise DownloadError(f"requested bytes from {have} on, got the Content-Range {stated[:80]!r}")
         return have, int(found[2])
     lengths = set(response.headers.get_all("Content-Length", []))
     if not lengths:
         return 0, None
     stated = " and ".join(sorted(lengths))
     if not re.fullmatch("[0-9]{1,18}", stated):
-        raise DownloadError(f"the server says that the Content-Length is {stated[:80]!r}, which is no number of bytes")
+        raise DownloadError(f"the server's Content-Length is {stated[:80]!r}, expected a number of bytes")
     return 0, int(stated)
 
 
 def content_tag(response: http.client.HTTPResponse) -> str | None:
-    """The tag that identifies exactly this content, for `If-Range`."""
+    """The tag that identifies this content exactly, for `If-Range`."""
     tag = response.headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
 
 
 def defect(file: IO[bytes], name: str, size: int | None, sha256: str | None) -> str | None:
-    """Why a file that arrived is not the one asked for."""
+    """Why the file that arrived is not the requested one; None if it is."""
     arrived = length(file)
     if size is not None and arrived != size:
-        return f"{arrived} bytes arrived, the server told of {size}"
+        return f"{arrived} bytes arrived, the server announced {size}"
     if sha256 is not None and (found := digest(file)) != sha256:
         return f"its SHA-256 is {found}, must be {sha256}"
     if name.endswith(".parquet"):
@@ -370,12 +369,12 @@ def defect(file: IO[bytes], name: str, size: int | None, sha256: str | None) -> 
         file.seek(max(arrived - 4, 0))
         last = file.read()
         if (first, last) != (b"PAR1", b"PAR1"):
-            return f"it is no whole Parquet file: it begins with {first!r} and ends with {last!r}"
+            return f"it is not a complete Parquet file: it begins with {first!r} and ends with {last!r}"
     return None
 
 
 def discard(*paths: Path) -> None:
-    """Removes files that may be there."""
+    """Removes files, if they exist."""
     for path in paths:
         path.unlink(missing_ok=True)
 
@@ -387,10 +386,10 @@ def digest(file: IO[bytes]) -> str:
 
 
 def describe(error: Exception) -> str:
-    """What happened, in a few words that a terminal can show, whatever the server wrote."""
+    """The reason of an error in at most 500 printable characters."""
     match error:
         case urllib.error.HTTPError():
-            text = f"the server says {error.code} {error.reason}"
+            text = f"the server answered {error.code} {error.reason}"
         case urllib.error.URLError():
             text = f"no connection: {error.reason}"
         case TimeoutError():
@@ -401,7 +400,7 @@ def describe(error: Exception) -> str:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether another attempt is useless: no such file, no permission, a full disk."""
+    """Whether another attempt is useless, as for a missing file, a missing permission or a full disk."""
     if isinstance(error, urllib.error.HTTPError):
         return 400 <= error.code < 500 and error.code not in (408, 425, 429)
     lasting = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.ENAMETOOLONG)

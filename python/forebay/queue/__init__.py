@@ -1,4 +1,4 @@
-"""A producer process and a trainer connected through a directory, with backpressure, for any Python sampler.
+"""A queue of batches in a directory: a producer process feeds a trainer, with backpressure, from any Python sampler.
 
 >>> class Words(forebay.queue.DataProviderBase):  # doctest: +SKIP
 ...     def build_meta(self): ...

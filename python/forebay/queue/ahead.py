@@ -1,8 +1,8 @@
-"""A thread that reads files ahead of the trainer, and does the work that would stall it.
+"""A thread that reads files ahead of the trainer, and does slow work on files for it.
 
-Only this thread requests files from a feed. Messages of the trainer's thread go through queues whose
-operations are atomic, and so do the answers: there is no lock that Ctrl-C could leave locked. The thread has
-no reference to the consumer, so dropping the consumer ends it.
+Only this thread requests files from a feed. Messages and answers go through queues with atomic operations, so
+there is no lock that Ctrl-C could leave locked. The thread has no reference to the consumer, so dropping the
+consumer ends it.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from forebay._core import ForebayError
 from forebay.queue.feed import Feed, Loaded
 
 Task = Callable[[], bool]
-"""Returns whether it is done; else it is tried again."""
+"""A function that returns whether it is done; otherwise it is called again later."""
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.25
@@ -28,11 +28,11 @@ _LONGEST_RETRY_S = 5.0
 
 
 class _EndedError(Exception):
-    """The thread was ended while it was halted."""
+    """The thread was ended while it was paused."""
 
 
 class Halt:
-    """A thread that has done all tasks from before, and does nothing until it is let go."""
+    """A context that pauses a thread after its earlier tasks, until the context ends."""
 
     def __init__(self, thread: threading.Thread, inbox: "SimpleQueue[Any]") -> None:
         self._thread = thread
@@ -42,14 +42,14 @@ class Halt:
         self._ends = False
 
     def __call__(self) -> bool:
-        """The task that halts the thread."""
+        """The task that pauses the thread."""
         self._reached.put(None)
         if not self._go_on.get():
             raise _EndedError
         return True
 
     def end(self) -> None:
-        """Once it is let go, the thread ends and does nothing more."""
+        """Makes the thread end, without further work, at the end of the context."""
         self._ends = True
 
     def __enter__(self) -> Self:
@@ -76,29 +76,29 @@ class _Retry:
 
 
 class Ahead:
-    """Keeps `depth` files loaded. To be used by one thread, the trainer's."""
+    """Keeps `depth` files loaded. For one thread only, the trainer's."""
 
     def __init__(self, feed: Feed, depth: int, name: str) -> None:
         self.feed = feed
         self._depth = depth
         self._ready: deque[Loaded | Exception] = deque()
-        self._bell: SimpleQueue[None] = SimpleQueue()  # rung after each
+        self._bell: SimpleQueue[None] = SimpleQueue()  # signalled after each file
         self._inbox: SimpleQueue[Literal["more", "now", "again", "end"] | Task] = SimpleQueue()
-        self._searches = 0  # that found nothing
-        self._found_nothing = False  # the last one
+        self._searches = 0  # searches that found no file
+        self._found_nothing = False  # whether the last search found no file
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=f"forebay-queue-{name}", daemon=False)
 
     def start(self) -> None:
-        """Once."""
+        """Starts the thread; to be called once."""
         _live.add(self)
         self._thread.start()
 
     def first(self, timeout: float | None) -> Loaded | None:
-        """The next file, which stays the next one until it is dropped; None if there was none for `timeout` seconds.
+        """The next file, which stays the next one until it is dropped; None if none appeared for `timeout` seconds.
 
-        A file that exists is waited for, however long reading takes. An error of the feed is raised at its
-        position, and after it the next file is requested again.
+        The timeout does not apply to reading a file that exists. An error of the feed is raised at its
+        position; after it, the next file is requested again.
         """
         if not self._ready and not self._wait(timeout):
             return None
@@ -112,7 +112,8 @@ class Ahead:
     def drop(self, file: Loaded | None) -> None:
         """Removes this file to make room for another, if it is still the next one."""
         if file and self._ready and self._ready[0] is file:
-            # In this order: Ctrl-C in between leaves one more file in memory, and not none forever.
+            # In this order: after Ctrl-C between the two there is one file more in memory, and never none
+            # forever.
             self._inbox.put("more")
             self._ready.popleft()
 
@@ -135,7 +136,7 @@ class Ahead:
         self._inbox.put(task)
 
     def halted(self) -> Halt:
-        """A context in which the thread has done the tasks from before, and does nothing."""
+        """A context in which the thread is paused, after its earlier tasks."""
         return Halt(self._thread, self._inbox)
 
     def stop(self) -> None:
@@ -144,7 +145,7 @@ class Ahead:
             self._inbox.put("end")
 
     def join(self) -> None:
-        """Waits for the end."""
+        """Waits for the end of the thread."""
         if os.getpid() == self._process and self._thread.ident:
             self._thread.join()
 
@@ -161,10 +162,10 @@ class Ahead:
                 if item := self._search():
                     self._ready.append(item)
                     self._bell.put(None)
-                    failed = isinstance(item, Exception)  # and waits to be taken; what follows is not wanted yet
+                    failed = isinstance(item, Exception)  # no further files are wanted until the error is taken
                     wanted = 0 if failed else wanted - 1
                     pause, search_at = _FIRST_PAUSE_S, 0.0
-                    del item  # or it would be kept while there is nothing to do
+                    del item  # otherwise an idle thread would keep it alive
                 else:
                     search_at = time.monotonic() + pause
                     pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -198,7 +199,7 @@ class Ahead:
 
 
 def _attempted(retries: list[_Retry]) -> list[_Retry]:
-    """Runs the tasks that are due; returns those that are not done."""
+    """Runs the pending tasks whose time has come; returns the unfinished ones."""
     left = []
     for retry in retries:
         if retry.due <= time.monotonic():
@@ -218,5 +219,5 @@ def _stop_all() -> None:
         ahead.stop()
 
 
-# As in `concurrent.futures`: functions of `atexit` are called after threads were joined, which is too late.
+# As in `concurrent.futures`: `atexit` calls its functions after joining threads, which is too late.
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]

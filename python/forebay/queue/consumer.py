@@ -1,7 +1,7 @@
-"""The training side: hands out the batches of a queue, one file after the other, and removes what was consumed.
+"""The training side of a queue: returns the batches of one file after the other, and removes consumed files.
 
 The trainer's thread takes slices of a file in memory, and renames at a file's end. The thread of `Ahead`
-reads, removes, and writes the records on disk. The position in a split is in `Split`.
+reads and removes files, and writes the records on disk. `Split` has the position in a split.
 """
 
 import contextlib
@@ -28,33 +28,34 @@ _log = logging.getLogger("forebay.queue")
 
 _KIND = "forebay.queue.DatasetConsumer"
 _MOST_GROWTH = 1024
-"""By which a state's batch size may be above that of meta: it is memory that a state asks for."""
+"""The most by which a state's batch size may exceed that of meta, since it determines memory use."""
 
 
 class DatasetConsumer:
-    """Hands out the batches that a provider writes into `data_dir`, and removes files when they are consumed.
+    """Loads the batches that a provider writes into `data_dir`, and removes consumed files.
 
-    For one thread. A queue has one consumer; a second raises `StateError`. Batches are views of a file's
-    tensors, which stay in memory as long as one of them is kept. If the batch size was changed, the last
-    batch of a file may be short: then its own rows are repeated, from its first on.
+    For use by one thread. A queue has one consumer; a second consumer raises `StateError`. Batches are views
+    of a file's tensors, which stay in memory as long as one of them is kept. If the batch size was changed,
+    the last batch of a file may be short; it is filled by repeating its rows from the first.
 
-    With `delete="consumed"` a file is removed at the call after its last batch, which shows that the batch
-    was used. An interrupted file starts again: every batch is returned at least once. With
-    `delete="on_state"` files are removed at the call after a `state_dict()` that was taken after them. Save a
-    state before that call and load the last one after a crash: every batch is then returned exactly once.
+    With `delete="consumed"` a file is removed at the call after its last batch, when this batch has been
+    used. An interrupted file starts again: every batch is returned at least once. With `delete="on_state"`
+    files are removed at the call after a `state_dict()` that was taken after them. Save a state before that
+    call and load the last state after a crash: then every batch is returned exactly once.
 
     Parameters
     ----------
     device_type : str
         "cuda" reads files into pinned memory, for copies that overlap with the training step; "cpu" does not.
     prefer_queue : bool
-        False reads `{split}_batches_*.pt` even if there is a queue; without a queue they are read anyway.
+        False: reads `{split}_batches_*.pt` even if there is a queue. Without a queue they are always read.
     cache_files : int
-        Files of a split in memory ahead of the current one, at least 1.
+        Files of a split that are read ahead into memory, at least 1.
     high_watermark, low_watermark : int
-        A line is logged when the backlog rises to the first, and when it then falls to the second.
+        Backlogs in files. A line is logged when the backlog rises to the first, and when it then falls to the
+        second.
     delete : str
-        "consumed" or "on_state".
+        "consumed" or "on_state", as above.
     archive : bool
         Moves consumed files to `archives/` instead of removing them.
     rank : int, optional
@@ -82,7 +83,7 @@ class DatasetConsumer:
         if device_type not in ("cpu", "cuda"):
             wrong.append(f"device_type is {device_type!r}, must be 'cpu' or 'cuda'")
         elif device_type == "cuda" and not torch.cuda.is_available():
-            wrong.append("device_type is 'cuda', but torch finds no CUDA device: give device_type='cpu'")
+            wrong.append("device_type is 'cuda', but torch finds no CUDA device: pass device_type='cpu'")
         if not 0 <= whole("low_watermark", low_watermark) < whole("high_watermark", high_watermark):
             wrong.append(
                 f"low_watermark is {low_watermark} and high_watermark {high_watermark}, must be 0 <= low < high"
@@ -96,7 +97,7 @@ class DatasetConsumer:
         has_legacy = bool(list_legacy_files(self.data_dir))
         self._legacy = not prefer_queue or (has_legacy and not self._layout.queue.exists())
         if self._legacy and not has_legacy:
-            raise ConfigError(f"{self.data_dir} has no files {{split}}_batches_*.pt: give prefer_queue=True")
+            raise ConfigError(f"{self.data_dir} has no files {{split}}_batches_*.pt: pass prefer_queue=True")
         if self._legacy:
             if rank is not None:
                 raise ConfigError(f"rank is {rank}, but files {{split}}_batches_*.pt are not divided among ranks")
@@ -124,16 +125,16 @@ class DatasetConsumer:
         return copy.deepcopy(self._meta)
 
     def schema(self, split: str) -> list[dict[str, Any]]:
-        """The fields of a batch: name, dtype, shape without the batch axis, perhaps role."""
+        """The fields of a batch: name, dtype, shape without the batch axis, and optionally role."""
         if self._legacy:
             return legacy_schema(self.data_dir, split)
         self._layout.name(split)
         return metas.normal(self._meta["batch_schema"])
 
     def get_batch(self, split: str, device: Any, timeout: float | None = None) -> Any:
-        """The next batch on a device: a tuple (x, y) if these are the fields, else a dict of tensors.
+        """Returns the next batch on a device: a tuple (x, y) if these are the fields, else a dict of tensors.
 
-        Waits for the provider; after `timeout` seconds without a file raises `TimeoutError`.
+        Waits for the provider; raises `TimeoutError` after `timeout` seconds without a file.
         """
         at = self._splits.get(split) or self._open(split)
         number = at.number
@@ -145,15 +146,15 @@ class DatasetConsumer:
             target = self._devices[device] = self._checked(device)
         if target is not None:
             batch = _moved(batch, target)
-        # Ctrl-C is raised where a call returns. From here on there is none: a batch is handed over, or comes
+        # Ctrl-C is raised only where a call returns, and no call follows. So a batch is either returned or
         # next.
         at.number = number + 1
         return batch
 
     def wait_for_data(self, split: str, timeout: float | None = None) -> bool:
-        """Waits until `get_batch` would not wait; False if that takes longer than `timeout` seconds.
+        """Waits until `get_batch` would not wait; returns False after `timeout` seconds.
 
-        Raises what `get_batch` would.
+        Raises the same errors as `get_batch`.
         """
         at = self._splits.get(split) or self._open(split)
         if at.number < at.end:
@@ -162,7 +163,7 @@ class DatasetConsumer:
         return at.ahead.first(timeout) is not None
 
     def set_batch_size(self, new_bs: int) -> None:
-        """Changes the batch size from the next batch on; warns if files are made for another size."""
+        """Changes the batch size from the next batch on; warns if files have another batch size."""
         if not isinstance(new_bs, int) or isinstance(new_bs, bool) or new_bs < 1:
             raise ConfigError(f"new_bs is {new_bs!r}, must be a number above 0")
         made = self._meta.get("batch_size", new_bs)
@@ -178,24 +179,25 @@ class DatasetConsumer:
                 self._cut(at, at.file, at.row())
 
     def reset_state(self, split: str | None = None) -> None:
-        """Forgets what was read: the next batch is the first of the oldest file. For one split, or for all."""
+        """Resets one split or all splits: the next batch is the first of the oldest file."""
         names = [split] if split is not None else list(self._splits)
         if places := {name: None for name in names if name in self._splits}:
             self._move(places, self._batch_size)
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """By split: `batches`, `files`, `quarantined` since the start; files in `backlog`, `held`; `file` and `batch`.
+        """Returns counts by split: `batches`, `files`, `quarantined`, `backlog`, `held`, `file` and `batch`.
 
-        Held files were consumed and wait for a state; `batch` counts the batches taken from the current
+        The first three count from the start; `backlog` and `held` are numbers of files now. Held files were
+        consumed, and are kept until a state is taken. `batch` is the number of batches taken from the current
         `file`.
         """
         return {name: at.stats() for name, at in self._splits.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The consumer's position after the last returned batch, as a dict that JSON can hold.
+        """Returns the position after the last returned batch, as a dict that JSON can hold.
 
-        With `delete="on_state"` save it before the next `get_batch`, which removes the files that it no
-        longer needs.
+        With `delete="on_state"`, save the state before the next `get_batch`, which removes files that the
+        state no longer needs.
         """
         places = {name: at.place() for name, at in self._splits.items()}
         for name, place in places.items():
@@ -205,8 +207,8 @@ class DatasetConsumer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resumes after the last batch that the consumer of `state` returned.
 
-        Raises `StateError` if a file that this needs is gone, or the state is not one of this queue. The consumer then
-        stays where it was.
+        Raises `StateError` if a needed file is gone, or if the state is not of this queue. The consumer's
+        position then does not change.
         """
         check_identity(state, self._identity(), "consumer")
         batch_size, splits = state.get("batch_size"), state.get("splits")
@@ -224,7 +226,7 @@ class DatasetConsumer:
         self._move({name: splits.get(name) for name in {*self._splits, *splits}}, batch_size)
 
     def close(self) -> None:
-        """Ends the threads and releases the queue. Removes no file: the last batch may not have been used."""
+        """Ends the threads and releases the queue. Removes no file, since the last batch may not have been used."""
         self._closed = True
         for at in self._splits.values():
             at.ahead.stop()
@@ -257,11 +259,11 @@ class DatasetConsumer:
         """The device to copy to, or None for the CPU."""
         found = torch.device(device)
         if found.type not in ("cpu", self._device_type):
-            raise ConfigError(f"device is {device}, but device_type is {self._device_type!r}: give device_type='cuda'")
+            raise ConfigError(f"device is {device}, but device_type is {self._device_type!r}: pass device_type='cuda'")
         return None if found.type == "cpu" else found
 
     def _known_splits(self) -> set[str]:
-        """Those of meta, and those that have files or are read."""
+        """The splits in meta, and those that have files or are open."""
         if self._legacy:
             return {split for name in list_legacy_files(self.data_dir) if (split := split_of(name))}
         known = {*self._splits, *(name for name in self._meta["split_info"] if isinstance(name, str))}
@@ -271,11 +273,11 @@ class DatasetConsumer:
         return {name for name in known if self._layout.can_name(name)}
 
     def _is_file(self, name: str, split: str) -> bool:
-        """Whether a file of the split can be called so."""
+        """Whether a file of the split can have this name."""
         return split_of(name) == split if self._legacy else FileName.parse(name) is not None
 
     def _check_batch_size(self, batch_size: int | None, has_files: bool) -> None:
-        """Raises `StateError` for a batch size with which a state would make batches of any size."""
+        """Raises `StateError` for a missing or an unreasonably large batch size in a state."""
         made = self._meta.get("batch_size")
         if batch_size is None and (made is not None or has_files):
             raise StateError("the state is damaged: it has no batch_size")
@@ -283,18 +285,19 @@ class DatasetConsumer:
         if batch_size is not None and batch_size > most:
             raise StateError(
                 f"the batch_size of the state is {batch_size}, above {most}, which is {_MOST_GROWTH} times that of "
-                "meta.pkl; call set_batch_size() with it before, if it is meant"
+                "meta.pkl; if it is intended, call set_batch_size() with it first"
             )
 
     def _open(self, split: str) -> Split:
-        """A split that wasn't read before, at its beginning."""
+        """Opens a split at its beginning."""
         self._move({split: None}, self._batch_size)
         return self._splits[split]
 
     def _move(self, places: Mapping[str, Place | None], batch_size: int | None) -> None:
-        """Takes splits to their beginnings, or where a state has them: all of them, or after an error none.
+        """Moves splits to their beginnings, or to the places of a state: all of them, or none after an error.
 
-        The threads of before are halted meanwhile. What they would note or remove later would be of another place.
+        The previous threads are paused meanwhile, since their later notes and removals would be for the old
+        places.
         """
         if self._closed:
             raise ForebayError("this consumer is closed")
@@ -335,7 +338,7 @@ class DatasetConsumer:
             )
         folder = self._layout.files(name)
         if not folder.exists() and self._layout.rank is None and any(folder.parent.glob(f"{name}_rank*")):
-            raise ConfigError(f"{folder.parent} is divided among ranks: give rank=")
+            raise ConfigError(f"{folder.parent} is divided among ranks: pass rank=")
         if name not in self._locks:
             self._locks[name] = QueueLock(self._layout.state(name, "consumer.lock"), "consumer")
         watermarks = Watermarks(name, *self._watermarks)
@@ -343,7 +346,7 @@ class DatasetConsumer:
         return QueueSplit(name, feed, self._cache_files, self._layout, on_state=self._on_state, archive=self._archive)
 
     def _cut(self, at: Split, file: Loaded, row: int, batch_size: int | None = None) -> None:
-        """Makes a file the current one, from a row on; in batches of the consumer's size, or of another one."""
+        """Makes a file the current one, from a row on, in batches of the given or the consumer's size."""
         batch_size = batch_size or self._batch_size
         if batch_size is None:
             if file.batch_size is None:
@@ -366,13 +369,13 @@ class DatasetConsumer:
         if not through:
             return
         if (file := at.ahead.first(timeout)) is None:
-            raise TimeoutError(f"no file in {at.feed.folder} for {timeout} s: does its provider run?")
+            raise TimeoutError(f"no file in {at.feed.folder} for {timeout} s: is its provider running?")
         self._cut(at, file, 0)
         at.opened(file)
 
 
 def _moved(batch: Any, device: Any) -> Any:
-    """A batch on another device; its users, not this function, wait for copies from pinned memory."""
+    """Copies a batch to a device; does not wait for copies from pinned memory."""
     if isinstance(batch, tuple):
         return tuple(tensor.to(device, non_blocking=True) for tensor in batch)
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

@@ -1,4 +1,4 @@
-"""Which file of a queue comes next, read whole and checked."""
+"""Finds the next file of a queue, reads it whole and checks it."""
 
 import contextlib
 import logging
@@ -25,20 +25,20 @@ class Loaded:
     tensors: Tensors
     rows: int
     batch_size: int | None
-    """As the file was made; old files may not say."""
+    """The batch size in the file; None in old files without one."""
 
     pinned: bool
     _whole: tuple[int, list[Any]] | None = None
 
     def cut(self, first_row: int, batch_size: int) -> list[Any]:
-        """The file's batches from a row on; those from the first row may have been cut by `cut_ahead`, once."""
+        """The file's batches from a row on; from the first row, they may have been cut by `cut_ahead` already."""
         whole, self._whole = self._whole, None
         if whole and whole[0] == batch_size and not first_row:
             return whole[1]
         return cut(self.tensors, first_row, self.rows, batch_size, self.pinned)
 
     def cut_ahead(self, batch_size: int | None) -> Self:
-        """Cuts before the trainer's request; a file without a batch size is cut when there is one."""
+        """Cuts the file ahead of the trainer's request, if a batch size is known."""
         if size := batch_size or self.batch_size:
             self._whole = size, cut(self.tensors, 0, self.rows, size, self.pinned)
         return self
@@ -49,25 +49,25 @@ class Feed(Protocol):
 
     folder: Path
     batch_size: int | None
-    """What batches the trainer wants, if that is known: files are cut for it ahead of time."""
+    """The trainer's batch size if known: files are cut ahead of time."""
 
     def next_file(self) -> Loaded | None:
         """The next file, or None if there is none yet."""
 
     def load(self, name: str, /) -> Loaded:
-        """One file, checked."""
+        """Reads and checks one file."""
 
 
 class QueueFeed:
-    """The files of a queue, oldest first, each once; corrupt ones go to quarantine."""
+    """The files of a queue, oldest first, each once; corrupt files are moved to quarantine."""
 
     def __init__(
         self, layout: Layout, split: str, schema: Sequence[Field], pin: bool, watch: Callable[[int], None]
     ) -> None:
         self.folder = layout.files(split)
         self.batch_size: int | None = None
-        self.done: dict[str, None] = {}  # files that are through and still there, but not of the backlog
-        self.taken: set[str] = set()  # handed out, and perhaps still there
+        self.done: dict[str, None] = {}  # consumed files that still exist; not in the backlog
+        self.taken: set[str] = set()  # files handed out, which may still exist
         self.quarantined = 0
         self._quarantine = layout.quarantine(split)
         self._split = split
@@ -77,7 +77,7 @@ class QueueFeed:
         self._backlog = 0
 
     def next_file(self) -> Loaded | None:
-        """Raises `ConfigError` if the next file does not have the schema of meta; file and error stay."""
+        """The next file; raises `ConfigError` if it does not have the schema of meta, and again until it is removed."""
         names = list_files(self.folder)
         self.taken.intersection_update(names)
         self._observe(sum(name not in self.done for name in names))
@@ -88,11 +88,11 @@ class QueueFeed:
             try:
                 loaded = patiently(lambda name=name: self.load(name))  # type: ignore[misc]
             except FileNotFoundError:
-                _log.warning("%s: %s was removed by somebody else before it was read", self._split, name)
+                _log.warning("%s: %s was removed by another program before it was read", self._split, name)
                 continue
             except CorruptFileError as error:
                 why = str(error)
-            if why is not None:  # and the error is gone, which had the file open: Windows moves none that is
+            if why is not None:  # not in the handler, where the error keeps the file open: Windows cannot move it then
                 self._put_away(name, why)
                 continue
             self.taken.add(name)
@@ -100,7 +100,7 @@ class QueueFeed:
         return None
 
     def load(self, name: str) -> Loaded:
-        """One file, checked."""
+        """Reads and checks one file."""
         path = self.folder / name
         content = read(path)
         metadata: Any = content.get("metadata") if isinstance(content, dict) else None
@@ -114,12 +114,12 @@ class QueueFeed:
         are_counts = isinstance(batch_size, int) and isinstance(num_batches, int) and min(batch_size, num_batches) >= 0
         if not are_counts or rows != batch_size * num_batches:
             raise CorruptFileError(
-                f"it has {rows} rows, and metadata says {shown(num_batches)} batches of {shown(batch_size)}"
+                f"it has {rows} rows, but its metadata has {shown(num_batches)} batches of {shown(batch_size)}"
             )
         if not rows:
             raise CorruptFileError("it has no rows")
         if (key := FileName.parse(name)) is None or key.num_batches != num_batches:
-            raise CorruptFileError(f"it has {num_batches} batches, and its name says otherwise")
+            raise CorruptFileError(f"it has {num_batches} batches, but its name has another number")
         self._check_schema(path, tensors, metadata["schema"])
         _log.debug("%s: read %s, %d rows", self._split, name, rows)
         owned = {field["name"]: own(tensors[field["name"]], self._pin) for field in self._schema}
@@ -133,13 +133,13 @@ class QueueFeed:
             said: Any = None
             with contextlib.suppress(TypeError, KeyError):
                 said = {str(field["name"][:1000]): (field["dtype"], list(field["shape"])) for field in stated}
-            wrong = [] if said == found else [f"its metadata says {shown(stated)}, which its tensors are not"]
+            wrong = [] if said == found else [f"its metadata has {shown(stated)}, which its tensors do not match"]
         if wrong:
             message = f"{path} does not have the schema of meta.pkl: {few(wrong)}"
             _log.warning("%s", message)
             raise ConfigError(
-                f"{message}. Remove it, or purge the queue and start its provider again; if meta.pkl was written anew, "
-                "make a new consumer"
+                f"{message}. Remove it, or purge the queue and restart its provider; if meta.pkl was replaced, make a "
+                "new consumer"
             )
 
     def _put_away(self, name: str, why: str) -> None:
@@ -147,7 +147,7 @@ class QueueFeed:
         with contextlib.suppress(FileNotFoundError):
             move(self.folder / name, free(self._quarantine / name))
         self.quarantined += 1
-        _log.warning("%s: %s is corrupt and went to %s: %s", self._split, name, self._quarantine, why)
+        _log.warning("%s: %s is corrupt and was moved to %s: %s", self._split, name, self._quarantine, why)
 
     def _observe(self, backlog: int) -> None:
         if backlog == self._backlog:
@@ -158,7 +158,7 @@ class QueueFeed:
 
 
 class Watermarks:
-    """A line when the backlog has reached `high`, and one when it has fallen to `low`."""
+    """Logs a line when the backlog has reached `high`, and one when it has then fallen to `low`."""
 
     def __init__(self, name: str, low: int, high: int) -> None:
         self._name = name
@@ -167,7 +167,7 @@ class Watermarks:
         self._is_high = False
 
     def __call__(self, backlog: int) -> None:
-        """Called at each change."""
+        """Called at each change of the backlog."""
         if not self._is_high and backlog >= self._high:
             self._is_high = True
             _log.info("%s: backlog has reached the high watermark, %d files", self._name, self._high)

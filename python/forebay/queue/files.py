@@ -1,8 +1,9 @@
-"""The folders of a queue, the names of its files, and how files appear and are removed.
+"""The folders of a queue, the names of its files, and atomic writing and removal of files.
 
-A file appears under its final name whole or not at all: it is written under another name, synchronised, and renamed.
-Names have digits and hyphens only, so that they hold on any file system; order is that of their numbers, not of text.
-Locks and small state files are opened without following links; a link, folder or FIFO under their names is an error.
+A file gets its final name only when it is complete: it is written under another name, synchronised, and
+renamed. Names have digits and hyphens only, so that they are valid on any file system; files are ordered by
+number, not by text. Locks and small state files are opened without following links; a link, folder or FIFO
+under their names is an error.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from forebay._files import NotAFileError, open_file, what_is
 _log = logging.getLogger("forebay.queue")
 
 TEMPORARY = ".tmp-"
-"""How names of unfinished files begin."""
+"""The prefix of unfinished files' names."""
 
 _FINAL = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,18})\.pt", re.ASCII)
 _LOCK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.(provider|consumer)\.lock", re.ASCII)
@@ -83,16 +84,16 @@ class Layout:
 
     @staticmethod
     def can_name(split: str) -> bool:
-        """Whether a split can be called so."""
+        """Whether a split can have this name."""
         is_device = split.lower() in {*_DEVICES, "quarantine"}
         return bool(_SPLIT.fullmatch(split)) and not is_device and not re.search(r"_rank\d+$", split)
 
     def name(self, split: str) -> str:
-        """What the folders of a split are called."""
+        """The name of a split's folders."""
         if not self.can_name(split):
             raise ConfigError(
-                f"{split!r} cannot name a split: letters, digits, '_' and '-' can, but not 'quarantine', "
-                "names of devices on Windows, or an end like '_rank0' (give rank= instead)"
+                f"{split!r} cannot name a split: use letters, digits, '_' and '-', but not 'quarantine', "
+                "names of devices on Windows, or an ending like '_rank0' (pass rank= instead)"
             )
         return split if self.rank is None else f"{split}_rank{self.rank}"
 
@@ -102,31 +103,31 @@ class Layout:
         return self.data_dir / "queue"
 
     def files(self, split: str) -> Path:
-        """The folder of files that wait to be read."""
+        """The folder of files to be read."""
         return self.queue / self.name(split)
 
     def quarantine(self, split: str) -> Path:
-        """The folder for files that cannot be read."""
+        """The folder of corrupt files."""
         return self.queue / "quarantine" / self.name(split)
 
     def archive(self, split: str) -> Path:
-        """The folder for consumed files if they are kept."""
+        """The folder of consumed files, if they are kept."""
         return self.data_dir / "archives" / self.name(split)
 
     def state(self, split: str, what: str) -> Path:
-        """A small file of the provider or the consumer; not among the queue's own files."""
+        """The path of a small file of the provider or the consumer, outside the folders of queue files."""
         return self.queue / ".state" / f"{self.name(split)}.{what}"
 
     def locks(self) -> list[Path]:
-        """The locks of all splits and ranks; not what has such a name and was not written by `QueueLock`."""
+        """The lock files of all splits and ranks, without files of such a name that `QueueLock` did not write."""
         return [path for path in self.queue.glob(".state/*.lock") if _LOCK.fullmatch(path.name) and is_lock(path)]
 
     def remove_files(self) -> list[Path]:
-        """Removes all files of the queue except its locks; returns other files among them, which stay."""
+        """Removes all files of the queue except its locks; returns the foreign files among them, which stay."""
         owned: list[Path] = []
         left: list[Path] = []
         folders = [self.queue] if self.queue.is_dir() else []
-        for folder in folders:  # which grows
+        for folder in folders:  # the list grows meanwhile
             with os.scandir(folder) as entries:
                 for entry in entries:
                     within = folder.relative_to(self.queue).parts
@@ -142,11 +143,11 @@ class Layout:
         return sorted(left)
 
     def remove_folders(self) -> None:
-        """Removes the folders of the queue that are empty."""
+        """Removes the empty folders of the queue."""
         folders = [self.queue, *self.queue.glob("*"), *self.queue.glob("quarantine/*")]
         for folder in reversed(folders):
             if folder.is_dir() and not folder.is_symlink():
-                with contextlib.suppress(OSError):  # it is not empty
+                with contextlib.suppress(OSError):  # the folder is not empty
                     folder.rmdir()
 
 
@@ -173,15 +174,15 @@ def _is_owned(within: tuple[str, ...]) -> bool:
 
 
 def opened(path: Path, mode: Literal["r", "r+", "a+"]) -> IO[bytes]:
-    """A regular file of the queue, links not followed; `StateError` if something else is there."""
+    """Opens a regular file of the queue without following links; `StateError` if the path is anything else."""
     try:
         return open_file(path, mode)
     except NotAFileError as error:
-        raise StateError(f"{error}, where the queue has a file of its own; move it") from None
+        raise StateError(f"{error}, but the queue needs a file there; move it") from None
 
 
 LOCKED = b"process "
-"""How a lock begins that has or had a holder."""
+"""The first bytes of a lock file that has or had a holder."""
 
 
 def is_lock(path: Path) -> bool:
@@ -194,7 +195,7 @@ def is_lock(path: Path) -> bool:
 
 
 def list_files(folder: Path) -> list[str]:
-    """The final names in a folder in reading order; none if there is no folder."""
+    """The final names in a folder, in reading order; empty if there is no folder."""
     try:
         with os.scandir(folder) as entries:
             names = [(key, entry.name) for entry in entries if (key := FileName.parse(entry.name))]
@@ -219,7 +220,7 @@ def patiently(action: Callable[[], Result]) -> Result:
 
 
 def move(source: Path, target: Path) -> None:
-    """Renames, and replaces an existing file."""
+    """Renames a file, replacing an existing one."""
     patiently(lambda: source.replace(target))
 
 
@@ -245,7 +246,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def synced(path: Path) -> Iterator[IO[bytes]]:
-    """A new file for writing, on the disk at the end; removed after an error. `StateError` if it is a link."""
+    """Opens a new file for writing; synchronises it at the end, removes it after an error. `StateError` for a link."""
     file = opened(path, "r+")
     try:
         with file:
@@ -260,7 +261,7 @@ def synced(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_atomically(path: Path, data: bytes, replace: bool = True) -> bool:
-    """Writes a file, seen with old or new content only; without `replace` an existing one stays: False."""
+    """Writes a file atomically; returns False if `replace` is not set and the file exists, which then stays."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{threading.get_ident()}")
     with synced(temporary) as file:
         file.write(data)
@@ -273,7 +274,7 @@ def write_atomically(path: Path, data: bytes, replace: bool = True) -> bool:
 
 
 def _appeared(temporary: Path, path: Path) -> bool:
-    """Gives a file its final name unless such a file exists: of several processes at once, one succeeds."""
+    """Gives a file its final name unless such a file exists: of several simultaneous processes, one succeeds."""
     try:
         path.hardlink_to(temporary)
     except FileExistsError:
@@ -289,7 +290,7 @@ def _appeared(temporary: Path, path: Path) -> bool:
 
 
 def is_record(state: Any) -> bool:
-    """Whether this is a valid consumer's record."""
+    """Whether this is a valid record of a consumer."""
     return (
         isinstance(state, dict)
         and isinstance(state.get("queue"), str)
@@ -302,7 +303,7 @@ def is_record(state: Any) -> bool:
 
 
 def remove_stale(path: Path) -> None:
-    """Removes temporary files of killed writers of `path`; a writer never needs a minute."""
+    """Removes temporary files of killed writers of `path`: those older than a minute, which no writer needs."""
     for temporary in temporaries(path):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - temporary.lstat().st_mtime > _STALE_S:
@@ -310,7 +311,7 @@ def remove_stale(path: Path) -> None:
 
 
 def temporaries(path: Path) -> Iterator[Path]:
-    """The temporary files of `write_atomically` for `path`, by processes and threads."""
+    """The temporary files of `write_atomically` for `path`, of all processes and threads."""
     name = re.compile(re.escape(f"{TEMPORARY}{path.name}") + r"-\d+-\d+", re.ASCII)
     all_found = path.parent.glob(f"{TEMPORARY}*")
     return (found for found in all_found if name.fullmatch(found.name) and what_is(found) == "a file")
@@ -323,7 +324,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(path: Path, check: Callable[[Any], bool]) -> dict[str, Any] | None:
-    """What `write_state` wrote, or None if there is nothing. `StateError` for anything else, a link included."""
+    """Reads the object of `write_state`, or None if there is no file. `StateError` for anything else, or a link."""
 
     def read() -> bytes:
         with opened(path, "r") as file:
@@ -338,5 +339,5 @@ def read_state(path: Path, check: Callable[[Any], bool]) -> dict[str, Any] | Non
     except (ValueError, RecursionError):
         state = None
     if not isinstance(state, dict) or not check(state):
-        raise StateError(f"{path} is damaged; remove it to go on from the files that are there")
+        raise StateError(f"{path} is damaged; remove it to continue from the existing files")
     return state

@@ -1,7 +1,7 @@
 """Files from before the queue: `{data_dir}/{split}_batches_####.pt`, read in a cycle, never removed.
 
-A file is a dict of tensors, usually x and y, with all rows of its batches, and small metadata. Its schema
-follows from its tensors.
+A file is a dict of tensors, usually x and y, with all rows of its batches, and small metadata. The tensors
+determine its schema.
 """
 
 import logging
@@ -24,13 +24,13 @@ _NAME = re.compile(r"(.+)_batches_(\d+)\.pt", re.ASCII)
 
 
 def split_of(name: str) -> str | None:
-    """The split of a file that is called so, if one can be."""
+    """The split of a legacy file with this name; None if the name is not of such a file."""
     match = _NAME.fullmatch(name)
     return match[1] if match and not set(name) & set("/\\\0") else None
 
 
 def list_legacy_files(data_dir: Path, split: str | None = None) -> list[str]:
-    """Names in the order of their numbers; of all splits if none is given."""
+    """The names of a split's files, or of all files, in the order of their numbers."""
     found = [
         (match[1], int(match[2]), entry.name)
         for entry in (data_dir.iterdir() if data_dir.is_dir() else ())
@@ -40,7 +40,7 @@ def list_legacy_files(data_dir: Path, split: str | None = None) -> list[str]:
 
 
 class LegacyFeed:
-    """The files of a split in a cycle; corrupt ones are skipped."""
+    """The files of a split in a cycle; corrupt files are skipped."""
 
     def __init__(self, data_dir: Path, split: str, pin: bool) -> None:
         self.schema = legacy_schema(data_dir, split)
@@ -51,7 +51,7 @@ class LegacyFeed:
         self._pin = pin
 
     def next_file(self) -> Loaded:
-        """Raises `ConfigError` if no file can be read, or the next has another schema."""
+        """The next file; raises `ConfigError` if no file can be read, or if the next file has another schema."""
         names = list_legacy_files(self.folder, self._split)
         first = names.index(self._last) + 1 if self._last in names else 0
         for name in names[first:] + names[:first]:
@@ -61,13 +61,13 @@ class LegacyFeed:
                 _log.warning("%s: %s was removed before it was read", self._split, name)
                 continue
             except CorruptFileError as error:
-                _log.warning("%s: %s is corrupt and passed over: %s", self._split, name, error)
+                _log.warning("%s: %s is corrupt and skipped: %s", self._split, name, error)
                 continue
             return loaded
         raise ConfigError(f"none of {len(names)} files {self._split}_batches_*.pt in {self.folder} can be read")
 
     def load(self, name: str) -> Loaded:
-        """One file, checked."""
+        """Reads and checks one file."""
         path = self.folder / name
         content = read(path)
         tensors = _tensors_of(content)
@@ -109,7 +109,7 @@ def _tensors_of(content: Any) -> Tensors:
 def write_legacy_file(
     data_dir: str | Path, split: str, number: int, tensors: Tensors, metadata: Mapping[str, Any]
 ) -> Path:
-    """Writes `{split}_batches_{number:04d}.pt`, atomically, and replaces an existing one."""
+    """Writes `{split}_batches_{number:04d}.pt` atomically, replacing an existing file."""
     Layout(Path(data_dir)).name(split)
     path = Path(data_dir) / f"{split}_batches_{number:04d}.pt"
     temporary = path.with_name(f".tmp-{path.name}")

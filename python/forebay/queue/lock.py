@@ -1,4 +1,4 @@
-"""A lock with one holder at a time for a queue; the system releases it when the process ends for any reason."""
+"""A file lock for a queue; the system releases it when the process ends for any reason."""
 
 import contextlib
 import logging
@@ -17,12 +17,12 @@ if sys.platform == "win32":
     import msvcrt
 
     def _lock(file: IO[bytes]) -> None:
-        file.seek(1 << 30)  # beyond what is written, which others are to read
+        file.seek(1 << 30)  # beyond the content, which other processes read
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         file.seek(0)
 
     def _unlock(file: IO[bytes]) -> None:
-        """Closing is enough: no other process can have this file."""
+        """Does nothing: closing is enough, since no other process can have this file."""
 
 else:
     import fcntl
@@ -31,14 +31,15 @@ else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(file: IO[bytes]) -> None:
-        """Also for children of a fork, which would hold it as long as they live."""
+        """Unlocks for forked children too, which would otherwise hold the lock until they end."""
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
 class QueueLock:
-    """Held from the start until `release()`; `who` names the holders in the error of those who come second.
+    """A lock that is held from construction until `release()`; `who` names the kind of holder in errors.
 
-    Raises `StateError` if `path` is a link, or a file that was not written by a lock: it stays as it is.
+    Raises `StateError` if another process holds it, or if `path` is a link or a file that is not a lock,
+    which stays unchanged.
     """
 
     def __init__(self, path: Path, who: str) -> None:
@@ -51,7 +52,7 @@ class QueueLock:
             self._check()
             if self._is_there():
                 break
-            self._file.close()  # it was removed in the meantime, and another one is the lock now
+            self._file.close()  # removed since it was opened: a new file is the lock now
         self._file.truncate(0)
         self._file.write(LOCKED + f"{os.getpid()} on {socket.gethostname()}".encode())
         self._file.flush()
@@ -65,18 +66,17 @@ class QueueLock:
             holder = self._file.read(200).decode(errors="replace").strip() or "unknown"
             self._file.close()
             raise StateError(
-                f"another {who} holds {path} ({holder}): two would take each other's files; end or close() it, or give "
-                "each a queue of its own with rank="
+                f"another {who} holds {path} ({holder}); end or close() it, or give each its own queue with rank="
             ) from None
         except OSError as error:
-            _log.warning("%s cannot be locked (%s): nothing keeps a second %s away", path, error, who)
+            _log.warning("%s cannot be locked (%s): a second %s would not be detected", path, error, who)
 
     def _check(self) -> None:
         """Raises `StateError` unless the file is empty or was written by a lock."""
         self._file.seek(0)
         if not LOCKED.startswith(self._file.read(len(LOCKED))):
             self.release()
-            raise StateError(f"{self._path} is no lock of a queue: its content is not that of one; move it")
+            raise StateError(f"{self._path} is not a lock of a queue: it has other content; move it")
 
     def _is_there(self) -> bool:
         """Whether the open file still has its name; Windows does not remove open files."""
@@ -86,7 +86,7 @@ class QueueLock:
             return False
 
     def remove(self) -> None:
-        """Removes the file, and releases it: another process about to lock it finds it removed, and makes a new one."""
+        """Removes the file, then releases it; another process about to lock it detects this and makes a new file."""
         if sys.platform == "win32":
             self.release()
         with contextlib.suppress(FileNotFoundError):
@@ -102,7 +102,7 @@ class QueueLock:
     def release(self) -> None:
         """Releases the lock, except in a forked child; the file stays, since a new file would be another lock."""
         if not self._file.closed and os.getpid() == self._process:
-            with contextlib.suppress(OSError):  # of a file system without locks
+            with contextlib.suppress(OSError):  # the file system has no locks
                 _unlock(self._file)
         self._file.close()
 

@@ -1,8 +1,8 @@
 """`meta.pkl`: the description of a data set, written by its provider and checked by both sides.
 
 The pickle is untrusted: it may hold dicts, lists, tuples, sets, str, bytes, numbers, bool and None, and no
-object that would have to be imported or called; `plain` bounds their total size. `meta.json` beside it has
-the same content, for people and other programs.
+object that would have to be imported or called. `plain` bounds their total size. `meta.json` has the same
+content, for people and other programs.
 """
 
 import base64
@@ -34,17 +34,17 @@ _DTYPES = (
 _shorten = reprlib.Repr()
 _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 80
 _MOST_NAMED = 10
-"""Of the things that are wrong, how many an error names."""
+"""The most problems that an error lists."""
 
 
 def shown(value: Any) -> str:
-    """A value for an error message, in at most 200 characters, for any size."""
+    """A value for an error message, in at most 200 characters."""
     text = _shorten.repr(value)
     return text if len(text) <= 200 else text[:197] + "..."
 
 
 def few(texts: Iterable[Any], separator: str = "; ") -> str:
-    """The first of some texts, and how many more there are."""
+    """The first of some texts, and the number of further ones."""
     texts = [text if len(text := str(one)) <= 500 else text[:497] + "..." for one in texts]
     more = len(texts) - _MOST_NAMED
     return separator.join(texts[:_MOST_NAMED]) + (f"{separator}and {more} more" if more > 0 else "")
@@ -66,13 +66,13 @@ def read_meta(data_dir: str | Path) -> Meta:
 
 def _read(path: Path) -> bytes:
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ConfigError(f"{path} is no file; move it, and start the provider, which writes one")
+        raise ConfigError(f"{path} is not a file; move it, and start the provider, which writes one")
     with path.open("rb") as file:
         return file.read(MOST_BYTES + 1)
 
 
 def is_ours(data_dir: Path, name: str) -> bool:
-    """Whether `meta.pkl` or `meta.json` is one that a provider wrote, as far as its content tells; a link is not."""
+    """Whether `meta.pkl` or `meta.json` has the content of a provider's file; False for a link."""
     try:
         if what_is(data_dir / name) != "a file":
             return False
@@ -84,7 +84,7 @@ def is_ours(data_dir: Path, name: str) -> bool:
 
 
 def write_meta(data_dir: Path, meta: Meta, replace: bool = True) -> bool:
-    """Writes `meta.pkl` and then `meta.json`, each atomically; without `replace` an existing one stays: False."""
+    """Writes `meta.pkl` and then `meta.json` atomically; without `replace`, returns False if `meta.pkl` exists."""
     if strange := next(_not_plain(meta, "meta"), None):
         raise ConfigError(f"{strange}; meta may hold {PLAIN}")
     data = pickle.dumps(meta, protocol=4)
@@ -96,7 +96,7 @@ def write_meta(data_dir: Path, meta: Meta, replace: bool = True) -> bool:
     for written in (path, text):
         remove_stale(written)
     if not replace and what_is(text) and not is_ours(data_dir, text.name):
-        raise ConfigError(f"{text} is not one that a provider wrote; move it, or use another data_dir")
+        raise ConfigError(f"{text} was not written by a provider; move it, or use another data_dir")
     is_written = write_atomically(path, data, replace)
     if is_written or not text.exists():
         plain = json.dumps(_for_json(read_meta(data_dir)), indent=1, ensure_ascii=False, allow_nan=True)
@@ -130,7 +130,7 @@ def _for_json(value: Any) -> Any:
 
 
 def check_meta(meta: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` with everything that is missing or wrong."""
+    """Raises `ConfigError` with all missing and wrong keys."""
     problems = [f"{key} is missing" for key in REQUIRED if key not in meta]
     for key, kind in (("dataset_name", str), ("split_info", dict)):
         if key in meta and not isinstance(meta[key], kind):
@@ -145,11 +145,11 @@ def check_meta(meta: Mapping[str, Any]) -> None:
     if "batch_schema" in meta:
         problems += check_schema(meta["batch_schema"]) or _check_sizes(meta, meta["batch_schema"])
     if problems:
-        raise ConfigError("meta is not complete: " + few(problems))
+        raise ConfigError("meta is incomplete or wrong: " + few(problems))
 
 
 def check_schema(schema: Any) -> list[str]:
-    """What is wrong with a batch schema."""
+    """The problems of a batch schema."""
     if not isinstance(schema, list | tuple) or not schema:
         return [f"batch_schema is {shown(schema)}, must be a list of fields {{name, dtype, shape, role?}}"]
     problems = []
@@ -158,7 +158,7 @@ def check_schema(schema: Any) -> list[str]:
         if not isinstance(field, dict) or not {"name", "dtype", "shape"} <= set(field) <= {
             *("name", "dtype", "shape", "role")
         }:
-            problems.append(f"{where} is {shown(field)}, must be a dict with name, dtype, shape and perhaps role")
+            problems.append(f"{where} is {shown(field)}, must be a dict with name, dtype, shape and optionally role")
             continue
         if not isinstance(field["name"], str) or not field["name"]:
             problems.append(f"{where} has the name {shown(field['name'])}, must be a str")
@@ -176,7 +176,7 @@ def check_schema(schema: Any) -> list[str]:
 
 
 def _check_sizes(meta: Mapping[str, Any], schema: Sequence[Field]) -> list[str]:
-    """Checks that sizes are given where they apply: for tokens, and for targets with another length."""
+    """Checks the sizes that tokens and targets of another length need."""
     problems = []
     inputs = [field for field in schema if _has_role(field, "input", ("x", "input_ids"))]
     if meta.get("training_type") in _OF_TOKENS or any(
@@ -195,7 +195,7 @@ def _check_sizes(meta: Mapping[str, Any], schema: Sequence[Field]) -> list[str]:
             )
     elif _is_count(meta.get("block_size"), 1) and lengths - {meta["block_size"]}:
         problems.append(
-            f"target_size is missing: targets have length {shown(sorted(lengths))}, and block_size is "
+            f"target_size is missing: targets have length {shown(sorted(lengths))}, but block_size is "
             f"{shown(meta['block_size'])}"
         )
     return problems
@@ -235,7 +235,7 @@ def _short(meta: Mapping[str, Any], key: str) -> str:
 
 
 def compare(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """How fields `{name: (dtype, shape)}` differ, in words."""
+    """Messages about the differences of fields `{name: (dtype, shape)}`."""
     wrong = [f"{name!r} is missing" for name in expected if name not in found]
     wrong += [f"{name!r} is not in the schema" for name in found if name not in expected]
     for name in expected:
@@ -246,5 +246,5 @@ def compare(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
 
 
 def normal(schema: Sequence[Field]) -> list[Field]:
-    """A schema with shapes as lists, so that equal ones compare equal."""
+    """A schema with shapes as lists, so that equal schemas compare equal."""
     return [{**field, "shape": list(field["shape"])} for field in schema]

@@ -1,8 +1,7 @@
-"""The number of a split's next file, which survives restarts and kills: no file is lost, and none made twice.
+"""The number of a split's next file, which survives restarts and kills: no file is lost or made twice.
 
-Before a file appears under its final name, the next number is on disk, with the temporary name of the
-finished file. The next provider reads this note: a finished file is published, an unfinished one is made
-again.
+Before a file gets its final name, a note on disk has the next number and the finished file's temporary name.
+The next provider reads this note: it publishes a finished file, and makes an unfinished file again.
 """
 
 import logging
@@ -26,7 +25,7 @@ _log = logging.getLogger("forebay.queue")
 
 
 MOST = 10**18
-"""What the numbers in names of files are below."""
+"""The upper limit of the numbers in file names, not included."""
 
 
 class Numbering:
@@ -37,14 +36,14 @@ class Numbering:
         self._folder = layout.files(split)
         self._folders = (self._folder, layout.archive(split), layout.quarantine(split))
         self._path = layout.state(split, "sequence.json")
-        self._next = 0  # at least, even if somebody removes the queue under a running provider
+        self._next = 0  # lower limit, even if the queue is removed while the provider runs
 
     def next(self) -> int:
         """The number of the next file."""
         return max(int(self._read()["next"]), self._next)
 
     def name(self, seq: int, num_batches: int, now_ms: int) -> FileName:
-        """The name for file `seq`; timestamps never decrease, even if the clock does."""
+        """The name of file `seq`; timestamps never decrease, even if the clock does."""
         return FileName(max(now_ms, self._read()["timestamp"]), seq, num_batches)
 
     def publish(self, name: FileName) -> Path:
@@ -58,10 +57,10 @@ class Numbering:
         return self._folder / str(name)
 
     def recover(self) -> None:
-        """Publishes the file that was finished when the last provider died; removes unfinished ones."""
+        """Publishes a file that the last provider had finished but not published; removes unfinished files."""
         remove_stale(self._path)
         if final := self._finish(self._read()):
-            _log.info("%s: wrote %s, which the last provider had finished", self._split, final)
+            _log.info("%s: published %s, which the last provider had finished", self._split, final)
         for path in sorted(self._folder.glob(f"{TEMPORARY}*")):
             if not FileName.is_temporary(path.name) or what_is(path) != "a file":
                 continue
@@ -69,7 +68,7 @@ class Numbering:
             _log.info("%s: removed %s, which the last provider had not finished", self._split, path.name)
 
     def _finish(self, state: dict[str, Any]) -> str | None:
-        """Publishes the file of a note, unless that was done; its final name."""
+        """Publishes the file of a note, unless it is published; returns its final name."""
         if "temporary" not in state or what_is(temporary := self._folder / state["temporary"]) != "a file":
             return None
         move(temporary, self._folder / state["final"])
@@ -77,7 +76,7 @@ class Numbering:
         return str(state["final"])
 
     def _read(self) -> dict[str, Any]:
-        """The note; if there is none, one derived from the existing files."""
+        """Reads the note, or derives one from the existing files."""
         state = read_state(self._path, _is_note)
         if state is not None:
             return state
@@ -89,7 +88,7 @@ class Numbering:
 
 
 def _is_note(state: Any) -> bool:
-    """Whether this is what `publish` wrote, with names that lead nowhere else."""
+    """Whether this is a note of `publish`, with valid file names."""
     are_numbers = all(type(state.get(key)) is int and 0 <= state[key] < MOST for key in ("next", "timestamp"))
     if not are_numbers or "temporary" not in state:
         return are_numbers

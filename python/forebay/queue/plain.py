@@ -1,8 +1,8 @@
-"""Untrusted pickles of plain values, read by an interpreter that knows no objects and counts all resources.
+"""Reads untrusted pickles of plain values, by an interpreter without objects that bounds all resources.
 
 A pickle is a program. A few bytes of it can refer to one value many times, so that the result has a billion
-parts when it is shown, compared, hashed or written as JSON. So bytes, steps, parts and nesting are bounded
-here, once, and the caller may traverse the value safely.
+parts when it is shown, compared, hashed or written as JSON. So this module bounds bytes, steps, parts and
+nesting, and the caller may traverse the value safely.
 """
 
 import pickle
@@ -11,19 +11,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 MOST_BYTES = 16 << 20
-"""Of a pickle. A vocabulary of 256 Ki texts and their numbers, both ways, has some 8 MB."""
+"""The most bytes of a pickle. A vocabulary of 256 Ki texts and their numbers, both ways, has some 8 MB."""
 MOST_STEPS = 2 << 20
-"""Instructions of a pickle; that vocabulary takes 1.6 million."""
+"""The most instructions of a pickle; that vocabulary takes 1.6 million."""
 MOST_PARTS = 2 << 20
-"""Values in a value, each as often as it is met; eight bytes of a text count as one more."""
+"""The most values in a value, counted at each reference; every eight bytes of a text count as one more."""
 DEEPEST = 64
-"""Containers in containers."""
+"""The deepest nesting of containers."""
 MOST_BITS = 4096
-"""Of a whole number: Python shows no more than 4300 digits."""
+"""The most bits of a whole number: Python shows at most 4300 digits."""
 MOST_TUPLE_KEYS = 4096
-"""Keys and members of sets that are tuples or sets: their hashes can be made equal, which makes each look at all."""
+"""The most keys and set members that are tuples or sets: with equal hashes, each is compared with all others."""
 KEY_PARTS = 64
-"""Values in such a key."""
+"""The most values in such a key."""
 
 PLAIN = "dicts, lists, tuples, sets, str, bytes, numbers, bool and None"
 
@@ -38,14 +38,14 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _LOOKS_UP = {"GLOBAL", "STACK_GLOBAL", "INST"}
 
 _Item = tuple[Any, int]
-"""A value, and how many values go through a hash of it."""
+"""A value, and the number of values that its hash traverses."""
 
 
 def plain_loads(data: bytes) -> Any:
     """Unpickles plain containers and scalars.
 
-    Raises `pickle.UnpicklingError` for any other object, and beyond the limits of this module, before it is
-    created.
+    Raises `pickle.UnpicklingError` for any other object, or beyond the limits of this module, before the
+    object is created.
     """
     if len(data) > MOST_BYTES:
         raise pickle.UnpicklingError(f"it has {len(data)} bytes, at most {MOST_BYTES} are read")
@@ -78,14 +78,14 @@ class _Machine:
                 break
             else:
                 if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and (argument or 0) > step:
-                    raise pickle.UnpicklingError("its memo has holes, which no writer leaves")
+                    raise pickle.UnpicklingError("it is damaged: its memo has holes")
                 self._step(opcode.name, argument)
         [(value, _)] = self._stack
         return value
 
     def _push(self, value: Any) -> None:
         if type(value) is int and value.bit_length() > MOST_BITS:
-            raise pickle.UnpicklingError(f"it holds a number of {value.bit_length()} bits, at most {MOST_BITS} may be")
+            raise pickle.UnpicklingError(f"it holds a number of {value.bit_length()} bits, the limit is {MOST_BITS}")
         self._stack.append((value, 1))
 
     def _step(self, name: str, argument: Any) -> None:
@@ -133,10 +133,10 @@ class _Machine:
             self._since_mark()
         else:
             what = f"{str(argument)[:100]} " if name in _LOOKS_UP and argument else ""
-            raise pickle.UnpicklingError(f"it holds an object {what}({name}), where only {PLAIN} may be")
+            raise pickle.UnpicklingError(f"it holds an object {what}({name}), allowed are only {PLAIN}")
 
     def _taken(self, start: int) -> list[_Item]:
-        """The values on the stack from there on, which must be above the last mark."""
+        """Pops the values on the stack from `start` on, which must be above the last mark."""
         if start < (self._marks[-1] if self._marks else 0):
             raise pickle.UnpicklingError("it is damaged: its stack has too few values")
         items = self._stack[start:]
@@ -162,7 +162,7 @@ class _Machine:
     def _parts(self, items: Iterable[_Item]) -> int:
         parts = 1 + sum(n for _, n in items)
         if parts > MOST_PARTS:
-            raise pickle.UnpicklingError(f"it holds more than {MOST_PARTS} values in each other")
+            raise pickle.UnpicklingError(f"it holds more than {MOST_PARTS} nested values")
         return parts
 
     def _set(self, items: list[_Item], into: dict[Any, Any]) -> None:
@@ -172,34 +172,32 @@ class _Machine:
         into.update(zip(self._keys(items[::2]), values, strict=True))
 
     def _keys(self, items: list[_Item]) -> Iterator[Any]:
-        """Values that are about to be hashed."""
+        """The values as keys, checked before they are hashed."""
         for value, parts in items:
             if type(value) is int and abs(value) >= 2**61 - 1:
                 raise pickle.UnpicklingError(
                     "it holds a number of more than 60 bits as a key"
-                )  # these can be made alike
+                )  # their hashes can be made equal
             if type(value) in (tuple, frozenset):
                 self._tuple_keys += 1
                 if parts > KEY_PARTS or self._tuple_keys > MOST_TUPLE_KEYS:
-                    most = f"at most {MOST_TUPLE_KEYS} may be, of {KEY_PARTS} values each"
-                    raise pickle.UnpicklingError(f"it holds keys that are containers, of which {most}")
+                    most = f"the limit is {MOST_TUPLE_KEYS}, of {KEY_PARTS} values each"
+                    raise pickle.UnpicklingError(f"it holds too many or too large keys that are containers: {most}")
             yield value
 
 
 def _check_extent(value: Any) -> None:
-    """Traverses a value as printing it would, each part as often as it is met; a list may contain itself."""
+    """Counts the parts of a value at each reference, as printing would traverse them; a list may contain itself."""
     left = MOST_PARTS
     todo: list[Iterator[Any]] = [iter((value,))]
     while todo:
         for part in todo[-1]:
             left -= 1 + (len(part) // 8 if type(part) in (str, bytes, bytearray) else 0)
             if left < 0:
-                raise pickle.UnpicklingError(
-                    f"it holds more than {MOST_PARTS} values, each counted as often as it is met"
-                )
+                raise pickle.UnpicklingError(f"it holds more than {MOST_PARTS} values, counted at each reference")
             if type(part) in (dict, list, tuple, set, frozenset):
                 if len(todo) > DEEPEST:
-                    raise pickle.UnpicklingError(f"it holds containers in more than {DEEPEST} others")
+                    raise pickle.UnpicklingError(f"it holds containers nested deeper than {DEEPEST}")
                 todo.append(_flat(part) if type(part) is dict else iter(part))
                 break
         else:

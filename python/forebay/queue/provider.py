@@ -1,6 +1,6 @@
-"""The producing side: draws batches from a sampler and writes them as files, a few ahead of the trainer.
+"""The producing side of a queue: draws batches from a sampler and writes files, a few ahead of the trainer.
 
-File n of a split is a function of (seed, split, n), and `Numbering` ensures that each n is made once.
+File n of a split is a function of (seed, split, n), and `Numbering` ensures that each file is made once.
 """
 
 import contextlib
@@ -34,31 +34,30 @@ class _StopError(Exception):
 
 
 class DataProviderBase(ABC):
-    """Writes batches into `data_dir/queue/` until stopped, never more than `max_backlog_files` files ahead.
+    """Base class of providers: writes batches into `data_dir/queue/`, at most `max_backlog_files` files ahead.
 
-    A provider describes its data (`build_meta`) and draws batches (`sample_batch`). Random numbers must come
-    from the generator passed to `sample_batch`: file n of a split then has the same content wherever and
-    whenever it is made.
+    A subclass describes its data (`build_meta`) and draws batches (`sample_batch`). Random numbers must come
+    from the generator passed to `sample_batch`. Then file n of a split always has the same content.
 
     Parameters
     ----------
     batch_size : int
-        Rows of a batch.
+        Rows per batch.
     block_size, target_size : int, optional
-        Tokens of a row, and of its target if that has another length; for use in the provider, and checked
-        against `meta`.
+        Tokens per row, and per target if its length differs; for use in the provider, and checked against
+        `meta`.
     batches_per_file : int
-        Batches of a file.
+        Batches per file.
     max_backlog_files : int
-        Files of a split that may wait, including the one being read.
+        Upper limit of a split's unread files, including the one being read.
     sleep_seconds : float
-        Seconds between checks while every split is full.
+        Seconds between checks while all splits are full.
     seed : int
         Seed of all random numbers, 0 to 2**64 - 1.
     verbose : bool
         Sets the logger `forebay.queue` to DEBUG.
     rank : int, optional
-        Writes the queue of this rank, `queue/{split}_rank{rank}`; data differs between ranks.
+        Writes the queue of this rank, `queue/{split}_rank{rank}`; ranks get different data.
 
     """
 
@@ -120,10 +119,10 @@ class DataProviderBase(ABC):
         """Called by `run()` before the first file."""
 
     def on_stop(self) -> None:  # noqa: B027
-        """Called by `run()` at its end, also after an error."""
+        """Called by `run()` at its end, even after an error."""
 
     def run(self, splits: Sequence[str] = ("train", "val")) -> None:
-        """Writes files until SIGINT, SIGTERM or `stop()`, each of which ends it between two batches.
+        """Writes files until SIGINT, SIGTERM or `stop()`; ends between two batches.
 
         A second signal interrupts at once. Signals are handled in the main thread only.
         """
@@ -155,11 +154,11 @@ class DataProviderBase(ABC):
             _log.debug("stopped in the middle of a file, which the next run makes again")
 
     def stop(self) -> None:
-        """Ends `run()`, or the next one if none runs, from any thread or signal handler."""
+        """Ends the current or else the next `run()`; may be called from any thread or signal handler."""
         self._stop.ask()
 
     def produce_one_file(self, split: str, seq: int) -> Path:
-        """Makes file `seq` of a split and returns its path. Files made later come after it."""
+        """Makes file `seq` of a split and returns its path. Files made later are read after it."""
         batches = self._draw(split, seq)
         rows = self.batches_per_file * self.batch_size
         numbering = self._numbering(split)
@@ -186,7 +185,7 @@ class DataProviderBase(ABC):
         return final
 
     def backlog_size(self, split: str) -> int:
-        """The number of files that wait or are being read, without those kept only for the consumer's next state."""
+        """The number of unread files, including the current one, without files held for the consumer's next state."""
         names = set(list_files(self._layout.files(split)))
         if names:
             state = read_state(self._layout.state(split, "consumer.json"), is_record) or {}
@@ -194,16 +193,15 @@ class DataProviderBase(ABC):
         return len(names)
 
     def ensure_dirs(self, splits: Sequence[str] = ("train", "val")) -> None:
-        """Makes the folders of the queue."""
+        """Creates the folders of the queue."""
         for split in splits:
             self._layout.files(split).mkdir(parents=True, exist_ok=True)
             self._layout.state(split, "x").parent.mkdir(exist_ok=True)
 
     def write_meta(self, meta: Mapping[str, Any] | None = None) -> None:
-        """Writes `meta.pkl` and `meta.json`, or checks that they agree with this provider.
+        """Writes `meta.pkl` and `meta.json`, or checks that existing files agree with this provider.
 
-        `meta` is the provider's meta from now on; without it, the result of `build_meta` is used. `run()`
-        passes that.
+        `meta` becomes the provider's meta; by default the result of `build_meta`, which `run()` passes too.
         """
         if meta is not None and meta is not self._meta:
             self._take_meta(dict(meta))
@@ -214,7 +212,7 @@ class DataProviderBase(ABC):
         if differing := metas.differences(metas.read_meta(self.data_dir), meta):
             raise ConfigError(
                 f"{self.data_dir / 'meta.pkl'} differs from this provider in {metas.few(differing, ', ')}: use another "
-                "data_dir, the settings of then, or purge() what is there"
+                "data_dir, the earlier settings, or purge() the queue"
             )
 
     def load_meta_if_exists(self) -> dict[str, Any] | None:
@@ -222,7 +220,7 @@ class DataProviderBase(ABC):
         return metas.read_meta(self.data_dir) if (self.data_dir / "meta.pkl").exists() else None
 
     def validate_meta(self, meta: dict[str, Any]) -> None:
-        """Raises `ConfigError` if keys are missing or wrong, or differ from the parameters of this provider."""
+        """Raises `ConfigError` if keys are missing or wrong, or differ from this provider's parameters."""
         metas.check_meta(meta)
         settings = {"batch_size": self.batch_size, "block_size": self.block_size, "target_size": self.target_size}
         given = {key: value for key, value in settings.items() if value is not None}
@@ -232,8 +230,8 @@ class DataProviderBase(ABC):
     def purge(self) -> None:
         """Removes all files of the queue, of all splits and ranks, and meta: the next run begins with file 0.
 
-        Files that no provider or consumer of forebay made stay, and a line is logged. Raises `StateError`
-        while a provider or a consumer runs.
+        Files that were not made by a provider or consumer stay, and are logged. Raises `StateError` while a
+        provider or a consumer runs.
         """
         with contextlib.ExitStack() as held:
             locks = [held.enter_context(QueueLock(path, "provider or consumer")) for path in self._layout.locks()]
@@ -250,14 +248,14 @@ class DataProviderBase(ABC):
                 lock.remove()
             self._layout.remove_folders()
         if left:
-            _log.warning("purge leaves %s, which is not of the queue", metas.few(left, ", "))
+            _log.warning("purge leaves %s, which are not files of the queue", metas.few(left, ", "))
 
     def rng(self, split: str, seq: int) -> torch.Generator:
-        """The generator that the batches of file `seq` are drawn from, one after the other."""
+        """The generator from which the batches of file `seq` are drawn in order."""
         return file_rng(self.seed, self._layout.name(split), seq)
 
     def sample_file(self, split: str, seq: int) -> Iterator[Tensors]:
-        """The batches of file `seq`, each checked against `batch_schema`."""
+        """Yields the batches of file `seq`, each checked against `batch_schema`."""
         self._built_meta()
         rng = self.rng(split, seq)
         for number in range(self.batches_per_file):
@@ -284,7 +282,7 @@ class DataProviderBase(ABC):
             expected = {field["name"]: (field["dtype"], [self.batch_size, *field["shape"]]) for field in self._schema}
             wrong = metas.compare(found, expected)
         if wrong:
-            raise ConfigError(f"{which} is not what batch_schema says: {'; '.join(wrong)}")
+            raise ConfigError(f"{which} does not match batch_schema: {'; '.join(wrong)}")
 
     def _built_meta(self) -> metas.Meta:
         if self._meta is None:
@@ -297,7 +295,7 @@ class DataProviderBase(ABC):
         self._meta, self._schema = meta, metas.normal(meta["batch_schema"])
 
     def _top_up(self, split: str) -> bool:
-        """Makes one file if there is room for it."""
+        """Makes one file if the backlog allows it; returns whether it did."""
         backlog = self.backlog_size(split)
         if backlog != self._backlogs.get(split, 0):
             _log.info("%s: backlog is %d files, was %d", split, backlog, self._backlogs.get(split, 0))

@@ -1,8 +1,8 @@
-"""A split of a queue: which files are consumed, which may be removed, and the record of this on disk.
+"""A split of a queue: its consumed and removable files, and the record of these on disk.
 
-`consumer.json` says which file is open, which are held for a state, and how many were removed. The provider
-reads it, to leave held files out of its count; a new consumer reads it, to find the position of its
-predecessor.
+`consumer.json` has the open file, the files held for a state, and the number of removed files. The provider
+reads it, to leave held files out of its count. A new consumer reads it, to find the position of the previous
+one.
 """
 
 import logging
@@ -39,11 +39,11 @@ class QueueSplit(Split):
         self, name: str, feed: QueueFeed, cache_files: int, layout: Layout, *, on_state: bool, archive: bool
     ) -> None:
         super().__init__(name, feed, cache_files)
-        self.done = feed.done  # files that are through and still there
+        self.done = feed.done  # consumed files that still exist
         self.folder = feed.folder
-        self._finished = 0  # files that are through, all in all
-        self._interrupted: set[str] = set()  # files that a predecessor had begun
-        self._queue = ""  # tells this queue from one that was there before a purge
+        self._finished = 0  # number of all consumed files
+        self._interrupted: set[str] = set()  # files that a previous consumer had begun
+        self._queue = ""  # identifies this queue; differs after a purge
         self._on_state = on_state
         self._archive = layout.archive(name) if archive else None
         self._record = layout.state(name, "consumer.json")
@@ -51,15 +51,17 @@ class QueueSplit(Split):
         if self._archive:
             self._archive.mkdir(parents=True, exist_ok=True)
             if self._archive.stat().st_dev != self._record.parent.stat().st_dev:
-                raise ConfigError(f"{self._archive} is on another file system than the queue, and files are renamed")
+                raise ConfigError(
+                    f"{self._archive} is on another file system than the queue, so files cannot be renamed"
+                )
 
     def resume(self, place: Place | None) -> Loaded | None:
-        """`StateError` also if other files are gone that came after the state."""
+        """As `Split.resume`; also raises `StateError` if files that were consumed after the state are gone."""
         record = self._recorded(place is None)
         present = set(list_files(self.folder))
         self._queue = record["queue"]
         if place is None:
-            # Files held for a state that was not loaded are read again. Files that could not be removed are
+            # Files held for a state that is not loaded are read again. Files whose removal had failed are
             # removed now.
             if not record["on_state"] and not self._on_state:
                 self.done.update({name: None for name in record["held"] if name in present})
@@ -67,7 +69,7 @@ class QueueSplit(Split):
             self._interrupted = ({record["open"], *record["held"]} & present) - self.done.keys()
         else:
             if place["queue"] != record["queue"]:
-                raise StateError(f"the state is of a queue that was in {self.folder} before: it was purged since")
+                raise StateError(f"the state is of an earlier queue in {self.folder}, which was purged")
             if record["released"] > place["finished"]:
                 raise StateError(
                     f"the state was taken after {place['finished']} files of {self.folder}, of which "
@@ -82,7 +84,7 @@ class QueueSplit(Split):
         return file
 
     def start(self) -> None:
-        """Also completes the removals that a predecessor had begun."""
+        """Starts reading files, and completes removals that a previous consumer had begun."""
         super().start()
         self.ahead.do(self.note)
         for path in self._record.parent.glob(f"{self.folder.name}.*.gone"):
@@ -92,7 +94,7 @@ class QueueSplit(Split):
             self.ahead.do(lambda path=path: _is_unlinked(path))  # type: ignore[misc]
 
     def opened(self, file: Loaded) -> None:
-        """Logs a line if a predecessor had opened this file."""
+        """As `Split.opened`; logs a warning if a previous consumer had opened this file."""
         super().opened(file)
         if file.name in self._interrupted:
             self._interrupted.discard(file.name)
@@ -100,14 +102,14 @@ class QueueSplit(Split):
         self.ahead.do(self.note)
 
     def finish(self) -> None:
-        """The file is consumed, and may be removed unless it waits for a state."""
+        """Marks the current file as consumed: it may be removed, unless it is held for a state."""
         super().finish()
         if self.file:
             self.done[self.file.name] = None
             self._finished += 1
             self.file = None
         if self._on_state:
-            self.ahead.do(self.note)  # that it is no backlog, for which the provider may be waiting
+            self.ahead.do(self.note)  # the file leaves the backlog, for which the provider may be waiting
         else:
             self.covered.update(self.done)
 
@@ -117,11 +119,11 @@ class QueueSplit(Split):
 
         def are_let_go() -> bool:
             if self._on_state and not self.note(leaving=names):
-                return False  # else an older state could be loaded after they are gone
+                return False  # otherwise an older state could be loaded after the removal
             for name in names:
                 removal = _Removal(self, name)
                 if not removal.is_out():
-                    _log.warning("%s: %s cannot be removed yet, and is tried again", self.name, name)
+                    _log.warning("%s: %s cannot be removed yet; retrying", self.name, name)
                 self.ahead.do(removal)
             return True
 
@@ -129,7 +131,7 @@ class QueueSplit(Split):
             self.ahead.do(are_let_go)
 
     def place(self) -> dict[str, Any]:
-        """With the consumed files, including the current one if all its batches were returned."""
+        """The position with the consumed files, including the current one if all its batches were returned."""
         place, done, finished = super().place(), list(self.done), self._finished
         if self.file and self.number >= self.end:
             done, finished = [*done, self.file.name], finished + 1
@@ -137,12 +139,12 @@ class QueueSplit(Split):
         return place | {"queue": self._queue, "done": done, "finished": finished}
 
     def cover(self, place: Place) -> None:
-        """Consumed files may be removed."""
+        """Marks the consumed files of a state as removable."""
         if self._on_state:
             self.covered = set(place["done"])
 
     def stats(self) -> dict[str, Any]:
-        """For the user."""
+        """The figures for the user."""
         held = list(self.done)
         return super().stats() | {
             "quarantined": self.feed.quarantined,
@@ -151,8 +153,8 @@ class QueueSplit(Split):
         }
 
     def note(self, leaving: Iterable[str] = ()) -> bool:
-        """Writes the record as if the files `leaving` were removed already; returns whether that succeeded."""
-        with self._noting:  # or an older record could follow a newer one
+        """Writes the record as if the files `leaving` were removed already; returns whether the write succeeded."""
+        with self._noting:  # otherwise an older record could overwrite a newer one
             file, held = self.file, [name for name in list(self.done) if name not in leaving]
             record = {
                 "queue": self._queue,
@@ -164,35 +166,35 @@ class QueueSplit(Split):
             try:
                 write_state(self._record, record)
             except OSError as error:
-                _log.warning("%s: %s cannot be written, and is tried again: %s", self.name, self._record, error)
+                _log.warning("%s: %s cannot be written; retrying: %s", self.name, self._record, error)
                 return False
             return True
 
     def _recorded(self, begins: bool) -> dict[str, Any]:
-        """The record; a new one where a queue begins. A state is of no queue that has none."""
+        """Reads the record; a queue that begins gets a new one. `StateError` if a state's queue has no record."""
         remove_stale(self._record)
         record = read_state(self._record, is_record)
         if record is None and not begins:
-            raise StateError(f"the state is of a queue that was in {self.folder} before: it was purged since")
+            raise StateError(f"the state is of an earlier queue in {self.folder}, which was purged")
         if record is None:
             record = {"queue": os.urandom(8).hex(), "open": None, "held": [], "released": 0, "on_state": False}
-            write_state(self._record, record)  # now: states are good for the queue with this mark only
+            write_state(self._record, record)  # at once, since states are valid only for the queue with this mark
         return record
 
     def out_of(self, name: str) -> Path:
-        """The destination of a file; in the archive no file is replaced."""
+        """The destination of a removed file; in the archive, existing files are not replaced."""
         if self._archive:
             return free(self._archive / name)
         return self._record.with_name(f"{self.folder.name}.{name}.gone")
 
     @property
     def keeps(self) -> bool:
-        """Whether the file stays there."""
+        """Whether removed files are kept, in the archive."""
         return self._archive is not None
 
 
 class _Removal:
-    """A file being removed: renamed at once, which is fast; removed by the thread, as that takes longer."""
+    """The removal of a file: renamed at once, which is fast; deleted by the thread, since that takes longer."""
 
     def __init__(self, split: QueueSplit, name: str) -> None:
         self._split = split
@@ -202,14 +204,14 @@ class _Removal:
         self._out = False
 
     def is_out(self) -> bool:
-        """Whether the file is out of its folder now."""
+        """Moves the file out of its folder; returns whether it is out."""
         if not self._out:
             try:
                 if not self._target.parent.exists():
                     self._target.parent.mkdir(parents=True)
                 self._source.replace(self._target)
             except FileNotFoundError:
-                pass  # somebody else was quicker
+                pass  # another program has removed it
             except OSError as error:
                 _log.debug("%s: %s", self._source, error)
                 return False
@@ -218,7 +220,7 @@ class _Removal:
         return True
 
     def __call__(self) -> bool:
-        """Whether the removal is done."""
+        """Continues the removal; returns whether it is done."""
         return self.is_out() and (self._split.keeps or _is_unlinked(self._target))
 
 

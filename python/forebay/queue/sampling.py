@@ -1,4 +1,4 @@
-"""Helpers for samplers of text: spans, masks, strata. Random numbers come from the generator of the file."""
+"""Helpers for text samplers: random spans, BERT masking, stratified rows. Random numbers are the file's generator's."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,11 +8,11 @@ import torch
 from forebay._core import ConfigError
 
 IGNORED = -100
-"""The label that losses of torch leave out."""
+"""The label that torch's losses ignore."""
 
 
 def next_span(tokens: Any, batch_size: int, block_size: int, rng: Any) -> tuple[Any, Any]:
-    """Random spans of `tokens` (`[n]`) and the same shifted by one token: two tensors `[batch_size, block_size]`."""
+    """Draws random spans of `tokens` (`[n]`) and their targets, shifted by one: two `[batch_size, block_size]`."""
     n_starts = len(tokens) - block_size
     if n_starts < 1:
         raise ConfigError(f"{len(tokens)} tokens are too few for spans of block_size {block_size} and one more")
@@ -30,10 +30,10 @@ def dynamic_mask(
     probability: float = 0.15,
     special_ids: Sequence[int] = (),
 ) -> tuple[Any, Any]:
-    """Masks tokens as BERT does: `(corrupted, labels)`, with label -100 where no token is predicted.
+    """Masks tokens as BERT does: returns `(corrupted, labels)`, with label -100 where no token is predicted.
 
-    Each token is chosen with `probability`; of the chosen 80 % become the mask, 10 % a random token, 10 %
-    stay unchanged. Special tokens and masks are neither chosen nor drawn.
+    Each token is chosen with `probability`. Of the chosen tokens, 80 % become the mask, 10 % a random token,
+    and 10 % stay unchanged. Special tokens and masks are neither chosen nor drawn.
 
     Source: Devlin et al. 2018, section 3.1.
     """
@@ -54,12 +54,11 @@ def dynamic_mask(
 
 
 def stratified(labels: Any, batch_size: int, rng: Any) -> Any:
-    """Row numbers `[batch_size]` in which each class has its share of `labels` (`[n]`), rounded to whole rows.
+    """Draws stratified row numbers `[batch_size]`: each class has its share of `labels` (`[n]`), in whole rows.
 
-    A class gets its share of rows rounded down or up, at random such that the mean is its share, even for
-    rare classes. Method: intervals as long as the shares lie one after the other on a line; a class's count
-    is the number of points of spacing 1, with a random offset, in its interval. Rows are drawn with
-    replacement within a class.
+    The share is rounded down or up at random, such that the mean is the share, even for rare classes. Method:
+    the shares are adjacent intervals on a line; a class's count is the number of points of spacing 1, with a
+    random offset, in its interval. Rows are drawn with replacement within a class.
     """
     if not len(labels):
         raise ConfigError("there are no labels")

@@ -1,8 +1,8 @@
 """The random numbers of a file: a function of seed, split and sequence number, the same in every process.
 
-`torch.Generator` (CPU) uses only the low 32 bits of a seed. So the sequence number goes through a bijection
-of 32 bits, keyed by seed and split. No two of the first 2^32 files of a split share their numbers, while
-random seeds would collide from about 65 000 files on. The mixer is the finaliser of MurmurHash3 (public
+`torch.Generator` (CPU) uses only the low 32 bits of a seed. So a bijection of 32 bits, keyed by seed and
+split, maps the sequence number to the seed. No two of the first 2^32 files of a split have the same numbers,
+while random seeds would collide from about 65 000 files on. The mixer is the finaliser of MurmurHash3 (public
 domain), each step of which is invertible.
 """
 

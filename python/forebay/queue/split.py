@@ -13,11 +13,11 @@ from forebay.queue.tensors import CorruptFileError
 _log = logging.getLogger("forebay.queue")
 
 Place = Mapping[str, Any]
-"""What a state says of a split."""
+"""The entry of a split in a state."""
 
 
 class Split:
-    """A split whose files stay, without a record: files from before the queue."""
+    """The position in a split without a record, whose files stay: legacy files."""
 
     def __init__(self, name: str, feed: Feed, cache_files: int) -> None:
         self.name = name
@@ -27,14 +27,14 @@ class Split:
         self.batches: list[Any] = []
         self.number = 0  # of the next batch among these
         self.end = 0
-        self.covered: set[str] = set()  # files that may go
-        self._files = 0  # that were opened
+        self.covered: set[str] = set()  # files that may be removed
+        self._files = 0  # number of opened files
         self._first_row = 0
         self._batch_size = 1
-        self._before = 0  # batches that were returned out of other files
+        self._before = 0  # batches returned from earlier files
 
     def resume(self, place: Place | None) -> Loaded | None:
-        """Before the start: takes a state's position; returns its current file. `StateError` if that was removed."""
+        """Moves to a state's position, before the start; returns its file. `StateError` if the file was removed."""
         return self.file_of(place)
 
     def start(self) -> None:
@@ -45,26 +45,26 @@ class Split:
         """Makes a file the current one, from a row on."""
         batches, used = file.cut(row, batch_size), _Used([self.batches, self.file])
         end, before = len(batches), self._before + self.number
-        # No calls from here on, where Ctrl-C could come in between.
+        # No calls among these assignments, so Ctrl-C cannot come between them.
         self.file, self.batches, self.number, self.end = file, batches, 0, end
         self._first_row, self._batch_size, self._before = row, batch_size, before
         self.ahead.do(used)
 
     def opened(self, file: Loaded) -> None:
-        """Called when the current file is a new one."""
+        """Called when a new file has become the current one."""
         self.ahead.drop(file)
         self._files += 1
         _log.info("%s: opened %s, %d rows", self.name, file.name, file.rows)
 
     def finish(self) -> None:
         """Marks the current file as consumed, if there is one."""
-        self.ahead.drop(self.file)  # if Ctrl-C came before that was done
+        self.ahead.drop(self.file)  # in case Ctrl-C prevented it before
 
     def release(self) -> None:
         """Removes the files that may be removed."""
 
     def row(self) -> int:
-        """The row of the current file that the next batch begins with."""
+        """The first row of the next batch in the current file."""
         rows = self.file.rows if self.file else 0
         return min(self._first_row + self.number * self._batch_size, rows)
 
@@ -95,22 +95,22 @@ class Split:
         try:
             file = self.feed.load(place["file"])
         except ConfigError as error:
-            raise StateError(f"the state stands in a file that cannot be used: {error}") from error
+            raise StateError(f"the state's file cannot be used: {error}") from error
         except (FileNotFoundError, CorruptFileError) as error:
             why = "is gone" if isinstance(error, FileNotFoundError) else f"is corrupt: {error}"
             raise StateError(
-                f"the state stands in {self.feed.folder / place['file']}, which {why}. It was consumed after this "
+                f"the state's file is {self.feed.folder / place['file']}, which {why}. It was consumed after this "
                 "state was taken, or removed; load a later state, and use delete='on_state' to keep files until one "
                 "exists"
             ) from error
         if place["row"] > file.rows:
-            raise StateError(f"the state stands at row {place['row']} of {file.name}, which has {file.rows}")
-        _log.info("%s: goes on in %s at row %d", self.name, file.name, place["row"])
+            raise StateError(f"the state's row is {place['row']} of {file.name}, which has {file.rows} rows")
+        _log.info("%s: resumed in %s at row %d", self.name, file.name, place["row"])
         return file
 
 
 class _Used(list[Any]):
-    """Objects to be freed: hundreds of views and a file's memory, which the trainer need not wait for."""
+    """Objects to free on the other thread: hundreds of views and a file's memory."""
 
     def __call__(self) -> bool:
         self.clear()
@@ -118,7 +118,7 @@ class _Used(list[Any]):
 
 
 def check_place(place: Any, is_file: Callable[[str], bool]) -> None:
-    """Raises `StateError` unless this is what `place()` says; `is_file` knows how files of the split are called."""
+    """Raises `StateError` unless this has the form of `place()`; `is_file` checks the names of the split's files."""
     right = (
         isinstance(place, dict)
         and {"queue", "file", "row", "done", "finished"} <= place.keys()
@@ -129,4 +129,4 @@ def check_place(place: Any, is_file: Callable[[str], bool]) -> None:
         and (place["queue"] is None or isinstance(place["queue"], str))
     )
     if not right:
-        raise StateError(f"the state is damaged: it says {shown(place)} of a split")
+        raise StateError(f"the state is damaged: its entry of a split is {shown(place)}")

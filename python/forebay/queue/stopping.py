@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stop:
-    """A stop request that can be waited for. It has no lock: a signal could interrupt the lock's holder."""
+    """A stop request that can be waited for. Has no lock, since a signal could interrupt the lock's holder."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -21,7 +21,7 @@ class Stop:
         self._bell.put(None)
 
     def wait(self, seconds: float) -> None:
-        """Returns after some seconds, or at a stop request."""
+        """Waits `seconds`, or until a stop request."""
         if not self.is_asked:
             with contextlib.suppress(Empty):
                 self._bell.get(timeout=seconds)
@@ -35,7 +35,7 @@ class Stop:
 
     @contextlib.contextmanager
     def at_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM request the stop; a second one does what it did before. In the main thread only."""
+        """SIGINT and SIGTERM request a stop; a second signal has its previous effect. In the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,7 +1,7 @@
 """Files of tensors: writing, and reading into owned memory.
 
-Files are not trusted. The archive's checksums are verified, since torch does not; the pickle inside goes
-through `weights_only=True`; and no tensor may be larger than the file that holds it. The bytes are mapped and
+Files are not trusted. The archive's checksums are verified, since torch does not verify them; the pickle
+inside is loaded with `weights_only=True`; and no tensor may be larger than its file. The bytes are mapped and
 copied once, by numpy, which releases the GIL and, unlike torch, starts no threads that would take cores from
 the training step.
 """
@@ -22,7 +22,7 @@ class CorruptFileError(Exception):
 
 
 def save(file: Any, content: Mapping[str, Any]) -> None:
-    """Writes with checksums, regardless of torch's settings."""
+    """Writes tensors with checksums, regardless of torch's settings."""
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(True)
     try:
@@ -32,10 +32,10 @@ def save(file: Any, content: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> Any:
-    """The content of the file, with mapped tensors. Raises `CorruptFileError`, and `OSError` if it cannot be read."""
+    """Reads a file, with mapped tensors. Raises `CorruptFileError`, and `OSError` if it cannot be read."""
     try:
-        if not path.is_file() and path.exists():  # a FIFO would be waited for
-            raise CorruptFileError("it is no regular file")
+        if not path.is_file() and path.exists():  # opening a FIFO would block
+            raise CorruptFileError("it is not a regular file")
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise CorruptFileError("it is compressed, which torch never does")
@@ -45,14 +45,14 @@ def read(path: Path) -> Any:
     except (MemoryError, CorruptFileError):
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: an offset that lies
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a wrong offset
             raise
         reason = str(error).partition("\n")[0][:200]
         raise CorruptFileError(f"{type(error).__name__}: {reason}") from error
 
 
 def check_tensors(tensors: Any, path: Path) -> int:
-    """The number of rows, if all tensors are plain, equally long, and no larger than their file."""
+    """The number of rows; `CorruptFileError` unless tensors are plain, equally long, and no larger than the file."""
     if not isinstance(tensors, dict) or not tensors:
         raise CorruptFileError("it holds no tensors")
     rows = set()
@@ -78,7 +78,7 @@ def check_tensors(tensors: Any, path: Path) -> int:
 
 
 def own(tensor: Any, pin: bool) -> Any:
-    """A contiguous copy, in pinned memory if asked for."""
+    """A contiguous copy, in pinned memory if `pin` is set."""
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pin)
     source = tensor.detach().contiguous()
     if copy.numel():
@@ -87,14 +87,14 @@ def own(tensor: Any, pin: bool) -> Any:
 
 
 def describe(name: str, tensor: Any) -> dict[str, Any]:
-    """A tensor's field in a schema."""
+    """The schema's entry for a tensor."""
     return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape[1:])}
 
 
 def cut(tensors: Tensors, first_row: int, rows: int, batch_size: int, pin: bool) -> list[Any]:
-    """Batches from a row on: views, except a short last one, which is filled by repeating its rows from the first.
+    """Cuts tensors into batches from a row on: views, except a short last batch, which is filled by repeating its rows.
 
-    A tuple (x, y) if these are the fields, else a dict.
+    A batch is a tuple (x, y) if these are the fields, else a dict.
     """
     if first_row >= rows:
         return []

@@ -1,4 +1,4 @@
-"""Text to numbers and back: the protocol of a provider's tokenizer, a tokenizer by characters, and a cache."""
+"""Tokenizers for providers: the protocol, a character tokenizer, and a cache."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,17 +9,17 @@ from forebay._core import ConfigError
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Any object with these two methods."""
+    """The protocol of tokenizers: any object with these two methods."""
 
     def encode(self, text: str, /) -> Sequence[int]:
-        """A number per token."""
+        """Encodes a text to token ids."""
 
     def decode(self, ids: Sequence[int], /) -> str:
-        """The text of numbers."""
+        """Decodes token ids to a text."""
 
 
 class CharTokenizer:
-    """A number per character, in the order of code points; `stoi` and `itos` can be stored in `meta`."""
+    """A character tokenizer: an id per character, in the order of code points; `stoi` and `itos` fit into `meta`."""
 
     def __init__(self, characters: Iterable[str]) -> None:
         self.itos = dict(enumerate(sorted(set(characters))))
@@ -27,9 +27,9 @@ class CharTokenizer:
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> "CharTokenizer":
-        """The tokenizer of a data set."""
+        """The tokenizer of a data set, from `stoi` in its meta."""
         if "stoi" not in meta:
-            raise ConfigError("meta has no stoi: its provider doesn't work on characters")
+            raise ConfigError("meta has no stoi: its provider does not use a CharTokenizer")
         made = cls(())
         made.stoi = dict(meta["stoi"])
         made.itos = {number: character for character, number in made.stoi.items()}
@@ -39,19 +39,19 @@ class CharTokenizer:
         return len(self.stoi)
 
     def encode(self, text: str, /) -> list[int]:
-        """A number per character; `ConfigError` names a character without a number."""
+        """Encodes a text to ids, one per character; `ConfigError` for a character that is not in the vocabulary."""
         try:
             return [self.stoi[character] for character in text]
         except KeyError as error:
             raise ConfigError(f"the character {error.args[0]!r} is not in the vocabulary") from None
 
     def decode(self, ids: Sequence[int], /) -> str:
-        """The text of numbers."""
+        """Decodes ids to a text."""
         return "".join(self.itos[int(number)] for number in ids)
 
 
 class CachedTokenizer:
-    """A tokenizer that caches the last `max_texts` encoded texts; ids are tuples."""
+    """Caches the last `max_texts` texts that a tokenizer encoded; ids are tuples."""
 
     def __init__(self, tokenizer: Tokenizer, max_texts: int = 1024) -> None:
         if max_texts < 1:
@@ -61,7 +61,7 @@ class CachedTokenizer:
         self._cache: OrderedDict[str, tuple[int, ...]] = OrderedDict()
 
     def encode(self, text: str, /) -> tuple[int, ...]:
-        """Encodes a text with the tokenizer, once."""
+        """Encodes a text to ids, from the cache if possible."""
         if (ids := self._cache.get(text)) is None:
             ids = self._cache[text] = tuple(self.tokenizer.encode(text))
             if len(self._cache) > self.max_texts:
@@ -71,5 +71,5 @@ class CachedTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], /) -> str:
-        """Decodes with the tokenizer, each time."""
+        """Decodes ids to a text, without a cache."""
         return self.tokenizer.decode(ids)

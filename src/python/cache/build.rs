@@ -1,4 +1,4 @@
-//! A build of a cache, behind `forebay.cache.build`.
+//! The build of a cache, for `forebay.cache.build`.
 
 use std::{
     path::PathBuf,
@@ -39,24 +39,25 @@ use crate::{
     },
 };
 
-/// The policy of a build: that of loaders, without shares, which need a known number of documents.
+/// The policy of a build: as for loaders, but `max_errors` cannot be a share, since the number of documents
+/// is unknown.
 fn policy(on_error: String, max_errors: Option<MaxErrors>) -> Result<Policy> {
     let mut problems = Vec::new();
     let config = PolicyConfig { on_error, max_errors, ..PolicyConfig::default() };
     let policy = config.check(&mut problems);
     if let Some(MaxErrors::Share(share)) = max_errors {
         problems = vec![format!(
-            "max_errors is {share:?}, must be a whole number: how many documents there are is known when all are read"
+            "max_errors is {share:?}, must be a whole number: a build does not know the number of documents in advance"
         )];
     }
     if problems.is_empty() { Ok(policy) } else { Err(Error::new(ErrorKind::Config, problems.join("; "))) }
 }
 
-/// The description of a processor by `forebay.cache`: its kind, the kind's parameters, and the batch size.
+/// The processor that `forebay.cache` describes in a dict, the columns to read, and the limits.
 fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, Limits)> {
     let (processor, want, max_record_bytes) = kind(given)?;
     let limits = match &processor {
-        // A function is called with a batch.
+        // A function is called with a whole batch.
         AnyProcessor::Callable(_) => Limits { piece_bytes: u64::MAX, ..Limits::default() },
         AnyProcessor::Features(features) => {
             Limits { second_bytes: features.second_bytes(), ..Limits::default() }
@@ -141,9 +142,9 @@ impl Given {
 /// A running build.
 #[pyclass(module = "forebay._core", name = "_CacheBuild", frozen)]
 pub struct _CacheBuild {
-    /// Leaves in drop only.
+    /// None only during drop.
     build: Option<Arc<Build>>,
-    /// The process that has its threads.
+    /// The process that has the build's threads.
     process: u32,
 }
 
@@ -173,7 +174,7 @@ impl _CacheBuild {
         let (processor, want, limits) = self::processor(processor)?;
         let given: Given = shards.extract()?;
         let made_by: Map<String, Value> = serde_json::from_str(made_by).map_err(|error| {
-            to_python(Error::new(ErrorKind::Config, "made_by is no JSON object").because(error))
+            to_python(Error::new(ErrorKind::Config, "made_by is not a JSON object").because(error))
         })?;
         let fields = fields.map(|fields| fields.into_iter().map(typed).collect::<Result<_>>()).transpose();
         let plan = Plan {
@@ -198,7 +199,7 @@ impl _CacheBuild {
         Ok(Self { build: Some(Arc::new(build)), process: process::id() })
     }
 
-    /// The identity of processor and shards, as far as it is known here.
+    /// The identity of processor and shards, without the parts that only the caller knows.
     #[staticmethod]
     fn identity<'py>(
         shards: &Bound<'py, PyAny>,
@@ -224,8 +225,8 @@ impl _CacheBuild {
         Ok(dict)
     }
 
-    /// The number of documents after the end of the build, or None after `seconds`; raises the error that
-    /// ended it.
+    /// Waits for the end of the build, at most `seconds`. Returns the number of documents, or None if the
+    /// build still runs; raises the error that ended it.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
         self.check_process()?;
         let most = Duration::try_from_secs_f64(seconds.clamp(0.0, 1.0)).unwrap_or_default();
@@ -263,7 +264,7 @@ impl _CacheBuild {
     fn check_process(&self) -> PyResult<()> {
         if self.process != process::id() {
             return Err(ForebayError::new_err(
-                "this build was begun before a fork, and goes on in the parent; ask for it there",
+                "this build was started before a fork and runs in the parent process; use it there",
             ));
         }
         Ok(())
@@ -271,7 +272,7 @@ impl _CacheBuild {
 }
 
 impl Drop for _CacheBuild {
-    /// Workers may be about to call a user's function, for which they need the interpreter.
+    /// Detaches while threads end, since workers may be about to call a user's function, which needs the GIL.
     fn drop(&mut self) {
         let build = self.build.take();
         if self.process != process::id() {
@@ -301,7 +302,7 @@ struct Work {
     reader: Box<dyn ReadShard<Batch>>,
     process: Box<dyn Process<Batch>>,
     policy: Policy,
-    /// The row of the shard that the next batch begins with.
+    /// The first row of the next batch in the shard.
     begin: u64,
 }
 
@@ -325,12 +326,12 @@ impl _ShardWork {
         Ok(Self(Mutex::new(Work { reader, process: processor.worker(), policy, begin })))
     }
 
-    /// The next batch, processed, and its documents that were left out; None after the last.
+    /// The next processed batch, and the documents left out of it; None after the last.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, Vec<convert::LeftOut>)>> {
         let made = py.detach(|| -> Result<Option<(Processed, Vec<Error>)>> {
             let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let Work { reader, process, policy, begin } = &mut *work;
-            // A batch is sent to another process whole, although it is read in pieces.
+            // A batch is read in pieces, but sent to another process whole.
             let mut all: Option<(Processed, Vec<Error>)> = None;
             loop {
                 let mut skips = Skips::new(policy, *begin);

@@ -1,4 +1,4 @@
-//! Rows of files become Python objects, and results of a user's function become documents.
+//! Converts rows of files to Python objects, and results of a user's function to documents.
 
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, RecordBatch, cast::AsArray, types};
 use arrow_schema::DataType as ArrowType;
@@ -28,7 +28,8 @@ type FieldTuple<'py> = (
     PyReadonlyArray1<'py, i64>,
 );
 
-/// Documents from their number and a tuple for each field, as `forebay.cache._documents.columns` makes them.
+/// Converts documents from their number and a tuple for each field, as made by
+/// `forebay.cache._documents.columns`.
 pub fn processed(object: &Bound<'_, PyAny>) -> PyResult<Processed> {
     let (documents, fields): (u64, Vec<FieldTuple<'_>>) = object.extract()?;
     let column = |(name, dtype, rank, data, lengths, shapes): FieldTuple<'_>| {
@@ -229,7 +230,7 @@ fn items<'py>(py: Python<'py>, name: &str, array: &ArrayRef) -> PyResult<Vec<Bou
             Ok(dicts.into_iter().enumerate().map(one).collect())
         }
         other => Err(PyTypeError::new_err(format!(
-            "column {name:?} is {other}, which becomes no object; name the columns to read in columns="
+            "column {name:?} has type {other}, which is not supported; list the columns to read in columns="
         ))),
     }
 }

@@ -31,7 +31,7 @@ impl _CacheReader {
         self.0.fields().iter().map(|field| (field.name.clone(), field.dtype.name(), field.rank)).collect()
     }
 
-    /// Shard, row, kind and reason of the first documents that were left out, at the current commit.
+    /// Shard, row, kind and reason of the first documents left out, at the current commit.
     fn errors(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, String, String)>> {
         let skipped = py.detach(|| self.0.skipped()).map_err(|error| to_python(py, &error))?;
         Ok(skipped.listed.into_iter().map(|one| (one.shard, one.row, one.kind, one.reason)).collect())
@@ -43,13 +43,13 @@ impl _CacheReader {
         skipped.map(|skipped| skipped.documents).map_err(|error| to_python(py, &error))
     }
 
-    /// The number of documents, and whether it is final; at the last check.
+    /// The number of documents at the last check of the ledger, and whether it is final.
     fn length(&self) -> (u64, bool) {
         let length = self.0.length();
         (length.documents, length.is_final)
     }
 
-    /// The same, after a check of the ledger.
+    /// Checks the ledger; returns the number of documents, and whether it is final.
     fn refresh(&self, py: Python<'_>) -> PyResult<(u64, bool)> {
         let length = py.detach(|| self.0.refresh()).map_err(|error| to_python(py, &error))?;
         Ok((length.documents, length.is_final))
@@ -68,7 +68,7 @@ impl _CacheReader {
         }
     }
 
-    /// Values of a field.
+    /// The number of values of a field.
     fn flat_len(&self, py: Python<'_>, field: usize) -> PyResult<u64> {
         self.check(py, field)?;
         Ok(self.0.flat_len(field))
@@ -86,7 +86,7 @@ impl _CacheReader {
         let bytes = self.0.fields()[field].dtype.bytes() as u64;
         if start > stop || stop > self.0.flat_len(field) {
             let message =
-                format!("values {start} to {stop} are asked for, and there are {}", self.0.flat_len(field));
+                format!("values {start} to {stop} are requested, but there are {}", self.0.flat_len(field));
             return Err(to_python(py, &Error::new(ErrorKind::Index, message)));
         }
         let read = || {
@@ -101,7 +101,7 @@ impl _CacheReader {
         Ok(PyArray1::from_vec(py, out))
     }
 
-    /// Documents of a field.
+    /// The values of a field in these documents.
     fn documents<'py>(&self, py: Python<'py>, field: usize, indices: Vec<u64>) -> PyResult<Parts<'py>> {
         self.check(py, field)?;
         let found = py.detach(|| self.0.documents(field, &indices)).map_err(|error| to_python(py, &error))?;
@@ -115,7 +115,7 @@ impl _CacheReader {
         if field < self.0.fields().len() {
             return Ok(());
         }
-        let message = format!("field {field} of {} is asked for", self.0.fields().len());
+        let message = format!("field {field} is requested, but there are {}", self.0.fields().len());
         Err(to_python(py, &Error::new(ErrorKind::Index, message)))
     }
 }

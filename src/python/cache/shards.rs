@@ -1,5 +1,5 @@
-//! Shards and processors of both kinds: those of the core, which need no interpreter, and the user's, which
-//! are called with the GIL held.
+//! Shards and processors of a build: the core's, which need no interpreter, and the user's, which are called
+//! with the GIL held.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
     python::calls::call,
 };
 
-/// Some documents before processing, or after it, if another process did it.
+/// Some documents before processing, or after it if another process has processed them.
 pub enum Batch {
     Rows(Rows),
     Objects(Py<PyList>),
@@ -117,14 +117,14 @@ struct Elsewhere {
 
 impl ReadShard<Batch> for Elsewhere {
     fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<Batch>>> {
-        let next = call("a batch could not be processed elsewhere", |py| {
+        let next = call("another process failed to process a batch", |py| {
             let Some(next) = self.iterator.bind(py).try_iter()?.next() else { return Ok(None) };
             let (batch, left_out): (Bound<'_, PyAny>, Vec<convert::LeftOut>) = next?.extract()?;
             Ok(Some((convert::processed(&batch)?, left_out)))
         })?;
         let Some((processed, left_out)) = next else { return Ok(None) };
         left_out.into_iter().try_for_each(|one| skips.leave_out(convert::error(one)))?;
-        // Only the worker that read its rows reports them; they are not counted here.
+        // The worker that read the rows reports them, so they are not counted here.
         Ok(Some(Piece::whole(Batch::Processed(processed), 0)))
     }
 }
@@ -135,9 +135,10 @@ pub enum AnyProcessor {
     Passthrough,
     Tokenize(Tokenize),
     Features(Features),
-    /// A function from a list of documents to an argument of `columns`, and `columns`.
+    /// The user's function from a list of documents to processed ones, and `columns`, which converts its
+    /// result.
     Callable(Arc<(Py<PyAny>, Py<PyAny>)>),
-    /// Documents that are arrays already, and `columns`.
+    /// Only `columns`, for documents that are arrays already.
     Columns(Arc<Py<PyAny>>),
 }
 
@@ -195,20 +196,20 @@ impl Process<Batch> for Worker {
                 called(failed, batch, Some(function), columns, skips)
             }
             (Self::Columns(columns), batch @ Batch::Objects(_)) => {
-                called("the documents are no dicts of arrays", batch, None, columns, skips)
+                called("the documents are not dicts of arrays", batch, None, columns, skips)
             }
             (Self::Columns(_), Batch::Rows(rows)) => Passthrough.process(rows, skips),
             (Self::Rows(_), Batch::Objects(_)) => {
-                let message = "a transform of audio reads recordings from Parquet or Arrow files; for an iterable give a function";
+                let message = "an audio transform reads recordings from Parquet or Arrow files; for an iterable pass a function";
                 Err(Error::new(ErrorKind::Config, message))
             }
         }
     }
 }
 
-/// The result of `function` for a batch. If it raises and documents may be left out, each document is tried
-/// alone, those for which it raises are left out, and the others are processed together, as if the batch had
-/// held only these.
+/// The result of `function` for a batch. If `function` raises and documents may be left out, each document is
+/// tried alone. Documents for which it raises are left out; the others are processed together, as if the
+/// batch held only these.
 fn called(
     failed: &str,
     batch: Batch,
@@ -255,7 +256,7 @@ fn called(
     Ok(processed)
 }
 
-/// Whether the exception is about the documents, and not a system failure or a request of the user to stop.
+/// Whether the documents caused the exception, and not a system failure or an interrupt.
 fn is_verdict(py: Python<'_>, raised: &PyErr) -> bool {
     raised.is_instance_of::<PyException>(py)
         && !raised.is_instance_of::<PyOSError>(py)

@@ -307,7 +307,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         cache.TreeStore(tmp_path / "none")
     store = cache.build({"a": [{"x": [1]}]}, None, tmp_path / "one")
     for index in (1, -2):
-        with pytest.raises(IndexError, match=f"document {index} is asked for, and there are 1"):
+        with pytest.raises(IndexError, match=f"document {index} is requested, but there are 1"):
             store[index]
     with pytest.raises(TypeError, match=r"index is slice\(.*\) \(type slice\), must be an int"):
         store[:1]  # type: ignore[index]
@@ -352,7 +352,7 @@ def test_a_cache_that_is_read_is_not_written(tmp_path: Path, overwrite: bool) ->
     before = contents(tmp_path)
     inputs: list[Any] = [store, cache.CacheDataset(tmp_path)]
     for again in inputs:
-        with pytest.raises(ConfigError, match=r"shard 'again' is the cache in .*train, which is to be written"):
+        with pytest.raises(ConfigError, match=r"shard 'again' is the cache in .*train, which the build would write"):
             cache.build({"again": again}, None, tmp_path / ".", overwrite=overwrite)
     assert contents(tmp_path) == before
     assert len(cache.build({"again": inputs[0]}, None, tmp_path, split="val")) == 2
@@ -392,7 +392,7 @@ def test_documents_that_cannot_be_kept(tmp_path: Path) -> None:
         ([{"x": [1]}, {"y": [1]}], r"has the fields \['y'\]"),
         ([{"x": [1]}, {"x": [[1]]}], r"documents of \[1, 2\] axes"),
         ([[1]], "a document is list"),
-        ([{"x": np.array([1], np.uint64)}, {"x": [1]}], "documents of int64 and uint64, which no integer type holds"),
+        ([{"x": np.array([1], np.uint64)}, {"x": [1]}], "documents of int64 and uint64, which fit no integer type"),
     ]
     for at, (documents, message) in enumerate(cases):
         with pytest.raises((TypeError, ValueError), match=message):
@@ -487,5 +487,5 @@ def test_a_first_build_that_failed_can_be_repeated(tmp_path: Path, capsys: pytes
     (tmp_path / "a.txt").write_text("one\ntwo three\n")
     arguments = ["build", str(tmp_path / "a.txt"), "-o", str(tmp_path / "c")]
     assert main(arguments) == 1
-    assert "--tokenizer makes ids of texts" in capsys.readouterr().err
+    assert "--tokenizer encodes texts to ids" in capsys.readouterr().err
     assert main([*arguments, "-t", str(TOKENIZER)]) == 0

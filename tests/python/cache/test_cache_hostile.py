@@ -215,7 +215,7 @@ def test_metadata_that_would_take_more_than_they_have(tmp_path: Path) -> None:
 
 def test_more_values_than_there_is_memory_for(tmp_path: Path) -> None:
     store = cache.TreeStore(damaged(tmp_path, field_counts={"x": 2**47}))
-    with pytest.raises(MemoryError, match=r"the system has no \d+ MiB of memory left to give"):
+    with pytest.raises(MemoryError, match=r"cannot allocate \d+ MiB of memory"):
         store.flat("x")
     with pytest.raises(IndexError):
         store.flat("x", 0, 2**47 + 1)

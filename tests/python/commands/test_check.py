@@ -202,7 +202,7 @@ def test_a_report_of_other_shards_is_refused(tiny_shards: list[Path], tmp_path: 
     for text in ("", "{}", '{"report": "forebay check", "version": 2}', "[1, 2]"):
         wrong = tmp_path / "wrong.json"
         wrong.write_text(text)
-        with pytest.raises(forebay.ConfigError, match="is no report by `forebay check`"):
+        with pytest.raises(forebay.ConfigError, match="is not a report by `forebay check`"):
             forebay.Loader(tiny_shards, exclude=wrong)
     with pytest.raises(FileNotFoundError):
         forebay.Loader(tiny_shards, exclude=tmp_path / "nowhere.json")
@@ -218,11 +218,11 @@ def test_it_goes_on_where_it_was_cut_off(tiny_shards: list[Path], tmp_path: Path
         stem = tmp_path / f"cut{cut}"
         begin(stem, text[:cut], shards=shards)
         if cut < 100:
-            with pytest.raises(forebay.ConfigError, match="does not begin as one does"):
+            with pytest.raises(forebay.ConfigError, match="has an unexpected first line"):
                 check.check(tiny_shards, stem, stream=io.StringIO())
         stream = io.StringIO()
         check.check(tiny_shards, stem, restart=cut < 100, stream=stream)
-        assert ("going on" in stream.getvalue()) == (cut >= 100)
+        assert ("continuing" in stream.getvalue()) == (cut >= 100)
         assert stem.with_suffix(".csv").read_bytes() == text
         assert stem.with_suffix(".json").read_bytes() == whole.with_suffix(".json").read_bytes()
 
@@ -230,7 +230,7 @@ def test_it_goes_on_where_it_was_cut_off(tiny_shards: list[Path], tmp_path: Path
 def test_what_was_begun_over_other_shards_is_not_gone_on_with(tiny_shards: list[Path], tmp_path: Path) -> None:
     stem = tmp_path / "report"
     begin(stem, check.HEADER, shards=[{"path": "elsewhere"}])
-    with pytest.raises(forebay.ConfigError, match="begun over other shards: 1 files, these are 5"):
+    with pytest.raises(forebay.ConfigError, match="started with other shards: 1 files, these are 5"):
         check.check(tiny_shards, stem, stream=io.StringIO())
     check.check(tiny_shards, stem, restart=True, stream=io.StringIO())
     assert report(stem)[0]["summary"]["records"] == 300
@@ -305,7 +305,7 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Nothing was checked." in said
     with pytest.raises(SystemExit):
         cli.main(["check", str(good), "-o", str(tmp_path / "none" / "report")])
-    assert f"there is no folder {tmp_path / 'none'} for the report" in capsys.readouterr().err
+    assert f"the report's folder {tmp_path / 'none'} does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", [".csv", ".json", ".csv.tmp", ".json.tmp", ".json.whole.tmp"])
@@ -323,7 +323,7 @@ def test_files_of_others_stay(
         with pytest.raises(SystemExit) as ended:
             cli.main(["check", *map(str, tiny_shards), "-o", str(stem), *more])
         assert ended.value.code == 2
-        assert "is no report of forebay check" in capsys.readouterr().err.replace("\n", " ")
+        assert "is not a report of forebay check" in capsys.readouterr().err.replace("\n", " ")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -351,7 +351,7 @@ def test_what_is_no_report_stays(
         assert ended.value.code == 2
         said = capsys.readouterr().err.replace("\n", " ")
         assert f"{path} is " in said
-        assert "is no report of forebay check" in said
+        assert "is not a report of forebay check" in said
     assert sorted(tmp_path.iterdir()) == before
     assert mine.read_bytes() == b""
 
@@ -369,7 +369,7 @@ def test_a_report_needs_a_name(tiny_shards: list[Path], output: str, capsys: pyt
     with pytest.raises(SystemExit) as ended:
         cli.main(["check", *map(str, tiny_shards[:1]), "-o", output])
     assert ended.value.code == 2
-    assert "names no report but a folder" in capsys.readouterr().err.replace("\n", " ")
+    assert "is a folder, expected the name of a report" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize("column", ["bytes", "row", "seconds", "clipping", "rate"])
@@ -394,7 +394,7 @@ def test_a_damaged_partial_report(tiny_shards: list[Path], tmp_path: Path, left:
     stem = tmp_path / "report"
     begin(stem, check.HEADER)
     check.Files(stem).named(".json.tmp").write_bytes(check.BEGUN + left.encode())
-    with pytest.raises(forebay.ConfigError, match="does not say which; name another report with -o, or give --restart"):
+    with pytest.raises(forebay.ConfigError, match="does not list them; pass another -o, or --restart"):
         check.check(tiny_shards[:1], stem, stream=io.StringIO())
     check.check(tiny_shards[:1], stem, restart=True, stream=io.StringIO())
 
@@ -402,7 +402,7 @@ def test_a_damaged_partial_report(tiny_shards: list[Path], tmp_path: Path, left:
 def test_one_run_at_a_time(tiny_shards: list[Path], tmp_path: Path) -> None:
     """A second run for the same report raises; both would write all rows."""
     stem = tmp_path / "report"
-    with check.Files(stem).alone(), pytest.raises(forebay.ConfigError, match="another forebay check writes"):
+    with check.Files(stem).alone(), pytest.raises(forebay.ConfigError, match="another forebay check is writing"):
         check.check(tiny_shards[:1], stem, stream=io.StringIO())
     assert list(tmp_path.iterdir()) == []
     check.check(tiny_shards[:1], stem, stream=io.StringIO())
@@ -530,7 +530,7 @@ def test_it_goes_on_with_the_same_truncated_only(tmp_path: Path) -> None:
     shards = report(tmp_path / "one")[0]["shards"]
     stem = tmp_path / "two"
     begin(stem, text[: 2 * len(text) // 3], shards=shards, truncated="error")
-    with pytest.raises(forebay.ConfigError, match="was begun with --truncated error; give that again"):
+    with pytest.raises(forebay.ConfigError, match="was started with --truncated error; pass that again"):
         check.check([shard], stem, stream=io.StringIO())
     check.check([shard], stem, truncated="error", stream=io.StringIO())
     assert (tmp_path / "two.csv").read_bytes() == text

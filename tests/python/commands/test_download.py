@@ -277,16 +277,16 @@ def test_five_attempts_then_the_summary_names_it(host: Host, tmp_path: Path, get
     host.faults["/a.parquet"] = ["500"] * 9
     fetched = get("a.parquet", "b.parquet")
     assert {shard.path.name: reason for shard, reason in fetched.failed.items()} == {
-        "a.parquet": "the server says 500 Internal Server Error (attempt 5)"
+        "a.parquet": "the server answered 500 Internal Server Error (attempt 5)"
     }
     assert Counter(path for path, _ in host.requests) == {"/a.parquet": 5, "/b.parquet": 1}
-    assert "1 shards fetched (3.0 MB), 0 were there, 1 failed\n  a.parquet: the server says 500" in fetched.said
+    assert "1 shards fetched (3.0 MB), 0 were there, 1 failed\n  a.parquet: the server answered 500" in fetched.said
     assert [path.name for path in tmp_path.iterdir()] == ["b.parquet"]
 
 
 def test_what_is_not_there_is_asked_for_once(host: Host, get: Callable[..., Fetched]) -> None:
     fetched = get("a.parquet")
-    assert list(fetched.failed.values()) == ["the server says 404 Not Found (attempt 1)"]
+    assert list(fetched.failed.values()) == ["the server answered 404 Not Found (attempt 1)"]
     assert len(host.requests) == 1
 
 
@@ -313,7 +313,7 @@ def test_a_partial_file_that_is_not_ours_stays(host: Host, tmp_path: Path, get: 
     host.files["/a.parquet"] = shard_bytes(0)
     (tmp_path / PART).write_bytes(b"whatever")
     [reason] = get("a.parquet").failed.values()
-    assert f"{PART} is there, and forebay download did not begin it; move it, or give another --folder" in reason
+    assert f"{PART} exists, but forebay download did not write it; move it, or pass another --folder" in reason
     assert host.requests == []
     assert contents(tmp_path) == {PART: b"whatever"}
 
@@ -344,7 +344,7 @@ def test_a_record_that_is_not_ours_stays(
     before = contents(tmp_path)
     fetched = get("a.parquet", "b.parquet")
     [reason] = fetched.failed.values()
-    assert f"{RECORD} is there, and forebay download did not write it; move it" in reason
+    assert f"{RECORD} exists, but forebay download did not write it; move it" in reason
     assert contents(tmp_path) == before | {"b.parquet": host.files["/b.parquet"]}
     assert fetched.waits == []
 
@@ -396,7 +396,7 @@ def test_what_is_no_file_is_neither_followed_nor_replaced(
     assert shard.path.name == "a.parquet"
     what = {"folder": "a folder", "fifo": "a FIFO"}.get(kind, "a symbolic link")
     assert f"{tmp_path / name} is {what}" in reason
-    assert "; move it, or give another --folder" in reason
+    assert "; move it, or pass another --folder" in reason
     assert "0 were there, 1 failed" in fetched.said
     assert contents(tmp_path) == before | {"b.parquet": host.files["/b.parquet"]}
     assert contents(elsewhere) == {"mine": b"precious"}
@@ -446,7 +446,7 @@ def test_a_server_that_ignores_if_range(host: Host, tmp_path: Path, get: Callabl
     partial(tmp_path, other[:1000], other, len(other))
     fetched = get("a.parquet")
     assert fetched.failed == {}
-    assert "another one by now" in fetched.said
+    assert "the server's file has changed" in fetched.said
     assert host.requests == [("/a.parquet", "bytes=1000-"), ("/a.parquet", None)]
     assert (tmp_path / "a.parquet").read_bytes() == body
 
@@ -468,7 +468,7 @@ def test_one_process_at_a_time(host: Host, tmp_path: Path, get: Callable[..., Fe
         file.write(b"theirs")
         file.flush()
         [reason] = get("a.parquet").failed.values()
-        assert reason.startswith("another process fetches it")
+        assert reason.startswith("another process is fetching it")
         assert path.read_bytes() == b"theirs"
         transfer.Origin(None, None).write(tmp_path / RECORD)
     assert get("a.parquet").failed == {}
@@ -545,27 +545,27 @@ WHOLE = b"Content-Length: 1000\r\n\r\n" + BODY
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"302 X\r\nLocation: http://[::bad/x\r\n\r\n", "redirects to an address that is none: "),
-        (b"307 X\r\nLocation: //[::bad/x\r\n\r\n", "redirects to an address that is none: "),
-        (b"302 X\r\nLocation: http://127.0.0.1:99999/x\r\n\r\n", "an address that is none: Port out of"),
-        (b"302 X\r\nLocation: http://127.0.0.1:port/x\r\n\r\n", "an address that is none: Port could not"),
-        (b"200 X\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n" + BODY, "the Content-Length is '9999"),
-        (b"200 X\r\nContent-Length: -5\r\n\r\n" + BODY, "the Content-Length is '-5', which is no number"),
-        (b"200 X\r\nContent-Length: 8\r\n" + WHOLE, "the Content-Length is '1000 and 8', which is no number"),
+        (b"302 X\r\nLocation: http://[::bad/x\r\n\r\n", "redirects to an invalid address: "),
+        (b"307 X\r\nLocation: //[::bad/x\r\n\r\n", "redirects to an invalid address: "),
+        (b"302 X\r\nLocation: http://127.0.0.1:99999/x\r\n\r\n", "an invalid address: Port out of"),
+        (b"302 X\r\nLocation: http://127.0.0.1:port/x\r\n\r\n", "an invalid address: Port could not"),
+        (b"200 X\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n" + BODY, "the server's Content-Length is '9999"),
+        (b"200 X\r\nContent-Length: -5\r\n\r\n" + BODY, "the server's Content-Length is '-5', expected a number"),
+        (b"200 X\r\nContent-Length: 8\r\n" + WHOLE, "the server's Content-Length is '1000 and 8', expected a number"),
         (
             b"206 X\r\nContent-Range: bytes 0-999/" + b"9" * 5000 + b"\r\n" + WHOLE,
             "got the Content-Range 'bytes 0-999/9999",
         ),
         (b"206 X\r\nContent-Range: bytes 0-999/*\r\n" + WHOLE, "got the Content-Range 'bytes 0-999/*'"),
         (b"206 X\r\n" + WHOLE, "got the Content-Range ''"),
-        (b"204 Nothing\r\n\r\n", "the server says 204 Nothing; expected is 200"),
-        (b"202 Later\r\nContent-Length: 0\r\n\r\n", "the server says 202 Later; expected is 200"),
-        (b"203 \x1b[2JOther\r\n" + WHOLE, "the server says 203 ?[2JOther; expected is 200"),
+        (b"204 Nothing\r\n\r\n", "the server answered 204 Nothing; expected is 200"),
+        (b"202 Later\r\nContent-Length: 0\r\n\r\n", "the server answered 202 Later; expected is 200"),
+        (b"203 \x1b[2JOther\r\n" + WHOLE, "the server answered 203 ?[2JOther; expected is 200"),
         (b"200 X\r\n\r\n", "the server's answer is empty"),
         (b"200 X\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "the server's answer is empty"),
-        (b"200 X\r\nContent-Encoding: gzip\r\n" + WHOLE, "in the encoding gzip; asked for was identity"),
+        (b"200 X\r\nContent-Encoding: gzip\r\n" + WHOLE, "in the encoding gzip; requested was identity"),
         (b"200 X\r\nContent-Encoding: br, GZIP\r\n" + WHOLE, "in the encoding br, gzip"),
-        (b"404 \x1b[2J\r\nContent-Length: 0\r\n\r\n", "the server says 404 ?[2J"),
+        (b"404 \x1b[2J\r\nContent-Length: 0\r\n\r\n", "the server answered 404 ?[2J"),
     ],
     ids=range(18),
 )
@@ -624,7 +624,7 @@ def test_a_body_without_a_size_that_ends_early_is_no_parquet_file(
     host.sizes, host.faults["/a.parquet"] = False, ["truncate"]
     fetched = get("a.parquet")
     assert fetched.failed == {}
-    assert "no whole Parquet file" in fetched.said
+    assert "not a complete Parquet file" in fetched.said
     assert (tmp_path / "a.parquet").read_bytes() == body
 
 
@@ -687,7 +687,7 @@ def test_the_command(host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.parquet", "3.parquet"]
     assert cli.main([*command, "-n", "5"]) == 1
     captured = capsys.readouterr()
-    assert "2 shards fetched (0.0 MB), 2 were there, 1 failed\n  4.parquet: the server says 404" in captured.err
+    assert "2 shards fetched (0.0 MB), 2 were there, 1 failed\n  4.parquet: the server answered 404" in captured.err
     assert captured.out == ""
     # Without a terminal there is no progress bar.
     assert "\r" not in captured.err
@@ -766,23 +766,23 @@ def test_checksums_that_lack_a_shard_or_cannot_be_read(
         (["http://host/{name}.parquet", "-n", "1"], "more than one field"),
         (["http://host/{0}{1}.parquet", "-n", "1"], "more than one field"),
         (["http://host/{0.real}{0}.parquet", "-n", "1"], "more than one field"),
-        (["http://host/{:099999999999d}.parquet", "-n", "1"], "which is no number of at most 99 digits"),
-        (["http://host/{:>999999999}.parquet", "-n", "1"], "which is no number of at most 99 digits"),
-        (["http://host/{!r:>99}.parquet", "-n", "1"], "which is no number of at most 99 digits"),
-        (["http://host/{:{}}.parquet", "-n", "1"], "which is no number of at most 99 digits"),
-        (["http://host/{.parquet", "-n", "1"], "braces that are no field"),
-        (["http://host/}{}", "-n", "1"], "braces that are no field"),
+        (["http://host/{:099999999999d}.parquet", "-n", "1"], "which is not a number of at most 99 digits"),
+        (["http://host/{:>999999999}.parquet", "-n", "1"], "which is not a number of at most 99 digits"),
+        (["http://host/{!r:>99}.parquet", "-n", "1"], "which is not a number of at most 99 digits"),
+        (["http://host/{:{}}.parquet", "-n", "1"], "which is not a number of at most 99 digits"),
+        (["http://host/{.parquet", "-n", "1"], "braces that are not a field"),
+        (["http://host/}{}", "-n", "1"], "braces that are not a field"),
         (["http://[/{}", "-n", "1"], "cannot be used: Invalid IPv6 URL"),
         (["http://[{}]/{}", "-n", "1"], "more than one field"),
         (["http://host:port/{}", "-n", "1"], "cannot be used"),
         (["http://host:{}99999/a", "-n", "2"], "cannot be used"),
         (["http:///{}", "-n", "1"], "cannot be used: it has no host"),
-        (["http://host/ü{}", "-n", "1"], "characters that must be written as in %20"),
-        (["http://host/a {}", "-n", "1"], "characters that must be written as in %20"),
-        (["http://host/\n{}", "-n", "1"], "characters that must be written as in %20"),
+        (["http://host/ü{}", "-n", "1"], "characters that must be percent-encoded, as in %20"),
+        (["http://host/a {}", "-n", "1"], "characters that must be percent-encoded, as in %20"),
+        (["http://host/\n{}", "-n", "1"], "characters that must be percent-encoded, as in %20"),
         (["http://host/%0a{}", "-n", "1"], "at most 232 bytes without control characters"),
         (["http://host/" + "a" * 232 + "{}", "-n", "1"], "at most 232 bytes without control characters"),
-        (["http://host/{}", "-n", "1", "--name", "{:300d}"], "which is no number of at most 99 digits"),
+        (["http://host/{}", "-n", "1", "--name", "{:300d}"], "which is not a number of at most 99 digits"),
         (["http://host/{}", "-n", "1", "--name", "\udcff{}"], "at most 232 bytes without control characters"),
         (["http://host/{}.parquet", "-n", "1000001"], "1000001 is above 1000000"),
         (["http://host/{}.parquet", "--total", "999999999999"], "is above 1000000"),
@@ -798,7 +798,7 @@ def test_checksums_that_lack_a_shard_or_cannot_be_read(
         (["http://host/{}.parquet", "-n", "-1"], "-1 is below 0"),
         (["http://host/{}.parquet", "-n", "1", "-w", "0"], "0 is below 1"),
         (["http://host/{}.parquet", "-n", "1", "--checksums", "/nowhere"], "cannot read /nowhere"),
-        (["--preset", "fineweb-edu-100b", "--total", "3"], "--total belongs to a URL"),
+        (["--preset", "fineweb-edu-100b", "--total", "3"], "--total is for a URL"),
         (["--preset", "nothing"], "invalid choice"),
     ],
 )

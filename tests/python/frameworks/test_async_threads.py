@@ -95,7 +95,7 @@ def test_close_lets_a_busy_pipeline_go(caplog: pytest.LogCaptureFixture) -> None
     waiting.join(60)
     ended = time.perf_counter() - start
     assert "closed" in str(*raised)
-    assert "3 threads are still in the pipeline" in caplog.text
+    assert "3 threads still run the pipeline" in caplog.text
     go_on.set()
     claim(ended < END_LIMIT_S, ended)
 

@@ -18,7 +18,7 @@ def test_pool_lends_and_takes_back() -> None:
     assert all(buffer.shape == (3, 4) and buffer.dtype == np.float32 for _, buffer in lent)
     assert not np.shares_memory(lent[0][1], lent[1][1])
     for timeout in [0, 0.02]:
-        with pytest.raises(TimeoutError, match="none of 2 buffers came back within"):
+        with pytest.raises(TimeoutError, match="none of 2 buffers was released within"):
             pool.acquire(timeout)
     number, buffer = lent[0]
     pool.release(number)

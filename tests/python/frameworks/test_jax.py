@@ -104,7 +104,7 @@ def test_finite_passes_are_padded(tiny_shards: list[Path], sharding: Any) -> Non
         assert_named(batches, "pad_to", loader=loader)
         with pytest.raises(TypeError, match=r"pad_to is '.*' \(type str\), must be an int"):
             batches(loader, sharding, pad_to="batch_size")  # type: ignore[arg-type]
-        with pytest.raises(forebay.ConfigError, match="pad_to is 3, must be batch_size, and there is a batch of 1"):
+        with pytest.raises(forebay.ConfigError, match="pad_to is 3, must be batch_size, but a batch has 1"):
             list(batches(loader, pad_to=3))
         expected, found = list(loader), list(batches(loader, sharding, pad_to=16))
         again = list(batches(loader, pad_to=16))

@@ -151,7 +151,7 @@ def test_wrong_devices_and_depths(loader: forebay.Loader) -> None:
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda", 3)])
 def test_a_device_that_is_not_there(loader: forebay.Loader, monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    message = f"device is {device}, and no CUDA device is available; pass device='cpu'"
+    message = f"device is {device}, but no CUDA device is available; pass device='cpu'"
     with pytest.raises(forebay.ConfigError, match=message):
         DevicePrefetcher(loader, device)
     with pytest.raises(forebay.ConfigError, match=message):

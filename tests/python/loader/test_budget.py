@@ -112,5 +112,5 @@ def test_memory_stays_below_what_is_configured(tmp_path: Path) -> None:
     example = 4 * 128 * 501
     buffers = (192 + 192) * example + 7 * 16 * example + 2 * 16 * MB
     assert max(found) - before < buffers + n_threads * 30 * MB, (before, found)
-    # The loader reports this sum, plus unused blocks and rounding to huge pages.
+    # The loader's own bound adds unused blocks and whole huge pages.
     assert buffers + n_threads * 30 * MB <= most_bytes(shard, **parameters) <= 1.5 * (buffers + n_threads * 30 * MB)

@@ -121,7 +121,7 @@ def test_a_worker_without_memory(tmp_path: Path) -> None:
     assert (process.returncode, process.stderr) == (0, "")
     first, second, rows = process.stdout.splitlines()
     assert first == second
-    assert "the system has no 586 MiB of memory left to give" in first
+    assert "cannot allocate 586 MiB of memory" in first
     assert rows == "1"
 
 

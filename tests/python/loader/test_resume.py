@@ -172,7 +172,7 @@ def test_a_mismatch_names_what_differs(tiny_shards: list[Path]) -> None:
         ({"n_streams": 7}, "n_streams is 7, must divide"),
         ({"n_streams": 4, "order": "global"}, 'only order="window" has streams'),
         ({"order": "era", "era_length": 0}, "era_length is 0"),
-        ({"stop": "restart"}, "give arrow_files as a dict"),
+        ({"stop": "restart"}, "pass arrow_files as a dict"),
     ],
 )
 def test_wrong_parameters(tiny_shards: list[Path], change: dict[str, Any], told: str) -> None:
@@ -184,7 +184,7 @@ def test_wrong_mixtures(tiny_shards: list[Path]) -> None:
     sources = {"a": tiny_shards[:2], "b": tiny_shards[2:]}
     changes: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"weights": {"a": 1}}, ValueError, "lack the source 'b'|lack the source \"b\""),
-        ({"weights": {"a": 1, "b": 1, "c": 1}}, ValueError, "no source"),
+        ({"weights": {"a": 1, "b": 1, "c": 1}}, ValueError, "not a source"),
         ({"weights": {"a": -1, "b": 1}}, forebay.ConfigError, "weight"),
         ({"weights": {"a": 0, "b": 0}}, forebay.ConfigError, "weight"),
         ({"weights": {"a": 1, "b": 1e-9}}, forebay.ConfigError, "block"),

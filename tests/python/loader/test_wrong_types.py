@@ -127,7 +127,7 @@ def iterators(folder: Path) -> list[Any]:
 
 def test_files_come_in_an_order_that_stays(tiny_shards: list[Path], tmp_path: Path) -> None:
     folder = tiny_shards[0].parent
-    message = r"is a .*, whose order (may differ|differs).*batches with it; pass sorted\("
+    message = r"is a .*, whose order (may differ|differs).*so batches would differ too; pass sorted\("
     for files in iterators(folder):
         with pytest.raises(TypeError, match="arrow_files " + message):
             forebay.Loader(files, **TINY)

@@ -47,7 +47,7 @@ def test_cuda_without_cuda(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     filled(tmp_path, 1)
-    with pytest.raises(forebay.ConfigError, match=r"torch finds no CUDA device: give device_type='cpu'"):
+    with pytest.raises(forebay.ConfigError, match=r"torch finds no CUDA device: pass device_type='cpu'"):
         DatasetConsumer(tmp_path)
 
 
@@ -193,7 +193,7 @@ def test_waiting(tmp_path: Path) -> None:
     provider = filled(tmp_path := fresh(tmp_path), 0)
     with consumer(tmp_path) as queue:
         start = time.monotonic()
-        with pytest.raises(TimeoutError, match=r"no file in .*train for 0.3 s: does its provider run\?"):
+        with pytest.raises(TimeoutError, match=r"no file in .*train for 0.3 s: is its provider running\?"):
             queue.get_batch("train", "cpu", timeout=0.3)
         seconds = time.monotonic() - start
         assert seconds >= 0.3
@@ -316,7 +316,7 @@ def test_removal_is_tried_again(
     monkeypatch.setattr(Path, "replace", busy)
     with consumer(tmp_path) as queue:
         assert take(queue, 6) == expected(provider, range(2))
-        assert "cannot be removed yet, and is tried again" in caplog.text
+        assert "cannot be removed yet; retrying" in caplog.text
         eventually(lambda: name not in names(tmp_path))
     # The next consumer does not read, but removes a consumed file that this one could not remove.
     failures = 10**9

@@ -59,7 +59,7 @@ def test_corrupt_files_go_to_quarantine(
     assert [path.name for path in (tmp_path / "queue" / "quarantine" / "train").iterdir()] == [bad]
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1
-    assert f"{bad} is corrupt and went to" in warnings[0]
+    assert f"{bad} is corrupt and was moved to" in warnings[0]
 
 
 def test_nothing_in_quarantine_or_archives_is_replaced(tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ def test_a_damaged_record(tmp_path: Path, change: dict[str, Any]) -> None:
     [
         ({"schema": None}, "its metadata lacks schema"),
         ({"file_idx": None, "split": None}, "its metadata lacks file_idx, split"),
-        ({"num_batches": 3}, "it has 8 rows, and metadata says 3 batches of 4"),
-        ({"batch_size": "4"}, "it has 8 rows, and metadata says 2 batches of '4'"),
-        ({"num_batches": 1, "batch_size": 8}, "its name says otherwise"),
+        ({"num_batches": 3}, "it has 8 rows, but its metadata has 3 batches of 4"),
+        ({"batch_size": "4"}, "it has 8 rows, but its metadata has 2 batches of '4'"),
+        ({"num_batches": 1, "batch_size": 8}, "but its name has another number"),
         ({"tensors": {"x": torch.zeros(8, 4), "y": torch.zeros(7, 4)}}, "its tensors have"),
         ({"tensors": {"x": torch.zeros(())}}, "has no batch axis"),
         ({"tensors": {"x": [1]}}, "'x' is a list"),
@@ -155,7 +155,7 @@ def test_another_schema_is_an_error(
 def test_metadata_that_says_another_schema(tmp_path: Path) -> None:
     filled(tmp_path, 0)
     write(tmp_path, schema=[{"name": "x", "dtype": "int32", "shape": [4]}])
-    with consumer(tmp_path) as queue, pytest.raises(forebay.ConfigError, match="its metadata says"):
+    with consumer(tmp_path) as queue, pytest.raises(forebay.ConfigError, match="its metadata has"):
         queue.get_batch("train", "cpu", timeout=120)
 
 

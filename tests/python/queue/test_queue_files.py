@@ -300,9 +300,9 @@ def test_untrusted_meta(tmp_path: Path, value: Any, protocol: int, monkeypatch: 
     data = pickle.dumps(value, protocol=protocol)
     monkeypatch.setattr(os, "system", pytest.fail)
     (tmp_path / "meta.pkl").write_bytes(data)
-    with pytest.raises(forebay.ConfigError, match=r"only dicts, lists.* may be"):
+    with pytest.raises(forebay.ConfigError, match=r"allowed are only dicts, lists"):
         read_meta(tmp_path)
-    with pytest.raises(forebay.ConfigError, match=r"only dicts, lists.* may be"):
+    with pytest.raises(forebay.ConfigError, match=r"allowed are only dicts, lists"):
         consumer(tmp_path)
 
 
@@ -389,7 +389,7 @@ def test_bombs_in_the_making() -> None:
     """Bombs are refused before their last byte: 2^22 shared parts are too many, 2^19 are not."""
     assert len(repr(plain_loads(memo_bomb(b"\x86", 10)))) > 1 << 11
     plain_loads(memo_bomb(b"\x86", 19))
-    with pytest.raises(pickle.UnpicklingError, match="values in each other"):
+    with pytest.raises(pickle.UnpicklingError, match="nested values"):
         plain_loads(memo_bomb(b"\x86", 22) + b"whatever follows")
 
 
@@ -421,7 +421,7 @@ def test_a_vocabulary_is_not_too_much(tmp_path: Path) -> None:
 
 def test_meta_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "meta.pkl")
-    with pytest.raises(forebay.ConfigError, match="is no file"):
+    with pytest.raises(forebay.ConfigError, match="is not a file"):
         read_meta(tmp_path)
 
 

@@ -256,7 +256,7 @@ def obstruct(path: Path, mine: Path, kind: str) -> None:
 
 
 KINDS = ["link", "dangling", "folder", "fifo"]
-WHAT = {"folder": "a folder", "fifo": "a FIFO", "file": "no lock of a queue"}
+WHAT = {"folder": "a folder", "fifo": "a FIFO", "file": "not a lock of a queue"}
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "file"])
@@ -354,9 +354,7 @@ def test_no_file_is_written_through_a_link(tmp_path: Path, kind: str, monkeypatc
     ):
         obstruct(path, mine, kind)
         before = everything(tmp_path)
-        with pytest.raises(
-            forebay.StateError, match=r"is a symbolic link, where the queue has a file of its own; move it"
-        ):
+        with pytest.raises(forebay.StateError, match=r"is a symbolic link, but the queue needs a file there; move it"):
             write_it()
         assert everything(tmp_path) == before
         provider._numbering("train").recover()
@@ -408,7 +406,7 @@ def test_a_state_of_a_queue_that_was_purged(tmp_path: Path) -> None:
     filled(tmp_path, 2)
     with (
         consumer(tmp_path, delete="on_state") as queue,
-        pytest.raises(forebay.StateError, match="it was purged since"),
+        pytest.raises(forebay.StateError, match="which was purged"),
     ):
         queue.load_state_dict(state)
 
@@ -451,8 +449,8 @@ def test_no_file_is_removed_while_the_record_cannot_be_written(
         queue.state_dict()
         is_full = True
         assert take(queue, 3) == expected(provider, range(2, 3))
-        assert len(names(tmp_path)) == 2  # the first state released file 0
-        assert "cannot be written, and is tried again" in caplog.text
+        assert len(names(tmp_path)) == 2  # file 0 went with the first state
+        assert "cannot be written; retrying" in caplog.text
         is_full = False
         eventually(lambda: len(names(tmp_path)) == 1)
     with consumer(tmp_path, delete="on_state") as queue, pytest.raises(forebay.StateError, match="2 are gone"):

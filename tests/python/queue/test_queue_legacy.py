@@ -59,7 +59,7 @@ def test_when_they_are_read(tmp_path: Path) -> None:
     with consumer(tmp_path) as queue:
         queue.get_batch("train", "cpu", timeout=120)
     (tmp_path / "queue").mkdir()
-    with pytest.raises(forebay.ConfigError, match="meta is not complete"):
+    with pytest.raises(forebay.ConfigError, match="meta is incomplete or wrong"):
         consumer(tmp_path)
     with consumer(tmp_path, prefer_queue=False) as queue:
         queue.get_batch("train", "cpu", timeout=120)
@@ -105,7 +105,7 @@ def test_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with consumer(tmp_path) as queue:
         found = [int(queue.get_batch("train", "cpu")[0][0, 0]) for _ in range(4)]
     assert found == [0, 2000, 0, 2000]
-    assert "train_batches_0001.pt is corrupt and passed over" in caplog.text
+    assert "train_batches_0001.pt is corrupt and skipped" in caplog.text
     assert bad.exists()
     for path in tmp_path.glob("*.pt"):
         path.write_bytes(b"junk")

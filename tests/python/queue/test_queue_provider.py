@@ -200,7 +200,7 @@ class Wrong(Numbers):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda b: {"x": b["x"]}, r"batch 0 of file 0 of train is not .*: 'y' is missing"),
+        (lambda b: {"x": b["x"]}, r"batch 0 of file 0 of train does not match .*: 'y' is missing"),
         (lambda b: {**b, "z": b["x"]}, "'z' is not in the schema"),
         (lambda b: {**b, "x": b["x"].int()}, r"'x' is int32 \[4, 4\], must be int64 \[4, 4\]"),
         (lambda b: {**b, "x": b["x"][:3]}, r"'x' is int64 \[3, 4\], must be int64 \[4, 4\]"),
@@ -455,7 +455,7 @@ def test_only_unfinished_files_of_the_queue_are_removed(tmp_path: Path) -> None:
 def test_a_meta_json_of_another_program_stays(tmp_path: Path) -> None:
     for content in ('{"mine": 1}', "no JSON"):
         (tmp_path / "meta.json").write_text(content)
-        with pytest.raises(forebay.ConfigError, match=r"meta\.json is not one that a provider wrote"):
+        with pytest.raises(forebay.ConfigError, match=r"meta\.json was not written by a provider"):
             numbers(tmp_path).write_meta()
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"meta.json": content}
 
@@ -550,7 +550,7 @@ def test_ranks_have_queues_of_their_own(tmp_path: Path) -> None:
     found = [take(queue, 6) for queue in queues]
     assert found == [expected(provider, range(2)) for provider in providers]
     assert not set(found[0]) & set(found[1])
-    with consumer(tmp_path) as alone, pytest.raises(forebay.ConfigError, match="divided among ranks: give rank="):
+    with consumer(tmp_path) as alone, pytest.raises(forebay.ConfigError, match="divided among ranks: pass rank="):
         alone.get_batch("train", "cpu")
     for queue in queues:
         queue.close()

@@ -113,7 +113,10 @@ def test_a_state_whose_file_is_gone(tmp_path: Path) -> None:
         state = saved(queue)
         name = state["splits"]["train"]["file"]
     (tmp_path / "queue" / "train" / name).unlink()
-    with consumer(tmp_path) as queue, pytest.raises(forebay.StateError, match=rf"stands in .*{name}, which is gone"):
+    with (
+        consumer(tmp_path) as queue,
+        pytest.raises(forebay.StateError, match=rf"the state's file is .*{name}, which is gone"),
+    ):
         queue.load_state_dict(state)
 
 
@@ -219,7 +222,7 @@ def test_other_states(tmp_path: Path, change: dict[str, Any], message: str) -> N
             queue.load_state_dict({**state, **change})
         assert take(queue, 2) == expected(provider, range(1))[1:]
         state["splits"]["train"]["row"] = 100
-        with pytest.raises(forebay.StateError, match=r"stands at row 100 of .*, which has 12"):
+        with pytest.raises(forebay.StateError, match=r"the state's row is 100 of .*, which has 12"):
             queue.load_state_dict(state)
 
 
@@ -230,9 +233,9 @@ GONE = "1700000000000-000009-3.pt"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_size": 1, "splits": {"row": 999}}, "stands at row 999"),
+        ({"batch_size": 1, "splits": {"row": 999}}, "the state's row is 999"),
         ({"batch_size": 1, "splits": {"file": GONE}}, "which is gone"),
-        ({"batch_size": 1, "splits": {"queue": "0"}}, "it was purged since"),
+        ({"batch_size": 1, "splits": {"queue": "0"}}, "which was purged"),
         ({"batch_size": 2**31 - 1}, "call set_batch_size"),
         ({"batch_size": None}, "it has no batch_size"),
         ({"batch_size": 1, "names": [5]}, "names a split 5, which .* does not have; it has train, val"),
@@ -240,7 +243,7 @@ GONE = "1700000000000-000009-3.pt"
         ({"batch_size": 1, "names": ["../x"]}, "names a split '../x'"),
         ({"batch_size": 1, "names": ["nope"]}, "names a split 'nope'"),
         ({"batch_size": 1, "names": ["x" * 10**6]}, "names a split 'xxx"),
-        ({"batch_size": 1, "names": ["train", "val"]}, "it was purged since"),
+        ({"batch_size": 1, "names": ["train", "val"]}, "which was purged"),
         ({"splits": {"done": ["x.pt"]}}, "the state is damaged"),
         ({"splits": {"done": ["9" * 5000 + "-1-1.pt"]}}, "the state is damaged"),
         ({"splits": {"file": "x.pt"}}, "the state is damaged"),

@@ -205,7 +205,7 @@ def test_parameters(parquets: Path) -> None:
     with loader(parquets, n_workers="auto", cpu_budget=3, raw_channel_bytes=1) as found, loader(parquets) as same:
         assert take(found, 3) == take(same, 3)
         assert 1 <= found.stats()["n_workers"] <= 3
-    with loader(parquets) as found, pytest.raises(TypeError, match="packed"):
+    with loader(parquets) as found, pytest.raises(TypeError, match="after packing"):
         len(found)
     assert "batches of [4, 63], infinite, closed" in repr(found)
     with pytest.raises(forebay.ForebayError, match="closed"):

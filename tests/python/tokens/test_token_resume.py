@@ -150,7 +150,7 @@ def test_a_state_of_the_reference(parquets: Path) -> None:
         assert batches == [list(itertools.islice(oracle, 4)) for _ in range(8)]
     with loader(parquets, seed=1) as found, pytest.raises(forebay.StateError, match="without a seed"):
         found.load_state_dict({"pq_idx": 1, "rg_idx": 1, "epoch": 2})
-    with loader(parquets) as found, pytest.raises(forebay.StateError, match="file 7"):
+    with loader(parquets) as found, pytest.raises(forebay.StateError, match="pq_idx is 7"):
         found.load_state_dict({"pq_idx": 7, "rg_idx": 1, "epoch": 2})
 
 
