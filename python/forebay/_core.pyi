@@ -200,14 +200,14 @@ class ConfigError(ForebayError, ValueError):
     """Parameters are out of range or files cannot be used; names every problem found."""
 
 class DecodeError(ForebayError):
-    """A record cannot be had, and the loader may not go on without it."""
+    """A record failed, and the loader may not skip or replace it."""
 
 class StateError(ForebayError):
-    """The call does not fit the state that the loader is in."""
+    """A state does not belong to this loader, or the call is not possible in its current state."""
 
 @disjoint_base
 class LoaderBase(Generic[_Value]):
-    """What `Loader`, `TokenLoader` and `cache.DataLoader` have in common; it has no instances of its own."""
+    """The base class of `Loader`, `TokenLoader` and `cache.DataLoader`; it has no instances of its own."""
 
     def __iter__(self) -> Iterator[dict[str, _Value]]: ...
     def __next__(self) -> dict[str, _Value]: ...

@@ -23,13 +23,13 @@ pyo3::create_exception!(
     forebay,
     DecodeError,
     ForebayError,
-    "A record cannot be had, and the loader may not go on without it."
+    "A record failed, and the loader may not skip or replace it."
 );
 pyo3::create_exception!(
     forebay,
     StateError,
     ForebayError,
-    "The call does not fit the state that the loader is in."
+    "A state does not belong to this loader, or the call is not possible in its current state."
 );
 
 static CONFIG_ERROR: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock::new();

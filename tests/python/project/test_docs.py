@@ -137,6 +137,11 @@ def assumed(page: str) -> dict[str, Any]:
         started = forebay.Loader(files, batch_size=4, n_workers=2)
         next(started)
         return {**names, "loader": started}
+    if page in ("accelerate.md", "lightning.md", "transformers.md"):
+        import torch
+
+        model = torch.nn.Linear(128, 4)
+        return {**names, "files": files, "model": model, "optimizer": torch.optim.SGD(model.parameters())}
     if page == "queue.md":
         import torch
 
