@@ -2,12 +2,13 @@
 
     accelerate launch --multi_gpu --num_processes 2 examples/train_accelerate.py run shards/*.arrow
 
-Saves a checkpoint every 5 steps. Started again with the same folder `run`, it resumes after the
-last one. `run/rows-<rank>.txt` lists the rows of each step. With `--epochs 2` the loader is finite.
+Saves a checkpoint every 5 steps. Started again with the folder `run`, it resumes after the last one.
+`run/rows-<rank>.txt` lists the rows of each step. With `--epochs 2` the loader is finite.
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -19,11 +20,10 @@ from forebay.torch import rank_and_world_size
 
 def train(folder: Path, shards: list[str], steps: int, epochs: int) -> None:
     accelerator = Accelerator(gradient_accumulation_steps=2, cpu=not torch.cuda.is_available())
-    torch.manual_seed(0)
     share = rank_and_world_size()  # after Accelerator(), which joins the processes
     # 12 rows a step and 4 streams: 1, 2 or 4 processes can resume.
-    sizes = {"batch_size": 12 // share["world_size"], "shuffle_buffer_size": 64, "shuffle_min_size": 16}
-    loader = forebay.Loader.train(shards, n_streams=4, infinite=not epochs, **sizes, **share)
+    sizes: dict[str, Any] = {"batch_size": 12 // share["world_size"], "shuffle_min_size": 16, "n_streams": 4}
+    loader = forebay.Loader.train(shards, infinite=not epochs, **sizes, **share)
     batches = forebay.accelerate.prepare(accelerator, loader)
     net = torch.nn.Linear(128, 4)  # on the mean of each mel band
     net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=1e-4))

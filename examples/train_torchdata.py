@@ -15,15 +15,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import forebay
-from forebay.torch import IterableDataset
+from forebay.torch import IterableDataset, rank_and_world_size
 
 
 def train(folder: Path, shards: list[str], epochs: int) -> None:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     torch.manual_seed(0)
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    sizes = {"batch_size": 13, "shuffle_min_size": 40, "shuffle_buffer_size": 80}
-    loader = forebay.Loader(shards, infinite=False, rank=rank, world_size=world_size, **sizes)
+    loader = forebay.Loader(shards, batch_size=13, shuffle_min_size=40, infinite=False, **rank_and_world_size())
     batches = StatefulDataLoader(IterableDataset(loader), batch_size=None)
     net = DistributedDataParallel(torch.nn.Linear(128, 4))  # on the mean of each mel band
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
@@ -34,7 +32,7 @@ def train(folder: Path, shards: list[str], epochs: int) -> None:
         net.load_state_dict(saved["net"])
         batches.load_state_dict(saved["batches"])  # rank 0's, which serves all ranks
         step, epoch = saved["step"], saved["epoch"]
-    with (folder / f"rows-{rank}.txt").open("a", buffering=1) as rows:
+    with (folder / f"rows-{dist.get_rank()}.txt").open("a", buffering=1) as rows:
         for _ in range(epoch, epochs):
             for batch in batches:
                 n = torch.tensor(len(batch["index"]))
@@ -42,12 +40,12 @@ def train(folder: Path, shards: list[str], epochs: int) -> None:
                 predicted = net(batch["spectrogram"].mean(2))
                 # A sum, which is 0 for no rows, where a mean is NaN. The processes' gradients are averaged.
                 loss = torch.nn.functional.cross_entropy(predicted, batch["label"] % 4, reduction="sum")
-                (loss * world_size / n).backward()
+                (loss * dist.get_world_size() / n).backward()
                 optimizer.step()
                 optimizer.zero_grad()
                 step += 1
                 rows.write(f"{step} {batch['index'].tolist()} {float(net.module.weight.sum()):.6f}\n")
-                if step % 4 == 0 and rank == 0:
+                if step % 4 == 0 and dist.get_rank() == 0:
                     new, position = folder / "new.pt", {"step": step, "epoch": loader.state_dict()["epoch"]}
                     torch.save({"net": net.state_dict(), "batches": batches.state_dict(), **position}, new)
                     new.replace(checkpoint)  # a checkpoint is complete or not there

@@ -70,8 +70,8 @@ const MAX_BATCH_BYTES: u64 = 8 << 30;
 impl LoaderConfig {
     /// The preset for training: infinite, shuffled, random crops.
     ///
-    /// A finite loader leaves out a short last batch, of which some ranks might have no rows: the mean loss over
-    /// none is NaN.
+    /// A finite loader leaves out a short last batch, of which some ranks might have no rows: the mean loss
+    /// over none is NaN.
     pub fn train() -> Self {
         Self { drop_last: true, ..Self::default() }
     }

@@ -39,6 +39,11 @@ class BufferPool:
         for buffer_id in range(num_buffers):
             self._free.put(buffer_id)
 
+    def __repr__(self) -> str:
+        first = self._buffers[0]
+        n_lent = len(self._lent)
+        return f"<forebay.BufferPool: {len(self._buffers)} arrays {[*first.shape]} {first.dtype}, {n_lent} acquired>"
+
     def acquire(self, timeout: float | None = None) -> tuple[int, NDArray[Any]]:
         """Returns the number and the array of a free buffer, with its old content.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
+from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,15 @@ __all__ = [
 
 __version__: Final[str]
 
-_Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+@type_check_only
+class _HubDataset(Protocol):
+    """`datasets.Dataset`."""
+
+    @property
+    def cache_files(self) -> list[dict[str, Any]]: ...
+    def __len__(self) -> int: ...
+
+_Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _HubDataset
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Weights: TypeAlias = Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]]
 _Value = TypeVar("_Value", default=Any)

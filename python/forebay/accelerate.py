@@ -57,7 +57,7 @@ class _Prepared(DataLoader):
         self.end_of_dataloader = False
         self.remainder = -1  # no row is there twice, so that metrics need none cut off
 
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Batch]:
         return _Watched(self, super().__iter__())
 
 

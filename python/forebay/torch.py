@@ -179,7 +179,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
         # Accelerator.prepare() returns such a loader unchanged. It would otherwise deal rank 0's batches to all ranks.
         self._is_accelerate_prepared = True
 
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Batch]:
         """Continues an infinite loader; begins the next pass of a finite one, as `iter(loader)` does."""
         return iter(self._batches)
 
@@ -307,6 +307,10 @@ class DevicePrefetcher:
 
     def __bool__(self) -> bool:
         return True
+
+    def __repr__(self) -> str:
+        ahead = f"{self._depth} batches ahead" if self._depth else "no copies"
+        return f"<forebay.torch.DevicePrefetcher: to {self._device}, {ahead}, from {self._source!r}>"
 
     def __iter__(self) -> Self:
         """Begins a pass, or the same one again if it was left early; a stream continues."""

@@ -9,7 +9,8 @@ macro_rules! loader_parameters {
         LoaderConfig as "Loader" {
         /// Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in
         /// `.parquet`; all of one kind, in a fixed order: `sorted(Path(...).glob(...))`, not a set or an
-        /// iterator. Or a folder written by `save_to_disk`. A dict names sources that are mixed by `weights`.
+        /// iterator. Or a folder written by `save_to_disk`, or a `datasets.Dataset`, whose files are read:
+        /// all of their rows, by their own column names. A dict names sources that are mixed by `weights`.
         arrow_files: Sources, data, elsewhere(data_files, files, shards, urls, path, paths);
         /// Seed of all random decisions, 0 to `2**64 - 1`.
         seed: Seed = 0, state, elsewhere(random_seed, random_state, generator);
@@ -128,7 +129,8 @@ macro_rules! loader_parameters {
             elsewhere(num_frames, target_length, nb_max_frames);
         /// Name of the column of recordings. None: the schema's Audio feature, else `audio`.
         audio_column: OptionalText = None, state, elsewhere(audio_key, audio_field);
-        /// Name of the column of labels. None: `label`.
+        /// Name of the column of labels. None: `label`, `labels`, or the only ClassLabel feature, if there is
+        /// one. Empty: batches have no labels.
         label_column: OptionalText = None, state,
             elsewhere(label, label_key, target, target_column, label_names);
         /// Maps the files into memory, so that records are not copied: for local disks. A file that is

@@ -2,6 +2,8 @@
 
 use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
+use crate::{Error, ErrorKind, Result};
+
 /// The files of each source; sources that are mixed have names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sources {
@@ -9,6 +11,29 @@ pub struct Sources {
     pub names: Option<Vec<String>>,
     /// The files of each source.
     pub groups: Vec<Vec<PathBuf>>,
+    /// The rows that the files of each source must have; `None` or missing for any number.
+    pub n_rows: Vec<Option<u64>>,
+}
+
+impl Sources {
+    /// Checks the rows of each source, given the first row of each and the number of all rows.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if a `datasets.Dataset` has other rows than its files.
+    pub fn check_rows(&self, starts: &[u64], n_rows: u64) -> Result<()> {
+        let ends = starts.iter().skip(1).chain([&n_rows]);
+        for ((start, end), expected) in starts.iter().zip(ends).zip(&self.n_rows) {
+            if let Some(expected) = expected.filter(|expected| *expected != end - start) {
+                let message = format!(
+                    "the Dataset in arrow_files has {expected} rows and its files have {}: it is a part of them; \
+                     save it with save_to_disk(folder) and pass the folder",
+                    end - start
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The sources' weights, each with the batch from which they hold; empty for weights by number of rows.

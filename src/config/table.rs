@@ -137,7 +137,7 @@ macro_rules! kind_text {
         "float | None"
     };
     (docs Sources) => {
-        "path, sequence of paths, or dict of names and paths"
+        "path, sequence of paths, datasets.Dataset, or dict of names and these"
     };
     (stub Sources) => {
         "_Sources"

@@ -86,7 +86,7 @@ impl Loader {
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let (mut config, mut problems) = bind::<LoaderConfig>(args, kwargs)?;
-            let Sources { names, groups } = &config.arrow_files;
+            let Sources { names, groups, .. } = &config.arrow_files;
             if groups.iter().all(Vec::is_empty) {
                 problems.push("arrow_files is empty, must name at least one shard".to_owned());
             }
@@ -117,6 +117,7 @@ impl Loader {
                 ..ArrowOptions::default()
             };
             let (task, source) = open(py, audio.clone(), config.arrow_files.groups.clone(), options)?;
+            config.arrow_files.check_rows(&source.group_starts(), source.n_rows()).map_err(raise)?;
             config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());

@@ -9,24 +9,33 @@ use pyo3::{
     types::{PyByteArray, PyBytes, PyDict, PyFrozenSet, PyMapping, PySet},
 };
 
-use super::arguments::{Argument, Refused, wrong_type};
-use crate::config::{Sources, Weights};
+use super::{
+    arguments::{Argument, Refused, wrong_type},
+    errors::to_python,
+};
+use crate::{
+    Error, ErrorKind,
+    config::{Sources, Weights},
+};
 
 impl Argument for Sources {
-    const EXPECTED: &'static str =
-        "a path (str or os.PathLike) or a sequence of paths, or a dict of these by source";
+    const EXPECTED: &'static str = "a path (str or os.PathLike), a sequence of paths or a datasets.Dataset, or a dict of these by source";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        refuse_splits(name, given)?;
         let Ok(mapping) = given.cast::<PyMapping>() else {
-            return Ok(Self { names: None, groups: vec![paths(name, given)?] });
+            let (group, n_rows) = files(name, given)?;
+            return Ok(Self { names: None, groups: vec![group], n_rows: vec![n_rows] });
         };
-        let (mut names, mut groups) = (Vec::new(), Vec::new());
+        let mut found = Self { names: Some(Vec::new()), ..Self::default() };
         for item in mapping.items()? {
             let (source, files): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
-            names.push(source_name(name, &source)?);
-            groups.push(paths(&format!("{name}[{}]", source.repr()?), &files)?);
+            found.names.get_or_insert_default().push(source_name(name, &source)?);
+            let (group, n_rows) = self::files(&format!("{name}[{}]", source.repr()?), &files)?;
+            found.groups.push(group);
+            found.n_rows.push(n_rows);
         }
-        Ok(Self { names: Some(names), groups })
+        Ok(found)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -89,6 +98,60 @@ fn by_name(parameter: &str, weights: &Bound<'_, PyMapping>) -> Result<Vec<(Strin
         found.push((source_name(parameter, &source)?, weight));
     }
     Ok(found)
+}
+
+/// Whether this is an object of a class of the package `datasets`, which is not imported for that.
+fn is_hub(class: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let modules = given.py().import("sys")?.getattr("modules")?;
+    match modules.get_item("datasets") {
+        Ok(datasets) => given.is_instance(&datasets.getattr(class)?),
+        Err(_) => Ok(false),
+    }
+}
+
+fn refused(name: &str, given: &Bound<'_, PyAny>, what: &str) -> PyErr {
+    to_python(given.py(), &Error::new(ErrorKind::Config, format!("{name} is {what}")))
+}
+
+/// Raises for a `DatasetDict`, whose splits are no sources to mix.
+fn refuse_splits(name: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
+    if !is_hub("DatasetDict", given)? && !is_hub("IterableDatasetDict", given)? {
+        return Ok(());
+    }
+    let splits: Vec<String> =
+        given.call_method0("keys")?.try_iter()?.map(|key| key?.extract()).collect::<PyResult<_>>()?;
+    let first = splits.first().map_or("train", |split| split);
+    let what = format!(
+        "a DatasetDict with the splits {}; pass one of them, as in splits[{first:?}]",
+        splits.join(", ")
+    );
+    Err(refused(name, given, &what))
+}
+
+/// The files of one source; of a `datasets.Dataset` also the number of its rows.
+fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<PathBuf>, Option<u64>)> {
+    let refused = |what: &str| Err(refused(name, given, what));
+    if is_hub("IterableDataset", given)? {
+        return refused(
+            "an IterableDataset, which has no rows on disk; pass the paths of its Arrow or Parquet files",
+        );
+    }
+    if !is_hub("Dataset", given)? {
+        return Ok((paths(name, given)?, None));
+    }
+    if !given.getattr("_indices")?.is_none() {
+        return refused(
+            "a Dataset with a list of row numbers (by select, filter, shuffle, sort or train_test_split); save it with \
+             save_to_disk(folder) and pass the folder",
+        );
+    }
+    let found = given.getattr("cache_files")?.try_iter()?;
+    let files: Vec<PathBuf> =
+        found.map(|file| file?.get_item("filename")?.extract()).collect::<PyResult<_>>()?;
+    if files.is_empty() {
+        return refused("a Dataset in memory; save it with save_to_disk(folder) and pass the folder");
+    }
+    Ok((files, Some(given.len()? as u64)))
 }
 
 /// One path, or a sequence of paths; `name` is the parameter.

@@ -124,5 +124,6 @@ def test_wrong_arguments(accelerator: Any, tiny_shards: list[Path]) -> None:
             forebay.accelerate.prepare(accelerator, loader)
         with pytest.raises(TypeError, match="accelerator is of type SimpleNamespace, which has no device"):
             forebay.accelerate.prepare(SimpleNamespace(), loader)
+    wrong: Any = IterableDataset
     with pytest.raises(TypeError, match="'loader': "):
-        forebay.accelerate.prepare(accelerator, IterableDataset)
+        forebay.accelerate.prepare(accelerator, wrong)

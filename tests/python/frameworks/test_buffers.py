@@ -20,6 +20,7 @@ def test_pool_lends_and_takes_back() -> None:
     for timeout in [0, 0.02]:
         with pytest.raises(TimeoutError, match="none of 2 buffers was released within"):
             pool.acquire(timeout)
+    assert repr(pool) == "<forebay.BufferPool: 2 arrays [3, 4] float32, 2 acquired>"
     number, buffer = lent[0]
     pool.release(number)
     assert pool.acquire()[1] is buffer

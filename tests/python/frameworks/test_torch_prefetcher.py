@@ -58,6 +58,7 @@ def prefetcher(batches: Any, depth: int) -> DevicePrefetcher:
 
 def test_a_prefetcher_returns_the_same_batches(loader: forebay.Loader, tiny_shards: list[Path], depth: int) -> None:
     batches = prefetcher(loader, depth)
+    assert repr(batches).startswith("<forebay.torch.DevicePrefetcher: to cpu, ")
     if is_infinite(loader):
         expected = digests(tiny_shards, 30)
         assert [of(batch) for batch in islice(batches, 7)] == expected[:7]

@@ -1,11 +1,14 @@
-"""Relative paths are resolved when the loader is constructed; a folder stands for its shards."""
+"""Relative paths are resolved at construction; a folder or a `datasets.Dataset` stands for its shards."""
 
 import os
+import shutil
 from pathlib import Path
 
+import datasets
 import pytest
 
 import forebay
+from digests import digest
 from recordings import TINY, Row, tiny_rows, write_shard
 
 
@@ -33,3 +36,44 @@ def test_a_state_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "state.json")
     with pytest.raises(OSError, match=r"state\.json.*not a regular file"):
         forebay.Loader(tmp_path)
+
+
+@pytest.fixture
+def shards(tiny_shards: list[Path], tmp_path: Path) -> list[Path]:
+    """Copies, beside which `datasets` may write its files."""
+    return [Path(shutil.copy(path, tmp_path)) for path in tiny_shards]
+
+
+@pytest.fixture
+def hub(shards: list[Path]) -> datasets.Dataset:
+    """Their 300 rows."""
+    return datasets.concatenate_datasets([datasets.Dataset.from_file(str(path)) for path in shards])
+
+
+def test_a_dataset_stands_for_its_files(hub: datasets.Dataset, shards: list[Path]) -> None:
+    with forebay.Loader.eval(hub, **TINY) as loader, forebay.Loader.eval(shards, **TINY) as plain:
+        assert [digest(batch) for batch in loader] == [digest(batch) for batch in plain]
+        assert [shard["path"] for shard in loader.shards] == [str(path) for path in shards]
+    sources = {"all": hub, "first": datasets.Dataset.from_file(str(shards[0]))}
+    with forebay.Loader(sources, **TINY) as mixture:
+        assert mixture.source_names == ["all", "first"]
+
+
+def test_a_part_of_a_dataset_is_refused(hub: datasets.Dataset) -> None:
+    for part in (hub.shuffle(seed=1), hub.select([3, 1]), hub.train_test_split(0.2, seed=1)["test"]):
+        with pytest.raises(forebay.ConfigError, match=r"arrow_files is a Dataset with a list of row numbers .*save"):
+            forebay.Loader(part, **TINY)
+    with pytest.raises(forebay.ConfigError, match="has 10 rows and its files have 60: it is a part"):
+        forebay.Loader(hub.select(range(10)), **TINY)
+    with pytest.raises(forebay.ConfigError, match=r"arrow_files\['b'\] is a Dataset in memory; save it"):
+        forebay.Loader({"a": hub, "b": datasets.Dataset.from_dict({"audio": [b""]})}, **TINY)
+    with pytest.raises(forebay.ConfigError, match=r'DatasetDict with the splits train, test; .* splits\["train"\]'):
+        forebay.Loader(datasets.DatasetDict(train=hub, test=hub), **TINY)
+    with pytest.raises(forebay.ConfigError, match="arrow_files is an IterableDataset"):
+        forebay.Loader(hub.to_iterable_dataset(), **TINY)
+
+
+def test_a_saved_part_of_a_dataset_is_read(hub: datasets.Dataset, tmp_path: Path) -> None:
+    hub.select([3, 1, 40, 2]).save_to_disk(tmp_path / "part")
+    with forebay.Loader.eval(tmp_path / "part", **TINY) as loader:
+        assert loader.num_records == 4
