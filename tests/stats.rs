@@ -186,7 +186,7 @@ fn the_loaders_own_rate_is_measured_by_headspace() {
             headspace
         };
         undisturbed(trial, |headspace| {
-            (headspace.examples >= 30 && headspace.decoded >= 60)
+            (headspace.examples >= 30 && headspace.decoded >= 60 && headspace.is_filled)
                 && headspace.verdict.starts_with("CPU-bound (decoding)")
         });
         assert_eq!((engine.batch(), engine.stats().batches), (before, 1));

@@ -131,6 +131,7 @@ class _StageStats(TypedDict):
     items_per_s: float
     busy_share: float
     blocked_share: float
+    run_queue_share: float | None
 
 @type_check_only
 class _Stages(TypedDict):
@@ -199,6 +200,8 @@ class _Headspace(TypedDict):
     decoded_per_s: float
     handover_per_s: float
     seconds: float
+    fill_seconds: float
+    filled: bool
     verdict: str
 
 class ForebayError(Exception):

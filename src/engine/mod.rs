@@ -39,6 +39,7 @@
 //! | `observe/meter.rs` | times of work and of waits | all | |
 //! | `observe/stats.rs` | counts and times since construction; recent rates | all | |
 //! | `observe/queues.rs` | the amount of data between the stages | | |
+//! | `observe/run_queue.rs` | how long these threads waited for a core | the caller's; all, when they end | |
 //! | `observe/trace.rs` | records spans of all threads; writes them to a file | all; its own writes | the end of the recording |
 //! | `observe/verdict.rs` | which stage limits the loader, in words | the caller's | |
 //! | `failures/policy.rs` | which bad records are skipped, and how many may be | collator | |
@@ -97,6 +98,7 @@ use crate::{
     order::{Layout, Mixture, Rules, Schedule, Sources},
     record::{Source, Standings, Task},
     seed::{Purpose, hash},
+    shuffle::ConcurrentShuffleBuffer,
 };
 use flow::assembler::Complete;
 use flow::collator::{Pass, Start};
@@ -187,6 +189,13 @@ impl<E> Control<E> {
     /// The amount of data between the stages; all 0 if no pass is running.
     pub fn queues(&self) -> Queues {
         self.shared().map(|shared| shared.queues()).unwrap_or_default()
+    }
+
+    /// Outcomes in the shuffle buffers of the running pass, and the slots of its windows.
+    fn fill(&self) -> Option<(usize, u64)> {
+        let shared = self.shared()?;
+        let sizes = shared.buffers.iter().map(ConcurrentShuffleBuffer::window_size);
+        Some((shared.queues().examples, sizes.sum()))
     }
 
     /// The state of each thread of the pass, or of the last pass if none is running; empty before the first

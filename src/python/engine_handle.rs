@@ -273,6 +273,8 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
         dict.set_item("decoded_per_s", measured.decoded as f64 / measured.elapsed_s)?;
         dict.set_item("handover_per_s", (handed_out * rows as u64) as f64 / begin.elapsed().as_secs_f64())?;
         dict.set_item("seconds", measured.elapsed_s)?;
+        dict.set_item("fill_seconds", measured.fill_s)?;
+        dict.set_item("filled", measured.is_filled)?;
         dict.set_item("verdict", measured.verdict)?;
         Ok(dict)
     }

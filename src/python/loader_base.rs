@@ -252,7 +252,10 @@ impl LoaderBase {
     /// - `stages`: `read`, `decode`, `collate` and `consumer` (your loop), each with `threads`, `items`
     ///   (records; batches in the last two), `busy_s` and `blocked_s` over all threads, `blocked_on` by
     ///   reason of the wait, `p50_s` and `p99_s` of the work on an item (within 12 %), and for the last 5 to
-    ///   10 s `items_per_s`, `busy_share` and `blocked_share`. A wait counts when it ends.
+    ///   10 s `items_per_s`, `busy_share`, `blocked_share` and `run_queue_share`. A wait counts when it ends.
+    ///   `run_queue_share`, a part of the other two, is the share of the threads' time in which they were
+    ///   ready to run and had no core: high if other processes use the machine. None if the system does not
+    ///   report it (only Linux does), and for the consumer if another thread took the batches.
     /// - `n_workers`, `prefetch_batches`, now: the workers that are not parked, and the limit of batches made
     ///   ahead.
     /// - `queues`, now: `records` and `record_bytes` that wait for a worker, `read_bytes` of memory that
@@ -294,13 +297,16 @@ impl LoaderBase {
 
     /// Measures the loader's throughput without a training loop, for `seconds` (0 to 3600), on a copy that
     /// begins at the same batch, with its own threads and buffers. The loader's position does not change.
-    /// Best called before the loop, or while it is paused.
+    /// Best called before the loop, or while it is paused. First it waits until the shuffle window is full,
+    /// for `seconds` from the first batch on at most.
     ///
     /// Returns a dict: `examples_per_s` handed out, in rows; `decoded_per_s`, the records (as in `stats`)
-    /// that workers made: higher than `examples_per_s` while a shuffle window fills, and the rate after that;
-    /// `handover_per_s`, rows measured with one cached batch: the upper limit of `next()`; `seconds` from the
-    /// first batch on; `verdict`, what limits the copy. A training loop that runs near `decoded_per_s` waits
-    /// for the loader; a loop far below it does not.
+    /// that workers made; `handover_per_s`, rows measured with one cached batch: the upper limit of `next()`;
+    /// `seconds` measured; `fill_seconds`, from the first batch until the window was full; `filled`, whether
+    /// it was full in time: if not, the figures are those of the fill from the first batch on,
+    /// `examples_per_s` is too low, and `decoded_per_s` is the rate after it; `verdict`, what limits the
+    /// copy, and whether the window was full. A training loop that runs near `decoded_per_s` waits for
+    /// the loader; a loop far below it does not.
     #[pyo3(signature = (seconds=2.0))]
     fn headspace<'py>(
         slf: &Bound<'py, Self>,

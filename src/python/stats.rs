@@ -75,8 +75,8 @@ pub fn dict<'py>(
 }
 
 fn stage_dict<'py>(py: Python<'py>, stage: &StageTimes) -> PyResult<Bound<'py, PyDict>> {
-    let StageTimes { threads, items, busy_s, waits, times, items_per_s, busy_share, blocked_share, .. } =
-        stage;
+    let StageTimes { threads, items, busy_s, waits, times, .. } = stage;
+    let StageTimes { items_per_s, busy_share, blocked_share, run_queue_share, .. } = stage;
     let blocked_on = PyDict::new(py);
     for (name, seconds) in waits {
         blocked_on.set_item(format!("{name}_s"), seconds)?;
@@ -92,5 +92,6 @@ fn stage_dict<'py>(py: Python<'py>, stage: &StageTimes) -> PyResult<Bound<'py, P
     dict.set_item("items_per_s", items_per_s)?;
     dict.set_item("busy_share", busy_share)?;
     dict.set_item("blocked_share", blocked_share)?;
+    dict.set_item("run_queue_share", run_queue_share)?;
     Ok(dict)
 }

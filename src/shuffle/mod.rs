@@ -194,6 +194,11 @@ impl<T> ConcurrentShuffleBuffer<T> {
         self.lock().inside.len()
     }
 
+    /// The slots of its window.
+    pub(crate) fn window_size(&self) -> u64 {
+        self.lock().window.size()
+    }
+
     /// Whether it has no outcomes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -166,6 +166,7 @@ impl<E: Send + 'static> Run<E> {
         let shared = self.shared.clone();
         self.threads.spawn(activity.name().to_string(), move || {
             let _ends = activity.begin();
+            let _waits = shared.counters.run_queue.enter(activity.role());
             guard(&shared, |shared| work(shared, &activity));
         })
     }

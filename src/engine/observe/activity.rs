@@ -172,6 +172,11 @@ impl Activity {
         self.enter(self.role.working(), at);
     }
 
+    /// The thread's kind.
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
     /// The thread's name.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name

@@ -4,6 +4,7 @@
 pub(crate) mod activity;
 pub(crate) mod meter;
 pub(crate) mod queues;
+pub(crate) mod run_queue;
 pub(crate) mod stall;
 pub(crate) mod stats;
 pub(crate) mod trace;

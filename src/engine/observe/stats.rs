@@ -17,13 +17,16 @@ use std::{
 use crate::engine::{
     Plan,
     observe::meter::{Histogram, Hunger, Meter, Times, Total},
+    observe::run_queue::{RunQueue, Sample, own_tid},
     observe::trace::Trace,
-    observe::verdict::{Figures, Setting, Spent, verdict},
+    observe::verdict::{CoreWaits, Figures, Setting, Spent, verdict},
     threads::autoscale::{Autoscaler, Numbers},
 };
 
 /// The least time between two samples of the figures; rates are computed from their differences.
 const SPAN: Duration = Duration::from_secs(5);
+/// The least time between two samples of the waits for a core that reports take: a file for each thread.
+const WAITS_SPAN: Duration = Duration::from_millis(500);
 
 /// Counters and meters of one loader, shared by the threads of all its runs.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub struct Counters {
     pub(crate) decoded_at_first_batch: AtomicU64,
     pub(crate) meters: Meters,
     pub(crate) trace: Arc<Trace>,
+    /// How long the threads waited for a core.
+    pub(crate) run_queue: RunQueue,
     setting: Setting,
     /// Workers that are awake, and batches made ahead.
     workers: AtomicUsize,
@@ -107,6 +112,15 @@ struct Recent {
     older: (Instant, Figures),
     newer: (Instant, Figures),
     last: (Instant, Figures),
+    waits: Waits,
+}
+
+/// Samples of the waits for a core: with the older and the newer figures, and the latest one.
+#[derive(Debug)]
+struct Waits {
+    older: Sample,
+    newer: Sample,
+    latest: Sample,
 }
 
 /// Counts for the batches that a loader handed out since its construction. Each batch carries its counts, so
@@ -198,6 +212,9 @@ pub struct StageTimes {
     pub busy_share: f64,
     /// The recent share of its threads' time that was waiting, counting waits that have ended.
     pub blocked_share: f64,
+    /// The recent share of its threads' time in which they were ready to run and had no core; `None` if the
+    /// system does not tell.
+    pub run_queue_share: Option<f64>,
 }
 
 /// What limits the speed of a loader, with the figures of its stages.
@@ -236,6 +253,7 @@ impl Counters {
             decoded_at_first_batch: AtomicU64::new(0),
             meters: Meters::new(),
             trace: Arc::default(),
+            run_queue: RunQueue::default(),
             workers: AtomicUsize::new(first.workers),
             prefetch: AtomicUsize::new(first.prefetch),
             setting: Setting {
@@ -303,10 +321,21 @@ impl Counters {
             let elapsed_s = now.duration_since(*before).as_secs_f64();
             last.1.workers_s = figures.workers_s + self.numbers().workers as f64 * elapsed_s;
         }
-        let recent = recent.get_or_insert(Recent { older: last, newer: last, last });
+        let recent = recent.get_or_insert_with(|| {
+            let first = self.run_queue.sample(own_tid());
+            Recent {
+                older: last,
+                newer: last,
+                last,
+                waits: Waits { older: first, newer: first, latest: first },
+            }
+        });
         recent.last = last;
         if now.duration_since(recent.newer.0) >= SPAN {
             recent.older = std::mem::replace(&mut recent.newer, last);
+            let waits = &mut recent.waits;
+            waits.latest = self.run_queue.sample(own_tid());
+            waits.older = std::mem::replace(&mut waits.newer, waits.latest);
         }
     }
 
@@ -346,25 +375,55 @@ impl Counters {
         }
     }
 
-    /// The figures of the last one to two [`SPAN`]s.
-    fn recent(&self) -> Option<Figures> {
+    /// The figures of the last one to two [`SPAN`]s, and the waits for a core.
+    fn recent(&self) -> Option<(Figures, Option<CoreWaits>)> {
         // Do not wait for the lock: after a fork it may stay locked forever.
-        let recent = self.recent.try_lock().ok()?;
-        recent.as_ref().map(|Recent { older, last, .. }| Figures {
-            elapsed_s: last.0.duration_since(older.0).as_secs_f64(),
-            ..last.1 - older.1
+        let mut recent = self.recent.try_lock().ok()?;
+        let Recent { older, last, waits, .. } = recent.as_mut()?;
+        if waits.latest.at.elapsed() >= WAITS_SPAN {
+            waits.latest = self.run_queue.sample(waits.latest.consumer.map(|(tid, _)| tid));
+        }
+        let elapsed_s = last.0.duration_since(older.0).as_secs_f64();
+        let figures = Figures { elapsed_s, ..last.1 - older.1 };
+        Some((figures, self.core_waits(&figures, waits)))
+    }
+
+    fn core_waits(&self, figures: &Figures, Waits { older, latest, .. }: &Waits) -> Option<CoreWaits> {
+        let [read, decode, collate] = latest.waited_s?;
+        let before = older.waited_s.unwrap_or_default();
+        // The loop may have paused since the last batch: then the threads waited for nothing.
+        let share =
+            |waited_s: f64, of_s: f64| if of_s > 0.0 { (waited_s / of_s).clamp(0.0, 1.0) } else { 0.0 };
+        let cores_s = latest.at.duration_since(older.at).as_secs_f64() * self.setting.cores as f64;
+        Some(CoreWaits {
+            read: share(read - before[0], self.setting.n_readers as f64 * figures.elapsed_s),
+            decode: share(decode - before[1], figures.workers_s),
+            collate: share(collate - before[2], figures.elapsed_s),
+            consumer: match (older.consumer, latest.consumer) {
+                (Some((one, before)), Some((other, waited))) if one == other => {
+                    Some(share(waited - before, figures.elapsed_s))
+                }
+                _ => None,
+            },
+            used: share(latest.cpu_s - older.cpu_s, cores_s),
         })
     }
 
     /// What limits the loader, and what to change.
     pub fn verdict(&self) -> String {
+        let (figures, waits) = self.recent().unwrap_or_default();
+        self.judge(&figures, waits.as_ref())
+    }
+
+    fn judge(&self, figures: &Figures, waits: Option<&CoreWaits>) -> String {
         let setting = Setting { n_workers: self.numbers().workers, ..self.setting };
-        verdict(self.asked.load(Ordering::Relaxed), &self.recent().unwrap_or_default(), &setting)
+        verdict(self.asked.load(Ordering::Relaxed), figures, waits, &setting)
     }
 
     /// The times of all stages, and the verdict.
     pub fn report(&self) -> Report {
-        let (recent, total, m) = (self.recent().unwrap_or_default(), self.figures(), &self.meters);
+        let (recent, cores) = self.recent().unwrap_or_default();
+        let (total, m) = (self.figures(), &self.meters);
         let Numbers { workers, prefetch } = self.numbers();
         let stage = |name, threads, meter: &Meter, of: fn(&Figures) -> Spent, waits: &[(_, &Total)]| {
             let (total, recent_spent) = (of(&total), of(&recent));
@@ -382,6 +441,12 @@ impl Counters {
                 items_per_s: share(recent_spent.items as f64, recent.elapsed_s),
                 busy_share: share(recent_spent.busy_s, threads_s).min(1.0),
                 blocked_share: share(recent_spent.blocked_s, threads_s).min(1.0),
+                run_queue_share: cores.and_then(|cores| match name {
+                    "read" => Some(cores.read),
+                    "decode" => Some(cores.decode),
+                    "collate" => Some(cores.collate),
+                    _ => cores.consumer,
+                }),
             }
         };
         let reads = [("credit", &m.credit), ("turn", &m.turn), ("bytes", &m.bytes), ("channel", &m.channel)];
@@ -403,7 +468,7 @@ impl Counters {
             start_s: m.starts.seconds(),
             n_workers: workers,
             prefetch_batches: prefetch,
-            verdict: self.verdict(),
+            verdict: self.judge(&recent, cores.as_ref()),
         }
     }
 }

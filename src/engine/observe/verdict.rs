@@ -1,8 +1,10 @@
 //! The verdict on a loader's figures: which stage limits it, and which parameter would change that.
 //!
 //! A pure function. If the loop seldom waits, the loop is the limit. Otherwise the limit is the stage whose
-//! threads work the largest share of the time; if that share is below half, the limit is how far the stages
-//! may be ahead.
+//! threads work the largest share of the time. If that share is below half, the stages wait for one another,
+//! or all of them for the cores: a thread that was woken and does not run yet waits as well. The time that the
+//! threads were ready and had no core tells the two apart, and the CPU time of the process whether others use
+//! the cores.
 
 use std::ops::Sub;
 
@@ -39,6 +41,21 @@ impl Figures {
     pub fn decoding(&self) -> f64 {
         if self.workers_s > 0.0 { (self.decode.busy_s / self.workers_s).min(1.0) } else { 0.0 }
     }
+}
+
+/// What the threads waited for the cores between two samples, where the system tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct CoreWaits {
+    /// The share of the I/O threads' time in which they were ready to run and had no core.
+    pub read: f64,
+    /// The same of the workers awake.
+    pub decode: f64,
+    /// The same of the collator.
+    pub collate: f64,
+    /// The same of the consumer's thread; `None` if it was not the same one.
+    pub consumer: Option<f64>,
+    /// CPU seconds of the process, as a share of what its cores have.
+    pub used: f64,
 }
 
 /// The configuration that the verdict depends on.
@@ -88,12 +105,17 @@ impl Sub for Figures {
 /// The fewest batches for a verdict: the first ones were ready, or include the start.
 const FEW: u64 = 4;
 /// The share of the loop's time in `next()` up to which the loop is the limit.
-const SELDOM: f64 = 0.05;
+const SELDOM: f64 = 0.1;
 /// The least share of its time that the limiting stage works.
 const MUCH: f64 = 0.5;
+/// The share of their time from which threads that wait for a core are slow because of that.
+const CROWDED: f64 = 0.2;
+/// The share of the cores up to which the process leaves them to others, if its threads wait for a core.
+const OWN: f64 = 0.75;
 
-/// What limits the loader, and what to change. `asked`: whether a batch was ever requested.
-pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
+/// What limits the loader, and what to change. `asked`: whether a batch was ever requested; `cores`: `None`
+/// if the system does not tell.
+pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, setting: &Setting) -> String {
     if !asked {
         return "idle: no batch was requested yet".into();
     }
@@ -104,7 +126,7 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
     let starved = assembler.blocked_s / (assembler.blocked_s + assembler.busy_s).max(f64::MIN_POSITIVE);
     let percent = |share: f64| format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0));
     let waits = percent(starved);
-    let Setting { n_workers, most_workers, cores, .. } = *setting;
+    let Setting { n_workers, most_workers, cores: n_cores, .. } = *setting;
     if starved <= SELDOM {
         let fewer = if setting.is_auto {
             format!("{n_workers} workers are at work")
@@ -112,34 +134,66 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
             format!("fewer n_workers ({n_workers}) may be enough")
         };
         return format!(
-            "consumer-bound: next() waits {waits} of the time, your loop is the limit; nothing to change in the loader, {fewer}"
+            "consumer-bound: next() waits {waits} of the time, your loop is the limit; a faster loader saves no more than that, {fewer}"
         );
     }
     let share = |spent: &Spent, threads: usize| spent.busy_s / (elapsed_s * threads as f64);
     let (reading, decoding, collating) =
         (share(read, setting.n_readers), figures.decoding(), share(collate, 1));
     let most = reading.max(decoding).max(collating);
-    if most < MUCH {
+    // The words for threads that others keep off the cores.
+    let crowded = |threads: &str, waited: fn(&CoreWaits) -> f64| {
+        let cores = cores.filter(|cores| waited(cores) >= CROWDED && cores.used < OWN)?;
+        Some(format!(
+            ", but {threads} waited {} of the time for a core: other processes use the machine",
+            percent(waited(cores))
+        ))
+    };
+    let leave = format!("leave cores free for this one; raising n_workers ({n_workers}) gains nothing");
+    let worst = |cores: &CoreWaits| cores.decode.max(cores.collate).max(cores.consumer.unwrap_or(0.0));
+    if most < MUCH
+        && let Some(cores) = cores.filter(|cores| worst(cores) >= CROWDED)
+    {
+        let cause = match cores.used < OWN {
+            true => format!("other processes use the machine; {leave}"),
+            false => format!(
+                "this process itself uses {} of its {n_cores} cores; give it more cores, or its loop fewer threads",
+                percent(cores.used)
+            ),
+        };
+        let consumer =
+            cores.consumer.map_or(String::new(), |share| format!(", your loop's thread {}", percent(share)));
+        format!(
+            "CPU-bound (too few free cores): next() waits {waits} of the time, and threads that could run wait for a core: workers {} \
+             of their time, the collator {}{consumer}; {cause}",
+            percent(cores.decode),
+            percent(cores.collate)
+        )
+    } else if most < MUCH {
         format!(
             "buffer-bound: next() waits {waits} of the time, but no stage works more than {} of it; raise shuffle_buffer_size, \
              so that more examples can be made ahead",
             percent(most)
         )
     } else if most == decoding {
-        let remedy = if n_workers < most_workers.min(cores) {
+        let others = crowded("workers", |cores| cores.decode);
+        let remedy = if others.is_some() {
+            leave
+        } else if n_workers < most_workers.min(n_cores) {
             format!("{n_workers} workers are at work, up to {most_workers} are added while cores are free")
-        } else if n_workers < cores {
+        } else if n_workers < n_cores {
             let name = if setting.is_auto { "cpu_budget" } else { "n_workers" };
-            format!("raise {name} ({n_workers}, of {cores} cores)")
+            format!("raise {name} ({n_workers}, of {n_cores} cores)")
         } else {
             format!(
-                "n_workers ({n_workers}) uses all {cores} cores already: make examples cheaper (sample_rate, clip_seconds, a format \
+                "n_workers ({n_workers}) uses all {n_cores} cores already: make examples cheaper (sample_rate, clip_seconds, a format \
                  that decodes faster)"
             )
         };
         format!(
-            "CPU-bound (decoding): workers work {} of the time, next() waits {waits}; {remedy}",
-            percent(decoding)
+            "CPU-bound (decoding): workers work {} of the time, next() waits {waits}{}; {remedy}",
+            percent(decoding),
+            others.unwrap_or_default()
         )
     } else if most == reading {
         let Setting { n_readers, most_readers, .. } = *setting;
@@ -155,15 +209,21 @@ pub fn verdict(asked: bool, figures: &Figures, setting: &Setting) -> String {
             }
         };
         format!(
-            "I/O-bound: reading takes {} of the time, workers work {}, next() waits {waits}; {remedy}",
+            "I/O-bound: reading takes {} of the time, workers work {}, next() waits {waits}{}; {remedy}",
             percent(reading),
-            percent(decoding)
+            percent(decoding),
+            crowded("I/O threads", |cores| cores.read).unwrap_or_default()
         )
     } else {
+        let others = crowded("it", |cores| cores.collate);
+        let remedy = match others {
+            Some(_) => leave.as_str(),
+            None => "make examples smaller (n_mels, clip_seconds, hop_length)",
+        };
         format!(
-            "CPU-bound (collating): one thread copies examples into batches {} of the time, next() waits {waits}; make examples \
-             smaller (n_mels, clip_seconds, hop_length)",
-            percent(collating)
+            "CPU-bound (collating): one thread copies examples into batches {} of the time, next() waits {waits}{}; {remedy}",
+            percent(collating),
+            others.as_deref().unwrap_or_default()
         )
     }
 }
@@ -200,44 +260,128 @@ mod tests {
             ((0.1, 0.2, 0.1, 0.5), "buffer-bound: ", "raise shuffle_buffer_size"),
         ] {
             let (read, decode, collate, starved) = numbers;
-            let said = verdict(true, &figures(read, decode, collate, starved), &SETTING);
+            let said = verdict(true, &figures(read, decode, collate, starved), None, &SETTING);
             assert!(said.starts_with(limit) && said.contains(remedy), "{numbers:?}: {said}");
+        }
+    }
+
+    /// Threads that waited such shares of their time for a core, in a process that used `used` of its cores.
+    fn waited(read: f64, decode: f64, collate: f64, consumer: f64, used: f64) -> CoreWaits {
+        CoreWaits { read, decode, collate, consumer: Some(consumer), used }
+    }
+
+    #[test]
+    fn a_loop_that_hardly_waits_is_the_limit_however_busy_the_workers_are() {
+        let crowded = waited(0.3, 0.6, 0.6, 0.6, 0.3);
+        for cores in [None, Some(&crowded)] {
+            for starved in [0.0, 0.06, 0.1] {
+                let said = verdict(true, &figures(0.1, 0.97, 0.1, starved), cores, &SETTING);
+                assert!(said.starts_with("consumer-bound: ") && !said.contains("make examples"), "{said}");
+                assert!(said.contains(&format!("next() waits {:.0} % of", 100.0 * starved)), "{said}");
+            }
+            let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.11), cores, &SETTING);
+            assert!(said.starts_with("CPU-bound (decoding): ") && said.contains("waits 11 %"), "{said}");
+        }
+    }
+
+    #[test]
+    fn threads_that_others_keep_off_the_cores_are_named() {
+        let all = Setting { n_workers: 4, cores: 4, ..SETTING };
+        let cores = waited(0.4, 0.4, 0.3, 0.9, 0.5);
+        for (numbers, limit, threads) in [
+            (
+                (0.1, 0.97, 0.1, 0.6),
+                "CPU-bound (decoding): ",
+                "but workers waited 40 % of the time for a core",
+            ),
+            ((0.95, 0.9, 0.1, 0.6), "I/O-bound: ", "but I/O threads waited 40 % of the time for a core"),
+            ((0.2, 0.6, 0.95, 0.3), "CPU-bound (collating): ", "but it waited 30 % of the time for a core"),
+            (
+                (0.1, 0.3, 0.1, 0.9),
+                "CPU-bound (too few free cores): ",
+                "workers 40 % of their time, the collator 30 %",
+            ),
+        ] {
+            let (read, decode, collate, starved) = numbers;
+            let of = figures(read, decode, collate, starved);
+            let said = verdict(true, &of, Some(&cores), &all);
+            assert!(said.starts_with(limit) && said.contains(threads), "{numbers:?}: {said}");
+            assert!(said.contains("other processes use the machine") && !said.contains("cheaper"), "{said}");
+            // As before where the system does not tell, and where no thread waited.
+            let told =
+                [None, Some(&waited(0.1, 0.1, 0.1, 0.1, 0.5))].map(|cores| verdict(true, &of, cores, &all));
+            assert!(told[0] == told[1] && !told[0].contains("core:"), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_fills_its_cores_itself_blames_no_other() {
+        let own = waited(0.4, 0.4, 0.4, 0.4, 0.98);
+        let of = figures(0.1, 0.97, 0.1, 0.6);
+        assert_eq!(verdict(true, &of, Some(&own), &SETTING), verdict(true, &of, None, &SETTING));
+        let said = verdict(true, &figures(0.1, 0.3, 0.1, 0.6), Some(&own), &SETTING);
+        assert!(said.starts_with("CPU-bound (too few free cores): "), "{said}");
+        assert!(said.contains("this process itself uses 98 % of its 16 cores"), "{said}");
+        assert!(!said.contains("other processes") && !said.contains("shuffle_buffer_size"), "{said}");
+    }
+
+    #[test]
+    fn one_thread_without_a_core_is_enough_to_slow_the_others() {
+        let quiet = CoreWaits { used: 0.3, ..CoreWaits::default() };
+        let idle = figures(0.1, 0.3, 0.1, 0.9);
+        let said = |cores: CoreWaits| verdict(true, &idle, Some(&cores), &SETTING);
+        assert!(said(quiet).starts_with("buffer-bound: "));
+        assert!(
+            said(CoreWaits { read: 0.9, ..quiet }).starts_with("buffer-bound: "),
+            "a dozen share a few reads"
+        );
+        for one in [
+            CoreWaits { decode: CROWDED, ..quiet },
+            CoreWaits { collate: CROWDED, ..quiet },
+            CoreWaits { consumer: Some(CROWDED), ..quiet },
+        ] {
+            let said = said(one);
+            assert!(said.starts_with("CPU-bound (too few free cores): "), "{said}");
+            assert_eq!(said.contains("your loop's thread"), one.consumer.is_some(), "{said}");
         }
     }
 
     #[test]
     fn the_remedy_knows_the_configuration() {
         let all = Setting { n_workers: 4, cores: 4, ..SETTING };
-        let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), &all);
+        let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), None, &all);
         assert!(said.contains("make examples cheaper") && !said.contains("raise"), "{said}");
         let auto = Setting { is_auto: true, ..SETTING };
-        let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), &auto);
+        let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), None, &auto);
         assert!(said.contains("raise cpu_budget (4, of 16 cores)"), "{said}");
-        let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), &Setting { most_workers: 8, ..auto });
+        let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.6), None, &Setting { most_workers: 8, ..auto });
         assert!(said.contains("4 workers are at work, up to 8"), "{said}");
-        let said = verdict(true, &figures(0.1, 0.5, 0.1, 0.01), &auto);
+        let said = verdict(true, &figures(0.1, 0.5, 0.1, 0.01), None, &auto);
         assert!(said.contains("4 workers are at work") && !said.contains("fewer"), "{said}");
         let few = Setting { most_readers: 16, ..SETTING };
-        let said = verdict(true, &figures(0.97, 0.2, 0.1, 0.6), &few);
+        let said = verdict(true, &figures(0.97, 0.2, 0.1, 0.6), None, &few);
         assert!(said.contains("raise n_readers (1; up to 16 can read at once)"), "{said}");
-        let said = verdict(true, &figures(16.0 * 0.97, 0.2, 0.1, 0.6), &Setting { n_readers: 16, ..few });
+        let said =
+            verdict(true, &figures(16.0 * 0.97, 0.2, 0.1, 0.6), None, &Setting { n_readers: 16, ..few });
         assert!(said.contains("faster storage") && !said.contains("raise"), "{said}");
     }
 
     #[test]
     fn nothing_is_said_before_there_is_something_to_say() {
-        assert!(verdict(false, &Figures::default(), &SETTING).starts_with("idle"));
-        assert!(verdict(true, &Figures::default(), &SETTING).starts_with("starting"));
+        assert!(verdict(false, &Figures::default(), None, &SETTING).starts_with("idle"));
+        assert!(verdict(true, &Figures::default(), None, &SETTING).starts_with("starting"));
         let mut few = figures(0.1, 0.9, 0.1, 0.9);
         few.assembler.items = FEW - 1;
-        assert!(verdict(true, &few, &SETTING).starts_with("starting"));
+        assert!(verdict(true, &few, None, &SETTING).starts_with("starting"));
     }
 
     #[test]
     fn odd_numbers_make_words_as_well() {
         for odd in [0.0, -1.0, 1e300] {
-            let said = verdict(true, &figures(odd, odd, odd, odd), &SETTING);
-            assert!(said.contains(": ") && !said.contains("NaN %"), "{said}");
+            for cores in [None, Some(&waited(odd, odd, odd, odd, odd))] {
+                let said = verdict(true, &figures(odd, odd, odd, odd), cores, &SETTING);
+                assert!(said.contains(": ") && !said.contains("NaN %"), "{said}");
+            }
         }
     }
 }

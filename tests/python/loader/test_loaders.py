@@ -257,7 +257,9 @@ def test_keys_of_stats(make: Make, cls: type) -> None:
     stats = loader.stats()
     assert keys(plain.stats()) <= keys(stats)
     assert stats["delivered"]["batches"] == 3
-    assert set(loader.headspace(0)) == {"examples_per_s", "decoded_per_s", "handover_per_s", "seconds", "verdict"}
+    assert set(loader.headspace(0)) == {
+        "examples_per_s", "decoded_per_s", "handover_per_s", "seconds", "fill_seconds", "filled", "verdict",
+    }  # fmt: skip
 
 
 def keys(stats: dict[str, Any], at: str = "") -> set[str]:

@@ -17,7 +17,7 @@ from timing import claim, timed
 WINDOW: dict[str, Any] = {"shuffle_buffer_size": 100, "shuffle_min_size": 20, "batch_size": 8, "n_workers": 2}
 KEYS = {
     "threads", "items", "busy_s", "blocked_s", "blocked_on", "p50_s", "p99_s", "items_per_s", "busy_share",
-    "blocked_share",
+    "blocked_share", "run_queue_share",
 }  # fmt: skip
 
 
@@ -33,6 +33,7 @@ def test_keys(tiny_shards: list[Path]) -> None:
     stages = stats["stages"]
     for stage in (stages["read"], stages["decode"], stages["collate"], stages["consumer"]):
         assert set(stage) == KEYS
+        assert stage["run_queue_share"] is None or 0 <= stage["run_queue_share"] <= 1
         assert stage["blocked_s"] == pytest.approx(sum(stage["blocked_on"].values()))
     assert set(stats["stages"]["read"]["blocked_on"]) == {"credit_s", "turn_s", "bytes_s", "channel_s"}
     assert stats["stages"]["consumer"]["items"] == stats["batches"] == 3
@@ -103,6 +104,19 @@ def test_headspace(tiny_shards: list[Path]) -> None:
     claim(100 < measured["examples_per_s"] < 1000, measured)
     claim(measured["handover_per_s"] > 5 * measured["decoded_per_s"], measured)
     claim(measured["verdict"].startswith("CPU-bound"), measured)
+
+
+def test_headspace_says_whether_the_window_was_full(tiny_shard: Path) -> None:
+    _core._inject_delays(fixed_ms=4)  # 12000 rows take two workers 24 s
+    wide = WINDOW | {"shuffle_min_size": 12_000, "shuffle_buffer_size": 12_000}
+    with forebay.Loader(tiny_shard, **TINY, **wide) as loader:
+        measured = loader.headspace(0)
+    assert (measured["filled"], measured["fill_seconds"]) == (False, 0)
+    assert "the shuffle window was still filling" in measured["verdict"]
+    with forebay.Loader(tiny_shard, **TINY, **WINDOW | {"shuffle_min_size": 0}) as loader:
+        measured = loader.headspace(0)
+    assert (measured["filled"], measured["fill_seconds"]) == (True, 0)
+    assert "filling" not in measured["verdict"]
 
 
 def test_headspace_of_a_short_pass(tiny_shards: list[Path]) -> None:
