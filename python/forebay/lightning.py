@@ -16,6 +16,7 @@ import inspect
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -130,7 +131,7 @@ class _TrainBatches:
         self._n_trained, self._is_exhausted = 0, False
 
     def state_dict(self) -> Any:
-        """The loader's state. Of a `TokenLoader` on several ranks, a list of all ranks' states: every rank must call."""
+        """The loader's state; of a `TokenLoader` on several ranks a list of all ranks' states, so every rank calls."""
         if not isinstance(self.loader, TokenLoader) or self.loader.world_size == 1:
             return self._trained
         if not torch.distributed.is_initialized():
@@ -342,7 +343,7 @@ class DataModule(*_DATA_MODULES):  # type: ignore[misc]
         self._position = DataPosition()
         for name, given in self._given.items():
             if given is not None:
-                _map(given, lambda source, name=name: _check_source(name, source))
+                _map(given, partial(_check_source, name))
 
     def setup(self, stage: str) -> None:
         """Makes the loaders of this stage, in each process."""
@@ -395,7 +396,7 @@ class DataModule(*_DATA_MODULES):  # type: ignore[misc]
         if name not in self._made:
             raise ConfigError(f"the DataModule has no {name}; pass DataModule({name}=partial(Loader.eval, files))")
         limit = getattr(self.trainer, f"limit_{name}_batches")
-        _map(self._made[name], lambda batches: _check_end(name, batches, limit))
+        _map(self._made[name], partial(_check_end, name, limit))
         return self._made[name]
 
     def __repr__(self) -> str:
@@ -429,7 +430,7 @@ def _check_source(name: str, source: Any) -> None:
         pass  # a function of C without a signature
 
 
-def _check_end(name: str, batches: Any, limit: float) -> None:
+def _check_end(name: str, limit: float, batches: Any) -> None:
     loader = _loader_of(batches)
     if loader is None or not isinstance(limit, float) or is_finite(loader):
         return

@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType
 from typing import Any, Self
 
 import numpy as np
@@ -28,7 +29,15 @@ from forebay._device import PinnedSlot, checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
 
-__all__ = ["DataLoader", "DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors", "token_batches"]
+__all__ = [
+    "DataLoader",
+    "DevicePrefetcher",
+    "IterableDataset",
+    "Ranks",
+    "rank_and_world_size",
+    "to_tensors",
+    "token_batches",
+]
 
 Batch = dict[str, Any]
 """Tensors by field, and whatever is no array as it was."""
@@ -97,6 +106,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
         self.pin_memory = truth("pin_memory", pin_memory) and torch.cuda.is_available()
         if pin_memory and not self.pin_memory:
             warnings.warn("pin_memory=True does nothing: torch finds no CUDA device", stacklevel=2)
+        self._has_warned = False
 
     def __iter__(self) -> Iterator[Batch]:
         """Continues an infinite loader; begins the next pass of a finite one, as `iter(loader)` does."""
@@ -107,7 +117,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
                 "worker process would yield all batches again; use DataLoader(dataset, batch_size=None, num_workers=0) "
                 "and Loader(..., n_workers=8)"
             )
-        _check_callers(self.loader)
+        loses = _check_callers(self.loader)
+        if loses and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(loses, stacklevel=2)
         convert = _pinned if self.pin_memory else to_tensors
         return Converted(lambda batch: convert(batch, self.loader), self.loader)
 
@@ -161,9 +174,9 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
     ) -> None:
         if unknown:
             raise TypeError(
-                f"DataLoader() got {', '.join(unknown)}, but takes device, depth and pin_memory only; batch size, order, "
-                "number of threads, rank and seed are parameters of the loader, as Loader(files, batch_size=64, "
-                "n_workers=8)"
+                f"DataLoader() got {', '.join(unknown)}, but takes device, depth and pin_memory only; batch size, "
+                "order, number of threads, rank and seed are parameters of the loader, as Loader(files, "
+                "batch_size=64, n_workers=8)"
             )
         self.loader = loader
         dataset = IterableDataset(loader, pin_memory=pin_memory and device is None)
@@ -172,7 +185,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
         # Accelerator.prepare() returns such a loader unchanged. It would otherwise deal rank 0's batches to all ranks.
         self._is_accelerate_prepared = True
 
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Batch]:
         """Continues an infinite loader; begins the next pass of a finite one, as `iter(loader)` does."""
         return iter(self._batches)
 
@@ -199,47 +212,64 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
         return f"<forebay.torch.DataLoader: {self.loader!r}>"
 
 
+_LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 _FRAMEWORKS = {
-    "lightning.pytorch.loops": "Lightning",
-    "pytorch_lightning.loops": "Lightning",
+    **{f"{name}.loops.{loop}": "Lightning" for name in _LIGHTNING for loop in ("fit_loop", "training_epoch_loop")},
     "transformers.trainer": "the Trainer of Hugging Face",
 }
+_NO_POSITION_LOST = (
+    "forebay.lightning",
+    *(f"{name}.loops.{loop}_loop" for name in _LIGHTNING for loop in ("evaluation", "prediction")),
+)
 
 
-def _check_callers(loader: LoaderBase) -> None:
-    """Finds out what iterates the dataset: raises if batches would be changed, warns if a position would be lost.
+def _check_callers(loader: LoaderBase) -> str | None:
+    """Finds out what iterates the dataset: raises if batches would be changed; the warning if a position would be lost.
 
     A dataset is given to a `DataLoader` by the user, or by a framework, and hears of neither. It is called from
     their frames.
     """
     found: torch.utils.data.DataLoader[Any] | None = None
-    frame = sys._getframe(2)
+    is_ahead = False
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        owner = frame.f_locals.get("self") if name.startswith(("torch", "accelerate")) else None
+        if name in _NO_POSITION_LOST:
+            return None
+        owner = frame.f_locals.get("self") if name.startswith(("torch", "accelerate", "forebay.torch")) else None
         if found is None and isinstance(owner, torch.utils.data.DataLoader):
             found = owner
             if owner.batch_size is not None:
                 raise ConfigError(
-                    f"batch_size of {type(owner).__name__} is {owner.batch_size}, must be None: the loader returns complete "
-                    f"batches, of {loader.batch_size} rows, which would be stacked; use forebay.torch.DataLoader(loader)"
+                    f"batch_size of {type(owner).__name__} is {owner.batch_size}, must be None: the loader returns "
+                    f"complete batches, of {loader.batch_size} rows, which would be stacked; use "
+                    "forebay.torch.DataLoader(loader)"
                 )
         if type(owner).__name__ in ("DataLoaderDispatcher", "IterableDatasetShard") and loader.world_size > 1:
             raise ConfigError(
                 f"{type(owner).__name__} of accelerate would deal the batches of rank {loader.rank} to all ranks, and "
-                f"the other ranks' rows would be lost: the loader has world_size {loader.world_size} and returns its rank's "
-                "share; use forebay.torch.prepare(accelerator, loader)"
+                f"the other ranks' rows would be lost: the loader has world_size {loader.world_size} and returns its "
+                "rank's share; use forebay.torch.prepare(accelerator, loader)"
             )
+        if name.endswith(".utilities.combined_loader") and not is_finite(loader):
+            limits = getattr(frame.f_locals.get("self"), "limits", None)
+            is_ahead = limits is None or float("inf") in limits
         framework = next((said for module, said in _FRAMEWORKS.items() if name.startswith(module)), None)
         if framework and found is not None and not hasattr(found, "state_dict"):
-            warnings.warn(
-                f"checkpoints of {framework} will not hold the position in the data: a resumed run begins at the first batch "
-                "of the first epoch; replace DataLoader(IterableDataset(loader), batch_size=None) by "
-                "forebay.torch.DataLoader(loader)",
-                stacklevel=3,
+            return (
+                f"checkpoints of {framework} will not hold the position in the data: a resumed run begins at the first "
+                "batch of the first epoch; replace DataLoader(IterableDataset(loader), batch_size=None) by "
+                "forebay.torch.DataLoader(loader)"
             )
-            return
-        frame = frame.f_back  # type: ignore[assignment]
+        if framework:
+            if not is_ahead:
+                return None
+            return (
+                "Lightning fetches one batch ahead of a loader without length, and its checkpoints count it as "
+                "trained: a resumed run loses one batch; add forebay.lightning.DataPosition() to the callbacks of the Trainer"
+            )
+        frame = frame.f_back
+    return None
 
 
 def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
