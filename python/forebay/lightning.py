@@ -341,6 +341,10 @@ class DataModule(*_DATA_MODULES):  # type: ignore[misc]
         self._made: dict[str, Any] = {}
         self._made_for: Ranks | None = None
         self._position = DataPosition()
+        if val is None and type(self).val_dataloader is DataModule.val_dataloader:
+            self.__dict__["val_dataloader"] = (
+                super().val_dataloader
+            )  # so that Lightning finds none, and validates nothing
         for name, given in self._given.items():
             if given is not None:
                 _map(given, partial(_check_source, name))
@@ -381,8 +385,8 @@ class DataModule(*_DATA_MODULES):  # type: ignore[misc]
         return self._made["train"]
 
     def val_dataloader(self) -> Any:
-        """The batches of `val`; none if it was not given."""
-        return self._evaluation("val") if "val" in self._made else []
+        """The batches of `val`."""
+        return self._evaluation("val")
 
     def test_dataloader(self) -> Any:
         """The batches of `test`."""

@@ -266,7 +266,8 @@ def _check_callers(loader: LoaderBase) -> str | None:
                 return None
             return (
                 "Lightning fetches one batch ahead of a loader without length, and its checkpoints count it as "
-                "trained: a resumed run loses one batch; add forebay.lightning.DataPosition() to the callbacks of the Trainer"
+                "trained: a resumed run loses one batch; add forebay.lightning.DataPosition() to the callbacks of the "
+                "Trainer"
             )
         frame = frame.f_back
     return None

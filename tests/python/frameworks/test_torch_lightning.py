@@ -1,6 +1,5 @@
 """`forebay.lightning` in one process: a run resumed from any checkpoint equals the one that was not interrupted."""
 
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -29,6 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*multi-process data loading:UserWarning"),  # of plain DataLoaders
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
 ]
 
 HOOKS = ("on_train_batch_end", "on_validation_end", "on_train_epoch_end")
@@ -193,7 +193,7 @@ def test_an_interrupted_step_is_repeated(data: Data, tmp_path: Path) -> None:
     class Lost(Exception):  # noqa: N818
         pass
 
-    def lose(self: Any, _: Any, batch_idx: int) -> None:
+    def lose(_: Any, __: Any, batch_idx: int) -> None:
         if batch_idx == 7:
             raise Lost
 
@@ -223,15 +223,15 @@ def test_an_interrupted_step_is_repeated(data: Data, tmp_path: Path) -> None:
 def test_a_data_module_of_ones_own(wrap: Any, where: str, data: Data, tmp_path: Path) -> None:
     """With the callback alone, and without a warning; a later `fit` without it is none of its business."""
 
-    class Own(lightning.LightningDataModule):  # type: ignore[misc]
+    class Own(lightning.LightningDataModule):  # type: ignore[misc, name-defined]
         def train_dataloader(self) -> Any:
             return wrap(data.audio()())
 
     def run(**parameters: Any) -> Any:
-        methods = {"train_dataloader": lambda _: wrap(data.audio()())} if where == "module" else {}
+        methods: dict[str, Any] = {"train_dataloader": lambda _: wrap(data.audio()())} if where == "module" else {}
         net, trainer = lit.net(**methods), lit.trainer(max_steps=12, callbacks=[saver, DataPosition()])
-        given = {"fit": lambda: [wrap(data.audio()())], "module": list, "datamodule": lambda: [Own()]}[where]()
-        trainer.fit(net, *given, **parameters)
+        given: dict[str, Any] = {"fit": wrap(data.audio()()), "module": None, "datamodule": Own()}
+        trainer.fit(net, given[where], **parameters)
         assert "dataloader" not in vars(trainer.fit_loop._data_source)
         return net
 
@@ -240,6 +240,27 @@ def test_a_data_module_of_ones_own(wrap: Any, where: str, data: Data, tmp_path: 
     path = saver.paths[6]
     saver = lit.Saver(tmp_path)
     assert run(ckpt_path=path).seen == whole.seen[7:]
+
+
+@pytest.mark.filterwarnings("ignore:Found `dataloader_iter` argument")
+@pytest.mark.parametrize("n_ahead", [0, 2])
+def test_an_iterator_for_the_step(n_ahead: int, data: Data, tmp_path: Path) -> None:
+    """`training_step(dataloader_iter)`, where the module may fetch ahead by itself."""
+
+    def step(self: Any, dataloader_iter: Any) -> torch.Tensor:
+        self.fetched = getattr(self, "fetched", [])
+        while len(self.fetched) <= n_ahead:
+            self.fetched.append(next(dataloader_iter)[0])
+        batch = self.fetched.pop(0)
+        self.seen.append(lit.rows(batch))
+        return (self.weight - lit.number_of(batch)) ** 2
+
+    saver = lit.Saver(tmp_path, "on_train_batch_end")
+    whole = fit(data.audio(), net=lit.net(training_step=step), max_steps=12, callbacks=[saver])
+    resumed = fit(data.audio(), net=lit.net(training_step=step), max_steps=12, ckpt_path=saver.paths[6])
+    with data.audio()() as loader:
+        assert whole.seen == few(loader, 12)
+    assert resumed.seen == whole.seen[7:]
 
 
 def test_a_bare_loader_can_take_the_state(data: Data, tmp_path: Path) -> None:
@@ -267,9 +288,13 @@ def test_evaluations_and_predictions(data: Data) -> None:
     limited.validate(net, module, verbose=False)
     net.checked.clear()
     assert trainer.predict(net, module) == expected
-    two = lit.net(test_step=lambda self, batch, _, dataloader_idx: self.checked.append(lit.rows(batch)))
+
+    def keep(self: Any, batch: Any, _: int, dataloader_idx: int) -> None:
+        self.checked.append((dataloader_idx, lit.rows(batch)))
+
+    two = lit.net(test_step=keep)
     trainer.test(two, module, verbose=False)
-    assert two.checked == 2 * expected
+    assert two.checked == [(number, rows) for number in range(2) for rows in expected]
 
 
 def test_batches_are_tensors(data: Data) -> None:
@@ -297,11 +322,14 @@ def test_both_names_of_the_package(name: str, data: Data, tmp_path: Path) -> Non
     assert run(ckpt_path=path).seen == whole.seen[7:]
 
 
-@pytest.mark.parametrize("missing", ["lightning", "pytorch_lightning"])
-def test_one_of_the_names_is_enough(missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; import forebay.lightning as f; print(f.DataModule.__mro__[1])"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert missing not in done.stdout.split(".")[0]
+def test_one_of_the_names_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [package.__name__ for package in forebay.lightning._installed()]
+    assert names[0] == "lightning.pytorch"
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    assert [package.__name__ for package in forebay.lightning._installed()] == names[1:]
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
+    with pytest.raises(ImportError, match="lightning"):
+        forebay.lightning._installed()
 
 
 def warned(run: Callable[[], Any]) -> list[str]:
@@ -357,13 +385,13 @@ def test_what_is_refused(data: Data, tmp_path: Path) -> None:
         DataModule(depth=-1)
     with pytest.raises(forebay.ConfigError, match="the DataModule has no train"):
         fit(None, max_steps=1)
-    with pytest.raises(forebay.ConfigError, match="loader of val is infinite.*limit_val_batches=100"):
+    with pytest.raises(forebay.ConfigError, match=r"loader of val is infinite.*limit_val_batches=100"):
         fit(data.finite(), data.audio(), max_steps=1)
     fit(data.finite(), data.audio(), max_steps=1, limit_val_batches=2)
     with pytest.raises(forebay.ConfigError, match="rank 1 of 2, but this process of the Trainer is rank 0 of 1"):
         fit(data.finite()(rank=1, world_size=2), max_steps=1)
     with pytest.raises(forebay.ConfigError, match="rank 1 of 2, but this process"):
-        lit.trainer(callbacks=[DataPosition()]).fit(lit.net(), data.finite()(rank=1, world_size=2))
+        lit.trainer(max_epochs=1, callbacks=[DataPosition()]).fit(lit.net(), data.finite()(rank=1, world_size=2))
     with pytest.raises(forebay.ConfigError, match="'max_size', must be 'max_size_cycle' or 'min_size'"):
         fit(combined("max_size", data.finite(), data.finite()), max_epochs=1)
     net = lit.net()
@@ -397,10 +425,15 @@ def test_a_stateful_dataloader_is_refused(data: Data) -> None:
         warnings.simplefilter("ignore")
         batches = stateful.StatefulDataLoader(forebay.torch.IterableDataset(data.finite()()), batch_size=None)
         with pytest.raises(forebay.ConfigError, match="StatefulDataLoader has a state of its own"):
-            lit.trainer(callbacks=[DataPosition()]).fit(lit.net(), batches)
+            lit.trainer(max_epochs=1, callbacks=[DataPosition()]).fit(lit.net(), batches)
 
 
-def test_jagged_fields(tmp_path: Path) -> None:
+def test_jagged_fields() -> None:
     rows = cache.ListAsyncDataset([{"x": np.arange(1 + i % 3)} for i in range(12)])
-    net = lit.net(training_step=lambda self, batch, _: self.weight * sum(len(row) for row in batch["x"]))
-    fit(cache.DataLoader(rows, batch_size=3), net=net, max_epochs=1)
+
+    def count(self: Any, batch: Any, _: int) -> Any:
+        self.seen.append([row.tolist() for row in batch["x"]])
+        return self.weight * batch["x"].offsets[-1]
+
+    net = fit(cache.DataLoader(rows, batch_size=3), net=lit.net(training_step=count), max_epochs=1)
+    assert net.seen == 4 * [[[0], [0, 1], [0, 1, 2]]]

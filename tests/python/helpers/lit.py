@@ -20,9 +20,9 @@ def rows(batch: Any) -> Any:
 
 def number_of(batch: Any) -> torch.Tensor:
     """A number that depends on the rows."""
-    while not isinstance(batch, torch.Tensor):
+    while isinstance(batch, dict | list):
         batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
-    return batch.float().mean().nan_to_num()
+    return torch.as_tensor(batch).float().mean().nan_to_num()
 
 
 def net(package: ModuleType = lightning, **methods: Any) -> Any:
