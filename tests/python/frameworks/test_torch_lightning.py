@@ -243,11 +243,12 @@ def test_a_data_module_of_ones_own(wrap: Any, where: str, data: Data, tmp_path: 
 
 
 @pytest.mark.filterwarnings("ignore:Found `dataloader_iter` argument")
+@pytest.mark.filterwarnings("ignore:You are using the `dataloader_iter` step flavor")
 @pytest.mark.parametrize("n_ahead", [0, 2])
 def test_an_iterator_for_the_step(n_ahead: int, data: Data, tmp_path: Path) -> None:
     """`training_step(dataloader_iter)`, where the module may fetch ahead by itself."""
 
-    def step(self: Any, dataloader_iter: Any) -> torch.Tensor:
+    def step(self: Any, dataloader_iter: Any) -> Any:
         self.fetched = getattr(self, "fetched", [])
         while len(self.fetched) <= n_ahead:
             self.fetched.append(next(dataloader_iter)[0])
