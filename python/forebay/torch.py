@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType
 from typing import Any, Self
 
 import numpy as np
@@ -105,6 +106,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
         self.pin_memory = truth("pin_memory", pin_memory) and torch.cuda.is_available()
         if pin_memory and not self.pin_memory:
             warnings.warn("pin_memory=True does nothing: torch finds no CUDA device", stacklevel=2)
+        self._has_warned = False
 
     def __iter__(self) -> Iterator[Batch]:
         """Continues an infinite loader, or begins the next pass of a finite one, as `iter(loader)` does."""
@@ -115,7 +117,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
                 "worker process would yield all batches again; use DataLoader(dataset, batch_size=None, num_workers=0) "
                 "and Loader(..., n_workers=8)"
             )
-        _check_callers(self.loader)
+        loses = _check_callers(self.loader)
+        if loses and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(loses, stacklevel=2)
         convert = _pinned if self.pin_memory else to_tensors
         return Converted(lambda batch: convert(batch, self.loader), self.loader)
 
@@ -206,24 +211,31 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
         return f"<forebay.torch.DataLoader: {self.loader!r}>"
 
 
+_LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 _FRAMEWORKS = {
-    "lightning.pytorch.loops": "Lightning",
-    "pytorch_lightning.loops": "Lightning",
+    **{f"{name}.loops.{loop}": "Lightning" for name in _LIGHTNING for loop in ("fit_loop", "training_epoch_loop")},
     "transformers.trainer": "the Trainer of Hugging Face",
 }
+_NO_POSITION_LOST = (
+    "forebay.lightning",
+    *(f"{name}.loops.{loop}_loop" for name in _LIGHTNING for loop in ("evaluation", "prediction")),
+)
 
 
-def _check_callers(loader: LoaderBase) -> None:
-    """Finds out what iterates the dataset: raises if batches would be changed, warns if a position would be lost.
+def _check_callers(loader: LoaderBase) -> str | None:
+    """Finds out what iterates the dataset: raises if batches would be changed; the warning if a position would be lost.
 
     A dataset is given to a `DataLoader` by the user, or by a framework, and hears of neither. It is called from
     their frames.
     """
     found: torch.utils.data.DataLoader[Any] | None = None
-    frame = sys._getframe(2)
+    is_ahead = False
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        owner = frame.f_locals.get("self") if name.startswith(("torch", "accelerate")) else None
+        if name in _NO_POSITION_LOST:
+            return None
+        owner = frame.f_locals.get("self") if name.startswith(("torch", "accelerate", "forebay.torch")) else None
         if found is None and isinstance(owner, torch.utils.data.DataLoader):
             found = owner
             if owner.batch_size is not None:
@@ -238,16 +250,26 @@ def _check_callers(loader: LoaderBase) -> None:
                 f"the other ranks' rows would be lost: with world_size {loader.world_size} the loader returns its "
                 "rank's share; use forebay.accelerate.prepare(accelerator, loader)"
             )
+        if name.endswith(".utilities.combined_loader") and not is_finite(loader):
+            limits = getattr(frame.f_locals.get("self"), "limits", None)
+            is_ahead = limits is None or float("inf") in limits
         framework = next((said for module, said in _FRAMEWORKS.items() if name.startswith(module)), None)
         if framework and found is not None and not hasattr(found, "state_dict"):
-            warnings.warn(
+            return (
                 f"checkpoints of {framework} will not hold the position in the data: a resumed run begins at the first "
                 "batch of the first epoch; replace DataLoader(IterableDataset(loader), batch_size=None) by "
-                "forebay.torch.DataLoader(loader)",
-                stacklevel=3,
+                "forebay.torch.DataLoader(loader)"
             )
-            return
-        frame = frame.f_back  # type: ignore[assignment]
+        if framework:
+            if not is_ahead:
+                return None
+            return (
+                "Lightning fetches one batch ahead of a loader without length, and its checkpoints count it as "
+                "trained: a resumed run loses one batch; add forebay.lightning.DataPosition() to the callbacks of the "
+                "Trainer"
+            )
+        frame = frame.f_back
+    return None
 
 
 def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
