@@ -28,7 +28,15 @@ from forebay._device import PinnedSlot, checked
 from forebay._jagged import JaggedArray
 from forebay._token_batches import token_batches
 
-__all__ = ["DataLoader", "DevicePrefetcher", "IterableDataset", "Ranks", "rank_and_world_size", "to_tensors", "token_batches"]
+__all__ = [
+    "DataLoader",
+    "DevicePrefetcher",
+    "IterableDataset",
+    "Ranks",
+    "rank_and_world_size",
+    "to_tensors",
+    "token_batches",
+]
 
 Batch = dict[str, Any]
 """Tensors by field, and whatever is no array as it was."""
@@ -202,7 +210,6 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
 _FRAMEWORKS = {
     "lightning.pytorch.loops": "Lightning",
     "pytorch_lightning.loops": "Lightning",
-    "transformers.trainer": "the Trainer of Hugging Face",
 }
 
 
@@ -216,13 +223,15 @@ def _check_callers(loader: LoaderBase) -> None:
     frame = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
+        if name == "forebay.transformers":  # it keeps the position, and neither stacks nor deals out
+            return
         owner = frame.f_locals.get("self") if name.startswith(("torch", "accelerate")) else None
         if found is None and isinstance(owner, torch.utils.data.DataLoader):
             found = owner
             if owner.batch_size is not None:
                 raise ConfigError(
                     f"batch_size of {type(owner).__name__} is {owner.batch_size}, must be None: the loader returns complete "
-                    f"batches, of {loader.batch_size} rows, which would be stacked; use forebay.torch.DataLoader(loader)"
+                    f"batches, of {loader.batch_size} rows, which would be stacked; use {_remedy(frame)}"
                 )
         if type(owner).__name__ in ("DataLoaderDispatcher", "IterableDatasetShard") and loader.world_size > 1:
             raise ConfigError(
@@ -230,6 +239,14 @@ def _check_callers(loader: LoaderBase) -> None:
                 f"the other ranks' rows would be lost: the loader has world_size {loader.world_size} and returns its rank's "
                 "share; use forebay.torch.prepare(accelerator, loader)"
             )
+        if name == "transformers.trainer":
+            if frame.f_code.co_name != "evaluation_loop":
+                warnings.warn(
+                    "checkpoints of the Trainer of Hugging Face will not hold the position in the data: a resumed run "
+                    f"begins at the first batch; use {_remedy(frame)}",
+                    stacklevel=3,
+                )
+            return
         framework = next((said for module, said in _FRAMEWORKS.items() if name.startswith(module)), None)
         if framework and found is not None and not hasattr(found, "state_dict"):
             warnings.warn(
@@ -240,6 +257,18 @@ def _check_callers(loader: LoaderBase) -> None:
             )
             return
         frame = frame.f_back  # type: ignore[assignment]
+
+
+def _remedy(frame: Any) -> str:
+    """What to use in place of the caller's `DataLoader`."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "transformers.trainer":
+            return (
+                "forebay.transformers.TrainerMixin, as class MyTrainer(TrainerMixin, Trainer) and "
+                "MyTrainer(model, args, train_dataset=loader)"
+            )
+        frame = frame.f_back
+    return "forebay.torch.DataLoader(loader)"
 
 
 def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:

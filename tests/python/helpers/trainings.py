@@ -1,0 +1,123 @@
+"""Small trainings with the Trainer of Hugging Face: in this process, or as a program that torchrun starts or a signal ends.
+
+    python trainings.py '[{"folder": ..., "output": ...}, ...]'
+"""
+
+import hashlib
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback, TrainingArguments
+
+import forebay
+from forebay.torch import rank_and_world_size
+from forebay.transformers import Trainer
+from recordings import TINY
+
+STEPS = 7
+"""Between checkpoints."""
+
+
+class Net(nn.Module):
+    """A layer over the spectrogram, and noise; keeps the row numbers that it was trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(8 * 6, 4))
+        self.taken: list[Any] = []
+
+    def forward(self, spectrogram: torch.Tensor, index: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        if self.training:
+            self.taken.append(index.tolist())
+        logits = self.layer(spectrogram)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits, "rows": index}
+
+
+class Words(GPT2LMHeadModel):  # type: ignore[misc]
+    """A GPT of 2 layers over bytes; keeps the tokens that it was trained on."""
+
+    def __init__(self) -> None:
+        super().__init__(GPT2Config(vocab_size=257, n_positions=64, n_embd=8, n_layer=2, n_head=2))
+        self.taken: list[Any] = []
+
+    def forward(self, input_ids: Any = None, labels: Any = None, **rest: Any) -> Any:
+        if self.training:
+            self.taken.append(of_tokens(input_ids, rest["shift_labels"]))
+        return super().forward(input_ids, labels=labels, **rest)
+
+
+def of_tokens(inputs: Any, targets: Any) -> str:
+    """A number for the tokens of a batch."""
+    return hashlib.sha256(bytes(str((inputs.tolist(), targets.tolist())), "ascii")).hexdigest()[:16]
+
+
+def encode(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def make_loader(folder: str | Path, tokens: bool = False, **parameters: Any) -> Any:
+    """Of the shards in a folder, such as `mixed_folder`."""
+    if tokens:
+        sizes: dict[str, Any] = {"batch_size": 4, "seq_len": 63, "buffer_size": 20, "bos_id": 256}
+        return forebay.TokenLoader(folder, encode, **{**sizes, "seed": 3, "n_streams": 2, **parameters})
+    small: dict[str, Any] = {**TINY, "seed": 4, "batch_size": 16, "shuffle_min_size": 40, "n_workers": 2}
+    return forebay.Loader(sorted(Path(folder).glob("*.arrow")), **{**small, "n_streams": 2, **parameters})
+
+
+class Tap(TrainerCallback):  # type: ignore[misc]
+    """Writes the batches of each step to a file, and ends the process by SIGKILL before step `kill_at`."""
+
+    def __init__(self, path: Path, taken: list[Any], kill_at: int | None) -> None:
+        self.path, self.taken, self.kill_at = path, taken, kill_at
+
+    def on_step_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        if self.kill_at is not None and state.global_step + 1 == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_train_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        self.path.write_text(json.dumps({"taken": self.taken, "step": state.global_step, "epoch": state.epoch}))
+
+
+def arguments(output: str | Path, **changes: Any) -> TrainingArguments:
+    """Without reports, progress bars and a network."""
+    quiet = {"report_to": "none", "disable_tqdm": True, "logging_strategy": "no", "use_cpu": True, "log_level": "error"}
+    return TrainingArguments(str(output), **{**quiet, "save_steps": STEPS, "seed": 1, **changes})
+
+
+def run(
+    folder: str | Path,
+    output: str | Path,
+    *,
+    tokens: bool = False,
+    loader: dict[str, Any] | None = None,
+    resume: str | bool | None = None,
+    kill_at: int | None = None,
+    name: str = "whole",
+    **changes: Any,
+) -> Trainer:
+    """One training; its batches are in `output` in the file `name`-`rank`.json, if it comes to its end."""
+    args = arguments(output, **changes)
+    torch.manual_seed(0)
+    model = Words() if tokens else Net()
+    ranks = rank_and_world_size()
+    with make_loader(folder, tokens, **{**ranks, **(loader or {})}) as batches:
+        path = Path(output, f"{name}-{ranks['rank']}.json")
+        trainer = Trainer(model, args, train_dataset=batches, callbacks=[Tap(path, model.taken, kill_at)])
+        trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+if __name__ == "__main__":
+    logging.getLogger("forebay").setLevel(logging.ERROR)  # the shards have bad rows
+    torch.set_num_threads(1)
+    for scene in json.loads(sys.argv[1]):
+        run(**scene)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
