@@ -81,7 +81,7 @@ examples:
 # has torch for Linux with CUDA only, and of its 5.4 GB all but the 1 GB of triton are linked by `import torch`.
 test-torch:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements-torch.txt
-	$(OFFLINE) $(BIN)/python -m pytest tests/python/frameworks/test_torch*.py tests/python/project/test_docs.py tests/python/queue
+	$(OFFLINE) $(BIN)/python -m pytest tests/python/frameworks/test_torch*.py tests/python/frameworks/test_transformers.py tests/python/project/test_docs.py tests/python/queue
 	$(OFFLINE) $(BIN)/python examples/train_torch.py
 	$(OFFLINE) $(BIN)/python examples/train_queue.py --steps 100
 

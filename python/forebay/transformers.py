@@ -107,12 +107,17 @@ class TrainerMixin(_Base):  # type: ignore[misc]
             )
         if not isinstance(dataset, LoaderBase | forebay.torch.IterableDataset | forebay.torch.DataLoader):
             return None
+        loader = dataset if isinstance(dataset, LoaderBase) else dataset.loader
+        if role == "eval" and loader is getattr(self.train_dataset, "loader", self.train_dataset):
+            raise ConfigError(
+                "eval_dataset has the loader of train_dataset, whose position an evaluation would move; "
+                "make a second loader"
+            )
         if id(dataset) not in self._sources:
             if isinstance(dataset, forebay.torch.DataLoader):
                 source = dataset
             else:
                 device = self.args.device if self.args.device.type == "cuda" else None
-                loader = dataset if isinstance(dataset, LoaderBase) else dataset.loader
                 source = forebay.torch.DataLoader(loader, device=device)
             self._check(source.loader, role)
             self._sources[id(dataset)] = dataset, source
@@ -127,7 +132,12 @@ class TrainerMixin(_Base):  # type: ignore[misc]
         if (loader.rank, loader.world_size) != (rank, world_size):
             problems.append(
                 f"the loader has rank {loader.rank} of world_size {loader.world_size}, the Trainer has rank {rank} of "
-                f"{world_size}; make the loader after TrainingArguments, with **forebay.torch.rank_and_world_size()"
+                f"{world_size}; "
+                + (
+                    "set use_cpu=True in TrainingArguments, without which the Trainer ignores the other processes"
+                    if loader.world_size > args.world_size and os.environ.get("WORLD_SIZE") == str(loader.world_size)
+                    else "make the loader after TrainingArguments, with **forebay.torch.rank_and_world_size()"
+                )
             )
         if role == "eval" and _is_infinite(loader):
             problems.append("the loader is infinite, so an evaluation would not end; use infinite=False")

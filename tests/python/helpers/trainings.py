@@ -1,6 +1,6 @@
-"""Small trainings with the Trainer of Hugging Face: in this process, or as a program that torchrun starts or a signal ends.
+"""Small trainings with the Trainer of Hugging Face, in this process, or as a program for torchrun and SIGKILL.
 
-    python trainings.py '[{"folder": ..., "output": ...}, ...]'
+python trainings.py '[{"folder": ..., "output": ...}, ...]'
 """
 
 import hashlib
@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,40 @@ def run(
     return trainer
 
 
+def evaluate(
+    folder: str | Path, output: str | Path, *, tokens: bool = False, loader: dict[str, Any], name: str, **changes: Any
+) -> None:
+    """One evaluation; rank 0 writes its metrics, and the row numbers of its predictions, to the file `name`.json."""
+    args = arguments(output, **changes)
+    torch.manual_seed(0)
+    model = Words() if tokens else Net()
+    calls: list[bool] = []
+    sums = Counter[str]()
+
+    def metrics(predicted: Any, compute_result: bool = True) -> dict[str, Any]:
+        """Of one evaluation, or of the batches of one."""
+        calls.append(compute_result)
+        sums.update(rows=len(predicted.label_ids), labels=int(predicted.label_ids.sum()))
+        found = dict(sums)
+        if compute_result:
+            sums.clear()
+        return found
+
+    with make_loader(folder, tokens, infinite=False, **{**rank_and_world_size(), **loader}) as batches:
+        trainer = Trainer(model, args, compute_metrics=metrics)
+        found = trainer.evaluate(batches)
+        assert trainer.evaluate(batches)["eval_loss"] == found["eval_loss"]
+        predicted = trainer.predict(batches)
+    index = [] if tokens else predicted.predictions[1].tolist()
+    ends = {"calls": calls[: len(calls) // 3], "num_examples": int(predicted.metrics["test_rows"])}
+    if trainer.is_world_process_zero():
+        Path(output, f"{name}.json").write_text(json.dumps({**found, **ends, "index": index}))
+
+
 if __name__ == "__main__":
     logging.getLogger("forebay").setLevel(logging.ERROR)  # the shards have bad rows
     torch.set_num_threads(1)
     for scene in json.loads(sys.argv[1]):
-        run(**scene)
+        evaluate(**scene) if scene.pop("evaluates", False) else run(**scene)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
