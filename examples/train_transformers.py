@@ -23,7 +23,7 @@ from forebay.torch import rank_and_world_size
 from forebay.transformers import TrainerMixin
 
 
-class Net(torch.nn.Module):
+class Net(torch.nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.net = make_net()
@@ -33,10 +33,10 @@ class Net(torch.nn.Module):
         return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
-class MyTrainer(TrainerMixin, Trainer): ...
+class MyTrainer(TrainerMixin, Trainer): ...  # type: ignore[misc]
 
 
-class Kill(TrainerCallback):
+class Kill(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         if state.global_step == options.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -47,7 +47,7 @@ parser.add_argument("--output", default="runs/transformers")
 parser.add_argument("--kill-at", type=int, default=0, help="step")
 options = parser.parse_args()
 common: dict[str, Any] = {"use_cpu": not torch.cuda.is_available(), "report_to": "none", "disable_tqdm": True}
-args = TrainingArguments(options.output, max_steps=40, save_steps=10, eval_strategy="steps", eval_steps=20, **common)
+args = TrainingArguments(options.output, max_steps=24, save_steps=8, eval_strategy="steps", eval_steps=12, **common)
 with args.main_process_first():
     (shards := Path(options.output, "shards")).mkdir(parents=True, exist_ok=True)
     fold = write_folds(shards)[0]

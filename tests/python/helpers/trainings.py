@@ -26,7 +26,7 @@ STEPS = 7
 """Between checkpoints."""
 
 
-class Net(nn.Module):
+class Net(nn.Module):  # type: ignore[misc]
     """A layer over the spectrogram, and noise; keeps the row numbers that it was trained on."""
 
     def __init__(self) -> None:
@@ -145,10 +145,28 @@ def evaluate(
         Path(output, f"{name}.json").write_text(json.dumps({**found, **ends, "index": index}))
 
 
+def killed(scene: dict[str, Any]) -> None:
+    """A training in a process of its own, which SIGKILL ends."""
+    child = os.fork()
+    if child == 0:
+        try:
+            run(**scene)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), status
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
 if __name__ == "__main__":
     logging.getLogger("forebay").setLevel(logging.ERROR)  # the shards have bad rows
     torch.set_num_threads(1)
     for scene in json.loads(sys.argv[1]):
-        evaluate(**scene) if scene.pop("evaluates", False) else run(**scene)
+        if scene.pop("evaluates", False):
+            evaluate(**scene)
+        elif "kill_at" in scene and "RANK" not in os.environ:
+            killed(scene)
+        else:
+            run(**scene)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
