@@ -202,11 +202,19 @@ class TestRanks:
         scenes = [
             {**FINITE, "folder": folder, "output": f"{output}/audio", "resume": True, "name": "resumed"},
             {**TOKENS, "folder": folder, "output": f"{output}/words", "resume": True, "name": "resumed"},
-            *[{**scene, "folder": folder, "output": output, "name": f"{scene['name']}-2"} for scene in EVALUATIONS],
+            *[
+                {**scene, "folder": folder, "output": output, "name": f"{scene['name']}-2"}
+                for scene in (*EVALUATIONS, lonely(mixed_folder))
+            ],
         ]
         code, said = end(start(scenes, ranks=2))
         assert code == 0, said
         return killed
+
+    def test_a_rank_without_any_batch(self, resumed: Path, mixed_folder: Path) -> None:
+        """Takes part in the evaluation of the other's."""
+        found = json.loads((resumed / "lonely-2.json").read_text())
+        assert found["eval_rows"] == found["num_examples"] == lonely(mixed_folder)["loader"]["batch_size"]
 
     def test_audio_after_sigkill(self, resumed: Path, mixed_folder: Path) -> None:
         """Of each rank the rows that its loader has; a rank without rows has a row of zeros in their place."""
@@ -512,3 +520,14 @@ def test_example(tmp_path: Path) -> None:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=one_thread)
         assert ended.returncode == code, ended.stderr
     assert ended.stdout.endswith(f"began at {tmp_path / 'checkpoint-8'}, ended at step 24\n")
+
+
+def lonely(folder: Path) -> dict[str, Any]:
+    """An evaluation in which one of two ranks has documents for one batch, and the other for none."""
+    rows = []
+    for rank in range(2):
+        with make_loader(folder, tokens=True, infinite=False, rank=rank, world_size=2, shuffle_min_size=20) as loader:
+            rows.append(sum(len(batch["inputs"]) for batch in loader))
+    assert rows[0] != rows[1]
+    loader = {"batch_size": max(rows), "drop_last": True, "shuffle_min_size": 20}
+    return {"evaluates": True, "name": "lonely", "tokens": True, "loader": loader}
