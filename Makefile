@@ -82,7 +82,8 @@ examples:
 # `import torch`.
 test-torch:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements-torch.txt
-	$(OFFLINE) $(BIN)/python -m pytest tests/python/frameworks/test_torch*.py tests/python/project/test_docs.py tests/python/queue
+	$(OFFLINE) $(BIN)/python -m pytest tests/python/frameworks tests/python/project/test_docs.py \
+		tests/python/queue
 	$(OFFLINE) $(BIN)/python examples/train_torch.py
 	$(OFFLINE) $(BIN)/python examples/train_queue.py --steps 100
 

@@ -10,11 +10,9 @@ A loader has its own threads, so this module starts no processes or threads.
 """
 
 import os
-import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from types import FrameType
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +20,7 @@ import torch
 import torch.distributed
 import torch.utils.data
 
+from forebay._callers import check_callers
 from forebay._checks import MOST, check, truth
 from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite, resumable
 from forebay._core import ConfigError, LoaderBase
@@ -117,10 +116,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
                 "worker process would yield all batches again; use DataLoader(dataset, batch_size=None, num_workers=0) "
                 "and Loader(..., n_workers=8)"
             )
-        loses = _check_callers(self.loader)
-        if loses and not self._has_warned:
+        warning = check_callers(self.loader)
+        if warning and not self._has_warned:
             self._has_warned = True
-            warnings.warn(loses, stacklevel=2)
+            warnings.warn(warning, stacklevel=2)
         convert = _pinned if self.pin_memory else to_tensors
         return Converted(lambda batch: convert(batch, self.loader), self.loader)
 
@@ -209,67 +208,6 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"<forebay.torch.DataLoader: {self.loader!r}>"
-
-
-_LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
-_FRAMEWORKS = {
-    **{f"{name}.loops.{loop}": "Lightning" for name in _LIGHTNING for loop in ("fit_loop", "training_epoch_loop")},
-    "transformers.trainer": "the Trainer of Hugging Face",
-}
-_NO_POSITION_LOST = (
-    "forebay.lightning",
-    *(f"{name}.loops.{loop}_loop" for name in _LIGHTNING for loop in ("evaluation", "prediction")),
-)
-
-
-def _check_callers(loader: LoaderBase) -> str | None:
-    """Finds out what iterates the dataset: raises if batches would be changed; the warning if a position would be lost.
-
-    A dataset is given to a `DataLoader` by the user, or by a framework, and hears of neither. It is called from
-    their frames.
-    """
-    found: torch.utils.data.DataLoader[Any] | None = None
-    is_ahead = False
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name in _NO_POSITION_LOST:
-            return None
-        owner = frame.f_locals.get("self") if name.startswith(("torch", "accelerate", "forebay.torch")) else None
-        if found is None and isinstance(owner, torch.utils.data.DataLoader):
-            found = owner
-            if owner.batch_size is not None:
-                raise ConfigError(
-                    f"batch_size of {type(owner).__name__} is {owner.batch_size}, must be None: the loader returns "
-                    f"complete batches of {loader.batch_size} rows, which would be stacked; use "
-                    "forebay.torch.DataLoader(loader)"
-                )
-        if type(owner).__name__ in ("DataLoaderDispatcher", "IterableDatasetShard") and loader.world_size > 1:
-            raise ConfigError(
-                f"{type(owner).__name__} of accelerate would deal the batches of rank {loader.rank} to all ranks, and "
-                f"the other ranks' rows would be lost: with world_size {loader.world_size} the loader returns its "
-                "rank's share; use forebay.accelerate.prepare(accelerator, loader)"
-            )
-        if name.endswith(".utilities.combined_loader") and not is_finite(loader):
-            limits = getattr(frame.f_locals.get("self"), "limits", None)
-            is_ahead = limits is None or float("inf") in limits
-        framework = next((said for module, said in _FRAMEWORKS.items() if name.startswith(module)), None)
-        if framework and found is not None and not hasattr(found, "state_dict"):
-            return (
-                f"checkpoints of {framework} will not hold the position in the data: a resumed run begins at the first "
-                "batch of the first epoch; replace DataLoader(IterableDataset(loader), batch_size=None) by "
-                "forebay.torch.DataLoader(loader)"
-            )
-        if framework:
-            if not is_ahead:
-                return None
-            return (
-                "Lightning fetches one batch ahead of a loader without length, and its checkpoints count it as "
-                "trained: a resumed run loses one batch; add forebay.lightning.DataPosition() to the callbacks of the "
-                "Trainer"
-            )
-        frame = frame.f_back
-    return None
 
 
 def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
