@@ -1,6 +1,7 @@
 # make demo   build and install the package in .venv, run the demo, write demo.png
 # make test   run everything that CI runs, fastest first, in the virtual environment build/venv
-# make test-torch  run the tests of forebay.torch and forebay.queue, after `make test`; downloads 5.4 GB
+# make test-torch  run the tests of forebay.torch, training frameworks and forebay.queue, after `make test`;
+#   downloads 5.5 GB
 # make soak   run the tests of `make test` with 20 times the repetitions
 # make bench  run the criterion benches of each stage
 # make bench-peers  run other loaders on the same files, for comparison
@@ -33,7 +34,7 @@ demo:
 
 # Recursive calls keep this order under `make -j`.
 test:
-	@echo "forebay.torch and forebay.queue are tested by make test-torch, which fetches 5.4 GB"
+	@echo "forebay.torch, training frameworks and forebay.queue are tested by make test-torch, which fetches 5.5 GB"
 	$(MAKE) rust
 	$(MAKE) models
 	$(MAKE) wheel
