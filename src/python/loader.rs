@@ -289,8 +289,9 @@ impl Loads for Loader {
     fn length(&self, _py: Python<'_>) -> PyResult<usize> {
         if self.config.infinite {
             return Err(PyTypeError::new_err(
-                "an infinite loader has no len(); batches_per_epoch is the number of batches in an epoch. For PyTorch: \
-                 DataLoader(forebay.torch.IterableDataset(loader), batch_size=None)",
+                "an infinite loader has no len(); batches_per_epoch is the number of batches in an epoch. In place of \
+                 torch.utils.data.DataLoader(loader) use forebay.torch.DataLoader(loader); for the Trainer of Hugging \
+                 Face, forebay.transformers.TrainerMixin",
             ));
         }
         Ok(self.batches_per_epoch() as usize)
