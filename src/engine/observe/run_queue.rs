@@ -2,10 +2,10 @@
 //!
 //! A thread that was woken counts as waiting until it runs, and one that is descheduled counts as working. So
 //! on a busy machine the meters alone cannot tell a slow stage from one that other processes keep off the
-//! cores. Linux counts this wait for each thread, in `/proc/self/task/<tid>/schedstat`: nanoseconds on a core,
-//! nanoseconds ready without one, time slices. A sample reads it for all threads of the loader; a thread that
-//! ends adds its last figure. Threads at work do nothing for it. On other systems, and where the file cannot
-//! be read, nothing is known.
+//! cores. Linux counts this wait for each thread in `/proc/self/task/<tid>/schedstat`: nanoseconds on a core,
+//! nanoseconds ready without one, time slices. A sample reads it for all threads of the loader. A thread that
+//! ends adds its last figure; running threads do nothing for it. On other systems, and where the file cannot
+//! be read, the wait is unknown.
 
 use std::{
     sync::{

@@ -1,9 +1,9 @@
 //! The verdict on a loader's figures: which stage limits it, and which parameter would change that.
 //!
 //! A pure function. If the loop seldom waits, the loop is the limit. Otherwise the limit is the stage whose
-//! threads work the largest share of the time. If that share is below half, the stages wait for one another,
-//! or all of them for the cores: a thread that was woken and does not run yet waits as well. The time that the
-//! threads were ready and had no core tells the two apart, and the CPU time of the process whether others use
+//! threads work the largest share of the time. If that share is below half, the stages wait for one another
+//! or for the cores: a woken thread that does not run yet is waiting, too. The time that the threads were
+//! ready and had no core distinguishes the two. The CPU time of the process shows whether other processes use
 //! the cores.
 
 use std::ops::Sub;

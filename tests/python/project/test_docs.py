@@ -41,7 +41,12 @@ class Block:
 
     @property
     def needs_torch(self) -> bool:
-        return bool(re.search(r"\btorch\b|forebay\.queue|DatasetConsumer|DataProviderBase", self.text))
+        return bool(
+            re.search(
+                r"\btorch\b|forebay\.(queue|lightning|transformers|accelerate)|DatasetConsumer|DataProviderBase",
+                self.text,
+            )
+        )
 
 
 def blocks(page: Path, language: str) -> list[Block]:
