@@ -79,6 +79,9 @@ class Converted(Iterator[Made], Generic[Made]):
         self._loader = loader
         self._batches = resumable(loader)
 
+    def __repr__(self) -> str:
+        return f"<batches of {self._loader!r}>"
+
     def __next__(self) -> Made:
         for batch in self._batches:
             try:

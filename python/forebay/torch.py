@@ -176,8 +176,9 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
                 f"DataLoader() got {', '.join(unknown)}, but takes device, depth and pin_memory only; batch size, "
                 "order, threads, rank and seed are parameters of the loader: Loader(files, batch_size=64, n_workers=8)"
             )
+        check(depth=(depth, 1, MOST))
         self.loader = loader
-        dataset = IterableDataset(loader, pin_memory=pin_memory and device is None)
+        dataset = IterableDataset(loader, pin_memory=truth("pin_memory", pin_memory) and device is None)
         super().__init__(dataset, batch_size=None)
         self._batches: Any = dataset if device is None else DevicePrefetcher(dataset, device, depth)
         # Accelerator.prepare() returns such a loader unchanged. It would otherwise deal rank 0's batches to all ranks.

@@ -167,7 +167,7 @@ macro_rules! loader_parameters {
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.
-        stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
+        stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(stall_timeout);
         } }
     };
 }

@@ -45,7 +45,7 @@ macro_rules! row_parameters {
         drop_last: Bool = false, state, elsewhere(drop_last_batch, drop_remainder);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.
-        stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
+        stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(stall_timeout);
         } }
     };
 }

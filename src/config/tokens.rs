@@ -122,7 +122,7 @@ macro_rules! token_parameters {
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.
-        stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(timeout, stall_timeout);
+        stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(stall_timeout);
         } }
     };
 }

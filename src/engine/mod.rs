@@ -132,8 +132,6 @@ pub struct Engine<S: Source, K: Task> {
     standings: Option<Standings>,
     /// The engine's position before that batch. Cleared by any call that leaves the pass.
     before: Option<Before>,
-    /// Calls of `iter()` on an infinite engine; `None` after a restore, up to the first epoch that is set.
-    iterations: Option<u64>,
     /// The schedule that [`Engine::places`] used last, with its epoch and streams.
     asked: Option<(u64, Canon, Schedule)>,
     skip: Vec<Range<u64>>,
@@ -292,7 +290,6 @@ impl<S: Source, K: Task> Engine<S, K> {
             start: 0,
             standings: None,
             before: None,
-            iterations: Some(0),
             asked: None,
             skip: Vec::new(),
             pass: None,
@@ -397,7 +394,6 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Only those of [`Engine::new`].
     pub fn rewind(&mut self) -> Result<()> {
         if self.plan.infinite {
-            self.iterations = self.iterations.map(|n| n + 1);
             return Ok(());
         }
         if self.is_over() {
@@ -475,29 +471,17 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Chooses the pass that the next `iter()` or `next()` begins. If `epoch` is the current pass and no
     /// batch was taken since a restore or seek, the position stays.
     ///
-    /// An infinite engine continues and does not change: `epoch` may be its own, or that of a framework that
-    /// counts its calls of `iter()`. The count begins at 0; after a restore at the number of the first call.
-    ///
     /// # Errors
-    /// [`ErrorKind::State`] for any other epoch of an infinite engine, [`ErrorKind::Config`] above
-    /// [`MAX_EPOCH`].
+    /// [`ErrorKind::State`] if the engine is infinite: its epochs follow from its position.
+    /// [`ErrorKind::Config`] above [`MAX_EPOCH`].
     pub fn set_epoch(&mut self, epoch: u64) -> Result<()> {
         if epoch > MAX_EPOCH {
             return Err(epoch_out_of_range(epoch));
         }
         if self.plan.infinite {
-            let iterations = *self.iterations.get_or_insert(epoch);
-            if [iterations, iterations.saturating_sub(1), self.epoch()].contains(&epoch) {
-                return Ok(());
-            }
             return Err(Error::new(
                 ErrorKind::State,
-                format!(
-                    "epoch is {epoch}, but an infinite loader continues from its position: it is at epoch {}, and \
-                     {iterations} iterations were started; use infinite=False to choose epochs, or seek() to \
-                     choose a batch",
-                    self.epoch()
-                ),
+                "an infinite engine has one pass, and counts its epochs itself",
             ));
         }
         if self.epoch == epoch && self.is_fresh() { Ok(()) } else { self.begin(epoch) }

@@ -230,7 +230,6 @@ impl<S: Source, K: Task> Engine<S, K> {
             ));
         }
         self.enter(epoch, batch, &schedule);
-        self.iterations = None;
         self.skip = skip;
         self.standings = standings;
         let rows = lost.values().flat_map(|lost| &lost.rows);

@@ -351,7 +351,8 @@ impl Argument for f64 {
     const EXPECTED: &'static str = "a float";
 
     fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        if !given.hasattr("__float__")? && !given.hasattr("__index__")? {
+        let is_number = given.hasattr("__float__")? || given.hasattr("__index__")?;
+        if !is_number || given.is_instance_of::<PyBool>() {
             return Err(Refused::Type);
         }
         match given.extract() {

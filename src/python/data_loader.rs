@@ -207,8 +207,8 @@ impl Loads for DataLoader {
         }))
     }
 
-    fn has_passes(&self) -> bool {
-        !self.is_endless
+    fn is_infinite(&self) -> bool {
+        self.is_endless
     }
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {

@@ -270,6 +270,10 @@ impl Loads for Loader {
         &self.engine
     }
 
+    fn is_infinite(&self) -> bool {
+        self.config.infinite
+    }
+
     fn describe(&self) -> String {
         format!(
             "{} in {}, batches of {} x {:?} {}, {}",

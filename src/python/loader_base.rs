@@ -4,7 +4,11 @@
 //! dict of a batch and the meaning of a state. Why a base class and not a macro over three pyclasses: users
 //! see one class in `help()`, in annotations and in `isinstance`.
 
-use std::{borrow::Cow, path::PathBuf};
+use std::{
+    borrow::Cow,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
 
 use pyo3::{
     PyClass,
@@ -19,8 +23,9 @@ use super::{
     torch_workers::check_share,
 };
 use crate::{
+    Error, ErrorKind, Result,
     config::shown,
-    engine::{Position, epoch_out_of_range},
+    engine::{MAX_EPOCH, Position, epoch_out_of_range},
     state::Identity,
 };
 
@@ -44,10 +49,8 @@ pub trait Loads: Send + Sync {
     /// The values on which the batches depend.
     fn identity(&self, py: Python<'_>) -> PyResult<Cow<'_, Identity>>;
 
-    /// Whether `iter()` begins a pass, if the engine has passes.
-    fn has_passes(&self) -> bool {
-        true
-    }
+    /// Whether it has one pass, which does not end.
+    fn is_infinite(&self) -> bool;
 
     /// The pass, counted from 0.
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
@@ -87,6 +90,36 @@ pub struct LoaderBase {
     batch_size: i64,
     /// `rank` and `world_size`.
     share: (i64, i64),
+    iterations: Iterations,
+}
+
+/// The calls of `iter()` on an infinite loader, which frameworks number as epochs.
+///
+/// The count begins at 0, and after a restore at the number of the first `set_epoch`.
+struct Iterations(Mutex<Option<u64>>);
+
+impl Iterations {
+    fn started(&self) {
+        let mut n = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *n = n.map(|n| n + 1);
+    }
+
+    fn restored(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Checks that `epoch` is the next iteration or the current one, or the loader's `own` epoch.
+    fn check(&self, epoch: u64, own: u64) -> Result<()> {
+        let n = *self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(epoch);
+        if [n, n.saturating_sub(1), own].contains(&epoch) {
+            return Ok(());
+        }
+        let message = format!(
+            "epoch is {epoch}, but an infinite loader continues from its position: it is at epoch {own}, and {n} \
+             iterations were started; set_epoch chooses a pass of a finite loader"
+        );
+        Err(Error::new(ErrorKind::State, message))
+    }
 }
 
 impl LoaderBase {
@@ -96,7 +129,12 @@ impl LoaderBase {
     where
         T: Loads + PyClass<BaseType = Self, Frozen = True>,
     {
-        let base = Self { kind: |slf| Ok(slf.cast::<T>()?.get()), batch_size, share };
+        let base = Self {
+            kind: |slf| Ok(slf.cast::<T>()?.get()),
+            batch_size,
+            share,
+            iterations: Iterations(Mutex::new(Some(0))),
+        };
         PyClassInitializer::from(base).add_subclass(loader)
     }
 }
@@ -114,7 +152,10 @@ impl LoaderBase {
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let (py, this, (rank, world_size)) = (slf.py(), kind(slf)?, slf.get().share);
         check_share(py, rank, world_size)?;
-        if this.has_passes() {
+        if this.is_infinite() {
+            this.engine().batch(py)?; // raises in a fork
+            slf.get().iterations.started();
+        } else {
             this.engine().rewind(py)?;
         }
         Batches::of(slf)
@@ -212,10 +253,15 @@ impl LoaderBase {
     /// count of its iterations (from 0, or after `load_state_dict` from the first number given). Raises
     /// `StateError` for any other number, which would have to move the data.
     fn set_epoch(slf: &Bound<'_, Self>, #[pyo3(from_py_with = argument::epoch)] epoch: i64) -> PyResult<()> {
-        match u64::try_from(epoch) {
-            Ok(number) if epoch < i64::MAX => kind(slf)?.engine().set_epoch(slf.py(), number),
-            _ => Err(to_python(slf.py(), &epoch_out_of_range(shown(epoch)))),
+        let (py, this) = (slf.py(), kind(slf)?);
+        let Some(number) = u64::try_from(epoch).ok().filter(|&number| number <= MAX_EPOCH) else {
+            return Err(to_python(py, &epoch_out_of_range(shown(epoch))));
+        };
+        if this.is_infinite() {
+            let own = this.epoch(py)?;
+            return slf.get().iterations.check(number, own).map_err(|error| to_python(py, &error));
         }
+        this.engine().set_epoch(py, number)
     }
 
     /// Moves to batch number `batch`, at any distance: `next()` returns it, or the batch after it if it is in
@@ -339,7 +385,9 @@ impl LoaderBase {
     /// empty buffer, so some documents are lost.
     fn load_state_dict(slf: &Bound<'_, Self>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let this = kind(slf)?;
-        this.engine().restore(slf.py(), this.position_of(state)?)
+        this.engine().restore(slf.py(), this.position_of(state)?)?;
+        slf.get().iterations.restored();
+        Ok(())
     }
 
     fn __setstate__(slf: &Bound<'_, Self>, state: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -353,7 +401,7 @@ impl LoaderBase {
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let (name, this) = (slf.get_type().fully_qualified_name()?, kind(slf)?);
-        let closed = if this.engine().is_closed() { ", closed" } else { "" };
-        Ok(format!("<{name}: {}{closed}{}>", this.describe(), this.engine().verdict()))
+        let verdict = if this.engine().is_closed() { ", closed".into() } else { this.engine().verdict() };
+        Ok(format!("<{name}: {}{verdict}>", this.describe()))
     }
 }

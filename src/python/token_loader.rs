@@ -169,6 +169,10 @@ impl Loads for TokenLoader {
         &self.engine
     }
 
+    fn is_infinite(&self) -> bool {
+        self.config.infinite
+    }
+
     fn describe(&self) -> String {
         format!(
             "{} in {}, batches of [{}, {}], {}",

@@ -109,6 +109,12 @@ pub(crate) struct Columns {
     pub class_names: Option<Arc<Vec<String>>>,
 }
 
+/// The error about a parameter that names a missing column.
+fn no_column(parameter: &str, name: &str, schema: &Schema) -> Error {
+    let message = format!("{parameter} is {name:?}, but there is no such column; {}", listed(schema));
+    Error::new(ErrorKind::Schema, message)
+}
+
 impl Columns {
     /// Chooses the columns of `schema`; `label` is the name of the label column, empty for none.
     ///
@@ -156,9 +162,7 @@ impl Columns {
 
     fn choose_audio(&mut self, schema: &Schema, features: &Features, column: Option<&str>) -> Result<()> {
         let at = match column {
-            Some(name) => schema.index_of(name).map_err(|_| {
-                Error::new(ErrorKind::Schema, format!("there is no column {name:?}; {}", listed(schema)))
-            })?,
+            Some(name) => schema.index_of(name).map_err(|_| no_column("audio_column", name, schema))?,
             None => match schema.index_of("audio") {
                 Ok(at) => at,
                 Err(_) => only(&features.of_type("Audio", schema)).map_err(|found| {
@@ -222,9 +226,7 @@ impl Columns {
     fn choose_label(&mut self, schema: &Schema, features: &Features, label: Option<&str>) -> Result<()> {
         let at = match label {
             Some("") => return Ok(()),
-            Some(name) => schema.index_of(name).map_err(|_| {
-                Error::new(ErrorKind::Schema, format!("there is no column {name:?}; {}", listed(schema)))
-            })?,
+            Some(name) => schema.index_of(name).map_err(|_| no_column("label_column", name, schema))?,
             None => {
                 let usual = ["label", "labels"].iter().find_map(|name| schema.index_of(name).ok());
                 match usual.or_else(|| only(&features.of_type("ClassLabel", schema)).ok()) {

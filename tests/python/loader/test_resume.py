@@ -18,6 +18,7 @@ import pytest
 
 import forebay
 from digests import digest
+from forebay.cache import DataLoader, ListAsyncDataset, MixtureDataset, PermutationDataset
 from recordings import TINY, Row, tiny_rows, write_shard
 from timing import claim, timed
 
@@ -372,6 +373,22 @@ def test_set_epoch_of_an_infinite_loader(tiny_shards: list[Path]) -> None:
             next(iter(loader))
         with pytest.raises(forebay.StateError, match="epoch is 16, "):
             loader.set_epoch(16)
+
+
+def test_set_epoch_of_an_infinite_dataset() -> None:
+    rows = ListAsyncDataset([{"y": np.int64(i)} for i in range(40)])
+
+    def make() -> DataLoader:
+        return DataLoader(MixtureDataset({"a": PermutationDataset(rows, seed=1)}, {"a": 1}), 10)
+
+    with make() as loader, make() as plain:
+        found = []
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            found += [batch["y"].tolist() for batch in islice(loader, 6)]
+        assert found == [next(plain)["y"].tolist() for _ in range(18)]
+        with pytest.raises(forebay.StateError, match="epoch is 9, but an infinite loader continues"):
+            loader.set_epoch(9)
 
 
 @pytest.mark.parametrize("before", [{}, {"world_size": 4, "batch_size": 4}, {"n_streams": 8}], ids=str)
