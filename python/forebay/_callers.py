@@ -45,9 +45,15 @@ def check_callers(loader: LoaderBase) -> str | None:
                     f"batch_size of {type(owner).__name__} is {owner.batch_size}, must be None: the loader returns "
                     f"complete batches of {loader.batch_size} rows, which would be stacked; use {_remedy(frame)}"
                 )
+        n_skipped = getattr(owner, "skip_batches", 0) if name.startswith("accelerate") else 0
+        if n_skipped:
+            raise ConfigError(
+                f"skip_first_batches would leave out {n_skipped} batches more: load_state() has restored the "
+                "position already; iterate the loader that forebay.accelerate.prepare returned"
+            )
         if type(owner).__name__ in ("DataLoaderDispatcher", "IterableDatasetShard") and loader.world_size > 1:
             raise ConfigError(
-                f"{type(owner).__name__} of accelerate would deal the batches of rank {loader.rank} to all ranks, and "
+                f"{type(owner).__name__} of accelerate would deal the batches of rank 0 to all ranks, and "
                 f"the other ranks' rows would be lost: with world_size {loader.world_size} the loader returns its "
                 "rank's share; use forebay.accelerate.prepare(accelerator, loader)"
             )
@@ -78,7 +84,13 @@ def _lost(framework: str, frame: FrameType) -> str:
 
 def _remedy(frame: FrameType) -> str:
     """The replacement for the caller's `DataLoader`."""
-    if any(_module(outer) == _TRAINER for outer in _frames(frame)):
+    outer = {_module(caller) for caller in _frames(frame)}
+    if any(name.startswith(_FIT_LOOPS) for name in outer):
+        return (
+            "forebay.lightning.DataModule(train=...), or forebay.torch.DataLoader(loader) with "
+            "forebay.lightning.DataPosition() among the callbacks of the Trainer"
+        )
+    if _TRAINER in outer:
         return (
             "forebay.transformers.TrainerMixin, as class MyTrainer(TrainerMixin, Trainer) and "
             "MyTrainer(model, args, train_dataset=loader)"

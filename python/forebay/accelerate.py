@@ -14,7 +14,7 @@ from accelerate.utils import gather_object
 
 from forebay._converted import check_loader, is_finite, resumable
 from forebay._core import ConfigError, LoaderBase, TokenLoader
-from forebay.torch import Batch, DataLoader
+from forebay.torch import Batch, DataLoader, IterableDataset
 
 __all__ = ["prepare"]
 
@@ -29,6 +29,10 @@ def prepare(accelerator: Any, loader: LoaderBase, *, depth: int = 2) -> DataLoad
 
     Raises `ConfigError` if the loader's rank and world size are not those of the process.
     """
+    if isinstance(loader, _Prepared):
+        return loader
+    if isinstance(loader, DataLoader | IterableDataset):
+        loader = loader.loader
     check_loader(loader)
     if missing := [name for name in ("device", "process_index", "num_processes") if not hasattr(accelerator, name)]:
         raise TypeError(

@@ -149,6 +149,29 @@ class _TrainBatches:
         self._move(state)
 
 
+class _FromTheStart:
+    """The batches of a loader for an evaluation: each begins where the first one did."""
+
+    def __init__(self, batches: Any, loader: LoaderBase) -> None:
+        self.loader = loader
+        self.batches = batches
+        self._first = batches.state_dict()
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.batches.state_dict() != self._first:
+            self.batches.load_state_dict(self._first)
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<batches for Lightning: {self.loader!r}>"
+
+
 class _Iteration(Iterator[Any]):
     """One `iter()` of the batches."""
 
@@ -164,6 +187,8 @@ class _Iteration(Iterator[Any]):
 
 def _loader_of(batches: Any) -> LoaderBase | None:
     """The loader behind what a `train_dataloader()` returned; `None` if it is none of forebay."""
+    if isinstance(batches, _FromTheStart):
+        return batches.loader
     if isinstance(batches, DevicePrefetcher):
         batches = batches._loader()
     dataset = getattr(batches, "dataset", batches)
@@ -358,19 +383,31 @@ class DataModule(*_DATA_MODULES):  # type: ignore[misc]
         for name in stages[stage]:
             given = self._given[name]
             if name not in self._made and given is not None:
-                self._made[name] = _map(given, lambda source: self._make(source, ranks))
+                self._made[name] = _map(given, partial(self._make, name, ranks))
+        trained = _loaders(self._made.get("train"))
+        for name in ("val", "test", "predict"):
+            if trained & _loaders(self._made.get(name)):
+                raise ConfigError(
+                    f"{name} has a loader of train, whose position an evaluation would move; make a loader of its own, "
+                    f"as DataModule({name}=partial(Loader.eval, files))"
+                )
         if stage == "fit" and not any(isinstance(callback, DataPosition) for callback in trainer.callbacks):
             trainer.callbacks.insert(0, self._position)
 
-    def _make(self, source: Any, ranks: Ranks) -> Any:
+    def _make(self, name: str, ranks: Ranks, source: Any) -> Any:
         """The batches of a loader, or of those that a function makes."""
         made = source if isinstance(source, LoaderBase) else source(**ranks)
-        return _map(made, self._batches)
+        return _map(made, partial(self._batches, name))
 
-    def _batches(self, loader: Any) -> Any:
+    def _batches(self, name: str, loader: Any) -> Any:
         if not isinstance(loader, LoaderBase):
             return loader
         _check_ranks(loader, self.trainer)
+        batches = self._placed(loader)
+        return batches if name == "train" else _FromTheStart(batches, loader)
+
+    def _placed(self, loader: LoaderBase) -> Any:
+        """Batches as tensors, on the Trainer's device or on the way there."""
         device = self.trainer.strategy.root_device
         if device.type != "cuda":
             return IterableDataset(loader)
@@ -418,6 +455,17 @@ def _map(tree: Any, function: Callable[[Any], Any]) -> Any:
         tree.flattened = [function(value) for value in tree.flattened]
         return tree
     return function(tree)
+
+
+def _loaders(tree: Any) -> set[int]:
+    """The identities of the loaders in what `setup` made."""
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    leaves = tree if isinstance(tree, list | tuple) else getattr(tree, "flattened", None)
+    if leaves is not None:
+        return set().union(*map(_loaders, leaves))
+    loader = _loader_of(tree)
+    return set() if loader is None else {id(loader)}
 
 
 def _check_source(name: str, source: Any) -> None:

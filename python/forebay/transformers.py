@@ -231,10 +231,11 @@ class TrainerMixin(_Base):  # type: ignore[misc]
         return pairs
 
     def _shifts_labels(self) -> bool:
-        """Whether the model shifts `labels` itself, as causal language models and their subclasses do."""
+        """Whether the model, or a part of it, shifts `labels` itself, as causal language models do."""
         model = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-        return self._loss_shifts_labels or any(kind.__name__ in causal for kind in type(model).__mro__)
+        kinds = (kind for module in model.modules() for kind in type(module).__mro__)
+        return self._loss_shifts_labels or any(kind.__name__ in causal for kind in kinds)
 
     def _check_names(self, pairs: list[tuple[str, str]], fields: list[str], accepted: set[str], shifts: bool) -> None:
         """Raises `ConfigError` if the model lacks an argument, or would train on other targets than it seems."""

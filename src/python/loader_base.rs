@@ -181,7 +181,8 @@ impl LoaderBase {
         let name = slf.get_type().name()?;
         Err(PyTypeError::new_err(format!(
             "{name} is an iterable of batches and has no rows to index: iterate it, or use \
-             forebay.torch.DataLoader(loader) in place of torch.utils.data.DataLoader(loader)"
+             forebay.torch.DataLoader(loader) in place of torch.utils.data.DataLoader(loader); for the Trainer of \
+             Hugging Face, forebay.transformers.TrainerMixin"
         )))
     }
 

@@ -145,6 +145,38 @@ fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<PathBuf>, Option
              save_to_disk(folder) and pass the folder",
         );
     }
+    // How the table was made from the files: of the steps, these change no value that the loader reads.
+    let table = given.getattr("data")?;
+    let rows_of_blocks: Vec<Vec<Bound<'_, PyAny>>> = match table.hasattr("blocks")? {
+        true => table.getattr("blocks")?.extract()?,
+        false => vec![vec![table]],
+    };
+    for blocks in &rows_of_blocks {
+        let [block] = &blocks[..] else {
+            return refused(
+                "a Dataset with columns of several tables; save it with save_to_disk(folder) and pass the folder",
+            );
+        };
+        let steps = match block.hasattr("replays")? {
+            true => block.getattr("replays")?,
+            false => continue, // in memory, which is refused below
+        };
+        for step in steps.try_iter()? {
+            let step: String = step?.get_item(0)?.extract()?;
+            if !["cast", "replace_schema_metadata", "slice"].contains(&&*step) {
+                let what = format!(
+                    "a Dataset whose columns were changed ({step}), which its files do not have; save it with \
+                     save_to_disk(folder) and pass the folder"
+                );
+                return refused(&what);
+            }
+        }
+    }
+    if given.getattr("format")?.get_item("type")?.extract::<Option<String>>()?.as_deref() == Some("custom") {
+        return refused(
+            "a Dataset with a transform, which the loader does not call; call reset_format() first",
+        );
+    }
     let found = given.getattr("cache_files")?.try_iter()?;
     let files: Vec<PathBuf> =
         found.map(|file| file?.get_item("filename")?.extract()).collect::<PyResult<_>>()?;

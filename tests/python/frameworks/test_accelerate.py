@@ -101,6 +101,8 @@ def accelerator() -> Iterator[Any]:
 def test_prepare_twice_changes_nothing(accelerator: Any, finite: forebay.Loader) -> None:
     batches = forebay.accelerate.prepare(accelerator, finite)
     assert accelerator.prepare(batches) is batches
+    assert forebay.accelerate.prepare(accelerator, batches) is batches
+    assert forebay.accelerate.prepare(accelerator, DataLoader(finite)).loader is finite
     own = DataLoader(finite)
     assert accelerator.prepare(own) is own
 
@@ -116,6 +118,12 @@ def test_the_last_batch_is_known(accelerator: Any, finite: forebay.Loader) -> No
     del _
     assert not state.in_dataloader
     assert len(list(batches)) == n
+
+
+def test_batches_are_not_skipped_twice(accelerator: Any, finite: forebay.Loader) -> None:
+    batches = forebay.accelerate.prepare(accelerator, finite)
+    with pytest.raises(forebay.ConfigError, match="skip_first_batches would leave out 5 batches more"):
+        next(iter(accelerator.skip_first_batches(batches, 5)))
 
 
 def test_wrong_arguments(accelerator: Any, tiny_shards: list[Path]) -> None:

@@ -376,6 +376,16 @@ def test_a_checkpoint_without_a_position(data: Data, tmp_path: Path) -> None:
         fit(data.audio(), max_steps=8, ckpt_path=tmp_path / "one.ckpt")
 
 
+def test_a_validation_is_repeated(data: Data) -> None:
+    """Also of a loader that shuffles: each validation is the same pass."""
+    module, net = DataModule(val=data.finite()), lit.net()
+    trainer = lit.trainer()
+    trainer.validate(net, module, verbose=False)
+    first, net.checked = net.checked, []
+    trainer.validate(net, module, verbose=False)
+    assert net.checked == first
+
+
 def test_what_is_refused(data: Data, tmp_path: Path) -> None:
     expected = "argument 'train': a loader, or a function of rank and world_size"
     with pytest.raises(TypeError, match=f"{expected}.*not str"):
@@ -389,6 +399,9 @@ def test_what_is_refused(data: Data, tmp_path: Path) -> None:
     with pytest.raises(forebay.ConfigError, match=r"loader of val is infinite.*limit_val_batches=100"):
         fit(data.finite(), data.audio(), max_steps=1)
     fit(data.finite(), data.audio(), max_steps=1, limit_val_batches=2)
+    both = data.finite()(rank=0, world_size=1)
+    with pytest.raises(forebay.ConfigError, match="val has a loader of train, whose position"):
+        fit(both, both, max_steps=1)
     with pytest.raises(forebay.ConfigError, match="rank 1 of 2, but this process of the Trainer is rank 0 of 1"):
         fit(data.finite()(rank=1, world_size=2), max_steps=1)
     with pytest.raises(forebay.ConfigError, match="rank 1 of 2, but this process"):

@@ -357,6 +357,17 @@ class TestNames:
             with pytest.raises(forebay.ConfigError, match=r"Old shifts its labels by one and takes no shift_labels"):
                 self.train(Old(), loader, tmp_path)
 
+            class Wrapped(torch.nn.Module):  # type: ignore[misc, name-defined]
+                def __init__(self) -> None:
+                    super().__init__()
+                    self.inner = Words()
+
+                def forward(self, input_ids: Any, labels: Any) -> Any:
+                    return self.inner(input_ids=input_ids, labels=labels)
+
+            with pytest.raises(forebay.ConfigError, match=r"Wrapped shifts its labels by one"):
+                self.train(Wrapped(), loader, tmp_path)
+
 
 class TestRefused:
     """What would be wrong without a word, and what a checkpoint lacks."""

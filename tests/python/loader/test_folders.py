@@ -54,6 +54,9 @@ def test_a_dataset_stands_for_its_files(hub: datasets.Dataset, shards: list[Path
     with forebay.Loader.eval(hub, **TINY) as loader, forebay.Loader.eval(shards, **TINY) as plain:
         assert [digest(batch) for batch in loader] == [digest(batch) for batch in plain]
         assert [shard["path"] for shard in loader.shards] == [str(path) for path in shards]
+    cast = hub.cast_column("audio", datasets.Audio(sampling_rate=16000))
+    with forebay.Loader.eval(cast, **TINY) as loader:  # the loader's sample_rate holds
+        assert loader.num_records == 300
     sources = {"all": hub, "first": datasets.Dataset.from_file(str(shards[0]))}
     with forebay.Loader(sources, **TINY) as mixture:
         assert mixture.source_names == ["all", "first"]
@@ -63,6 +66,21 @@ def test_a_part_of_a_dataset_is_refused(hub: datasets.Dataset) -> None:
     for part in (hub.shuffle(seed=1), hub.select([3, 1]), hub.train_test_split(0.2, seed=1)["test"]):
         with pytest.raises(forebay.ConfigError, match=r"arrow_files is a Dataset with a list of row numbers .*save"):
             forebay.Loader(part, **TINY)
+    column = [3] * len(hub)
+    changed = [
+        hub.remove_columns("label"),
+        hub.rename_column("label", "y"),
+        hub.add_column("z", column),
+        hub.remove_columns("label").add_column("label", column),
+        datasets.concatenate_datasets([hub, datasets.Dataset.from_dict({"z": column})], axis=1),
+    ]
+    for dataset in changed:
+        with pytest.raises(
+            forebay.ConfigError, match=r"arrow_files is a Dataset (whose columns|with columns) .*save_to"
+        ):
+            forebay.Loader(dataset, **TINY)
+    with pytest.raises(forebay.ConfigError, match=r"arrow_files is a Dataset with a transform, .*reset_format"):
+        forebay.Loader(hub.with_transform(dict), **TINY)
     with pytest.raises(forebay.ConfigError, match="has 10 rows and its files have 60: it is a part"):
         forebay.Loader(hub.select(range(10)), **TINY)
     with pytest.raises(forebay.ConfigError, match=r"arrow_files\['b'\] is a Dataset in memory; save it"):
