@@ -40,8 +40,7 @@ macro_rules! loader_parameters {
             elsewhere(hop, hop_size, hopsize, frame_shift, window_step, stride);
         /// Decoding threads; threads beyond the number of cores stay parked while all cores are busy.
         /// `"auto"`: as many as raise throughput, at most `cpu_budget`. The loader then begins with two,
-        /// wakes
-        /// more while `next()` waits for them and cores are free, and parks some while batches pile up.
+        /// wakes more while `next()` waits for them and cores are free, and parks some while batches pile up.
         n_workers: Count = 8, free, range(1, 1024), eval(4),
             elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
         /// Upper limit of the records that are read ahead and wait for a worker.

@@ -159,8 +159,8 @@ impl LoaderBase {
     }
 
     /// Ends all threads within half a second; a running call of your own function is finished first. A
-    /// `next()` that waits in another thread, and every later one, raises `ForebayError`. `stats()` and
-    /// `errors()` still work. A second `close()` does nothing.
+    /// `next()` that waits in another thread, and every later one, raises `ForebayError`. `stats()` (and
+    /// `errors()`, where it exists) still works. A second `close()` does nothing.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         kind(slf)?.engine().close(slf.py())
     }
@@ -228,8 +228,9 @@ impl LoaderBase {
 
     /// Skips the batches in `ranges`: pairs (first, end), end not included, numbered as in `seek`. For
     /// example, skips batches around a loss spike. New ranges replace earlier ones; an empty list removes
-    /// them. The state keeps the ranges; the next pass of a finite loader has all batches again. Raises
-    /// `ConfigError` for more than 8 ranges, for ranges beyond the end of the pass, or for a `TokenLoader`.
+    /// them. Adjacent and overlapping ranges are joined. The state keeps the ranges; the next pass of a
+    /// finite loader has all batches again. Raises `ConfigError` if more than 8 ranges are left after
+    /// joining, for ranges beyond the end of the pass, or for a `TokenLoader`.
     fn skip(slf: &Bound<'_, Self>, ranges: &Bound<'_, PyAny>) -> PyResult<()> {
         let ranges = state::ranges(ranges)?.map_err(|error| to_python(slf.py(), &error))?;
         kind(slf)?.engine().skip(slf.py(), &ranges)
