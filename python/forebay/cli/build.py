@@ -35,7 +35,9 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--fields", action="append", metavar="NAME[=TYPE]", help="keep this field, with this type; may be repeated"
     )
-    parser.add_argument("--split", default="train", metavar="NAME", help="subfolder of PATH for this split (%(default)s)")
+    parser.add_argument(
+        "--split", default="train", metavar="NAME", help="subfolder of PATH for this split (%(default)s)"
+    )
     parser.add_argument(
         "--order",
         choices=("round_robin", "concat"),
