@@ -150,10 +150,10 @@ macro_rules! loader_parameters {
         /// record's position; `"skip"` handles it like a bad record, and the state lists the lost records.
         on_io_error: OnError = "raise", free, elsewhere(io_errors, read_errors);
         /// Limit of the number of different records that fail on this rank, as a number or as a share of all
-        /// records (a float between 0 and 1); more raise `DecodeError`. None: no limit.
+        /// records (a float between 0 and 1); more raise `DecodeError`. None: no bound.
         max_errors: OptionalMaxErrors = None, free, elsewhere(max_failures, error_limit);
         /// Limit of the number of consecutive positions of this rank whose records fail; more raise
-        /// `DecodeError`. None: no limit.
+        /// `DecodeError`. None: no bound.
         max_consecutive_errors: OptionalInt = None, free, elsewhere(max_consecutive_failures);
         /// Rows that are never read, and are left out or replaced like bad ones without counting as errors:
         /// the path of a report by `forebay check`, or row numbers over all files. Other rows keep their
