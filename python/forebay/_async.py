@@ -119,8 +119,8 @@ class AsyncDataLoader:
         Number of threads; at most `buffers_ahead` of them have work. `"auto"` begins with one, adds one when
         requested batches are not ready, and removes one when all are; order and content stay the same.
     buffers_ahead : int
-        Batches prefetched beyond the current one, ready or being made. As many are in memory, in addition to
-        the batches that you keep.
+        Batches prefetched beyond the current one, ready or being made. The loader holds this many in memory,
+        in addition to the batches that you keep.
     shuffle : bool
         True: a new permutation of all rows each epoch. False: storage order.
     seed : int

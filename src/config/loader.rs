@@ -40,11 +40,10 @@ macro_rules! loader_parameters {
             elsewhere(hop, hop_size, hopsize, frame_shift, window_step, stride);
         /// Decoding threads; threads beyond the number of cores stay parked while all cores are busy.
         /// `"auto"`: as many as raise throughput, at most `cpu_budget`. The loader then begins with two,
-        /// wakes
-        /// more while `next()` waits for them and cores are free, and parks some while batches pile up.
+        /// wakes more while `next()` waits for them and cores are free, and parks some while batches pile up.
         n_workers: Count = 8, free, range(1, 1024), eval(4),
             elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
-        /// Upper limit of the records that are read ahead and wait for a worker.
+        /// Upper limit of the number of records that were read ahead and wait for a worker.
         raw_channel_size: Int = 256, free, range(1, 1 << 20), elsewhere(read_ahead, prefetch_records);
         /// True: epoch after epoch without end, bad records replaced. False: one pass per `iter()`, bad
         /// records left out. A batch in which all records are bad is left out too. With several ranks it is
@@ -86,8 +85,9 @@ macro_rules! loader_parameters {
         /// `"all_exhausted"`; an infinite mixture has `"restart"`.
         stop: OptionalText = None, state(stop), one_of("restart", "first_exhausted", "all_exhausted"),
             elsewhere(stopping_strategy, longest);
-        /// I/O threads, one read in flight each: single records in scattered orders and at the start, else
-        /// blocks of 4 MiB, at most 16 ahead; 1 disables read-ahead. Waiting threads cost little.
+        /// Number of I/O threads, each with one read in flight: a single record in the orders `"global"` and
+        /// `"era"` and at the start, else a block of 4 MiB, at most 16 blocks ahead; 1 disables read-ahead.
+        /// Waiting threads cost little.
         n_readers: Int = 32, free, range(1, MOST_READERS as i64),
             elsewhere(num_readers, io_threads, reader_threads);
         /// Batches prefetched ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8,
@@ -101,8 +101,8 @@ macro_rules! loader_parameters {
         /// fit. None: no limit.
         memory_budget: OptionalInt = None, free, range(1, 1 << 60),
             elsewhere(max_memory, memory_limit, max_bytes);
-        /// Upper limit of the bytes of records that wait for a worker; records above 4 MiB count from before
-        /// they are read until a worker has processed them. One record of any size is always admitted. None:
+        /// Upper limit of the bytes of records that wait for a worker; a record above 4 MiB counts from
+        /// before its read until a worker has processed it. One record of any size is always admitted. None:
         /// 512 MiB, or less within a `memory_budget`.
         raw_channel_bytes: OptionalInt = None, free, range(1, 1 << 40), elsewhere(read_ahead_bytes);
         /// Upper limit of a record's bytes: a larger one is a bad record (`too_large`), and its bytes are not
@@ -149,11 +149,11 @@ macro_rules! loader_parameters {
         /// Policy for records that the system fails to read, after retries: `"raise"` raises `OSError` at the
         /// record's position; `"skip"` handles it like a bad record, and the state lists the lost records.
         on_io_error: OnError = "raise", free, elsewhere(io_errors, read_errors);
-        /// Number of different records that may fail on this rank before `DecodeError` is raised; a float is
-        /// a share of all records, between 0 and 1. None: no bound.
+        /// Limit of the number of different records that fail on this rank, as a number or as a share of all
+        /// records (a float between 0 and 1); more raise `DecodeError`. None: no bound.
         max_errors: OptionalMaxErrors = None, free, elsewhere(max_failures, error_limit);
-        /// Number of consecutive positions of this rank at which records may fail before `DecodeError` is
-        /// raised. None: no bound.
+        /// Limit of the number of consecutive positions of this rank whose records fail; more raise
+        /// `DecodeError`. None: no bound.
         max_consecutive_errors: OptionalInt = None, free, elsewhere(max_consecutive_failures);
         /// Rows that are never read, and are left out or replaced like bad ones without counting as errors:
         /// the path of a report by `forebay check`, or row numbers over all files. Other rows keep their

@@ -201,8 +201,8 @@ impl LoaderBase {
     }
 
     /// Ends all threads within half a second; a running call of your own function is finished first. A
-    /// `next()` that waits in another thread, and every later one, raises `ForebayError`. `stats()` and
-    /// `errors()` still work. A second `close()` does nothing.
+    /// `next()` that waits in another thread, and every later one, raises `ForebayError`. `stats()` (and
+    /// `errors()`, where it exists) still works. A second `close()` does nothing.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         kind(slf)?.engine().close(slf.py())
     }
@@ -238,21 +238,22 @@ impl LoaderBase {
         kind(slf)?.engine().batch(slf.py())
     }
 
-    /// The current pass of a finite loader, counted from 0; the next `iter()` may begin the next pass.
+    /// The current pass of a finite loader, counted from 0. After the end of the pass, `iter()` adds one.
     ///
-    /// Infinite: the number of examples drawn, divided by the number of records, since the window mixes
-    /// adjacent epochs. For a `TokenLoader`: how often its slowest packer has read all its documents.
+    /// For an infinite loader, the number of examples drawn divided by the number of records, rounded down:
+    /// the window mixes examples of adjacent epochs. For a `TokenLoader`, the number of times that its
+    /// slowest packer has read all its documents.
     #[getter]
     fn epoch(slf: &Bound<'_, Self>) -> PyResult<u64> {
         kind(slf)?.epoch(slf.py())
     }
 
-    /// Sets the pass that the next `iter()` begins, 0 to 2**62. A pass that was resumed or sought keeps
-    /// its position if `epoch` is its own number, so the usual loop over epochs can resume.
+    /// Sets the pass that the next `iter()` begins, 0 to 2**62. After `load_state_dict` or `seek`, the
+    /// position is kept if `epoch` is the current pass, so the usual loop over epochs can resume.
     ///
-    /// An infinite loader continues and does not change: `epoch` may be the loader's own, or a framework's
-    /// count of its iterations (from 0, or after `load_state_dict` from the first number given). Raises
-    /// `StateError` for any other number, which would have to move the data.
+    /// An infinite loader accepts only its own epoch and the number of iterations started (or one less), and
+    /// neither changes anything. After `load_state_dict`, the first `epoch` given sets the number of
+    /// iterations. Raises `StateError` for any other number: an infinite loader cannot jump to an epoch.
     fn set_epoch(slf: &Bound<'_, Self>, #[pyo3(from_py_with = argument::epoch)] epoch: i64) -> PyResult<()> {
         let (py, this) = (slf.py(), kind(slf)?);
         let Some(number) = u64::try_from(epoch).ok().filter(|&number| number <= MAX_EPOCH) else {
@@ -275,8 +276,9 @@ impl LoaderBase {
 
     /// Skips the batches in `ranges`: pairs (first, end), end not included, numbered as in `seek`. For
     /// example, skips batches around a loss spike. New ranges replace earlier ones; an empty list removes
-    /// them. The state keeps the ranges; the next pass of a finite loader has all batches again. Raises
-    /// `ConfigError` for more than 8 ranges, for ranges beyond the end of the pass, or for a `TokenLoader`.
+    /// them. Adjacent and overlapping ranges are joined. The state keeps the ranges; the next pass of a
+    /// finite loader has all batches again. Raises `ConfigError` if more than 8 ranges are left after
+    /// joining, for ranges beyond the end of the pass, or for a `TokenLoader`.
     fn skip(slf: &Bound<'_, Self>, ranges: &Bound<'_, PyAny>) -> PyResult<()> {
         let ranges = state::ranges(ranges)?.map_err(|error| to_python(slf.py(), &error))?;
         kind(slf)?.engine().skip(slf.py(), &ranges)
@@ -345,15 +347,19 @@ impl LoaderBase {
     /// Measures the loader's throughput without a training loop, for `seconds` (0 to 3600), on a copy that
     /// begins at the same batch, with its own threads and buffers. The loader's position does not change.
     /// Best called before the loop, or while it is paused. First it waits until the shuffle window is full,
-    /// for `seconds` from the first batch on at most.
+    /// at most `seconds` after the first batch.
     ///
-    /// Returns a dict: `examples_per_s` handed out, in rows; `decoded_per_s`, the records (as in `stats`)
-    /// that workers made; `handover_per_s`, rows measured with one cached batch: the upper limit of `next()`;
-    /// `seconds` measured; `fill_seconds`, from the first batch until the window was full; `filled`, whether
-    /// it was full in time: if not, the figures are those of the fill from the first batch on,
-    /// `examples_per_s` is too low, and `decoded_per_s` is the rate after it; `verdict`, what limits the
-    /// copy, and whether the window was full. A training loop that runs near `decoded_per_s` waits for
-    /// the loader; a loop far below it does not.
+    /// Returns a dict:
+    ///
+    /// - `examples_per_s`: rows handed out.
+    /// - `decoded_per_s`: records (as in `stats`) that the workers made. A training loop whose rate is near
+    ///   it waits for the loader; a loop whose rate is far below it does not.
+    /// - `handover_per_s`: rows handed out of one cached batch, the upper limit of `next()`.
+    /// - `seconds`: the measured time.
+    /// - `fill_seconds`: the time from the first batch until the window was full.
+    /// - `filled`: whether the window was full in time. If not, the figures cover the fill from the first
+    ///   batch on: `examples_per_s` is too low; after the fill it would be near `decoded_per_s`.
+    /// - `verdict`: what limits the copy, and whether the window was full.
     #[pyo3(signature = (seconds=2.0))]
     fn headspace<'py>(
         slf: &Bound<'py, Self>,

@@ -35,13 +35,25 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--fields", action="append", metavar="NAME[=TYPE]", help="keep this field, with this type; may be repeated"
     )
-    parser.add_argument("--split", default="train", help="(%(default)s)")
-    parser.add_argument("--order", choices=("round_robin", "concat"), default="round_robin", help="(%(default)s)")
+    parser.add_argument(
+        "--split", default="train", metavar="NAME", help="subfolder of PATH for this split (%(default)s)"
+    )
+    parser.add_argument(
+        "--order",
+        choices=("round_robin", "concat"),
+        default="round_robin",
+        help="round_robin: one batch of each shard in turn; concat: one shard after the other (%(default)s)",
+    )
     parser.add_argument(
         "--batch-size", type=int, default=128, metavar="N", help="documents processed together (%(default)s)"
     )
     parser.add_argument("-w", "--n-workers", type=int, metavar="N", help="threads (default: one for each core)")
-    parser.add_argument("--engine", choices=("threads", "ray"), default="threads", help="(%(default)s)")
+    parser.add_argument(
+        "--engine",
+        choices=("threads", "ray"),
+        default="threads",
+        help="process on threads of this machine, or on a Ray cluster: pip install forebay[ray] (%(default)s)",
+    )
     parser.add_argument("--compression", default="none", help="none, zstd or zstd:LEVEL (%(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing cache")
     parser.add_argument(

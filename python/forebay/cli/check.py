@@ -519,8 +519,8 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not detected")
     parser.add_argument(
         "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=no_file,
-        help="also read recordings for rows with a path below FOLDER, not only below the folder of their shard; may be "
-        "repeated; without FOLDER any path, but then put it after FILE, since the next argument is taken as FOLDER",
+        help="for rows with a path instead of bytes: also read files below FOLDER, not only below the folder of the "
+        "shard; may be repeated. Without FOLDER, any path is allowed; then put the option after FILE",
     )  # fmt: skip
     parser.add_argument(
         "--truncated", choices=TRUNCATED, default="warn",
