@@ -149,8 +149,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
 class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
     """A loader as a `torch.utils.data.DataLoader`, with its position: for training frameworks.
 
-    Lightning, the Trainer of Hugging Face and Accelerate take it as it is and do not wrap, shard, batch or
-    collate it again, because the loader returns complete batches, and only those of its rank. Items are
+    The loader returns complete batches, and only those of its rank, so a framework must not shard, batch or
+    collate them again; `Accelerator.prepare` returns it unchanged. docs/frameworks.md has the recipes. Items are
     dicts of tensors, on `device` if it is given; otherwise on the CPU, in pinned memory with
     `pin_memory=True`. `len()` is the number of batches of a pass; it raises `TypeError` if the loader is
     infinite. `state_dict()` is the position after the last batch returned.
@@ -190,6 +190,13 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
 
     def __len__(self) -> int:
         return len(self.loader)
+
+    def __getitem__(self, _index: object) -> None:
+        """Raises `TypeError`; the Trainer of Hugging Face indexes a `train_dataset`."""
+        raise TypeError(
+            "DataLoader is an iterable of batches and has no rows to index; for the Trainer of Hugging Face use "
+            "forebay.transformers.TrainerMixin"
+        )
 
     def __bool__(self) -> bool:
         return True

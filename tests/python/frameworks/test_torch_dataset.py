@@ -69,6 +69,8 @@ def test_batches_are_not_batched_again(finite: forebay.Loader) -> None:
         next(iter(DataLoader(IterableDataset(finite), batch_size=2)))
     with pytest.raises(TypeError, match=r"use forebay\.torch\.DataLoader\(loader\) in place of"):
         next(iter(DataLoader(finite)))
+    with pytest.raises(TypeError, match=r"for the Trainer of Hugging Face use forebay\.transformers\.TrainerMixin"):
+        forebay.torch.DataLoader(finite)[0]
     with pytest.raises(TypeError, match=r"got num_workers, shuffle, but takes device, .* n_workers=8"):
         forebay.torch.DataLoader(finite, num_workers=8, shuffle=True)
 
