@@ -122,7 +122,9 @@ fn a_schema_without_audio_lists_its_columns() {
     let error = made.error(None, None);
     assert!(error.contains("text (Utf8), id (Int64)") && error.contains("audio_column="), "{error}");
     assert!(error.contains("0.arrow"), "{error}");
-    assert!(made.error(Some("sound"), None).contains("no column \"sound\""));
+    assert!(
+        made.error(Some("sound"), None).contains("audio_column is \"sound\", but there is no such column")
+    );
     assert!(made.error(Some("id"), None).contains("holds no recordings"));
 
     let made = Made::new().add(batch([("a", audio(1)), ("b", audio(2))]), &[("a", AUDIO), ("b", AUDIO)]);
@@ -144,7 +146,9 @@ fn labels_of_other_types_are_refused() {
         );
     }
     let made = Made::new().add(batch([("audio", audio(1))]), &[]);
-    assert!(made.error(None, Some("class")).contains("no column \"class\""));
+    assert!(
+        made.error(None, Some("class")).contains("label_column is \"class\", but there is no such column")
+    );
 }
 
 #[test]
