@@ -197,7 +197,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         let canon = match self.canon_problem(canon) {
             None => canon,
             // No pass is split here: the next one may be dealt to other streams.
-            Some(problem) if problem.has_remedy && batch == 0 => Canon::first(&self.plan),
+            Some(problem) if problem.has_remedy && batch == 0 && !self.plan.infinite => {
+                Canon::first(&self.plan)
+            }
             Some(problem) => return wrong(problem.message),
         };
         let before = std::mem::replace(&mut self.canon, canon);
