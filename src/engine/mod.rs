@@ -275,7 +275,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let failures = FailureList::new(plan.rank, plan.policy.listed(rows));
         let canon = Canon::first(&plan);
         let counters =
-            Arc::new(Counters::new(&plan, Reading::new(&plan, &source).steady(), source.retries()));
+            Arc::new(Counters::new(&plan, K::WORDS, Reading::new(&plan, &source).steady(), source.retries()));
         let mut engine = Self {
             canon,
             tracing: Tracing::of(&counters.trace),

@@ -262,7 +262,14 @@ pub struct SharedTask(pub Arc<DatasetTask>);
 impl Task for SharedTask {
     /// The batch in progress, and one that waits for its hand-over.
     const ON_HAND: u64 = 2;
-    const WORDS: Words = Words { work: "reading documents", item: "batch" };
+    const WORDS: Words = Words {
+        work: "reading documents",
+        item: "batch",
+        cheaper: "make get_batch() of the dataset faster",
+        smaller: "make rows smaller",
+        readable: "use faster storage",
+        roomier: "raise prefetch_batches",
+    };
 
     type Maker = RowMaker;
     type Collate = Handover;

@@ -83,7 +83,14 @@ impl fmt::Debug for TokenTask {
 }
 
 impl Task for TokenTask {
-    const WORDS: Words = Words { work: "tokenizing", ..Words::DEFAULT };
+    const WORDS: Words = Words {
+        work: "tokenizing",
+        item: "row",
+        cheaper: "use a faster tokenizer, or tokenize once with forebay.cache",
+        smaller: "shorten rows (seq_len)",
+        readable: "use faster storage",
+        roomier: "raise prefetch_batches",
+    };
 
     type Maker = TokenMaker;
     type Collate = TokenCollate;

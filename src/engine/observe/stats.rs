@@ -14,13 +14,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::engine::{
-    Plan,
-    observe::meter::{Histogram, Hunger, Meter, Times, Total},
-    observe::run_queue::{RunQueue, Sample, own_tid},
-    observe::trace::Trace,
-    observe::verdict::{CoreWaits, Figures, Setting, Spent, verdict},
-    threads::autoscale::{Autoscaler, Numbers},
+use crate::{
+    engine::{
+        Plan,
+        observe::meter::{Histogram, Hunger, Meter, Times, Total},
+        observe::run_queue::{RunQueue, Sample, own_tid},
+        observe::trace::Trace,
+        observe::verdict::{CoreWaits, Figures, Setting, Spent, verdict},
+        threads::autoscale::{Autoscaler, Numbers},
+    },
+    record::Words,
 };
 
 /// The least time between two samples of the figures; rates are computed from their differences.
@@ -237,7 +240,12 @@ pub struct Report {
 }
 
 impl Counters {
-    pub(crate) fn new(plan: &Plan, [n_readers, most_readers]: [usize; 2], retries: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        words: Words,
+        [n_readers, most_readers]: [usize; 2],
+        retries: Arc<AtomicU64>,
+    ) -> Self {
         let first = Autoscaler::first(plan.auto, plan.numbers(), cores());
         Self {
             records_read: AtomicU64::new(0),
@@ -263,6 +271,7 @@ impl Counters {
                 most_workers: plan.n_workers,
                 is_auto: plan.auto.workers,
                 cores: cores(),
+                words,
             },
             asked: AtomicBool::new(false),
             recent: Mutex::new(None),

@@ -8,6 +8,8 @@
 
 use std::ops::Sub;
 
+use crate::record::Words;
+
 /// What one stage did.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {
@@ -73,6 +75,8 @@ pub struct Setting {
     pub is_auto: bool,
     /// Cores that the process may use.
     pub cores: usize,
+    /// The activity of the workers, and the advice.
+    pub words: Words,
 }
 
 impl Sub for Spent {
@@ -126,7 +130,7 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
     let starved = assembler.blocked_s / (assembler.blocked_s + assembler.busy_s).max(f64::MIN_POSITIVE);
     let percent = |share: f64| format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0));
     let waits = percent(starved);
-    let Setting { n_workers, most_workers, cores: n_cores, .. } = *setting;
+    let Setting { n_workers, most_workers, cores: n_cores, words, .. } = *setting;
     if starved <= SELDOM {
         let fewer = if setting.is_auto {
             format!("{n_workers} workers are at work")
@@ -171,9 +175,9 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
         )
     } else if most < MUCH {
         format!(
-            "buffer-bound: next() waits {waits} of the time, but no stage works more than {} of it; raise shuffle_buffer_size, \
-             so that more examples can be made ahead",
-            percent(most)
+            "buffer-bound: next() waits {waits} of the time, but no stage works more than {} of it; {}",
+            percent(most),
+            words.roomier
         )
     } else if most == decoding {
         let others = crowded("workers", |cores| cores.decode);
@@ -185,13 +189,11 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
             let name = if setting.is_auto { "cpu_budget" } else { "n_workers" };
             format!("raise {name} ({n_workers}, of {n_cores} cores)")
         } else {
-            format!(
-                "n_workers ({n_workers}) uses all {n_cores} cores already: make examples cheaper (sample_rate, clip_seconds, a format \
-                 that decodes faster)"
-            )
+            format!("n_workers ({n_workers}) uses all {n_cores} cores already: {}", words.cheaper)
         };
         format!(
-            "CPU-bound (decoding): workers work {} of the time, next() waits {waits}{}; {remedy}",
+            "CPU-bound ({}): workers work {} of the time, next() waits {waits}{}; {remedy}",
+            words.work,
             percent(decoding),
             others.unwrap_or_default()
         )
@@ -202,7 +204,7 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
                 "raise n_readers ({n_readers}; up to {most_readers} can read at once), or read from faster storage"
             ),
             false if most_readers == 1 => {
-                "only one thread can read these shards: use Arrow files without compression, or faster storage".into()
+                format!("only one thread can read these shards: {}", words.readable)
             }
             false => {
                 format!("n_readers ({n_readers}) is the most that can read at once: read from faster storage")
@@ -218,7 +220,7 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
         let others = crowded("it", |cores| cores.collate);
         let remedy = match others {
             Some(_) => leave.as_str(),
-            None => "make examples smaller (n_mels, clip_seconds, hop_length)",
+            None => words.smaller,
         };
         format!(
             "CPU-bound (collating): one thread copies examples into batches {} of the time, next() waits {waits}{}; {remedy}",
@@ -232,8 +234,15 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
 mod tests {
     use super::*;
 
-    const SETTING: Setting =
-        Setting { n_readers: 1, most_readers: 1, n_workers: 4, most_workers: 4, is_auto: false, cores: 16 };
+    const SETTING: Setting = Setting {
+        n_readers: 1,
+        most_readers: 1,
+        n_workers: 4,
+        most_workers: 4,
+        is_auto: false,
+        cores: 16,
+        words: Words::DEFAULT,
+    };
 
     /// Ten seconds in which the stages' threads worked such shares of the time, and `next()` waited for
     /// `starved` of it.
@@ -262,6 +271,29 @@ mod tests {
             let (read, decode, collate, starved) = numbers;
             let said = verdict(true, &figures(read, decode, collate, starved), None, &SETTING);
             assert!(said.starts_with(limit) && said.contains(remedy), "{numbers:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn advice_is_that_of_the_task() {
+        let words = Words {
+            work: "tokenizing",
+            cheaper: "cheaper",
+            smaller: "smaller",
+            readable: "readable",
+            roomier: "roomier",
+            ..Words::DEFAULT
+        };
+        let setting = Setting { cores: 4, words, ..SETTING };
+        for (numbers, limit, advice) in [
+            ((0.1, 0.97, 0.1, 0.6), "CPU-bound (tokenizing): ", ": cheaper"),
+            ((0.95, 0.9, 0.1, 0.6), "I/O-bound: ", ": readable"),
+            ((0.2, 0.6, 0.95, 0.3), "CPU-bound (collating): ", "; smaller"),
+            ((0.1, 0.2, 0.1, 0.5), "buffer-bound: ", "; roomier"),
+        ] {
+            let (read, decode, collate, starved) = numbers;
+            let said = verdict(true, &figures(read, decode, collate, starved), None, &setting);
+            assert!(said.starts_with(limit) && said.ends_with(advice), "{numbers:?}: {said}");
         }
     }
 
