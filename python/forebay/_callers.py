@@ -1,12 +1,14 @@
-"""Which training framework iterates a dataset of forebay, and whether batches would change or a position be lost.
+"""Which training framework iterates a loader, and whether batches would change or a position be lost.
 
-A dataset is not notified when a user or a framework gives it to a `DataLoader`. The frames of its callers show
-it. They are looked at once per pass.
+A loader is not notified when a user or a framework gives it to a `DataLoader`, itself or in a dataset. The frames
+of its callers show it. `iter()` of a loader looks at them, if torch is imported.
 """
 
 import sys
+import warnings
 from collections.abc import Iterator
 from types import FrameType
+from weakref import WeakSet
 
 import torch.utils.data
 
@@ -26,11 +28,22 @@ _SAFE = (
 )
 
 
-def check_callers(loader: LoaderBase) -> str | None:
-    """Raises `ConfigError` if batches would be stacked or dealt to other ranks.
+_warned: WeakSet[LoaderBase] = WeakSet()
 
-    Returns a warning if the checkpoints of a framework would not hold the position.
+
+def check_callers(loader: LoaderBase) -> None:
+    """Raises `ConfigError` if batches would be stacked, skipped or dealt to other ranks.
+
+    Warns, once for each loader, if the checkpoints of a framework would not hold the position.
     """
+    warning = _problem(loader)
+    if warning and loader not in _warned:
+        _warned.add(loader)
+        warnings.warn(warning, stacklevel=3)
+
+
+def _problem(loader: LoaderBase) -> str | None:
+    """The warning, if there is one."""
     found: torch.utils.data.DataLoader[object] | None = None
     is_ahead = False
     for frame in _frames(sys._getframe(2)):
@@ -40,13 +53,13 @@ def check_callers(loader: LoaderBase) -> str | None:
         owner = frame.f_locals.get("self") if name.startswith(("torch", "accelerate", "forebay.torch")) else None
         if found is None and isinstance(owner, torch.utils.data.DataLoader):
             found = owner
-            if owner.batch_size is not None:
+            if owner.batch_size is not None and _is_ours(owner.dataset):
                 raise ConfigError(
                     f"batch_size of {type(owner).__name__} is {owner.batch_size}, must be None: the loader returns "
                     f"complete batches of {loader.batch_size} rows, which would be stacked; use {_remedy(frame)}"
                 )
         n_skipped = getattr(owner, "skip_batches", 0) if name.startswith("accelerate") else 0
-        if n_skipped:
+        if n_skipped and _is_ours(getattr(owner, "dataset", None)):
             raise ConfigError(
                 f"skip_first_batches would leave out {n_skipped} batches more: load_state() has restored the "
                 "position already; iterate the loader that forebay.accelerate.prepare returned"
@@ -73,6 +86,11 @@ _AHEAD = (
     "Lightning fetches one batch ahead of a loader without length, and its checkpoints count it as trained: a resumed "
     "run loses one batch; add forebay.lightning.DataPosition() to the callbacks of the Trainer"
 )
+
+
+def _is_ours(dataset: object) -> bool:
+    """Whether this is an `IterableDataset` of forebay, and not one of the user's, which may yield rows."""
+    return type(dataset).__module__ == "forebay.torch"
 
 
 def _lost(framework: str, frame: FrameType) -> str:

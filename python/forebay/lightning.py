@@ -45,16 +45,34 @@ _DATA_MODULES = tuple(package.LightningDataModule for package in _PACKAGES)
 _CALLBACKS = tuple(package.Callback for package in _PACKAGES)
 
 
-class _TrainBatches:
-    """The batches of a loader for Lightning's fit loop, which takes any iterable.
+class _Batches:
+    """The batches of a loader for a loop of Lightning, which takes any iterable.
 
-    The state is that after the last batch trained. Batches that were handed out and not trained are made again
-    by the next `iter()`. It has no attribute `dataset`: Lightning would advise worker processes.
+    It has no attribute `dataset`: Lightning would advise worker processes.
     """
 
     def __init__(self, batches: Any, loader: LoaderBase) -> None:
         self.loader = loader
         self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<batches for Lightning: {self.loader!r}>"
+
+
+class _TrainBatches(_Batches):
+    """For the fit loop: the state is that after the last batch trained.
+
+    Batches that were handed out and not trained are made again by the next `iter()`.
+    """
+
+    def __init__(self, batches: Any, loader: LoaderBase) -> None:
+        super().__init__(batches, loader)
         self.repeats = False  # each epoch begins where the first one did
         self._keeper = batches if hasattr(batches, "state_dict") else batches.dataset
         self._first = self._trained = self._keeper.state_dict()
@@ -72,15 +90,6 @@ class _TrainBatches:
     def __iter__(self) -> "_Iteration":
         """Nothing happens before the first `next()`: Lightning calls `iter()` to check, and before it loads states."""
         return _Iteration(self)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __repr__(self) -> str:
-        return f"<batches for Lightning: {self.loader!r}>"
 
     def begin(self, iteration: "_Iteration") -> Iterator[Any]:
         """Continues after the last batch trained: of a pass that was left early, with the next pass."""
@@ -149,27 +158,17 @@ class _TrainBatches:
         self._move(state)
 
 
-class _FromTheStart:
-    """The batches of a loader for an evaluation: each begins where the first one did."""
+class _FromTheStart(_Batches):
+    """For an evaluation: each begins where the first one did."""
 
     def __init__(self, batches: Any, loader: LoaderBase) -> None:
-        self.loader = loader
-        self.batches = batches
+        super().__init__(batches, loader)
         self._first = batches.state_dict()
 
     def __iter__(self) -> Iterator[Any]:
         if self.batches.state_dict() != self._first:
             self.batches.load_state_dict(self._first)
         return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __repr__(self) -> str:
-        return f"<batches for Lightning: {self.loader!r}>"
 
 
 class _Iteration(Iterator[Any]):
@@ -249,6 +248,10 @@ class DataPosition(*_CALLBACKS):  # type: ignore[misc]
             del self._source.dataloader
             self._source = None
 
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Refuses a validation that would move the position in the training data."""
+        _check_apart("val", {id(leaf.loader) for leaf in self._followed}, trainer.val_dataloaders)
+
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Takes the states for the loaders that are made next."""
         if trainer.state.fn != "fit":
@@ -280,6 +283,7 @@ class DataPosition(*_CALLBACKS):  # type: ignore[misc]
             leaves.append(leaf)
         combined.flattened = leaves
         self._followed = [leaf for leaf in leaves if isinstance(leaf, _TrainBatches)]
+        _check_apart("val", {id(leaf.loader) for leaf in self._followed}, trainer.val_dataloaders)
         if self._followed and len(leaves) > 1 and combined._mode == "max_size":
             raise ConfigError(
                 "mode of the CombinedLoader is 'max_size', must be 'max_size_cycle' or 'min_size': a checkpoint "
@@ -386,11 +390,7 @@ class DataModule(*_DATA_MODULES):  # type: ignore[misc]
                 self._made[name] = _map(given, partial(self._make, name, ranks))
         trained = _loaders(self._made.get("train"))
         for name in ("val", "test", "predict"):
-            if trained & _loaders(self._made.get(name)):
-                raise ConfigError(
-                    f"{name} has a loader of train, whose position an evaluation would move; make a loader of its own, "
-                    f"as DataModule({name}=partial(Loader.eval, files))"
-                )
+            _check_apart(name, trained, self._made.get(name))
         if stage == "fit" and not any(isinstance(callback, DataPosition) for callback in trainer.callbacks):
             trainer.callbacks.insert(0, self._position)
 
@@ -466,6 +466,14 @@ def _loaders(tree: Any) -> set[int]:
         return set().union(*map(_loaders, leaves))
     loader = _loader_of(tree)
     return set() if loader is None else {id(loader)}
+
+
+def _check_apart(name: str, trained: set[int], evaluated: Any) -> None:
+    if trained & _loaders(evaluated):
+        raise ConfigError(
+            f"{name} has a loader of train, whose position an evaluation would move; make another one for it, as "
+            "Loader.eval(files)"
+        )
 
 
 def _check_source(name: str, source: Any) -> None:

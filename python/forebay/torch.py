@@ -20,7 +20,6 @@ import torch
 import torch.distributed
 import torch.utils.data
 
-from forebay._callers import check_callers
 from forebay._checks import MOST, check, truth
 from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite, resumable
 from forebay._core import ConfigError, LoaderBase
@@ -105,7 +104,6 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
         self.pin_memory = truth("pin_memory", pin_memory) and torch.cuda.is_available()
         if pin_memory and not self.pin_memory:
             warnings.warn("pin_memory=True does nothing: torch finds no CUDA device", stacklevel=2)
-        self._has_warned = False
 
     def __iter__(self) -> Iterator[Batch]:
         """Continues an infinite loader, or begins the next pass of a finite one, as `iter(loader)` does."""
@@ -116,10 +114,6 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
                 "worker process would yield all batches again; use DataLoader(dataset, batch_size=None, num_workers=0) "
                 "and Loader(..., n_workers=8)"
             )
-        warning = check_callers(self.loader)
-        if warning and not self._has_warned:
-            self._has_warned = True
-            warnings.warn(warning, stacklevel=2)
         convert = _pinned if self.pin_memory else to_tensors
         return Converted(lambda batch: convert(batch, self.loader), self.loader)
 

@@ -20,7 +20,7 @@ use pyo3::{
 
 use super::{
     arguments::argument, batches::Batches, engine_handle::AnyEngine, errors::to_python, state,
-    torch_workers::check_share,
+    torch_callers::check_iteration,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -151,7 +151,7 @@ impl LoaderBase {
     /// `DataLoader`, unless `rank` and `world_size` give each worker a share.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let (py, this, (rank, world_size)) = (slf.py(), kind(slf)?, slf.get().share);
-        check_share(py, rank, world_size)?;
+        check_iteration(slf, rank, world_size)?;
         if this.is_infinite() {
             this.engine().batch(py)?; // raises in a fork
             slf.get().iterations.started();

@@ -35,8 +35,8 @@ mod state;
 mod stats;
 mod token_loader;
 mod tokenizer;
+mod torch_callers;
 mod vocabulary;
-mod torch_workers;
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},

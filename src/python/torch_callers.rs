@@ -1,17 +1,27 @@
-//! Worker processes of torch's `DataLoader`, each of which iterates over the whole dataset.
+//! The callers that iterate a loader, if torch is imported: worker processes, each of which would yield all
+//! batches, and training frameworks, which might change them.
 
 use pyo3::prelude::*;
 
 use super::errors::to_python;
 use crate::{Error, ErrorKind};
 
-/// Raises `ConfigError` in one of several worker processes, unless each has its own share. Otherwise every
-/// worker would yield all batches.
+/// Checks what iterates a loader with rank `rank` of `world_size`.
 ///
 /// Uses torch only if it is already imported: a lookup in `sys.modules`.
-pub fn check_share(py: Python<'_>, rank: i64, world_size: i64) -> PyResult<()> {
-    let modules = py.import("sys")?.getattr("modules")?;
-    let Ok(torch_data) = modules.get_item("torch.utils.data") else { return Ok(()) };
+pub fn check_iteration(loader: &Bound<'_, PyAny>, rank: i64, world_size: i64) -> PyResult<()> {
+    let py = loader.py();
+    let Ok(torch_data) = py.import("sys")?.getattr("modules")?.get_item("torch.utils.data") else {
+        return Ok(());
+    };
+    check_share(&torch_data, rank, world_size)?;
+    py.import("forebay._callers")?.call_method1("check_callers", (loader,))?;
+    Ok(())
+}
+
+/// Raises `ConfigError` in one of several worker processes, unless each has its own share. Otherwise every
+/// worker would yield all batches.
+fn check_share(torch_data: &Bound<'_, PyAny>, rank: i64, world_size: i64) -> PyResult<()> {
     let worker = torch_data.call_method0("get_worker_info")?;
     if worker.is_none() {
         return Ok(());
@@ -27,5 +37,5 @@ pub fn check_share(py: Python<'_>, rank: i64, world_size: i64) -> PyResult<()> {
          The loader has its own threads: use DataLoader(dataset, batch_size=None, num_workers=0) and Loader(..., n_workers=8); \
          or give each worker a share, rank={rank} * {n} + worker.id and world_size={world_size} * {n}"
     );
-    Err(to_python(py, &Error::new(ErrorKind::Config, message)))
+    Err(to_python(torch_data.py(), &Error::new(ErrorKind::Config, message)))
 }

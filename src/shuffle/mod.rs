@@ -184,7 +184,7 @@ impl<T> ConcurrentShuffleBuffer<T> {
         }
     }
 
-    /// The ticket of the next draw, once a pop has asked for it.
+    /// The ticket of the next draw, once a pop waits for it.
     pub fn wanted(&self) -> Option<u64> {
         self.lock().wanted
     }

@@ -66,25 +66,34 @@ def test_resumed_on_one_process(tiny_shards: list[Path], tmp_path: Path) -> None
 
 PREPARED = """
 import sys
+import torch.utils.data
 from accelerate import Accelerator
-from torch.utils.data import DataLoader
 import forebay
-from forebay.torch import IterableDataset, rank_and_world_size
+from forebay.torch import IterableDataset, rank_and_world_size, to_tensors
+
+class Own(torch.utils.data.IterableDataset):
+    def __init__(self, loader):
+        self.loader = loader
+    def __iter__(self):
+        for batch in self.loader:
+            yield to_tensors(batch)
 
 accelerator = Accelerator(cpu=True)
 parameters = dict(sample_rate=8000, clip_seconds=0.02, n_fft=64, hop_length=32, n_mels=8, batch_size=8)
-loader = forebay.Loader.eval(sys.argv[1:], **parameters, **rank_and_world_size())
-for batch in accelerator.prepare(DataLoader(IterableDataset(loader), batch_size=None)):
+loader = forebay.Loader.eval(sys.argv[2:], **parameters, **rank_and_world_size())
+dataset = Own(loader) if sys.argv[1] == "own" else IterableDataset(loader)
+for batch in accelerator.prepare(torch.utils.data.DataLoader(dataset, batch_size=None)):
     pass
 print("went through")
 """
 
 
-def test_a_plain_dataloader_is_refused(tiny_shards: list[Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("dataset", ["own", "ours"])
+def test_a_plain_dataloader_is_refused(dataset: str, tiny_shards: list[Path], tmp_path: Path) -> None:
     """It would deal the rows of rank 0 to both."""
     script = tmp_path / "script.py"
     script.write_text(PREPARED)
-    process = start(launch(2, script, *tiny_shards))
+    process = start(launch(2, script, dataset, *tiny_shards))
     output, _ = process.communicate()
     assert process.returncode != 0
     assert "use forebay.accelerate.prepare(accelerator, loader)" in output

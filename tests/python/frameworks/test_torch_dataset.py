@@ -64,9 +64,22 @@ def test_a_dataloader_with_a_position(loader: forebay.Loader, tiny_shards: list[
     assert repr(batches).startswith("<forebay.torch.DataLoader: <forebay.Loader: 300 records")
 
 
+class Rows(UsersDataset):  # type: ignore[misc]
+    """The rows of a loader's batches."""
+
+    def __init__(self, loader: forebay.Loader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self.loader:
+            yield from ({"label": label} for label in batch["label"].tolist())
+
+
 def test_batches_are_not_batched_again(finite: forebay.Loader) -> None:
     with pytest.raises(forebay.ConfigError, match=r"batch_size of DataLoader is 2, must be None: .* 16 rows"):
         next(iter(DataLoader(IterableDataset(finite), batch_size=2)))
+    rows = DataLoader(Rows(finite), batch_size=2)  # a dataset of the user's that yields rows may be batched again
+    assert next(iter(rows))["label"].shape == (2,)
     with pytest.raises(TypeError, match=r"use forebay\.torch\.DataLoader\(loader\) in place of"):
         next(iter(DataLoader(finite)))
     with pytest.raises(TypeError, match=r"for the Trainer of Hugging Face use forebay\.transformers\.TrainerMixin"):

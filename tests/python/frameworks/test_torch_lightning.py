@@ -402,6 +402,8 @@ def test_what_is_refused(data: Data, tmp_path: Path) -> None:
     both = data.finite()(rank=0, world_size=1)
     with pytest.raises(forebay.ConfigError, match="val has a loader of train, whose position"):
         fit(both, both, max_steps=1)
+    with pytest.raises(forebay.ConfigError, match="val has a loader of train, whose position"):
+        lit.trainer(max_epochs=2, callbacks=[DataPosition()]).fit(lit.net(), both, both)
     with pytest.raises(forebay.ConfigError, match="rank 1 of 2, but this process of the Trainer is rank 0 of 1"):
         fit(data.finite()(rank=1, world_size=2), max_steps=1)
     with pytest.raises(forebay.ConfigError, match="rank 1 of 2, but this process"):
