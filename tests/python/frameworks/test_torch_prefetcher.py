@@ -172,7 +172,9 @@ def test_interrupts_lose_nothing(depth: int) -> None:
         while interrupts < 20 or len(found) < 5000:
             try:
                 armed = True
-                deque(map(found.append, batches), maxlen=0)
+                # Ends at times: an interrupt that a callback of the garbage collector swallowed arms no other.
+                deque(map(found.append, islice(batches, 500)), maxlen=0)
+                armed = False
             except KeyboardInterrupt:
                 pass
     finally:
