@@ -183,6 +183,5 @@ def _open(data_dir: Files | None, split: str, val: str | Sequence[str] | None, t
         data_dir = base_data_dir()
         if not data_dir.is_dir():
             raise FileNotFoundError(f"{data_dir} does not exist; run `forebay download`, or pass data_dir=")
-    paths = [data_dir] if isinstance(data_dir, str | os.PathLike) else list(data_dir)
     pinned = [val] if isinstance(val, str) else val
-    return _ParquetText(_parquet_files(paths, split, pinned), text_column)
+    return _ParquetText(_parquet_files(data_dir, split, pinned), text_column)

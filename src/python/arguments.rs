@@ -14,7 +14,7 @@ use pyo3::{
     types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple, PyType},
 };
 
-use super::errors::to_python;
+use super::{errors::to_python, sources::paths};
 use crate::{
     Error, ErrorKind, LoaderConfig,
     config::{Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig},
@@ -462,8 +462,8 @@ impl Argument for PathBuf {
 impl Argument for Vec<PathBuf> {
     const EXPECTED: &'static str = "a path or a sequence of paths";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        one_or_more(given)
+    fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        Ok(paths(name, given, Self::EXPECTED)?)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -137,7 +137,7 @@ fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<PathBuf>, Option
         );
     }
     if !is_hub("Dataset", given)? {
-        return Ok((paths(name, given)?, None));
+        return Ok((paths(name, given, Sources::EXPECTED)?, None));
     }
     if !given.getattr("_indices")?.is_none() {
         return refused(
@@ -187,11 +187,11 @@ fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<PathBuf>, Option
 }
 
 /// One path, or a sequence of paths; `name` is the parameter.
-fn paths(name: &str, files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
+pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<Vec<PathBuf>> {
     if let Ok(path) = files.extract() {
         return Ok(vec![path]);
     }
-    let wrong = |name: &str, found: &Bound<'_, PyAny>| wrong_type(name, found, Sources::EXPECTED);
+    let wrong = |name: &str, found: &Bound<'_, PyAny>| wrong_type(name, found, expected);
     if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
         return Err(wrong(name, files));
     }

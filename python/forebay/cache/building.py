@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
-from forebay._checks import in_order, problems
-from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores
+from forebay._checks import problems
+from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores, _shards
 from forebay.cache._documents import columns
 from forebay.cache.running import CacheBuild, watch
 from forebay.cache.store import TreeStore
@@ -246,9 +246,7 @@ def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
                     "build could resume with it; pass a list, or an object whose iter() begins at the first document"
                 )
         return [(str(name), Skipping(documents)) for name, documents in shards.items()]
-    if isinstance(shards, (str, PathLike)):
-        return [os.fspath(shards)]
-    return [os.fspath(path) for path in in_order("shards", shards)]
+    return _shards("shards", shards, "inputs")
 
 
 @dataclass(frozen=True)
