@@ -133,7 +133,7 @@ fn os_error(error: &Error, mut message: String) -> PyErr {
     });
     let is_home = |name: &OsString| name.as_encoded_bytes().starts_with(b"~");
     if error.kind == ErrorKind::NotFound && filename.as_ref().is_some_and(is_home) {
-        message.push_str("; ~ is not expanded, pass os.path.expanduser(path)");
+        message.push_str("; ~ is not expanded: give the folder's whole path, as by os.path.expanduser");
     }
     match filename {
         Some(filename) => PyOSError::new_err((errno, message, filename)),

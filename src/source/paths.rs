@@ -99,8 +99,8 @@ impl Reads {
 /// [`ErrorKind::NotFound`] for a folder without shards or a pattern without match; [`ErrorKind::Config`] for an
 /// invalid pattern, shards of several formats in a folder, too many entries, a loop of links, or a file that
 /// a folder or a pattern has and that is named again; [`ErrorKind::Format`] for a folder of several splits, or
-/// a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A single path
-/// that does not exist is returned, so that opening it fails.
+/// a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A path that does
+/// not exist is an error, or for recordings is left to their storage.
 pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Result<Vec<PathBuf>> {
     let mut walk = Walk { reads, stop, left: MOST_ENTRIES, has_links: false };
     let mut files = Vec::new();
@@ -118,6 +118,9 @@ pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Re
             walk.pattern(path, &mut files)?;
             false
         } else {
+            if reads != Reads::Recordings {
+                fs::symlink_metadata(path).map_err(|error| Error::io(path, "open", error))?;
+            }
             fallible_alloc::push(&mut files, path.to_owned())?;
             true
         };
@@ -789,11 +792,11 @@ mod tests {
         // What is there is taken literally.
         assert_eq!(at("[x].parquet"), "[x].parquet");
         assert_eq!(at("[x]"), "[x]/e.parquet");
-        // A list keeps its order; a missing file is for the reader.
-        assert_eq!(
-            at("shard_10.parquet,b,gone,*_2*"),
-            "shard_10.parquet b/shard_1.parquet gone shard_2.parquet"
-        );
+        // A list keeps its order.
+        assert_eq!(at("shard_10.parquet,b,*_2*"), "shard_10.parquet b/shard_1.parquet shard_2.parquet");
+        let (kind, message) = found(all.path(), "b,gone", Reads::Documents).unwrap_err();
+        assert!(kind == ErrorKind::NotFound && message.starts_with("cannot open"), "{message}");
+        assert_eq!(found(all.path(), "gone", Reads::Recordings).unwrap(), "gone");
     }
 
     #[test]

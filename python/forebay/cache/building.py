@@ -152,7 +152,7 @@ def build(
     A build that ended early for any reason resumes at its last commit if `build` is called again with the
     same arguments. With other arguments it raises `StateError` that names the difference, unless `overwrite`
     is set. With `wait=False` it returns a `CacheBuild` at once, and readers may begin. `progress` shows a
-    bar; None: only if stderr is a terminal.
+    bar on a terminal, and writes a line every 10 s elsewhere; None: only on a terminal.
     """
     folder = Path(path)
     workers = _cores() if n_workers is None else n_workers
