@@ -53,8 +53,8 @@ pub fn _parquet_files(
     py.detach(files).map_err(|error| to_python(py, &error))
 }
 
-/// The files that `given`, the value of the parameter `name`, stands for: the shards of `reads`, "documents" or
-/// "inputs".
+/// The files that `given`, the value of the parameter `name`, stands for: the shards of `reads`, "documents"
+/// or "inputs".
 #[pyfunction]
 pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str) -> PyResult<Vec<OsString>> {
     let paths = arguments::paths(name, given, Vec::<PathBuf>::EXPECTED)?;

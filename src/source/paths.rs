@@ -3,8 +3,8 @@
 //! Input: paths in the user's order. Output: files. The order depends on names alone, never on the system's
 //! listing or locale:
 //! - A list keeps its order; each entry is expanded in its place.
-//! - A folder written by `save_to_disk` stands for the files in its `state.json`, in that order. Other files in
-//!   it, such as the `cache-*.arrow` of `map`, are no part of the dataset.
+//! - A folder written by `save_to_disk` stands for the files in its `state.json`, in that order. Other files
+//!   in it, such as the `cache-*.arrow` of `map`, are no part of the dataset.
 //! - Any other folder stands for all shards below it, in [natural order](natural). Hidden names (`.x`, `_x`),
 //!   unfinished files (`x.tmp`) and caches of `map` are left out. All must have one format.
 //! - A pattern stands for what it matches, in natural order: a file as it is, a folder as above.
@@ -96,11 +96,11 @@ impl Reads {
 /// The files that `paths` stand for.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] for a folder without shards or a pattern without match; [`ErrorKind::Config`] for an
-/// invalid pattern, shards of several formats in a folder, too many entries, a loop of links, or a file that
-/// a folder or a pattern has and that is named again; [`ErrorKind::Format`] for a folder of several splits, or
-/// a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A path that does
-/// not exist is an error, or for recordings is left to their storage.
+/// [`ErrorKind::NotFound`] for a folder without shards or a pattern without match; [`ErrorKind::Config`] for
+/// an invalid pattern, shards of several formats in a folder, too many entries, a loop of links, or a file
+/// that a folder or a pattern has and that is named again; [`ErrorKind::Format`] for a folder of several
+/// splits, or a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A
+/// path that does not exist is an error, or for recordings is left to their storage.
 pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Result<Vec<PathBuf>> {
     let mut walk = Walk { reads, stop, left: MOST_ENTRIES, has_links: false };
     let mut files = Vec::new();
@@ -625,8 +625,8 @@ impl Pattern {
         }
     }
 
-    /// Whether a name is left out, though it matches: one that is hidden (`.x`, `_x`), unfinished (`x.tmp`) or a
-    /// cache of `map`, unless the pattern spells out its beginning or end.
+    /// Whether a name is left out, though it matches: one that is hidden (`.x`, `_x`), unfinished (`x.tmp`)
+    /// or a cache of `map`, unless the pattern spells out its beginning or end.
     fn leaves_out(&self, name: &OsStr) -> bool {
         let text = name.to_string_lossy();
         let spells = |token: Option<&Token>, spelt: Option<char>| match token {
