@@ -77,7 +77,7 @@ impl Reads {
             name.len() > ending.len() + 1
                 && name.strip_suffix(*ending).is_some_and(|name| name.ends_with('.'))
         };
-        self.formats().iter().position(|(_, endings)| endings.iter().any(|ending| ends(&ending)))
+        self.formats().iter().position(|(_, endings)| endings.iter().any(ends))
     }
 
     /// Such as `.arrow or .parquet`.
