@@ -39,13 +39,15 @@ _SUBMODULES = ("accelerate", "cache", "jax", "lightning", "queue", "tokens", "to
 """Modules that are imported when they are first used, since most of them import a framework."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ImportError as error:  # hasattr(), help() and inspect expect an AttributeError
-            raise AttributeError(f"{__name__}.{name} cannot be imported: {error}") from error
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take any name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        if name in _SUBMODULES:
+            try:
+                return importlib.import_module(f"{__name__}.{name}")
+            except ImportError as error:  # hasattr(), help() and inspect expect an AttributeError
+                raise AttributeError(f"{__name__}.{name} cannot be imported: {error}") from error
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
