@@ -1,8 +1,8 @@
 """Errors of the commands: one line, in the words of the command line.
 
 The core's messages name Python parameters, by three forms: `name=value`, `name["key"]`, and `name is VALUE, must
-be ...` at the start of a problem. `in_options` replaces these by the options of the command. A parameter and its
-option have the same name; others are in the command's default `parameters`.
+be ...` (or `name was "X" and is "Y"`) at the start of a problem. `in_options` replaces these by the options of the
+command. A parameter and its option have the same name; others are in the command's default `parameters`.
 """
 
 import argparse
@@ -22,8 +22,8 @@ PARAMETER = re.compile(r'(?<![^\s(])([a-z_]+)=(True|"[^"]*"|\d+)?(?=[\s;,.)]|$)'
 """Such as `fields=`, `overwrite=True`, `on_error="skip"`, `max_record_bytes=1000`; not `split=train/0.parquet`."""
 ITEM = re.compile(r"""(?<![^\s(])([a-z_]+)\[["']([^"']*)["']\]""")
 """Such as `fields["x"]`."""
-PROBLEM = re.compile(r"(?:(?<=^)|(?<=; ))([a-z_]+)(?= is [^;]*?, (?:must be|expected))")
-"""Such as `batch_size` in `batch_size is 0, must be 1 to 10`."""
+PROBLEM = re.compile(r'(?:(?<=^)|(?<=[;:] ))([a-z_]+)(?= is [^;]*?, (?:must be|expected)| was "[^"]*" and is ")')
+"""Such as `batch_size` in `batch_size is 0, must be 1 to 10`, and in `batch_size was "1" and is "2"`."""
 
 PLAIN = re.compile(r'"([\w./:-]+)"')
 """A value that needs no quotes in a shell."""

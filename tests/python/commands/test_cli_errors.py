@@ -102,6 +102,7 @@ def test_ray_that_is_not_installed(
         ("columns is 3, must be 4", "columns is 3, must be 4"),
         # A problem begins with its parameter.
         ("path is 3, must be 4; max_bytes is -1, expected 0", "--path is 3, must be 4; --max-bytes is -1, expected 0"),
+        ('made by others: max_bytes was "1" and is "2"', 'made by others: --max-bytes was "1" and is "2"'),
         ('on_error["a b"] is 3, must be 4', "--on-error a b is 3, must be 4"),
     ],
 )
