@@ -16,7 +16,10 @@ use std::{
 };
 
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
-use forebay::source::parquet::{ParquetOptions, ParquetSource, list_files};
+use forebay::source::{
+    parquet::{ParquetOptions, ParquetSource},
+    paths::{self, Reads},
+};
 use parquet::{
     arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
     basic::{Compression, ZstdLevel},
@@ -36,7 +39,7 @@ fn open(files: &[PathBuf]) -> Arc<ParquetSource> {
 /// The documents of a folder, or 32 MB of words with the lengths of web pages.
 fn documents(folder: Option<&str>) -> Vec<String> {
     if let Some(folder) = folder {
-        let source = open(&list_files(&[folder]).unwrap());
+        let source = open(&paths::expand(&[folder], Reads::Documents, &AtomicBool::new(false)).unwrap());
         let mut reader = source.reader();
         let n = source.n_rows();
         let texts = (0..n).filter_map(|row| reader.read(row, n - row).ok());

@@ -5,6 +5,9 @@
 ...     step(batch["spectrogram"], batch["label"])
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from forebay._async import AsyncDataLoader, BatchResult
 from forebay._buffers import BufferPool
 from forebay._core import (
@@ -21,6 +24,35 @@ from forebay._core import (
 )
 from forebay._mapped import MappedReader
 from forebay.quality import ShuffleQuality, shuffle_quality
+
+if TYPE_CHECKING:
+    from forebay import accelerate as accelerate
+    from forebay import cache as cache
+    from forebay import jax as jax
+    from forebay import lightning as lightning
+    from forebay import queue as queue
+    from forebay import tokens as tokens
+    from forebay import torch as torch
+    from forebay import transformers as transformers
+
+_SUBMODULES = ("accelerate", "cache", "jax", "lightning", "queue", "tokens", "torch", "transformers")
+"""Modules that are imported when they are first used, since most of them import a framework."""
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        if name in _SUBMODULES:
+            try:
+                return importlib.import_module(f"{__name__}.{name}")
+            except ImportError as error:  # hasattr(), help() and inspect expect an AttributeError
+                raise AttributeError(f"{__name__}.{name} cannot be imported: {error}") from error
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBMODULES})
+
 
 __all__ = [
     "AsyncDataLoader",

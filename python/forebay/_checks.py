@@ -3,9 +3,9 @@
 import operator
 import os
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeGuard, TypeVar
+from typing import Any, SupportsIndex, TypeGuard
 
 from forebay._core import ConfigError, StateError
 
@@ -15,15 +15,12 @@ __all__ = [
     "check",
     "check_identity",
     "has",
-    "in_order",
     "is_count",
     "problems",
     "shown",
     "truth",
     "whole",
 ]
-
-PathT = TypeVar("PathT")
 
 _shorten = reprlib.Repr()
 _shorten.maxdict = 8
@@ -57,20 +54,6 @@ def as_path(name: str, value: str | os.PathLike[str]) -> Path:
     if not isinstance(value, str | os.PathLike):
         raise _wrong(name, "a path (str or os.PathLike)", value)
     return Path(value)
-
-
-def in_order(name: str, paths: Iterable[PathT]) -> list[PathT]:
-    """The paths; `TypeError` for sets, and for iterators such as `Path.glob()`, since their order is not fixed."""
-    if isinstance(paths, set | frozenset):
-        raise TypeError(
-            f"{name} is a set, whose order differs from run to run, so batches would differ too; pass sorted({name})"
-        )
-    if isinstance(paths, Iterator):
-        raise TypeError(
-            f"{name} is a {type(paths).__name__}, whose order may differ between machines (as for Path.glob() and "
-            f"os.scandir()), so batches would differ too; pass sorted({name}), or list({name}) if the order is fixed"
-        )
-    return list(paths)
 
 
 def has(name: str, value: object, *attributes: str) -> None:

@@ -4,9 +4,9 @@
 >>> for texts in parquets_iter_batched("train", data_dir="shards"):  # doctest: +SKIP
 ...     ids = Tokenizer("gpt2.tiktoken").encode_batch(texts, n_threads=2)
 
-Files are read in the order of their names. The last file is the split "val", all others are "train", unless
-`val=` names the files for validation. A file whose name ends in `.tmp` is still being written and is left
-out.
+Files of folders and patterns are sorted by path, numbers by value; a list keeps its order. The last file is the
+split "val", all others are "train", unless `val=` names the files for validation. In folders and patterns, a
+file whose name ends in `.tmp` is still being written and is left out.
 """
 
 import os
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from forebay._core import ConfigError, StateError, Tokenizer, _parquet_files, _ParquetText
+from forebay._core import ConfigError, StateError, Tokenizer, _parquet_files, _ParquetText, _shards
 
 __all__ = ["Tokenizer", "base_data_dir", "document_batches", "list_parquet_files", "parquets_iter_batched"]
 
@@ -37,9 +37,10 @@ def base_data_dir() -> Path:
 
 
 def list_parquet_files(data_dir: str | os.PathLike[str] | None = None) -> list[str]:
-    """Lists the `.parquet` files of a folder, sorted by name; by default of `base_data_dir()`."""
+    """Lists the `.parquet` files below a folder, as `TokenLoader` reads them; by default of `base_data_dir()`."""
     folder = os.fspath(base_data_dir() if data_dir is None else data_dir)
-    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".parquet")]  # noqa: PTH118, PTH208
+    os.scandir(folder).close()  # raises unless it is a folder
+    return _shards("data_dir", folder, "documents")
 
 
 def parquets_iter_batched(
@@ -53,7 +54,7 @@ def parquets_iter_batched(
 ) -> Iterator[list[str]]:
     """Yields lists of texts, one per row group `start`, `start + step`, ... of each file of a split, in one pass.
 
-    Nulls are left out. `data_dir` is a folder, a pattern or a list of files, by default `base_data_dir()`.
+    Nulls are left out. `data_dir` is a file, a folder, a pattern or a list of these, by default `base_data_dir()`.
     `val` gives the files for validation by name, path or pattern, by default the last file. To divide the row
     groups among ranks, pass `start=rank, step=world_size`.
 
@@ -183,6 +184,5 @@ def _open(data_dir: Files | None, split: str, val: str | Sequence[str] | None, t
         data_dir = base_data_dir()
         if not data_dir.is_dir():
             raise FileNotFoundError(f"{data_dir} does not exist; run `forebay download`, or pass data_dir=")
-    paths = [data_dir] if isinstance(data_dir, str | os.PathLike) else list(data_dir)
     pinned = [val] if isinstance(val, str) else val
-    return _ParquetText(_parquet_files(paths, split, pinned), text_column)
+    return _ParquetText(_parquet_files(data_dir, split, pinned), text_column)

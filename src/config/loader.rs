@@ -7,10 +7,12 @@ macro_rules! loader_parameters {
         /// Parameters of a loader of recordings, in the order of its signature. The default is `train`.
         #[derive(Debug, Clone, PartialEq)]
         LoaderConfig as "Loader" {
-        /// Arrow IPC streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in
-        /// `.parquet`; all of one kind, in a fixed order: `sorted(Path(...).glob(...))`, not a set or an
-        /// iterator. Or a folder written by `save_to_disk`, or a `datasets.Dataset`, whose files are read:
-        /// all of their rows, by their own column names. A dict names sources that are mixed by `weights`.
+        /// Shards: a file, a folder, a pattern with `*`, `?`, `[...]` or `**`, or a list of these, which
+        /// keeps its order; files of folders and patterns are sorted by path, numbers by value. Arrow IPC
+        /// streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in
+        /// `.parquet`; all of one kind. Or a folder written by `save_to_disk`, or a `datasets.Dataset`, whose
+        /// files are read: all of their rows, by their own column names. A dict names sources that are mixed
+        /// by `weights`.
         arrow_files: Sources, data, elsewhere(data_files, files, shards, urls, path, paths);
         /// Seed of all random decisions, 0 to `2**64 - 1`.
         seed: Seed = 0, state, elsewhere(random_seed, random_state, generator);

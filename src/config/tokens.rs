@@ -26,8 +26,8 @@ macro_rules! token_parameters {
         /// Parameters of a loader of documents, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
         TokenConfig as "TokenLoader" {
-        /// A folder, a pattern, or files; read in the order of their paths. Files that end in `.tmp` are left
-        /// out.
+        /// Parquet shards: a file, a folder, a pattern with `*`, `?`, `[...]` or `**`, or a list of these,
+        /// which keeps its order; files of folders and patterns are sorted by path, numbers by value.
         parquet_files: Files, data, elsewhere(data_files, files, shards, data_dir, path, paths);
         /// A Hugging Face `tokenizer.json`, a tiktoken rank file (gpt2, r50k_base, p50k_base, cl100k_base and
         /// o200k_base are recognised by name, others need `pattern` and `special_tokens`), or a callable from

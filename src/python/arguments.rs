@@ -11,7 +11,9 @@ use pyo3::{
     IntoPyObjectExt,
     exceptions::{PyException, PyOverflowError, PyTypeError},
     prelude::*,
-    types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple, PyType},
+    types::{
+        PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyFrozenSet, PyList, PySet, PyString, PyTuple, PyType,
+    },
 };
 
 use super::errors::to_python;
@@ -462,8 +464,8 @@ impl Argument for PathBuf {
 impl Argument for Vec<PathBuf> {
     const EXPECTED: &'static str = "a path or a sequence of paths";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        one_or_more(given)
+    fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+        Ok(paths(name, given, Self::EXPECTED)?)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -544,6 +546,38 @@ where
     }
     let items = given.try_iter().map_err(|_| Refused::Type)?;
     items.map(|item| item?.extract::<T>().map_err(|_| Refused::Type)).collect()
+}
+
+/// One path, or a sequence of paths; `name` is the parameter.
+pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<Vec<PathBuf>> {
+    if let Ok(path) = files.extract() {
+        return Ok(vec![path]);
+    }
+    let wrong = |name: &str, found: &Bound<'_, PyAny>| wrong_type(name, found, expected);
+    if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
+        return Err(wrong(name, files));
+    }
+    if files.is_instance_of::<PySet>() || files.is_instance_of::<PyFrozenSet>() {
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a set, whose order differs from run to run, so batches would differ too; pass sorted({name})"
+        )));
+    }
+    // An iterator as from Path.glob() or os.scandir(), which has the order in which the system lists a
+    // folder.
+    if files.hasattr("__next__")? {
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a {}, whose order may differ between machines (as for Path.glob() and os.scandir()), so batches would differ \
+             too; pass sorted({name}), or list({name}) if the order is fixed",
+            files.get_type().name()?
+        )));
+    }
+    let each = files.try_iter().map_err(|_| wrong(name, files))?;
+    each.enumerate()
+        .map(|(at, path)| {
+            let path = path?;
+            path.extract().map_err(|_| wrong(&format!("{name}[{at}]"), &path))
+        })
+        .collect()
 }
 
 /// The tables of the loaders, for tests and for `docs/tables.py`: a list of dicts for each class.

@@ -131,9 +131,9 @@ fn os_error(error: &Error, mut message: String) -> PyErr {
         Some(io::ErrorKind::InvalidInput) => libc::EINVAL,
         _ => libc::EIO,
     });
-    let is_pattern = |name: &OsString| name.to_string_lossy().contains(['*', '?', '[']);
-    if error.kind == ErrorKind::NotFound && filename.as_ref().is_some_and(is_pattern) {
-        message.push_str("; patterns are not expanded, pass sorted(glob.glob(pattern))");
+    let is_home = |name: &OsString| name.as_encoded_bytes().starts_with(b"~");
+    if error.kind == ErrorKind::NotFound && filename.as_ref().is_some_and(is_home) {
+        message.push_str("; ~ is not expanded: give the folder's whole path, as by os.path.expanduser");
     }
     match filename {
         Some(filename) => PyOSError::new_err((errno, message, filename)),

@@ -122,6 +122,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arguments::_parameters, module)?)?;
     module.add_function(wrap_pyfunction!(permutation::_permutation, module)?)?;
     module.add_function(wrap_pyfunction!(parquet::_parquet_files, module)?)?;
+    module.add_function(wrap_pyfunction!(parquet::_shards, module)?)?;
     module.add_class::<parquet::_ParquetText>()?;
     py.import("atexit")?.call_method1("register", (module.getattr("_close_all")?,))?;
     Ok(())

@@ -1,6 +1,7 @@
 //! Reads row groups of text for `forebay.tokens`, whose iterators are written in Python.
 
 use std::{
+    ffi::OsString,
     path::PathBuf,
     sync::{Arc, Mutex, atomic::AtomicBool},
     time::Instant,
@@ -9,10 +10,19 @@ use std::{
 use bytes::Bytes;
 use pyo3::{exceptions::PyIndexError, prelude::*, types::PyString};
 
-use super::{SLICE, errors::to_python};
+use super::{
+    SLICE,
+    arguments::{self, Argument},
+    errors::to_python,
+    interruptible::run_interruptible,
+};
 use crate::{
     Error, ErrorKind, Result, locks,
-    source::parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, list_files, split},
+    source::{
+        self,
+        parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, split},
+        paths::Reads,
+    },
 };
 
 /// The files of one split among `paths`: "train" or "val"; `val` names the files for validation.
@@ -20,10 +30,11 @@ use crate::{
 #[pyo3(signature = (paths, part, val=None))]
 pub fn _parquet_files(
     py: Python<'_>,
-    paths: Vec<PathBuf>,
+    paths: &Bound<'_, PyAny>,
     part: &str,
     val: Option<Vec<String>>,
 ) -> PyResult<Vec<PathBuf>> {
+    let paths = arguments::paths("data_dir", paths, Vec::<PathBuf>::EXPECTED)?;
     let files = || {
         let part = match part {
             "train" => Split::Train,
@@ -33,9 +44,24 @@ pub fn _parquet_files(
                 return Err(Error::new(ErrorKind::Config, message));
             }
         };
-        split(&list_files(&paths)?, part, val.as_deref())
+        split(
+            &source::paths::expand(&paths, Reads::Documents, &AtomicBool::new(false))?,
+            part,
+            val.as_deref(),
+        )
     };
     py.detach(files).map_err(|error| to_python(py, &error))
+}
+
+/// The files that `given`, the value of the parameter `name`, stands for: the shards of `reads`, "documents"
+/// or "inputs".
+#[pyfunction]
+pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str) -> PyResult<Vec<OsString>> {
+    let paths = arguments::paths(name, given, Vec::<PathBuf>::EXPECTED)?;
+    let reads = if reads == "inputs" { Reads::Inputs } else { Reads::Documents };
+    let files =
+        run_interruptible(py, "forebay-shards", move |stop| source::paths::expand(&paths, reads, stop))?;
+    Ok(files.into_iter().map(PathBuf::into_os_string).collect())
 }
 
 /// Reads the text column of Parquet files, a row group at a time.

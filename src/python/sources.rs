@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use pyo3::{
     IntoPyObjectExt,
-    exceptions::PyTypeError,
     prelude::*,
-    types::{PyByteArray, PyBytes, PyDict, PyFrozenSet, PyMapping, PySet},
+    types::{PyDict, PyMapping},
 };
 
 use super::{
-    arguments::{Argument, Refused, wrong_type},
+    arguments::{Argument, Refused, paths, wrong_type},
     errors::to_python,
 };
 use crate::{
@@ -137,7 +136,7 @@ fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<PathBuf>, Option
         );
     }
     if !is_hub("Dataset", given)? {
-        return Ok((paths(name, given)?, None));
+        return Ok((paths(name, given, Sources::EXPECTED)?, None));
     }
     if !given.getattr("_indices")?.is_none() {
         return refused(
@@ -184,36 +183,4 @@ fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<PathBuf>, Option
         return refused("a Dataset in memory; save it with save_to_disk(folder) and pass the folder");
     }
     Ok((files, Some(given.len()? as u64)))
-}
-
-/// One path, or a sequence of paths; `name` is the parameter.
-fn paths(name: &str, files: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
-    if let Ok(path) = files.extract() {
-        return Ok(vec![path]);
-    }
-    let wrong = |name: &str, found: &Bound<'_, PyAny>| wrong_type(name, found, Sources::EXPECTED);
-    if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
-        return Err(wrong(name, files));
-    }
-    if files.is_instance_of::<PySet>() || files.is_instance_of::<PyFrozenSet>() {
-        return Err(PyTypeError::new_err(format!(
-            "{name} is a set, whose order differs from run to run, so batches would differ too; pass sorted({name})"
-        )));
-    }
-    // An iterator as from Path.glob() or os.scandir(), which has the order in which the system lists a
-    // folder.
-    if files.hasattr("__next__")? {
-        return Err(PyTypeError::new_err(format!(
-            "{name} is a {}, whose order may differ between machines (as for Path.glob() and os.scandir()), so batches would differ \
-             too; pass sorted({name}), or list({name}) if the order is fixed",
-            files.get_type().name()?
-        )));
-    }
-    let each = files.try_iter().map_err(|_| wrong(name, files))?;
-    each.enumerate()
-        .map(|(at, path)| {
-            let path = path?;
-            path.extract().map_err(|_| wrong(&format!("{name}[{at}]"), &path))
-        })
-        .collect()
 }

@@ -34,7 +34,10 @@ use crate::{
     fields::Field,
     order::{Groups, Place, Stride},
     record::Standing,
-    source::parquet::{ParquetOptions, ParquetSource, Split, list_files, split},
+    source::{
+        parquet::{ParquetOptions, ParquetSource, Split, split},
+        paths::{self, Reads},
+    },
     state::{Identity, Share, merge},
     tasks::TokenTask,
 };
@@ -416,7 +419,7 @@ fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<ParquetSource> {
     let options = ParquetOptions::text(&config.text_column);
     let (paths, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
     run_interruptible(py, "forebay-index", move |stop: &AtomicBool| {
-        let files = split(&list_files(&paths)?, part, val.as_deref())?;
+        let files = split(&paths::expand(&paths, Reads::Documents, stop)?, part, val.as_deref())?;
         ParquetSource::open(&files, &options, stop)
     })
 }

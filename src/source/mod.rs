@@ -13,13 +13,13 @@
 pub(crate) mod arrow;
 mod block;
 pub(crate) mod columns;
-mod folder;
 mod leave;
 mod linked;
 mod mapped;
 mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+pub mod paths;
 #[cfg(feature = "parquet")]
 mod recordings;
 mod shard;

@@ -13,8 +13,8 @@ use std::{
 
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
-    folder,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
+    paths::{self, Reads},
     shard::Shard,
     storage::Storage,
 };
@@ -51,7 +51,7 @@ macro_rules! either {
 impl Recordings {
     /// Opens local files in groups, one after the other; [`Self::group_starts`] returns where each begins.
     ///
-    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is checked between
+    /// Folders and patterns are [expanded](paths). `stop` is checked between
     /// reads. Relative paths, those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Recordings {
     ) -> Result<Self> {
         let (mut files, mut ends) = (Vec::new(), Vec::new());
         for group in groups {
-            files.extend(folder::expand(&storage, group.as_ref(), stop)?);
+            files.extend(paths::expand(group.as_ref(), Reads::Recordings, stop)?);
             ends.push(files.len());
         }
         let files = match one_kind(&files)? {

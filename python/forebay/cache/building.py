@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
-from forebay._checks import in_order, problems
-from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores
+from forebay._checks import problems
+from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores, _shards
 from forebay.cache._documents import columns
 from forebay.cache.running import CacheBuild, watch
 from forebay.cache.store import TreeStore
@@ -152,7 +152,7 @@ def build(
     A build that ended early for any reason resumes at its last commit if `build` is called again with the
     same arguments. With other arguments it raises `StateError` that names the difference, unless `overwrite`
     is set. With `wait=False` it returns a `CacheBuild` at once, and readers may begin. `progress` shows a
-    bar; None: only if stderr is a terminal.
+    bar on a terminal, and writes a line every 10 s elsewhere; None: only on a terminal.
     """
     folder = Path(path)
     workers = _cores() if n_workers is None else n_workers
@@ -246,9 +246,7 @@ def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
                     "build could resume with it; pass a list, or an object whose iter() begins at the first document"
                 )
         return [(str(name), Skipping(documents)) for name, documents in shards.items()]
-    if isinstance(shards, (str, PathLike)):
-        return [os.fspath(shards)]
-    return [os.fspath(path) for path in in_order("shards", shards)]
+    return _shards("shards", shards, "inputs")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from forebay._core import _CacheBuild
-from forebay._progress import REDRAW_S, WIDTH, clock
+from forebay._progress import REDRAW_S, WIDTH, Display, clock
 from forebay.cache.store import TreeStore
 
 SLICE_S = 0.05
@@ -109,16 +109,15 @@ class CacheBuild:
         return f"<forebay.cache.CacheBuild: {progress.documents} documents, {100 * progress.part:.0f} % read>"
 
 
-def watch(handle: CacheBuild, stream: TextIO | None = None) -> None:
-    """Draws a progress line and overwrites it until the build ends, for any reason."""
-    stream = sys.stderr if stream is None else stream
+def watch(handle: CacheBuild, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
+    """Displays the progress until the build ends, for any reason."""
+    display = Display(sys.stderr if stream is None else stream, now)
     try:
         while handle.wait(REDRAW_S) is None:
-            stream.write(f"\r{line(handle)}\x1b[K")
-            stream.flush()
+            display.draw(lambda _: line(handle))
     finally:
-        stream.write(f"\r{line(handle)}\x1b[K\n")
-        stream.flush()
+        display.draw(lambda _: line(handle), is_last=True)
+        display.close()
 
 
 def line(handle: CacheBuild) -> str:

@@ -1,22 +1,31 @@
 """The command `forebay`: one module per subcommand.
 
 A subcommand's module has `add(subparsers)`, which defines the arguments and sets `run`, the function that
-gets them and returns the exit code.
+gets them and returns the exit code and the keys of its JSON. `main` writes the JSON, and the errors.
 """
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
+from typing import Any
 
 from forebay._core import __version__
 from forebay.cli import build, check, download
+from forebay.cli.common import Help, write_json
+from forebay.cli.errors import OWN, WRONG_USAGE, code, in_options
 
 COMMANDS = (build, check, download)
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
-    parser = argparse.ArgumentParser(prog="forebay", description="Tools for forebay, data loaders for training.")
+    parser = argparse.ArgumentParser(
+        prog="forebay",
+        description="Tools for forebay, data loaders for training.",
+        formatter_class=Help,
+        epilog="forebay COMMAND --help has the options of a command, with examples.",
+    )
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:
@@ -25,11 +34,24 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a subcommand and returns its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Runs a subcommand and returns its exit code: 0 done, 1 bad or failed, 130 interrupted.
+
+    Raises `SystemExit` with 2 for wrong usage, as argparse does.
+    """
     options = parser().parse_args(arguments)
+    begin = time.monotonic()
+    exit_code: int
+    found: dict[str, Any]
     try:
-        code: int = options.run(options)
+        exit_code, found = options.run(options)
     except KeyboardInterrupt:
         sys.stderr.write("\nforebay: interrupted\n")
         return 130
-    return code
+    except OWN as error:
+        exit_code, found = code(error), {"error": in_options(error, options)}
+        sys.stderr.write(f"{options.parser.prog}: {found['error']}\n")
+    if options.json:
+        write_json(options.parser.prog.split()[-1], exit_code, time.monotonic() - begin, found)
+    if exit_code == WRONG_USAGE:
+        raise SystemExit(exit_code)
+    return exit_code

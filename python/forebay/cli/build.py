@@ -1,121 +1,239 @@
 """`forebay build`: builds a cache of processed documents from shards."""
 
 import argparse
+import fnmatch
+import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from forebay._core import ConfigError, ForebayError
-from forebay.cache import Tokenize, build
-from forebay.cli.errors import in_options
+from forebay._core import ConfigError, _shards
+from forebay.cache import Tokenize, TreeStore, build
+from forebay.cli.common import add_json, check_place, subcommand
 from forebay.tokens import Tokenizer
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
+VAL = "val"
+"""The split of `--val`."""
+PARAMETERS = {"columns": "--fields", "bos": "--no-bos", "processor": "--tokenizer", "shards": "SHARD"}
+"""Parameters of `forebay.cache.build` and of its processors whose options have other names."""
+
 
 def add(subparsers: "Subparsers") -> None:
     """Adds the subcommand."""
-    parser = subparsers.add_parser(
+    parser = subcommand(
+        subparsers,
         "build",
-        help="process shards into a cache with random access",
-        description="Builds a cache of token ids from texts, or of unchanged columns of numbers. A build that "
-        "ended early resumes at its last commit.",
+        "process shards into a cache with random access",
+        "Builds a cache of token ids from texts, or of unchanged columns of numbers. A build that "
+        "ended early resumes at its last commit, by the same command.",
+        "  forebay build shards/ -t gpt2.tiktoken -o tokens\n"
+        "  forebay build 'shards/*.parquet' -t gpt2.tiktoken -o tokens --val shard_00099.parquet\n"
+        "  forebay build texts.jsonl.gz -t mine.tiktoken --pattern '\\S+|\\s+' --special-tokens '<|bos|>=500' -o ids\n"
+        "  forebay build numbers.parquet --fields input_ids=uint16 -o numbers",
+        "path, splits (of each split: split, documents, left_out)",
     )
     parser.add_argument(
-        "shards", nargs="+", type=Path, help="Parquet, Arrow, .jsonl or .txt files, the last two also as .gz and .zst"
+        "shards", nargs="+", type=Path, metavar="SHARD",
+        help="Parquet, Arrow, .jsonl or .txt, the last two also as .gz and .zst: files, folders (all shards below), "
+        "patterns with *, ?, [...] and **",
+    )  # fmt: skip
+    parser.add_argument("-o", "--path", type=Path, required=True, metavar="FOLDER", help="the folder of the cache")
+    add_json(parser)
+
+    what = parser.add_argument_group("documents")
+    what.add_argument(
+        "-t", "--tokenizer", type=Path, metavar="FILE",
+        help="a tokenizer.json or rank file; without it, columns of numbers are kept",
+    )  # fmt: skip
+    what.add_argument(
+        "--pattern", metavar="REGEX", help="the pattern that splits text, for a rank file of another name"
     )
-    parser.add_argument("-o", "--path", type=Path, required=True, help="the folder of the cache")
-    parser.add_argument(
-        "-t", "--tokenizer", type=Path, help="a tokenizer.json or rank file; without it, columns of numbers are kept"
+    what.add_argument(
+        "--special-tokens", action="append", metavar="NAME=ID",
+        help="a special token of a rank file; may be repeated. Or a JSON file of names and ids",
+    )  # fmt: skip
+    what.add_argument("--bos-id", type=int, metavar="ID", help="the id of BOS (default: that of the tokenizer)")
+    what.add_argument(
+        "--text-column", default="text", metavar="NAME", help="the column of texts (default: %(default)s)"
     )
-    parser.add_argument("--text-column", default="text", metavar="NAME", help="the column of texts (%(default)s)")
-    parser.add_argument("--no-bos", action="store_true", help="do not begin each document with the tokenizer's BOS")
-    parser.add_argument(
+    what.add_argument("--no-bos", action="store_true", help="do not begin each document with the tokenizer's BOS")
+    what.add_argument(
         "--fields", action="append", metavar="NAME[=TYPE]", help="keep this field, with this type; may be repeated"
     )
-    parser.add_argument(
-        "--split", default="train", metavar="NAME", help="subfolder of PATH for this split (%(default)s)"
+    what.add_argument(
+        "--split", default="train", metavar="NAME", help="subfolder of FOLDER for this split (default: %(default)s)"
     )
-    parser.add_argument(
+    what.add_argument(
+        "--val", action="append", metavar="FILE",
+        help=f"a shard for the split {VAL!r}: the name of one of the shards, or a file, folder or pattern; may be "
+        "repeated. Both splits are built",
+    )  # fmt: skip
+    what.add_argument(
         "--order",
         choices=("round_robin", "concat"),
         default="round_robin",
-        help="round_robin: one batch of each shard in turn; concat: one shard after the other (%(default)s)",
+        help="round_robin: one batch of each shard in turn; concat: one shard after the other (default: %(default)s)",
     )
-    parser.add_argument(
-        "--batch-size", type=int, default=128, metavar="N", help="documents processed together (%(default)s)"
+    what.add_argument(
+        "--batch-size", type=int, default=128, metavar="N", help="documents processed together (default: %(default)s)"
     )
-    parser.add_argument("-w", "--n-workers", type=int, metavar="N", help="threads (default: one for each core)")
-    parser.add_argument(
+
+    how = parser.add_argument_group("work")
+    how.add_argument("-w", "--n-workers", type=int, metavar="N", help="threads (default: one for each core)")
+    how.add_argument(
         "--engine",
         choices=("threads", "ray"),
         default="threads",
-        help="process on threads of this machine, or on a Ray cluster: pip install forebay[ray] (%(default)s)",
+        help="process on threads of this machine, or on a Ray cluster: pip install forebay[ray] (default: %(default)s)",
     )
-    parser.add_argument("--compression", default="none", help="none, zstd or zstd:LEVEL (%(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing cache")
-    parser.add_argument(
+    how.add_argument(
+        "--compression", default="none", metavar="NAME", help="none, zstd or zstd:LEVEL (default: %(default)s)"
+    )
+    how.add_argument("--overwrite", action="store_true", help="replace an existing cache")
+
+    bad = parser.add_argument_group("bad documents")
+    bad.add_argument(
         "--on-error",
         choices=("raise", "skip"),
         default="raise",
-        help="skip: leave out bad documents, and list them in the ledger (%(default)s)",
+        help="skip: leave out bad documents, and list them in the ledger (default: %(default)s)",
     )
-    parser.add_argument(
+    bad.add_argument(
         "--max-record-bytes",
         type=int,
         default=1 << 30,
         metavar="N",
-        help="a line or text of more bytes is too large (%(default)s)",
+        help="a line or text of more bytes is too large (default: %(default)s)",
     )
-    parser.add_argument(
+    bad.add_argument(
         "--max-decoded-seconds",
         type=float,
         default=86400.0,
         metavar="S",
-        help="a recording of more seconds is too long (%(default)s)",
+        help="a recording of more seconds is too long (default: %(default)s)",
     )
-    parser.add_argument("--max-errors", type=int, metavar="N", help="how many documents may be left out")
-    parser.set_defaults(run=run, parser=parser)
+    bad.add_argument("--max-errors", type=int, metavar="N", help="how many documents may be left out")
+    parser.set_defaults(run=run, parameters=PARAMETERS)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Runs the build; the exit code is 1 if it failed."""
+def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    """Builds one split, or two."""
+    for split in {options.split, VAL} if options.val else {options.split}:
+        check_place("-o", options.path / split)
+    if options.tokenizer is None and (given := [name for name in FOR_TEXT if getattr(options, name) is not None]):
+        raise ConfigError(f"{given[0]}= is for texts; name a tokenizer, as in --tokenizer gpt2.tiktoken")
+    splits = {options.split: _shards("shards", options.shards, "inputs")}
+    if options.val:
+        if options.split == VAL:
+            raise ConfigError(f"--val writes the split {VAL!r}, and so does --split {VAL}; leave out one")
+        train, val = divided(splits[options.split], options.val)
+        splits = {options.split: train, VAL: val}
+    processor = None
+    if options.tokenizer is not None:
+        tokens = special_tokens(options.special_tokens)
+        tokenizer = Tokenizer(options.tokenizer, pattern=options.pattern, special_tokens=tokens, bos_id=options.bos_id)
+        processor = Tokenize(tokenizer, options.text_column, bos=not options.no_bos)
+    built = [report(options, split, files, processor) for split, files in splits.items()]
+    return 0, {"path": str(options.path), "splits": built}
+
+
+FOR_TEXT = ("pattern", "special_tokens", "bos_id")
+"""Options that need a tokenizer."""
+
+
+def report(options: argparse.Namespace, split: str, files: Sequence[str], processor: Tokenize | None) -> dict[str, Any]:
+    """Builds a split, and reports it."""
+    begin = time.monotonic()
+    try:
+        store = built(options, split, files, processor)
+    except ConfigError as error:
+        if processor is None:
+            error.add_note(
+                "--tokenizer encodes texts to ids; without it, --fields names the columns of numbers to keep"
+            )
+        raise
+    note = f", {store.n_errors} left out" if store.n_errors else ""
+    name = f" ({split})" if options.val else ""
+    seconds = time.monotonic() - begin
+    sys.stderr.write(f"{len(store)} documents in {options.path}{name}{note} ({seconds:.1f} s)\n")
+    return {"split": split, "documents": len(store), "left_out": store.n_errors}
+
+
+def built(options: argparse.Namespace, split: str, files: Sequence[str], processor: Tokenize | None) -> TreeStore:
+    """Builds a split."""
     fields = None
     if options.fields:
         pairs = [name.partition("=") for name in options.fields]
         fields = {name: dtype or None for name, _, dtype in pairs}
-    begin = time.monotonic()
-    processor = None
-    try:
-        if options.tokenizer is not None:
-            processor = Tokenize(Tokenizer(options.tokenizer), options.text_column, bos=not options.no_bos)
-        store = build(
-            options.shards,
-            processor,
-            options.path,
-            split=options.split,
-            fields=fields,
-            columns=list(fields) if fields and processor is None else None,
-            batch_size=options.batch_size,
-            order=options.order,
-            n_workers=options.n_workers,
-            engine=options.engine,
-            compression=options.compression,
-            overwrite=options.overwrite,
-            on_error=options.on_error,
-            max_errors=options.max_errors,
-            max_record_bytes=options.max_record_bytes,
-            max_decoded_seconds=options.max_decoded_seconds,
-        )
-    except (ForebayError, OSError, TypeError, ImportError) as error:
-        sys.stderr.write(f"forebay build: {in_options(error, options)}\n")
-        if isinstance(error, ConfigError) and processor is None:
-            sys.stderr.write(
-                "--tokenizer encodes texts to ids; without it, --fields names the columns of numbers to keep.\n"
+    return build(
+        files,
+        processor,
+        options.path,
+        split=split,
+        fields=fields,
+        columns=list(fields) if fields and processor is None else None,
+        batch_size=options.batch_size,
+        order=options.order,
+        n_workers=options.n_workers,
+        engine=options.engine,
+        compression=options.compression,
+        overwrite=options.overwrite,
+        on_error=options.on_error,
+        max_errors=options.max_errors,
+        max_record_bytes=options.max_record_bytes,
+        max_decoded_seconds=options.max_decoded_seconds,
+        progress=True,
+    )
+
+
+def divided(files: Sequence[str], val: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files for training, and those for validation: by name among `files`, or else by path.
+
+    Raises `ConfigError` for a name that no file has, and if no file is left.
+    """
+    found: dict[Path, str] = {}
+    for name in val:
+        named = [file for file in files if fnmatch.fnmatchcase(Path(file).name, name)]
+        if not named and not any(char in name for char in "*?[") and not Path(name).exists():
+            raise ConfigError(
+                f"--val {name} is neither the name of one of the {len(files)} shards nor a file; the last shard is "
+                f"{files[-1]}"
             )
-        return 1
-    note = f", {store.n_errors} left out" if store.n_errors else ""
-    sys.stderr.write(f"{len(store)} documents in {options.path}{note} ({time.monotonic() - begin:.1f} s)\n")
-    return 0
+        found.update((Path(file).resolve(), file) for file in named or _shards("val", name, "inputs"))
+    train = [file for file in files if Path(file).resolve() not in found]
+    if not train:
+        raise ConfigError(f"no shard is left beside those of --val, which names all {len(files)}")
+    return train, list(found.values())
+
+
+def special_tokens(given: Sequence[str] | None) -> dict[str, int] | None:
+    """The special tokens of `NAME=ID` and of JSON files; raises `ConfigError` for any other text."""
+    if given is None:
+        return None
+    found: dict[str, int] = {}
+    for text in given:
+        name, _, number = text.rpartition("=")
+        if name and number.isdecimal():
+            tokens: object = {name: int(number)}
+        elif not Path(text).exists():
+            raise ConfigError(
+                f"--special-tokens {text} is neither NAME=ID nor a file; expected is such as '<|bos|>=50000'"
+            )
+        else:
+            try:
+                tokens = json.loads(Path(text).read_bytes())
+            except (ValueError, RecursionError):
+                tokens = None
+        if not isinstance(tokens, dict) or not all(type(number) is int for number in tokens.values()):
+            raise ConfigError(
+                f'--special-tokens {text} is not a JSON object of names and ids, as in {{"<|bos|>": 50000}}'
+            )
+        for name, number in tokens.items():
+            if found.setdefault(name, number) != number:
+                raise ConfigError(f"--special-tokens gives {name} the ids {found[name]} and {number}; give one")
+    return found

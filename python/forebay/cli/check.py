@@ -31,7 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 from forebay._core import ConfigError, __version__, _Check
 from forebay._files import NotAFileError, open_file, what_is
 from forebay._progress import Progress, clock
-from forebay.cli.errors import in_options
+from forebay.cli.common import add_json, check_place, subcommand
 
 if sys.platform != "win32":
     import fcntl
@@ -492,33 +492,42 @@ def write(file: TextIO, rows: Iterable[Row]) -> None:
     file.flush()
 
 
-def no_file(text: str) -> Path:
-    """A path that is not a file, as the value of `--allow-paths`."""
-    if Path(text).is_file():
+def a_folder(text: str) -> Path:
+    """The path of a folder, as the value of `--allow-paths`."""
+    path = Path(text)
+    if not path.is_dir():
+        kind = "a file" if path.is_file() else "missing" if what_is(path) is None else "no folder"
         raise argparse.ArgumentTypeError(
-            f"{text} is a file, must be a folder; to allow any path, give --allow-paths without FOLDER, after FILE"
+            f"{text} is {kind}, must be a folder; to allow any path, give --allow-paths without FOLDER, after FILE"
         )
-    return Path(text)
+    return path
 
 
 def add(subparsers: "Subparsers") -> None:
     """Adds the subcommand."""
-    parser = subparsers.add_parser(
+    parser = subcommand(
+        subparsers,
         "check",
-        help="decode every recording of the shards and report bad ones",
-        description="Decodes every recording of the shards from end to end, on all cores, and reports bad ones. "
+        "decode every recording of the shards and report bad ones",
+        "Decodes every recording of the shards from end to end, on all cores, and reports bad ones. "
         "After an interruption, the same command continues. The exit code is 1 if anything is bad.",
+        "  forebay check shards/ -o report\n"
+        "  forebay check 'shards/**/train-*.parquet' --json - > summary.json\n"
+        "  forebay check a.arrow b.arrow --allow-paths /data/recordings",
+        "summary (as in REPORT.json), damaged (shards), report (paths of REPORT.json and REPORT.csv)",
     )
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="Arrow shards or save_to_disk folders, or Parquet files"
-    )
+        "files", nargs="+", type=Path, metavar="FILE",
+        help="Arrow or Parquet shards: files, folders (all shards below), save_to_disk folders, patterns with *, ?, "
+        "[...] and **",
+    )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("forebay-check"), metavar="REPORT",
-        help="REPORT.json and REPORT.csv are written (%(default)s)",
+        help="REPORT.json and REPORT.csv are written (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not detected")
     parser.add_argument(
-        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=no_file,
+        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=a_folder,
         help="for rows with a path instead of bytes: also read files below FOLDER, not only below the folder of the "
         "shard; may be repeated. Without FOLDER, any path is allowed; then put the option after FILE",
     )  # fmt: skip
@@ -526,15 +535,18 @@ def add(subparsers: "Subparsers") -> None:
         "--truncated", choices=TRUNCATED, default="warn",
         help="how to count a recording that ends before its container's declared length (by STREAMINFO, the size of "
         "WAV data, a Xing or Info tag, or a missing last Ogg page): warn: good, with a warning; error: bad, so "
-        "that exclude= leaves it out (%(default)s)",
+        "that exclude= leaves it out (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="discard the results of an interrupted run")
-    parser.set_defaults(run=run, parser=parser)
+    add_json(parser)
+    parser.set_defaults(run=run, parameters={"arrow_files": "FILE"})
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Checks the given shards; exit code 1 if any recording is bad, or if the report cannot be written."""
     stem: Path = options.output.with_suffix("") if options.output.suffix in (".json", ".csv") else options.output
+    if stem.name and stem.parent.exists():
+        check_place("-o", stem.parent)
     try:
         allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
         summary = check(
@@ -545,21 +557,20 @@ def run(options: argparse.Namespace) -> int:
             truncated=options.truncated,
             restart=options.restart,
         )
-    except ConfigError as error:
-        options.parser.error(in_options(error, options))
     except OSError as error:
-        sys.stderr.write(f"forebay check: {in_options(error, options)}\n{kept(stem)}\n")
-        return 1
+        error.add_note(kept(stem))
+        raise
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{kept(stem)}")
         raise
-    sys.stdout.write("\n".join(summary.lines()) + "\n")
-    report = read_json(Files(stem).named(".json"))
-    damaged = [shard for shard in report["shards"] if shard["damage"]]
-    for shard in damaged:
-        sys.stdout.write(f"damaged: {shard['path']}: {shard['damage']}\n")
-    sys.stdout.write(f"report: {Files(stem).named('.json')}, {Files(stem).named('.csv')}\n")
-    return 1 if summary.bad or damaged else 0
+    files = Files(stem)
+    table, report = files.named(".csv"), files.named(".json")
+    damaged = [shard for shard in read_json(report)["shards"] if shard["damage"]]
+    lines = [*summary.lines(), *(f"damaged: {shard['path']}: {shard['damage']}" for shard in damaged)]
+    output = sys.stderr if options.json else sys.stdout
+    output.write("\n".join([*lines, f"report: {report}, {table}"]) + "\n")
+    found = {"summary": summary.as_dict(), "damaged": damaged, "report": {"json": str(report), "csv": str(table)}}
+    return 1 if summary.bad or damaged else 0, found
 
 
 def kept(stem: Path) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from forebay._core import ConfigError
 from forebay._progress import Progress
+from forebay.cli.common import add_json, check_place, subcommand
 from forebay.cli.transfer import RECORD, TIMEOUT_S, Download, DownloadError, Shard, describe, waits
 from forebay.tokens import base_data_dir
 
@@ -146,6 +147,27 @@ def read_checksums(path: Path) -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True)
+class Fetched:
+    """The result of a download."""
+
+    n_fetched: int
+    n_there: int
+    """Shards that an earlier download had fetched."""
+    n_bytes: int
+    failed: dict[Shard, str]
+    """The failed shards, each with the reason."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The keys of the command's JSON."""
+        failed = [{"name": shard.path.name, "url": shard.url, "reason": why} for shard, why in self.in_order()]
+        return {"fetched": self.n_fetched, "there": self.n_there, "bytes": self.n_bytes, "failed": failed}
+
+    def in_order(self) -> list[tuple[Shard, str]]:
+        """The failed shards by name."""
+        return sorted(self.failed.items(), key=lambda item: item[0].path.name)
+
+
 def fetch(
     shards: Sequence[Shard],
     *,
@@ -153,8 +175,8 @@ def fetch(
     timeout_s: float = TIMEOUT_S,
     waits: Callable[[], Iterator[float]] = waits,
     stream: TextIO | None = None,
-) -> dict[Shard, str]:
-    """Fetches several shards at a time; returns the failed shards, each with the reason.
+) -> Fetched:
+    """Fetches several shards at a time.
 
     Raises `ConfigError` if two shards would be the same file.
     """
@@ -180,37 +202,38 @@ def fetch(
             raise
         finally:
             progress.close()
-    fetched = len(shards) - there - len(failed)
+    found = Fetched(len(shards) - there - len(failed), there, progress.n_bytes, failed)
     progress.say(
-        f"{fetched} shards fetched ({progress.n_bytes / 1e6:.1f} MB), {there} were there, {len(failed)} failed"
-        + "".join(f"\n  {shard.path.name}: {reason}" for shard, reason in sorted(failed.items(), key=by_name))
+        f"{found.n_fetched} shards fetched ({progress.n_bytes / 1e6:.1f} MB), {there} were there, {len(failed)} failed"
+        + "".join(f"\n  {shard.path.name}: {reason}" for shard, reason in found.in_order())
     )
-    return failed
-
-
-def by_name(item: tuple[Shard, str]) -> str:
-    """The name of a failed shard."""
-    return item[0].path.name
+    return found
 
 
 def add(subparsers: "Subparsers") -> None:
     """Adds the subcommand."""
-    parser = subparsers.add_parser(
+    parser = subcommand(
+        subparsers,
         "download",
-        help="fetch shards over HTTP",
-        description="Fetches shards over HTTP. Existing files are skipped, partial downloads are resumed. "
+        "fetch shards over HTTP",
+        "Fetches shards over HTTP. Existing files are skipped, partial downloads are resumed. "
         "The last shard, if known, is always fetched, since it is the validation split.",
+        "  forebay download --preset fineweb-edu-100b -n 8\n"
+        "  forebay download 'https://host/shard_{:05d}.parquet' --total 100 -o shards",
+        "folder, fetched, there (from earlier), bytes, failed (name, url and reason of each)",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "url", nargs="?", help="URL with a field for the shard's number, such as https://host/shard_{:05d}.parquet"
+        "url",
+        nargs="?",
+        help="URL with a field for the shard's number, such as https://host/shard_{:05d}.parquet",
     )
     source.add_argument("--preset", choices=sorted(PRESETS), help="a published set of shards")
     parser.add_argument(
         "-n", "--n-shards", type=whole, metavar="N", help="number of shards, in addition to the last one if known"
     )
     parser.add_argument(
-        "-w", "--n-workers", type=positive, default=4, metavar="N", help="simultaneous downloads (%(default)s)"
+        "-w", "--n-workers", type=positive, default=4, metavar="N", help="simultaneous downloads (default: %(default)s)"
     )
     parser.add_argument(
         "-o", "--folder", type=Path, help=f"destination (default: {base_data_dir()})".replace("%", "%%")
@@ -223,7 +246,8 @@ def add(subparsers: "Subparsers") -> None:
         "--checksums", type=Path, metavar="FILE",
         help="SHA-256 of each file, as written by sha256sum or BSD's sha256; must have all shards",
     )  # fmt: skip
-    parser.set_defaults(run=run, parser=parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def whole(text: str) -> int:
@@ -246,7 +270,7 @@ def bounded(text: str, least: int) -> int:
     return value
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Fetches the given shards; the exit code is 1 if any shard failed."""
     parser: argparse.ArgumentParser = options.parser
     if options.preset:
@@ -267,13 +291,14 @@ def run(options: argparse.Namespace) -> int:
     wanted = numbers(total, options.n_shards)
     try:
         checksums = read_checksums(options.checksums) if options.checksums else None
-        shards = shards_of(url, wanted, options.folder or base_data_dir(), checksums, options.name)
-        check_paths(shards)
     except OSError as error:
-        parser.error(f"cannot read {options.checksums}: {error.strerror}")
-    except ConfigError as error:
-        parser.error(str(error))
-    return 1 if fetch(shards, n_workers=options.n_workers, waits=waits) else 0
+        raise ConfigError(f"cannot read {options.checksums}: {error.strerror}") from None
+    folder = options.folder or base_data_dir()
+    shards = shards_of(url, wanted, folder, checksums, options.name)
+    check_paths(shards)
+    check_place("-o", folder)
+    found = fetch(shards, n_workers=options.n_workers, waits=waits)
+    return 1 if found.failed else 0, {"folder": str(folder), **found.as_dict()}
 
 
 def pattern_problem(pattern: str) -> str | None:

@@ -44,11 +44,11 @@ use self::{index::Index, shard::OpenShards};
 use super::{
     block::BlockPool,
     columns::{Beside, FeatureCache, common_class_names},
-    folder,
     leave::Leave,
     linked::{AllowPaths, Linked},
     mapped::MappedFiles,
     parallel,
+    paths::{self, Reads},
     shard::{Shard, locate, shards_of},
     storage::{Counted, LocalFiles, Rooted, Storage, StoredFile},
 };
@@ -126,7 +126,7 @@ const SCATTERED_BATCH_BYTES: u64 = 16 << 20;
 impl ArrowSource {
     /// Opens local files: reads only their schemas and message headers, on several threads.
     ///
-    /// A folder that `datasets` wrote with `save_to_disk` stands for its shards. `stop` is checked between
+    /// Folders and patterns are [expanded](paths). `stop` is checked between
     /// reads. Relative paths, those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
@@ -135,8 +135,7 @@ impl ArrowSource {
     /// differ between shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A
     /// damaged shard is no error.
     pub fn open(paths: &[PathBuf], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
-        let storage = options.storage();
-        Self::open_in(storage.clone(), &folder::expand(&storage, paths, stop)?, options, stop)
+        Self::open_in(options.storage(), &paths::expand(paths, Reads::Recordings, stop)?, options, stop)
     }
 
     /// The same for files of any storage.

@@ -42,7 +42,7 @@ use std::{
 };
 
 pub use self::{
-    files::{Split, list_files, split},
+    files::{Split, split},
     reader::ParquetReader,
     thrift::check_footer,
 };

@@ -486,6 +486,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_a_first_build_that_failed_can_be_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo three\n")
     arguments = ["build", str(tmp_path / "a.txt"), "-o", str(tmp_path / "c")]
-    assert main(arguments) == 1
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
     assert "--tokenizer encodes texts to ids" in capsys.readouterr().err
     assert main([*arguments, "-t", str(TOKENIZER)]) == 0

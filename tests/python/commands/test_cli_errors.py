@@ -1,6 +1,7 @@
 """Errors of the commands: one line, with the options of the command in place of Python's parameters."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -33,12 +34,17 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "name the column with --audio-column" in error
     (tmp_path / "folder").mkdir()
     code, error = said(capsys, "check", tmp_path / "folder")
-    assert code == 2
-    assert error.endswith("save_to_disk did not write it; give the shards in it, as FOLDER/*.arrow\n")
+    assert code == 1
+    expected = "files that end in .arrow or .parquet, found none. Nothing was checked.\n"
+    assert error.startswith("forebay check: ")
+    assert error.endswith(expected)
     code, error = said(capsys, "check", "*.arrow")
     assert code == 1
-    assert "; no file matches the pattern, or it is in quotes, where the shell does not expand it" in error
-    assert "glob.glob" not in error
+    assert error == "forebay check: no file matches the pattern *.arrow. Nothing was checked.\n"
+    code, error = said(capsys, "check", "~/a.arrow")
+    assert code == 1
+    assert error.count("\n") == 1
+    assert "~ is not expanded: give the folder's whole path" in error
 
 
 def test_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +56,7 @@ def test_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cases: list[tuple[str, list[str | Path]]] = [
         ("name them in --fields, or give a processor", [tmp_path / "a.parquet", *to]),
         ("name the column with --text-column in ", [tmp_path / "a.jsonl", *tokens]),
-        ("no file matches the pattern", [tmp_path / "*.parquet", *tokens]),
+        ("no file matches the pattern", [tmp_path / "b*.parquet", *tokens]),
         ("", [tmp_path / "a.parquet", *tokens]),
         ("; pass --overwrite to build it again", [tmp_path / "a.parquet", *tokens, "--text-column", "other"]),
         ("", [tmp_path / "a.txt", *tokens, "--split", "val", "--on-error", "skip"]),
@@ -61,8 +67,10 @@ def test_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     for expected, arguments in cases:
         code, error = said(capsys, "build", *arguments)
-        assert code == (1 if expected else 0), error
+        wrong_usage = "name them in --fields" in expected
+        assert code == (2 if wrong_usage else 1 if expected else 0), error
         assert expected in error
+        assert error.count("\n") == 1
         assert "=True" not in error
         assert "Traceback" not in error
 
@@ -90,9 +98,102 @@ def test_ray_that_is_not_installed(
         ("cannot open path=train/0.parquet: gone", "cannot open path=train/0.parquet: gone"),
         ("cannot open /data/path=1/0.parquet", "cannot open /data/path=1/0.parquet"),
         ('the shard "path=" is new', 'the shard "path=" is new'),
-        ("path is 3, must be 4", "path is 3, must be 4"),
+        ("the path is 3, must be 4", "the path is 3, must be 4"),
+        ("columns is 3, must be 4", "columns is 3, must be 4"),
+        # A problem begins with its parameter.
+        ("path is 3, must be 4; max_bytes is -1, expected 0", "--path is 3, must be 4; --max-bytes is -1, expected 0"),
+        ('made by others: max_bytes was "1" and is "2"', 'made by others: --max-bytes was "1" and is "2"'),
+        ('on_error["a b"] is 3, must be 4', "--on-error a b is 3, must be 4"),
     ],
 )
 def test_parameters_are_options(message: str, expected: str) -> None:
     options = argparse.Namespace(audio_column=None, on_error="raise", overwrite=False, path="a", max_bytes=3)
     assert in_options(ConfigError(message), options) == expected
+
+
+def test_parameters_with_other_names() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("shards", metavar="SHARD")
+    parser.add_argument("-o", "--output", dest="path")
+    parser.set_defaults(parser=parser, parameters={"columns": "--fields"})
+    options = parser.parse_args(["a"])
+    message = "shards is 3, must be 4; name it with columns=, or path="
+    assert in_options(ConfigError(message), options) == "SHARD is 3, must be 4; name it with --fields, or --output"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (PermissionError(13, "Permission denied", "/a"), "/a: Permission denied"),
+        (FileNotFoundError(2, "cannot open /a: No such file", "/a"), "cannot open /a: No such file"),
+        (OSError("odd\nlines"), "odd lines"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_an_error_is_one_line(error: Exception, expected: str) -> None:
+    assert in_options(error, argparse.Namespace()) == expected
+    error.add_note("A note.")
+    assert in_options(error, argparse.Namespace()) == f"{expected}. A note."
+
+
+def test_wrong_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each problem names an option, and nothing is written."""
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "tokens.json").write_text('{"<a>": "x"}')
+    (tmp_path / "file").touch()
+    tokens = ["-t", str(TOKENIZER)]
+    to = ["-o", str(tmp_path / "cache")]
+    cases: list[tuple[str, list[str | Path]]] = [
+        ("--batch-size is 0, must be 1 to ", [*to, *tokens, "--batch-size", "0"]),
+        ("--n-workers is 0, must be 1 to ", [*to, *tokens, "-w", "0"]),
+        ("--fields x", [*to, "--fields", "x=int7"]),
+        ("--split is ", [*to, *tokens, "--split", "a/b"]),
+        ("--pattern is for texts", [*to, "--pattern", "x"]),
+        ("--special-tokens <a> is neither NAME=ID nor a file", [*to, *tokens, "--special-tokens", "<a>"]),
+        (
+            "tokens.json is not a JSON object of names and ids",
+            [*to, *tokens, "--special-tokens", str(tmp_path / "tokens.json")],
+        ),
+        ("gives <a> the ids 1 and 2", [*to, *tokens, "--special-tokens", "<a>=1", "--special-tokens", "<a>=2"]),
+        ("--val none.txt is neither the name of one of the 1 shards nor a file", [*to, *tokens, "--val", "none.txt"]),
+        ("no shard is left beside those of --val", [*to, *tokens, "--val", "a.txt"]),
+        ("so does --split val", [*to, *tokens, "--val", "a.txt", "--split", "val"]),
+        ("file is a file, must be a folder; give another -o", ["-o", tmp_path / "file", *tokens]),
+        ("file is a file, must be a folder; give another -o", ["-o", tmp_path / "file" / "a" / "b", *tokens]),
+    ]
+    before = sorted(tmp_path.iterdir())
+    for expected, arguments in cases:
+        code, error = said(capsys, "build", tmp_path / "a.txt", *arguments)
+        assert expected in error
+        assert (code if "int7" not in str(arguments) else 2, error.count("\n")) == (2, 1), error
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_places_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "broken").symlink_to(tmp_path / "gone")
+    commands: list[list[str | Path]] = [
+        ["build", tmp_path / "a.txt", "-t", TOKENIZER],
+        ["check", tmp_path / "a.arrow"],
+        ["download", "http://localhost/{}.parquet", "-n", "1"],
+    ]
+    for command in commands:
+        if command[0] != "check":  # whose output is no folder
+            code, error = said(capsys, *command, "-o", tmp_path / "broken")
+            assert (code, "broken is a link that leads nowhere, must be a folder; give another -o" in error) == (
+                2,
+                True,
+            )
+        monkeypatch.setattr(os, "access", lambda *_: False)
+        code, error = said(capsys, *command, "-o", tmp_path / "new")
+        assert (code, error.count("\n")) == (2, 1)
+        assert f"nothing can be written in {tmp_path}: Permission denied; give another -o" in error
+        monkeypatch.undo()
+    # A cache of another program.
+    (tmp_path / "other" / "train").mkdir(parents=True)
+    (tmp_path / "other" / "train" / "mine").touch()
+    code, error = said(capsys, *commands[0], "-o", tmp_path / "other")
+    assert (code, error.count("\n")) == (1, 1)
+    assert "so it is not a cache of forebay; nothing in it was changed" in error

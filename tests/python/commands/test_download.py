@@ -207,7 +207,7 @@ def get(host: Host, tmp_path: Path) -> Callable[..., Fetched]:
         is_to_stall = any("stall" in faults for faults in host.faults.values())
         timeout_s = STALL_S if is_to_stall else PATIENCE_S
         shards = [Shard(host.url + prefix + "/" + name, tmp_path / name, more.get("sha256")) for name in names]
-        failed = fetch(shards, n_workers=n_workers, timeout_s=timeout_s, waits=waits, stream=stream)
+        failed = fetch(shards, n_workers=n_workers, timeout_s=timeout_s, waits=waits, stream=stream).failed
         return Fetched(failed, stream.getvalue(), waits.asked)
 
     return get
@@ -494,9 +494,9 @@ def test_no_redirect_gives_up_tls(host: Host, tls: ssl.SSLContext, tmp_path: Pat
     plain = Host(files={"/a.parquet": shard_bytes(0), "/b.parquet": shard_bytes(1)}, away=host.url)
     host.files = dict(plain.files)
     with serving(plain, tls):
-        assert fetch([Shard(plain.url + "/a.parquet", tmp_path / "a.parquet")], stream=io.StringIO()) == {}
+        assert fetch([Shard(plain.url + "/a.parquet", tmp_path / "a.parquet")], stream=io.StringIO()).failed == {}
         shard = Shard(plain.url + "/redirect/b.parquet", tmp_path / "b.parquet")
-        [reason] = fetch([shard], stream=io.StringIO()).values()
+        [reason] = fetch([shard], stream=io.StringIO()).failed.values()
         assert "127.0.0.1 redirects from https to http" in reason
         assert plain.requests[1:] == [("/redirect/b.parquet", None)]
         assert host.requests == []
@@ -725,7 +725,7 @@ def test_checksums_of_other_systems(host: Host, tmp_path: Path) -> None:
         assert found == {f"{i}.bin": one for i, one in enumerate(digits)}
         folder = tmp_path / str(number)
         shards = download.shards_of(host.url + "/{}.bin", range(5), folder, found)
-        failed = fetch(shards, waits=lambda: iter([]), stream=io.StringIO())
+        failed = fetch(shards, waits=lambda: iter([]), stream=io.StringIO()).failed
         assert [shard.path.name for shard in failed] == [f"{number}.bin"][: 5 - number]
     assert cli.main([*command, "-o", str(tmp_path / "to")]) == 0
 
@@ -816,7 +816,10 @@ def test_the_bar_is_for_terminals(host: Host, tmp_path: Path) -> None:
 
     host.files = {f"/{i}.parquet": shard_bytes(i, 1000) for i in range(2)}
     stream = Terminal()
-    assert fetch([Shard(f"{host.url}/{i}.parquet", tmp_path / f"{i}.parquet") for i in range(2)], stream=stream) == {}
+    assert (
+        fetch([Shard(f"{host.url}/{i}.parquet", tmp_path / f"{i}.parquet") for i in range(2)], stream=stream).failed
+        == {}
+    )
     assert "\r[" in stream.getvalue()
     assert "[##############################] 2/2 shards" in stream.getvalue()
 
@@ -833,5 +836,5 @@ def test_an_interrupted_download_stays_partial(host: Host, tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         fetch([shard], timeout_s=STALL_S, waits=lambda: iter([]), stream=Interrupted())
     assert not shard.path.exists()
-    assert fetch([shard], stream=io.StringIO()) == {}
+    assert fetch([shard], stream=io.StringIO()).failed == {}
     assert shard.path.read_bytes() == host.files["/a.parquet"]

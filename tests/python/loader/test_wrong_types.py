@@ -152,13 +152,12 @@ def test_files_come_in_an_order_that_stays(tiny_shards: list[Path], tmp_path: Pa
             assert [shard["path"] for shard in loader.shards] == [*map(str, tiny_shards)]
 
 
-def test_files_of_documents_are_sorted_whatever_their_order(parquets: Path) -> None:
-    expected = sorted(str(path) for path in parquets.glob("*.parquet"))[:-1]
-    for files in (
-        parquets,
-        parquets.glob("*.parquet"),
-        {*parquets.glob("*.parquet")},
-        sorted(parquets.glob("*.parquet"), reverse=True),
-    ):
-        with token_loader(files) as loader:
-            assert [shard["path"] for shard in loader.shards] == expected
+def test_files_of_documents_have_a_fixed_order(parquets: Path) -> None:
+    """As those of recordings: folders are sorted, a list keeps its order, sets and iterators are refused."""
+    files = sorted(parquets.glob("*.parquet"))
+    for given, expected in ((parquets, files[:-1]), (files[::-1], files[:0:-1]), (tuple(files), files[:-1])):
+        with token_loader(given) as loader:
+            assert [shard["path"] for shard in loader.shards] == [*map(str, expected)]
+    for unordered in (parquets.glob("*.parquet"), {*files}):
+        with pytest.raises(TypeError, match=r"parquet_files is a .*, whose order .*; pass sorted\(parquet_files\)"):
+            token_loader(unordered)

@@ -66,8 +66,9 @@ class TestFiles:
 
     def test_a_pattern_or_a_list(self, folder: Path) -> None:
         pattern, two = str(folder / "[ab].parquet"), [folder / "b.parquet", folder / "a.parquet"]
-        for files in (pattern, two, tuple(map(str, two))):
-            assert next(parquets_iter_batched("val", data_dir=files)) == texts_of("b", 0)
+        assert next(parquets_iter_batched("val", data_dir=pattern)) == texts_of("b", 0)
+        for files in (two, tuple(map(str, two))):  # a list keeps its order
+            assert next(parquets_iter_batched("val", data_dir=files)) == texts_of("a", 0)
 
     def test_only_one_file_leaves_nothing_to_train_on(self, folder: Path) -> None:
         for iterate in (parquets_iter_batched, document_batches):

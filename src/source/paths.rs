@@ -1,0 +1,997 @@
+//! Expands what a user names as shards, for every loader, build and command: files, folders, patterns, lists.
+//!
+//! Input: paths in the user's order. Output: files. The order depends on names alone, never on the system's
+//! listing or locale:
+//! - A list keeps its order; each entry is expanded in its place.
+//! - A folder written by `save_to_disk` stands for the files in its `state.json`, in that order. Other files
+//!   in it, such as the `cache-*.arrow` of `map`, are no part of the dataset.
+//! - Any other folder stands for all shards below it, in [natural order](natural). Hidden names (`.x`, `_x`),
+//!   unfinished files (`x.tmp`) and caches of `map` are left out. All must have one format.
+//! - A pattern stands for what it matches, in natural order: a file as it is, a folder as above.
+//! - An existing path is taken literally, whatever characters it has.
+//!
+//! The crate `glob` was dropped: its order is that of bytes, and it bounds neither the number of entries nor
+//! loops of links. A pattern matches one name at a time, with one saved position to return to, so the time is
+//! at most the product of both lengths ([`Pattern::matches`]).
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, HashMap},
+    ffi::OsStr,
+    fs,
+    path::{self, Component, Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{self, AtomicBool},
+    },
+};
+
+use serde_json::Value;
+
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    source::storage::{LocalFiles, Storage, StoredFile},
+};
+
+/// The longest `state.json` that is read: some hundred thousand shards.
+const LONGEST_STATE: u64 = 64 << 20;
+/// The most entries of folders that one expansion looks at.
+const MOST_ENTRIES: u64 = 1 << 20;
+/// The most folders below each other that one expansion enters.
+const DEEPEST: usize = 64;
+/// Endings of recordings, which no loader reads as files.
+const RECORDINGS: [&str; 12] =
+    ["wav", "flac", "ogg", "oga", "opus", "mp3", "m4a", "mp4", "aac", "aif", "aiff", "caf"];
+
+/// A reader of shards; its formats decide which files of a folder are shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// Recordings: Arrow or Parquet.
+    Recordings,
+    /// Documents: Parquet.
+    Documents,
+    /// Inputs of a cache: Arrow, Parquet, JSON lines, text.
+    Inputs,
+}
+
+impl Reads {
+    /// The endings of each format.
+    fn formats(self) -> &'static [(&'static str, &'static [&'static str])] {
+        const ARROW: (&str, &[&str]) = ("Arrow", &["arrow"]);
+        const PARQUET: (&str, &[&str]) = ("Parquet", &["parquet"]);
+        const LINES: [(&str, &[&str]); 2] = [
+            ("JSON lines", &["jsonl", "jsonl.gz", "jsonl.zst", "ndjson", "ndjson.gz", "ndjson.zst"]),
+            ("text", &["txt", "txt.gz", "txt.zst"]),
+        ];
+        match self {
+            Self::Recordings => &[ARROW, PARQUET],
+            Self::Documents => &[PARQUET],
+            Self::Inputs => &[ARROW, PARQUET, LINES[0], LINES[1]],
+        }
+    }
+
+    /// The number of the format of a file, by the ending of its name.
+    fn format_of(self, name: &OsStr) -> Option<usize> {
+        let name = name.to_string_lossy().to_ascii_lowercase();
+        let ends = |ending: &&str| {
+            name.len() > ending.len() + 1
+                && name.strip_suffix(*ending).is_some_and(|name| name.ends_with('.'))
+        };
+        self.formats().iter().position(|(_, endings)| endings.iter().any(ends))
+    }
+
+    /// Such as `.arrow or .parquet`.
+    fn expected(self) -> String {
+        let first = self.formats().iter().map(|(_, endings)| format!(".{}", endings[0]));
+        let mut names: Vec<String> = first.collect();
+        let last = names.pop().unwrap_or_default();
+        let packed = if self == Self::Inputs { " (the last two also with .gz or .zst)" } else { "" };
+        match names.is_empty() {
+            true => last,
+            false => format!("{} or {last}{packed}", names.join(", ")),
+        }
+    }
+}
+
+/// The files that `paths` stand for.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] for a folder without shards or a pattern without match; [`ErrorKind::Config`] for
+/// an invalid pattern, shards of several formats in a folder, too many entries, a loop of links, or a file
+/// that a folder or a pattern has and that is named again; [`ErrorKind::Format`] for a folder of several
+/// splits, or a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A
+/// path that does not exist is an error, or for recordings is left to their storage.
+pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Result<Vec<PathBuf>> {
+    let mut walk = Walk { reads, stop, left: MOST_ENTRIES, has_links: false };
+    let mut files = Vec::new();
+    fallible_alloc::reserve(&mut files, paths.len())?;
+    // The entry that each file is from, and whether it is the entry itself.
+    let mut from = Vec::new();
+    fallible_alloc::reserve(&mut from, paths.len())?;
+    for (entry, path) in paths.iter().map(AsRef::as_ref).enumerate() {
+        walk.check_stop()?;
+        let is_pattern = path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
+        let is_literal = if path.is_dir() {
+            walk.folder(path, &mut files)?;
+            false
+        } else if is_pattern && fs::symlink_metadata(path).is_err() {
+            walk.pattern(path, &mut files)?;
+            false
+        } else {
+            if reads != Reads::Recordings {
+                fs::symlink_metadata(path).map_err(|error| Error::io(path, "open", error))?;
+            }
+            fallible_alloc::push(&mut files, path.to_owned())?;
+            true
+        };
+        fallible_alloc::resize(&mut from, files.len(), (entry, is_literal))?;
+    }
+    // One folder or pattern has a file twice only through a link.
+    let is_found = from.iter().any(|(_, is_literal)| !is_literal);
+    if walk.has_links || paths.len() > 1 && (is_found || reads != Reads::Recordings) {
+        check_twice(&files, &from, paths, reads)?;
+    }
+    Ok(files)
+}
+
+/// An error if the same file is there twice, links resolved. Recordings that a user names twice, each time by
+/// the file's own path, are read twice, as they always were.
+fn check_twice(
+    files: &[PathBuf],
+    from: &[(usize, bool)],
+    paths: &[impl AsRef<Path>],
+    reads: Reads,
+) -> Result<()> {
+    let mut seen: HashMap<PathBuf, usize> = HashMap::new();
+    seen.try_reserve(files.len()).map_err(|_| {
+        Error::new(ErrorKind::Memory, format!("allocation failed for the names of {} files", files.len()))
+    })?;
+    for (number, file) in files.iter().enumerate() {
+        // A missing file is reported when it is opened.
+        let real = fs::canonicalize(file).or_else(|_| path::absolute(file)).unwrap_or_else(|_| file.clone());
+        let Some(&before) = seen.get(&real) else {
+            seen.insert(real, number);
+            continue;
+        };
+        let (one, other) = (from[before], from[number]);
+        let is_literal = one.1 && other.1;
+        if is_literal && reads == Reads::Recordings {
+            continue;
+        }
+        let named = match files[before] == *file {
+            true => format!("the shard {} is given twice", file.display()),
+            false => format!("{} and {} are the same file", files[before].display(), file.display()),
+        };
+        let entry = |(entry, _): (usize, bool)| paths[entry].as_ref().display();
+        let by = match () {
+            () if is_literal => String::new(),
+            () if one.0 == other.0 => format!(", both in {}", entry(one)),
+            () => format!(", by {} and by {}", entry(one), entry(other)),
+        };
+        let message = format!("{named}{by}, so its rows would come twice; name each file once");
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    Ok(())
+}
+
+/// Compares two names: numbers in them by value, other bytes by value, and equal ones by all bytes.
+///
+/// So `shard_2` precedes `shard_10`, and names with zeros in front are in the order of their bytes.
+pub fn natural(one: &OsStr, other: &OsStr) -> Ordering {
+    let (mut a, mut b) = (one.as_encoded_bytes(), other.as_encoded_bytes());
+    /// The leading digits, and the rest.
+    fn number(bytes: &[u8]) -> (&[u8], &[u8]) {
+        bytes.split_at(bytes.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(bytes.len()))
+    }
+    fn value(digits: &[u8]) -> &[u8] {
+        &digits[digits.iter().position(|&digit| digit != b'0').unwrap_or(digits.len())..]
+    }
+    while let (&[first, ..], &[second, ..]) = (a, b) {
+        let order = if first.is_ascii_digit() && second.is_ascii_digit() {
+            let ((digits, rest), (others, other_rest)) = (number(a), number(b));
+            (a, b) = (rest, other_rest);
+            let (digits, others) = (value(digits), value(others));
+            digits.len().cmp(&others.len()).then_with(|| digits.cmp(others))
+        } else {
+            (a, b) = (&a[1..], &b[1..]);
+            first.cmp(&second)
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+    a.len().cmp(&b.len()).then_with(|| one.cmp(other))
+}
+
+/// Compares two paths, component by component, each by [`natural`].
+fn natural_paths(one: &Path, other: &Path) -> Ordering {
+    let pairs = one.components().zip(other.components());
+    let mut orders = pairs.map(|(one, other)| natural(one.as_os_str(), other.as_os_str()));
+    let counts = || one.components().count().cmp(&other.components().count());
+    orders.find(|order| order.is_ne()).unwrap_or_else(counts)
+}
+
+/// An entry of a folder.
+struct Entry {
+    path: PathBuf,
+    is_folder: bool,
+}
+
+/// The folders on the way to the current one that were entered through a link, and the depth.
+#[derive(Clone, Default)]
+struct Way {
+    depth: usize,
+    links: Vec<PathBuf>,
+}
+
+struct Walk<'a> {
+    reads: Reads,
+    stop: &'a AtomicBool,
+    /// The entries of folders that may still be looked at.
+    left: u64,
+    /// Whether a link was among them.
+    has_links: bool,
+}
+
+impl Walk<'_> {
+    fn check_stop(&self) -> Result<()> {
+        match self.stop.load(atomic::Ordering::Relaxed) {
+            true => Err(Error::new(ErrorKind::Closed, "opening was stopped")),
+            false => Ok(()),
+        }
+    }
+
+    /// The entries of a folder in natural order, broken links as files.
+    fn list(&mut self, folder: &Path) -> Result<Vec<Entry>> {
+        self.check_stop()?;
+        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let io = |error| Error::io(here, "list", error);
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(here).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            let Some(left) = self.left.checked_sub(1) else {
+                let message = format!(
+                    "there are more than {MOST_ENTRIES} files and folders, the last ones in {}; name a folder or a \
+                     pattern that has fewer",
+                    here.display()
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            };
+            self.left = left;
+            let path = folder.join(entry.file_name());
+            let kind = entry.file_type().map_err(io)?;
+            self.has_links |= kind.is_symlink();
+            let is_folder = if kind.is_symlink() { path.is_dir() } else { kind.is_dir() };
+            fallible_alloc::push(&mut entries, Entry { path, is_folder })?;
+        }
+        entries.sort_unstable_by(|a, b| natural(name_of(&a.path), name_of(&b.path)));
+        Ok(entries)
+    }
+
+    /// The way into a folder; an error if it is too deep, or leads back to where it came from.
+    fn enter(&self, folder: &Path, way: &Way) -> Result<Way> {
+        let mut way = Way { depth: way.depth + 1, links: way.links.clone() };
+        let refused = |what: String| Err(Error::new(ErrorKind::Config, what));
+        if way.depth > DEEPEST {
+            return refused(format!(
+                "{} is more than {DEEPEST} folders deep; name a folder further down",
+                folder.display()
+            ));
+        }
+        let is_link = fs::symlink_metadata(folder).is_ok_and(|found| found.is_symlink());
+        if way.depth > 1 && is_link {
+            let real =
+                |path: &Path| fs::canonicalize(path).map_err(|error| Error::io(path, "resolve", error));
+            let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let (target, here) = (real(folder)?, real(parent.unwrap_or(Path::new(".")))?);
+            if here.starts_with(&target) || way.links.iter().any(|link| link.starts_with(&target)) {
+                return refused(format!(
+                    "{} is a link to {}, which contains it, so there would be no end; remove the link, or name the \
+                     folders beside it",
+                    folder.display(),
+                    target.display()
+                ));
+            }
+            way.links.push(here);
+        }
+        Ok(way)
+    }
+
+    /// Adds the files that a folder stands for.
+    fn folder(&mut self, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+        let (before, mut found) = (files.len(), Found::default());
+        self.below(folder, &Way::default(), files, &mut found)?;
+        let formats = self.reads.formats();
+        if found.formats.len() > 1 {
+            let counted = found.formats.iter().map(|(&format, n)| format!("{n} of {}", formats[format].0));
+            let (_, endings) = formats[found.formats.keys().next().copied().unwrap_or_default()];
+            let message = format!(
+                "{} has shards of several formats: {}; name one kind, as in {}",
+                folder.display(),
+                counted.collect::<Vec<_>>().join(", "),
+                folder.join(format!("**/*.{}", endings[0])).display()
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        if files.len() > before {
+            return Ok(());
+        }
+        let message = format!(
+            "{} has no shards that can be read here: expected are files that end in {}, found {}",
+            folder.display(),
+            self.reads.expected(),
+            found.told()
+        );
+        Err(not_found(folder, message))
+    }
+
+    /// Adds the shards below a folder.
+    fn below(&mut self, folder: &Path, way: &Way, files: &mut Vec<PathBuf>, found: &mut Found) -> Result<()> {
+        let way = self.enter(folder, way)?;
+        if folder.join("dataset_dict.json").is_file() {
+            let message = format!("{} holds several splits; pass the folder of one split", folder.display());
+            return Err(Error::new(ErrorKind::Format, message));
+        }
+        if let Some(shards) = saved(folder)? {
+            if let Some(shard) = shards.iter().find(|shard| self.reads.format_of(name_of(shard)).is_none()) {
+                let message = format!(
+                    "{} was written by save_to_disk and has the shard {}; expected are files that end in {}: write \
+                     them with to_parquet",
+                    folder.display(),
+                    name_of(shard).display(),
+                    self.reads.expected()
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            found.saved(self.reads, &shards);
+            files.extend(shards);
+            return Ok(());
+        }
+        for Entry { path, is_folder } in self.list(folder)? {
+            let name = name_of(&path);
+            if matches!(name.as_encoded_bytes().first(), Some(b'.' | b'_')) || is_left_out(name) {
+                found.left_out += 1;
+            } else if is_folder {
+                self.below(&path, &way, files, found)?;
+            } else if found.count(self.reads, name) {
+                fallible_alloc::push(files, path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the files that a pattern stands for.
+    fn pattern(&mut self, pattern: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+        let invalid = |why: &str| {
+            let message = format!("{:?} is not a valid pattern: {why}", pattern.display().to_string());
+            Err(Error::new(ErrorKind::Config, message))
+        };
+        let (mut base, mut parts) = (PathBuf::new(), Vec::new());
+        for component in pattern.components() {
+            let text = component.as_os_str();
+            let is_pattern = text.as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
+            let part = match (is_pattern, text.to_str()) {
+                (false, _) if parts.is_empty() => {
+                    base.push(text);
+                    continue;
+                }
+                (false, _) => Part::Name(text),
+                (true, None) => return invalid("it is not UTF-8"),
+                (true, Some("**")) if matches!(parts.last(), Some(Part::Folders)) => continue,
+                (true, Some("**")) => Part::Folders,
+                (true, Some(text)) if text.contains("**") => {
+                    return invalid("** stands between slashes, as in folder/**/*.parquet");
+                }
+                (true, Some(text)) => match Pattern::new(text) {
+                    Ok(pattern) => Part::Pattern(pattern),
+                    Err(why) => return invalid(why),
+                },
+            };
+            parts.push(part);
+        }
+        let mut matches = Vec::new();
+        self.matching(&base, &parts, &Way::default(), &mut matches)?;
+        matches.sort_unstable_by(|a, b| natural_paths(&a.path, &b.path));
+        matches.dedup_by(|a, b| a.path == b.path);
+        if matches.is_empty() {
+            let message = format!("no file matches the pattern {}", pattern.display());
+            return Err(not_found(pattern, message));
+        }
+        for Entry { path, is_folder } in matches {
+            match is_folder {
+                true => self.folder(&path, files)?,
+                false => fallible_alloc::push(files, path)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what matches `parts` below a folder, a folder that matches without what is in it.
+    fn matching(
+        &mut self,
+        folder: &Path,
+        parts: &[Part<'_>],
+        way: &Way,
+        matches: &mut Vec<Entry>,
+    ) -> Result<()> {
+        let Some((part, rest)) = parts.split_first() else {
+            let is_folder = folder.is_dir();
+            if is_folder || fs::symlink_metadata(folder).is_ok() {
+                fallible_alloc::push(matches, Entry { path: folder.to_owned(), is_folder })?;
+            }
+            return Ok(());
+        };
+        if !folder.as_os_str().is_empty() && !folder.is_dir() {
+            return Ok(());
+        }
+        match part {
+            Part::Name(name) => self.matching(&folder.join(name), rest, way, matches),
+            Part::Folders if rest.is_empty() => self.matching(folder, rest, way, matches),
+            Part::Folders => {
+                let way = self.enter(folder, way)?;
+                self.matching(folder, rest, &way, matches)?;
+                for Entry { path, is_folder } in self.list(folder)? {
+                    let is_hidden = matches!(name_of(&path).as_encoded_bytes().first(), Some(b'.' | b'_'));
+                    if is_folder && !is_hidden {
+                        self.matching(&path, parts, &way, matches)?;
+                    }
+                }
+                Ok(())
+            }
+            Part::Pattern(pattern) => {
+                for Entry { path, is_folder } in self.list(folder)? {
+                    let name = name_of(&path);
+                    if !pattern.matches(&name.to_string_lossy()) || pattern.leaves_out(name) {
+                        continue;
+                    }
+                    match rest.is_empty() {
+                        true => fallible_alloc::push(matches, Entry { path, is_folder })?,
+                        false if is_folder => self.matching(&path, rest, way, matches)?,
+                        false => {}
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The files in a folder, counted for errors.
+#[derive(Default)]
+struct Found {
+    /// The number of shards of each format.
+    formats: BTreeMap<usize, u64>,
+    /// The number of other files by their ending.
+    others: BTreeMap<String, u64>,
+    /// Hidden, unfinished and cached files, and hidden folders.
+    left_out: u64,
+}
+
+impl Found {
+    /// Counts a file; returns whether it is a shard.
+    fn count(&mut self, reads: Reads, name: &OsStr) -> bool {
+        if let Some(format) = reads.format_of(name) {
+            *self.formats.entry(format).or_default() += 1;
+            return true;
+        }
+        let ending = Path::new(name).extension().map_or("", |ending| ending.to_str().unwrap_or(""));
+        // Bounded: the names of endings are for an error.
+        if self.others.len() < 1000 || self.others.contains_key(ending) {
+            *self.others.entry(ending.to_ascii_lowercase()).or_default() += 1;
+        }
+        false
+    }
+
+    /// Counts the shards of a folder that `save_to_disk` wrote.
+    fn saved(&mut self, reads: Reads, shards: &[PathBuf]) {
+        let formats = shards.iter().filter_map(|shard| reads.format_of(name_of(shard)));
+        formats.for_each(|format| *self.formats.entry(format).or_default() += 1);
+    }
+
+    /// Such as `12 files that end in .wav, 3 in .txt`, with advice for recordings.
+    fn told(&self) -> String {
+        let mut others: Vec<(&String, u64)> = self.others.iter().map(|(ending, &n)| (ending, n)).collect();
+        others.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
+        let counted = others.iter().take(4).enumerate().map(|(number, (ending, n))| {
+            let files = match number {
+                0 => {
+                    if *n == 1 {
+                        " file"
+                    } else {
+                        " files"
+                    }
+                }
+                _ => "",
+            };
+            match &ending[..] {
+                "" => format!("{n}{files} without an ending"),
+                ending => format!("{n}{files} ending in .{ending}"),
+            }
+        });
+        let mut told: Vec<String> = counted.collect();
+        if self.left_out > 0 {
+            let n = self.left_out;
+            told.push(format!(
+                "{n} left out (hidden: .x or _x; unfinished: x.tmp; caches of map: cache-*.arrow)"
+            ));
+        }
+        let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
+        match others.first() {
+            Some((ending, _)) if RECORDINGS.contains(&&ending[..]) => {
+                format!(
+                    "{told}; recordings are read from Arrow or Parquet shards: write their bytes or paths into one"
+                )
+            }
+            _ => told,
+        }
+    }
+}
+
+/// A component of a pattern.
+enum Part<'a> {
+    Name(&'a OsStr),
+    Pattern(Pattern),
+    /// `**`: any number of folders.
+    Folders,
+}
+
+/// A pattern of one name: `*` any characters, `?` one, `[ab]`, `[a-c]` one of these, `[!ab]` one other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pattern {
+    tokens: Vec<Token>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Token {
+    Many,
+    One,
+    Char(char),
+    /// Ranges, and whether a character must be in one of them.
+    Class(Vec<(char, char)>, bool),
+}
+
+impl Token {
+    fn matches(&self, found: char) -> bool {
+        match self {
+            Self::Many => false,
+            Self::One => true,
+            Self::Char(expected) => *expected == found,
+            Self::Class(ranges, is_in) => {
+                ranges.iter().any(|(first, last)| (first..=last).contains(&&found)) == *is_in
+            }
+        }
+    }
+}
+
+impl Pattern {
+    /// Parses a pattern; the error says what is wrong with it.
+    pub fn new(text: &str) -> std::result::Result<Self, &'static str> {
+        let (mut tokens, mut chars) = (Vec::new(), text.chars().peekable());
+        while let Some(next) = chars.next() {
+            tokens.push(match next {
+                '*' if tokens.last() == Some(&Token::Many) => continue,
+                '*' => Token::Many,
+                '?' => Token::One,
+                '[' => {
+                    let is_in = chars.next_if(|&next| next == '!' || next == '^').is_none();
+                    let mut ranges = Vec::new();
+                    loop {
+                        let first = chars.next().ok_or("[ has no ]")?;
+                        // A ] that comes first is a character of the class.
+                        if first == ']' && !ranges.is_empty() {
+                            break;
+                        }
+                        let mut ahead = chars.clone();
+                        match (ahead.next(), ahead.next()) {
+                            (Some('-'), Some(last)) if last != ']' => {
+                                chars = ahead;
+                                ranges.push((first, last));
+                            }
+                            _ => ranges.push((first, first)),
+                        }
+                    }
+                    Token::Class(ranges, is_in)
+                }
+                other => Token::Char(other),
+            });
+        }
+        Ok(Self { tokens })
+    }
+
+    /// Whether the pattern matches the whole of `name`.
+    pub fn matches(&self, name: &str) -> bool {
+        let (mut at, mut rest) = (0, name.chars());
+        // The last `*`, and the name after the characters that it has taken.
+        let mut back: Option<(usize, std::str::Chars<'_>)> = None;
+        loop {
+            let mut ahead = rest.clone();
+            match (self.tokens.get(at), ahead.next()) {
+                (None, None) => return true,
+                (Some(Token::Many), _) => {
+                    back = Some((at, rest.clone()));
+                    at += 1;
+                }
+                (Some(token), Some(next)) if token.matches(next) => (at, rest) = (at + 1, ahead),
+                _ => {
+                    // The last `*` takes one character more. Earlier ones need no other try: what they could
+                    // take in addition, the last one can take.
+                    let Some((star, taken)) = &mut back else { return false };
+                    if taken.next().is_none() {
+                        return false;
+                    }
+                    (at, rest) = (*star + 1, taken.clone());
+                }
+            }
+        }
+    }
+
+    /// Whether a name is left out, though it matches: one that is hidden (`.x`, `_x`), unfinished (`x.tmp`)
+    /// or a cache of `map`, unless the pattern spells out its beginning or end.
+    fn leaves_out(&self, name: &OsStr) -> bool {
+        let text = name.to_string_lossy();
+        let spells = |token: Option<&Token>, spelt: Option<char>| match token {
+            Some(Token::Char(expected)) => Some(*expected) == spelt,
+            _ => false,
+        };
+        if text.ends_with(".tmp") {
+            return true;
+        }
+        let is_special = text.starts_with(['.', '_']) || is_left_out(name);
+        is_special && !spells(self.tokens.first(), text.chars().next())
+    }
+}
+
+/// Whether a file is no shard whatever its ending: unfinished, or a cache of `map` of `datasets`.
+fn is_left_out(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    if name.ends_with(".tmp") {
+        return true;
+    }
+    // `cache-` and 16 digits, for a part also `_00000_of_00004`.
+    let Some(rest) = name.strip_prefix("cache-").and_then(|name| name.strip_suffix(".arrow")) else {
+        return false;
+    };
+    let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
+    digits == 16 && (rest.len() == 16 || rest.as_bytes()[16] == b'_')
+}
+
+fn name_of(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
+}
+
+fn not_found(path: &Path, message: String) -> Error {
+    Error { file: Some(Arc::new(path.to_owned())), ..Error::new(ErrorKind::NotFound, message) }
+}
+
+/// The shards of a folder that `save_to_disk` wrote; None for another folder.
+fn saved(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
+    let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+    let state: Arc<Path> = folder.join("state.json").into();
+    let file = match StoredFile::open(&storage, &state) {
+        Ok(file) => file,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let size = file.size();
+    if size > LONGEST_STATE {
+        let message = format!(
+            "{} has {size} bytes, at most {LONGEST_STATE} are read; pass the shards as a list of files",
+            state.display()
+        );
+        return Err(Error::new(ErrorKind::Format, message));
+    }
+    let mut json = fallible_alloc::zero_bytes(size as usize)?;
+    file.read_exact(&mut json, 0)?;
+    let wrong = || {
+        let message =
+            format!("{} lists no shards under _data_files; pass them as a list of files", state.display());
+        Error::new(ErrorKind::Format, message)
+    };
+    let parsed: Value = serde_json::from_slice(&json).map_err(|error| wrong().because(error))?;
+    let files = parsed.get("_data_files").and_then(Value::as_array).ok_or_else(wrong)?;
+    let mut shards = Vec::new();
+    fallible_alloc::reserve(&mut shards, files.len())?;
+    for file in files {
+        let name = file.get("filename").and_then(Value::as_str).ok_or_else(wrong)?;
+        // Shards must be below the folder: a file elsewhere would not belong to the dataset.
+        if name.is_empty() || !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+            let message = format!(
+                "{} names the shard {name:?}, which is not below its folder; pass the shards as a list of files",
+                state.display()
+            );
+            return Err(Error::new(ErrorKind::Format, message));
+        }
+        shards.push(folder.join(name));
+    }
+    Ok(Some(shards))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// A folder with these empty files.
+    fn folder(names: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in names {
+            let file = folder.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            File::create(file).unwrap();
+        }
+        folder
+    }
+
+    fn expand_as(paths: &[PathBuf], reads: Reads) -> Result<Vec<PathBuf>> {
+        expand(paths, reads, &AtomicBool::new(false))
+    }
+
+    /// What `named`, joined by commas, stands for below a folder; or the kind of the error and its message.
+    fn found(folder: &Path, named: &str, reads: Reads) -> std::result::Result<String, (ErrorKind, String)> {
+        let paths: Vec<PathBuf> = named.split(',').map(|name| folder.join(name)).collect();
+        let files = expand_as(&paths, reads).map_err(|error| (error.kind, error.message))?;
+        let names = files.iter().map(|file| file.strip_prefix(folder).unwrap().to_str().unwrap().to_owned());
+        Ok(names.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn numbers_are_in_natural_order() {
+        let sorted = [
+            "A_3",
+            "a",
+            "a_01",
+            "a_1",
+            "a_2",
+            "a_02_x",
+            "a_2_x",
+            "a_10",
+            "a_99999999999999999999999998",
+            "a_99999999999999999999999999",
+            "a_x",
+            "b",
+            "\u{e4}",
+        ];
+        for (i, one) in sorted.iter().enumerate() {
+            for (j, other) in sorted.iter().enumerate() {
+                assert_eq!(natural(OsStr::new(one), OsStr::new(other)), i.cmp(&j), "{one} {other}");
+            }
+        }
+        // Names with zeros in front are in the order of their bytes, as they always were.
+        let names: Vec<String> = (0..1100).map(|n| format!("shard_{n:05}-of-01100.parquet")).collect();
+        assert!(names.windows(2).all(|two| natural(two[0].as_ref(), two[1].as_ref()).is_lt()));
+    }
+
+    #[test]
+    fn folders_patterns_and_lists() {
+        let all = folder(&[
+            "shard_10.parquet",
+            "shard_2.parquet",
+            "b/shard_1.parquet",
+            "_hidden/x.parquet",
+            ".x.parquet",
+            "_x.parquet",
+            "late.parquet.tmp",
+            "README.md",
+            "c/d/shard_3.parquet",
+            "[x].parquet",
+            "[x]/e.parquet",
+        ]);
+        let at = |named: &str| found(all.path(), named, Reads::Documents).unwrap();
+        let top = "[x]/e.parquet [x].parquet b/shard_1.parquet c/d/shard_3.parquet shard_2.parquet shard_10.parquet";
+        assert_eq!(at(""), top);
+        assert_eq!(at("**"), top);
+        assert_eq!(at("**/*.parquet"), top);
+        assert_eq!(at("*.parquet"), "[x].parquet shard_2.parquet shard_10.parquet");
+        assert_eq!(at("shard_?.parquet"), "shard_2.parquet");
+        assert_eq!(at("shard_[!2]*"), "shard_10.parquet");
+        assert_eq!(at("*/d"), "c/d/shard_3.parquet");
+        assert_eq!(at("**/d/*"), "c/d/shard_3.parquet");
+        assert_eq!(at("[bc]"), "b/shard_1.parquet c/d/shard_3.parquet");
+        assert_eq!(at("_*"), "_hidden/x.parquet _x.parquet");
+        assert_eq!(at(".*"), ".x.parquet");
+        // What is there is taken literally.
+        assert_eq!(at("[x].parquet"), "[x].parquet");
+        assert_eq!(at("[x]"), "[x]/e.parquet");
+        // A list keeps its order.
+        assert_eq!(at("shard_10.parquet,b,*_2*"), "shard_10.parquet b/shard_1.parquet shard_2.parquet");
+        let (kind, message) = found(all.path(), "b,gone", Reads::Documents).unwrap_err();
+        assert!(kind == ErrorKind::NotFound && message.starts_with("cannot open"), "{message}");
+        assert_eq!(found(all.path(), "gone", Reads::Recordings).unwrap(), "gone");
+    }
+
+    #[test]
+    fn nothing_found_says_what_is_there() {
+        let all = folder(&["a/1.wav", "a/2.wav", "a/x.txt", "b/.git/x.parquet", "c/x.parquet.tmp", "d/none"]);
+        let error = |named: &str| found(all.path(), named, Reads::Recordings).unwrap_err();
+        let (kind, message) = error("a");
+        assert_eq!(kind, ErrorKind::NotFound);
+        assert!(
+            message.contains("end in .arrow or .parquet, found 2 files ending in .wav, 1 ending in .txt"),
+            "{message}"
+        );
+        assert!(message.contains("write their bytes or paths into one"), "{message}");
+        for hidden in ["b", "c"] {
+            assert!(error(hidden).1.contains("found 1 left out (hidden"), "{hidden}");
+        }
+        assert!(error("d").1.contains("found 1 file without an ending"));
+        assert_eq!(error("*.arrow").0, ErrorKind::NotFound);
+        assert_eq!(error("gone/*").0, ErrorKind::NotFound);
+        for (wrong, why) in
+            [("[", "[ has no ]"), ("**.parquet", "** stands between slashes"), ("a/[]/x", "[ has no ]")]
+        {
+            let (kind, message) = error(wrong);
+            assert_eq!(kind, ErrorKind::Config);
+            assert!(message.contains(why), "{message}");
+        }
+    }
+
+    #[test]
+    fn one_format_in_a_folder() {
+        let all = folder(&["a.arrow", "sub/b.parquet", "c.jsonl.zst", "d.TXT"]);
+        let error = |reads| found(all.path(), "", reads).unwrap_err();
+        let (kind, message) = error(Reads::Recordings);
+        assert_eq!(kind, ErrorKind::Config);
+        assert!(message.contains("1 of Arrow, 1 of Parquet; name one kind, as in"), "{message}");
+        assert!(error(Reads::Inputs).1.contains("1 of JSON lines, 1 of text"));
+        assert_eq!(found(all.path(), "", Reads::Documents).unwrap(), "sub/b.parquet");
+        assert_eq!(found(all.path(), "**/*.[ap]*", Reads::Recordings).unwrap(), "a.arrow sub/b.parquet");
+    }
+
+    #[test]
+    fn a_file_comes_once() {
+        let all = folder(&["x/a.arrow", "x/b.arrow", "y/c.arrow"]);
+        for twice in ["x,x/a.arrow", "x/a.arrow,x/*", "x/../x/b.arrow,**", "x,x"] {
+            let (kind, message) = found(all.path(), twice, Reads::Recordings).unwrap_err();
+            assert_eq!(kind, ErrorKind::Config, "{twice}");
+            assert!(message.contains("rows would come twice; name each file once"), "{message}");
+        }
+        let twice = "x/a.arrow,x/a.arrow";
+        assert_eq!(found(all.path(), twice, Reads::Recordings).unwrap(), "x/a.arrow x/a.arrow");
+        let (_, message) = found(all.path(), twice, Reads::Inputs).unwrap_err();
+        assert!(message.starts_with("the shard ") && message.contains("is given twice, so"), "{message}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_and_end() {
+        use std::os::unix::fs::symlink;
+        let all = folder(&["a/1.arrow", "b/2.arrow", "c/d/3.arrow"]);
+        let at = |name: &str| all.path().join(name);
+        symlink(at("b"), at("a/link")).unwrap();
+        assert_eq!(found(all.path(), "a", Reads::Recordings).unwrap(), "a/1.arrow a/link/2.arrow");
+        assert_eq!(found(all.path(), "a/**/*.arrow", Reads::Recordings).unwrap(), "a/1.arrow a/link/2.arrow");
+        let (_, message) = found(all.path(), "", Reads::Recordings).unwrap_err();
+        assert!(
+            message.contains("a/link/2.arrow and ") && message.contains("are the same file, both in"),
+            "{message}"
+        );
+        symlink(at("c"), at("c/d/up")).unwrap();
+        symlink(at("a"), at("b/back")).unwrap();
+        for endless in ["c", "c/**/*.arrow", "a", "b"] {
+            let (kind, message) = found(all.path(), endless, Reads::Recordings).unwrap_err();
+            assert_eq!(kind, ErrorKind::Config, "{endless}");
+            assert!(message.contains("which contains it, so there would be no end"), "{message}");
+        }
+        // A link that leads nowhere is for the reader.
+        symlink(at("gone"), at("broken.arrow")).unwrap();
+        assert_eq!(found(all.path(), "*.arrow", Reads::Recordings).unwrap(), "broken.arrow");
+    }
+
+    #[test]
+    fn the_work_is_bounded() {
+        let all = folder(&["a.arrow", "b.arrow", "c/d.arrow"]);
+        let stop = AtomicBool::new(false);
+        let mut walk = Walk { reads: Reads::Recordings, stop: &stop, left: 4, has_links: false };
+        let mut files = Vec::new();
+        walk.folder(all.path(), &mut files).unwrap();
+        assert_eq!((files.len(), walk.left), (3, 0));
+        assert!(walk.folder(all.path(), &mut files).unwrap_err().message.contains("more than 1048576 files"));
+        let deep = tempfile::tempdir().unwrap();
+        let path = (0..DEEPEST).fold(deep.path().to_owned(), |path, _| path.join("x"));
+        fs::create_dir_all(&path).unwrap();
+        for named in ["", "**/*.arrow"] {
+            assert!(
+                found(deep.path(), named, Reads::Recordings).unwrap_err().1.contains("64 folders deep"),
+                "{named}"
+            );
+        }
+        stop.store(true, atomic::Ordering::Relaxed);
+        assert_eq!(expand(&[all.path()], Reads::Recordings, &stop).unwrap_err().kind, ErrorKind::Closed);
+    }
+
+    /// Whether a pattern matches, the obvious way: by all splits.
+    fn matches_slowly(tokens: &[Token], name: &[char]) -> bool {
+        match tokens.split_first() {
+            None => name.is_empty(),
+            Some((Token::Many, rest)) => (0..=name.len()).any(|n| matches_slowly(rest, &name[n..])),
+            Some((token, rest)) => name
+                .split_first()
+                .is_some_and(|(&first, name)| token.matches(first) && matches_slowly(rest, name)),
+        }
+    }
+
+    #[test]
+    fn patterns_of_names() {
+        let parts = ["*", "?", "a", "b", "[ab]", "[!a]", "[a-c]", "[]x]", "\u{e4}"];
+        let letters = ['a', 'b', 'c', ']', '\u{e4}'];
+        let mut state = 1_u64;
+        let mut draw = |n: usize| {
+            state = crate::seed::mix(state);
+            state as usize % n
+        };
+        let mut n_matches = 0;
+        for _ in 0..20_000 {
+            let text: String = (0..draw(6)).map(|_| parts[draw(parts.len())]).collect();
+            let name: Vec<char> = (0..draw(6)).map(|_| letters[draw(letters.len())]).collect();
+            let pattern = Pattern::new(&text).unwrap();
+            let expected = matches_slowly(&pattern.tokens, &name);
+            assert_eq!(pattern.matches(&name.iter().collect::<String>()), expected, "{text} {name:?}");
+            n_matches += u32::from(expected);
+        }
+        assert!(n_matches > 1000);
+        // No number of stars takes more than the product of both lengths.
+        assert!(!Pattern::new(&"*a".repeat(200)).unwrap().matches(&"a".repeat(199)));
+    }
+
+    #[test]
+    fn caches_of_map_are_left_out() {
+        let all = folder(&[
+            "x-train.arrow",
+            "cache-0123456789abcdef.arrow",
+            "cache-0123456789abcdef_00001_of_00004.arrow",
+            "cache-of-mine.arrow",
+        ]);
+        let at = |named: &str| found(all.path(), named, Reads::Recordings).unwrap();
+        assert_eq!(at(""), "cache-of-mine.arrow x-train.arrow");
+        assert_eq!(at("*.arrow"), "cache-of-mine.arrow x-train.arrow");
+        assert_eq!(at("cache-01*f.arrow"), "cache-0123456789abcdef.arrow");
+    }
+
+    #[test]
+    fn the_state_names_the_shards() {
+        let all = folder(&["one/a.arrow", "one/b.arrow", "one/other.arrow", "two/0.arrow"]);
+        let state = all.path().join("one/state.json");
+        fs::write(&state, r#"{"_data_files": [{"filename": "b.arrow"}, {"filename": "a.arrow"}]}"#).unwrap();
+        let at = |named: &str, reads| found(all.path(), named, reads);
+        assert_eq!(at("one", Reads::Recordings).unwrap(), "one/b.arrow one/a.arrow");
+        // Also as a folder in a folder, and as a match.
+        assert_eq!(at("", Reads::Recordings).unwrap(), "one/b.arrow one/a.arrow two/0.arrow");
+        assert_eq!(at("*", Reads::Inputs).unwrap(), "one/b.arrow one/a.arrow two/0.arrow");
+        let (_, message) = at("one", Reads::Documents).unwrap_err();
+        assert!(message.contains("written by save_to_disk") && message.contains("to_parquet"), "{message}");
+        fs::write(&state, "{}").unwrap();
+        assert_eq!(at("one", Reads::Recordings).unwrap_err().0, ErrorKind::Format);
+        fs::write(all.path().join("two/dataset_dict.json"), "{}").unwrap();
+        let (kind, message) = at("two", Reads::Recordings).unwrap_err();
+        assert_eq!(kind, ErrorKind::Format);
+        assert!(message.contains("several splits"), "{message}");
+    }
+
+    #[test]
+    fn shards_lie_below_their_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["/etc/hostname", "../a.arrow", "sub/../../a.arrow", "", "."] {
+            let state = serde_json::json!({"_data_files": [{"filename": name}]});
+            fs::write(folder.path().join("state.json"), state.to_string()).unwrap();
+            let error = expand_as(&[folder.path().to_owned()], Reads::Recordings).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Format, "{name}");
+            assert!(error.message.contains("not below its folder"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_state_of_no_real_size_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state.json");
+        File::create(&state).unwrap().set_len(LONGEST_STATE + 1).unwrap();
+        let error = expand_as(&[folder.path().to_owned()], Reads::Recordings).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Format);
+        assert!(error.message.contains("67108865 bytes"), "{error}");
+        fs::remove_file(&state).unwrap();
+        fs::create_dir(&state).unwrap();
+        assert_eq!(
+            expand_as(&[folder.path().to_owned()], Reads::Recordings).unwrap_err().kind,
+            ErrorKind::Io
+        );
+    }
+}
