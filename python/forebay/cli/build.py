@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from forebay._core import ConfigError, ForebayError
 from forebay.cache import Tokenize, build
+from forebay.cache.running import SAME_CALL
 from forebay.cli.errors import in_options
 from forebay.tokens import Tokenizer
 
@@ -55,6 +56,20 @@ def add(subparsers: "Subparsers") -> None:
         help="process on threads of this machine, or on a Ray cluster: pip install forebay[ray] (%(default)s)",
     )
     parser.add_argument("--compression", default="none", help="none, zstd or zstd:LEVEL (%(default)s)")
+    parser.add_argument(
+        "--commit-seconds",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="commit after so many seconds: readers see the documents, and the command resumes there (%(default)s)",
+    )
+    parser.add_argument(
+        "--commit-documents",
+        type=int,
+        default=8192,
+        metavar="N",
+        help="commit after so many new documents (%(default)s)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing cache")
     parser.add_argument(
         "--on-error",
@@ -104,11 +119,17 @@ def run(options: argparse.Namespace) -> int:
             engine=options.engine,
             compression=options.compression,
             overwrite=options.overwrite,
+            commit_seconds=options.commit_seconds,
+            commit_documents=options.commit_documents,
             on_error=options.on_error,
             max_errors=options.max_errors,
             max_record_bytes=options.max_record_bytes,
             max_decoded_seconds=options.max_decoded_seconds,
         )
+    except KeyboardInterrupt as stopped:
+        for note in getattr(stopped, "__notes__", ()):
+            sys.stderr.write(f"\nforebay build: {note.replace(SAME_CALL, 'the same command')}")
+        raise
     except (ForebayError, OSError, TypeError, ImportError) as error:
         sys.stderr.write(f"forebay build: {in_options(error, options)}\n")
         if isinstance(error, ConfigError) and processor is None:
