@@ -151,7 +151,7 @@ def test_commits_change_no_byte(tmp_path: Path, whole: dict[str, bytes], seconds
                 raise OSError("not yet")
             return super().__call__(documents)
 
-    schedule = {"commit_seconds": seconds, "commit_documents": documents}
+    schedule: dict[str, Any] = {"commit_seconds": seconds, "commit_documents": documents}
     with pytest.raises(OSError, match="not yet"):
         cache.build(unequal(SIZES), Gated(times=TIMES), tmp_path, batch_size=BATCH, **schedule)
     gate.set()
@@ -168,7 +168,7 @@ def test_documents_are_committed_by_number(tmp_path: Path) -> None:
         return [made(document) for document in documents]
 
     gated.fingerprint = "gated"  # type: ignore[attr-defined]
-    schedule = {"commit_seconds": 1e9, "commit_documents": 8}
+    schedule: dict[str, Any] = {"commit_seconds": 1e9, "commit_documents": 8}
     handle = cache.build({"a": range(40)}, gated, tmp_path, batch_size=4, n_workers=1, wait=False, **schedule)
     store = cache.TreeStore(tmp_path)
     for n, gate in enumerate(gates[:-1], 1):
@@ -189,9 +189,9 @@ def test_schedules_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"commit_seconds is 0.0, must be above 0 .*; commit_documents is 0, must be 1"
     ):
-        cache.build({"a": range(4)}, made, tmp_path / "x", commit_seconds=0, commit_documents=0)
+        cache.build({"a": range(4)}, Number(), tmp_path / "x", commit_seconds=0, commit_documents=0)
     with pytest.raises(TypeError, match=r"commit_seconds is '1' \(type str\), must be a float"):
-        cache.build({"a": range(4)}, made, tmp_path / "x", commit_seconds="1")  # type: ignore[call-overload]
+        cache.build({"a": range(4)}, Number(), tmp_path / "x", commit_seconds="1")  # type: ignore[call-overload]
     assert not (tmp_path / "x").exists()
 
 

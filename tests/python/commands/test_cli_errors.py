@@ -125,7 +125,7 @@ def test_an_interrupted_build_says_how_to_continue(
             return self.core.wait(seconds)
 
     pq.write_table(pa.table({"ids": [[i] for i in range(20_000)]}), tmp_path / "a.parquet")
-    command = ["build", tmp_path / "a.parquet", "-o", tmp_path / "cache", "--commit-documents", "300"]
+    command: list[str | Path] = ["build", tmp_path / "a.parquet", "-o", tmp_path / "cache", "--commit-documents", "300"]
     command += ["--commit-seconds", "1e9"]
     monkeypatch.setattr("forebay.cache.building._CacheBuild", Interrupted)
     code, error = said(capsys, *command)

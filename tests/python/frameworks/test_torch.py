@@ -79,7 +79,7 @@ def test_spectrograms_of_two_bytes(dtype: str, tiny_shards: list[Path]) -> None:
     ("dtype", "wide"),
     [("uint16", torch.int32), ("uint32", torch.int64), ("uint64", torch.int64), ("int32", torch.int32)],
 )
-def test_embeddings_take_all_whole_numbers(dtype: str, wide: torch.dtype) -> None:
+def test_embeddings_take_all_whole_numbers(dtype: str, wide: Any) -> None:
     """Unsigned types, which embeddings refuse, become signed ones without a change of value."""
     ids = np.array([0, 7, 2 ** (8 * np.dtype(dtype).itemsize - 1) - 1], dtype)
     jagged = JaggedArray(ids, np.array([0, 1, 3]))

@@ -15,6 +15,10 @@ DATASET = cache.ListAsyncDataset([{"input_ids": np.arange(9)}])
 """A small dataset."""
 
 
+ANY: Any = None
+"""A value that is never read, since the keywords are checked first."""
+
+
 def tokens(_text: str) -> list[int]:
     return [1]
 
@@ -75,7 +79,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
         },
     ),
     "forebay.AsyncDataLoader": (
-        lambda **keywords: forebay.AsyncDataLoader(None, None, 2, **keywords),
+        lambda **keywords: forebay.AsyncDataLoader(ANY, ANY, 2, **keywords),
         {
             "n_workers": "use num_workers instead",
             "prefetch_batches": "use buffers_ahead instead",
@@ -138,5 +142,6 @@ def test_decode_takes_bytes(data: Any) -> None:
 
 @pytest.mark.parametrize("name", ["f_min", "f_max"])
 def test_frequencies_are_floats(name: str) -> None:
+    bad: Any = "x"
     with pytest.raises(TypeError, match=rf"^{name} is 'x' \(type str\), must be a float"):
-        forebay.SpectrogramTransform(**{name: "x"})
+        forebay.SpectrogramTransform(**{name: bad})

@@ -507,9 +507,9 @@ def test_devices(tmp_path: Path) -> None:
             ):
                 queue.get_batch("train", device)
         assert len(take(queue, 3)) == 3  # the refused calls lost no batch
-    for device in ("meta", "gpu", None):
-        with pytest.raises(forebay.ConfigError, match=f"device_type is {device!r}, must be 'cpu', 'cuda' or"):
-            DatasetConsumer(tmp_path, device)
+    for other in ("meta", "gpu", None):
+        with pytest.raises(forebay.ConfigError, match=f"device_type is {other!r}, must be 'cpu', 'cuda' or"):
+            DatasetConsumer(tmp_path, other)
 
 
 def test_the_device_is_given_once(tmp_path: Path) -> None:
