@@ -15,7 +15,7 @@ use forebay::{
     config::RowConfig,
     dataset::{CacheStore, Dataset, Leaf, Length, MixtureRules, Selection, TokenLeaf},
     engine::{Engine, Step},
-    fields::{DataType, Field},
+    fields::{ColumnPool, DataType, Field},
     order::{Stop, WeightStage},
     seed::{below, mix},
     tasks::{DatasetSource, DatasetTask, SharedTask},
@@ -98,14 +98,15 @@ fn id(at: u64) -> i32 {
     below(mix(at), below(mix(!at), 50_257) + 1) as i32
 }
 
-/// A cache of documents of 1000 tokens.
-fn write(folder: &Path) -> Result<()> {
+/// A cache of documents of 1024 tokens, int32 or uint16.
+fn write(folder: &Path, dtype: DataType) -> Result<()> {
     let options = WriterOptions { shards: vec!["one".into()], ..WriterOptions::default() };
     let mut writer = CacheWriter::open(folder, "train", options)?;
     for begin in (0..TOKENS).step_by(1 << 20) {
-        let data: Vec<u8> = (begin..begin + (1 << 20)).flat_map(|at| id(at).to_le_bytes()).collect();
+        let bytes = |at| id(at).to_le_bytes().into_iter().take(dtype.bytes());
+        let data: Vec<u8> = (begin..begin + (1 << 20)).flat_map(bytes).collect();
         let lengths = (0..1 << 10).map(|_| 1 << 10).collect();
-        let columns = vec![Column::flat("input_ids", DataType::Int32, data, lengths)];
+        let columns = vec![Column::flat("input_ids", dtype, data, lengths)];
         writer.append("one", Some(Processed { documents: 1 << 10, columns }))?;
     }
     writer.advance("one", true);
@@ -116,7 +117,7 @@ fn batches(criterion: &mut Criterion) {
     let Ok(folder) = tempfile::tempdir() else { return };
     let flat = folder.path().join("tokens.bin");
     let bytes: Vec<u8> = (0..TOKENS).flat_map(|at| id(at).to_le_bytes()).collect();
-    let made = write(folder.path()).and_then(|()| CacheStore::open(folder.path(), "train"));
+    let made = write(folder.path(), DataType::Int32).and_then(|()| CacheStore::open(folder.path(), "train"));
     let (Ok(()), Ok(store)) = (fs::write(&flat, bytes), made) else { return };
     let mut group = criterion.benchmark_group("batches of 32 x 2048");
     group.throughput(Throughput::Elements(ROWS * LENGTH)).measurement_time(Duration::from_secs(5));
@@ -164,5 +165,32 @@ fn batches(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, map, batches);
+/// Windows of a cache of uint16, unchanged and in the types that models take.
+fn types(criterion: &mut Criterion) {
+    let Ok(folder) = tempfile::tempdir() else { return };
+    let made = write(folder.path(), DataType::Uint16).and_then(|()| CacheStore::open(folder.path(), "train"));
+    let Ok(windows) = made.and_then(|store| TokenLeaf::new(Arc::new(store), "input_ids", LENGTH, false))
+    else {
+        return;
+    };
+    let mut group = criterion.benchmark_group("read 32 x 2048 of uint16");
+    group.throughput(Throughput::Elements(ROWS * LENGTH));
+    let Ok(windows) = Dataset::of(Arc::new(windows)).permutation(1) else { return };
+    for dtype in [DataType::Uint16, DataType::Int32, DataType::Int64] {
+        let mut dataset = windows.clone().with_integers(dtype, None);
+        let Ok(fields) = dataset.fields() else { return };
+        let pool = ColumnPool::new(fields, ROWS as usize, 2);
+        let mut begin = 0;
+        group.bench_function(format!("as {}", dtype.name()), |bench| {
+            bench.iter(|| {
+                begin = (begin + ROWS) % (TOKENS / LENGTH - ROWS);
+                let picks = dataset.locate(0, begin..begin + ROWS).unwrap_or_default();
+                black_box(dataset.read(&picks, &pool)).is_ok()
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, map, batches, types);
 criterion_main!(benches);

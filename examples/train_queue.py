@@ -60,11 +60,11 @@ class Net(nn.Module):  # type: ignore[misc]
         return nn.functional.cross_entropy(logits, target.flatten(), ignore_index=-100)
 
 
-def validation_loss(net: Net, consumer: DatasetConsumer, device: str, n_batches: int) -> float:
+def validation_loss(net: Net, consumer: DatasetConsumer, n_batches: int) -> float:
     """The mean over some batches of the split val."""
     net.eval()
     with torch.no_grad():
-        losses = [net.loss(consumer.get_batch("val", device, timeout=60)).item() for _ in range(n_batches)]
+        losses = [net.loss(consumer.get_batch("val", timeout=60)).item() for _ in range(n_batches)]
     net.train()
     return float(sum(losses)) / n_batches
 
@@ -74,7 +74,7 @@ def train(data_dir: Path, arguments: argparse.Namespace) -> tuple[float, float]:
     torch.manual_seed(0)
     device, checkpoint = arguments.device, arguments.checkpoint
     delete: Any = "on_state" if checkpoint else "consumed"
-    with DatasetConsumer(data_dir, torch.device(device).type, delete=delete) as consumer:
+    with DatasetConsumer(data_dir, device, delete=delete) as consumer:
         net = Net(consumer.meta).to(device)
         optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
         if checkpoint and checkpoint.exists():
@@ -82,15 +82,15 @@ def train(data_dir: Path, arguments: argparse.Namespace) -> tuple[float, float]:
             net.load_state_dict(saved["net"])
             optimizer.load_state_dict(saved["optimizer"])
             consumer.load_state_dict(saved["consumer"])
-        before = loss = validation_loss(net, consumer, device, 10)
+        before = loss = validation_loss(net, consumer, 10)
         print(f"step    0  validation loss {before:.3f}")
         for step in range(1, arguments.steps + 1):
-            batch_loss = net.loss(consumer.get_batch("train", device, timeout=60))
+            batch_loss = net.loss(consumer.get_batch("train", timeout=60))
             optimizer.zero_grad()
             batch_loss.backward()
             optimizer.step()
             if step % 50 == 0 or step == arguments.steps:
-                loss = validation_loss(net, consumer, device, 10)
+                loss = validation_loss(net, consumer, 10)
                 print(f"step {step:>4}  loss {batch_loss.item():.3f}  validation loss {loss:.3f}")
                 if checkpoint:
                     state = {"net": net.state_dict(), "optimizer": optimizer.state_dict()}

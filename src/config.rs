@@ -15,6 +15,8 @@ pub(crate) mod table;
 #[cfg(feature = "tokens")]
 pub(crate) mod tokens;
 
+#[cfg(feature = "cache")]
+pub use limits::CommitConfig;
 pub use limits::LimitConfig;
 pub use objects::{Exclude, Names, Opaque, Sources, Weights};
 pub use policy::PolicyConfig;
@@ -172,9 +174,17 @@ impl LoaderConfig {
             (Some(_), _) => Stop::Restart,
         };
         let mut positions = Vec::new();
+        let mut before = None;
         for (step, weights) in self.weights.of(names, problems) {
-            if step < 0 {
-                problems.push(format!("weights begin at batch {step}, must be 0 or more"));
+            // In batches, as the user gives them; the mixture counts examples.
+            match before.replace(step) {
+                None if step != 0 => {
+                    problems.push(format!("the first weights begin at batch {step}, must begin at batch 0"));
+                }
+                Some(before) if step <= before => problems.push(format!(
+                    "weights from batch {step} follow those from batch {before}: the batches must increase"
+                )),
+                _ => {}
             }
             let start = step.max(0).saturating_mul(global) as u64;
             positions.push(WeightStage { start, weights });

@@ -12,7 +12,7 @@ use std::{fs, path::Path, sync::Arc};
 use forebay::{
     ErrorKind,
     cache::build::{
-        Build, Order, Plan, Process, Processor, Skips,
+        Build, Commits, Order, Plan, Process, Processor, Skips,
         inputs::{Files, Limits, PIECE_BYTES, Rows, Want},
     },
     cache::{CacheReader, CacheWriter, Column, Compression, Ledger, Processed, WriterOptions},
@@ -750,6 +750,7 @@ fn pieces_of_batches_change_nothing() {
                 n_workers,
                 fields: None,
                 policy,
+                commits: Commits::default(),
                 options,
             };
             let build = Build::start(plan, files, Lines(fails)).unwrap();

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay._buffers import FieldMemory, Spec
-from forebay._checks import MOST, check, check_identity, has, is_count, truth
+from forebay._checks import MOST, advised, check, check_identity, has, is_count, truth
 from forebay._core import ConfigError, ForebayError, StateError, _permutation
 from forebay._workers import Order, Scale, Workers
 
@@ -128,6 +128,23 @@ class AsyncDataLoader:
 
     """
 
+    @advised(
+        "forebay.AsyncDataLoader",
+        n_workers="num_workers",
+        n_threads="num_workers",
+        num_threads="num_workers",
+        prefetch_batches="buffers_ahead",
+        prefetch_factor="buffers_ahead",
+        dataset="dataset_reader",
+        reader="dataset_reader",
+        collate_fn="the pipeline makes whole batches: it fills buffers[field], an array [rows, *shape]",
+        sampler="shuffle",
+        drop_last="the last batch of a pass may have fewer rows: leave it out in the loop",
+        epochs="each iter() makes the next pass: write the loop over epochs around the loop over batches",
+        rank="AsyncDataLoader is for one process; Loader and cache.DataLoader have rank and world_size",
+        world_size="AsyncDataLoader is for one process; Loader and cache.DataLoader have rank and world_size",
+        pin_memory="copy the arrays to pinned memory yourself, as the pipeline's output is yours",
+    )
     def __init__(
         self,
         dataset_reader: Reader,

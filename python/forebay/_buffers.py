@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from forebay._checks import MOST, check
+from forebay._checks import MOST, advised, check
 from forebay._core import ConfigError, StateError
 
 __all__ = ["BufferPool"]
@@ -24,6 +24,7 @@ Spec: TypeAlias = tuple[Sequence[int], DTypeLike]
 class BufferPool:
     """A thread-safe pool of `num_buffers` arrays of one shape and type, as scratch memory of constant size."""
 
+    @advised("forebay.BufferPool", n_buffers="num_buffers", size="num_buffers", shape="buffer_shape")
     def __init__(self, num_buffers: int, buffer_shape: Sequence[int] | int, dtype: DTypeLike) -> None:
         check(num_buffers=(num_buffers, 1, MOST))
         shape = buffer_shape if isinstance(buffer_shape, Sequence) else (buffer_shape,)

@@ -1,16 +1,19 @@
 """Checks of parameters and states: an error lists all problems, as in `Loader`."""
 
+import functools
+import inspect
 import operator
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeGuard
+from typing import Any, ParamSpec, SupportsIndex, TypeGuard, TypeVar
 
-from forebay._core import ConfigError, StateError
+from forebay._core import ConfigError, StateError, _unknown_keyword
 
 __all__ = [
     "MOST",
+    "advised",
     "as_path",
     "check",
     "check_identity",
@@ -22,12 +25,40 @@ __all__ = [
     "whole",
 ]
 
+Made = TypeVar("Made")
+Parameters = ParamSpec("Parameters")
+
 _shorten = reprlib.Repr()
 _shorten.maxdict = 8
 _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 200
 
 MOST = 2**31 - 1
 """The upper limit of counts."""
+
+
+def advised(path: str, **elsewhere: str) -> Callable[[Callable[Parameters, Made]], Callable[Parameters, Made]]:
+    """Decorates a function or an `__init__`: the `TypeError` for an unknown keyword tells what to use, as in `Loader`.
+
+    `path` is the function or class as users import it, `elsewhere` the names that other libraries use: each
+    with the parameter's name, or with a text of advice.
+    """
+
+    def decorate(function: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
+        names = [name for name in inspect.signature(function).parameters if name != "self"]
+
+        @functools.wraps(function)
+        def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+            for keyword in kwargs.keys() - names:
+                if (advice := elsewhere.get(keyword)) is None:
+                    raise _unknown_keyword(path, names, keyword)
+                name = path.rpartition(".")[2]
+                advice = f"use {advice} instead" if advice in names else advice
+                raise TypeError(f"{name}() got an unexpected keyword argument '{keyword}'; {advice}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 def whole(name: str, value: SupportsIndex) -> int:

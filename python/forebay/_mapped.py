@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay._checks import as_path
+from forebay._checks import advised, as_path
 from forebay._core import ConfigError
 
 __all__ = ["MappedReader"]
@@ -30,6 +30,7 @@ class MappedReader:
     metadata: Any
     """The argument `metadata`."""
 
+    @advised("forebay.MappedReader", file="path", filename="path")
     def __init__(self, path: str | PathLike[str], metadata: Any = None) -> None:
         expected = "expected a .npy file in C order, of one axis at least, without Python objects"
         try:

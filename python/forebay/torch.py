@@ -44,23 +44,38 @@ Batch = dict[str, Any]
 def to_tensors(batch: Mapping[str, Any], loader: Any = None) -> Batch:
     """Converts a batch's arrays to torch tensors that share their memory; values that are not numeric arrays stay.
 
+    Embeddings, losses and most operations of torch take no uint16, uint32 or uint64. So uint16 is copied to
+    int32, and the others to int64; a uint64 of 2**63 or more raises `OverflowError`. Loaders and datasets with
+    `dtype="int32"` or `"int64"` need no copy.
+
     `loader` is the loader that made the batch: a spectrogram of `Loader(dtype="bfloat16")`, a uint16 array in
-    numpy, becomes a tensor of `torch.bfloat16`. Without `loader`, uint16 stays uint16 in every field. A
+    numpy, becomes a tensor of `torch.bfloat16`. Without `loader` it is taken for whole numbers. A
     `JaggedArray` becomes a `JaggedArray` of tensors, for `torch.nested.nested_tensor_from_jagged(field.data,
     field.offsets)`.
     """
     bfloat16 = bfloat16_fields(loader)
-    return {name: _to_tensor(value, name in bfloat16) for name, value in batch.items()}
+    return {name: _to_tensor(name, value, name in bfloat16) for name, value in batch.items()}
 
 
-def _to_tensor(value: Any, is_bfloat16: bool) -> Any:
+_SIGNED = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
+"""Of the unsigned types that most of torch does not take, the signed types that replace them."""
+
+
+def _to_tensor(name: str, value: Any, is_bfloat16: bool) -> Any:
     if isinstance(value, JaggedArray):
-        return JaggedArray(_to_tensor(value.data, is_bfloat16), torch.from_numpy(value.offsets), value.shapes)
+        return JaggedArray(_to_tensor(name, value.data, is_bfloat16), torch.from_numpy(value.offsets), value.shapes)
     if not isinstance(value, np.ndarray):
         return value
     # torch does not support ml_dtypes' bfloat16.
     if value.dtype.name == "bfloat16" or is_bfloat16:
         return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+    if signed := _SIGNED.get(value.dtype.name):
+        if value.dtype == np.uint64 and value.size and (most := value.max()) > np.iinfo(np.int64).max:
+            raise OverflowError(
+                f"{name} has {most}, beyond int64, and most of torch takes no uint64: store smaller numbers, "
+                "or leave the field out of the batch"
+            )
+        value = value.astype(signed)
     return torch.from_numpy(value) if value.dtype.kind in "biufc" else value
 
 

@@ -75,7 +75,18 @@ pub fn cast(bytes: &[u8], from: DataType, to: DataType) -> Result<Vec<u8>> {
         Error::new(ErrorKind::Schema, message)
     };
     if from.is_integer() {
-        return with_integer!(from, From => with_integer!(to, To => integers::<From, To>(values!(From, bytes), to), else Err(mixed())), else Err(mixed()));
+        if !to.is_integer() {
+            return Err(mixed());
+        }
+        let mut out = fallible_alloc::filled((bytes.len() / from.bytes()).saturating_mul(to.bytes()), 0)?;
+        return match integers(bytes, from, to, &mut out) {
+            Ok(()) => Ok(out),
+            Err(Misfit { number, .. }) => {
+                let message =
+                    format!("{number} does not fit into {}; name a wider type in fields=", to.name());
+                Err(Error::new(ErrorKind::Schema, message))
+            }
+        };
     }
     let wide: Box<dyn Iterator<Item = f64>> = match from {
         Float16 => Box::new(values!(half::f16, bytes).map(f64::from)),
@@ -91,38 +102,67 @@ pub fn cast(bytes: &[u8], from: DataType, to: DataType) -> Result<Vec<u8>> {
     }
 }
 
+/// A number that does not fit its new type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Misfit {
+    /// Its index among the values.
+    pub at: usize,
+    /// The number.
+    pub number: i128,
+}
+
+/// Writes integers in another type to `out`, which has room for exactly as many. Allocates nothing.
+///
+/// # Errors
+/// The first number that does not fit. Then the contents of `out` are undefined, as they are if one of the
+/// types is not an integer type, which is a bug of the caller.
+pub fn integers(bytes: &[u8], from: DataType, to: DataType, out: &mut [u8]) -> Result<(), Misfit> {
+    debug_assert!(
+        from.is_integer() && to.is_integer() && bytes.len() / from.bytes() == out.len() / to.bytes()
+    );
+    with_integer!(
+        from,
+        From => with_integer!(to, To => converted::<From, To>(values!(From, bytes), out), else Ok(())),
+        else Ok(())
+    )
+}
+
 /// An integer in little-endian bytes.
-trait Integer: Copy + TryFrom<i128> + Into<i128> {
-    fn put(self, out: &mut Vec<u8>);
+trait Integer: Copy + Default + TryFrom<i128> + Into<i128> {
+    fn put(self, out: &mut [u8]);
 }
 
 macro_rules! integer {
     ($($type:ty)*) => {$(
         impl Integer for $type {
             #[inline]
-            fn put(self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_le_bytes());
+            fn put(self, out: &mut [u8]) {
+                out.copy_from_slice(&self.to_le_bytes());
             }
         }
     )*};
 }
 integer!(i8 i16 i32 i64 u8 u16 u32 u64);
 
-fn integers<From, To>(numbers: impl Iterator<Item = From>, to: DataType) -> Result<Vec<u8>>
+fn converted<From, To>(numbers: impl Iterator<Item = From> + Clone, out: &mut [u8]) -> Result<(), Misfit>
 where
     From: Integer,
     To: Integer + TryFrom<From>,
 {
-    let mut out = fallible_alloc::with_room(numbers.size_hint().0.saturating_mul(to.bytes()))?;
-    for number in numbers {
-        let Ok(value) = To::try_from(number) else {
-            let number: i128 = number.into();
-            let message = format!("{number} does not fit into {}; name a wider type in fields=", to.name());
-            return Err(Error::new(ErrorKind::Schema, message));
-        };
-        value.put(&mut out);
+    // Two passes, since a loop that may end early is not vectorised.
+    let mut all_fit = true;
+    for (number, place) in numbers.clone().zip(out.chunks_exact_mut(size_of::<To>())) {
+        let value = To::try_from(number);
+        all_fit &= value.is_ok();
+        value.unwrap_or_default().put(place);
     }
-    Ok(out)
+    let misfit = |(at, number): (usize, From)| {
+        To::try_from(number).is_err().then(|| Misfit { at, number: number.into() })
+    };
+    if all_fit {
+        return Ok(());
+    }
+    numbers.enumerate().find_map(misfit).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -136,6 +176,9 @@ mod tests {
         let error = cast(&(-1i64).to_le_bytes(), Int64, Uint16).unwrap_err();
         assert!(error.message.starts_with("-1 does not fit into uint16"), "{error}");
         assert_eq!(cast(&65_536u32.to_le_bytes(), Uint32, Uint16).unwrap_err().kind, ErrorKind::Schema);
+        let ids: Vec<u8> = [3u64, 1 << 31, 1 << 40].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let misfit = integers(&ids, Uint64, Int32, &mut [0; 12]);
+        assert_eq!(misfit, Err(Misfit { at: 1, number: 1 << 31 }));
         assert_eq!(cast(&1.5f64.to_le_bytes(), Float64, Float32).unwrap(), 1.5f32.to_le_bytes());
         assert_eq!(cast(&1.5f64.to_le_bytes(), Float64, Int32).unwrap_err().kind, ErrorKind::Schema);
     }

@@ -20,7 +20,7 @@ mod append;
 mod batch;
 pub mod build;
 mod chunk;
-mod cast;
+pub(crate) mod cast;
 mod files;
 #[cfg(feature = "zarr")]
 mod foreign;

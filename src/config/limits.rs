@@ -1,6 +1,11 @@
-//! The limits of a record's bytes and seconds, for all readers.
+//! The limits of a record's bytes and seconds, for all readers, and those between the commits of a cache.
+
+#[cfg(feature = "cache")]
+use std::time::Duration;
 
 use super::table::{above, range};
+#[cfg(feature = "cache")]
+use crate::cache::build::Commits;
 use crate::{Error, ErrorKind, Result, record::MAX_RECORD_BYTES};
 
 /// The limits of a record, as given by the user.
@@ -36,6 +41,35 @@ impl LimitConfig {
         self.find(&mut problems);
         if problems.is_empty() {
             return Ok((self.max_record_bytes as u64, self.max_decoded_seconds));
+        }
+        Err(Error::new(ErrorKind::Config, problems.join("; ")))
+    }
+}
+
+/// The limits between the commits of a cache, as given by the user.
+#[cfg(feature = "cache")]
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CommitConfig {
+    /// The most seconds between commits.
+    pub commit_seconds: f64,
+    /// The most documents between commits.
+    pub commit_documents: i64,
+}
+
+#[cfg(feature = "cache")]
+impl CommitConfig {
+    /// When to commit.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] that names every limit out of range.
+    pub fn check(&self) -> Result<Commits> {
+        let Self { commit_seconds, commit_documents } = self;
+        let mut problems = Vec::new();
+        problems.extend(above("commit_seconds", commit_seconds, 0.0, 1e9, "above 0 and at most 1e9"));
+        problems.extend(range("commit_documents", commit_documents, 1, i32::MAX.into()));
+        if problems.is_empty() {
+            let time = Duration::from_secs_f64(*commit_seconds);
+            return Ok(Commits { documents: *commit_documents as u64, time });
         }
         Err(Error::new(ErrorKind::Config, problems.join("; ")))
     }

@@ -43,6 +43,11 @@ macro_rules! row_parameters {
             elsewhere(num_workers, workers, worker_count, num_threads, n_threads, num_proc, n_jobs);
         /// Drops an incomplete last batch.
         drop_last: Bool = false, state, elsewhere(drop_last_batch, drop_remainder);
+        /// Type of the fields of whole numbers: `"int32"`, `"int64"`, `"uint16"` or `"uint32"`. Numbers are
+        /// converted while they are read; a number that does not fit raises ConfigError with row and number.
+        /// None: that of the dataset, int32 for windows of tokens.
+        dtype: OptionalText = None, free, one_of("int32", "int64", "uint16", "uint32"),
+            elsewhere(torch_dtype, output_dtype);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(stall_timeout);

@@ -422,26 +422,20 @@ impl Table {
         first.unwrap_or(self.parameters.len())
     }
 
-    /// The advice for an unknown keyword: the parameters with this name in other libraries, or the parameter
-    /// with the most similar name.
+    /// The advice for an unknown keyword: the parameters with this name in other libraries, what replaces a
+    /// parameter that there is not, or the parameter with the most similar name.
     pub fn advice(&self, unknown: &str) -> String {
-        let bare = |name: &str| -> String {
-            let letters = name.chars().take(64).filter(|letter| !matches!(letter, '_' | '-'));
-            letters.flat_map(char::to_lowercase).collect()
-        };
         let known: Vec<_> = self.parameters.iter().filter(|one| one.elsewhere.contains(&unknown)).collect();
         if !known.is_empty() {
             let names: Vec<_> = known.iter().map(|one| one.name).collect();
             return format!("use {} instead", names.join(" and "));
         }
-        let names = self.parameters.iter().map(|one| one.name);
-        let nearest = names.map(|name| (distance(&bare(unknown), &bare(name)), name)).min_by_key(|&(d, _)| d);
-        match nearest {
-            // Short names are similar to many others, and `bare` cuts a text to 64 letters.
-            Some((steps, parameter)) if unknown.len() > 3 && steps <= 1 + parameter.len() / 8 => {
-                format!("did you mean {parameter}?")
-            }
-            _ => format!("help({}) lists the parameters", self.path()),
+        let is_meant = |(classes, names, _): &&(&[&str], &[&str], &str)| {
+            names.contains(&unknown) && (classes.is_empty() || classes.contains(&self.class))
+        };
+        match INSTEAD.iter().find(is_meant) {
+            Some((.., advice)) => (*advice).to_owned(),
+            None => nearest(&self.path(), self.parameters.iter().map(|one| one.name), unknown),
         }
     }
 
@@ -449,6 +443,62 @@ impl Table {
     fn path(&self) -> String {
         let module = if self.class == "DataLoader" { "forebay.cache" } else { "forebay" };
         format!("{module}.{}", self.class)
+    }
+}
+
+/// What replaces parameters of other libraries: the classes, or none for all loaders; the names; the advice.
+const INSTEAD: [(&[&str], &[&str], &str); 7] = [
+    (
+        &["DataLoader"],
+        &["shuffle", "sampler", "batch_sampler", "order", "shuffle_min_size", "shuffle_buffer_size"],
+        "shuffle the dataset: PermutationDataset(dataset, seed), or EraShufflingDataset(dataset, era_length, seed)",
+    ),
+    (
+        &["DataLoader"],
+        &["seed", "generator", "random_seed", "random_state"],
+        "the dataset has the seed of its order: PermutationDataset(dataset, seed)",
+    ),
+    (
+        &["DataLoader"],
+        &["weights", "probabilities", "probs", "sampling_weights"],
+        "mix the datasets: MixtureDataset({name: dataset}, {name: weight})",
+    ),
+    (
+        &["DataLoader"],
+        &["epochs", "num_epochs", "n_epochs", "max_epochs", "infinite", "repeat"],
+        "each iter() makes the next pass over the dataset: write the loop over epochs around the loop over batches",
+    ),
+    (
+        &[],
+        &["epochs", "num_epochs", "n_epochs", "max_epochs"],
+        "pass infinite=False, and each iter() makes the next pass: write the loop over epochs around the loop over batches",
+    ),
+    (
+        &[],
+        &["collate_fn", "collate", "batch_sampler"],
+        "the loader makes whole batches, dicts of arrays: convert them in the loop",
+    ),
+    (
+        &[],
+        &["pin_memory", "pin_memory_device", "device"],
+        "forebay.torch.DataLoader(loader, pin_memory=True) pins batches, and with device= it copies them to a device",
+    ),
+];
+
+/// The advice for an unknown keyword of the function or class `path`: the parameter with the most similar
+/// name, or else where the parameters are listed.
+pub fn nearest<'a>(path: &str, names: impl Iterator<Item = &'a str>, unknown: &str) -> String {
+    let bare = |name: &str| -> String {
+        let letters = name.chars().take(64).filter(|letter| !matches!(letter, '_' | '-'));
+        letters.flat_map(char::to_lowercase).collect()
+    };
+    let nearest = names.map(|name| (distance(&bare(unknown), &bare(name)), name)).min_by_key(|&(d, _)| d);
+    match nearest {
+        // Short names are similar to many others, and `bare` cuts a text to 64 letters.
+        Some((steps, parameter)) if unknown.len() > 3 && steps <= 1 + parameter.len() / 8 => {
+            format!("did you mean {parameter}?")
+        }
+        _ => format!("help({path}) lists the parameters"),
     }
 }
 
@@ -607,12 +657,35 @@ mod tests {
             ("batchsize", "use batch_size instead"),
             ("Batch_Sise", "did you mean batch_size?"),
             ("shufle_min_size", "did you mean shuffle_min_size?"),
-            ("pin_memory", "help(forebay.Loader) lists the parameters"),
+            (
+                "pin_memory",
+                "forebay.torch.DataLoader(loader, pin_memory=True) pins batches, and with device= it copies them to a device",
+            ),
+            ("num_mel_filters", "help(forebay.Loader) lists the parameters"),
             ("lr", "help(forebay.Loader) lists the parameters"),
             ("n_worker", "did you mean n_workers?"),
             ("qwertyuiop", "help(forebay.Loader) lists the parameters"),
         ] {
             assert_eq!(LoaderConfig::TABLE.advice(unknown), advice, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn every_loader_tells_what_replaces_a_parameter() {
+        let tables = [
+            LoaderConfig::TABLE,
+            #[cfg(feature = "tokens")]
+            crate::config::TokenConfig::TABLE,
+            #[cfg(feature = "cache")]
+            crate::config::RowConfig::TABLE,
+        ];
+        for unknown in
+            ["shuffle", "num_workers", "collate_fn", "epochs", "sampler", "drop_lasst", "pin_memory"]
+        {
+            for table in tables {
+                let advice = table.advice(unknown);
+                assert!(!advice.starts_with("help("), "{} {unknown}: {advice}", table.class);
+            }
         }
     }
 

@@ -77,7 +77,7 @@ macro_rules! token_parameters {
         /// Shuffle window: documents that each draw chooses from, if the rank has one packer; several packers
         /// share them. None: `buffer_size` with a seed, else 0, which keeps their order.
         shuffle_min_size: OptionalInt = None, state(shuffle_min_size), range(0, 1 << 24),
-            elsewhere(shuffle_buffer, shuffle_size);
+            elsewhere(shuffle_buffer, shuffle_size, sampler);
         /// Drops an incomplete last batch.
         drop_last: Bool = false, state, elsewhere(drop_last_batch, drop_remainder);
         /// Type of inputs and targets: `"int64"`, `"int32"`, or `"uint16"` for at most 65536 ids.

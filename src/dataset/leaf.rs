@@ -54,6 +54,11 @@ pub trait Leaf: fmt::Debug + Send + Sync {
 
     /// A description that identifies the leaf, independent of where it is stored.
     fn describe(&self) -> String;
+
+    /// The leaf whose values this one converts, if it does.
+    fn stored(&self) -> Option<&Arc<dyn Leaf>> {
+        None
+    }
 }
 
 /// Rows that are about to be read.

@@ -15,6 +15,7 @@ mod list;
 mod read;
 mod store;
 mod tokens;
+mod typed;
 mod view;
 
 use std::sync::Arc;
@@ -24,11 +25,12 @@ pub use leaf::{Leaf, Length, Selection};
 pub use list::ListStore;
 pub use store::{DocumentLeaf, Store};
 pub use tokens::TokenLeaf;
+pub use typed::{TypedLeaf, id_type};
 pub use view::{MixtureRules, View};
 
 use crate::{
     Error, ErrorKind, Result,
-    fields::{ColumnPool, Columns, Field},
+    fields::{ColumnPool, Columns, DataType, Field},
     order::Bijection,
 };
 
@@ -130,6 +132,12 @@ impl Dataset {
     pub fn with_block(mut self, block: u64) -> Result<Self> {
         self.view.set_block(block)?;
         Ok(self)
+    }
+
+    /// The same rows, with integer fields, or only the one named, in another integer type.
+    pub fn with_integers(self, to: DataType, only: Option<&str>) -> Self {
+        let typed = |leaf: &Arc<dyn Leaf>| Arc::new(TypedLeaf::new(leaf.clone(), to, only)) as Arc<dyn Leaf>;
+        Self { leaves: self.leaves.iter().map(typed).collect(), ..self }
     }
 
     /// The leaves, by index.

@@ -9,9 +9,11 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Pick, Store, TokenLeaf};
+use super::{
+    CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Pick, Store, TokenLeaf, id_type,
+};
 use crate::{
-    ErrorKind,
+    ErrorKind, Result,
     cache::{CacheWriter, Column, Processed, WriterOptions},
     fields::{self, ColumnPool, Columns, DataType, Field},
     order::{Mixture, Stop, WeightStage},
@@ -61,10 +63,50 @@ fn values(column: &fields::Column) -> Vec<i32> {
 }
 
 fn read(dataset: &Dataset, positions: &[u64]) -> Columns {
+    try_read(dataset, positions).unwrap()
+}
+
+fn try_read(dataset: &Dataset, positions: &[u64]) -> Result<Columns> {
     let mut dataset = dataset.clone();
-    let pool = ColumnPool::new(dataset.fields().unwrap(), positions.len(), 1);
-    let picks = dataset.locate(0, positions.iter().copied()).unwrap();
-    dataset.read(&picks, &pool).unwrap()
+    let pool = ColumnPool::new(dataset.fields()?, positions.len(), 1);
+    let picks = dataset.locate(0, positions.iter().copied())?;
+    dataset.read(&picks, &pool)
+}
+
+const ID_NAMES: [&str; 4] = ["int32", "int64", "uint16", "uint32"];
+const INTEGERS: [DataType; 8] = [
+    DataType::Int8,
+    DataType::Int16,
+    DataType::Int32,
+    DataType::Int64,
+    DataType::Uint8,
+    DataType::Uint16,
+    DataType::Uint32,
+    DataType::Uint64,
+];
+
+/// The smallest and the largest number of a type of integers.
+fn limits(dtype: DataType) -> [i128; 2] {
+    let bits = 8 * dtype.bytes();
+    if dtype.name().starts_with('u') {
+        [0, (1 << bits) - 1]
+    } else {
+        [-(1 << (bits - 1)), (1 << (bits - 1)) - 1]
+    }
+}
+
+fn bytes(dtype: DataType, numbers: &[i128]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
+}
+
+fn numbers(column: &fields::Column, dtype: DataType) -> Vec<i128> {
+    let number = |bytes: &[u8]| {
+        let is_negative = limits(dtype)[0] < 0 && bytes[bytes.len() - 1] >= 128;
+        let mut wide = [if is_negative { 255 } else { 0 }; 16];
+        wide[..bytes.len()].copy_from_slice(bytes);
+        i128::from_le_bytes(wide)
+    };
+    column.values.values::<u8>().chunks_exact(dtype.bytes()).map(number).collect()
 }
 
 proptest! {
@@ -85,6 +127,72 @@ proptest! {
         }
         let mut plain = list(0, lengths[0]).permutation(1).unwrap();
         prop_assert_eq!(plain.length_bounds().unwrap(), (lengths[0] as u64, lengths[0] as u64));
+    }
+
+    /// Documents and windows, alone and in a mixture whose sources have different types, equal the values
+    /// converted one by one; the first value that does not fit is named.
+    #[test]
+    fn integers_are_converted_or_refused(
+        lengths in proptest::collection::vec(0usize..1300, 1..9), from in 0usize..8, to in 0usize..4, window in 1u64..700,
+        seed: u64, odd: Option<u64>,
+    ) {
+        let (from, to) = (INTEGERS[from], id_type(ID_NAMES[to]).unwrap());
+        let store = Arc::new(ListStore::new(vec![Field::jagged("ids", from, 1), Field::number("number", from)]));
+        let flat: Vec<i128> = (0..lengths.iter().sum::<usize>()).map(|at| (at % 100) as i128).collect();
+        let mut flat = flat;
+        if let (Some(odd), false) = (odd, flat.is_empty()) {
+            let at = (odd % flat.len() as u64) as usize;
+            flat[at] = limits(from)[(odd % 2) as usize];
+        }
+        let mut rest = &flat[..];
+        for (number, &length) in lengths.iter().enumerate() {
+            let (document, behind) = rest.split_at(length);
+            let (ids, number) = (bytes(from, document), bytes(from, &[number as i128]));
+            store.append(&[(vec![length as u64], &ids), (vec![], &number)]).unwrap();
+            rest = behind;
+        }
+        store.finish().unwrap();
+        let documents = Dataset::of(Arc::new(DocumentLeaf(store.clone()))).with_integers(to, None);
+        let order: Vec<u64> = rows(&documents.clone().permutation(seed).unwrap(), 0);
+        let fits = |value: &i128| (limits(to)[0]..=limits(to)[1]).contains(value);
+        match try_read(&documents, &order) {
+            Ok(found) => {
+                prop_assert!(flat.iter().all(fits));
+                let begin = |row: usize| lengths[..row].iter().sum::<usize>();
+                let expected: Vec<i128> = order.iter().flat_map(|&row| {
+                    let row = row as usize;
+                    flat[begin(row)..begin(row + 1)].to_vec()
+                }).collect();
+                prop_assert_eq!(numbers(&found.columns[0], to), expected);
+                let order: Vec<i128> = order.iter().map(|&row| i128::from(row)).collect();
+                prop_assert_eq!(numbers(&found.columns[1], to), order);
+            }
+            Err(error) => {
+                let at = flat.iter().position(|value| !fits(value)).unwrap();
+                let row = (0..lengths.len()).find(|&row| lengths[..=row].iter().sum::<usize>() > at).unwrap();
+                let inner = at - lengths[..row].iter().sum::<usize>();
+                let expected = format!("{}, value {inner} of \"ids\" in row {row}, does not fit {}", flat[at], to.name());
+                prop_assert!(error.message.starts_with(&expected), "{} {expected}", error.message);
+                prop_assert_eq!(error.kind, ErrorKind::Schema);
+            }
+        }
+        let n = flat.len() as u64 / window;
+        prop_assume!(n > 0 && flat.iter().all(fits));
+        // Windows of two sources with different types, beside each other in the batch.
+        let typed = |dtype| {
+            let leaf = TokenLeaf::new(store.clone(), "ids", window, true).unwrap();
+            Dataset::of(Arc::new(leaf)).with_integers(dtype, Some("ids"))
+        };
+        let sources = vec![("a".to_owned(), typed(DataType::Int64)), ("b".to_owned(), typed(to))];
+        let mixture = Dataset::mixture(sources, rules(&[1.0, 1.0], 4, Stop::Restart)).unwrap();
+        let mut mixture = mixture.with_integers(to, Some("ids"));
+        prop_assert_eq!(mixture.fields().unwrap()[1].dtype, DataType::Int32);
+        let picks = mixture.locate(0, 0..8).unwrap();
+        let found = read(&mixture, &(0..8).collect::<Vec<_>>());
+        let expected: Vec<i128> = picks.iter().flat_map(|pick| {
+            flat[(pick.row * window) as usize..((pick.row + 1) * window) as usize].to_vec()
+        }).collect();
+        prop_assert_eq!(numbers(&found.columns[0], to), expected);
     }
 
     #[test]

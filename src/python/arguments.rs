@@ -19,7 +19,7 @@ use pyo3::{
 use super::errors::to_python;
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    config::{Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig},
+    config::{Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig, table::nearest},
     engine::MaxErrors,
     error::shown,
 };
@@ -181,6 +181,21 @@ pub fn bind<C: Parameters>(
     Ok((config, problems))
 }
 
+/// The `TypeError` for a keyword that a function or class without a table does not take.
+pub fn unknown_keyword(path: &str, names: &[&str], unknown: &str) -> PyErr {
+    let advice = nearest(path, names.iter().copied(), unknown);
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let unknown: String = unknown.escape_debug().take(LONGEST).collect();
+    PyTypeError::new_err(format!("{name}() got an unexpected keyword argument '{unknown}'; {advice}"))
+}
+
+/// [`unknown_keyword`] for functions and classes in Python.
+#[pyfunction]
+pub fn _unknown_keyword(path: &str, names: Vec<String>, unknown: &str) -> PyErr {
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    unknown_keyword(path, &names, unknown)
+}
+
 /// Calls the class with the parameters of a preset and the overrides.
 pub fn preset<'py, C: Parameters>(
     class: &Bound<'py, PyType>,
@@ -283,7 +298,7 @@ macro_rules! by_name {
 }
 
 by_name! {
-    allow_paths batch bos_id epoch era_length first_row hop_length max_errors max_seq_len n n_fft n_mels
+    allow_paths batch bos_id commit_documents commit_seconds epoch era_length f_max f_min first_row hop_length max_errors max_seq_len n n_fft n_mels
     n_samples n_threads num_samples path sample_rate seconds special_tokens start win_length
 }
 

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     config::{RowConfig, rows::row_parameters},
-    dataset::Length,
+    dataset::{Length, id_type},
     engine::{Engine, Position},
     seed::mix,
     state::{Identity, Share},
@@ -102,7 +102,10 @@ impl DataLoader {
             };
             let native = dataset.call_method0("_native").map_err(|_| not_one())?;
             let native = native.cast_into::<_Dataset>().map_err(|_| not_one())?;
-            let opened = native.get().dataset().clone();
+            let mut opened = native.get().dataset().clone();
+            if let Some(dtype) = &config.dtype {
+                opened = opened.with_integers(id_type(dtype).map_err(raise)?, None);
+            }
             let ahead = plan.prefetch_batches + 3 * plan.n_workers;
             let (source, task, text, length) = py
                 .detach(|| -> Result<_> {

@@ -15,7 +15,7 @@ use pyo3::{
 
 use super::{
     SLICE,
-    arguments::argument,
+    arguments::{argument, named},
     arrays::{FieldTuple, field_of, to_dict},
     errors::to_python,
     interruptible::run_interruptible,
@@ -23,8 +23,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    dataset::{CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Store, TokenLeaf},
-    fields::{ColumnPool, Field},
+    dataset::{
+        CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Store, TokenLeaf, id_type,
+    },
+    fields::{ColumnPool, DataType, Field},
     locks,
     order::{Stop, WeightStage},
 };
@@ -136,6 +138,12 @@ fn rows_of(positions: &PyReadonlyArray1<'_, i64>) -> PyResult<Vec<u64>> {
     positions.as_array().iter().map(whole).collect()
 }
 
+/// The type of token ids with this name.
+fn id_type_of(dtype: &Bound<'_, PyAny>) -> PyResult<DataType> {
+    let name: String = named("dtype", dtype)?;
+    id_type(&name).map_err(|error| to_python(dtype.py(), &error))
+}
+
 #[pymethods]
 impl _Dataset {
     /// The documents of a list.
@@ -165,7 +173,9 @@ impl _Dataset {
         field: &str,
         #[pyo3(from_py_with = argument::max_seq_len)] max_seq_len: i64,
         doc_ids: bool,
+        dtype: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
+        let dtype = id_type_of(dtype)?;
         let Some(store) = &self.store else {
             return Err(PyTypeError::new_err(
                 "windows of tokens need the documents of a CacheDataset or a ListAsyncDataset",
@@ -173,7 +183,13 @@ impl _Dataset {
         };
         let leaf = TokenLeaf::new(store.clone(), field, max_seq_len.max(0) as u64, doc_ids);
         let leaf = leaf.map_err(|error| to_python(py, &error))?;
-        Ok(Self::of(Dataset::of(Arc::new(leaf)), vec![None]))
+        Ok(Self::of(Dataset::of(Arc::new(leaf)).with_integers(dtype, Some(field)), vec![None]))
+    }
+
+    /// The rows with their integer fields in another type.
+    fn with_integers(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let dataset = self.dataset.clone().with_integers(id_type_of(dtype)?, None);
+        Ok(Self { store: self.store.clone(), ..Self::of(dataset, self.objects(py)) })
     }
 
     /// The rows in a new order each epoch.

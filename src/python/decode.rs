@@ -5,7 +5,10 @@ use std::cell::RefCell;
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::{prelude::*, pybacked::PyBackedBytes};
 
-use super::{arguments::argument, errors::to_python};
+use super::{
+    arguments::{argument, wrong_type},
+    errors::to_python,
+};
 use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Planes},
@@ -30,12 +33,19 @@ thread_local! {
 /// `ValueError`) if `start` is not within the recording, `MemoryError` if the allocation for the span failed.
 #[pyfunction]
 #[pyo3(signature = (data, start=0, num_samples=None))]
-pub fn decode(
-    py: Python<'_>,
-    data: PyBackedBytes,
+pub fn decode<'py>(
+    py: Python<'py>,
+    data: &Bound<'py, PyAny>,
     #[pyo3(from_py_with = argument::start)] start: i64,
     #[pyo3(from_py_with = argument::num_samples)] num_samples: Option<i64>,
-) -> PyResult<(Bound<'_, PyUntypedArray>, u32)> {
+) -> PyResult<(Bound<'py, PyUntypedArray>, u32)> {
+    let data: PyBackedBytes = data.extract().map_err(|_| {
+        wrong_type(
+            "data",
+            data,
+            "bytes or a bytearray, the content of an audio file: Path(path).read_bytes()",
+        )
+    })?;
     let (samples, channels, rate) =
         py.detach(|| decode_span(&data, start, num_samples)).map_err(|error| to_python(py, &error))?;
     let n = samples.len() / channels;

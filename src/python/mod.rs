@@ -120,6 +120,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     inject::add(module)?;
     module.add_function(wrap_pyfunction!(_cores, module)?)?;
     module.add_function(wrap_pyfunction!(arguments::_parameters, module)?)?;
+    module.add_function(wrap_pyfunction!(arguments::_unknown_keyword, module)?)?;
     module.add_function(wrap_pyfunction!(permutation::_permutation, module)?)?;
     module.add_function(wrap_pyfunction!(parquet::_parquet_files, module)?)?;
     module.add_function(wrap_pyfunction!(parquet::_shards, module)?)?;

@@ -3,13 +3,20 @@
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
-use super::{arguments::argument, errors::to_python, logging};
+use super::{
+    arguments::{argument, unknown_keyword},
+    errors::to_python,
+    logging,
+};
 use crate::{
     Error, ErrorKind,
     error::shown,
     fallible_alloc, float_mode,
     transform::{self, SpectrogramConfig},
 };
+
+/// The parameters.
+const NAMES: [&str; 7] = ["sample_rate", "n_fft", "hop_length", "n_mels", "win_length", "f_min", "f_max"];
 
 /// The positional parameters.
 type Positional = (u32, usize, usize, usize);
@@ -46,7 +53,7 @@ pub struct SpectrogramTransform(transform::SpectrogramTransform);
 impl SpectrogramTransform {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "one per parameter of the Python signature")]
-    #[pyo3(signature = (sample_rate=32000, n_fft=1024, hop_length=320, n_mels=128, *, win_length=None, f_min=0.0, f_max=None))]
+    #[pyo3(signature = (sample_rate=32000, n_fft=1024, hop_length=320, n_mels=128, *, win_length=None, f_min=0.0, f_max=None, **unknown), text_signature = "(sample_rate=32000, n_fft=1024, hop_length=320, n_mels=128, *, win_length=None, f_min=0.0, f_max=None)")]
     fn new(
         py: Python<'_>,
         #[pyo3(from_py_with = argument::sample_rate)] sample_rate: i64,
@@ -54,9 +61,14 @@ impl SpectrogramTransform {
         #[pyo3(from_py_with = argument::hop_length)] hop_length: i64,
         #[pyo3(from_py_with = argument::n_mels)] n_mels: i64,
         #[pyo3(from_py_with = argument::win_length)] win_length: Option<i64>,
-        f_min: f64,
-        f_max: Option<f64>,
+        #[pyo3(from_py_with = argument::f_min)] f_min: f64,
+        #[pyo3(from_py_with = argument::f_max)] f_max: Option<f64>,
+        unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        if let Some((keyword, _)) = unknown.and_then(|unknown| unknown.iter().next()) {
+            let keyword = keyword.to_string();
+            return Err(unknown_keyword("forebay.SpectrogramTransform", &NAMES, &keyword));
+        }
         logging::emitting(py, || {
             let mut problems = Vec::new();
             // A value out of range is replaced by a value that causes no other problem.

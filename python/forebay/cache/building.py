@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
-from forebay._checks import problems
+from forebay._checks import advised, problems
 from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores, _shards
 from forebay.cache._documents import columns
 from forebay.cache.running import CacheBuild, watch
@@ -72,6 +72,8 @@ class _Options(TypedDict, total=False):
     n_workers: int | None
     engine: Engine
     overwrite: bool
+    commit_seconds: float
+    commit_documents: int
     on_error: OnError
     max_errors: int | None
     max_record_bytes: int
@@ -90,6 +92,21 @@ def build(
 def build(
     shards: Shards, processor: Processor, path: _Path, *, wait: Literal[False], **options: Unpack[_Options]
 ) -> CacheBuild: ...
+@advised(
+    "forebay.cache.build",
+    num_workers="n_workers",
+    num_proc="n_workers",
+    workers="n_workers",
+    tokenizer="processor",
+    function="processor",
+    output="path",
+    cache_dir="path",
+    files="shards",
+    remove_columns="fields",
+    text_column="pass Tokenize(tokenizer, text_column) as the processor",
+    shuffle="a cache is built in a fixed order: shuffle when reading, with PermutationDataset(ds, seed)",
+    seed="a cache is built in a fixed order: shuffle when reading, with PermutationDataset(ds, seed)",
+)
 def build(
     shards: Shards,
     processor: Processor,
@@ -103,6 +120,8 @@ def build(
     engine: Engine = "threads",
     overwrite: bool = False,
     wait: bool = True,
+    commit_seconds: float = 10.0,
+    commit_documents: int = 8192,
     on_error: OnError = "raise",
     max_errors: int | None = None,
     max_record_bytes: int = 1 << 30,
@@ -149,10 +168,16 @@ def build(
     read and processed in pieces of some 64 MiB, so a worker holds one piece and one document; the cache is
     the same. A function gets its whole batch: lower `batch_size` for large documents.
 
+    A commit makes the documents written so far visible to readers, and a build resumes after it. It happens
+    after `commit_documents` new documents, 1 to 2**31 - 1, or after `commit_seconds`, above 0 and at most
+    1e9, if there are new ones; the first after a fifth of this time, the last at the end. If a commit takes
+    long, the next one waits nine times as long. The finished cache has the same bytes for all values.
+
     A build that ended early for any reason resumes at its last commit if `build` is called again with the
     same arguments. With other arguments it raises `StateError` that names the difference, unless `overwrite`
-    is set. With `wait=False` it returns a `CacheBuild` at once, and readers may begin. `progress` shows a
-    bar on a terminal, and writes a line every 10 s elsewhere; None: only on a terminal.
+    is set. Ctrl-C raises `KeyboardInterrupt` with a note that has the number of committed documents. With
+    `wait=False` it returns a `CacheBuild` at once, and readers may begin. `progress` shows a bar on a
+    terminal, and writes a line every 10 s elsewhere; None: only on a terminal.
     """
     folder = Path(path)
     workers = _cores() if n_workers is None else n_workers
@@ -188,6 +213,8 @@ def build(
         compression=compression,
         made_by=json.dumps(made_by),
         overwrite=overwrite,
+        commit_seconds=commit_seconds,
+        commit_documents=commit_documents,
         on_error=on_error,
         max_errors=max_errors,
         is_processed=engine == "ray",

@@ -9,12 +9,12 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from forebay._checks import check
+from forebay._checks import advised, check
 from forebay._core import ConfigError, _Dataset, _List
 from forebay.cache._documents import leaves, nested
 
@@ -31,6 +31,15 @@ __all__ = [
 
 Document = dict[str, Any]
 """A dict of arrays by field; dicts may be nested. In batches a nested field's name is a path, `prompt/input_ids`."""
+
+IdType: TypeAlias = Literal["int32", "int64", "uint16", "uint32"]
+"""A type of token ids."""
+
+_OF_LOADERS = dict.fromkeys(
+    ("shuffle", "batch_size", "num_workers", "n_workers", "drop_last", "collate_fn", "sampler", "epochs"),
+    "shuffle with PermutationDataset(ds, seed); batches and threads are parameters of forebay.cache.DataLoader",
+)
+"""Parameters that users give to datasets and that are not theirs, with the advice."""
 
 # How long a thread may still wait for an asyncio task that was cancelled.
 _SLICE_S = 0.25
@@ -283,6 +292,7 @@ class ListAsyncDataset(_CoreDataset):
     a field has the same shape in all documents, the dataset's field has that shape.
     """
 
+    @advised("forebay.cache.ListAsyncDataset", is_finite="is_complete", **_OF_LOADERS)
     def __init__(self, documents: Sequence[Mapping[str, Any]], is_complete: bool = True) -> None:
         if not documents:
             raise ConfigError("the first document determines the fields: pass at least one, or build a cache")
@@ -331,12 +341,26 @@ class CacheDataset(_CoreDataset):
     Opening reads only the ledger. Raises `FileNotFoundError` if the cache does not exist yet. `TreeStore`
     reads the same cache, and has the concatenated values of all documents, the types, and the documents left
     out. `folder` is the absolute path of the split.
+
+    `dtype` converts fields of whole numbers while they are read: `"int32"`, `"int64"`, `"uint16"` or
+    `"uint32"`. None: the types of the cache. A number that does not fit raises `ConfigError`.
     """
 
-    def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
+    @advised("forebay.cache.CacheDataset", cache_dir="path", folder="path", **_OF_LOADERS)
+    def __init__(self, path: str | PathLike[str], split: str = "train", *, dtype: IdType | None = None) -> None:
         self._arguments = (path, split)
+        self._dtype = dtype
         self._core = _Dataset.cache(path, split)
+        if dtype is not None:
+            self._core = self._core.with_integers(dtype)
         self.folder = Path(path, split).resolve()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _cache, (*self._arguments, self._dtype), {"_epoch": self._epoch}
+
+
+def _cache(path: str | PathLike[str], split: str, dtype: IdType | None) -> CacheDataset:
+    return CacheDataset(path, split, dtype=dtype)
 
 
 class TokenSeqDataset(_CoreDataset):
@@ -356,22 +380,43 @@ class TokenSeqDataset(_CoreDataset):
     doc_ids : bool
         True: adds a field `doc_ids`, int32 `[max_seq_len]`, the number of each token's document within its
         window, from 0. Compare these numbers to keep attention within a document.
+    dtype : str
+        Type of the tokens: `"int32"`, `"int64"`, `"uint16"` or `"uint32"`, whatever the cache stores. Tokens
+        are converted while they are read; one that does not fit raises `ConfigError` with window and token.
+        Does not affect states. A field of floats keeps its type.
 
     """
 
+    @advised(
+        "forebay.cache.TokenSeqDataset",
+        seq_len="max_seq_len",
+        block_size="max_seq_len",
+        max_length="max_seq_len",
+        context_length="max_seq_len",
+        ds="cache",
+        dataset="cache",
+        **_OF_LOADERS,
+    )
     def __init__(
-        self, cache: AsyncDataset, max_seq_len: int, *, field: str = "input_ids", doc_ids: bool = False
+        self,
+        cache: AsyncDataset,
+        max_seq_len: int,
+        *,
+        field: str = "input_ids",
+        doc_ids: bool = False,
+        dtype: IdType = "int32",
     ) -> None:
-        self._arguments = (cache, max_seq_len, field, doc_ids)
-        self._core = _native(cache).tokens(field, max_seq_len, doc_ids)
+        self._arguments = (cache, max_seq_len, field, doc_ids, dtype)
+        self._core = _native(cache).tokens(field, max_seq_len, doc_ids, dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        cache, max_seq_len, field, doc_ids = self._arguments
-        return _token_windows, (cache, max_seq_len, field, doc_ids), {"_epoch": self._epoch}
+        return _token_windows, self._arguments, {"_epoch": self._epoch}
 
 
-def _token_windows(cache: AsyncDataset, max_seq_len: int, field: str, doc_ids: bool) -> TokenSeqDataset:
-    return TokenSeqDataset(cache, max_seq_len, field=field, doc_ids=doc_ids)
+def _token_windows(
+    cache: AsyncDataset, max_seq_len: int, field: str, doc_ids: bool, dtype: IdType = "int32"
+) -> TokenSeqDataset:
+    return TokenSeqDataset(cache, max_seq_len, field=field, doc_ids=doc_ids, dtype=dtype)
 
 
 class PermutationDataset(_CoreDataset):
@@ -382,6 +427,7 @@ class PermutationDataset(_CoreDataset):
     use `EraShufflingDataset`, which begins at once.
     """
 
+    @advised("forebay.cache.PermutationDataset", dataset="ds", generator="seed", random_state="seed", **_OF_LOADERS)
     def __init__(self, ds: AsyncDataset, seed: int = 0) -> None:
         self._arguments = (ds, seed)
         self._core = _native(ds).permutation(_seed(seed))
@@ -394,6 +440,13 @@ class EraShufflingDataset(_CoreDataset):
     wait is rounded up. The last era may be shorter. A negative index raises `ValueError`.
     """
 
+    @advised(
+        "forebay.cache.EraShufflingDataset",
+        dataset="ds",
+        era_size="era_length",
+        buffer_size="era_length",
+        **_OF_LOADERS,
+    )
     def __init__(self, ds: AsyncDataset, era_length: int = 8192, seed: int = 0) -> None:
         self._arguments = (ds, era_length, seed)
         self._core = _native(ds).eras(era_length, _seed(seed))
@@ -448,6 +501,7 @@ class MixtureDataset(_CoreDataset):
 
     """
 
+    @advised("forebay.cache.MixtureDataset", probabilities="weights", stopping_strategy="stop", **_OF_LOADERS)
     def __init__(
         self,
         datasets: Mapping[str, AsyncDataset],
@@ -466,9 +520,10 @@ class MixtureDataset(_CoreDataset):
         for start, stage in stages:
             if stage.keys() != datasets.keys():
                 missing, unknown = sorted(datasets.keys() - stage.keys()), sorted(stage.keys() - datasets.keys())
+                where = f" from position {start} on" if start else ""
                 raise ConfigError(
-                    f"weights from position {start} on: no weight for {missing}, no dataset for {unknown}; give one "
-                    "weight for each dataset, 0 to leave it out"
+                    f"weights{where}: no weight for {missing}, no dataset for {unknown}; give one weight for each "
+                    "dataset, 0 to leave it out"
                 )
         if block_size is not None:
             check(block_size=(block_size, 1, 1 << 16))

@@ -17,6 +17,9 @@ SLICE_S = 0.05
 INTERRUPT_S = 2.0
 """How long an interrupted build may take to commit its written documents."""
 
+SAME_CALL = "the same call of build()"
+"""In the note of an interrupted build; the command has its own words."""
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -24,6 +27,8 @@ class Progress:
 
     documents: int
     """Documents written, including earlier runs; not all are committed."""
+    committed: int
+    """Documents committed, including earlier runs: readers see them, and a build resumes after them."""
     skipped: int
     """Documents left out, including earlier runs."""
     values: int
@@ -57,6 +62,7 @@ class CacheBuild:
         read = found["part"] - found["part_before"]
         return Progress(
             documents=found["documents"],
+            committed=found["committed"],
             skipped=found["skipped"],
             values=found["values"],
             finished_shards=found["finished_shards"],
@@ -80,8 +86,13 @@ class CacheBuild:
             while self._core.wait(SLICE_S) is None:
                 if deadline is not None and time.monotonic() >= deadline:
                     return None
-        except BaseException:
+        except BaseException as error:
             self.cancel()
+            if isinstance(error, KeyboardInterrupt):
+                error.add_note(
+                    f"{self.progress().committed} documents are committed in {self._path / self._split}; "
+                    f"{SAME_CALL} continues after them"
+                )
             raise
         self._end()
         return TreeStore(self._path, self._split)

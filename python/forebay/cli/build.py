@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import ConfigError, _shards
 from forebay.cache import Tokenize, TreeStore, build
+from forebay.cache.running import SAME_CALL
 from forebay.cli.common import add_json, check_place, subcommand
 from forebay.tokens import Tokenizer
 
@@ -94,6 +95,21 @@ def add(subparsers: "Subparsers") -> None:
     how.add_argument(
         "--compression", default="none", metavar="NAME", help="none, zstd or zstd:LEVEL (default: %(default)s)"
     )
+    how.add_argument(
+        "--commit-seconds",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="commit after so many seconds: readers see the documents, and the command resumes there "
+        "(default: %(default)s)",
+    )
+    how.add_argument(
+        "--commit-documents",
+        type=int,
+        default=8192,
+        metavar="N",
+        help="commit after so many new documents (default: %(default)s)",
+    )
     how.add_argument("--overwrite", action="store_true", help="replace an existing cache")
 
     bad = parser.add_argument_group("bad documents")
@@ -170,25 +186,32 @@ def built(options: argparse.Namespace, split: str, files: Sequence[str], process
     if options.fields:
         pairs = [name.partition("=") for name in options.fields]
         fields = {name: dtype or None for name, _, dtype in pairs}
-    return build(
-        files,
-        processor,
-        options.path,
-        split=split,
-        fields=fields,
-        columns=list(fields) if fields and processor is None else None,
-        batch_size=options.batch_size,
-        order=options.order,
-        n_workers=options.n_workers,
-        engine=options.engine,
-        compression=options.compression,
-        overwrite=options.overwrite,
-        on_error=options.on_error,
-        max_errors=options.max_errors,
-        max_record_bytes=options.max_record_bytes,
-        max_decoded_seconds=options.max_decoded_seconds,
-        progress=True,
-    )
+    try:
+        return build(
+            files,
+            processor,
+            options.path,
+            split=split,
+            fields=fields,
+            columns=list(fields) if fields and processor is None else None,
+            batch_size=options.batch_size,
+            order=options.order,
+            n_workers=options.n_workers,
+            engine=options.engine,
+            compression=options.compression,
+            overwrite=options.overwrite,
+            commit_seconds=options.commit_seconds,
+            commit_documents=options.commit_documents,
+            on_error=options.on_error,
+            max_errors=options.max_errors,
+            max_record_bytes=options.max_record_bytes,
+            max_decoded_seconds=options.max_decoded_seconds,
+            progress=True,
+        )
+    except KeyboardInterrupt as stopped:
+        for note in getattr(stopped, "__notes__", ()):
+            sys.stderr.write(f"\nforebay build: {note.replace(SAME_CALL, 'the same command')}")
+        raise
 
 
 def divided(files: Sequence[str], val: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -45,8 +45,9 @@ class DatasetConsumer:
 
     Parameters
     ----------
-    device_type : str
-        "cuda" reads files into pinned memory, for copies that overlap with the training step; "cpu" does not.
+    device_type : str or torch.device
+        The device of batches, such as "cuda", "cuda:1" or "cpu". For CUDA, files are read into pinned memory, so
+        that copies overlap with the training step.
     prefer_queue : bool
         False: reads `{split}_batches_*.pt` even if there is a queue. Without a queue they are always read.
     cache_files : int
@@ -66,7 +67,7 @@ class DatasetConsumer:
     def __init__(
         self,
         data_dir: str | Path,
-        device_type: str = "cuda",
+        device_type: Any = "cuda",
         prefer_queue: bool = True,
         cache_files: int = 1,
         high_watermark: int = 2,
@@ -80,10 +81,11 @@ class DatasetConsumer:
         truth("prefer_queue", prefer_queue)
         truth("archive", archive)
         wrong = problems(cache_files=(cache_files, 1, MOST))
-        if device_type not in ("cpu", "cuda"):
-            wrong.append(f"device_type is {device_type!r}, must be 'cpu' or 'cuda'")
-        elif device_type == "cuda" and not torch.cuda.is_available():
-            wrong.append("device_type is 'cuda', but torch finds no CUDA device: pass device_type='cpu'")
+        device = _device(device_type)
+        if device is None:
+            wrong.append(f"device_type is {device_type!r}, must be 'cpu', 'cuda' or a CUDA device such as 'cuda:1'")
+        elif device.type == "cuda" and not torch.cuda.is_available():
+            wrong.append(f"device_type is {str(device)!r}, but torch finds no CUDA device: pass device_type='cpu'")
         if not 0 <= whole("low_watermark", low_watermark) < whole("high_watermark", high_watermark):
             wrong.append(
                 f"low_watermark is {low_watermark} and high_watermark {high_watermark}, must be 0 <= low < high"
@@ -105,8 +107,9 @@ class DatasetConsumer:
                 raise ConfigError(f"{self.data_dir / 'meta.pkl'} lacks vocab_size")
         else:
             metas.check_meta(self._meta)
-        self._pin = device_type == "cuda"
-        self._device_type = device_type
+        assert device is not None
+        self._pin = device.type == "cuda"
+        self._device = device
         self._cache_files = cache_files
         self._watermarks = (low_watermark, high_watermark)
         self._on_state = delete == "on_state"
@@ -131,10 +134,12 @@ class DatasetConsumer:
         self._layout.name(split)
         return metas.normal(self._meta["batch_schema"])
 
-    def get_batch(self, split: str, device: Any, timeout: float | None = None) -> Any:
-        """Returns the next batch on a device: a tuple (x, y) if these are the fields, else a dict of tensors.
+    def get_batch(self, split: str, device: Any = None, timeout: float | None = None) -> Any:
+        """Returns the next batch: a tuple (x, y) if these are the fields, else a dict of tensors.
 
-        Waits for the provider; raises `TimeoutError` after `timeout` seconds without a file.
+        `device` is another device than the consumer's, for this batch. Waits for the provider; raises
+        `TimeoutError` after `timeout` seconds without a file, and `ConfigError` at once if the data has no such
+        split.
         """
         at = self._splits.get(split) or self._open(split)
         number = at.number
@@ -257,9 +262,12 @@ class DatasetConsumer:
 
     def _checked(self, device: Any) -> Any:
         """The device to copy to, or None for the CPU."""
-        found = torch.device(device)
-        if found.type not in ("cpu", self._device_type):
-            raise ConfigError(f"device is {device}, but device_type is {self._device_type!r}: pass device_type='cuda'")
+        found = self._device if device is None else _device(device)
+        if found is None or found.type not in ("cpu", self._device.type):
+            raise ConfigError(
+                f"device is {device!r}, but the consumer's device_type is {str(self._device)!r}: leave device out, or "
+                f"make the consumer for it, DatasetConsumer(data_dir, {str(device)!r})"
+            )
         return None if found.type == "cpu" else found
 
     def _known_splits(self) -> set[str]:
@@ -290,6 +298,13 @@ class DatasetConsumer:
 
     def _open(self, split: str) -> Split:
         """Opens a split at its beginning."""
+        self._layout.name(split)
+        known = self._known_splits()
+        # A queue whose meta names no split may get any.
+        if (self._legacy or self._meta["split_info"]) and split not in known:
+            raise ConfigError(
+                f"split is {split!r}, which {self.data_dir} does not have; it has {metas.few(sorted(known), ', ')}"
+            )
         self._move({split: None}, self._batch_size)
         return self._splits[split]
 
@@ -372,6 +387,15 @@ class DatasetConsumer:
             raise TimeoutError(f"no file in {at.feed.folder} for {timeout} s: is its provider running?")
         self._cut(at, file, 0)
         at.opened(file)
+
+
+def _device(device: Any) -> Any:
+    """The device, or None if it is neither the CPU nor CUDA."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        return None
+    return found if found.type in ("cpu", "cuda") else None
 
 
 def _moved(batch: Any, device: Any) -> Any:

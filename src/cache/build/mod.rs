@@ -10,8 +10,8 @@
 //! The *builder* is the call that starts the threads and holds a [`Build`]. The *shard order* (`shard_order`)
 //! determines which shard is read next. Each worker has a *batch processor* of its own. The *ordered writer*
 //! takes batches in an order that follows from the shards alone, so number and speed of workers change no
-//! byte. Readers wait while three commits of documents, or `BACKLOG_BYTES`, are queued for the writer. Only
-//! the batch that the writer waits for is always read.
+//! byte. Readers wait while `BACKLOG_DOCUMENTS` or `BACKLOG_BYTES` are queued for the writer. Only the batch
+//! that the writer waits for is always read.
 //!
 //! The unit of reading and processing is a [`Piece`]: a batch, or a part of one if its documents are large
 //! and the processor handles each alone. So memory is bounded in bytes, while order and resume are defined by
@@ -48,12 +48,12 @@ use crate::{
     seed::mix,
 };
 
-/// Documents between commits.
-pub const COMMIT_DOCUMENTS: u64 = 8192;
-/// The longest time between commits, if there are new documents.
-const COMMIT_TIME: Duration = Duration::from_secs(100);
-/// The most commits of documents that are queued for the writer.
-const BACKLOG_COMMITS: u64 = 3;
+/// The first commit is due after this part of the time between commits.
+const FIRST_COMMIT: u32 = 5;
+/// The least ratio of the time between commits, if no more documents are due, to the time of the last commit.
+const COMMIT_SHARE: u32 = 9;
+/// The most documents that are queued for the writer.
+const BACKLOG_DOCUMENTS: u64 = 3 * 8192;
 /// The most bytes of processed documents that are queued for the writer.
 const BACKLOG_BYTES: usize = 512 << 20;
 
@@ -120,6 +120,22 @@ pub trait Process<B>: Send {
     fn process(&mut self, batch: B, skips: &mut Skips<'_>) -> Result<Processed>;
 }
 
+/// When a build commits: at its end, and meanwhile after so many documents or so much time. Determines what
+/// readers see and what a killed build keeps, never a byte of the finished cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Commits {
+    /// New documents after which the build commits.
+    pub documents: u64,
+    /// The time after which the build commits if there are new documents; the first commit comes earlier.
+    pub time: Duration,
+}
+
+impl Default for Commits {
+    fn default() -> Self {
+        Self { documents: 8192, time: Duration::from_secs(10) }
+    }
+}
+
 /// How a cache is built.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -137,6 +153,8 @@ pub struct Plan {
     pub fields: Option<Vec<(String, Option<DataType>)>>,
     /// Whether bad documents are left out; only `skip_bad` and a `max_errors` that is a number are used.
     pub policy: Policy,
+    /// When the build commits.
+    pub commits: Commits,
     /// How the cache is written. Its shards are taken from [`Shards`].
     pub options: WriterOptions,
 }
@@ -146,6 +164,8 @@ pub struct Plan {
 pub struct Progress {
     /// Documents written; not all of them are committed.
     pub documents: u64,
+    /// Documents committed, including those of earlier builds: what readers see, and where a build resumes.
+    pub committed: u64,
     /// Documents written by earlier builds.
     pub documents_before: u64,
     /// Documents left out, including by earlier builds.
@@ -183,9 +203,11 @@ struct Shared<B> {
     shard_order: ShardOrder<B>,
     fields: Option<Vec<(String, Option<DataType>)>>,
     policy: Policy,
+    commits: Commits,
     begin: Instant,
     before: Progress,
     documents: AtomicU64,
+    committed: AtomicU64,
     skipped: AtomicU64,
     values: AtomicU64,
     /// The number of documents, or the error that ended the build; None while it runs.
@@ -202,6 +224,7 @@ impl<B: Send> Running for Shared<B> {
         let (finished_shards, n_shards, part) = self.shard_order.standing();
         Progress {
             documents: self.documents.load(Ordering::Relaxed),
+            committed: self.committed.load(Ordering::Relaxed),
             skipped: self.skipped.load(Ordering::Relaxed),
             values: self.values.load(Ordering::Relaxed),
             finished_shards,
@@ -256,13 +279,14 @@ impl Build {
         }
         let standings =
             names.iter().map(|name| writer.ledger().shards.get(name).copied().unwrap_or_default());
-        let most = (BACKLOG_COMMITS * COMMIT_DOCUMENTS / plan.batch_size).max(2 * plan.n_workers as u64);
+        let most = (BACKLOG_DOCUMENTS / plan.batch_size).max(2 * plan.n_workers as u64);
         let shard_order = ShardOrder::new(plan.order, standings.collect(), most, BACKLOG_BYTES);
         let part_before = shard_order.standing().2;
         let shared = Arc::new(Shared {
             shard_order,
             fields: plan.fields,
             policy: plan.policy,
+            commits: plan.commits,
             begin: Instant::now(),
             before: Progress {
                 documents_before: writer.documents(),
@@ -271,6 +295,7 @@ impl Build {
                 ..Progress::default()
             },
             documents: AtomicU64::new(writer.documents()),
+            committed: AtomicU64::new(writer.documents()),
             skipped: AtomicU64::new(skipped),
             values: AtomicU64::new(writer.values()),
             result: Mutex::default(),
@@ -422,28 +447,44 @@ fn write<B: Send>(shared: &Shared<B>, mut writer: CacheWriter, names: &[String])
     result
 }
 
+/// The last commit's documents, and when the next commit is due if there are new ones.
+struct Pace {
+    documents: u64,
+    due: Instant,
+}
+
+/// Commits all documents so far. Slow storage delays the next commit, so that commits leave time to write.
+fn commit<B>(shared: &Shared<B>, writer: &mut CacheWriter) -> Result<Pace> {
+    let begin = Instant::now();
+    writer.commit()?;
+    shared.committed.store(writer.documents(), Ordering::Relaxed);
+    let wait = shared.commits.time.max(begin.elapsed() * COMMIT_SHARE);
+    Ok(Pace { documents: writer.documents(), due: Instant::now() + wait })
+}
+
 fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[String]) -> Result<u64> {
-    let mut committed = (writer.documents(), Instant::now());
+    let mut pace =
+        Pace { documents: writer.documents(), due: shared.begin + shared.commits.time / FIRST_COMMIT };
     let (mut account, before) = (FailureList::new(0, LISTED), writer.ledger().skipped.documents);
     let mut tally = Tally::new(&shared.policy, u64::MAX, 0..before).advising("see errors() of the cache");
     // Whether a part of a batch was written after the last commit; a resumed build could not continue it.
     let mut is_torn = false;
     loop {
-        let is_new = !is_torn && writer.documents() > committed.0;
-        let due = is_new.then(|| committed.1 + COMMIT_TIME);
+        let is_new = !is_torn && writer.documents() > pace.documents;
+        let due = is_new.then_some(pace.due);
         let Some((shard, outcome)) = shared.shard_order.next(due) else {
             if shared.shard_order.is_stopped() {
                 if !is_torn {
-                    writer.commit()?;
+                    commit(shared, writer)?;
                 }
                 return Err(Error::new(ErrorKind::Closed, "the build was cancelled; build again to resume"));
             }
             if shared.shard_order.is_finished() {
                 writer.finish()?;
+                shared.committed.store(writer.documents(), Ordering::Relaxed);
                 return Ok(writer.documents());
             }
-            writer.commit()?;
-            committed = (writer.documents(), Instant::now());
+            pace = commit(shared, writer)?;
             continue;
         };
         let name = &names[shard];
@@ -458,14 +499,13 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
                     left_out.into_iter().zip(writer.ledger().skipped.documents..).map(numbered).collect();
                 if let Some(too_many) = left_out.iter().find_map(|error| tally.bad(error, false).err()) {
                     if !is_torn {
-                        writer.commit()?;
+                        commit(shared, writer)?;
                     }
                     return Err(too_many);
                 }
                 if !is_torn && !ends_batch {
                     // Commits the documents before the batch; the next commit comes after the whole batch.
-                    writer.commit()?;
-                    committed = (writer.documents(), Instant::now());
+                    pace = commit(shared, writer)?;
                 }
                 is_torn = !ends_batch;
                 for error in left_out {
@@ -480,7 +520,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
             Outcome::End => writer.advance(name, true),
             Outcome::Failed(error) => {
                 if !is_torn {
-                    writer.commit()?;
+                    commit(shared, writer)?;
                 }
                 return Err(error);
             }
@@ -488,10 +528,9 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
         shared.documents.store(writer.documents(), Ordering::Relaxed);
         shared.skipped.store(writer.ledger().skipped.documents, Ordering::Relaxed);
         shared.values.store(writer.values(), Ordering::Relaxed);
-        let is_late = is_new && committed.1.elapsed() >= COMMIT_TIME;
-        if !is_torn && (writer.documents() - committed.0 >= COMMIT_DOCUMENTS || is_late) {
-            writer.commit()?;
-            committed = (writer.documents(), Instant::now());
+        let new = writer.documents() - pace.documents;
+        if !is_torn && new > 0 && (new >= shared.commits.documents || Instant::now() >= pace.due) {
+            pace = commit(shared, writer)?;
         }
     }
 }

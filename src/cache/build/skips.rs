@@ -44,8 +44,14 @@ impl<'a> Skips<'a> {
     /// # Errors
     /// As [`Skips::unread`].
     pub fn refused(&mut self, row: u64, error: Error) -> Result<()> {
+        let error = self.placed(row, error);
+        self.leave_out(error)
+    }
+
+    /// The error with the row, within the shard, of the document `row` of those that the processor got.
+    pub fn placed(&self, row: u64, error: Error) -> Error {
         let row = self.unread.iter().fold(row, |row, &unread| row + u64::from(unread <= row));
-        self.leave_out(error.at_row(self.begin + row))
+        error.at_row(self.begin + row)
     }
 
     /// Leaves out the document whose row within the shard is in the error.

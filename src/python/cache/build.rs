@@ -25,7 +25,7 @@ use crate::{
             tokens::Tokenize,
         },
     },
-    config::{LimitConfig, PolicyConfig},
+    config::{CommitConfig, LimitConfig, PolicyConfig},
     engine::{MaxErrors, Policy},
     fields::DataType,
     python::{
@@ -152,7 +152,7 @@ pub struct _CacheBuild {
 impl _CacheBuild {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "one per parameter of forebay.cache.build")]
-    #[pyo3(signature = (shards, processor, path, split, *, fields, batch_size, order, n_workers, compression, made_by, overwrite, on_error="raise", max_errors=None, is_processed=false))]
+    #[pyo3(signature = (shards, processor, path, split, *, fields, batch_size, order, n_workers, compression, made_by, overwrite, commit_seconds, commit_documents, on_error="raise", max_errors=None, is_processed=false))]
     fn new(
         py: Python<'_>,
         shards: &Bound<'_, PyAny>,
@@ -166,6 +166,8 @@ impl _CacheBuild {
         compression: &str,
         made_by: &str,
         overwrite: bool,
+        #[pyo3(from_py_with = argument::commit_seconds)] commit_seconds: f64,
+        #[pyo3(from_py_with = argument::commit_documents)] commit_documents: i64,
         on_error: &str,
         #[pyo3(from_py_with = argument::max_errors)] max_errors: Option<MaxErrors>,
         is_processed: bool,
@@ -185,6 +187,7 @@ impl _CacheBuild {
             n_workers,
             fields: fields.map_err(to_python)?,
             policy: policy(on_error.to_owned(), max_errors).map_err(to_python)?,
+            commits: CommitConfig { commit_seconds, commit_documents }.check().map_err(to_python)?,
             options: WriterOptions {
                 compression: Compression::from_name(compression).map_err(to_python)?,
                 overwrite,
@@ -247,6 +250,7 @@ impl _CacheBuild {
         let progress = self.build.as_ref().map(|build| build.progress()).unwrap_or_default();
         let dict = PyDict::new(py);
         dict.set_item("documents", progress.documents)?;
+        dict.set_item("committed", progress.committed)?;
         dict.set_item("skipped", progress.skipped)?;
         dict.set_item("documents_before", progress.documents_before)?;
         dict.set_item("values", progress.values)?;

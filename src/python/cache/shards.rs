@@ -192,12 +192,9 @@ impl Process<Batch> for Worker {
             }
             (Self::Callable(callable), batch) => {
                 let (function, columns) = &**callable;
-                let failed = "the processor raised an exception, or did not return documents";
-                called(failed, batch, Some(function), columns, skips)
+                called(batch, Some(function), columns, skips)
             }
-            (Self::Columns(columns), batch @ Batch::Objects(_)) => {
-                called("the documents are not dicts of arrays", batch, None, columns, skips)
-            }
+            (Self::Columns(columns), batch @ Batch::Objects(_)) => called(batch, None, columns, skips),
             (Self::Columns(_), Batch::Rows(rows)) => Passthrough.process(rows, skips),
             (Self::Rows(_), Batch::Objects(_)) => {
                 let message = "an audio transform reads recordings from Parquet or Arrow files; for an iterable pass a function";
@@ -207,49 +204,78 @@ impl Process<Batch> for Worker {
     }
 }
 
-/// The result of `function` for a batch. If `function` raises and documents may be left out, each document is
-/// tried alone. Documents for which it raises are left out; the others are processed together, as if the
-/// batch held only these.
+/// Why a function has no result for some documents.
+struct Refusal {
+    what: &'static str,
+    raised: PyErr,
+    /// The first document, of those in the batch, for which the function has no result alone.
+    row: Option<u64>,
+}
+
+/// The result of `function` for a batch. If there is none, each document is tried alone. If documents may be
+/// left out, those without a result are, and the others are processed together, as if the batch held only
+/// these. Otherwise the error names the first document without a result.
 fn called(
-    failed: &str,
     batch: Batch,
     function: Option<&Py<PyAny>>,
     columns: &Py<PyAny>,
     skips: &mut Skips<'_>,
 ) -> Result<Processed> {
     let leaves_out = skips.leaves_out();
-    let (processed, refused) = call(failed, |py| {
+    let wrong = match function {
+        Some(_) => "the processor did not return documents",
+        None => "the documents are not dicts of arrays",
+    };
+    let tried = |py: Python<'_>| -> Result<(Processed, Vec<(u64, String)>), Refusal> {
+        let refusal = |what| move |raised| Refusal { what, raised, row: None };
         let make = |documents: &Bound<'_, PyList>| {
             let made = match function {
-                Some(function) => &function.bind(py).call1((documents,))?,
+                Some(function) => {
+                    let made = function.bind(py).call1((documents,));
+                    &made.map_err(refusal("the processor raised an exception"))?
+                }
                 None => documents.as_any(),
             };
-            convert::processed(&columns.bind(py).call1((made,))?)
+            columns.bind(py).call1((made,)).and_then(|made| convert::processed(&made)).map_err(refusal(wrong))
         };
         let documents = match batch {
-            Batch::Rows(rows) => convert::rows(py, rows)?,
+            Batch::Rows(rows) => {
+                convert::rows(py, rows).map_err(refusal("the documents cannot be converted to Python"))?
+            }
             Batch::Objects(list) => list.into_bound(py),
             Batch::Processed(_) => PyList::empty(py),
         };
-        let raised = match make(&documents) {
-            Err(raised) if leaves_out && is_verdict(py, &raised) => raised,
+        let first = match make(&documents) {
+            Err(refusal) if is_verdict(py, &refusal.raised) => refusal,
             made => return Ok((made?, Vec::new())),
         };
         let (good, mut refused) = (PyList::empty(py), Vec::new());
         for (row, document) in documents.iter().enumerate() {
-            match make(&PyList::new(py, [&document])?) {
-                Ok(_) => good.append(document)?,
-                Err(raised) if is_verdict(py, &raised) => refused.push((row as u64, raised.to_string())),
-                Err(raised) => return Err(raised),
+            let row = row as u64;
+            let alone = PyList::new(py, [&document]).map_err(refusal("the documents cannot be listed"))?;
+            match make(&alone) {
+                Ok(_) => good.append(document).map_err(refusal("the documents cannot be listed"))?,
+                Err(found) if leaves_out && is_verdict(py, &found.raised) => {
+                    refused.push((row, found.raised.to_string()));
+                }
+                Err(found) => return Err(Refusal { row: Some(row), ..found }),
             }
         }
         match (refused.is_empty(), good.is_empty()) {
-            // The error is not caused by a document.
-            (true, _) => Err(raised),
+            // The error is not caused by one document.
+            (true, _) => Err(first),
             (false, true) => Ok((Processed::default(), refused)),
             (false, false) => Ok((make(&good)?, refused)),
         }
-    })?;
+    };
+    let (processed, refused) =
+        call(wrong, |py| Ok(tried(py)))?.map_err(|Refusal { what, raised, row }| {
+            let error = Error::new(ErrorKind::Callback, what).because(raised);
+            match row {
+                Some(row) => skips.placed(row, error),
+                None => error,
+            }
+        })?;
     for (row, reason) in refused {
         skips.refused(row, Error::new(ErrorKind::Callback, reason))?;
     }

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from caches import Number, expected, files, made, same, unequal
-from forebay import ForebayError, StateError, cache
+from forebay import ConfigError, ForebayError, StateError, cache
 from timing import claim, eventually, fresh, timed
 
 SIZES = (60, 0, 25, 90)
@@ -128,8 +128,104 @@ def test_an_interrupted_build_ends_soon_and_is_resumed(tmp_path: Path, whole: di
     build(folder)
     assert files(folder) == whole
     claim(0 < n < sum(SIZES) * TIMES, "the interrupt was before the first or after the last commit", n)
-    assert errors.rstrip().endswith("KeyboardInterrupt")
+    told = re.search(
+        rf"KeyboardInterrupt\n(\d+) documents are committed in {folder}/train; "
+        r"the same call of build\(\) continues after them\n$",
+        errors,
+    )
+    assert told
+    assert int(told[1]) <= n
     claim(seconds < 3, seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "documents"), [(1e9, 1), (1e9, 299), (1e9, 2**31 - 1), (1e-9, 2**31 - 1), (0.01, 1000)]
+)
+def test_commits_change_no_byte(tmp_path: Path, whole: dict[str, bytes], seconds: float, documents: int) -> None:
+    """Any schedule of commits, also one for each run, ends with the bytes of the default."""
+    gate = threading.Event()
+
+    class Gated(Number):
+        def __call__(self, documents: list[int]) -> list[dict[str, Any]]:
+            if not gate.is_set() and 64 in documents:
+                raise OSError("not yet")
+            return super().__call__(documents)
+
+    schedule: dict[str, Any] = {"commit_seconds": seconds, "commit_documents": documents}
+    with pytest.raises(OSError, match="not yet"):
+        cache.build(unequal(SIZES), Gated(times=TIMES), tmp_path, batch_size=BATCH, **schedule)
+    gate.set()
+    cache.build(unequal(SIZES), Gated(times=TIMES), tmp_path, batch_size=BATCH, **schedule)
+    assert files(tmp_path) == whole
+
+
+def test_documents_are_committed_by_number(tmp_path: Path) -> None:
+    """Readers see each batch once it is written, and no document before its commit."""
+    gates = [threading.Event() for _ in range(10)]
+
+    def gated(documents: list[int]) -> list[dict[str, Any]]:
+        assert gates[documents[0] // 4].wait(120)
+        return [made(document) for document in documents]
+
+    gated.fingerprint = "gated"  # type: ignore[attr-defined]
+    schedule: dict[str, Any] = {"commit_seconds": 1e9, "commit_documents": 8}
+    handle = cache.build({"a": range(40)}, gated, tmp_path, batch_size=4, n_workers=1, wait=False, **schedule)
+    store = cache.TreeStore(tmp_path)
+    for n, gate in enumerate(gates[:-1], 1):
+        gate.set()
+        eventually(lambda n=n: handle.progress().documents >= 4 * n)
+        # The worker waits at the next batch. Every second batch is a commit.
+        committed = 4 * (n - n % 2)
+        eventually(lambda committed=committed: handle.progress().committed >= committed)
+        assert handle.progress().committed == committed
+        assert store.refresh() == committed
+    gates[-1].set()
+    whole = handle.wait()
+    assert whole is not None
+    assert handle.progress().committed == len(whole) == 40
+
+
+def test_schedules_that_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"commit_seconds is 0.0, must be above 0 .*; commit_documents is 0, must be 1"
+    ):
+        cache.build({"a": range(4)}, Number(), tmp_path / "x", commit_seconds=0, commit_documents=0)
+    with pytest.raises(TypeError, match=r"commit_seconds is '1' \(type str\), must be a float"):
+        cache.build({"a": range(4)}, Number(), tmp_path / "x", commit_seconds="1")  # type: ignore[call-overload]
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_raising_processor_names_the_document(tmp_path: Path, on_error: Any) -> None:
+    """The exception is the processor's own, with shard and row; a wrong result has another message."""
+
+    def fails(documents: list[int]) -> list[dict[str, Any]]:
+        if 40 in documents:
+            raise OSError("forty") if on_error == "skip" else KeyError("forty")
+        return [made(document) for document in documents]
+
+    shards = {"a": range(20), "b": range(20, 80)}
+    with pytest.raises((OSError, KeyError), match="forty") as raised:
+        cache.build(shards, fails, tmp_path / "a", batch_size=8, on_error=on_error)
+    place = "in b, row 20" if on_error == "raise" else "(documents 16 to 23) in b"
+    assert raised.value.__notes__ == [f"the processor raised an exception {place}"]
+
+    def returns_text(documents: list[int]) -> list[dict[str, Any]]:
+        return [{"x": "text" if document == 33 else 1} for document in documents]
+
+    if on_error == "raise":
+        with pytest.raises(TypeError, match="expected numbers") as raised:
+            cache.build(shards, returns_text, tmp_path / "b", batch_size=8)
+        assert raised.value.__notes__ == ["the processor did not return documents in b, row 13"]
+
+    def joint(documents: list[int]) -> list[dict[str, Any]]:
+        if len(documents) > 1 and 33 in documents:
+            raise ValueError("together")
+        return [made(document) for document in documents]
+
+    with pytest.raises(ValueError, match="together") as raised:
+        cache.build(shards, joint, tmp_path / "c", batch_size=8, on_error=on_error)
+    assert raised.value.__notes__ == ["the processor raised an exception (documents 8 to 15) in b"]
 
 
 def test_a_full_disk_is_an_error_and_it_goes_on(tmp_path: Path, whole: dict[str, bytes]) -> None:
@@ -190,7 +286,7 @@ def test_a_failing_processor_reaches_builder_and_readers(tmp_path: Path) -> None
     gate.set()
     with pytest.raises(ZeroDivisionError, match=r"^forty") as raised:
         handle.wait()
-    assert re.search(r"the processor raised .*documents 16 to 23.* in b", raised.value.__notes__[0])
+    assert raised.value.__notes__ == ["the processor raised an exception in b, row 20"]
     with pytest.raises(StateError, match="forty"):
         store.wait()
 

@@ -215,6 +215,39 @@ def test_the_global_batch_is_the_block() -> None:
         DataLoader(MixtureDataset({"a": numbered(9), "b": numbered(9)}, {"a": 0.99, "b": 0.01}), 16)
 
 
+def test_types_of_fields() -> None:
+    """`dtype` converts all whole numbers, stacked or jagged; a run may be resumed with another type."""
+    documents = [{"label": i, "ids": np.arange(i % 5, dtype=np.uint16) + i, "x": np.float32(i)} for i in range(60)]
+    dataset = PermutationDataset(ListAsyncDataset(documents), 3)
+    windows = TokenSeqDataset(ListAsyncDataset([{"input_ids": np.arange(900, dtype=np.uint16)}]), 9)
+    for dtype in ("int32", "int64", "uint16", "uint32"):
+        with DataLoader(dataset, 7, dtype=dtype) as loader, DataLoader(dataset, 7) as plain:
+            next(plain)
+            state = plain.state_dict()
+            loader.load_state_dict(state)
+            plain.load_state_dict(state)
+            for found, expected in zip(loader, plain, strict=True):
+                assert (found["label"].dtype, found["ids"].dtype, found["x"].dtype) == (dtype, dtype, np.float32)
+                assert expected["ids"].dtype == np.uint16
+                np.testing.assert_array_equal(found["label"], expected["label"])
+                np.testing.assert_array_equal(found["ids"].data, expected["ids"].data)
+                np.testing.assert_array_equal(found["ids"].offsets, expected["ids"].offsets)
+        with DataLoader(windows, 4, dtype=dtype) as loader, DataLoader(windows, 4) as plain:
+            assert next(plain)["input_ids"].dtype == np.int32
+            loader.load_state_dict(plain.state_dict())
+            found = next(loader)["input_ids"]
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found, next(plain)["input_ids"])
+            assert json.dumps(loader.state_dict()) == json.dumps(plain.state_dict())
+    # What fits the loader's type need not fit that of the windows.
+    big = TokenSeqDataset(ListAsyncDataset([{"input_ids": np.arange(8) + 2**40}]), 4)
+    with DataLoader(big, 2, dtype="int64") as loader:
+        assert (next(loader)["input_ids"] == np.arange(8).reshape(2, 4) + 2**40).all()
+    message = r"1099511627776, value 0 of .* in row 0, does not fit int32; .*batch 0 of epoch 0"
+    with DataLoader(big, 2) as loader, pytest.raises(ConfigError, match=message):
+        next(loader)
+
+
 @timed
 def test_seeks_at_once() -> None:
     n = 1 << 20

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import pickle
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from forebay.cache import (
     PermutationDataset,
     TokenSeqDataset,
     TreeCache,
+    build,
 )
 from timing import claim, timed
 
@@ -439,6 +441,63 @@ def test_a_cache_on_disk(tmp_path: Path) -> None:
             dataset.get_batch([bad])
     with pytest.raises(FileNotFoundError, match="no cache"):
         CacheDataset(tmp_path, "validation")
+
+
+@pytest.mark.parametrize("stored", ["uint16", "uint32", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint16", "uint32"])
+def test_types_of_tokens(stored: str, dtype: Any, tmp_path: Path) -> None:
+    """Windows are int32, whatever the cache stores, or of the given type; documents only on request."""
+    documents = [np.arange(i % 17, dtype=stored) + i for i in range(300)]
+    flat = np.concatenate(documents)
+    build({"a": [{"input_ids": ids, "score": np.float32(ids.sum())} for ids in documents]}, None, tmp_path)
+    cache = CacheDataset(tmp_path)
+    windows = TokenSeqDataset(cache, 64, doc_ids=True, dtype=dtype)
+    for dataset in (windows, pickle.loads(pickle.dumps(windows)), PermutationDataset(windows, 1)):
+        rows = dataset.locate(range(len(flat) // 64))[1]
+        for row, found in zip(rows.tolist(), dataset.get_batch(range(len(flat) // 64)), strict=True):
+            assert (found["input_ids"].dtype, found["doc_ids"].dtype) == (dtype, np.int32)
+            np.testing.assert_array_equal(found["input_ids"], flat[64 * row : 64 * row + 64])
+    assert TokenSeqDataset(cache, 64)[0]["input_ids"].dtype == np.int32
+    assert cache[1]["input_ids"].dtype == stored
+    typed = CacheDataset(tmp_path, dtype=dtype)
+    for dataset in (typed, pickle.loads(pickle.dumps(typed))):
+        order = np.random.default_rng(1).integers(0, 300, 1000)
+        for row, found in zip(order.tolist(), dataset.get_batch(order), strict=True):
+            assert (found["input_ids"].dtype, found["score"].dtype) == (dtype, np.float32)
+            np.testing.assert_array_equal(found["input_ids"], documents[row])
+    assert TokenSeqDataset(typed, 64)[0]["input_ids"].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "advice"),
+    [
+        (-1, "uint16", 'pass dtype="int64"'),
+        (65_536, "uint16", 'pass dtype="int32"'),
+        (2**31, "int32", 'pass dtype="int64" or "uint32"'),
+        (2**32, "uint32", 'pass dtype="int64"'),
+    ],
+)
+def test_a_token_that_does_not_fit_is_named(number: int, dtype: Any, advice: str) -> None:
+    """It never wraps; the error has the number, its place and the type to use."""
+    tokens = np.arange(100)
+    tokens[73] = number
+    windows = TokenSeqDataset(ListAsyncDataset([{"input_ids": tokens}]), 10, dtype=dtype)
+    assert windows[6]["input_ids"].tolist() == list(range(60, 70))
+    message = f'{number}, value 3 of "input_ids" in row 7, does not fit {dtype}; {advice}'
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        windows.get_batch([2, 7, 3])
+    fitting = TokenSeqDataset(ListAsyncDataset([{"input_ids": tokens}]), 10, dtype="int64")
+    assert fitting[7]["input_ids"][3] == number
+
+
+def test_types_that_are_refused() -> None:
+    with pytest.raises(ConfigError, match='dtype is "int8", must be "int32", "int64", "uint16" or "uint32"'):
+        TokenSeqDataset(numbered(9), 2, dtype="int8")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"dtype is <class 'numpy.int64'> \(type type\), must be a str"):
+        TokenSeqDataset(numbered(9), 2, dtype=np.int64)  # type: ignore[arg-type]
+    floats = TokenSeqDataset(ListAsyncDataset([{"x": np.arange(8, dtype=np.float32)}]), 4, field="x")
+    assert floats[1]["x"].tolist() == [4, 5, 6, 7]
+    assert floats[1]["x"].dtype == np.float32
 
 
 def test_pickles() -> None:

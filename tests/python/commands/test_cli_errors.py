@@ -2,14 +2,18 @@
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from forebay import ConfigError
+from forebay._core import _CacheBuild
+from forebay.cache import TreeStore
 from forebay.cli import main
 from forebay.cli.errors import in_options
 from paths import DATA
@@ -197,3 +201,47 @@ def test_places_that_cannot_be_written(
     code, error = said(capsys, *commands[0], "-o", tmp_path / "other")
     assert (code, error.count("\n")) == (1, 1)
     assert "so it is not a cache of forebay; nothing in it was changed" in error
+
+
+def test_an_interrupted_build_says_how_to_continue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C the command names the documents that are committed, and continues after them."""
+
+    class Interrupted:
+        """A build that is interrupted after a commit, or at its end."""
+
+        identity = staticmethod(_CacheBuild.identity)
+
+        def __init__(self, *arguments: Any, **parameters: Any) -> None:
+            self.core = _CacheBuild(*arguments, **parameters)
+            self.progress, self.cancel = self.core.progress, self.core.cancel
+            self.is_interrupted = False
+
+        def wait(self, seconds: float) -> int | None:
+            while not self.is_interrupted:
+                self.is_interrupted = self.core.wait(seconds) is not None or self.core.progress()["committed"] > 0
+                if self.is_interrupted:
+                    raise KeyboardInterrupt
+            return self.core.wait(seconds)
+
+    pq.write_table(pa.table({"ids": [[i] for i in range(20_000)]}), tmp_path / "a.parquet")
+    command: list[str | Path] = ["build", tmp_path / "a.parquet", "-o", tmp_path / "cache", "--commit-documents", "300"]
+    command += ["--commit-seconds", "1e9"]
+    monkeypatch.setattr("forebay.cache.building._CacheBuild", Interrupted)
+    code, error = said(capsys, *command)
+    assert code == 130
+    told = re.search(
+        rf"^forebay build: (\d+) documents are committed in {tmp_path}/cache/train; the same command continues after "
+        r"them$",
+        error,
+        re.MULTILINE,
+    )
+    assert told, error
+    assert 300 <= int(told[1]) == len(TreeStore(tmp_path / "cache"))
+    monkeypatch.undo()
+    code, error = said(capsys, *command)
+    assert (code, error.startswith("20000 documents in ")) == (0, True)
+    code, error = said(capsys, *command[:-1], "0")
+    assert code == 2
+    assert "is 0.0, must be above 0 and at most 1e9" in error

@@ -23,6 +23,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
 import forebay.torch  # noqa: E402
+from forebay._jagged import JaggedArray  # noqa: E402
 from forebay.torch import DevicePrefetcher, IterableDataset, rank_and_world_size, to_tensors  # noqa: E402
 
 
@@ -67,11 +68,31 @@ def test_spectrograms_of_two_bytes(dtype: str, tiny_shards: list[Path]) -> None:
         batch = next(iter(DevicePrefetcher(IterableDataset(loader), "cpu")))
         assert batch["spectrogram"].dtype == getattr(torch, dtype)
         assert next(iter(DevicePrefetcher(loader, "cpu")))["spectrogram"].dtype == getattr(torch, dtype)
-        # Other uint16 fields stay uint16, also with the name "spectrogram" if no such loader made them.
+        # Other uint16 fields are whole numbers, also with the name "spectrogram" if no such loader made them.
         for name in ("tokens", "spectrogram"):
-            assert to_tensors({name: np.zeros(3, np.uint16)})[name].dtype == torch.uint16
+            assert to_tensors({name: np.zeros(3, np.uint16)})[name].dtype == torch.int32
     with forebay.Loader(tiny_shards, **SMALL) as plain:
-        assert to_tensors({"spectrogram": np.zeros(3, np.uint16)}, plain)["spectrogram"].dtype == torch.uint16
+        assert to_tensors({"spectrogram": np.zeros(3, np.uint16)}, plain)["spectrogram"].dtype == torch.int32
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [("uint16", torch.int32), ("uint32", torch.int64), ("uint64", torch.int64), ("int32", torch.int32)],
+)
+def test_embeddings_take_all_whole_numbers(dtype: str, wide: Any) -> None:
+    """Unsigned types, which embeddings refuse, become signed ones without a change of value."""
+    ids = np.array([0, 7, 2 ** (8 * np.dtype(dtype).itemsize - 1) - 1], dtype)
+    jagged = JaggedArray(ids, np.array([0, 1, 3]))
+    for tensor in (to_tensors({"ids": ids})["ids"], to_tensors({"ids": jagged})["ids"].data):
+        assert tensor.dtype == wide
+        assert tensor.tolist() == ids.tolist()
+        assert torch.nn.Embedding(8, 2)(tensor[:2]).shape == (2, 2)
+    assert to_tensors({"ids": np.zeros(0, dtype)})["ids"].dtype == wide
+
+
+def test_numbers_beyond_int64_are_refused() -> None:
+    with pytest.raises(OverflowError, match="ids has 9223372036854775808, beyond int64"):
+        to_tensors({"ids": np.array([1, 2**63], np.uint64)})
 
 
 def test_kept_tensors_never_change(tiny_shards: list[Path]) -> None:

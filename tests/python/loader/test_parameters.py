@@ -168,6 +168,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "prefetch_batches": Case("auto"),
         "n_workers": Case("auto"),
         "drop_last": Case(value=True),
+        "dtype": Case("int32"),
         "stall_warning_s": Case(None),
     }
     return {"Loader": recordings, "TokenLoader": tokens, "DataLoader": datasets}

@@ -501,9 +501,38 @@ def test_a_call_in_a_forked_child_raises(tmp_path: Path) -> None:
 def test_devices(tmp_path: Path) -> None:
     filled(tmp_path, 1)
     with consumer(tmp_path) as queue:
-        with pytest.raises(forebay.ConfigError, match="device is cuda, but device_type is 'cpu'"):
-            queue.get_batch("train", "cuda")
-        assert len(take(queue, 3)) == 3  # the refused call lost no batch
+        for device in ("cuda", "meta", "gpu", 1.5):
+            with pytest.raises(
+                forebay.ConfigError, match=f"device is {device!r}, but the consumer's device_type is 'cpu'"
+            ):
+                queue.get_batch("train", device)
+        assert len(take(queue, 3)) == 3  # the refused calls lost no batch
+    for other in ("meta", "gpu", None):
+        with pytest.raises(forebay.ConfigError, match=f"device_type is {other!r}, must be 'cpu', 'cuda' or"):
+            DatasetConsumer(tmp_path, other)
+
+
+def test_the_device_is_given_once(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    with DatasetConsumer(tmp_path, torch.device("cpu")) as queue:
+        x, _ = queue.get_batch("train")
+        y, _ = queue.get_batch("train", timeout=60)
+    with consumer(tmp_path) as queue:
+        for found in (x, y):
+            assert torch.equal(found, queue.get_batch("train", "cpu")[0])
+
+
+def test_an_unknown_split_is_refused_at_once(tmp_path: Path) -> None:
+    """A misspelt split would never get a file: the error has the names, without any wait."""
+    filled(tmp_path, 1)
+    with consumer(tmp_path) as queue:
+        for ask in (queue.get_batch, queue.wait_for_data):
+            with pytest.raises(
+                forebay.ConfigError, match=r"split is 'trian', which .* does not have; it has 'train', 'val'"
+            ):
+                ask("trian")
+        assert not queue.wait_for_data("val", timeout=0)  # named by meta, and without files so far
+        assert len(take(queue, 3)) == 3
 
 
 class InterruptError(BaseException):
