@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    dtype::{Dtype, Typed, ValuesMut, each},
+    dtype::{Dtype, Typed, ValuesMut},
     fallible_alloc,
 };
 use half::slice::HalfFloatSliceExt;
@@ -83,7 +83,7 @@ pub enum Compression {
         top_db: Option<f32>,
     },
     /// Per-channel energy normalization (Wang et al., 2017): with `m[t] = (1 - smooth) m[t - 1] + smooth
-    /// x[t]` and `m[0] = x[0]`, `(x / (eps + m)^gain + bias)^root - bias^root`.
+    /// x[t]`, `(x / (eps + m)^gain + bias)^root - bias^root`.
     Pcen {
         /// The weight of a new frame in the smoothed energy.
         smooth: f32,
@@ -95,6 +95,8 @@ pub enum Compression {
         root: f32,
         /// Added to the smoothed energy.
         eps: f32,
+        /// The smoothed energy before the first frame; `None`: the first frame's energy.
+        initial: Option<f32>,
     },
 }
 
@@ -105,7 +107,7 @@ pub struct Cepstrum {
     pub n_mfcc: usize,
     /// Whether the DCT is orthonormal; otherwise the factor is 2, as in torchaudio.
     pub is_ortho: bool,
-    /// Coefficient `i` is multiplied by `1 + lifter / 2 * sin(pi i / lifter)`, as in Kaldi; 0 for none.
+    /// Coefficient `i` is multiplied by `1 + lifter / 2 * sin(pi (i + 1) / lifter)`, as in librosa; 0 for none.
     pub lifter: f64,
 }
 
@@ -257,7 +259,7 @@ impl FrontEndConfig {
                     check(top_db > 0.0, format!("top_db is {top_db:?}, must be above 0"));
                 }
             }
-            Compression::Pcen { smooth, gain, bias, root, eps } => {
+            Compression::Pcen { smooth, gain, bias, root, eps, initial } => {
                 check(
                     smooth > 0.0 && smooth <= 1.0,
                     format!("smooth is {smooth:?}, must be above 0, at most 1"),
@@ -266,6 +268,9 @@ impl FrontEndConfig {
                 check(bias >= 0.0, format!("bias is {bias:?}, must be 0 or more"));
                 check(root > 0.0, format!("root is {root:?}, must be above 0"));
                 check(eps > 0.0, format!("eps is {eps:?}, must be above 0"));
+                if let Some(initial) = initial {
+                    check(initial >= 0.0, format!("initial is {initial:?}, must be 0 or more"));
+                }
             }
             _ => {}
         }
@@ -466,13 +471,16 @@ impl FrontEnd {
         fallible_alloc::resize(row, n_bands.max(wanted), 0.0)?;
         let (real, behind) = values.split_at_mut(n_real * n_bands);
         self.transform.run(&by_frame, None, waveform, spectrogram, Typed::Float32(real))?;
-        if let Compression::Pcen { .. } = self.config.compression {
-            self.pcen(real, &mut row[..n_bands]);
-        }
+        // Behind a waveform, silence is compressed with it: PCEN and a range depend on what was before.
+        let has_silence = self.config.fill == Fill::Silence || n_real == 0;
         for frame in behind.chunks_exact_mut(n_bands) {
             frame.copy_from_slice(&self.silence);
         }
-        self.limit(values);
+        let compressed = if has_silence { &mut values[..] } else { &mut values[..n_real * n_bands] };
+        if let Compression::Pcen { .. } = self.config.compression {
+            self.pcen(compressed, &mut row[..n_bands]);
+        }
+        self.limit(compressed);
         let n_rows = self.config.n_rows();
         if self.config.cepstrum.is_some() {
             for frame in 0..wanted {
@@ -487,6 +495,8 @@ impl FrontEnd {
         let (real, behind) = values.split_at_mut(n_real * n_rows);
         match self.config.fill {
             Fill::Silence => {}
+            // Without a frame of the waveform, silence stays.
+            Fill::Minimum if real.is_empty() => {}
             Fill::Minimum => behind.fill(least(real)),
             Fill::Number(number) => behind.fill(number),
         }
@@ -497,12 +507,18 @@ impl FrontEnd {
 
     /// Per-channel energy normalization of energies `[n_frames, n_bands]`; `smoothed` holds a band each.
     fn pcen(&self, energies: &mut [f32], smoothed: &mut [f32]) {
-        let Compression::Pcen { smooth, gain, bias, root, eps } = self.config.compression else { return };
+        let Compression::Pcen { smooth, gain, bias, root, eps, initial } = self.config.compression else {
+            return;
+        };
         let zero = bias.powf(root);
         let n_bands = smoothed.len();
-        for (t, frame) in energies.chunks_exact_mut(n_bands).enumerate() {
+        match initial {
+            Some(initial) => smoothed.fill(initial),
+            None => smoothed.iter_mut().zip(&*energies).for_each(|(smoothed, first)| *smoothed = *first),
+        }
+        for frame in energies.chunks_exact_mut(n_bands) {
             for (energy, smoothed) in frame.iter_mut().zip(&mut *smoothed) {
-                *smoothed = if t == 0 { *energy } else { (1.0 - smooth) * *smoothed + smooth * *energy };
+                *smoothed = (1.0 - smooth) * *smoothed + smooth * *energy;
                 *energy = (*energy / (eps + *smoothed).powf(gain) + bias).powf(root) - zero;
             }
         }
@@ -537,9 +553,9 @@ impl FrontEnd {
                 }
             }
             Normalization::MinMax => {
-                let low = least(real);
-                let high = real.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let scale = if high > low { 1.0 / (high - low) } else { 0.0 };
+                let low = least(real).min(least(behind));
+                let high = real.iter().chain(&*behind).copied().fold(f32::NEG_INFINITY, f32::max);
+                let scale = if high > low && low.is_finite() { 1.0 / (high - low) } else { 0.0 };
                 for value in real.iter_mut().chain(behind) {
                     *value = (*value - low) * scale;
                 }
@@ -565,7 +581,10 @@ impl FrontEnd {
 
 impl Conditioning {
     /// The conditioned waveform, in `own` unless nothing changes.
-    fn apply<'a>(&self, waveform: &'a [f32], own: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if the allocation of `own` failed.
+    pub fn apply<'a>(&self, waveform: &'a [f32], own: &'a mut Vec<f32>) -> Result<&'a [f32]> {
         if *self == Self::default() || waveform.is_empty() {
             return Ok(waveform);
         }
@@ -598,10 +617,9 @@ impl Conditioning {
     }
 }
 
-/// The least value, NaN ignored.
+/// The least value, NaN ignored; infinity of none.
 fn least(values: &[f32]) -> f32 {
-    let least = values.iter().copied().fold(f32::INFINITY, f32::min);
-    if least.is_finite() { least } else { 0.0 }
+    values.iter().copied().fold(f32::INFINITY, f32::min)
 }
 
 /// The DCT-II with liftering, `[n_mfcc, n_bands]`.
@@ -615,7 +633,7 @@ fn cosines(cepstrum: Cepstrum, n_bands: usize) -> Vec<f32> {
             (true, true) => (1.0 / n).sqrt(),
             (true, false) => (2.0 / n).sqrt(),
         };
-        let lift = if lifter > 0.0 { 1.0 + lifter / 2.0 * (PI * i / lifter).sin() } else { 1.0 };
+        let lift = if lifter > 0.0 { 1.0 + lifter / 2.0 * (PI * (i + 1.0) / lifter).sin() } else { 1.0 };
         (scale * lift * (PI / n * (band + 0.5) * i).cos()) as f32
     };
     // bounded: both are at most 4096.

@@ -107,6 +107,8 @@ pub struct SpectrogramConfig {
     pub center: bool,
     /// What centred frames read over the ends.
     pub pad: Pad,
+    /// Leaves the last centred frame out.
+    pub drop_last: bool,
     /// Frames as in Kaldi.
     pub kaldi: Option<Kaldi>,
     /// The window function.
@@ -134,6 +136,7 @@ impl Default for SpectrogramConfig {
             power: 2.0,
             center: true,
             pad: Pad::Reflect,
+            drop_last: false,
             kaldi: None,
             window: Window::Hann,
             mel_scale: Some(MelScale::Htk),
@@ -203,6 +206,9 @@ impl SpectrogramConfig {
         {
             problems.push(format!("preemphasis is {preemphasis:?}, must be 0 to 1"));
         }
+        if self.drop_last && !self.center {
+            problems.push("drop_last is True, which needs center=True".to_owned());
+        }
         if self.power != 1.0 && self.power != 2.0 {
             problems.push(format!("power is {}, must be 1 or 2", self.power));
         }
@@ -230,7 +236,7 @@ impl SpectrogramConfig {
             }
         }
         match n_samples.saturating_add(2 * self.pad()).checked_sub(self.n_fft) {
-            Some(room) => 1 + room / self.hop_length,
+            Some(room) => usize::from(!self.drop_last) + room / self.hop_length,
             None => 0,
         }
     }
