@@ -33,7 +33,7 @@ fn load() -> Vec<Golden> {
             f_min: number(8),
             f_max: Some(number(9)),
             power: number(10) as f32,
-            center: true,
+            ..SpectrogramConfig::default()
         };
         let bytes = fs::read(folder.join(format!("{}.bin", fields[0]))).unwrap();
         let values: Vec<f32> = bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
@@ -98,7 +98,7 @@ fn odd_sizes_equal_the_statement_of_torchaudio() {
             // The default, as in torchaudio's definition.
             f_max: None,
             power: number(10) as f32,
-            center: true,
+            ..SpectrogramConfig::default()
         };
         let transform = SpectrogramTransform::new(config.clone()).unwrap();
         let n_frames = number(3) as usize;

@@ -10,6 +10,7 @@ mod allow_paths;
 pub(crate) mod arguments;
 mod arrays;
 mod fair_lock;
+mod features;
 mod batches;
 mod cache;
 mod calls;
@@ -110,6 +111,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<data_loader::DataLoader>()?;
     module.add_class::<dataset::_Dataset>()?;
     module.add_class::<dataset::_List>()?;
+    module.add_class::<features::PyFrontEnd>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     module.add_class::<tokenizer::Tokenizer>()?;
     cache::add(module)?;

@@ -131,16 +131,21 @@ impl Output<'_> {
         }
     }
 
-    /// Fills the frames from `first` on with `silence`.
+    /// Fills the frames from `first` on; `value` is that of a band, the same in each lane.
     #[inline(always)]
-    pub(super) fn fill<V: Lanes>(&mut self, first: usize, silence: V) {
+    pub(super) fn fill<V: Lanes>(&mut self, first: usize, value: impl Fn(usize) -> V) {
         let Self { n_mels, n_frames, .. } = *self;
         each!(&mut self.values, values => {
-            let mut value = [Default::default()];
-            Value::store_part(silence, &mut value);
-            match self.layout {
-                Layout::Mel => values.chunks_exact_mut(n_frames).for_each(|row| row[first..].fill(value[0])),
-                Layout::Time => values[first * n_mels..].fill(value[0]),
+            for band in 0..n_mels {
+                let mut one = [Default::default()];
+                Value::store_part(value(band), &mut one);
+                match self.layout {
+                    Layout::Mel => values[band * n_frames..][..n_frames][first..].fill(one[0]),
+                    Layout::Time => {
+                        let places = values[first * n_mels..].iter_mut().skip(band).step_by(n_mels);
+                        places.for_each(|place| *place = one[0]);
+                    }
+                }
             }
         });
     }

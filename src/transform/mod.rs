@@ -13,6 +13,8 @@ mod fft;
 #[cfg(feature = "audio")]
 mod form;
 #[cfg(feature = "audio")]
+pub mod front_end;
+#[cfg(feature = "audio")]
 mod lanes;
 #[cfg(feature = "audio")]
 pub mod mel;
@@ -21,15 +23,21 @@ pub mod pack;
 pub mod resample;
 #[cfg(feature = "audio")]
 pub mod spectrogram;
+#[cfg(feature = "audio")]
+mod window;
 
 #[cfg(feature = "audio")]
 pub use crop::{Crop, CropMode, crop, target_len};
 #[cfg(feature = "audio")]
 pub use form::{Form, Layout};
 #[cfg(feature = "audio")]
-pub use mel::MelBank;
+pub use front_end::{FrontEnd, FrontEndConfig, FrontEndScratch};
+#[cfg(feature = "audio")]
+pub use mel::{Bands, MelBank, MelScale};
 pub use pack::{CropRule, Document, Packer, Piece};
 #[cfg(feature = "audio")]
 pub use resample::{Quality, Resampler, Resamplers};
 #[cfg(feature = "audio")]
-pub use spectrogram::{Scratch, SpectrogramConfig, SpectrogramTransform};
+pub use spectrogram::{Affine, Kaldi, Pad, Pointwise, Scratch, SpectrogramConfig, SpectrogramTransform};
+#[cfg(feature = "audio")]
+pub use window::Window;

@@ -1,19 +1,21 @@
-//! Log-mel spectrograms: window, FFT, mel filters and logarithm in one pass over eight frames at a time.
+//! Spectrograms: window, FFT, mel filters and compression in one pass over eight frames at a time.
 //!
-//! Input: a waveform `[n_samples]`. Output: `[n_mels, n_frames]`, natural logarithm, row-major. Eight frames
-//! stay in the first two cache levels from window to logarithm, one lane each (see `lanes`). Each output
-//! value is written once, in its final type and place, in a run of eight. Frames inside the waveform are read
-//! in place; only those that reach over an end are copied, with reflection. FFT sizes that are powers of two
-//! use forebay's eight-frame transform, others `realfft`, frame by frame. The definitions are those of
-//! torchaudio's `MelSpectrogram` with its defaults (periodic Hann, centred, reflect padding, HTK mel, no area
-//! norm, also its bin frequencies for odd `n_fft`: see `mel`), then `ln(max(mel, 1e-10))`. A frame with NaN
-//! or infinity in it becomes NaN, never a number.
+//! Input: a waveform `[n_samples]`. Output: `[n_mels, n_frames]`, row-major. Eight frames stay in the first
+//! two cache levels from window to compression, one lane each (see `lanes`). Each output value is written
+//! once, in its final type and place, in a run of eight. Frames inside the waveform are read in place; only
+//! those that reach over an end are copied, with reflection. FFT sizes that are powers of two use forebay's
+//! eight-frame transform, others `realfft`, frame by frame. The definitions of the default are those of
+//! torchaudio's `MelSpectrogram` (periodic Hann, centred, reflect padding, HTK mel, no area norm, also its bin
+//! frequencies for odd `n_fft`: see `mel`), then `ln(max(mel, 1e-10))`. Frames of [`Kaldi`] begin at multiples
+//! of the hop; DC removal and preemphasis run on the transposed frames, eight at a time. A frame with NaN or
+//! infinity in it becomes NaN, never a number.
 
 use super::{
     fft::LaneFft,
     form::{Form, Layout, Output},
     lanes::{LANES, Lanes, Level, Portable, Row},
-    mel::MelBank,
+    mel::{Bands, MelBank, MelScale},
+    window::Window,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -22,13 +24,64 @@ use crate::{
     fallible_alloc,
 };
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex32};
-use std::{f64::consts::TAU, fmt, ops::RangeInclusive, sync::Arc};
+use std::{fmt, ops::RangeInclusive, sync::Arc};
 
 #[cfg(test)]
 mod naive;
 
 /// The least energy: lower ones are raised to it before the logarithm.
 pub const FLOOR: f32 = 1e-10;
+
+/// What the frames that reach over an end of the waveform read there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Pad {
+    /// The waveform mirrored at its first and last sample, repeatedly if it is short.
+    #[default]
+    Reflect,
+    /// Zeros.
+    Constant,
+}
+
+/// Frames as in Kaldi: the window is at the start of the FFT, zeros are behind it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kaldi {
+    /// Only frames that lie within the waveform. Otherwise there is one for each hop, rounded, and the ends
+    /// are mirrored with the first and last sample repeated.
+    pub snip_edges: bool,
+    /// Subtracts its mean from each frame.
+    pub remove_dc: bool,
+    /// `x[i] -= preemphasis * x[i - 1]` in each frame, with `x[0]` in place of the sample before it.
+    pub preemphasis: f32,
+}
+
+/// A function of each energy alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pointwise {
+    /// The energy itself.
+    Linear,
+    /// `ln(max(x, floor))`.
+    LnFloor(f32),
+    /// `ln(x + eps)`.
+    LnPlus(f32),
+}
+
+impl Default for Pointwise {
+    fn default() -> Self {
+        Self::LnFloor(FLOOR)
+    }
+}
+
+/// What follows the function of each energy: `a * y + b`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Affine {
+    /// Nothing.
+    #[default]
+    None,
+    /// The same `a` and `b` for all bands.
+    All(f32, f32),
+    /// `a` and `b` of each band.
+    Bands(Vec<(f32, f32)>),
+}
 
 /// The parameters of a [`SpectrogramTransform`], with torchaudio's names and meanings.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,8 +103,24 @@ pub struct SpectrogramConfig {
     pub f_max: Option<f64>,
     /// 2 for energies, 1 for magnitudes.
     pub power: f32,
-    /// Whether frame `t` is centred on sample `t * hop_length`, with reflection over the ends.
+    /// Whether frame `t` is centred on sample `t * hop_length`. Without `kaldi`.
     pub center: bool,
+    /// What centred frames read over the ends.
+    pub pad: Pad,
+    /// Leaves the last centred frame out.
+    pub drop_last: bool,
+    /// Frames as in Kaldi.
+    pub kaldi: Option<Kaldi>,
+    /// The window function.
+    pub window: Window,
+    /// The scale of the bands. `None`: the bins of the spectrum are the bands.
+    pub mel_scale: Option<MelScale>,
+    /// Whether each triangle has the area 1 in hertz, instead of the height 1.
+    pub has_unit_area: bool,
+    /// The function of each energy.
+    pub pointwise: Pointwise,
+    /// What follows it.
+    pub affine: Affine,
 }
 
 impl Default for SpectrogramConfig {
@@ -66,6 +135,14 @@ impl Default for SpectrogramConfig {
             f_max: None,
             power: 2.0,
             center: true,
+            pad: Pad::Reflect,
+            drop_last: false,
+            kaldi: None,
+            window: Window::Hann,
+            mel_scale: Some(MelScale::Htk),
+            has_unit_area: false,
+            pointwise: Pointwise::default(),
+            affine: Affine::None,
         }
     }
 }
@@ -118,23 +195,60 @@ impl SpectrogramConfig {
         if !(self.f_min >= 0.0 && self.f_min < highest) {
             problems.push(format!("f_min is {}, must be 0 or more and below f_max, {highest}", self.f_min));
         }
+        if let Pointwise::LnFloor(least) | Pointwise::LnPlus(least) = self.pointwise
+            && !(f32::MIN_POSITIVE..=1e30).contains(&least)
+        {
+            let name = if matches!(self.pointwise, Pointwise::LnPlus(_)) { "eps" } else { "floor" };
+            problems.push(format!("{name} is {least:?}, must be {:e} to 1e30", f32::MIN_POSITIVE));
+        }
+        if let Some(Kaldi { preemphasis, .. }) = self.kaldi
+            && !(0.0..=1.0).contains(&preemphasis)
+        {
+            problems.push(format!("preemphasis is {preemphasis:?}, must be 0 to 1"));
+        }
+        if self.drop_last && !self.center {
+            problems.push("drop_last is True, which needs center=True".to_owned());
+        }
         if self.power != 1.0 && self.power != 2.0 {
             problems.push(format!("power is {}, must be 1 or 2", self.power));
         }
         problems
     }
 
+    /// Rows of the output: mel bands, or bins.
+    pub fn n_bands(&self) -> usize {
+        if self.mel_scale.is_some() { self.n_mels } else { self.n_fft / 2 + 1 }
+    }
+
     /// Frames of a waveform of `n_samples`: `1 + n_samples / hop_length` if centred and `n_fft` is even.
     pub fn n_frames(&self, n_samples: usize) -> usize {
+        if n_samples == 0 {
+            return 0;
+        }
+        match self.kaldi {
+            None => {}
+            Some(Kaldi { snip_edges: false, .. }) => {
+                return n_samples.saturating_add(self.hop_length / 2) / self.hop_length;
+            }
+            Some(_) => {
+                let room = n_samples.checked_sub(self.win_length());
+                return room.map_or(0, |room| 1 + room / self.hop_length);
+            }
+        }
         match n_samples.saturating_add(2 * self.pad()).checked_sub(self.n_fft) {
-            Some(room) => 1 + room / self.hop_length,
+            Some(room) => usize::from(!self.drop_last) + room / self.hop_length,
             None => 0,
         }
     }
 
-    /// Samples reflected at either end.
+    /// Samples of a centred frame before the waveform.
     fn pad(&self) -> usize {
         if self.center { self.n_fft / 2 } else { 0 }
+    }
+
+    /// The samples that a frame reads: with Kaldi's frames those under the window.
+    fn span(&self) -> usize {
+        if self.kaldi.is_some() { self.win_length() } else { self.n_fft }
     }
 
     fn win_length(&self) -> usize {
@@ -142,26 +256,33 @@ impl SpectrogramConfig {
     }
 
     fn f_max(&self) -> f64 {
-        self.f_max.unwrap_or_else(|| f64::from(self.sample_rate / 2))
+        self.f_max.unwrap_or_else(|| match self.mel_scale {
+            Some(MelScale::Slaney | MelScale::Kaldi) => f64::from(self.sample_rate) / 2.0,
+            Some(MelScale::Htk) | None => f64::from(self.sample_rate / 2),
+        })
     }
 
-    /// The periodic Hann window of `win_length`, centred in `n_fft`; that of one sample is 1, as in torch.
+    /// The window of `win_length` in `n_fft`: in the middle, or at the start with Kaldi's frames.
     fn window(&self) -> Vec<f64> {
         let length = self.win_length();
-        let front = (self.n_fft - length) / 2;
+        let front = if self.kaldi.is_some() { 0 } else { (self.n_fft - length) / 2 };
         // bounded: `n_fft` is at most 65 536.
         let mut window = vec![0.0; self.n_fft];
-        for (n, value) in window[front..front + length].iter_mut().enumerate() {
-            *value = 0.5 - 0.5 * (TAU * n as f64 / length as f64).cos();
-        }
-        if length == 1 {
-            window[front] = 1.0;
+        for (value, weight) in window[front..].iter_mut().zip(self.window.weights(length)) {
+            *value = weight;
         }
         window
     }
+
+    /// The mel bank, or one band for each bin.
+    fn bank(&self) -> MelBank {
+        let Some(scale) = self.mel_scale else { return MelBank::bins(self.n_fft) };
+        let Self { sample_rate, n_fft, n_mels, f_min, has_unit_area, .. } = *self;
+        MelBank::new(sample_rate, n_fft, Bands { n_mels, f_min, f_max: self.f_max(), scale, has_unit_area })
+    }
 }
 
-/// A plan for log-mel spectrograms; immutable, shared by threads.
+/// A plan for spectrograms; immutable, shared by threads.
 #[derive(Clone)]
 pub struct SpectrogramTransform {
     config: SpectrogramConfig,
@@ -227,9 +348,13 @@ impl SpectrogramTransform {
             None => (Engine::Single(RealFftPlanner::new().plan_fft_forward(config.n_fft)), 1.0),
         };
         let window = config.window().iter().map(|w| (scale * w) as f32).collect();
-        let bank =
-            MelBank::new(config.sample_rate, config.n_fft, config.n_mels, config.f_min, config.f_max());
+        let bank = config.bank();
         Ok(Self { config, engine, level, window, bank })
+    }
+
+    /// The first mel band in which no frequency bin lies, so that it is constant.
+    pub fn first_empty_band(&self) -> Option<usize> {
+        self.bank.first_empty()
     }
 
     /// Logs a warning if bands are narrower than the distance of two bins, so that some contain no bin and
@@ -252,7 +377,7 @@ impl SpectrogramTransform {
 
     /// Rows of the output.
     pub fn n_mels(&self) -> usize {
-        self.config.n_mels
+        self.config.n_bands()
     }
 
     /// Columns of the output for a waveform of `n_samples`: [`SpectrogramConfig::n_frames`].
@@ -285,7 +410,7 @@ impl SpectrogramTransform {
                 fallible_alloc::resize(&mut scratch.fft, fft.get_scratch_len(), Complex32::default())?;
             }
         }
-        fallible_alloc::resize(&mut scratch.bands, self.config.n_mels, Row::default())?;
+        fallible_alloc::resize(&mut scratch.bands, self.n_mels(), Row::default())?;
         fallible_alloc::resize(&mut scratch.edges, LANES * n_fft, 0.0)?;
         // Last, because its length shows whether all the others are allocated.
         fallible_alloc::resize(&mut scratch.power, n_fft / 2 + 1, Row::default())
@@ -322,15 +447,30 @@ impl SpectrogramTransform {
         scratch: &mut Scratch,
         out: ValuesMut<'_>,
     ) -> Result<()> {
-        let shape = |message: String| Err(Error::new(ErrorKind::Shape, message));
-        let n_fft = self.config.n_fft;
         let at_least = self.least_samples();
         if waveform.len() < at_least {
-            return shape(format!(
-                "the waveform has {} samples, n_fft {n_fft} needs at least {at_least}; lengthen the clip or lower n_fft",
-                waveform.len()
-            ));
+            let message = format!(
+                "the waveform has {} samples, n_fft {} needs at least {at_least}; lengthen the clip or lower n_fft",
+                waveform.len(),
+                self.config.n_fft
+            );
+            return Err(Error::new(ErrorKind::Shape, message));
         }
+        self.run(form, None, waveform, scratch, out)
+    }
+
+    /// As [`SpectrogramTransform::transform_to`], of a waveform of any length: a short one is reflected
+    /// repeatedly. Frames after its last one are those of silence, or have the value `fill`.
+    pub(super) fn run(
+        &self,
+        form: &Form,
+        fill: Option<f32>,
+        waveform: &[f32],
+        scratch: &mut Scratch,
+        out: ValuesMut<'_>,
+    ) -> Result<()> {
+        let shape = |message: String| Err(Error::new(ErrorKind::Shape, message));
+        let n_fft = self.config.n_fft;
         let [rows, columns] = form.shape(self.n_mels(), self.n_frames(waveform.len()));
         if Some(out.len()) != rows.checked_mul(columns) || out.dtype() != form.dtype {
             return shape(format!(
@@ -353,23 +493,29 @@ impl SpectrogramTransform {
         let mut out = Output { values: out, layout: form.layout, n_mels: self.n_mels(), n_frames };
         let out = &mut out;
         match self.level {
-            Level::Portable => self.blocks::<Portable>(waveform, scratch, out),
+            Level::Portable => self.blocks::<Portable>(waveform, fill, scratch, out),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the level was detected on this CPU.
-            Level::Avx2 => unsafe { self.blocks_avx2(waveform, scratch, out) },
+            Level::Avx2 => unsafe { self.blocks_avx2(waveform, fill, scratch, out) },
         }
         Ok(())
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn blocks_avx2(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut Output<'_>) {
-        self.blocks::<super::lanes::Avx2>(waveform, scratch, out);
+    fn blocks_avx2(&self, waveform: &[f32], fill: Option<f32>, scratch: &mut Scratch, out: &mut Output<'_>) {
+        self.blocks::<super::lanes::Avx2>(waveform, fill, scratch, out);
     }
 
     /// All frames, eight at a time; the last block repeats its last frame in the unused lanes.
     #[inline(always)]
-    fn blocks<V: Lanes>(&self, waveform: &[f32], scratch: &mut Scratch, out: &mut Output<'_>) {
+    fn blocks<V: Lanes>(
+        &self,
+        waveform: &[f32],
+        fill: Option<f32>,
+        scratch: &mut Scratch,
+        out: &mut Output<'_>,
+    ) {
         let n_fft = self.config.n_fft;
         let n_frames = self.n_frames(waveform.len()).min(out.n_frames);
         for first in (0..n_frames).step_by(LANES) {
@@ -381,15 +527,18 @@ impl SpectrogramTransform {
                 let index = first + lane.min(count - 1);
                 *frame = self.frame(waveform, index, edge);
             }
-            match &self.engine {
-                Engine::Lanes(fft) => {
+            match (&self.engine, &self.config.kaldi) {
+                (Engine::Lanes(fft), None) => {
                     self.window::<V>(&frames, &mut scratch.frames);
                     fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
                 }
-                Engine::Single(fft) => {
-                    let window = self.window.as_slice();
+                (Engine::Lanes(fft), Some(kaldi)) => {
+                    self.kaldi_window::<V>(kaldi, &frames, &mut scratch.frames);
+                    fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
+                }
+                (Engine::Single(fft), _) => {
                     let buffers = (&mut scratch.single, &mut scratch.spectrum, &mut scratch.fft);
-                    single_power(fft.as_ref(), window, &frames, buffers, &mut scratch.power);
+                    self.single_power(fft.as_ref(), &frames, buffers, &mut scratch.power);
                 }
             }
             if self.config.power == 1.0 {
@@ -407,29 +556,72 @@ impl SpectrogramTransform {
                 for (&weight, row) in weights.iter().zip(&scratch.power[first_bin..]) {
                     energy = V::load(&row.0).mul_add(V::splat(weight), energy);
                 }
-                // In this order of the operands NaN stays NaN.
-                let log = V::splat(FLOOR).max(energy).ln();
-                out.put(band, frames.clone(), log, &mut scratch.bands);
+                let value = self.affine(band, self.pointwise(energy));
+                out.put(band, frames.clone(), value, &mut scratch.bands);
             }
             out.finish::<V>(frames, &scratch.bands);
         }
-        out.fill(n_frames, V::splat(FLOOR).ln());
+        if n_frames < out.n_frames {
+            let silence = self.pointwise(V::splat(0.0));
+            out.fill(n_frames, |band| self.affine(band, fill.map_or(silence, V::splat)));
+        }
     }
 
-    /// Samples of frame `index`: a part of the waveform or, for a frame that reaches over an end, `edge`
-    /// filled by reflection.
+    #[inline(always)]
+    fn pointwise<V: Lanes>(&self, energy: V) -> V {
+        match self.config.pointwise {
+            Pointwise::Linear => energy,
+            // In this order of the operands NaN stays NaN.
+            Pointwise::LnFloor(floor) => V::splat(floor).max(energy).ln(),
+            Pointwise::LnPlus(eps) => (energy + V::splat(eps)).ln(),
+        }
+    }
+
+    #[inline(always)]
+    fn affine<V: Lanes>(&self, band: usize, value: V) -> V {
+        match &self.config.affine {
+            Affine::None => value,
+            Affine::All(a, b) => value.mul_add(V::splat(*a), V::splat(*b)),
+            Affine::Bands(bands) => value.mul_add(V::splat(bands[band].0), V::splat(bands[band].1)),
+        }
+    }
+
+    /// Samples of frame `index`: a part of the waveform or, for a frame that reaches over an end, `edge`,
+    /// filled with what the padding says.
     #[inline(always)]
     fn frame<'a>(&self, waveform: &'a [f32], index: usize, edge: &'a mut [f32]) -> &'a [f32] {
-        let (start, pad) = (index * self.config.hop_length, self.config.pad());
-        if let Some(start) = start.checked_sub(pad)
-            && let Some(frame) = waveform.get(start..start + self.config.n_fft)
+        let (hop, span) = (self.config.hop_length, self.config.span());
+        // The first sample is `start - before`.
+        let (start, before) = match self.config.kaldi {
+            Some(Kaldi { snip_edges: false, .. }) => (index * hop + hop / 2, span / 2),
+            Some(_) => (index * hop, 0),
+            None => (index * hop, self.config.pad()),
+        };
+        let inside = start.checked_sub(before).and_then(|start| waveform.get(start..start + span));
+        if let Some(frame) = inside
+            && (self.config.kaldi.is_none() || span % LANES == 0)
         {
             return frame;
         }
-        let last = waveform.len() - 1;
-        for (n, sample) in edge.iter_mut().enumerate() {
-            let at = (start + n).abs_diff(pad);
-            *sample = waveform[at.min(2 * last - at.min(2 * last))];
+        let n = waveform.len();
+        edge[span..].fill(0.0);
+        for (i, sample) in edge[..span].iter_mut().enumerate() {
+            let distance = (start + i).abs_diff(before);
+            let is_before = start + i < before;
+            *sample = match (self.config.kaldi, self.config.pad) {
+                // Mirrored with the ends repeated: the sample before the first is the first.
+                (Some(_), _) => {
+                    let at = if is_before { distance - 1 } else { distance } % (2 * n);
+                    waveform[at.min(2 * n - 1 - at)]
+                }
+                (None, Pad::Constant) if is_before || distance >= n => 0.0,
+                (None, Pad::Constant) => waveform[distance],
+                (None, Pad::Reflect) if n == 1 => waveform[0],
+                (None, Pad::Reflect) => {
+                    let at = distance % (2 * (n - 1));
+                    waveform[at.min(2 * (n - 1) - at)]
+                }
+            };
         }
         edge
     }
@@ -453,24 +645,77 @@ impl SpectrogramTransform {
             }
         }
     }
-}
 
-/// Power spectra frame by frame, for sizes that the eight-frame transform does not support.
-fn single_power(
-    fft: &dyn RealToComplex<f32>,
-    window: &[f32],
-    frames: &[&[f32]; LANES],
-    (input, spectrum, scratch): (&mut Vec<f32>, &mut Vec<Complex32>, &mut Vec<Complex32>),
-    power: &mut [Row],
-) {
-    for (lane, frame) in frames.iter().enumerate() {
-        for ((input, sample), weight) in input.iter_mut().zip(*frame).zip(window) {
-            *input = sample * weight;
+    /// Transposes, removes the mean, preemphasizes, and multiplies by the window.
+    #[inline(always)]
+    fn kaldi_window<V: Lanes>(&self, kaldi: &Kaldi, frames: &[&[f32]; LANES], rows: &mut [Row]) {
+        let span = self.config.span();
+        let zero = V::splat(0.0);
+        let mut sum = zero;
+        // Samples behind the span are zeros in a frame that was copied, and others have none in their last
+        // tile: the sum is that of the span.
+        for i in 0..span.div_ceil(LANES) {
+            let mut tile = [zero; LANES];
+            for (value, frame) in tile.iter_mut().zip(frames) {
+                *value = V::load(&frame.as_chunks::<LANES>().0[i]);
+            }
+            for (value, row) in V::transpose(tile).into_iter().zip(&mut rows[LaneFft::samples(LANES * i)]) {
+                sum = sum + value;
+                value.store(&mut row.0);
+            }
         }
-        // The buffers were made by this plan, so their lengths are right: no other error is possible.
-        if fft.process_with_scratch(input, spectrum, scratch).is_ok() {
-            for (row, bin) in power.iter_mut().zip(&*spectrum) {
-                row.0[lane] = bin.norm_sqr();
+        let mean = if kaldi.remove_dc { sum * V::splat(1.0 / span as f32) } else { zero };
+        let preemphasis = V::splat(kaldi.preemphasis);
+        let mut before = V::load(&rows[LaneFft::samples(0)][0].0) - mean;
+        for (i, weights) in self.window.as_chunks::<LANES>().0.iter().enumerate() {
+            let rows = &mut rows[LaneFft::samples(LANES * i)];
+            for (n, (row, &weight)) in (LANES * i..).zip(rows.iter_mut().zip(weights)) {
+                if n >= span {
+                    zero.store(&mut row.0);
+                    continue;
+                }
+                let sample = V::load(&row.0) - mean;
+                let emphasized = preemphasis.neg_mul_add(before, sample);
+                (emphasized * V::splat(weight)).store(&mut row.0);
+                before = sample;
+            }
+        }
+    }
+
+    /// Power spectra frame by frame, for sizes that the eight-frame transform does not support.
+    fn single_power(
+        &self,
+        fft: &dyn RealToComplex<f32>,
+        frames: &[&[f32]; LANES],
+        (input, spectrum, scratch): (&mut Vec<f32>, &mut Vec<Complex32>, &mut Vec<Complex32>),
+        power: &mut [Row],
+    ) {
+        let span = self.config.span();
+        for (lane, frame) in frames.iter().enumerate() {
+            input.fill(0.0);
+            match &self.config.kaldi {
+                None => {
+                    for ((input, sample), weight) in input.iter_mut().zip(*frame).zip(&self.window) {
+                        *input = sample * weight;
+                    }
+                }
+                Some(kaldi) => {
+                    let frame = &frame[..span];
+                    let sum = if kaldi.remove_dc { frame.iter().sum() } else { 0.0f32 };
+                    let mean = sum / span as f32;
+                    let mut before = frame[0] - mean;
+                    for ((input, sample), weight) in input.iter_mut().zip(frame).zip(&self.window) {
+                        let sample = sample - mean;
+                        *input = (sample - kaldi.preemphasis * before) * weight;
+                        before = sample;
+                    }
+                }
+            }
+            // The buffers were made by this plan, so their lengths are right: no other error is possible.
+            if fft.process_with_scratch(input, spectrum, scratch).is_ok() {
+                for (row, bin) in power.iter_mut().zip(&*spectrum) {
+                    row.0[lane] = bin.norm_sqr();
+                }
             }
         }
     }

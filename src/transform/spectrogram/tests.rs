@@ -146,7 +146,7 @@ fn every_problem_is_named() {
         f_min: f64::NAN,
         f_max: Some(-1.0),
         power: 3.0,
-        center: true,
+        ..SpectrogramConfig::default()
     };
     let error = SpectrogramTransform::new(config).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Config);

@@ -1,0 +1,333 @@
+"""Front ends: how a waveform becomes the input of a model.
+
+>>> import forebay.features as features
+>>> features.LogMel(sample_rate=16000, n_fft=400, hop_length=160, n_mels=80)
+LogMel(sample_rate=16000, n_fft=400, hop_length=160, n_mels=80)
+>>> features.preset("whisper", n_frames=100).shape(16000)
+(80, 100)
+
+Each object is a frozen dataclass. Called on a waveform, float32 `[n_samples]` at `sample_rate`, full scale 1, it
+returns the features of one example; on `[batch, n_samples]` those of a batch, on all cores, without the GIL. What each
+parameter does, and the errors against the original libraries, are in docs/features.md.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay._core import ConfigError, _FrontEnd
+
+__all__ = [
+    "MFCC",
+    "PCEN",
+    "Decibel",
+    "Fbank",
+    "Ln",
+    "Log10",
+    "LogMel",
+    "MinMax",
+    "Spectrogram",
+    "Standard",
+    "Waveform",
+    "ZScore",
+    "preset",
+    "presets",
+]
+
+WindowName: TypeAlias = Literal["hann", "hanning", "hamming", "povey", "rectangular"]
+MelScale: TypeAlias = Literal["htk", "slaney", "kaldi"]
+
+
+class _Part:
+    """An object of a recipe: prints as the call that makes it, and converts to JSON and back."""
+
+    _classes: ClassVar[dict[str, type["_Part"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if not cls.__name__.startswith("_"):
+            _Part._classes[cls.__name__] = cls
+
+    def __repr__(self) -> str:
+        """The call, with the values that are not the default."""
+        given = (
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)  # type: ignore[arg-type]
+            if field.default is MISSING or getattr(self, field.name) != field.default
+        )
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The class as `type`, and each value as JSON has it."""
+        found: dict[str, Any] = {"type": type(self).__name__}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            found[field.name] = value.to_dict() if isinstance(value, _Part) else value
+        return found
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The object that `to_dict` described; missing values are the default."""
+        given = dict(values)
+        name = given.pop("type", cls.__name__)
+        found = _Part._classes.get(name)
+        if found is None or not issubclass(found, cls):
+            expected = ", ".join(sorted(name for name, known in _Part._classes.items() if issubclass(known, cls)))
+            raise ConfigError(f"type is {name!r}, must be one of {expected}")
+        unknown = given.keys() - {field.name for field in fields(found)}  # type: ignore[arg-type]
+        if unknown:
+            raise ConfigError(f"{name} has no {', '.join(sorted(unknown))}")
+        parts = {key: _Part.from_dict(value) if isinstance(value, Mapping) else value for key, value in given.items()}
+        return found(**parts)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Ln(_Part):
+    """Natural logarithm: `ln(max(x, floor))`, or with `eps` `ln(x + eps)`."""
+
+    floor: float = 1e-10
+    eps: float | None = None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Log10(_Part):
+    """`log10(max(x, floor))`, raised to the largest value of the example less `range` (Whisper: 8)."""
+
+    floor: float = 1e-10
+    range: float | None = None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Decibel(_Part):
+    """`10 log10(max(x, amin) / max(reference, amin))`; 20 for magnitudes (`power=1`).
+
+    `top_db`: values are raised to the largest of the example less this. torchaudio's `AmplitudeToDB` takes the largest
+    of the whole batch instead. `reference="max"`: the largest value of the example is 0 dB.
+    """
+
+    reference: float | Literal["max"] = 1.0
+    amin: float = 1e-10
+    top_db: float | None = None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class PCEN(_Part):
+    """Per-channel energy normalization: `(x / (eps + m)^gain + bias)^root - bias^root`.
+
+    `m` smooths each band over time: `m[t] = (1 - smooth) m[t - 1] + smooth x[t]`. `initial` is `m` before the first
+    frame; None: the first frame's energy. Source: Wang et al., 2017.
+    """
+
+    smooth: float = 0.025
+    gain: float = 0.98
+    bias: float = 2.0
+    root: float = 0.5
+    eps: float = 1e-6
+    initial: float | None = None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Standard(_Part):
+    """`(x - mean) / (factor * std)`; `mean` and `std` are numbers, or sequences with one for each band."""
+
+    mean: float | Sequence[float]
+    std: float | Sequence[float]
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            value = getattr(self, name)
+            if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
+                object.__setattr__(self, name, tuple(float(one) for one in value))
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class MinMax(_Part):
+    """The least value of the example becomes 0 and the largest 1; constant examples become 0."""
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ZScore(_Part):
+    """`(x - mean) / (std + eps)` with mean and standard deviation of the example, or of each of its bands.
+
+    Filled frames do not count, and become 0. `ddof=1` divides by the number of values less 1.
+    """
+
+    per: Literal["example", "band"] = "example"
+    ddof: Literal[0, 1] = 0
+    eps: float = 0.0
+
+
+Compression: TypeAlias = Ln | Log10 | Decibel | PCEN | None
+Normalization: TypeAlias = Standard | MinMax | ZScore | None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class _FrontEndPart(_Part):
+    """What all front ends share.
+
+    Raises `ConfigError` with every value that is out of its range, and `TypeError` for one of a wrong type.
+    """
+
+    sample_rate: int = 32000
+    remove_mean: bool = False
+    normalize_waveform: Literal["peak", "zscore"] | None = None
+    peak: float = 1.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("compression", (Ln, Log10, Decibel, PCEN)), ("normalization", (Standard, MinMax, ZScore))):
+            value = getattr(self, name, None)
+            if value is not None and not isinstance(value, allowed):
+                names = ", ".join(part.__name__ for part in allowed)
+                raise TypeError(f"{name} is {value!r} (type {type(value).__name__}), must be one of {names}, or None")
+        given = self.to_dict()
+        object.__setattr__(self, "_plan", _FrontEnd(given.pop("type"), given))
+
+    def __call__(self, waveform: NDArray[np.float32]) -> NDArray[Any]:
+        """The features of one waveform `[n_samples]`, or of a batch `[batch, n_samples]`.
+
+        The array is contiguous float32 at `sample_rate`. With `dtype="bfloat16"` the result is the values' bits as
+        uint16. A sample that is NaN or infinite makes NaN of what depends on it.
+        """
+        return self._plan.transform(waveform)
+
+    def shape(self, n_samples: int) -> tuple[int, ...]:
+        """The shape of the features of a waveform of `n_samples`."""
+        return tuple(self._plan.shape(n_samples))
+
+    @property
+    def _planned(self) -> _FrontEnd:
+        return self._plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self.to_dict(),)
+
+
+def _made(values: Mapping[str, Any]) -> _Part:
+    """Unpickles."""
+    return _Part.from_dict(values)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Waveform(_FrontEndPart):
+    """The waveform itself, `[n_samples]`: for models with a front end of their own."""
+
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class _Framed(_FrontEndPart):
+    """Frames, length and form."""
+
+    n_fft: int = 1024
+    win_length: int | None = None
+    hop_length: int = 320
+    window: WindowName = "hann"
+    power: float = 2.0
+    preemphasis: float = 0.0
+    compression: Compression = None
+    n_frames: int | None = None
+    fill: float | Literal["silence", "minimum"] = "silence"
+    normalization: Normalization = None
+    layout: Literal["mel", "time"] = "mel"
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class _Centred(_Framed):
+    """Frames as in torch."""
+
+    center: bool = True
+    pad_mode: Literal["reflect", "constant"] = "reflect"
+    drop_last: bool = False
+    preemphasis_start: Literal["keep", "drop"] = "keep"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Spectrogram(_Centred):
+    """Energies (`power=2`) or magnitudes (`power=1`) of the bins, `[n_fft // 2 + 1, n_frames]`, as torchaudio's."""
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class LogMel(_Centred):
+    """Log-mel spectrogram, `[n_mels, n_frames]`: torchaudio's `MelSpectrogram`, then `compression`.
+
+    The defaults are those of `Loader`.
+    """
+
+    n_mels: int = 128
+    f_min: float = 0.0
+    f_max: float | None = None
+    mel_scale: MelScale = "htk"
+    norm: Literal["slaney"] | None = None
+    empty_bands: Literal["error", "keep"] = "error"
+    compression: Compression = Ln()
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class MFCC(LogMel):
+    """Mel-frequency cepstral coefficients, `[n_mfcc, n_frames]`: a DCT-II of the compressed bands."""
+
+    n_mfcc: int = 40
+    dct_norm: Literal["ortho"] | None = "ortho"
+    lifter: float = 0.0
+    compression: Compression = Decibel(top_db=80.0)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Fbank(_Framed):
+    """Kaldi's filter bank features, `[n_mels, n_frames]`; models take `layout="time"`.
+
+    Each frame of `win_length` samples loses its mean, is preemphasized and windowed. `n_fft=None` is the next power of
+    two. `f_max` of 0 or below counts from half the sample rate. No dither, no energy.
+    """
+
+    sample_rate: int = 16000
+    n_fft: int | None = None  # type: ignore[assignment]
+    win_length: int = 400
+    hop_length: int = 160
+    window: WindowName = "povey"
+    preemphasis: float = 0.97
+    remove_dc: bool = True
+    snip_edges: bool = True
+    n_mels: int = 80
+    f_min: float = 20.0
+    f_max: float | None = None
+    mel_scale: MelScale = "kaldi"
+    norm: Literal["slaney"] | None = None
+    empty_bands: Literal["error", "keep"] = "error"
+    compression: Compression = Ln(floor=1.1920929e-07)
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    table: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "presets.json").read_text())
+    return table
+
+
+def presets() -> dict[str, str]:
+    """The names of the presets, and the source of each one's numbers."""
+    return {name: entry["source"] for name, entry in _table().items()}
+
+
+def preset(name: str, **changes: Any) -> Any:
+    """The front end of a model by name, with `changes` of its parameters.
+
+    The names are those of `presets()`: `birdset`, `birdmae`, `perch`, `birdnet`, `ast`, `beats`, `passt`, `byola`,
+    `m2d`, `clap`, `whisper`, `whisper128`, `nemo`, `icefall`, `wenet`, `wav2vec2`, `torchaudio`, `librosa`.
+    """
+    table = _table()
+    if name not in table:
+        near = get_close_matches(str(name), table, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"preset is {name!r}, must be one of {', '.join(table)}{hint}")
+    entry = table[name]
+    found = _Part.from_dict({"type": entry["class"], **entry["parameters"]})
+    return replace(found, **changes) if changes else found  # type: ignore[type-var]

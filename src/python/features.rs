@@ -1,0 +1,421 @@
+//! The objects of `forebay.features`, planned: from the values of their fields to a [`FrontEnd`].
+
+use std::thread;
+
+use half::f16;
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
+
+use super::{
+    arguments::{Argument, argument, named},
+    errors::to_python,
+    interruptible::run_interruptible,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    dtype::{Dtype, Typed, ValuesMut, each},
+    error::shown,
+    float_mode,
+    transform::{
+        FrontEnd, FrontEndConfig, Kaldi, Layout, MelScale, Pad, SpectrogramConfig, Window,
+        front_end::{Cepstrum, Compression, Conditioning, Fill, Level, Normalization},
+    },
+};
+
+/// The plan of an object of `forebay.features`.
+#[pyclass(module = "forebay._core", name = "_FrontEnd", frozen)]
+pub struct PyFrontEnd {
+    plan: Plan,
+    sample_rate: u32,
+}
+
+/// What the plan makes.
+#[derive(Clone)]
+enum Plan {
+    /// Waveforms.
+    Waveform(Conditioning, Dtype),
+    /// Spectrograms, cepstra.
+    Bands(FrontEnd),
+}
+
+impl Plan {
+    fn dtype(&self) -> Dtype {
+        match self {
+            Self::Waveform(_, dtype) => *dtype,
+            Self::Bands(plan) => plan.config().form.dtype,
+        }
+    }
+
+    fn shape(&self, n_samples: usize) -> Vec<usize> {
+        match self {
+            Self::Waveform(..) => vec![n_samples],
+            Self::Bands(plan) => plan.shape(n_samples).to_vec(),
+        }
+    }
+
+    /// Writes the features of each waveform of `n_samples`, one after the other.
+    fn transform(&self, waveforms: &[f32], n_samples: usize, out: ValuesMut<'_>) -> Result<()> {
+        let _mode = float_mode::Lent::new();
+        let len: usize = self.shape(n_samples).iter().product();
+        each!(out, out => {
+            let (mut own, mut scratch) = (Vec::new(), None);
+            for (waveform, out) in waveforms.chunks_exact(n_samples.max(1)).zip(out.chunks_exact_mut(len.max(1))) {
+                match self {
+                    Self::Waveform(conditioning, _) => {
+                        let waveform = conditioning.apply(waveform, &mut own)?;
+                        // A type of values is `From<f32>` only where no value is lost.
+                        out.iter_mut().zip(waveform).for_each(|(out, x)| *out = Rounded::rounded(*x));
+                    }
+                    Self::Bands(plan) => {
+                        let scratch = scratch.get_or_insert_with(|| plan.scratch());
+                        plan.transform(waveform, scratch, Rounded::typed(out))?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A type of values.
+trait Rounded: Sized {
+    fn rounded(value: f32) -> Self;
+    fn typed(values: &mut [Self]) -> ValuesMut<'_>;
+}
+
+impl Rounded for f32 {
+    fn rounded(value: f32) -> Self {
+        value
+    }
+    fn typed(values: &mut [Self]) -> ValuesMut<'_> {
+        Typed::Float32(values)
+    }
+}
+
+impl Rounded for f16 {
+    fn rounded(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+    fn typed(values: &mut [Self]) -> ValuesMut<'_> {
+        Typed::Float16(values)
+    }
+}
+
+impl Rounded for half::bf16 {
+    fn rounded(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+    fn typed(values: &mut [Self]) -> ValuesMut<'_> {
+        Typed::Bfloat16(values)
+    }
+}
+
+#[pymethods]
+impl PyFrontEnd {
+    /// Plans the features of class `kind` with the values of its fields.
+    #[new]
+    fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let py = fields.py();
+        let mut given = Given { fields: fields.clone(), problems: Vec::new() };
+        let sample_rate = given.whole("sample_rate", 768_000)?.unwrap_or(1) as u32;
+        let made = match kind {
+            "Waveform" => {
+                let (conditioning, dtype) = (given.conditioning()?, given.dtype()?);
+                Ok(Plan::Waveform(conditioning, dtype))
+            }
+            _ => {
+                let config = given.front_end(kind, sample_rate)?;
+                let may_be_empty = match fields.contains("empty_bands")? {
+                    true => given.one_of("empty_bands", &["error", "keep"])? == 1,
+                    false => false,
+                };
+                py.detach(|| FrontEnd::new(config, may_be_empty)).map(Plan::Bands)
+            }
+        };
+        given.problems.extend(made.as_ref().err().map(|error| error.message.clone()));
+        match made {
+            Ok(plan) if given.problems.is_empty() => Ok(Self { plan, sample_rate }),
+            _ => Err(to_python(py, &Error::new(ErrorKind::Config, given.problems.join("; ")))),
+        }
+    }
+
+    /// The shape of the features of a waveform of `n_samples`.
+    fn shape(&self, #[pyo3(from_py_with = argument::n_samples)] n_samples: i64) -> PyResult<Vec<usize>> {
+        Ok(self.plan.shape(usize::try_from(n_samples).unwrap_or(0)))
+    }
+
+    /// The features of one waveform `[n_samples]` or of several, `[batch, n_samples]`, on all cores.
+    fn transform<'py>(&self, py: Python<'py>, waveform: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let array = samples(waveform)?;
+        let shape = array.shape().to_vec();
+        let n_samples = shape[shape.len() - 1];
+        let mut out_shape: Vec<usize> = shape[..shape.len() - 1].to_vec();
+        let one = self.plan.shape(n_samples);
+        out_shape.extend(&one);
+        let len = one.iter().product::<usize>();
+        let n = shape[..shape.len() - 1].iter().product::<usize>();
+        let waveforms = array.as_slice()?.to_vec();
+        let plan = self.plan.clone();
+        let values = run_interruptible(py, "forebay-features", move |_| {
+            let mut values = plan.dtype().zeros(n.saturating_mul(len))?;
+            let n_threads = super::_cores().min(n).max(1);
+            let share = n.div_ceil(n_threads).max(1);
+            each!(values.as_mut(), values => {
+                thread::scope(|scope| -> Result<()> {
+                    let parts = waveforms.chunks((share * n_samples).max(1)).zip(values.chunks_mut((share * len).max(1)));
+                    let plan = &plan;
+                    let threads: Vec<_> = parts
+                        .map(|(waveforms, out)| {
+                            let work = move || plan.transform(waveforms, n_samples, Rounded::typed(out));
+                            thread::Builder::new().name("forebay-features".into()).spawn_scoped(scope, work)
+                        })
+                        .collect();
+                    for thread in threads {
+                        let thread = thread.map_err(|error| Error::new(ErrorKind::Io, "no thread").because(error))?;
+                        thread.join().map_err(|_| Error::new(ErrorKind::Io, "a thread panicked"))??;
+                    }
+                    Ok(())
+                })
+            })?;
+            Ok(values)
+        })?;
+        let array = match values {
+            Typed::Float32(values) => values.into_pyarray(py).into_any(),
+            Typed::Float16(values) => values.into_pyarray(py).into_any(),
+            // numpy has no bfloat16: its bits, as in batches.
+            Typed::Bfloat16(values) => {
+                PyArray1::from_iter(py, values.into_iter().map(half::bf16::to_bits)).into_any()
+            }
+        };
+        array.call_method1("reshape", (out_shape,))
+    }
+
+    /// Samples per second of the waveforms.
+    #[getter]
+    fn sample_rate(&self) -> u32 {
+        self.sample_rate
+    }
+}
+
+/// The samples of one or several waveforms, without conversion.
+fn samples<'py>(waveform: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArrayDyn<'py, f32>> {
+    let wrong = |found: String| {
+        PyTypeError::new_err(format!(
+            "waveform is {found}, must be a contiguous numpy array of float32 and shape [n_samples] or [batch, n_samples]; \
+             numpy.ascontiguousarray(waveform, numpy.float32) makes one"
+        ))
+    };
+    let Ok(array) = waveform.cast::<PyUntypedArray>() else {
+        return Err(wrong(format!("of type {}", waveform.get_type().name()?)));
+    };
+    let found = format!("an array of {} and shape {:?}", array.dtype(), array.shape());
+    let Ok(samples) = waveform.extract::<PyReadonlyArrayDyn<'py, f32>>() else { return Err(wrong(found)) };
+    if samples.as_slice().is_err() || !(1..=2).contains(&samples.shape().len()) {
+        return Err(wrong(found));
+    }
+    Ok(samples)
+}
+
+/// The values of the fields of an object, and what is wrong with them.
+struct Given<'py> {
+    fields: Bound<'py, PyDict>,
+    problems: Vec<String>,
+}
+
+impl<'py> Given<'py> {
+    fn value(&self, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let found = self.fields.get_item(name)?;
+        found.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))
+    }
+
+    fn get<T: Argument>(&self, name: &str) -> PyResult<T> {
+        named(name, &self.value(name)?)
+    }
+
+    fn has(&self, name: &str) -> PyResult<bool> {
+        self.fields.contains(name)
+    }
+
+    /// A number from 1 on, or None; a value out of range is reported and replaced by 1.
+    fn whole(&mut self, name: &str, most: i64) -> PyResult<Option<usize>> {
+        let Some(value) = self.get::<Option<i64>>(name)? else { return Ok(None) };
+        if !(1..=most).contains(&value) {
+            self.problems.push(format!("{name} is {}, must be 1 to {most}", shown(value)));
+            return Ok(Some(1));
+        }
+        Ok(Some(value as usize))
+    }
+
+    fn float(&self, name: &str) -> PyResult<f32> {
+        Ok(self.get::<f64>(name)? as f32)
+    }
+
+    /// The number of the choice.
+    fn one_of(&mut self, name: &str, choices: &[&str]) -> PyResult<usize> {
+        let text: String = self.get(name)?;
+        Ok(choices.iter().position(|choice| *choice == text).unwrap_or_else(|| {
+            let all: Vec<String> = choices.iter().map(|choice| format!("{choice:?}")).collect();
+            self.problems.push(format!("{name} is {text:?}, must be one of {}", all.join(", ")));
+            0
+        }))
+    }
+
+    fn dtype(&mut self) -> PyResult<Dtype> {
+        let names = Dtype::ALL.map(Dtype::name);
+        Ok(Dtype::ALL[self.one_of("dtype", &names)?])
+    }
+
+    fn conditioning(&mut self) -> PyResult<Conditioning> {
+        let mut found = Conditioning {
+            remove_mean: self.get("remove_mean")?,
+            scale: self.float("scale")?,
+            ..Conditioning::default()
+        };
+        if self.get::<Option<String>>("normalize_waveform")?.is_some() {
+            found.level = match self.one_of("normalize_waveform", &["peak", "zscore"])? {
+                0 => Level::Peak(self.float("peak")?),
+                _ => Level::ZScore,
+            };
+        }
+        Ok(found)
+    }
+
+    fn front_end(&mut self, kind: &str, sample_rate: u32) -> PyResult<FrontEndConfig> {
+        let mut conditioning = self.conditioning()?;
+        let (n_fft, win_length) = (self.whole("n_fft", 65_536)?, self.whole("win_length", 65_536)?);
+        let n_fft = n_fft.unwrap_or_else(|| win_length.unwrap_or(400).next_power_of_two());
+        let preemphasis = self.float("preemphasis")?;
+        let mut spectrogram = SpectrogramConfig {
+            sample_rate,
+            n_fft,
+            win_length,
+            hop_length: self.whole("hop_length", 1 << 20)?.unwrap_or(1),
+            power: self.float("power")?,
+            window: Window::ALL[self.one_of("window", &Window::ALL.map(Window::name))?],
+            mel_scale: None,
+            ..SpectrogramConfig::default()
+        };
+        if kind == "Fbank" {
+            spectrogram.kaldi = Some(Kaldi {
+                snip_edges: self.get("snip_edges")?,
+                remove_dc: self.get("remove_dc")?,
+                preemphasis,
+            });
+        } else {
+            conditioning.preemphasis = preemphasis;
+            conditioning.drops_first = self.one_of("preemphasis_start", &["keep", "drop"])? == 1;
+            spectrogram.center = self.get("center")?;
+            spectrogram.drop_last = self.get("drop_last")?;
+            spectrogram.pad =
+                [Pad::Reflect, Pad::Constant][self.one_of("pad_mode", &["reflect", "constant"])?];
+        }
+        if self.has("n_mels")? {
+            spectrogram.mel_scale =
+                Some(MelScale::ALL[self.one_of("mel_scale", &MelScale::ALL.map(MelScale::name))?]);
+            spectrogram.n_mels = self.whole("n_mels", 4096)?.unwrap_or(1);
+            spectrogram.f_min = self.get("f_min")?;
+            // As in Kaldi: 0 and below count from half the sample rate.
+            spectrogram.f_max = self
+                .get::<Option<f64>>("f_max")?
+                .map(|f_max| if f_max <= 0.0 { f64::from(sample_rate) / 2.0 + f_max } else { f_max });
+            spectrogram.has_unit_area = match self.get::<Option<String>>("norm")? {
+                None => false,
+                Some(_) => self.one_of("norm", &["slaney"])? == 0,
+            };
+        }
+        let cepstrum = match kind {
+            "MFCC" => Some(Cepstrum {
+                n_mfcc: self.whole("n_mfcc", 4096)?.unwrap_or(1),
+                is_ortho: match self.get::<Option<String>>("dct_norm")? {
+                    None => false,
+                    Some(_) => self.one_of("dct_norm", &["ortho"])? == 0,
+                },
+                lifter: self.get("lifter")?,
+            }),
+            _ => None,
+        };
+        let fill = self.value("fill")?;
+        let fill = match fill.extract::<String>() {
+            Ok(_) => [Fill::Silence, Fill::Minimum][self.one_of("fill", &["silence", "minimum"])?],
+            Err(_) => Fill::Number(named::<f64>("fill", &fill)? as f32),
+        };
+        let layout = [Layout::Mel, Layout::Time];
+        let names = layout.map(Layout::name);
+        Ok(FrontEndConfig {
+            conditioning,
+            spectrogram,
+            compression: self.compression()?,
+            cepstrum,
+            fill,
+            normalization: self.normalization()?,
+            form: crate::transform::Form {
+                dtype: self.dtype()?,
+                layout: layout[self.one_of("layout", &names)?],
+                n_frames: self.whole("n_frames", 1 << 24)?,
+            },
+        })
+    }
+
+    /// The class of the object in field `name`, and its fields; None if the field is None.
+    fn part(&self, name: &str) -> PyResult<Option<(String, Self)>> {
+        let value = self.value(name)?;
+        if value.is_none() {
+            return Ok(None);
+        }
+        let part = Given { fields: value.cast_into()?, problems: Vec::new() };
+        Ok(Some((part.get("type")?, part)))
+    }
+
+    fn compression(&self) -> PyResult<Compression> {
+        let Some((class, part)) = self.part("compression")? else { return Ok(Compression::None) };
+        let optional =
+            |name: &str| part.get::<Option<f64>>(name).map(|value| value.map(|value| value as f32));
+        Ok(match &*class {
+            "Log10" => Compression::Log10 { floor: part.float("floor")?, range: optional("range")? },
+            "Decibel" => {
+                let reference = part.value("reference")?;
+                let reference = match reference.extract::<String>() {
+                    Ok(_) => None,
+                    Err(_) => Some(named::<f64>("reference", &reference)? as f32),
+                };
+                Compression::Decibel { reference, amin: part.float("amin")?, top_db: optional("top_db")? }
+            }
+            "PCEN" => Compression::Pcen {
+                smooth: part.float("smooth")?,
+                gain: part.float("gain")?,
+                bias: part.float("bias")?,
+                root: part.float("root")?,
+                eps: part.float("eps")?,
+                initial: optional("initial")?,
+            },
+            _ => match optional("eps")? {
+                Some(eps) => Compression::LnPlus(eps),
+                None => Compression::LnFloor(part.float("floor")?),
+            },
+        })
+    }
+
+    fn normalization(&self) -> PyResult<Normalization> {
+        let Some((class, part)) = self.part("normalization")? else { return Ok(Normalization::None) };
+        let numbers = |name: &str| -> PyResult<Vec<f64>> {
+            let value = part.value(name)?;
+            match value.try_iter() {
+                Err(_) => Ok(vec![named(name, &value)?]),
+                Ok(each) => each.map(|one| named(name, &one?)).collect(),
+            }
+        };
+        Ok(match &*class {
+            "Standard" => Normalization::Standard {
+                mean: numbers("mean")?,
+                std: numbers("std")?,
+                factor: part.get("factor")?,
+            },
+            "MinMax" => Normalization::MinMax,
+            _ => Normalization::ZScore {
+                per_band: part.get::<String>("per")? == "band",
+                ddof: u8::try_from(part.get::<i64>("ddof")?).unwrap_or(u8::MAX),
+                eps: part.get("eps")?,
+            },
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! What can be said of front ends by hand; the golden files are compared in Python.
+
+use super::*;
+use crate::dtype::each;
+
+fn run(config: FrontEndConfig, waveform: &[f32]) -> Vec<f32> {
+    let plan = FrontEnd::new(config, true).unwrap();
+    let [rows, columns] = plan.shape(waveform.len());
+    let mut out = vec![f32::NAN; rows * columns];
+    plan.transform(waveform, &mut plan.scratch(), Typed::Float32(&mut out)).unwrap();
+    out
+}
+
+fn signal(n: usize) -> Vec<f32> {
+    (0..n).map(|i| (0.4 * (3e-5 * (i * i) as f64).sin()) as f32 + 1e-3 * ((i * 7919) % 101) as f32).collect()
+}
+
+#[test]
+fn the_default_is_the_log_mel() {
+    let waveform = signal(20_000);
+    let transform = SpectrogramTransform::new(SpectrogramConfig::default()).unwrap();
+    let mut expected = vec![0.0; transform.n_mels() * transform.n_frames(waveform.len())];
+    transform.transform(&waveform, &mut transform.scratch(), &mut expected).unwrap();
+    assert_eq!(run(FrontEndConfig::default(), &waveform), expected);
+}
+
+/// One pass and the second pass over the whole example compute the same.
+#[test]
+fn both_paths_agree() {
+    let waveform = signal(9000);
+    let form = Form { n_frames: Some(40), ..Form::default() };
+    let standard = Normalization::Standard { mean: vec![-4.0], std: vec![3.0], factor: 2.0 };
+    for fill in [Fill::Silence, Fill::Number(1.5)] {
+        for compression in [
+            Compression::LnFloor(1e-6),
+            Compression::LnPlus(1e-5),
+            Compression::Log10 { floor: 1e-10, range: None },
+            Compression::Decibel { reference: Some(2.0), amin: 1e-10, top_db: None },
+        ] {
+            let config = FrontEndConfig {
+                compression,
+                fill,
+                form,
+                normalization: standard.clone(),
+                ..FrontEndConfig::default()
+            };
+            assert!(config.is_single_pass());
+            let one = run(config.clone(), &waveform);
+            // A range that changes nothing needs the second pass.
+            let two = match compression {
+                Compression::Log10 { floor, .. } => Compression::Log10 { floor, range: Some(1e9) },
+                Compression::Decibel { reference, amin, .. } => {
+                    Compression::Decibel { reference, amin, top_db: Some(1e9) }
+                }
+                other => other,
+            };
+            let config = FrontEndConfig { compression: two, ..config };
+            let plan = FrontEnd::new(config.clone(), true).unwrap();
+            if config.is_single_pass() {
+                continue;
+            }
+            let mut other = vec![0.0; one.len()];
+            plan.transform(&waveform, &mut plan.scratch(), Typed::Float32(&mut other)).unwrap();
+            for (a, b) in one.iter().zip(&other) {
+                assert!((a - b).abs() < 1e-5, "{compression:?} {fill:?}: {a} {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn any_length_and_type_has_its_shape() {
+    let kaldi = |snip_edges| SpectrogramConfig {
+        n_fft: 512,
+        win_length: Some(397),
+        n_mels: 23,
+        kaldi: Some(super::super::Kaldi { snip_edges, remove_dc: true, preemphasis: 0.97 }),
+        ..SpectrogramConfig::default()
+    };
+    let centred = SpectrogramConfig { n_fft: 255, n_mels: 23, ..SpectrogramConfig::default() };
+    for spectrogram in [kaldi(true), kaldi(false), centred] {
+        for normalization in [
+            Normalization::None,
+            Normalization::MinMax,
+            Normalization::ZScore { per_band: true, ddof: 1, eps: 1e-5 },
+        ] {
+            for n in [0, 1, 2, 100, 396, 397, 398, 2000] {
+                for (layout, n_frames) in
+                    [(Layout::Mel, None), (Layout::Time, Some(5)), (Layout::Mel, Some(9))]
+                {
+                    for dtype in Dtype::ALL {
+                        let config = FrontEndConfig {
+                            spectrogram: spectrogram.clone(),
+                            normalization: normalization.clone(),
+                            form: Form { dtype, layout, n_frames },
+                            fill: Fill::Minimum,
+                            ..FrontEndConfig::default()
+                        };
+                        let plan = FrontEnd::new(config, true).unwrap();
+                        let [rows, columns] = plan.shape(n);
+                        let mut out = dtype.zeros(rows * columns).unwrap();
+                        plan.transform(&signal(n), &mut plan.scratch(), out.as_mut()).unwrap();
+                        #[expect(clippy::useless_conversion, reason = "of the one type that is f32")]
+                        let finite = each!(&out, values => values.iter().all(|&x| f32::from(x).is_finite()));
+                        assert!(finite, "{n} {layout:?} {dtype:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn not_a_number_stays() {
+    let mut waveform = signal(4000);
+    waveform[2000] = f32::NAN;
+    let config = FrontEndConfig {
+        compression: Compression::Decibel { reference: None, amin: 1e-10, top_db: Some(80.0) },
+        ..FrontEndConfig::default()
+    };
+    assert!(run(config, &waveform).iter().any(|x| x.is_nan()));
+}
+
+#[test]
+fn problems_come_together() {
+    let config = FrontEndConfig {
+        conditioning: Conditioning { scale: 0.0, preemphasis: 2.0, ..Conditioning::default() },
+        spectrogram: SpectrogramConfig { n_fft: 1, ..SpectrogramConfig::default() },
+        normalization: Normalization::Standard { mean: vec![0.0; 3], std: vec![0.0], factor: 1.0 },
+        ..FrontEndConfig::default()
+    };
+    let message = FrontEnd::new(config, false).unwrap_err().message;
+    for part in ["scale is 0.0", "preemphasis is 2.0", "mean has 3", "std is 0.0", "n_fft is 1"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let empty = SpectrogramConfig { n_fft: 64, ..SpectrogramConfig::default() };
+    let config = FrontEndConfig { spectrogram: empty, ..FrontEndConfig::default() };
+    assert!(FrontEnd::new(config.clone(), true).is_ok());
+    let message = FrontEnd::new(config, false).unwrap_err().message;
+    assert!(message.contains("n_mels is 128, of which band 0"), "{message}");
+}
