@@ -2,8 +2,8 @@
 
     python benches/features.py [--seconds 5] [--rounds 40]
 
-Errors are those of docs/features.md: the mean, the largest within 60 dB of a frame's largest band, the largest elsewhere,
-in units of the natural logarithm of an energy, over the clips of tests/data/features/presets (speech, field recording,
+Errors are those of docs/features.md: the mean, the largest within 60 dB of a frame's largest band, the largest
+elsewhere, in units of the natural logarithm of an energy, over the clips of tests/data/features/presets (speech, field recording,
 silence, DC, square wave, noise, a clip shorter than a frame). The time is that of one clip on one thread, the 10th
 percentile of the rounds.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from forebay import features
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "python" / "helpers"))
-from golden_features import goldens  # noqa: E402
+from golden_features import goldens
 
 
 def errors() -> dict[str, tuple[float, ...]]:
@@ -50,7 +50,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     options = parser.parse_args()
     worst = errors()
-    sys.stdout.write(f"| preset | shape of {options.seconds:g} s | mean | loud | quiet | ms |\n|---|---|--:|--:|--:|--:|\n")
+    sys.stdout.write(
+        f"| preset | shape of {options.seconds:g} s | mean | loud | quiet | ms |\n|---|---|--:|--:|--:|--:|\n"
+    )
     for name in features.presets():
         front_end = features.preset(name)
         cells = [f"{error:.0e}" for error in worst[name]] if name in worst else ["", "", ""]

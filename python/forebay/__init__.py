@@ -28,6 +28,7 @@ from forebay.quality import ShuffleQuality, shuffle_quality
 if TYPE_CHECKING:
     from forebay import accelerate as accelerate
     from forebay import cache as cache
+    from forebay import features as features
     from forebay import jax as jax
     from forebay import lightning as lightning
     from forebay import queue as queue
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from forebay import torch as torch
     from forebay import transformers as transformers
 
-_SUBMODULES = ("accelerate", "cache", "jax", "lightning", "queue", "tokens", "torch", "transformers")
+_SUBMODULES = ("accelerate", "cache", "features", "jax", "lightning", "queue", "tokens", "torch", "transformers")
 """Modules that are imported when they are first used, since most of them import a framework."""
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "_CacheReader",
     "_Check",
     "_Dataset",
+    "_FrontEnd",
     "_List",
     "_ParquetText",
     "_ShardWork",
@@ -51,6 +52,12 @@ class _HubDataset(Protocol):
     @property
     def cache_files(self) -> list[dict[str, Any]]: ...
     def __len__(self) -> int: ...
+
+@type_check_only
+class _HubTokenizer(Protocol):
+    """`tokenizers.Tokenizer`."""
+
+    def to_str(self, pretty: bool = False) -> str: ...
 
 _Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _HubDataset
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
@@ -472,18 +479,31 @@ class SpectrogramTransform:
         """The number of mel bands."""
 
 @final
+class _FrontEnd:
+    """The plan of an object of `forebay.features`."""
+
+    def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
+    def shape(self, n_samples: int) -> list[int]: ...
+    def transform(self, waveform: NDArray[np.float32]) -> NDArray[Any]: ...
+    @property
+    def sample_rate(self) -> int: ...
+
+@final
 class Tokenizer:
     """Turns text into token ids."""
 
     def __new__(
         cls,
-        path: str | PathLike[str],
+        path: str | PathLike[str] | Tokenizer | _HubTokenizer,
         *,
         pattern: str | None = None,
         special_tokens: Mapping[str, int] | None = None,
         bos_id: int | None = None,
     ) -> Self: ...
-    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
+    def decode(self, ids: Sequence[int] | NDArray[np.integer[Any]]) -> str:
+        """The text of ids; bytes that are not UTF-8 become U+FFFD."""
+
     def encode(self, text: str) -> NDArray[np.uint32]:
         """The ids of a text."""
 

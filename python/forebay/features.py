@@ -17,7 +17,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,8 +181,16 @@ class _FrontEndPart(_Part):
     peak: float = 1.0
     scale: float = 1.0
 
+    if TYPE_CHECKING:  # no field
+
+        @property
+        def _plan(self) -> _FrontEnd: ...
+
     def __post_init__(self) -> None:
-        for name, allowed in (("compression", (Ln, Log10, Decibel, PCEN)), ("normalization", (Standard, MinMax, ZScore))):
+        for name, allowed in (
+            ("compression", (Ln, Log10, Decibel, PCEN)),
+            ("normalization", (Standard, MinMax, ZScore)),
+        ):
             value = getattr(self, name, None)
             if value is not None and not isinstance(value, allowed):
                 names = ", ".join(part.__name__ for part in allowed)
@@ -201,10 +209,6 @@ class _FrontEndPart(_Part):
     def shape(self, n_samples: int) -> tuple[int, ...]:
         """The shape of the features of a waveform of `n_samples`."""
         return tuple(self._plan.shape(n_samples))
-
-    @property
-    def _planned(self) -> _FrontEnd:
-        return self._plan
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (self.to_dict(),)

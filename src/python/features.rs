@@ -1,6 +1,6 @@
 //! The objects of `forebay.features`, planned: from the values of their fields to a [`FrontEnd`].
 
-use std::thread;
+use std::{sync::Arc, thread};
 
 use half::f16;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
@@ -35,7 +35,7 @@ enum Plan {
     /// Waveforms.
     Waveform(Conditioning, Dtype),
     /// Spectrograms, cepstra.
-    Bands(FrontEnd),
+    Bands(Arc<FrontEnd>),
 }
 
 impl Plan {
@@ -129,7 +129,7 @@ impl PyFrontEnd {
                     true => given.one_of("empty_bands", &["error", "keep"])? == 1,
                     false => false,
                 };
-                py.detach(|| FrontEnd::new(config, may_be_empty)).map(Plan::Bands)
+                py.detach(|| FrontEnd::new(config, may_be_empty)).map(|plan| Plan::Bands(Arc::new(plan)))
             }
         };
         given.problems.extend(made.as_ref().err().map(|error| error.message.clone()));

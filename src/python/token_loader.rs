@@ -2,7 +2,10 @@
 
 use std::{
     borrow::Cow,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
@@ -81,7 +84,12 @@ pub struct TokenLoader {
     extras: Extras,
     fields: Arc<[Field]>,
     bos: u32,
+    /// Batches returned since construction.
+    n_batches: AtomicU64,
 }
+
+/// The batch with which the shares of the tokens are logged, once.
+const REPORT_AT: u64 = 100;
 
 #[pymethods]
 impl TokenLoader {
@@ -128,7 +136,9 @@ impl TokenLoader {
             let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
             let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let engine = EngineHandle::new(engine, stall_warning_s);
-            let loader = Self { engine, identity, source, task, config, groups, extras, fields, bos };
+            let n_batches = AtomicU64::new(0);
+            let loader =
+                Self { engine, identity, source, task, config, groups, extras, fields, bos, n_batches };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
@@ -178,17 +188,27 @@ impl Loads for TokenLoader {
 
     fn describe(&self) -> String {
         format!(
-            "{} in {}, batches of [{}, {}], {}",
+            "{} in {}, batches of [{}, {}], {}{}",
             counted(self.source.n_rows(), "document"),
             counted(self.source.shards().len() as u64, "shard"),
             self.config.batch_size,
             self.config.seq_len,
             if self.config.infinite { "infinite" } else { "finite" },
+            self.shares().map_or_else(String::new, |shares| format!("; {shares}")),
         )
     }
 
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.engine.next(py)?.map(|batch| self.to_dict(py, batch)).transpose()
+        let Some(batch) = self.engine.next(py)? else { return Ok(None) };
+        // A loader has one consumer: no other thread counts at the same time.
+        if self.n_batches.fetch_add(1, Ordering::Relaxed) + 1 == REPORT_AT
+            && let Some(shares) = self.shares()
+        {
+            let Packing { delivered, dropped, .. } = self.task.packing();
+            let level = if dropped >= delivered / 10 { log::Level::Warn } else { log::Level::Info };
+            log::log!(level, "TokenLoader after {REPORT_AT} batches: {shares}");
+        }
+        self.to_dict(py, batch).map(Some)
     }
 
     fn length(&self, _py: Python<'_>) -> PyResult<usize> {
@@ -259,6 +279,26 @@ impl Loads for TokenLoader {
 }
 
 impl TokenLoader {
+    /// What has become of the tokens read so far; None before the first batch.
+    fn shares(&self) -> Option<String> {
+        let Packing { tokens, delivered, dropped, .. } = self.task.packing();
+        let all = delivered + dropped + tokens;
+        if delivered == 0 {
+            return None;
+        }
+        let percent = |n: u64| format!("{:.1} %", 100.0 * n as f64 / all as f64);
+        let remedy = match self.config.crop.as_str() {
+            "drop" if dropped > 0 => "; crop=\"carry\" drops none",
+            _ => "",
+        };
+        Some(format!(
+            "of the tokens read, {} are in rows (no row is padded), {} were dropped and {} wait for a row{remedy}",
+            percent(delivered),
+            percent(dropped),
+            percent(tokens)
+        ))
+    }
+
     fn to_dict<'py>(&self, py: Python<'py>, batch: TokenBatch) -> PyResult<Bound<'py, PyDict>> {
         let TokenBatch { columns, parts } = batch;
         let (rows, seq_len) = (columns.rows, self.config.seq_len as usize);

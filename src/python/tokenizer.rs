@@ -1,14 +1,15 @@
 //! `forebay.tokens.Tokenizer`.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use numpy::PyArray1;
 use pyo3::{exceptions::PyTypeError, prelude::*, pybacked::PyBackedStr, types::PyDict};
 
 use super::{
-    arguments::{argument, id},
+    arguments::{argument, id, named, wrong_type},
     errors::to_python,
     interruptible::run_interruptible,
+    vocabulary,
 };
 use crate::{
     Error, ErrorKind,
@@ -21,7 +22,8 @@ const MAX_THREADS: i64 = 1024;
 
 /// Tokenizer: encodes text to the same ids as Hugging Face `tokenizers` or tiktoken, from their files.
 ///
-/// `path` is a Hugging Face `tokenizer.json` or a tiktoken rank file, recognised by content. A rank file
+/// `path` is a Hugging Face `tokenizer.json`, the folder of one, or a tiktoken rank file, recognised by
+/// content; or a `tokenizers.Tokenizer`, a fast tokenizer of transformers, or another `Tokenizer`. A rank file
 /// holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base` (with
 /// any ending), pattern and special tokens are known. Other rank files need `pattern`, the regular expression
 /// whose matches are the pieces of a text, and `special_tokens`, a dict from text to id. A `tokenizer.json`
@@ -36,7 +38,8 @@ const MAX_THREADS: i64 = 1024;
 #[pyclass(module = "forebay.tokens", name = "Tokenizer", frozen)]
 pub struct Tokenizer {
     tokenizer: tokenizer::Tokenizer,
-    path: PathBuf,
+    /// What it was made of.
+    given: Py<PyAny>,
     options: TokenizerOptions,
 }
 
@@ -45,22 +48,41 @@ impl Tokenizer {
     #[new]
     #[pyo3(signature = (path, *, pattern=None, special_tokens=None, bos_id=None))]
     fn new(
-        py: Python<'_>,
-        path: PathBuf,
-        pattern: Option<String>,
+        path: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = argument::pattern)] pattern: Option<String>,
         #[pyo3(from_py_with = argument::special_tokens)] special_tokens: Option<BTreeMap<String, u32>>,
         #[pyo3(from_py_with = argument::bos_id)] bos_id: Option<i64>,
     ) -> PyResult<Self> {
         let options = TokenizerOptions {
             pattern,
             special_tokens: special_tokens.unwrap_or_default(),
-            bos_id: bos_id.map(|token| id(py, "bos_id", token)).transpose()?,
+            bos_id: bos_id.map(|token| id(path.py(), "bos_id", token)).transpose()?,
         };
-        let made = {
-            let (path, options) = (path.clone(), options.clone());
-            run_interruptible(py, "forebay-tokenizer", move |_| tokenizer::Tokenizer::open(&path, &options))
-        };
-        Ok(Self { tokenizer: made?, path, options })
+        let opened = vocabulary::open(path, options)?;
+        let (tokenizer, given, options) =
+            opened.ok_or_else(|| wrong_type("path", path, vocabulary::EXPECTED))?;
+        Ok(Self { tokenizer, given, options })
+    }
+
+    /// The text of `ids`, a sequence or array of whole numbers, special tokens included. Bytes that are not
+    /// UTF-8, such as those of a character that is cut in two, become U+FFFD. Releases the GIL.
+    ///
+    /// Raises `ConfigError` for an id that is no token, and `DecodeError` if the file's library cannot decode
+    /// the ids.
+    fn decode(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<String> {
+        let array = ids.getattr_opt("tolist")?;
+        let list = array.map_or_else(|| Ok(ids.clone()), |tolist| tolist.call0())?;
+        let expected = "a sequence or one-dimensional array of ints";
+        let each = list.try_iter().map_err(|_| wrong_type("ids", ids, expected))?;
+        let ids: Vec<u32> = each
+            .enumerate()
+            .map(|(at, one)| {
+                let name = format!("ids[{at}]");
+                let one = one?;
+                id(py, &name, named::<i64>(&name, &one)?)
+            })
+            .collect::<PyResult<_>>()?;
+        py.detach(|| self.tokenizer.decode(&ids)).map_err(|error| to_python(py, &error))
     }
 
     /// Encodes a text to ids: uint32 `[n]`. Releases the GIL.
@@ -122,12 +144,12 @@ impl Tokenizer {
         self.tokenizer.name()
     }
 
-    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&PathBuf,), Bound<'py, PyDict>)> {
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&Py<PyAny>,), Bound<'py, PyDict>)> {
         let keywords = PyDict::new(py);
         keywords.set_item("pattern", &self.options.pattern)?;
         keywords.set_item("special_tokens", &self.options.special_tokens)?;
         keywords.set_item("bos_id", self.options.bos_id)?;
-        Ok(((&self.path,), keywords))
+        Ok(((&self.given,), keywords))
     }
 
     fn __repr__(&self) -> String {
@@ -136,6 +158,11 @@ impl Tokenizer {
 }
 
 impl Tokenizer {
+    /// The tokenizer of the core, what it was made of, and its options.
+    pub fn parts(&self, py: Python<'_>) -> vocabulary::Opened {
+        (self.tokenizer.clone(), self.given.clone_ref(py), self.options.clone())
+    }
+
     /// The tokenizer of the core.
     pub fn core(&self) -> &tokenizer::Tokenizer {
         &self.tokenizer

@@ -297,10 +297,12 @@ impl FrontEndConfig {
                         ),
                     );
                 }
-                let wrong = mean.iter().find(|mean| !mean.is_finite());
-                wrong.map(|mean| check(false, format!("mean is {mean:?}, must be finite")));
-                let wrong = std.iter().find(|&&std| !(std.is_finite() && std > 0.0));
-                wrong.map(|std| check(false, format!("std is {std:?}, must be above 0 and finite")));
+                if let Some(mean) = mean.iter().find(|mean| !mean.is_finite()) {
+                    check(false, format!("mean is {mean:?}, must be finite"));
+                }
+                if let Some(std) = std.iter().find(|&&std| !(std.is_finite() && std > 0.0)) {
+                    check(false, format!("std is {std:?}, must be above 0 and finite"));
+                }
                 check(
                     factor.is_finite() && *factor > 0.0,
                     format!("factor is {factor:?}, must be above 0 and finite"),

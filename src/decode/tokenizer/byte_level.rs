@@ -3,7 +3,7 @@
 //! Input: text. Output: the ids of the library that the file is from. A piece is looked up in the worker's
 //! word cache ([`Words`]), then among the tokens, and merged ([`Pairs`]) if it is in neither.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
     fingerprint::Fingerprint,
@@ -32,12 +32,38 @@ pub struct Vocabulary {
     pub whole: bool,
 }
 
+/// The bytes of each token by its id, special tokens included.
+#[derive(Debug, Default)]
+struct Texts {
+    bytes: Vec<u8>,
+    /// Start and length in `bytes`.
+    places: HashMap<u32, (usize, usize)>,
+}
+
+impl Texts {
+    fn new(tokens: &[(Vec<u8>, u32)], special_tokens: &BTreeMap<String, u32>) -> Self {
+        let mut texts = Self::default();
+        let special = special_tokens.iter().map(|(text, id)| (text.as_bytes(), *id));
+        for (bytes, id) in tokens.iter().map(|(bytes, id)| (&bytes[..], *id)).chain(special) {
+            // bounded: by the tokens of the file.
+            texts.places.insert(id, (texts.bytes.len(), bytes.len()));
+            texts.bytes.extend_from_slice(bytes);
+        }
+        texts
+    }
+
+    fn get(&self, id: u32) -> Option<&[u8]> {
+        self.places.get(&id).map(|&(start, len)| &self.bytes[start..start + len])
+    }
+}
+
 /// A byte-level tokenizer.
 pub struct ByteLevel {
     splitter: Splitter,
     /// Pieces that are encoded as one token without merging.
     whole: TokenTable,
     pairs: Pairs,
+    texts: Texts,
     pub special_tokens: BTreeMap<String, u32>,
     pub n_vocab: usize,
     pub fingerprint: u64,
@@ -74,14 +100,21 @@ impl ByteLevel {
         let largest = tokens.iter().map(|(_, id)| *id).chain(special_tokens.values().copied()).max();
         let fingerprint = fingerprint(&tokens, &merges, &pattern, &special_tokens, whole);
         let pieces = if whole { &tokens[..] } else { &[] };
+        let texts = Texts::new(&tokens, &special_tokens);
         Ok(Self {
             splitter: Splitter::new(&pattern)?,
             whole: TokenTable::new(pieces.iter().map(|(bytes, id)| (&bytes[..], *id))),
             pairs: Pairs::new(of_bytes, merges.into_iter()),
+            texts,
             special_tokens,
             n_vocab: largest.map_or(0, |id| id as usize + 1),
             fingerprint,
         })
+    }
+
+    /// The text of a token, which may be a part of a character. None for an id without a token.
+    pub fn text(&self, id: u32) -> Option<&[u8]> {
+        self.texts.get(id)
     }
 
     /// Appends the ids of `text`.

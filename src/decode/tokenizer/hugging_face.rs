@@ -180,6 +180,15 @@ impl General {
         })
     }
 
+    /// The text of `ids`, special tokens included.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        let decode = || self.tokenizer.decode(ids, false).map_err(|cause| cause.to_string());
+        caught(decode).and_then(|text| text).map_err(|cause| {
+            let message = format!("the tokenizers library cannot decode the ids: {cause}");
+            Error::new(ErrorKind::Corrupt, message)
+        })
+    }
+
     /// Appends the ids of `text`.
     ///
     /// The library panics on some texts with some files, such as a normalizer that replaces the empty string.

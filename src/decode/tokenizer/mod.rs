@@ -35,7 +35,7 @@ use std::{
 use byte_level::Scratch;
 use fingerprint::Fingerprint;
 
-use crate::{Error, ErrorKind, Result, locks};
+use crate::{Error, ErrorKind, Result, fallible_alloc, locks};
 
 /// Special tokens that begin a document; the first of these that the file has is used.
 const BOS: [&str; 2] = ["<|bos|>", "<|endoftext|>"];
@@ -67,6 +67,8 @@ struct Inner {
     fingerprint: u64,
     /// Unused buffers for [`Tokenizer::encode_ordinary`]; as many as threads have called it at the same time.
     idle: Mutex<Vec<Scratch>>,
+    /// The largest id of the file plus one.
+    n_ids: usize,
 }
 
 enum Backend {
@@ -75,13 +77,16 @@ enum Backend {
 }
 
 impl Tokenizer {
-    /// Reads the file `path`, a `tokenizer.json` or a rank file, recognised by its content.
+    /// Reads the file `path`, a `tokenizer.json` or a rank file, recognised by its content; of a folder its
+    /// `tokenizer.json`.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] and [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::Format`] if it
     /// is neither or is damaged, [`ErrorKind::Config`] if a rank file lacks a pattern, if options do not fit
     /// the file, or if no token begins documents.
     pub fn open(path: &Path, options: &TokenizerOptions) -> Result<Self> {
+        let in_folder = path.join("tokenizer.json");
+        let path = if path.is_dir() { &in_folder } else { path };
         let bytes = fs::read(path).map_err(|cause| Error::io(path, "read the tokenizer", cause))?;
         let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         Self::new(name, &bytes, options).map_err(|error| {
@@ -90,7 +95,11 @@ impl Tokenizer {
         })
     }
 
-    fn new(name: String, bytes: &[u8], options: &TokenizerOptions) -> Result<Self> {
+    /// Reads a `tokenizer.json` or a rank file, whose content is `bytes`.
+    ///
+    /// # Errors
+    /// As [`Self::open`], without those of reading.
+    pub fn new(name: String, bytes: &[u8], options: &TokenizerOptions) -> Result<Self> {
         let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii_start();
         let backend = if text.starts_with(b"{") {
             if options.pattern.is_some() || !options.special_tokens.is_empty() {
@@ -131,12 +140,21 @@ impl Tokenizer {
         if bos_id > i32::MAX as u32 {
             return Err(Error::new(ErrorKind::Config, format!("bos_id is {bos_id}, must be below 2^31")));
         }
-        let n_vocab = n_vocab.max(bos_id as usize + 1);
+        let n_ids = n_vocab;
+        let n_vocab = n_ids.max(bos_id as usize + 1);
         let mut all = Fingerprint::new();
         all.number(fingerprint);
         all.number(bos_id.into());
         let fingerprint = all.finish();
-        Ok(Self(Arc::new(Inner { backend, name, bos_id, n_vocab, fingerprint, idle: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            backend,
+            name,
+            bos_id,
+            n_vocab,
+            fingerprint,
+            idle: Mutex::default(),
+            n_ids,
+        })))
     }
 
     /// Appends the ids of `text` to `ids`.
@@ -152,6 +170,35 @@ impl Tokenizer {
         let result = self.0.encode(&mut scratch, text, ids);
         locks::lock(&self.0.idle)?.push(scratch);
         result
+    }
+
+    /// The text of `ids`, special tokens included. Bytes that are not UTF-8, such as a part of a character,
+    /// become U+FFFD, as in tiktoken and `tokenizers`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for an id without a token, [`ErrorKind::Corrupt`] if the library fails.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        match &self.0.backend {
+            Backend::General(it) => it.decode(ids),
+            Backend::ByteLevel(it) => {
+                let mut bytes = Vec::new();
+                for (at, &id) in ids.iter().enumerate() {
+                    let text = it.text(id).ok_or_else(|| {
+                        let message = format!(
+                            "ids[{at}] is {id}, which is no token; the ids of {self:?} are below {}",
+                            self.n_vocab()
+                        );
+                        Error::new(ErrorKind::Config, message)
+                    })?;
+                    fallible_alloc::grow(&mut bytes, text.len())?;
+                    bytes.extend_from_slice(text);
+                }
+                Ok(match String::from_utf8(bytes) {
+                    Ok(text) => text,
+                    Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+                })
+            }
+        }
     }
 
     /// Encodes each text, on up to `n_threads` threads, including the caller's. Once `stop` is set the
@@ -176,6 +223,18 @@ impl Tokenizer {
     /// The largest id plus one.
     pub fn n_vocab(&self) -> usize {
         self.0.n_vocab
+    }
+
+    /// The warning for a BOS that is no id of the file: a model's embedding may have no row for it.
+    pub fn bos_warning(&self) -> Option<String> {
+        let (bos_id, n_ids) = (self.bos_id(), self.0.n_ids);
+        (bos_id as usize >= n_ids).then(|| {
+            format!(
+                "bos_id is {bos_id}, but the ids of {} are below {n_ids}; an embedding needs {} rows, or fails on the device",
+                self.name(),
+                self.n_vocab()
+            )
+        })
     }
 
     /// The id that begins each document.

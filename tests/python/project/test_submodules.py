@@ -9,7 +9,7 @@ import pytest
 import forebay
 from paths import ROOT
 
-LAZY = ["accelerate", "cache", "jax", "lightning", "queue", "tokens", "torch", "transformers"]
+LAZY = ["accelerate", "cache", "features", "jax", "lightning", "queue", "tokens", "torch", "transformers"]
 
 
 def run(code: str) -> str:
