@@ -38,6 +38,7 @@ __all__ = [
     "_parameters",
     "_parquet_files",
     "_permutation",
+    "_unknown_keyword",
     "decode",
 ]
 
