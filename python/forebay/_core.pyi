@@ -40,6 +40,7 @@ __all__ = [
     "_parquet_files",
     "_permutation",
     "_shards",
+    "_unknown_keyword",
     "decode",
 ]
 

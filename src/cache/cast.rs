@@ -8,11 +8,7 @@ use crate::{
 /// The values of `$type` in little-endian bytes, one after the other.
 macro_rules! values {
     ($type:ty, $bytes:expr) => {
-        $bytes.chunks_exact(size_of::<$type>()).map(|value| {
-            let mut word = [0; size_of::<$type>()];
-            word.copy_from_slice(value);
-            <$type>::from_le_bytes(word)
-        })
+        $bytes.as_chunks().0.iter().map(|&value| <$type>::from_le_bytes(value))
     };
 }
 
@@ -122,39 +118,30 @@ pub fn integers(bytes: &[u8], from: DataType, to: DataType, out: &mut [u8]) -> R
     );
     with_integer!(
         from,
-        From => with_integer!(to, To => converted::<From, To>(values!(From, bytes), out), else Ok(())),
+        From => with_integer!(
+            to,
+            To => converted::<From, To, _>(values!(From, bytes), out.as_chunks_mut().0, To::to_le_bytes),
+            else Ok(())
+        ),
         else Ok(())
     )
 }
 
-/// An integer in little-endian bytes.
-trait Integer: Copy + Default + TryFrom<i128> + Into<i128> {
-    fn put(self, out: &mut [u8]);
-}
-
-macro_rules! integer {
-    ($($type:ty)*) => {$(
-        impl Integer for $type {
-            #[inline]
-            fn put(self, out: &mut [u8]) {
-                out.copy_from_slice(&self.to_le_bytes());
-            }
-        }
-    )*};
-}
-integer!(i8 i16 i32 i64 u8 u16 u32 u64);
-
-fn converted<From, To>(numbers: impl Iterator<Item = From> + Clone, out: &mut [u8]) -> Result<(), Misfit>
+fn converted<From, To, const BYTES: usize>(
+    numbers: impl Iterator<Item = From> + Clone,
+    out: &mut [[u8; BYTES]],
+    bytes: impl Fn(To) -> [u8; BYTES],
+) -> Result<(), Misfit>
 where
-    From: Integer,
-    To: Integer + TryFrom<From>,
+    From: Copy + Into<i128>,
+    To: Default + TryFrom<From>,
 {
     // Two passes, since a loop that may end early is not vectorised.
     let mut all_fit = true;
-    for (number, place) in numbers.clone().zip(out.chunks_exact_mut(size_of::<To>())) {
+    for (number, place) in numbers.clone().zip(out) {
         let value = To::try_from(number);
         all_fit &= value.is_ok();
-        value.unwrap_or_default().put(place);
+        *place = bytes(value.unwrap_or_default());
     }
     let misfit = |(at, number): (usize, From)| {
         To::try_from(number).is_err().then(|| Misfit { at, number: number.into() })

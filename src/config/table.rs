@@ -185,10 +185,10 @@ macro_rules! kind_text {
         "Mapping[str, int] | None"
     };
     (docs Tokenizer) => {
-        "path or callable"
+        "path, tokenizer or callable"
     };
     (stub Tokenizer) => {
-        "str | PathLike[str] | Callable[[str], Iterable[int]]"
+        "str | PathLike[str] | Tokenizer | _HubTokenizer | Callable[[str], Iterable[int]]"
     };
     (docs Dataset) => {
         "AsyncDataset"

@@ -1,15 +1,19 @@
 //! `forebay.tokens.Tokenizer`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ffi::CString, path::PathBuf};
 
 use numpy::PyArray1;
-use pyo3::{exceptions::PyTypeError, prelude::*, pybacked::PyBackedStr, types::PyDict};
+use pyo3::{
+    exceptions::{PyTypeError, PyUserWarning},
+    prelude::*,
+    pybacked::PyBackedStr,
+    types::PyDict,
+};
 
 use super::{
     arguments::{argument, id, named, wrong_type},
     errors::to_python,
     interruptible::run_interruptible,
-    vocabulary,
 };
 use crate::{
     Error, ErrorKind,
@@ -17,14 +21,60 @@ use crate::{
     error::shown,
 };
 
+/// A tokenizer of the core and what it was made of, which makes it again in another process.
+pub type Opened = (tokenizer::Tokenizer, Py<PyAny>, TokenizerOptions);
+
+/// Opens a file or folder, or takes the tokenizer of an object: of this package, of `tokenizers`, or a fast
+/// one of `transformers`. None for any other object. Warns of a BOS beyond the file's ids.
+pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult<Option<Opened>> {
+    let py = given.py();
+    if let Ok(own) = given.cast::<Tokenizer>() {
+        let (core, made_of, of_own) = own.get().parts(py);
+        if options == TokenizerOptions::default() || options == of_own {
+            return Ok(Some((core, made_of, of_own)));
+        }
+        options.pattern = options.pattern.or(of_own.pattern);
+        options.bos_id = options.bos_id.or(of_own.bos_id);
+        if options.special_tokens.is_empty() {
+            options.special_tokens = of_own.special_tokens;
+        }
+        return open(made_of.bind(py), options);
+    }
+    let made = if let Ok(path) = given.extract::<PathBuf>() {
+        let options = options.clone();
+        run_interruptible(py, "forebay-tokenizer", move |_| tokenizer::Tokenizer::open(&path, &options))?
+    } else {
+        // An object of transformers has that of tokenizers; both are imported already, if it is there.
+        let backend = given.getattr_opt("backend_tokenizer")?.unwrap_or_else(|| given.clone());
+        let module = backend.get_type().module()?;
+        if !module.to_cow()?.starts_with("tokenizers") || !backend.hasattr("to_str")? {
+            return Ok(None);
+        }
+        let json: String = backend.call_method0("to_str")?.extract()?;
+        let options = options.clone();
+        run_interruptible(py, "forebay-tokenizer", move |_| {
+            tokenizer::Tokenizer::new("tokenizer".to_owned(), json.as_bytes(), &options)
+        })?
+    };
+    if let Some(warning) = made.bos_warning() {
+        let category = py.get_type::<PyUserWarning>();
+        PyErr::warn(py, &category, &CString::new(warning).unwrap_or_default(), 2)?;
+    }
+    Ok(Some((made, given.clone().unbind(), options)))
+}
+
+/// What `open` takes.
+pub const EXPECTED: &str =
+    "a file or folder with a tokenizer.json, a rank file, or a Tokenizer of forebay or tokenizers";
+
 /// The most threads of one call.
 const MAX_THREADS: i64 = 1024;
 
 /// Tokenizer: encodes text to the same ids as Hugging Face `tokenizers` or tiktoken, from their files.
 ///
 /// `path` is a Hugging Face `tokenizer.json`, the folder of one, or a tiktoken rank file, recognised by
-/// content; or a `tokenizers.Tokenizer`, a fast tokenizer of transformers, or another `Tokenizer`. A rank file
-/// holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base` (with
+/// content; or a `tokenizers.Tokenizer`, a fast tokenizer of transformers, or another `Tokenizer`. A rank
+/// file holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base` (with
 /// any ending), pattern and special tokens are known. Other rank files need `pattern`, the regular expression
 /// whose matches are the pieces of a text, and `special_tokens`, a dict from text to id. A `tokenizer.json`
 /// has its own.
@@ -58,9 +108,8 @@ impl Tokenizer {
             special_tokens: special_tokens.unwrap_or_default(),
             bos_id: bos_id.map(|token| id(path.py(), "bos_id", token)).transpose()?,
         };
-        let opened = vocabulary::open(path, options)?;
-        let (tokenizer, given, options) =
-            opened.ok_or_else(|| wrong_type("path", path, vocabulary::EXPECTED))?;
+        let opened = open(path, options)?;
+        let (tokenizer, given, options) = opened.ok_or_else(|| wrong_type("path", path, EXPECTED))?;
         Ok(Self { tokenizer, given, options })
     }
 
@@ -159,7 +208,7 @@ impl Tokenizer {
 
 impl Tokenizer {
     /// The tokenizer of the core, what it was made of, and its options.
-    pub fn parts(&self, py: Python<'_>) -> vocabulary::Opened {
+    pub fn parts(&self, py: Python<'_>) -> Opened {
         (self.tokenizer.clone(), self.given.clone_ref(py), self.options.clone())
     }
 

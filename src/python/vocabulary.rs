@@ -1,18 +1,18 @@
 //! The values of `tokenizer`: a file, an object of a tokenizer library, or any Python callable.
 
-use std::{ffi::CString, path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use pyo3::{exceptions::PyUserWarning, prelude::*};
+use pyo3::prelude::*;
 
 use super::{
     arguments::wrong_type,
     calls::{call, expect_calls},
     errors::to_python,
-    interruptible::run_interruptible,
+    tokenizer::{EXPECTED, open},
 };
 use crate::{
     Error, ErrorKind, Result,
-    decode::tokenizer::{Tokenizer, TokenizerOptions},
+    decode::tokenizer::TokenizerOptions,
     seed::mix,
     tasks::{Encode, Vocabulary},
 };
@@ -26,52 +26,6 @@ pub struct Given {
     /// The tokenizer's identity in states; for a callable, a hash of its name and `bos`.
     pub fingerprint: u64,
 }
-
-/// A tokenizer of the core and what it was made of, which makes it again in another process.
-pub type Opened = (Tokenizer, Py<PyAny>, TokenizerOptions);
-
-/// Opens a file or folder, or takes the tokenizer of an object: of this package, of `tokenizers`, or a fast one
-/// of `transformers`. None for any other object. Warns of a BOS beyond the file's ids.
-pub fn open(tokenizer: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult<Option<Opened>> {
-    let py = tokenizer.py();
-    if let Ok(own) = tokenizer.cast::<super::tokenizer::Tokenizer>() {
-        let (core, given, of_own) = own.get().parts(py);
-        if options == TokenizerOptions::default() || options == of_own {
-            return Ok(Some((core, given, of_own)));
-        }
-        options.pattern = options.pattern.or(of_own.pattern);
-        options.bos_id = options.bos_id.or(of_own.bos_id);
-        if options.special_tokens.is_empty() {
-            options.special_tokens = of_own.special_tokens;
-        }
-        return open(given.bind(py), options);
-    }
-    let made = if let Ok(path) = tokenizer.extract::<PathBuf>() {
-        let options = options.clone();
-        run_interruptible(py, "forebay-tokenizer", move |_| Tokenizer::open(&path, &options))?
-    } else {
-        // An object of transformers has that of tokenizers; both are imported already, if it is there.
-        let backend = tokenizer.getattr_opt("backend_tokenizer")?.unwrap_or_else(|| tokenizer.clone());
-        let module = backend.get_type().module()?;
-        if !module.to_cow()?.starts_with("tokenizers") || !backend.hasattr("to_str")? {
-            return Ok(None);
-        }
-        let json: String = backend.call_method0("to_str")?.extract()?;
-        let options = options.clone();
-        run_interruptible(py, "forebay-tokenizer", move |_| {
-            Tokenizer::new("tokenizer".to_owned(), json.as_bytes(), &options)
-        })?
-    };
-    if let Some(warning) = made.bos_warning() {
-        let category = py.get_type::<PyUserWarning>();
-        PyErr::warn(py, &category, &CString::new(warning).unwrap_or_default(), 2)?;
-    }
-    Ok(Some((made, tokenizer.clone().unbind(), options)))
-}
-
-/// What `open` takes.
-pub const EXPECTED: &str =
-    "a file or folder with a tokenizer.json, a rank file, or a Tokenizer of forebay or tokenizers";
 
 /// Opens the file `tokenizer`, takes that of an object, or a callable from text to ids.
 pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyResult<Given> {

@@ -2,10 +2,10 @@
 //!
 //! Input: a waveform `[n_samples]`. Output: features in their final type, layout and length. The steps are
 //! those of `docs/features.md`: conditioning of the waveform, frames, spectrum and mel bands (see
-//! [`SpectrogramTransform`]), compression, cepstrum, number of frames, normalization. Where each value depends
-//! on its own energy only, one pass computes it and writes it in place. Steps that need the whole example (a
-//! range below its maximum, its minimum, its mean, PCEN, a cepstrum) run on a frame-major copy in the scratch
-//! memory. Sources of the definitions: with each type.
+//! [`SpectrogramTransform`]), compression, cepstrum, number of frames, normalization. Where each value
+//! depends on its own energy only, one pass computes it and writes it in place. Steps that need the whole
+//! example (a range below its maximum, its minimum, its mean, PCEN, a cepstrum) run on a frame-major copy in
+//! the scratch memory. Sources of the definitions: with each type.
 
 use super::{
     form::{Form, Layout},
@@ -107,7 +107,8 @@ pub struct Cepstrum {
     pub n_mfcc: usize,
     /// Whether the DCT is orthonormal; otherwise the factor is 2, as in torchaudio.
     pub is_ortho: bool,
-    /// Coefficient `i` is multiplied by `1 + lifter / 2 * sin(pi (i + 1) / lifter)`, as in librosa; 0 for none.
+    /// Coefficient `i` is multiplied by `1 + lifter / 2 * sin(pi (i + 1) / lifter)`, as in librosa; 0 for
+    /// none.
     pub lifter: f64,
 }
 

@@ -148,8 +148,10 @@ impl MelBank {
 
     /// The bins of the spectrum themselves: `n_fft / 2 + 1` bands with one weight of 1 each.
     pub fn bins(n_fft: usize) -> Self {
+        // bounded: `n_fft` is at most 65 536.
         let n = n_fft / 2 + 1;
         let bands = (0..n).map(|bin| Band { first_bin: bin, offset: bin, len: 1 }).collect();
+        // bounded: as above.
         Self { bands, weights: vec![1.0; n] }
     }
 

@@ -5,10 +5,10 @@
 //! once, in its final type and place, in a run of eight. Frames inside the waveform are read in place; only
 //! those that reach over an end are copied, with reflection. FFT sizes that are powers of two use forebay's
 //! eight-frame transform, others `realfft`, frame by frame. The definitions of the default are those of
-//! torchaudio's `MelSpectrogram` (periodic Hann, centred, reflect padding, HTK mel, no area norm, also its bin
-//! frequencies for odd `n_fft`: see `mel`), then `ln(max(mel, 1e-10))`. Frames of [`Kaldi`] begin at multiples
-//! of the hop; DC removal and preemphasis run on the transposed frames, eight at a time. A frame with NaN or
-//! infinity in it becomes NaN, never a number.
+//! torchaudio's `MelSpectrogram` (periodic Hann, centred, reflect padding, HTK mel, no area norm, also its
+//! bin frequencies for odd `n_fft`: see `mel`), then `ln(max(mel, 1e-10))`. Frames of [`Kaldi`] begin at
+//! multiples of the hop; DC removal and preemphasis run on the transposed frames, eight at a time. A frame
+//! with NaN or infinity in it becomes NaN, never a number.
 
 use super::{
     fft::LaneFft,

@@ -85,7 +85,7 @@ def test_what_is_refused() -> None:
         features.LogMel(center=False, drop_last=True)
     with pytest.raises(ConfigError, match=r"band 0 .* is empty"):
         features.LogMel(n_fft=64)
-    with pytest.raises(ConfigError, match=r"f_max is 16001\.0, must be above 0 and at most half"):
+    with pytest.raises(ConfigError, match="f_max is 16001, must be above 0 and at most half"):
         features.LogMel(f_max=16001.0)
     with pytest.raises(ConfigError, match=r"float16.*65504"):
         features.Spectrogram(dtype="float16")

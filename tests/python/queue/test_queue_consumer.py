@@ -528,7 +528,7 @@ def test_an_unknown_split_is_refused_at_once(tmp_path: Path) -> None:
     with consumer(tmp_path) as queue:
         for ask in (queue.get_batch, queue.wait_for_data):
             with pytest.raises(
-                forebay.ConfigError, match=r"split is 'trian', which .* does not have; it has 'train', 'val'"
+                forebay.ConfigError, match=r"split is 'trian', which .* does not have; it has train, val"
             ):
                 ask("trian")
         assert not queue.wait_for_data("val", timeout=0)  # named by meta, and without files so far
