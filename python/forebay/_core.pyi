@@ -399,7 +399,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
     def __new__(
         cls,
         parquet_files: _Files,
-        tokenizer: str | PathLike[str] | Callable[[str], Iterable[int]],
+        tokenizer: str | PathLike[str] | Tokenizer | _HubTokenizer | Callable[[str], Iterable[int]],
         batch_size: int = 32,
         seq_len: int = 2048,
         split: str = "train",

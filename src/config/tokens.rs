@@ -31,8 +31,8 @@ macro_rules! token_parameters {
         parquet_files: Files, data, elsewhere(data_files, files, shards, data_dir, path, paths);
         /// A Hugging Face `tokenizer.json` or its folder, a tiktoken rank file (gpt2, r50k_base, p50k_base,
         /// cl100k_base and o200k_base are recognised by name, others need `pattern` and `special_tokens`), a
-        /// `Tokenizer`, a `tokenizers.Tokenizer` or a fast tokenizer of transformers, or a callable from a text
-        /// to its ids, which needs `bos_id` and is slower, since it holds the GIL.
+        /// `Tokenizer`, a `tokenizers.Tokenizer` or a fast tokenizer of transformers, or a callable from a
+        /// text to its ids, which needs `bos_id` and is slower, since it holds the GIL.
         tokenizer: Tokenizer, state(tokenizer), elsewhere(encoding, encoder, tokenizer_file, tokenize);
         /// Rows per batch on this rank.
         batch_size: Int = 32, state(global_batch_size), range(1, 1 << 20),

@@ -5,7 +5,11 @@
 //! error names the parameter to use; for a wrong type it names parameter, value and type. Signature and
 //! docstring are made of the same rows.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use pyo3::{
     IntoPyObjectExt,
@@ -565,7 +569,8 @@ where
 
 /// One path, or a sequence of paths; `name` is the parameter.
 pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<Vec<PathBuf>> {
-    if let Ok(path) = files.extract() {
+    if let Ok(path) = files.extract::<PathBuf>() {
+        refuse_text(name, files, &path)?;
         return Ok(vec![path]);
     }
     let wrong = |name: &str, found: &Bound<'_, PyAny>| wrong_type(name, found, expected);
@@ -589,10 +594,27 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
     let each = files.try_iter().map_err(|_| wrong(name, files))?;
     each.enumerate()
         .map(|(at, path)| {
-            let path = path?;
-            path.extract().map_err(|_| wrong(&format!("{name}[{at}]"), &path))
+            let (path, name) = (path?, format!("{name}[{at}]"));
+            let found: PathBuf = path.extract().map_err(|_| wrong(&name, &path))?;
+            refuse_text(&name, &path, &found)?;
+            Ok(found)
         })
         .collect()
+}
+
+/// The most bytes of a name in a file system.
+const LONGEST_NAME: usize = 255;
+
+/// Raises for a text in place of a path: one with a line break, or with a name that no file system allows.
+fn refuse_text(name: &str, given: &Bound<'_, PyAny>, path: &Path) -> PyResult<()> {
+    let is_text = path.as_os_str().as_encoded_bytes().contains(&b'\n')
+        || path.iter().any(|part| part.len() > LONGEST_NAME);
+    if !is_text {
+        return Ok(());
+    }
+    let expected = "a path; for texts in memory write a Parquet file (pyarrow.parquet.write_table), or use \
+                    forebay.cache.ListAsyncDataset of their ids";
+    Err(wrong_type(name, given, expected))
 }
 
 /// The tables of the loaders, for tests and for `docs/tables.py`: a list of dicts for each class.

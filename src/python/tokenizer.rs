@@ -74,10 +74,10 @@ const MAX_THREADS: i64 = 1024;
 ///
 /// `path` is a Hugging Face `tokenizer.json`, the folder of one, or a tiktoken rank file, recognised by
 /// content; or a `tokenizers.Tokenizer`, a fast tokenizer of transformers, or another `Tokenizer`. A rank
-/// file holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base` (with
-/// any ending), pattern and special tokens are known. Other rank files need `pattern`, the regular expression
-/// whose matches are the pieces of a text, and `special_tokens`, a dict from text to id. A `tokenizer.json`
-/// has its own.
+/// file holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base`
+/// (with any ending), pattern and special tokens are known. Other rank files need `pattern`, the regular
+/// expression whose matches are the pieces of a text, and `special_tokens`, a dict from text to id. A
+/// `tokenizer.json` has its own.
 ///
 /// Text that looks like a special token is encoded as ordinary text. `bos_id` is the id of the token that
 /// begins each document: the given one, else that of `<|bos|>`, else of `<|endoftext|>`. Immutable; may be

@@ -75,8 +75,8 @@ class Build:
 
     def progress(self) -> running.Progress:
         return running.Progress(
-            documents=100 - self.waits, committed=0, skipped=0, values=0, finished_shards=0, n_shards=1, part=0.5, seconds=1.0,
-            documents_per_s=0.0, values_per_s=0.0, remaining_s=None,
+            documents=100 - self.waits, committed=0, skipped=0, values=0, finished_shards=0, n_shards=1, part=0.5,
+            seconds=1.0, documents_per_s=0.0, values_per_s=0.0, remaining_s=None,
         )  # fmt: skip
 
 

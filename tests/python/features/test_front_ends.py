@@ -29,8 +29,8 @@ def front_end(golden: Golden, **changes: Any) -> Any:
     return features._Part.from_dict(known(golden.kind, golden.parameters | changes))
 
 
-# Where arithmetic in float32 itself is the limit: DC and a square wave of full scale, whose energy is in a few bins, and
-# bands of which one is 17 orders below another. The originals in float32 are off by up to 8e-5, 4e-4 and 5.2e-3.
+# Where arithmetic in float32 itself is the limit: DC and a square wave of full scale, whose energy is in a few bins,
+# and bands of which one is 17 orders below another. The originals in float32 are off by up to 8e-5, 4e-4 and 5.2e-3.
 FLOAT32 = {
     "birdmae-square": (2e-5, LOUD, QUIET), "passt-square": (MEAN, 2e-4, QUIET), "byola-dc": (2e-5, LOUD, QUIET),
     "torchaudio-speech": (5e-5, LOUD, 7e-3), "mfcc_librosa_lifter-square": (2e-5, 2e-4, QUIET),

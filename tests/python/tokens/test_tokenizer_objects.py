@@ -1,0 +1,144 @@
+"""`decode`, and the objects that stand for a tokenizer."""
+
+import pickle
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiktoken
+import tokenizers
+from test_tokenizer import GPT2, PATTERNS, RANKS
+
+import forebay
+from forebay.cache import Tokenize, build
+from forebay.tokens import Tokenizer
+from paths import DATA
+
+JSON = DATA / "tokens" / "tokenizer.json"
+SAMPLES = ["", "plain text", "naïve café", "日本語 テスト", "👩‍👩‍👧 and more", "x" * 300, "\n\n\t  tabs"]
+
+
+def test_decode_equals_the_libraries() -> None:
+    of_tiktoken = tiktoken.Encoding(
+        "gpt2", pat_str=PATTERNS["gpt2"], mergeable_ranks=RANKS, special_tokens={"<|endoftext|>": 50256}
+    )
+    of_hub = tokenizers.Tokenizer.from_file(str(JSON))
+    ranks, hub = Tokenizer(GPT2), Tokenizer(JSON)
+    rng = np.random.default_rng(0)
+    for text in SAMPLES:
+        assert ranks.decode(ranks.encode(text)) == text
+    for _ in range(200):  # characters that are cut, in any place
+        ids = rng.integers(0, 50257, rng.integers(0, 30))
+        assert ranks.decode(ids) == of_tiktoken.decode(ids.tolist())
+        ids = rng.integers(0, hub.n_vocab, 20).tolist()
+        assert hub.decode(ids) == of_hub.decode(ids, skip_special_tokens=False)
+    assert ranks.decode([]) == ""
+    assert ranks.decode((ranks.bos_id,)) == "<|endoftext|>"
+
+
+def test_ids_that_are_no_tokens() -> None:
+    tokenizer = Tokenizer(GPT2)
+    with pytest.raises(forebay.ConfigError, match=r"ids\[1\] is 50257, which is no token; the ids .* are below 50257"):
+        tokenizer.decode([1, 50257])
+    with pytest.raises(forebay.ConfigError, match=r"ids\[0\] is -1, must be 0 to"):
+        tokenizer.decode([-1])
+    with pytest.raises(TypeError, match=r"ids\[0\] is 'a' .*must be an int"):
+        tokenizer.decode("abc")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"ids is 3 .*must be a sequence or one-dimensional array of ints"):
+        tokenizer.decode(3)  # type: ignore[arg-type]
+
+
+def test_everything_that_stands_for_a_tokenizer(tmp_path: Path) -> None:
+    """A file, its folder, and objects give the same ids, states and caches, and are pickled."""
+    shutil.copy(JSON, tmp_path / "tokenizer.json")
+    pq.write_table(pa.table({"text": list(SAMPLES) * 40}), tmp_path / "a.parquet")
+
+    class Fast:
+        """As a fast tokenizer of transformers, which is callable."""
+
+        backend_tokenizer = tokenizers.Tokenizer.from_file(str(JSON))
+
+        def __call__(self, _: str) -> Any:
+            raise AssertionError
+
+    given: list[Any] = [
+        JSON,
+        tmp_path,
+        Tokenizer(JSON),
+        Fast.backend_tokenizer,
+        Fast(),
+        Tokenizer(Fast.backend_tokenizer),
+    ]
+    expected = Tokenizer(JSON).encode("naïve café").tolist()
+    batches, states = [], []
+    for one in given:
+        tokenizer = Tokenizer(one)
+        assert tokenizer.encode("naïve café").tolist() == expected
+        assert not isinstance(one, Fast) or tokenizer.bos_id == Tokenizer(JSON).bos_id
+        if not isinstance(one, Fast):
+            assert pickle.loads(pickle.dumps(tokenizer)).encode("naïve café").tolist() == expected
+        with forebay.TokenLoader(
+            tmp_path / "a.parquet",
+            one,
+            seq_len=16,
+            batch_size=2,
+            buffer_size=4,
+            val=[],
+        ) as loader:
+            batches.append(next(iter(loader))["inputs"].tolist())
+            states.append(loader.state_dict())
+    assert all(batch == batches[0] for batch in batches)
+    assert all(state == states[0] for state in states)
+    for number, one in enumerate(given[1:4]):
+        store = build(tmp_path / "a.parquet", Tokenize(Tokenizer(one)), tmp_path / str(number), on_error="skip")
+        assert len(store) == 40 * sum(map(bool, SAMPLES))
+    other = Tokenizer(Tokenizer(JSON), bos_id=7)
+    assert (other.bos_id, Tokenizer(other).bos_id) == (7, 7)
+    wrong: Any
+    for wrong in (None, 3, object()):
+        with pytest.raises(TypeError, match=r"path is .*must be a file or folder with a tokenizer.json"):
+            Tokenizer(wrong)
+
+
+def test_a_bos_beyond_the_vocabulary_warns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["some text"] * 100}), tmp_path / "a.parquet")
+    with pytest.warns(UserWarning, match="60000, but the ids of gpt2 are below 50257; an embedding needs 60001"):
+        Tokenizer(GPT2, bos_id=60000)
+    with pytest.warns(UserWarning, match="bos_id is 60000"):
+        forebay.TokenLoader(tmp_path / "a.parquet", GPT2, bos_id=60000, val=[]).close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Tokenizer(GPT2, bos_id=50256)
+
+
+def test_an_empty_text_is_a_bad_document(tmp_path: Path) -> None:
+    """In a loader and in a cache."""
+    pq.write_table(pa.table({"text": ["one", "", "three"] * 30}), tmp_path / "a.parquet")
+    with forebay.TokenLoader(
+        tmp_path / "a.parquet", GPT2, seq_len=4, batch_size=2, buffer_size=2, val=[], infinite=False
+    ) as loader:
+        for _ in loader:
+            pass
+        of_loader = [error["row"] for error in loader.errors()]
+    store = build(tmp_path / "a.parquet", Tokenizer(GPT2), tmp_path / "cache", on_error="skip")
+    assert [error["row"] for error in store.errors()] == of_loader == list(range(1, 90, 3))
+    assert len(store) == 60
+    with pytest.raises(forebay.DecodeError, match="the text is empty; remove such rows, or pass on_error"):
+        build(tmp_path / "a.parquet", Tokenizer(GPT2), tmp_path / "other")
+
+
+def test_texts_in_place_of_paths(tmp_path: Path) -> None:
+    text = "It was the best of times, it was the worst of times, " * 400
+    with pytest.raises(
+        TypeError, match=r"parquet_files\[0\] is 'It was the best .*must be a path; for texts"
+    ) as raised:
+        forebay.TokenLoader([text, text], GPT2)
+    assert len(str(raised.value)) < 400
+    (tmp_path / "x.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(forebay.ConfigError, match=r"x\.jsonl is not Parquet"):
+        forebay.TokenLoader(tmp_path / "x.jsonl", GPT2)
