@@ -4,8 +4,8 @@
 
 Errors are those of docs/features.md: the mean, the largest within 60 dB of a frame's largest band, the largest
 elsewhere, in units of the natural logarithm of an energy, over the clips of tests/data/features/presets (speech, field
-recording, silence, DC, square wave, noise, a clip shorter than a frame). The time is that of one clip on one thread, the 10th
-percentile of the rounds.
+recording, silence, DC, square wave, noise, a clip shorter than a frame). The time is that of one clip on one thread,
+the 10th percentile of the rounds.
 """
 
 import argparse

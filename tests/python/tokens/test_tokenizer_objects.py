@@ -1,5 +1,6 @@
 """`decode`, and the objects that stand for a tokenizer."""
 
+import base64
 import pickle
 import shutil
 import warnings
@@ -12,20 +13,23 @@ import pyarrow.parquet as pq
 import pytest
 import tiktoken
 import tokenizers
-from test_tokenizer import GPT2, PATTERNS, RANKS
+from tiktoken_ext.openai_public import r50k_pat_str
 
 import forebay
 from forebay.cache import Tokenize, build
 from forebay.tokens import Tokenizer
 from paths import DATA
 
+GPT2 = DATA / "tokens" / "gpt2.tiktoken"
 JSON = DATA / "tokens" / "tokenizer.json"
 SAMPLES = ["", "plain text", "naïve café", "日本語 テスト", "👩‍👩‍👧 and more", "x" * 300, "\n\n\t  tabs"]
 
 
 def test_decode_equals_the_libraries() -> None:
+    lines = map(bytes.split, GPT2.read_bytes().splitlines())
+    ranks_of = {base64.b64decode(token): int(rank) for token, rank in lines}
     of_tiktoken = tiktoken.Encoding(
-        "gpt2", pat_str=PATTERNS["gpt2"], mergeable_ranks=RANKS, special_tokens={"<|endoftext|>": 50256}
+        "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks_of, special_tokens={"<|endoftext|>": 50256}
     )
     of_hub = tokenizers.Tokenizer.from_file(str(JSON))
     ranks, hub = Tokenizer(GPT2), Tokenizer(JSON)
