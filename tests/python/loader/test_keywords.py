@@ -145,3 +145,16 @@ def test_frequencies_are_floats(name: str) -> None:
     bad: Any = "x"
     with pytest.raises(TypeError, match=rf"^{name} is 'x' \(type str\), must be a float"):
         forebay.SpectrogramTransform(**{name: bad})
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        ((2, 4), "the first weights begin at batch 2, must begin at batch 0"),
+        ((0, 5, 5), "weights from batch 5 follow those from batch 5: the batches must increase"),
+    ],
+)
+def test_weights_are_counted_in_batches(starts: tuple[int, ...], message: str) -> None:
+    weights = [(start, {"a": 1.0, "b": 1.0}) for start in starts]
+    with pytest.raises(forebay.ConfigError, match=message):
+        forebay.Loader({"a": ["a.arrow"], "b": ["b.arrow"]}, batch_size=32, weights=weights)
