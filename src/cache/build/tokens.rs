@@ -92,11 +92,6 @@ impl<'a> Ids<'a> {
 
     fn add(&mut self, text: &str) -> Result<()> {
         check_record_bytes(text.len() as u64, self.worker.what.max_record_bytes)?;
-        // As in a loader of tokens.
-        if text.is_empty() {
-            let message = "the text is empty; remove such rows, or pass on_error=\"skip\"";
-            return Err(Error::new(ErrorKind::Empty, message));
-        }
         let begin = self.all.len();
         if self.worker.what.has_bos {
             fallible_alloc::push(&mut self.all, self.worker.what.tokenizer.bos_id())?;

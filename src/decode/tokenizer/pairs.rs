@@ -11,15 +11,15 @@
 //!
 //! # Why windows give the same ids
 //!
-//! If no merge crosses a cut, the merges on both sides do not affect each other, and the ids are those of both
-//! sides, concatenated. So a cut needs proof that the pair across it is never the next to be merged. The
+//! If no merge crosses a cut, the merges on both sides do not affect each other, and the ids are those of
+//! both sides, concatenated. So a cut needs proof that the pair across it is never the next to be merged. The
 //! *level* of a merge is the highest rank among the merges up to it. Merges left (L) and right (R) of the cut
-//! run in the order of their levels, L first at equal levels: no merge of level m precedes one of a lower level
-//! on the other side. The pair across the cut consists of the last part of L and the first of R. It waits while
-//! L has a merge of its rank or lower to do, or R one of a lower rank. That is certain until the last part of L
-//! changes at a level up to the pair's rank, or the first part of R at a level below it. The parts and levels
-//! follow from the bytes of the two tokens beside the cut, since no merge crosses their other ends either. If
-//! there is no proof, a larger window replaces the two, at worst the whole piece.
+//! run in the order of their levels, L first at equal levels: no merge of level m precedes one of a lower
+//! level on the other side. The pair across the cut consists of the last part of L and the first of R. It
+//! waits while L has a merge of its rank or lower to do, or R one of a lower rank. That is certain until the
+//! last part of L changes at a level up to the pair's rank, or the first part of R at a level below it. The
+//! parts and levels follow from the bytes of the two tokens beside the cut, since no merge crosses their
+//! other ends either. If there is no proof, a larger window replaces the two, at worst the whole piece.
 //!
 //! Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (2016),
 //! algorithm 1. Windows: own.
@@ -163,8 +163,8 @@ impl Pairs {
         Ok(())
     }
 
-    /// Whether no merge crosses the cut between the tokens of the bytes `before` and `after`; false if that is
-    /// unknown. Leaves `parts.ids` and `parts.next` as they are.
+    /// Whether no merge crosses the cut between the tokens of the bytes `before` and `after`; false if that
+    /// is unknown. Leaves `parts.ids` and `parts.next` as they are.
     fn is_cut(&self, before: &[u8], after: &[u8], parts: &mut Parts) -> bool {
         if before.len().max(after.len()) > LONG_TOKEN {
             return false;
@@ -231,8 +231,8 @@ impl Pairs {
         piece.iter().map(|&byte| self.bytes[usize::from(byte)])
     }
 
-    /// Computes the ids of a short piece into `parts.ids`. Calls `merged` after each merge, with its rank, the
-    /// index of the merged part, and the parts.
+    /// Computes the ids of a short piece into `parts.ids`. Calls `merged` after each merge, with its rank,
+    /// the index of the merged part, and the parts.
     #[inline]
     fn search(&self, piece: &[u8], parts: &mut Parts, mut merged: impl FnMut(u32, usize, &[u32])) {
         let Parts { ids, ranks, .. } = parts;

@@ -3,7 +3,11 @@
 //! By convention the last file is for validation. Which file is last depends on the files downloaded, so
 //! validation files can also be named.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use crate::{Error, ErrorKind, Result, fallible_alloc, source::paths::Pattern};
 
@@ -20,12 +24,14 @@ pub enum Split {
 /// None for the last file.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if there are no files, the part has none, or one of `val` matches none.
+/// [`ErrorKind::Config`] if there are no files, the part has none, or one of `val` matches none;
+/// [`ErrorKind::Format`] for a file that is not Parquet.
 pub fn split(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<Vec<PathBuf>> {
     if files.is_empty() {
         let message = "there are no files to read; name at least one Parquet file";
         return Err(Error::new(ErrorKind::Config, message));
     }
+    files.iter().try_for_each(|file| check_kind(file))?;
     let is_val: Vec<bool> = match val {
         None => (1..=files.len()).map(|n| n == files.len()).collect(),
         Some(patterns) => {
@@ -63,6 +69,26 @@ pub fn split(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<V
         (Split::Val, _) => "there are no files for validation: val= names none".into(),
     };
     Err(Error::new(ErrorKind::Config, message))
+}
+
+/// An error for a file of another name than `*.parquet` that does not begin as Parquet does, before anything is
+/// said about splits.
+fn check_kind(file: &Path) -> Result<()> {
+    if file.extension().is_some_and(|ending| ending == "parquet") {
+        return Ok(());
+    }
+    let mut begin = [0; 4];
+    // A file that cannot be read is an error of the opening.
+    let is_read = File::open(file).and_then(|mut file| file.read_exact(&mut begin)).is_ok();
+    if !is_read || &begin == b"PAR1" {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is not Parquet; texts in other files are read by forebay.cache.build or `forebay build`, which make a cache of \
+         token ids",
+        file.display()
+    );
+    Err(Error::new(ErrorKind::Format, message))
 }
 
 /// Whether each file matches `pattern`, by its name, or by its path if the pattern has several components.

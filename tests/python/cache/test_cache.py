@@ -480,7 +480,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     tokenizer = Tokenizer(TOKENIZER)
     assert cache.TreeStore(tmp_path / "c")[1]["input_ids"].tolist()[1:] == tokenizer.encode("two three").tolist()
     assert main([*arguments, "--batch-size", "7"]) == 1
-    assert "batch_size was" in capsys.readouterr().err
+    assert "--batch-size was" in capsys.readouterr().err
     assert main([*arguments, "--batch-size", "7", "--overwrite"]) == 0
 
 

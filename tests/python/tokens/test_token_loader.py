@@ -165,7 +165,7 @@ def test_tokenizers(parquets: Path) -> None:
         loader(parquets, tokenizer=nameless, bos_id=None)
     with pytest.raises(forebay.ConfigError, match="bos_id is missing"):
         forebay.TokenLoader(parquets, encode)
-    with pytest.raises(TypeError, match=r"tokenizer is 3 \(type int\), must be the path"):
+    with pytest.raises(TypeError, match=r"tokenizer is 3 \(type int\), must be a file or folder with a tokenizer.json"):
         forebay.TokenLoader(parquets, 3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
         forebay.TokenLoader(parquets, "nowhere.json")

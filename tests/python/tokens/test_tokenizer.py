@@ -277,7 +277,7 @@ def test_a_text_without_a_boundary_and_without_memory() -> None:
         ours, text = Tokenizer(sys.argv[1]), "a" * (32 << 20)
         expected = ours.encode("It's fine").tolist()
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + (200 << 20)
+        limit = pages * resource.getpagesize() + (16 << 20)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for _ in range(2):
             try:
