@@ -56,6 +56,9 @@ pub struct TokenBatch {
     pub columns: Columns,
     /// The parts of documents in the rows.
     pub parts: Vec<Part>,
+    /// What the packers hold after this batch, and have delivered and dropped since the run began. So it depends
+    /// on the batches only, not on how many were made ahead.
+    pub packing: Packing,
 }
 
 /// Counts of what packers hold and what they dropped, as of the last complete batch.
@@ -126,8 +129,9 @@ pub struct TokenCollate {
     rows: usize,
     under_way: Option<PackedFields>,
     parts: Vec<Part>,
-    /// Tokens that the packers had dropped when the last batch was complete.
+    /// Tokens that the packers had dropped, and those in rows, when the last batch was complete.
     dropped: u64,
+    delivered: u64,
 }
 
 impl TokenCollate {
@@ -157,6 +161,7 @@ impl TokenCollate {
             under_way: None,
             parts: Vec::new(),
             dropped: 0,
+            delivered: 0,
         }
     }
 
@@ -267,18 +272,21 @@ impl Collate for TokenCollate {
             held.bytes += packer.n_bytes() as u64;
             held.dropped += packer.n_dropped();
         }
+        let now_delivered = (rows * self.plan.capacity()) as u64;
+        self.delivered += now_delivered;
+        held.delivered = self.delivered;
         let PackMeter { documents, tokens, bytes, delivered, dropped } = &*self.meter;
         documents.store(held.documents, Ordering::Relaxed);
         tokens.store(held.tokens, Ordering::Relaxed);
         bytes.store(held.bytes, Ordering::Relaxed);
-        delivered.fetch_add((rows * self.plan.capacity()) as u64, Ordering::Relaxed);
+        delivered.fetch_add(now_delivered, Ordering::Relaxed);
         dropped.fetch_add(held.dropped - self.dropped, Ordering::Relaxed);
         self.dropped = held.dropped;
         let columns = match fields {
             Some(fields) => fields.finish(rows),
             None => Columns { rows, columns: self.pool.fields().iter().map(|_| Column::default()).collect() },
         };
-        TokenBatch { columns, parts }
+        TokenBatch { columns, parts, packing: held }
     }
 
     fn held(&self, stream: usize) -> Vec<Held> {
@@ -379,6 +387,7 @@ mod tests {
         let found = collate.meter.read();
         assert_eq!((found.documents, found.tokens, found.delivered, found.dropped), (3, 24, 16, 8));
         assert!(found.bytes > 4 * 24);
+        assert_eq!(batch.packing, found);
     }
 
     #[test]

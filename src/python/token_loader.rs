@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -86,6 +86,8 @@ pub struct TokenLoader {
     bos: u32,
     /// Batches returned since construction.
     n_batches: AtomicU64,
+    /// As of the last batch returned.
+    packing: Mutex<Packing>,
 }
 
 /// The batch with which the shares of the tokens are logged, once.
@@ -137,8 +139,20 @@ impl TokenLoader {
             let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let engine = EngineHandle::new(engine, stall_warning_s);
             let n_batches = AtomicU64::new(0);
-            let loader =
-                Self { engine, identity, source, task, config, groups, extras, fields, bos, n_batches };
+            let packing = Mutex::default();
+            let loader = Self {
+                engine,
+                identity,
+                source,
+                task,
+                config,
+                groups,
+                extras,
+                fields,
+                bos,
+                n_batches,
+                packing,
+            };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
@@ -200,11 +214,12 @@ impl Loads for TokenLoader {
 
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let Some(batch) = self.engine.next(py)? else { return Ok(None) };
+        *self.packing.lock().unwrap_or_else(PoisonError::into_inner) = batch.packing;
         // A loader has one consumer: no other thread counts at the same time.
         if self.n_batches.fetch_add(1, Ordering::Relaxed) + 1 == REPORT_AT
             && let Some(shares) = self.shares()
         {
-            let Packing { delivered, dropped, .. } = self.task.packing();
+            let Packing { delivered, dropped, .. } = batch.packing;
             let level = if dropped >= delivered / 10 { log::Level::Warn } else { log::Level::Info };
             log::log!(level, "TokenLoader after {REPORT_AT} batches: {shares}");
         }
@@ -279,9 +294,10 @@ impl Loads for TokenLoader {
 }
 
 impl TokenLoader {
-    /// What has become of the tokens read so far; None before the first batch.
+    /// What became of the tokens of this run up to the last batch returned; None before the first batch.
     fn shares(&self) -> Option<String> {
-        let Packing { tokens, delivered, dropped, .. } = self.task.packing();
+        let Packing { documents, tokens, delivered, dropped, .. } =
+            *self.packing.lock().unwrap_or_else(PoisonError::into_inner);
         let all = delivered + dropped + tokens;
         if delivered == 0 {
             return None;
@@ -292,15 +308,16 @@ impl TokenLoader {
             _ => "",
         };
         Some(format!(
-            "of the tokens read, {} are in rows (no row is padded), {} were dropped and {} wait for a row{remedy}",
+            "of the tokens read, {} are in rows (no row is padded), {} were dropped and {} wait for a row ({}){remedy}",
             percent(delivered),
             percent(dropped),
-            percent(tokens)
+            percent(tokens),
+            counted(documents, "document")
         ))
     }
 
     fn to_dict<'py>(&self, py: Python<'py>, batch: TokenBatch) -> PyResult<Bound<'py, PyDict>> {
-        let TokenBatch { columns, parts } = batch;
+        let TokenBatch { columns, parts, .. } = batch;
         let (rows, seq_len) = (columns.rows, self.config.seq_len as usize);
         let dict = PyDict::new(py);
         for (number, (field, column)) in self.fields.iter().zip(columns.columns).enumerate() {

@@ -182,6 +182,12 @@ impl General {
 
     /// The text of `ids`, special tokens included.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        // The library leaves out ids that are no tokens.
+        if let Some(at) = ids.iter().position(|&id| self.tokenizer.id_to_token(id).is_none()) {
+            let message =
+                format!("ids[{at}] is {}, which is no token; the ids are below {}", ids[at], self.n_vocab);
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         let decode = || self.tokenizer.decode(ids, false).map_err(|cause| cause.to_string());
         caught(decode).and_then(|text| text).map_err(|cause| {
             let message = format!("the tokenizers library cannot decode the ids: {cause}");

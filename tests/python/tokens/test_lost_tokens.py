@@ -1,19 +1,23 @@
 """Which share of the tokens is in rows, dropped and held, and who says so."""
 
+import importlib.util
 import logging
 import re
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import forebay
+from paths import ROOT
 
 
-def loader(folder: Path, **parameters: object) -> forebay.TokenLoader:
-    pq.write_table(pa.table({"text": ["x" * 1000] * 400}), folder / "a.parquet")
+def loader(folder: Path, texts: Sequence[str] = ("x" * 1000,) * 400, **parameters: object) -> forebay.TokenLoader:
+    pq.write_table(pa.table({"text": texts}), folder / "a.parquet")
     given = {"seq_len": 99, "batch_size": 2, "bos_id": 0, "buffer_size": 20, "n_workers": 1, "val": []} | parameters
     return forebay.TokenLoader(folder / "a.parquet", lambda text: list(text.encode()), **given)  # type: ignore[arg-type]
 
@@ -35,10 +39,56 @@ def test_the_shares_are_printed_and_logged_once(
     assert len(said) == 1
     assert ('crop="carry" drops none' in text) == is_dropped == ("crop=" in said[0].message)
     assert said[0].levelno == (logging.WARNING if is_dropped else logging.INFO)
-    rows, dropped, held = (float(share) for share in re.findall(r"([\d.]+) %", text.split("tokens read")[1]))
+    figures = re.findall(r"([\d.]+) %", text.split("tokens read")[1])
+    rows, dropped, held = (float(share) for share in figures[:3])  # the verdict follows
     assert rows + dropped + held == pytest.approx(100, abs=0.2)
     assert (dropped > 80) == is_dropped  # of 1001 tokens 100 fill a row
     assert (packing["dropped"] > 0) == is_dropped
+
+
+def test_the_shares_are_those_of_the_returned_batches(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever was made ahead: the record is a function of the batches."""
+    texts = ["x" * (1 + 37 * number % 300) for number in range(3000)]
+    said, printed = [], []
+    for parameters in ({"n_workers": 1, "prefetch_batches": 1}, {"n_workers": 4, "prefetch_batches": 9}):
+        with caplog.at_level(logging.INFO, "forebay"), loader(tmp_path, texts, **parameters) as tokens:
+            list(islice(tokens, 100))
+            printed.append(repr(tokens).split("of the tokens read")[1].split("none")[0])
+            next(tokens)
+        said.append([record.message for record in caplog.records if "TokenLoader after" in record.message])
+        caplog.clear()
+    assert len(said[0]) == 1
+    assert said[0] == said[1]
+    assert printed[0] == printed[1]
+    assert printed[0] in said[0][0]
+    # At the end of a pass no batch is made ahead, so `stats()` has the same numbers.
+    with loader(tmp_path, texts, infinite=False) as tokens:
+        list(tokens)
+        packing = tokens.stats()["packing"]
+        text = repr(tokens)
+    total = packing["delivered"] + packing["dropped"] + packing["tokens"]
+    expected = [100 * packing[key] / total for key in ("delivered", "dropped", "tokens")]
+    assert [float(share) for share in re.findall(r"([\d.]+) %", text.split("tokens read")[1])[:3]] == pytest.approx(expected, abs=0.06)
+
+
+def test_the_table_is_what_the_script_prints(tmp_path: Path) -> None:
+    """Two cells are packed again; `python benches/lost_tokens.py` prints all."""
+    spec = importlib.util.spec_from_file_location("lost_tokens", ROOT / "benches/lost_tokens.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    rows = (ROOT / "docs/tokens.md").read_text().splitlines()
+    start = rows.index("| mean length | " + " | ".join(f"seq_len {n}" for n in script.SEQ_LENS) + " |")
+    table = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[start + 2 :][: len(script.MEANS)]]
+    assert [row[0] for row in table] == list(script.MEANS)
+    n_tokens = 4_000_000
+    for mean, seq_len in [(250, 1024), (1000, 2048)]:
+        file = tmp_path / f"{mean}.parquet"
+        lengths = script.lengths(mean, n_tokens, same=False)
+        pq.write_table(pa.table({"text": ["x" * (n - 1 or 1) for n in lengths]}), file, row_group_size=1000)
+        cell = table[list(script.MEANS).index(str(mean))][1 + script.SEQ_LENS.index(seq_len)]
+        assert f"{script.shares(file, seq_len, 'drop', n_tokens)[1]:.0f} %" == cell
 
 
 def test_advice_is_for_tokens(tmp_path: Path) -> None:

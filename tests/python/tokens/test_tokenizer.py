@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pickle
+import random
 import subprocess
 import sys
 import textwrap
@@ -289,6 +290,17 @@ def test_a_text_without_a_boundary_and_without_memory() -> None:
     command = [sys.executable, "-c", textwrap.dedent(script), str(GPT2)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n" * 3), done.stderr
+
+
+@pytest.mark.parametrize("alphabet", ["a", "ab", "abcdefghijklmnopqrstuvwxyz", "ABab01+/", " ", "=", "字符", "\n"])
+def test_a_long_piece_has_the_ids_of_the_libraries(alphabet: str) -> None:
+    """Pieces of several windows, which the libraries merge as a whole."""
+    encoding = tiktoken.Encoding("gpt2", pat_str=PATTERNS["gpt2"], mergeable_ranks=RANKS, special_tokens={})
+    library = tokenizers.Tokenizer.from_file(str(TOKENS / "tokenizer.json"))
+    text = "".join(random.Random(alphabet).choices(alphabet, k=60_000))
+    assert Tokenizer(GPT2).encode(text).tolist() == encoding.encode_ordinary(text)
+    ids = library.encode(text, add_special_tokens=False).ids
+    assert Tokenizer(TOKENS / "tokenizer.json").encode(text).tolist() == ids
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:

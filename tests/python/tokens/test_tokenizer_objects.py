@@ -49,6 +49,11 @@ def test_ids_that_are_no_tokens() -> None:
     tokenizer = Tokenizer(GPT2)
     with pytest.raises(forebay.ConfigError, match=r"ids\[1\] is 50257, which is no token; the ids .* are below 50257"):
         tokenizer.decode([1, 50257])
+    words = tokenizers.models.WordPiece({"[UNK]": 0, "it": 1, "<|bos|>": 2}, unk_token="[UNK]")
+    general = Tokenizer(tokenizers.Tokenizer(words))
+    assert general.decode([1]) == "it"
+    with pytest.raises(forebay.ConfigError, match=r"ids\[1\] is 3, which is no token; the ids are below 3"):
+        general.decode([1, 3])
     with pytest.raises(forebay.ConfigError, match=r"ids\[0\] is -1, must be 0 to"):
         tokenizer.decode([-1])
     with pytest.raises(TypeError, match=r"ids\[0\] is 'a' .*must be an int"):
