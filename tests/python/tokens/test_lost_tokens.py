@@ -68,7 +68,9 @@ def test_the_shares_are_those_of_the_returned_batches(tmp_path: Path, caplog: py
         text = repr(tokens)
     total = packing["delivered"] + packing["dropped"] + packing["tokens"]
     expected = [100 * packing[key] / total for key in ("delivered", "dropped", "tokens")]
-    assert [float(share) for share in re.findall(r"([\d.]+) %", text.split("tokens read")[1])[:3]] == pytest.approx(expected, abs=0.06)
+    assert [float(share) for share in re.findall(r"([\d.]+) %", text.split("tokens read")[1])[:3]] == pytest.approx(
+        expected, abs=0.06
+    )
 
 
 def test_the_table_is_what_the_script_prints(tmp_path: Path) -> None:
