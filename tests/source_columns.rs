@@ -211,7 +211,7 @@ fn metadata_that_is_no_json_is_left_alone() {
 fn folders() {
     let folder = tempfile::tempdir().unwrap();
     let error = |path: &Path| open(&[path.into()]).unwrap_err().to_string();
-    assert!(error(folder.path()).contains("state.json"));
+    assert!(error(folder.path()).contains("end in .arrow or .parquet"));
     fs::write(folder.path().join("dataset_dict.json"), "{}").unwrap();
     assert!(error(folder.path()).contains("splits"));
     for json in ["", "{}", r#"{"_data_files": [{}]}"#] {

@@ -229,8 +229,8 @@ fn files_in_other_formats_are_named() {
     }
     let missing = open(&[folder.path().join("missing.arrow")]).unwrap_err();
     assert_eq!(missing.kind, ErrorKind::NotFound);
-    let is_folder = open(&[folder.path().into()]).unwrap_err();
-    assert_eq!(is_folder.kind, ErrorKind::Format);
-    assert!(is_folder.to_string().contains("list of files"), "{is_folder}");
+    let of_folder = open(&[folder.path().into()]).unwrap_err();
+    assert_eq!(of_folder.kind, ErrorKind::Format);
+    assert!(of_folder.to_string().contains("a.arrow"), "{of_folder}");
     assert_eq!(open(&[]).unwrap_err().kind, ErrorKind::Config);
 }

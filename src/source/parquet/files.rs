@@ -71,8 +71,8 @@ pub fn split(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<V
     Err(Error::new(ErrorKind::Config, message))
 }
 
-/// An error for a file of another name than `*.parquet` that does not begin as Parquet does, before anything is
-/// said about splits.
+/// An error for a file of another name than `*.parquet` that does not begin as Parquet does, before anything
+/// is said about splits.
 fn check_kind(file: &Path) -> Result<()> {
     if file.extension().is_some_and(|ending| ending == "parquet") {
         return Ok(());

@@ -40,8 +40,8 @@ def test_where_nobody_can_write(tiny_shards: list[Path]) -> None:
         assert len(next(loader)["index"]) == 7
     command = [sys.executable, "-m", "forebay.cli", "check", str(tiny_shards[0]), "-o", "/proc/self/report"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 1
-    assert "/proc/self/report" in done.stderr
+    assert done.returncode == 2
+    assert "nothing can be written in /proc/self" in done.stderr
     assert "Traceback" not in done.stderr
 
 
