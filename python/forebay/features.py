@@ -202,7 +202,7 @@ class _FrontEndPart(_Part):
         """The features of one waveform `[n_samples]`, or of a batch `[batch, n_samples]`.
 
         The array is contiguous float32 at `sample_rate`. With `dtype="bfloat16"` the result is the values' bits as
-        uint16. A sample that is NaN or infinite makes NaN of what depends on it.
+        uint16. A sample that is NaN makes NaN of what depends on it, an infinite one NaN or infinity.
         """
         return self._plan.transform(waveform)
 

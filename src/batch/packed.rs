@@ -56,8 +56,8 @@ pub struct TokenBatch {
     pub columns: Columns,
     /// The parts of documents in the rows.
     pub parts: Vec<Part>,
-    /// What the packers hold after this batch, and have delivered and dropped since the run began. So it depends
-    /// on the batches only, not on how many were made ahead.
+    /// What the packers hold after this batch, and have delivered and dropped since the run began. So it
+    /// depends on the batches only, not on how many were made ahead.
     pub packing: Packing,
 }
 

@@ -201,7 +201,7 @@ impl PyFrontEnd {
 fn samples<'py>(waveform: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArrayDyn<'py, f32>> {
     let wrong = |found: String| {
         PyTypeError::new_err(format!(
-            "waveform is {found}, must be a contiguous numpy array of float32 and shape [n_samples] or [batch, n_samples]; \
+            "waveform is {found}, must be a C-contiguous numpy array of float32 and shape [n_samples] or [batch, n_samples]; \
              numpy.ascontiguousarray(waveform, numpy.float32) makes one"
         ))
     };
@@ -210,7 +210,8 @@ fn samples<'py>(waveform: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArrayDyn<'py
     };
     let found = format!("an array of {} and shape {:?}", array.dtype(), array.shape());
     let Ok(samples) = waveform.extract::<PyReadonlyArrayDyn<'py, f32>>() else { return Err(wrong(found)) };
-    if samples.as_slice().is_err() || !(1..=2).contains(&samples.shape().len()) {
+    // A slice may be of memory in Fortran's order.
+    if samples.as_slice().is_err() || !samples.is_c_contiguous() || !(1..=2).contains(&samples.shape().len()) {
         return Err(wrong(found));
     }
     Ok(samples)

@@ -373,9 +373,9 @@ impl LoaderBase {
     /// serves all ranks, and is under 1 KB for any data, except for a `TokenLoader`.
     ///
     /// For a `TokenLoader`, every rank saves its own state. `packers` has the documents that each packer of
-    /// the rank holds, for exact resume, 3 to 7 KB for 1000 documents. `reading` is for information only: `shard`,
-    /// `row_group` and `epoch` (from 0) at which the rank's first packer reads. The call takes some tens of
-    /// microseconds, so a state may be taken with every batch.
+    /// the rank holds, for exact resume, 3 to 7 KB for 1000 documents. `reading` is for information only:
+    /// `shard`, `row_group` and `epoch` (from 0) at which the rank's first packer reads. The call takes some
+    /// tens of microseconds, so a state may be taken with every batch.
     fn state_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         kind(slf)?.state(slf.py())
     }

@@ -382,7 +382,7 @@ impl FrontEnd {
             let SpectrogramConfig { n_mels, n_fft, .. } = config.spectrogram;
             let message = format!(
                 "n_mels is {n_mels}, of which band {band} (counted from 0) is empty: no frequency bin of n_fft = {n_fft} lies in \
-                 it, so it would be constant; lower n_mels, raise n_fft or f_min, or give empty_bands=True"
+                 it, so it would be constant; lower n_mels, raise n_fft or f_min, or give empty_bands=\"keep\""
             );
             return Err(Error::new(ErrorKind::Config, message));
         }

@@ -97,8 +97,14 @@ def test_what_is_refused() -> None:
         features.LogMel(window="hannn")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="mean has 3 numbers, must be one, or one for each of 128 bands"):
         features.LogMel(normalization=features.Standard(mean=[1, 2, 3], std=1.0))
-    for wrong in (np.zeros(10), np.zeros((2, 2, 2), np.float32), [0.0], np.zeros((4, 4), np.float32)[:, ::2]):
-        with pytest.raises(TypeError, match="must be a contiguous numpy array of float32"):
+    for wrong in (
+        np.zeros(10),
+        np.zeros((2, 2, 2), np.float32),
+        [0.0],
+        np.zeros((4, 4), np.float32)[:, ::2],
+        np.zeros((4, 2), np.float32).T,
+    ):
+        with pytest.raises(TypeError, match="must be a C-contiguous numpy array of float32"):
             features.LogMel()(wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="type is 'Nothing', must be one of"):
         features.LogMel.from_dict({"type": "Nothing"})
