@@ -211,7 +211,8 @@ fn samples<'py>(waveform: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArrayDyn<'py
     let found = format!("an array of {} and shape {:?}", array.dtype(), array.shape());
     let Ok(samples) = waveform.extract::<PyReadonlyArrayDyn<'py, f32>>() else { return Err(wrong(found)) };
     // A slice may be of memory in Fortran's order.
-    if samples.as_slice().is_err() || !samples.is_c_contiguous() || !(1..=2).contains(&samples.shape().len()) {
+    if samples.as_slice().is_err() || !samples.is_c_contiguous() || !(1..=2).contains(&samples.shape().len())
+    {
         return Err(wrong(found));
     }
     Ok(samples)
