@@ -20,6 +20,7 @@ mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod paths;
+pub mod pattern;
 #[cfg(feature = "parquet")]
 mod recordings;
 mod shard;

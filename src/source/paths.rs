@@ -11,8 +11,7 @@
 //! - An existing path is taken literally, whatever characters it has.
 //!
 //! The crate `glob` was dropped: its order is that of bytes, and it bounds neither the number of entries nor
-//! loops of links. A pattern matches one name at a time, with one saved position to return to, so the time is
-//! at most the product of both lengths ([`Pattern::matches`]).
+//! loops of links.
 
 use std::{
     cmp::Ordering,
@@ -30,7 +29,10 @@ use serde_json::Value;
 
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
-    source::storage::{LocalFiles, Storage, StoredFile},
+    source::{
+        pattern::Pattern,
+        storage::{LocalFiles, Storage, StoredFile},
+    },
 };
 
 /// The longest `state.json` that is read: some hundred thousand shards.
@@ -328,10 +330,6 @@ impl Walk<'_> {
     /// Adds the shards below a folder.
     fn below(&mut self, folder: &Path, way: &Way, files: &mut Vec<PathBuf>, found: &mut Found) -> Result<()> {
         let way = self.enter(folder, way)?;
-        if folder.join("dataset_dict.json").is_file() {
-            let message = format!("{} holds several splits; pass the folder of one split", folder.display());
-            return Err(Error::new(ErrorKind::Format, message));
-        }
         if let Some(shards) = saved(folder)? {
             if let Some(shard) = shards.iter().find(|shard| self.reads.format_of(name_of(shard)).is_none()) {
                 let message = format!(
@@ -346,6 +344,10 @@ impl Walk<'_> {
             found.saved(self.reads, &shards);
             files.extend(shards);
             return Ok(());
+        }
+        if folder.join("dataset_dict.json").is_file() {
+            let message = format!("{} holds several splits; pass the folder of one split", folder.display());
+            return Err(Error::new(ErrorKind::Format, message));
         }
         for Entry { path, is_folder } in self.list(folder)? {
             let name = name_of(&path);
@@ -441,7 +443,7 @@ impl Walk<'_> {
             Part::Pattern(pattern) => {
                 for Entry { path, is_folder } in self.list(folder)? {
                     let name = name_of(&path);
-                    if !pattern.matches(&name.to_string_lossy()) || pattern.leaves_out(name) {
+                    if !pattern.matches(&name.to_string_lossy()) || leaves_out(pattern, name) {
                         continue;
                     }
                     match rest.is_empty() {
@@ -535,110 +537,15 @@ enum Part<'a> {
     Folders,
 }
 
-/// A pattern of one name: `*` any characters, `?` one, `[ab]`, `[a-c]` one of these, `[!ab]` one other.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Pattern {
-    tokens: Vec<Token>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Token {
-    Many,
-    One,
-    Char(char),
-    /// Ranges, and whether a character must be in one of them.
-    Class(Vec<(char, char)>, bool),
-}
-
-impl Token {
-    fn matches(&self, found: char) -> bool {
-        match self {
-            Self::Many => false,
-            Self::One => true,
-            Self::Char(expected) => *expected == found,
-            Self::Class(ranges, is_in) => {
-                ranges.iter().any(|(first, last)| (first..=last).contains(&&found)) == *is_in
-            }
-        }
+/// Whether a name is left out, though the pattern matches it: one that is hidden (`.x`, `_x`), unfinished
+/// (`x.tmp`) or a cache of `map`, unless the pattern spells out its first character.
+fn leaves_out(pattern: &Pattern, name: &OsStr) -> bool {
+    let text = name.to_string_lossy();
+    if text.ends_with(".tmp") {
+        return true;
     }
-}
-
-impl Pattern {
-    /// Parses a pattern; the error says what is wrong with it.
-    pub fn new(text: &str) -> std::result::Result<Self, &'static str> {
-        let (mut tokens, mut chars) = (Vec::new(), text.chars().peekable());
-        while let Some(next) = chars.next() {
-            tokens.push(match next {
-                '*' if tokens.last() == Some(&Token::Many) => continue,
-                '*' => Token::Many,
-                '?' => Token::One,
-                '[' => {
-                    let is_in = chars.next_if(|&next| next == '!' || next == '^').is_none();
-                    let mut ranges = Vec::new();
-                    loop {
-                        let first = chars.next().ok_or("[ has no ]")?;
-                        // A ] that comes first is a character of the class.
-                        if first == ']' && !ranges.is_empty() {
-                            break;
-                        }
-                        let mut ahead = chars.clone();
-                        match (ahead.next(), ahead.next()) {
-                            (Some('-'), Some(last)) if last != ']' => {
-                                chars = ahead;
-                                ranges.push((first, last));
-                            }
-                            _ => ranges.push((first, first)),
-                        }
-                    }
-                    Token::Class(ranges, is_in)
-                }
-                other => Token::Char(other),
-            });
-        }
-        Ok(Self { tokens })
-    }
-
-    /// Whether the pattern matches the whole of `name`.
-    pub fn matches(&self, name: &str) -> bool {
-        let (mut at, mut rest) = (0, name.chars());
-        // The last `*`, and the name after the characters that it has taken.
-        let mut back: Option<(usize, std::str::Chars<'_>)> = None;
-        loop {
-            let mut ahead = rest.clone();
-            match (self.tokens.get(at), ahead.next()) {
-                (None, None) => return true,
-                (Some(Token::Many), _) => {
-                    back = Some((at, rest.clone()));
-                    at += 1;
-                }
-                (Some(token), Some(next)) if token.matches(next) => (at, rest) = (at + 1, ahead),
-                _ => {
-                    // The last `*` takes one character more. Earlier ones need no other try: what they could
-                    // take in addition, the last one can take.
-                    let Some((star, taken)) = &mut back else { return false };
-                    if taken.next().is_none() {
-                        return false;
-                    }
-                    (at, rest) = (*star + 1, taken.clone());
-                }
-            }
-        }
-    }
-
-    /// Whether a name is left out, though it matches: one that is hidden (`.x`, `_x`), unfinished (`x.tmp`)
-    /// or a cache of `map`, unless the pattern spells out its beginning or end.
-    fn leaves_out(&self, name: &OsStr) -> bool {
-        let text = name.to_string_lossy();
-        let spells = |token: Option<&Token>, spelt: Option<char>| match token {
-            Some(Token::Char(expected)) => Some(*expected) == spelt,
-            _ => false,
-        };
-        if text.ends_with(".tmp") {
-            return true;
-        }
-        let is_special = text.starts_with(['.', '_']) || is_left_out(name);
-        is_special && !spells(self.tokens.first(), text.chars().next())
-    }
+    let is_special = text.starts_with(['.', '_']) || is_left_out(name);
+    is_special && (text.is_empty() || pattern.first() != text.chars().next())
 }
 
 /// Whether a file is no shard whatever its ending: unfinished, or a cache of `map` of `datasets`.
@@ -897,40 +804,6 @@ mod tests {
         }
         stop.store(true, atomic::Ordering::Relaxed);
         assert_eq!(expand(&[all.path()], Reads::Recordings, &stop).unwrap_err().kind, ErrorKind::Closed);
-    }
-
-    /// Whether a pattern matches, the obvious way: by all splits.
-    fn matches_slowly(tokens: &[Token], name: &[char]) -> bool {
-        match tokens.split_first() {
-            None => name.is_empty(),
-            Some((Token::Many, rest)) => (0..=name.len()).any(|n| matches_slowly(rest, &name[n..])),
-            Some((token, rest)) => name
-                .split_first()
-                .is_some_and(|(&first, name)| token.matches(first) && matches_slowly(rest, name)),
-        }
-    }
-
-    #[test]
-    fn patterns_of_names() {
-        let parts = ["*", "?", "a", "b", "[ab]", "[!a]", "[a-c]", "[]x]", "\u{e4}"];
-        let letters = ['a', 'b', 'c', ']', '\u{e4}'];
-        let mut state = 1_u64;
-        let mut draw = |n: usize| {
-            state = crate::seed::mix(state);
-            state as usize % n
-        };
-        let mut n_matches = 0;
-        for _ in 0..20_000 {
-            let text: String = (0..draw(6)).map(|_| parts[draw(parts.len())]).collect();
-            let name: Vec<char> = (0..draw(6)).map(|_| letters[draw(letters.len())]).collect();
-            let pattern = Pattern::new(&text).unwrap();
-            let expected = matches_slowly(&pattern.tokens, &name);
-            assert_eq!(pattern.matches(&name.iter().collect::<String>()), expected, "{text} {name:?}");
-            n_matches += u32::from(expected);
-        }
-        assert!(n_matches > 1000);
-        // No number of stars takes more than the product of both lengths.
-        assert!(!Pattern::new(&"*a".repeat(200)).unwrap().matches(&"a".repeat(199)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Error, ErrorKind, Result, fallible_alloc, source::paths::Pattern};
+use crate::{Error, ErrorKind, Result, fallible_alloc, source::pattern::Pattern};
 
 /// A part of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
