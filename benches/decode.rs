@@ -65,7 +65,7 @@ fn decode(criterion: &mut Criterion) {
 
 fn example(criterion: &mut Criterion) {
     let (_, plan) = LoaderConfig::default().check().unwrap();
-    let task = AudioTask::new(plan).unwrap();
+    let task = AudioTask::new(plan);
     let mut group = criterion.benchmark_group("example");
     for (name, bytes) in recordings() {
         let (mut stage, mut collate) =

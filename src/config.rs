@@ -18,7 +18,7 @@ pub(crate) mod tokens;
 #[cfg(feature = "cache")]
 pub use limits::CommitConfig;
 pub use limits::LimitConfig;
-pub use objects::{Exclude, Names, Opaque, Sources, Weights};
+pub use objects::{Exclude, FeatureObject, Names, Opaque, Sources, Weights};
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]
 pub use rows::RowConfig;
@@ -31,11 +31,12 @@ use crate::{
     Error, ErrorKind, Result,
     dtype::Dtype,
     engine::{AUTO_PREFETCH, Auto, MOST_READERS, MixturePlan, Plan, cores},
+    float_mode,
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stop, WeightStage},
     source::columns::MOST_PATH_BYTES,
     tasks::{AudioPlan, Outputs},
-    transform::{CropMode, Form, Layout, SpectrogramConfig},
+    transform::{Channels, CropMode, Features, Form, Layout, SpectrogramConfig},
 };
 
 use table::{
@@ -109,6 +110,31 @@ impl LoaderConfig {
             layout: Layout::from_name(&self.layout).unwrap_or_default(),
             n_frames: self.n_frames.map(|n| n.max(1) as usize),
         }
+    }
+
+    /// The plan of the features; the table has checked the parameters' ranges.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the parameters contradict each other, or if the object keeps all channels of
+    /// an unknown number.
+    fn planned_features(&self) -> Result<Features> {
+        let Some(object) = &self.features else {
+            let spectrogram = SpectrogramConfig {
+                sample_rate: self.sample_rate as u32,
+                n_fft: self.n_fft as usize,
+                hop_length: self.hop_length as usize,
+                n_mels: self.n_mels as usize,
+                ..SpectrogramConfig::default()
+            };
+            let _mode = float_mode::Lent::new();
+            return Features::log_mel(spectrogram, self.form());
+        };
+        if object.plan.channels() == Channels::All(None) {
+            let message = "features has channels=\"all\" and no n_channels; give the number of channels that every \
+                           recording has, as in n_channels=2";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok(object.plan.clone())
     }
 
     /// Rows of all ranks' batches.
@@ -202,7 +228,6 @@ impl LoaderConfig {
         let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
         let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
         let auto = Auto { workers: auto_workers, prefetch: auto_prefetch };
-        let form = self.form();
         let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
@@ -220,9 +245,9 @@ impl LoaderConfig {
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
-        let clip_samples = (self.clip_seconds * self.sample_rate as f64).round() as usize;
-        let hop_length = self.hop_length as usize;
-        if clip_samples <= self.n_fft as usize / 2 {
+        let features = self.planned_features()?;
+        let clip_samples = (self.clip_seconds * f64::from(features.sample_rate())).round() as usize;
+        if self.features.is_none() && clip_samples <= self.n_fft as usize / 2 {
             problems.push(format!(
                 "clip_seconds is {:?}, which at sample_rate {} is {clip_samples} samples, must be more than half of n_fft, {}",
                 self.clip_seconds, self.sample_rate, self.n_fft
@@ -231,27 +256,28 @@ impl LoaderConfig {
         let audio = AudioPlan {
             clip_samples,
             crop: if self.augment { CropMode::Random } else { CropMode::Center },
-            spectrogram: SpectrogramConfig {
-                sample_rate: self.sample_rate as u32,
-                n_fft: self.n_fft as usize,
-                hop_length,
-                n_mels: self.n_mels as usize,
-                ..SpectrogramConfig::default()
-            },
-            form,
+            features,
             max_decoded_seconds: self.max_decoded_seconds,
         };
         let example_bytes = audio.example_bytes() as u64;
         if example_bytes > MAX_EXAMPLE_BYTES {
-            let frames = if self.n_frames.is_some() {
-                "lower n_frames"
-            } else {
-                "raise hop_length or lower clip_seconds"
+            let smaller = match (&self.features, self.n_frames) {
+                (Some(_), _) => "lower clip_seconds, or choose smaller features",
+                (None, Some(_)) => "lower n_frames or n_mels",
+                (None, None) => "raise hop_length or lower clip_seconds or n_mels",
             };
             problems.push(format!(
-                "one spectrogram would take {} MiB, at most {} are allowed; {frames} or n_mels",
+                "one {} would take {} MiB, at most {} are allowed; {smaller}",
+                audio.features.name(),
                 example_bytes >> 20,
                 MAX_EXAMPLE_BYTES >> 20
+            ));
+        }
+        if example_bytes == 0 {
+            problems.push(format!(
+                "clip_seconds is {:?}, which is {clip_samples} samples, of which the features make no frame; raise clip_seconds, \
+                 or give snip_edges=False or n_frames",
+                self.clip_seconds
             ));
         }
         // A finite pass may have few rows: see `fit`.

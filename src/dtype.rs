@@ -1,11 +1,13 @@
-//! The value types of features: float32, float16, bfloat16.
+//! The value types of features: float32, float16, bfloat16, and int16 for waveforms.
 //!
 //! A loader's type is known only at run time. [`Typed`] is an enum over the types, of buffers, fields, pools
 //! or slices, and `each!` runs the same code for each type. Values are rounded to nearest, ties to even,
 //! where they are computed; later stages only copy them. Source: IEEE 754-2019 (binary16, 4.3.1); bfloat16 is
 //! the upper half of a binary32.
 
-use half::{bf16, f16};
+use std::ops::Range;
+
+use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use crate::{Result, fallible_alloc};
 
@@ -19,11 +21,15 @@ pub enum Dtype {
     Float16,
     /// 8 bits of precision, the range of [`Dtype::Float32`].
     Bfloat16,
+    /// Samples of a waveform: 32768 is full scale.
+    Int16,
 }
 
 impl Dtype {
     /// All types.
-    pub const ALL: [Self; 3] = [Self::Float32, Self::Float16, Self::Bfloat16];
+    pub const ALL: [Self; 4] = [Self::Float32, Self::Float16, Self::Bfloat16, Self::Int16];
+    /// The types of floating-point numbers, which spectrograms may have.
+    pub const FLOATS: [Self; 3] = [Self::Float32, Self::Float16, Self::Bfloat16];
 
     /// The name that users give.
     pub fn name(self) -> &'static str {
@@ -31,6 +37,7 @@ impl Dtype {
             Self::Float32 => "float32",
             Self::Float16 => "float16",
             Self::Bfloat16 => "bfloat16",
+            Self::Int16 => "int16",
         }
     }
 
@@ -43,20 +50,22 @@ impl Dtype {
     pub fn bytes(self) -> usize {
         match self {
             Self::Float32 => 4,
-            Self::Float16 | Self::Bfloat16 => 2,
+            Self::Float16 | Self::Bfloat16 | Self::Int16 => 2,
         }
     }
 }
 
 /// A container of values of one of the types.
 #[derive(Debug, Clone)]
-pub enum Typed<F32, F16, Bf16> {
+pub enum Typed<F32, F16, Bf16, I16> {
     /// Of [`Dtype::Float32`].
     Float32(F32),
     /// Of [`Dtype::Float16`].
     Float16(F16),
     /// Of [`Dtype::Bfloat16`].
     Bfloat16(Bf16),
+    /// Of [`Dtype::Int16`].
+    Int16(I16),
 }
 
 /// Evaluates `$with` for the container of any type; `typed $with` wraps the result in [`Typed`] again.
@@ -66,6 +75,7 @@ macro_rules! each {
             $crate::dtype::Typed::Float32($inner) => $crate::dtype::Typed::Float32($with),
             $crate::dtype::Typed::Float16($inner) => $crate::dtype::Typed::Float16($with),
             $crate::dtype::Typed::Bfloat16($inner) => $crate::dtype::Typed::Bfloat16($with),
+            $crate::dtype::Typed::Int16($inner) => $crate::dtype::Typed::Int16($with),
         }
     };
     ($typed:expr, $inner:pat => $with:expr) => {
@@ -73,10 +83,23 @@ macro_rules! each {
             $crate::dtype::Typed::Float32($inner) => $with,
             $crate::dtype::Typed::Float16($inner) => $with,
             $crate::dtype::Typed::Bfloat16($inner) => $with,
+            $crate::dtype::Typed::Int16($inner) => $with,
         }
     };
 }
-pub(crate) use each;
+
+/// As `each!`, for floating-point numbers only; nothing for others, which the plan of a spectrogram refuses.
+macro_rules! each_float {
+    ($typed:expr, $inner:pat => $with:expr) => {
+        match $typed {
+            $crate::dtype::Typed::Float32($inner) => $with,
+            $crate::dtype::Typed::Float16($inner) => $with,
+            $crate::dtype::Typed::Bfloat16($inner) => $with,
+            $crate::dtype::Typed::Int16(_) => {}
+        }
+    };
+}
+pub(crate) use {each, each_float};
 
 impl Dtype {
     /// A vector of `len` zeros.
@@ -93,15 +116,16 @@ impl Dtype {
             Self::Float32 => Typed::Float32(zeros(len, 0.0)?),
             Self::Float16 => Typed::Float16(zeros(len, f16::ZERO)?),
             Self::Bfloat16 => Typed::Bfloat16(zeros(len, bf16::ZERO)?),
+            Self::Int16 => Typed::Int16(zeros(len, 0)?),
         })
     }
 }
 
 /// Values in a vector.
-pub type Values = Typed<Vec<f32>, Vec<f16>, Vec<bf16>>;
+pub type Values = Typed<Vec<f32>, Vec<f16>, Vec<bf16>, Vec<i16>>;
 
 /// Borrowed values to write to.
-pub type ValuesMut<'a> = Typed<&'a mut [f32], &'a mut [f16], &'a mut [bf16]>;
+pub type ValuesMut<'a> = Typed<&'a mut [f32], &'a mut [f16], &'a mut [bf16], &'a mut [i16]>;
 
 impl Values {
     /// The number of values.
@@ -121,12 +145,66 @@ impl Values {
 }
 
 impl ValuesMut<'_> {
+    /// Writes numbers from place `at` on, rounded to nearest even; to int16 as samples, 32768 times as large
+    /// and at most full scale.
+    ///
+    /// # Panics
+    /// If they are more than fit.
+    pub fn put(&mut self, at: usize, from: &[f32]) {
+        let place = at..at + from.len();
+        match self {
+            Self::Float32(out) => out[place].copy_from_slice(from),
+            Self::Float16(out) => out[place].convert_from_f32_slice(from),
+            Self::Bfloat16(out) => out[place].convert_from_f32_slice(from),
+            Self::Int16(out) => {
+                for (out, x) in out[place].iter_mut().zip(from) {
+                    // Saturating; NaN becomes 0.
+                    *out = (x * 32_768.0).round_ties_even() as i16;
+                }
+            }
+        }
+    }
+
+    /// The first `at` values, and the others.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn split_at(self, at: usize) -> (Self, Self) {
+        match self {
+            Self::Float32(values) => {
+                let (first, others) = values.split_at_mut(at);
+                (Self::Float32(first), Self::Float32(others))
+            }
+            Self::Float16(values) => {
+                let (first, others) = values.split_at_mut(at);
+                (Self::Float16(first), Self::Float16(others))
+            }
+            Self::Bfloat16(values) => {
+                let (first, others) = values.split_at_mut(at);
+                (Self::Bfloat16(first), Self::Bfloat16(others))
+            }
+            Self::Int16(values) => {
+                let (first, others) = values.split_at_mut(at);
+                (Self::Int16(first), Self::Int16(others))
+            }
+        }
+    }
+
+    /// A part of the values, to write to.
+    ///
+    /// # Panics
+    /// If the range reaches beyond them.
+    pub fn part(&mut self, range: Range<usize>) -> ValuesMut<'_> {
+        each!(self, values => typed &mut values[range])
+    }
+
     /// Their type.
     pub fn dtype(&self) -> Dtype {
         match self {
             Self::Float32(_) => Dtype::Float32,
             Self::Float16(_) => Dtype::Float16,
             Self::Bfloat16(_) => Dtype::Bfloat16,
+            Self::Int16(_) => Dtype::Int16,
         }
     }
 

@@ -27,7 +27,6 @@ pub(crate) fn set_default() {
 }
 
 /// Sets the calling thread's mode to the default and restores the previous mode when dropped.
-#[cfg(any(test, feature = "python"))]
 #[derive(Debug)]
 pub(crate) struct Lent {
     mode: Word,
@@ -35,7 +34,6 @@ pub(crate) struct Lent {
     _thread: std::marker::PhantomData<*const ()>,
 }
 
-#[cfg(any(test, feature = "python"))]
 impl Lent {
     /// Saves the mode and sets the default.
     pub(crate) fn new() -> Self {
@@ -45,7 +43,6 @@ impl Lent {
     }
 }
 
-#[cfg(any(test, feature = "python"))]
 impl Drop for Lent {
     fn drop(&mut self) {
         set(self.mode);

@@ -210,7 +210,7 @@ fn loader(bytes: &[u8]) {
             order: Some(order.into()),
             ..LoaderConfig::eval()
         };
-        let planned = config.check().and_then(|(plan, audio)| Ok((plan, AudioTask::new(audio)?)));
+        let planned = config.check().map(|(plan, audio)| (plan, AudioTask::new(audio)));
         match planned {
             Ok((plan, task)) => take(&source, task, plan, |batch| {
                 batch.columns[1].values.values::<i64>().iter().map(|&row| row as u64).collect()

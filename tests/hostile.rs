@@ -40,7 +40,7 @@ fn task() -> AudioTask {
         n_fft: 512,
         ..LoaderConfig::default()
     };
-    AudioTask::new(config.check().unwrap().1).unwrap()
+    AudioTask::new(config.check().unwrap().1)
 }
 
 /// The most bytes held for a record of this size: several copies of it, and the memory of decoders and plans.
@@ -195,7 +195,7 @@ fn longer_than_allowed() {
     for (seconds, expected) in [(3600.0, Err(ErrorKind::TooLarge)), (3700.0, Ok(()))] {
         let config =
             LoaderConfig { clip_seconds: 1.0, max_decoded_seconds: seconds, ..LoaderConfig::default() };
-        let mut stage = AudioTask::new(config.check().unwrap().1).unwrap().maker();
+        let mut stage = AudioTask::new(config.check().unwrap().1).maker();
         let (found, cost) = metered("an hour", || stage.run(&record(silence.clone(), 5)).map(drop));
         assert_eq!(found.as_ref().map_err(|error| error.kind).copied(), expected);
         if let Err(error) = found {

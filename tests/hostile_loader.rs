@@ -91,7 +91,7 @@ fn loader(order: &str) -> (Plan, AudioTask) {
         ..LoaderConfig::eval()
     };
     let (plan, audio) = config.check().unwrap();
-    (plan, AudioTask::new(audio).unwrap())
+    (plan, AudioTask::new(audio))
 }
 
 /// Takes some batches; returns the rows delivered, those that failed, and whether the pass ended.

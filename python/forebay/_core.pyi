@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypeVar, disjoint_base
 
 from forebay.cache.datasets import AsyncDataset
+from forebay.features import _FrontEndPart
 
 __all__ = [
     "ConfigError",
@@ -62,6 +63,7 @@ class _HubTokenizer(Protocol):
 
 _Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _HubDataset
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
+_Features: TypeAlias = str | _FrontEndPart
 _Weights: TypeAlias = Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]]
 _Value = TypeVar("_Value", default=Any)
 

@@ -180,6 +180,8 @@ class _FrontEndPart(_Part):
     normalize_waveform: Literal["peak", "zscore"] | None = None
     peak: float = 1.0
     scale: float = 1.0
+    channels: Literal["mean", "all"] | int = "mean"
+    n_channels: int | None = None
 
     if TYPE_CHECKING:  # no field
 
@@ -223,7 +225,7 @@ def _made(values: Mapping[str, Any]) -> _Part:
 class Waveform(_FrontEndPart):
     """The waveform itself, `[n_samples]`: for models with a front end of their own."""
 
-    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    dtype: Literal["float32", "float16", "bfloat16", "int16"] = "float32"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

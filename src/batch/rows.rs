@@ -301,6 +301,7 @@ mod tests {
                     Typed::Float32(values) => values.fill(row as f32),
                     Typed::Float16(values) => values.fill(f16::from_f32(row as f32)),
                     Typed::Bfloat16(values) => values.fill(bf16::from_f32(row as f32)),
+                    Typed::Int16(values) => values.fill(row as i16),
                 }
                 let mut example = example(0, 0);
                 example[0] = Value::Array(spectrogram);
@@ -314,6 +315,7 @@ mod tests {
                     Dtype::Float32 => spectrogram.values::<f32>()[of_row].iter().all(|&x| is_row(x)),
                     Dtype::Float16 => spectrogram.values::<f16>()[of_row].iter().all(|&x| is_row(x.into())),
                     Dtype::Bfloat16 => spectrogram.values::<bf16>()[of_row].iter().all(|&x| is_row(x.into())),
+                    Dtype::Int16 => spectrogram.values::<i16>()[of_row].iter().all(|&x| is_row(x.into())),
                 });
             }
             let Memory::Slot(slot) = spectrogram.into_memory() else { panic!("a small field") };

@@ -55,6 +55,12 @@ macro_rules! loader_parameters {
         /// on both sides).
         augment: Bool = true, state, eval(false), elsewhere(random_crop, train, training, augmentation);
         "*";
+        /// What a model takes of each clip: an object of `forebay.features`, or the name of a preset, such as
+        /// `"whisper"`. The field of a batch is `spectrogram`, or `waveform` for a `Waveform`. The object has
+        /// the parameters `sample_rate`, `n_mels`, `n_fft`, `hop_length`, `dtype`, `layout` and `n_frames`,
+        /// which may then not be given as well. None: a `LogMel` with these parameters.
+        features: Features = None, state(features),
+            elsewhere(transform, transforms, feature_extractor, extractor, frontend, front_end, preset);
         /// `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed
         /// within `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per
         /// row) or `"era"` (the same within each `era_length` rows). None: sequential if finite with

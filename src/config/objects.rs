@@ -2,7 +2,7 @@
 
 use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, transform::Features};
 
 /// The files of each source; sources that are mixed have names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,6 +56,21 @@ pub enum Exclude {
 impl Default for Exclude {
     fn default() -> Self {
         Self::Rows(Vec::new())
+    }
+}
+
+/// An object of `forebay.features`.
+#[derive(Debug, Clone)]
+pub struct FeatureObject {
+    /// The object as JSON.
+    pub description: serde_json::Value,
+    /// Its plan.
+    pub plan: Features,
+}
+
+impl PartialEq for FeatureObject {
+    fn eq(&self, other: &Self) -> bool {
+        self.description == other.description
     }
 }
 

@@ -58,6 +58,7 @@ pub(super) mod kind {
     pub type Names = Option<crate::config::Names>;
     pub type Texts = Vec<String>;
     pub type Ids = BTreeMap<String, u32>;
+    pub type Features = Option<crate::config::FeatureObject>;
     pub type Tokenizer = crate::config::Opaque;
     pub type Dataset = crate::config::Opaque;
 }
@@ -183,6 +184,12 @@ macro_rules! kind_text {
     };
     (stub Ids) => {
         "Mapping[str, int] | None"
+    };
+    (docs Features) => {
+        "str or object of forebay.features, optional"
+    };
+    (stub Features) => {
+        "_Features | None"
     };
     (docs Tokenizer) => {
         "path, tokenizer or callable"

@@ -91,6 +91,7 @@ impl From<Dtype> for DataType {
             Dtype::Float32 => Float32,
             Dtype::Float16 => Float16,
             Dtype::Bfloat16 => Uint16,
+            Dtype::Int16 => Int16,
         }
     }
 }

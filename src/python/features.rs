@@ -1,112 +1,42 @@
-//! The objects of `forebay.features`, planned: from the values of their fields to a [`FrontEnd`].
+//! The objects of `forebay.features`, planned: from the values of their fields to [`Features`].
 
-use std::{sync::Arc, thread};
+use std::thread;
 
-use half::f16;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyDict, PyString},
+};
 
 use super::{
-    arguments::{Argument, argument, named},
-    errors::to_python,
+    arguments::{Argument, Refused, argument, named},
+    errors::{ConfigError, to_python},
     interruptible::run_interruptible,
+    state,
 };
 use crate::{
     Error, ErrorKind, Result,
-    dtype::{Dtype, Typed, ValuesMut, each},
+    config::FeatureObject,
+    dtype::{Dtype, Typed, ValuesMut},
     error::shown,
     float_mode,
     transform::{
-        FrontEnd, FrontEndConfig, Kaldi, Layout, MelScale, Pad, SpectrogramConfig, Window,
+        Channels, Features, FrontEnd, FrontEndConfig, Kaldi, Layout, MelScale, Pad, SpectrogramConfig,
+        Window,
+        features::MOST_CHANNELS,
         front_end::{Cepstrum, Compression, Conditioning, Fill, Level, Normalization},
     },
 };
 
 /// The plan of an object of `forebay.features`.
 #[pyclass(module = "forebay._core", name = "_FrontEnd", frozen)]
-pub struct PyFrontEnd {
-    plan: Plan,
-    sample_rate: u32,
-}
+pub struct PyFrontEnd(Features);
 
-/// What the plan makes.
-#[derive(Clone)]
-enum Plan {
-    /// Waveforms.
-    Waveform(Conditioning, Dtype),
-    /// Spectrograms, cepstra.
-    Bands(Arc<FrontEnd>),
-}
-
-impl Plan {
-    fn dtype(&self) -> Dtype {
-        match self {
-            Self::Waveform(_, dtype) => *dtype,
-            Self::Bands(plan) => plan.config().form.dtype,
-        }
-    }
-
-    fn shape(&self, n_samples: usize) -> Vec<usize> {
-        match self {
-            Self::Waveform(..) => vec![n_samples],
-            Self::Bands(plan) => plan.shape(n_samples).to_vec(),
-        }
-    }
-
-    /// Writes the features of each waveform of `n_samples`, one after the other.
-    fn transform(&self, waveforms: &[f32], n_samples: usize, out: ValuesMut<'_>) -> Result<()> {
-        let _mode = float_mode::Lent::new();
-        let len: usize = self.shape(n_samples).iter().product();
-        each!(out, out => {
-            let (mut own, mut scratch) = (Vec::new(), None);
-            for (waveform, out) in waveforms.chunks_exact(n_samples.max(1)).zip(out.chunks_exact_mut(len.max(1))) {
-                match self {
-                    Self::Waveform(conditioning, _) => {
-                        let waveform = conditioning.apply(waveform, &mut own)?;
-                        // A type of values is `From<f32>` only where no value is lost.
-                        out.iter_mut().zip(waveform).for_each(|(out, x)| *out = Rounded::rounded(*x));
-                    }
-                    Self::Bands(plan) => {
-                        let scratch = scratch.get_or_insert_with(|| plan.scratch());
-                        plan.transform(waveform, scratch, Rounded::typed(out))?;
-                    }
-                }
-            }
-            Ok(())
-        })
-    }
-}
-
-/// A type of values.
-trait Rounded: Sized {
-    fn rounded(value: f32) -> Self;
-    fn typed(values: &mut [Self]) -> ValuesMut<'_>;
-}
-
-impl Rounded for f32 {
-    fn rounded(value: f32) -> Self {
-        value
-    }
-    fn typed(values: &mut [Self]) -> ValuesMut<'_> {
-        Typed::Float32(values)
-    }
-}
-
-impl Rounded for f16 {
-    fn rounded(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-    fn typed(values: &mut [Self]) -> ValuesMut<'_> {
-        Typed::Float16(values)
-    }
-}
-
-impl Rounded for half::bf16 {
-    fn rounded(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-    fn typed(values: &mut [Self]) -> ValuesMut<'_> {
-        Typed::Bfloat16(values)
+impl PyFrontEnd {
+    /// The plan.
+    pub fn plan(&self) -> &Features {
+        &self.0
     }
 }
 
@@ -118,10 +48,11 @@ impl PyFrontEnd {
         let py = fields.py();
         let mut given = Given { fields: fields.clone(), problems: Vec::new() };
         let sample_rate = given.whole("sample_rate", 768_000)?.unwrap_or(1) as u32;
+        let channels = given.channels()?;
         let made = match kind {
             "Waveform" => {
-                let (conditioning, dtype) = (given.conditioning()?, given.dtype()?);
-                Ok(Plan::Waveform(conditioning, dtype))
+                let (conditioning, dtype) = (given.conditioning()?, given.dtype(&Dtype::ALL)?);
+                Ok(Features::waveform(sample_rate, conditioning, dtype, channels))
             }
             _ => {
                 let config = given.front_end(kind, sample_rate)?;
@@ -129,53 +60,67 @@ impl PyFrontEnd {
                     true => given.one_of("empty_bands", &["error", "keep"])? == 1,
                     false => false,
                 };
-                py.detach(|| FrontEnd::new(config, may_be_empty)).map(|plan| Plan::Bands(Arc::new(plan)))
+                py.detach(|| {
+                    let _mode = float_mode::Lent::new();
+                    FrontEnd::new(config, may_be_empty).map(|plan| Features::bands(plan, channels))
+                })
             }
         };
         given.problems.extend(made.as_ref().err().map(|error| error.message.clone()));
         match made {
-            Ok(plan) if given.problems.is_empty() => Ok(Self { plan, sample_rate }),
+            Ok(plan) if given.problems.is_empty() => Ok(Self(plan)),
             _ => Err(to_python(py, &Error::new(ErrorKind::Config, given.problems.join("; ")))),
         }
     }
 
     /// The shape of the features of a waveform of `n_samples`.
     fn shape(&self, #[pyo3(from_py_with = argument::n_samples)] n_samples: i64) -> PyResult<Vec<usize>> {
-        Ok(self.plan.shape(usize::try_from(n_samples).unwrap_or(0)))
+        Ok(self.0.shape(usize::try_from(n_samples).unwrap_or(0)).to_vec())
     }
 
-    /// The features of one waveform `[n_samples]` or of several, `[batch, n_samples]`, on all cores.
+    /// The features of one waveform `[n_samples]` or of several, `[batch, n_samples]`, on all cores; with an
+    /// axis of channels before the samples, if they are kept apart.
     fn transform<'py>(&self, py: Python<'py>, waveform: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let array = samples(waveform)?;
+        let array = samples(waveform, self.0.channels())?;
         let shape = array.shape().to_vec();
         let n_samples = shape[shape.len() - 1];
         let mut out_shape: Vec<usize> = shape[..shape.len() - 1].to_vec();
-        let one = self.plan.shape(n_samples);
+        let one = self.0.channel_shape(n_samples);
         out_shape.extend(&one);
         let len = one.iter().product::<usize>();
         let n = shape[..shape.len() - 1].iter().product::<usize>();
         let waveforms = array.as_slice()?.to_vec();
-        let plan = self.plan.clone();
+        let plan = self.0.clone();
         let values = run_interruptible(py, "forebay-features", move |_| {
             let mut values = plan.dtype().zeros(n.saturating_mul(len))?;
             let n_threads = super::_cores().min(n).max(1);
             let share = n.div_ceil(n_threads).max(1);
-            each!(values.as_mut(), values => {
-                thread::scope(|scope| -> Result<()> {
-                    let parts = waveforms.chunks((share * n_samples).max(1)).zip(values.chunks_mut((share * len).max(1)));
-                    let plan = &plan;
-                    let threads: Vec<_> = parts
-                        .map(|(waveforms, out)| {
-                            let work = move || plan.transform(waveforms, n_samples, Rounded::typed(out));
-                            thread::Builder::new().name("forebay-features".into()).spawn_scoped(scope, work)
-                        })
-                        .collect();
-                    for thread in threads {
-                        let thread = thread.map_err(|error| Error::new(ErrorKind::Io, "no thread").because(error))?;
-                        thread.join().map_err(|_| Error::new(ErrorKind::Io, "a thread panicked"))??;
-                    }
-                    Ok(())
-                })
+            let plan = &plan;
+            let work = |waveforms: &[f32], mut out: ValuesMut<'_>| -> Result<()> {
+                let _mode = float_mode::Lent::new();
+                let mut scratch = plan.scratch();
+                for (at, waveform) in waveforms.chunks_exact(n_samples.max(1)).enumerate() {
+                    plan.transform(waveform, 0..n_samples, &mut scratch, out.part(at * len..(at + 1) * len))?;
+                }
+                Ok(())
+            };
+            thread::scope(|scope| -> Result<()> {
+                let mut rest = values.as_mut();
+                let mut threads = Vec::new();
+                for waveforms in waveforms.chunks((share * n_samples).max(1)) {
+                    let (out, others) = rest.split_at(waveforms.len() / n_samples.max(1) * len);
+                    rest = others;
+                    let work = move || work(waveforms, out);
+                    let thread = thread::Builder::new().name("forebay-features".into());
+                    // bounded: one for each core.
+                    threads.push(thread.spawn_scoped(scope, work));
+                }
+                for thread in threads {
+                    let thread =
+                        thread.map_err(|error| Error::new(ErrorKind::Io, "no thread").because(error))?;
+                    thread.join().map_err(|_| Error::new(ErrorKind::Io, "a thread panicked"))??;
+                }
+                Ok(())
             })?;
             Ok(values)
         })?;
@@ -186,6 +131,7 @@ impl PyFrontEnd {
             Typed::Bfloat16(values) => {
                 PyArray1::from_iter(py, values.into_iter().map(half::bf16::to_bits)).into_any()
             }
+            Typed::Int16(values) => values.into_pyarray(py).into_any(),
         };
         array.call_method1("reshape", (out_shape,))
     }
@@ -193,15 +139,53 @@ impl PyFrontEnd {
     /// Samples per second of the waveforms.
     #[getter]
     fn sample_rate(&self) -> u32 {
-        self.sample_rate
+        self.0.sample_rate()
+    }
+}
+
+impl Argument for Option<FeatureObject> {
+    const EXPECTED: &'static str = "an object of forebay.features, or the name of a preset";
+    const IS_OPTIONAL: bool = true;
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        if given.is_none() {
+            return Ok(None);
+        }
+        let py = given.py();
+        let object = match given.cast::<PyString>() {
+            Ok(preset) => match py.import("forebay.features")?.call_method1("preset", (preset,)) {
+                Err(error) if error.is_instance_of::<ConfigError>(py) => {
+                    problems.push(format!("{name}: {}", error.value(py)));
+                    return Ok(None);
+                }
+                object => object?,
+            },
+            Err(_) => given.clone(),
+        };
+        let plan = object.getattr("_plan").map_err(|_| Refused::Type)?;
+        let plan = plan.cast::<PyFrontEnd>().map_err(|_| Refused::Type)?.get().plan().clone();
+        let text: String =
+            py.import("json")?.call_method1("dumps", (object.call_method0("to_dict")?,))?.extract()?;
+        let description = serde_json::from_str(&text).map_err(|_| Refused::Type)?;
+        Ok(Some(FeatureObject { description, plan }))
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(object) = self else { return Ok(py.None().into_bound(py)) };
+        let values = state::to_python(py, &object.description)?;
+        py.import("forebay.features")?.call_method1("_made", (values,))
     }
 }
 
 /// The samples of one or several waveforms, without conversion.
-fn samples<'py>(waveform: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArrayDyn<'py, f32>> {
+fn samples<'py>(waveform: &Bound<'py, PyAny>, channels: Channels) -> PyResult<PyReadonlyArrayDyn<'py, f32>> {
+    let (n_axes, one) = match channels {
+        Channels::All(_) => (2, "channels, n_samples"),
+        Channels::Mean | Channels::One(_) => (1, "n_samples"),
+    };
     let wrong = |found: String| {
         PyTypeError::new_err(format!(
-            "waveform is {found}, must be a C-contiguous numpy array of float32 and shape [n_samples] or [batch, n_samples]; \
+            "waveform is {found}, must be a C-contiguous numpy array of float32 and shape [{one}] or [batch, {one}]; \
              numpy.ascontiguousarray(waveform, numpy.float32) makes one"
         ))
     };
@@ -211,9 +195,14 @@ fn samples<'py>(waveform: &Bound<'py, PyAny>) -> PyResult<PyReadonlyArrayDyn<'py
     let found = format!("an array of {} and shape {:?}", array.dtype(), array.shape());
     let Ok(samples) = waveform.extract::<PyReadonlyArrayDyn<'py, f32>>() else { return Err(wrong(found)) };
     // A slice may be of memory in Fortran's order.
-    if samples.as_slice().is_err() || !samples.is_c_contiguous() || !(1..=2).contains(&samples.shape().len())
-    {
+    let fits = (n_axes..=n_axes + 1).contains(&samples.shape().len());
+    if samples.as_slice().is_err() || !samples.is_c_contiguous() || !fits {
         return Err(wrong(found));
+    }
+    if let Channels::All(Some(n)) = channels
+        && samples.shape()[samples.shape().len() - 2] != n
+    {
+        return Err(wrong(format!("{found}, and n_channels is {n}")));
     }
     Ok(samples)
 }
@@ -262,9 +251,32 @@ impl<'py> Given<'py> {
         }))
     }
 
-    fn dtype(&mut self) -> PyResult<Dtype> {
-        let names = Dtype::ALL.map(Dtype::name);
-        Ok(Dtype::ALL[self.one_of("dtype", &names)?])
+    fn dtype(&mut self, allowed: &[Dtype]) -> PyResult<Dtype> {
+        let names: Vec<_> = allowed.iter().map(|dtype| dtype.name()).collect();
+        Ok(allowed[self.one_of("dtype", &names)?])
+    }
+
+    fn channels(&mut self) -> PyResult<Channels> {
+        let n = self.whole("n_channels", MOST_CHANNELS as i64)?;
+        let channels = self.value("channels")?;
+        let found = match channels.extract::<String>() {
+            Ok(_) => [Channels::Mean, Channels::All(n)][self.one_of("channels", &["mean", "all"])?],
+            Err(_) => {
+                let channel: i64 = named("channels", &channels)?;
+                if !(0..MOST_CHANNELS as i64).contains(&channel) {
+                    let most = MOST_CHANNELS - 1;
+                    self.problems.push(format!(
+                        "channels is {}, must be \"mean\", \"all\" or a channel, 0 to {most}",
+                        shown(channel)
+                    ));
+                }
+                Channels::One(channel.max(0) as usize)
+            }
+        };
+        if n.is_some() && !matches!(found, Channels::All(_)) {
+            self.problems.push("n_channels is for channels=\"all\"; leave it out".to_owned());
+        }
+        Ok(found)
     }
 
     fn conditioning(&mut self) -> PyResult<Conditioning> {
@@ -351,7 +363,7 @@ impl<'py> Given<'py> {
             fill,
             normalization: self.normalization()?,
             form: crate::transform::Form {
-                dtype: self.dtype()?,
+                dtype: self.dtype(&Dtype::FLOATS)?,
                 layout: layout[self.one_of("layout", &names)?],
                 n_frames: self.whole("n_frames", 1 << 24)?,
             },

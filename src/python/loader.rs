@@ -2,7 +2,6 @@
 
 use std::{
     borrow::Cow,
-    path::PathBuf,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -28,6 +27,7 @@ use super::{
 use crate::{
     Error, ErrorKind, LoaderConfig,
     config::{Exclude, Sources, loader::loader_parameters, shown},
+    dtype::Dtype,
     engine::{Engine, closed},
     fields::{Columns, Field},
     source::{ArrowOptions, Recordings},
@@ -71,7 +71,7 @@ pub struct Loader {
     source: Arc<Recordings>,
     config: LoaderConfig,
     identity: Identity,
-    shape: [usize; 2],
+    audio: AudioPlan,
     fields: Arc<[Field]>,
 }
 
@@ -86,6 +86,7 @@ impl Loader {
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let (mut config, mut problems) = bind::<LoaderConfig>(args, kwargs)?;
+            problems.extend(given_twice(&config, args, kwargs)?);
             let Sources { names, groups, .. } = &config.arrow_files;
             if groups.iter().all(Vec::is_empty) {
                 problems.push("arrow_files is empty, must name at least one shard".to_owned());
@@ -116,7 +117,10 @@ impl Loader {
                 paths: config.outputs.iter().any(|name| name == "path"),
                 ..ArrowOptions::default()
             };
-            let (task, source) = open(py, audio.clone(), config.arrow_files.groups.clone(), options)?;
+            let groups = config.arrow_files.groups.clone();
+            let source = run_interruptible(py, "forebay-index", move |stop| {
+                Recordings::open(&groups, &options, stop)
+            })?;
             config.arrow_files.check_rows(&source.group_starts(), source.n_rows()).map_err(raise)?;
             config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
@@ -126,8 +130,9 @@ impl Loader {
             plan.policy.exclude = exclude;
             let starts = source.group_starts();
             let starts = config.arrow_files.names.is_some().then_some(&*starts);
-            let task = task.with_outputs(Outputs::new(&source.fields(), starts, &config.outputs));
-            let (shape, fields, source) = (task.shape(), task.fields().clone(), Arc::new(source));
+            let outputs = Outputs::new(&source.fields(), starts, &config.outputs);
+            let task = AudioTask::new(audio.clone()).with_outputs(outputs);
+            let (fields, source) = (task.fields().clone(), Arc::new(source));
             if let Some(mixture) = &mut plan.mixture {
                 mixture.over(source.group_starts());
             }
@@ -140,7 +145,7 @@ impl Loader {
             })?;
             let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let engine = EngineHandle::new(engine, stall_warning_s);
-            let loader = Self { engine, identity, config, shape, fields, source };
+            let loader = Self { engine, identity, config, audio, fields, source };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
@@ -202,7 +207,8 @@ impl Loader {
     /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
     #[getter]
     fn _bfloat16_fields(&self) -> Vec<&'static str> {
-        if self.config.dtype == "bfloat16" { vec!["spectrogram"] } else { Vec::new() }
+        let features = &self.audio.features;
+        if features.dtype() == Dtype::Bfloat16 { vec![features.name()] } else { Vec::new() }
     }
 
     /// Returns batch number `batch`, past or future, without a change of position. Takes the time of
@@ -259,6 +265,9 @@ impl Loader {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let keywords = this.config.keywords(py, None)?;
+        if this.config.features.is_some() {
+            OF_FEATURES.iter().try_for_each(|name| keywords.del_item(name))?;
+        }
         let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
         let arguments = (slf.get_type(), PyTuple::empty(py), keywords);
         (new, arguments, this.state(py)?).into_bound_py_any(py)
@@ -280,8 +289,8 @@ impl Loads for Loader {
             counted(self.source.n_rows(), "record"),
             counted(self.source.shards().len() as u64, "shard"),
             self.config.batch_size,
-            self.shape,
-            self.config.dtype,
+            self.audio.shape(),
+            self.audio.features.dtype().name(),
             if self.config.infinite { "infinite" } else { "finite" },
         )
     }
@@ -316,14 +325,33 @@ impl Loader {
     }
 }
 
-/// Plans the features and opens the source, in the default float mode.
-fn open(
-    py: Python<'_>,
-    plan: AudioPlan,
-    groups: Vec<Vec<PathBuf>>,
-    options: ArrowOptions,
-) -> PyResult<(AudioTask, Recordings)> {
-    run_interruptible(py, "forebay-index", move |stop| {
-        Ok((AudioTask::new(plan)?, Recordings::open(&groups, &options, stop)?))
-    })
+/// The parameters that an object of features has instead of the loader.
+const OF_FEATURES: [&str; 7] =
+    ["sample_rate", "n_mels", "n_fft", "hop_length", "dtype", "layout", "n_frames"];
+
+/// The problem, if features are given twice: as an object, and by parameters.
+fn given_twice(
+    config: &LoaderConfig,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Option<String>> {
+    if config.features.is_none() {
+        return Ok(None);
+    }
+    let mut twice = Vec::new();
+    for name in OF_FEATURES {
+        let position = LoaderConfig::TABLE.parameters.iter().position(|one| one.name == name);
+        let by_keyword = kwargs.map(|kwargs| kwargs.contains(name)).transpose()?.unwrap_or(false);
+        if by_keyword || position.is_some_and(|at| at < args.len()) {
+            twice.push(name);
+        }
+    }
+    Ok((!twice.is_empty()).then(|| {
+        format!(
+            "features and {} are given; the features have these parameters themselves: \
+             forebay.features.preset(name, {}=...)",
+            twice.join(", "),
+            twice[0]
+        )
+    }))
 }

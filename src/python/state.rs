@@ -96,8 +96,15 @@ impl Facts<'_> {
         self.config.is_mixture().then(|| self.config.stop.as_deref().unwrap_or(stop).into())
     }
 
+    fn features(&self) -> Option<Value> {
+        self.config.features.as_ref().map(|object| object.description.clone())
+    }
+
+    /// That of an object of features follows from it.
     fn n_frames(&self) -> Option<Value> {
-        Some(self.audio.n_frames().into())
+        let shape = self.audio.shape();
+        let frames = if self.config.layout == "time" { shape.first() } else { shape.last() };
+        frames.filter(|_| self.config.features.is_none()).map(|&n| n.into())
     }
 
     fn exclude(&self) -> Option<Value> {

@@ -1,4 +1,4 @@
-//! [`AudioTask`] loads recordings: crop, decode, resample, log-mel.
+//! [`AudioTask`] loads recordings: crop, decode, resample, features.
 //!
 //! The crop is chosen first, on the target rate's grid, from the recording's true length; then only the span
 //! that it needs is decoded. Decoders, resamplers and scratch that a worker keeps from record to record
@@ -6,51 +6,46 @@
 
 use std::{ops::Range, sync::Arc};
 
+use smallvec::SmallVec;
+
 use crate::{
     Result,
     batch::{Example, RowCollate, SpareBuffers},
     decode::{AudioDecoder, Info, Planes, layout},
-    dtype::Dtype,
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
     record::{Batches, ExampleMaker, Record, Task},
-    transform::{
-        Crop, CropMode, Form, Quality, Resampler, Resamplers, Scratch, SpectrogramConfig,
-        SpectrogramTransform, crop, target_len,
-    },
+    transform::{Crop, CropMode, FeatureScratch, Features, Quality, Resampler, Resamplers, crop, target_len},
 };
 
 /// How audio examples are made: length, crop and features.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct AudioPlan {
     /// Samples of a clip at the target rate.
     pub clip_samples: usize,
     /// How the position of a clip in its recording is chosen.
     pub crop: CropMode,
-    /// The parameters of the features, the target rate among them.
-    pub spectrogram: SpectrogramConfig,
-    /// The layout and type of the features in memory.
-    pub form: Form,
+    /// The features, the target rate among them.
+    pub features: Features,
     /// The maximum length of a recording in seconds.
     pub max_decoded_seconds: f64,
 }
 
 impl AudioPlan {
-    /// `[n_mels, n_frames]` or `[n_frames, n_mels]` of an example.
-    pub fn shape(&self) -> [usize; 2] {
-        self.form.shape(self.spectrogram.n_mels, self.n_frames())
+    /// The shape of an example's features.
+    pub fn shape(&self) -> SmallVec<[usize; 3]> {
+        self.features.shape(self.clip_samples)
     }
 
-    /// Frames of a spectrogram.
-    pub fn n_frames(&self) -> usize {
-        self.form.n_frames.unwrap_or_else(|| self.spectrogram.n_frames(self.clip_samples))
+    /// Values of an example's features.
+    pub fn example_len(&self) -> usize {
+        self.shape().iter().fold(1, |len, &axis| len.saturating_mul(axis))
     }
 
-    /// Bytes of an example's spectrogram, in its own buffer or in a batch.
+    /// Bytes of an example's features, in their own buffer or in a batch.
     pub fn example_bytes(&self) -> usize {
-        let [rows, columns] = self.shape();
-        rows.saturating_mul(columns).saturating_mul(self.form.dtype.bytes())
+        self.example_len().saturating_mul(self.features.dtype().bytes())
     }
 
     /// Bytes of address space, and of memory once written, that the fields of a batch take, rounded up to
@@ -64,8 +59,8 @@ impl AudioPlan {
 /// Where the value of a field comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Output {
-    /// The log-mel spectrogram of the clip.
-    Spectrogram,
+    /// The features of the clip.
+    Features,
     /// A value of the record, by its index.
     Column(usize),
     /// The number of the mixture's source; has the first row of each source, then the number of all rows.
@@ -86,14 +81,14 @@ const REQUESTED: [&str; 3] = ["path", "start", "valid_samples"];
 pub struct Outputs(Vec<(Output, Option<Field>)>);
 
 impl Default for Outputs {
-    /// Spectrogram and row number.
+    /// Features and row number.
     fn default() -> Self {
         Self::new(&[], None, &[])
     }
 }
 
 impl Outputs {
-    /// Lists the fields: `spectrogram`; the record's values, of the fields `columns`; `source`, if there are
+    /// Lists the fields: the features; the record's values, of the fields `columns`; `source`, if there are
     /// `group_starts`, the first rows of several sources; `index`; then those `requested`, any of `path`,
     /// `start` and `valid_samples`.
     pub fn new(columns: &[Field], group_starts: Option<&[u64]>, requested: &[String]) -> Self {
@@ -107,7 +102,7 @@ impl Outputs {
         });
         let columns = columns.clone().filter(|(_, field)| !REQUESTED.contains(&&*field.name)).map(column);
         let source = group_starts.map(|starts| (Output::Source(starts.into()), number("source")));
-        let first = (Output::Spectrogram, None);
+        let first = (Output::Features, None);
         Self(
             [first]
                 .into_iter()
@@ -132,11 +127,13 @@ impl Outputs {
         None
     }
 
-    /// The fields, with the spectrogram's shape from the plan.
+    /// The fields, with that of the features from the plan.
     fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
-        let spectrogram =
-            || Field::stacked("spectrogram", plan.form.dtype.into(), plan.shape().map(|n| n as u64));
-        self.0.iter().map(|(_, field)| field.clone().unwrap_or_else(spectrogram)).collect()
+        let features = || {
+            let shape = plan.shape().iter().map(|&n| n as u64).collect::<Vec<_>>();
+            Field::stacked(plan.features.name(), plan.features.dtype().into(), shape)
+        };
+        self.0.iter().map(|(_, field)| field.clone().unwrap_or_else(features)).collect()
     }
 
     fn planned(self, plan: &AudioPlan) -> (Arc<[Output]>, Arc<SharedPool>) {
@@ -145,11 +142,10 @@ impl Outputs {
     }
 }
 
-/// Makes spectrograms of recordings.
+/// Makes features of recordings.
 #[derive(Debug, Clone)]
 pub struct AudioTask {
     plan: AudioPlan,
-    transform: Arc<SpectrogramTransform>,
     resamplers: Arc<Resamplers>,
     spare: Arc<SpareBuffers>,
     outputs: Arc<[Output]>,
@@ -157,17 +153,12 @@ pub struct AudioTask {
 }
 
 impl AudioTask {
-    /// Creates a task, with its plan of the features.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the spectrogram's parameters contradict each other.
-    pub fn new(plan: AudioPlan) -> Result<Self> {
-        let transform = Arc::new(SpectrogramTransform::new(plan.spectrogram.clone())?);
-        transform.warn_of_empty_bands();
+    /// Creates a task.
+    pub fn new(plan: AudioPlan) -> Self {
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
         let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
         let (outputs, pool) = Outputs::default().planned(&plan);
-        Ok(Self { plan, transform, resamplers, spare, outputs, pool })
+        Self { plan, resamplers, spare, outputs, pool }
     }
 
     /// The same with other fields.
@@ -178,7 +169,7 @@ impl AudioTask {
 
     /// The crop of a recording, the span of samples that it needs, and the resampler for them.
     fn span(&self, info: Info, seed: u64) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
-        let rate = self.plan.spectrogram.sample_rate;
+        let rate = self.plan.features.sample_rate();
         let n = target_len(info.n_samples, info.sample_rate, rate);
         let crop = crop(self.plan.crop, n, self.plan.clip_samples, seed);
         let resampler = self.resamplers.get(info.sample_rate, rate)?;
@@ -186,23 +177,9 @@ impl AudioTask {
         Ok((crop, span, resampler))
     }
 
-    /// `[n_mels, n_frames]` or `[n_frames, n_mels]` of an example.
-    pub fn shape(&self) -> [usize; 2] {
-        self.plan.shape()
-    }
-
     /// The fields of a batch's columns.
     pub fn fields(&self) -> &Arc<[Field]> {
         self.pool.fields()
-    }
-
-    /// The type of a spectrogram's values.
-    pub fn dtype(&self) -> Dtype {
-        self.plan.form.dtype
-    }
-
-    fn example_len(&self) -> usize {
-        self.shape().iter().product()
     }
 }
 
@@ -212,7 +189,7 @@ impl Task for AudioTask {
 
     fn maker(&self) -> ClipMaker {
         ClipMaker {
-            scratch: self.transform.scratch(),
+            scratch: self.plan.features.scratch(),
             cutter: Cutter {
                 decoder: AudioDecoder::new(),
                 planes: Planes::new(),
@@ -241,7 +218,7 @@ impl Task for AudioTask {
 pub struct ClipMaker {
     task: AudioTask,
     cutter: Cutter,
-    scratch: Scratch,
+    scratch: FeatureScratch,
 }
 
 /// Cuts clips out of recordings.
@@ -257,16 +234,22 @@ impl ExampleMaker for ClipMaker {
     type Example = Example;
 
     fn run(&mut self, record: &Record) -> Result<Example> {
-        let (crop, clip) = self.cutter.cut(&self.task, record)?;
-        let mut spectrogram = match self.task.spare.take() {
-            Some(spectrogram) => spectrogram,
-            None => self.task.dtype().zeros(self.task.example_len())?,
+        let AudioPlan { features, clip_samples, .. } = &self.task.plan;
+        let (crop, clips) = self.cutter.cut(&self.task, record)?;
+        let mut values = match self.task.spare.take() {
+            Some(values) => values,
+            None => features.dtype().zeros(self.task.plan.example_len())?,
         };
-        let form = &self.task.plan.form;
-        self.task.transform.transform_to(form, clip, &mut self.scratch, spectrogram.as_mut())?;
-        let mut spectrogram = Some(spectrogram);
+        let valid = crop.pad_front..crop.pad_front + crop.len;
+        let len = values.len() / features.channels().n_kept();
+        for (channel, clip) in clips.chunks_exact(*clip_samples).enumerate() {
+            let mut out = values.as_mut();
+            let out = out.part(channel * len..(channel + 1) * len);
+            features.transform(clip, valid.clone(), &mut self.scratch, out)?;
+        }
+        let mut values = Some(values);
         let value = |output: &Output| match output {
-            Output::Spectrogram => spectrogram.take().map(Value::Array),
+            Output::Features => values.take().map(Value::Array),
             Output::Column(at) => record.values.get(*at).cloned(),
             Output::Source(starts) => {
                 Some(Value::Int(starts.partition_point(|&start| start <= record.index) as i64 - 1))
@@ -274,7 +257,7 @@ impl ExampleMaker for ClipMaker {
             Output::Index => Some(Value::Int(record.index as i64)),
             Output::Start => {
                 let samples = crop.start as f64 - crop.pad_front as f64;
-                Some(Value::Float(samples / f64::from(self.task.plan.spectrogram.sample_rate)))
+                Some(Value::Float(samples / f64::from(features.sample_rate())))
             }
             Output::ValidSamples => Some(Value::Int(crop.len as i64)),
         };
@@ -283,8 +266,8 @@ impl ExampleMaker for ClipMaker {
 }
 
 impl Cutter {
-    /// The record's clip and its crop. If the decoded samples need neither resampling nor padding they are
-    /// returned without a copy.
+    /// The record's clips, one for each channel that is kept, and their crop. Decoded samples of one channel
+    /// that need neither resampling nor padding are returned without a copy.
     fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<(Crop, &[f32])> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
@@ -292,17 +275,26 @@ impl Cutter {
         let (crop, span, resampler) = task.span(info, record.seed)?;
         let Crop { start, len, pad_front } = crop;
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
-        let mono = self.planes.mean(&mut self.mono)?;
-        let n = task.plan.clip_samples;
-        if info.sample_rate == task.plan.spectrogram.sample_rate && mono.len() == n {
-            return Ok((crop, mono));
+        let AudioPlan { features, clip_samples, .. } = &task.plan;
+        let (channels, n) = (features.channels(), *clip_samples);
+        channels.check(self.planes.channels())?;
+        let is_ready = info.sample_rate == features.sample_rate() && self.planes.len() == n;
+        if is_ready && channels.n_kept() == 1 {
+            return Ok((crop, channels.waveform(0, &self.planes, &mut self.mono)?));
         }
-        fallible_alloc::resize(&mut self.clip, n, 0.0)?;
-        let (front, rest) = self.clip.split_at_mut(pad_front);
-        let (middle, behind) = rest.split_at_mut(len);
-        front.fill(0.0);
-        behind.fill(0.0);
-        resampler.resample(mono, span.start, start, middle)?;
+        fallible_alloc::resize(&mut self.clip, n * channels.n_kept(), 0.0)?;
+        for (channel, clip) in self.clip.chunks_exact_mut(n).enumerate() {
+            let waveform = channels.waveform(channel, &self.planes, &mut self.mono)?;
+            if is_ready {
+                clip.copy_from_slice(waveform);
+                continue;
+            }
+            let (front, rest) = clip.split_at_mut(pad_front);
+            let (middle, behind) = rest.split_at_mut(len);
+            front.fill(0.0);
+            behind.fill(0.0);
+            resampler.resample(waveform, span.start, start, middle)?;
+        }
         Ok((crop, &self.clip))
     }
 }

@@ -16,8 +16,7 @@ use crate::{
     dtype::{Dtype, Typed, ValuesMut},
     fallible_alloc,
 };
-use half::slice::HalfFloatSliceExt;
-use std::f64::consts::PI;
+use std::{f64::consts::PI, ops::Range};
 
 mod config;
 #[cfg(test)]
@@ -135,7 +134,7 @@ impl FrontEnd {
     }
 
     /// Writes the features of one waveform `[n_samples]`, of any length, to `out`, of the type and
-    /// [shape](Self::shape) of the plan.
+    /// [shape](Self::shape) of the plan. The samples outside of `valid` are padding.
     ///
     /// Allocates nothing after the first use of `scratch` with the longest waveform. A sample that is NaN or
     /// infinite makes NaN of each value that depends on it.
@@ -146,6 +145,7 @@ impl FrontEnd {
     pub fn transform(
         &self,
         waveform: &[f32],
+        valid: Range<usize>,
         scratch: &mut FrontEndScratch,
         mut out: ValuesMut<'_>,
     ) -> Result<()> {
@@ -161,7 +161,7 @@ impl FrontEnd {
             return Err(Error::new(ErrorKind::Shape, message));
         }
         let FrontEndScratch { spectrogram, waveform: own, values, row } = scratch;
-        let waveform = self.config.conditioning.apply(waveform, own)?;
+        let waveform = self.config.conditioning.apply(waveform, valid, own)?;
         if self.config.is_single_pass() {
             return self.transform.run(form, self.fill, waveform, spectrogram, out);
         }
@@ -282,31 +282,43 @@ impl FrontEnd {
 }
 
 impl Conditioning {
-    /// The conditioned waveform, in `own` unless nothing changes.
+    /// The conditioned waveform, in `own` unless nothing changes. Mean and level are those of the samples
+    /// `valid`; the others are padding, and zeros.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the allocation of `own` failed.
-    pub fn apply<'a>(&self, waveform: &'a [f32], own: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+    ///
+    /// # Panics
+    /// If `valid` reaches beyond the waveform.
+    pub fn apply<'a>(
+        &self,
+        waveform: &'a [f32],
+        valid: Range<usize>,
+        own: &'a mut Vec<f32>,
+    ) -> Result<&'a [f32]> {
         if *self == Self::default() || waveform.is_empty() {
             return Ok(waveform);
         }
-        let n = waveform.len() as f64;
+        let samples = &waveform[valid.clone()];
+        let n = samples.len().max(1) as f64;
         let is_centred = self.remove_mean || self.level == Level::ZScore;
-        let mean = if is_centred { waveform.iter().map(|&x| f64::from(x)).sum::<f64>() / n } else { 0.0 };
+        let mean = if is_centred { samples.iter().map(|&x| f64::from(x)).sum::<f64>() / n } else { 0.0 };
         let scale = match self.level {
             Level::Unchanged => 1.0,
             Level::Peak(peak) => {
-                let most = waveform.iter().map(|&x| (f64::from(x) - mean).abs()).fold(0.0, f64::max);
+                let most = samples.iter().map(|&x| (f64::from(x) - mean).abs()).fold(0.0, f64::max);
                 if most > 0.0 { f64::from(peak) / most } else { 1.0 }
             }
             Level::ZScore => {
-                let squares: f64 = waveform.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum();
+                let squares: f64 = samples.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum();
                 1.0 / (squares / n + 1e-7).sqrt()
             }
         };
         let (mean, scale) = (mean as f32, (scale * f64::from(self.scale)) as f32);
         fallible_alloc::resize(own, waveform.len(), 0.0)?;
-        for (out, sample) in own.iter_mut().zip(waveform) {
+        own[..valid.start].fill(0.0);
+        own[valid.end..].fill(0.0);
+        for (out, sample) in own[valid].iter_mut().zip(samples) {
             *out = (sample - mean) * scale;
         }
         if self.preemphasis == 0.0 {
@@ -351,22 +363,14 @@ fn write(
     row: &mut [f32],
     out: &mut ValuesMut<'_>,
 ) {
-    /// Rounds to nearest even.
-    fn put(from: &[f32], out: &mut ValuesMut<'_>, at: usize) {
-        match out {
-            Typed::Float32(out) => out[at..at + from.len()].copy_from_slice(from),
-            Typed::Float16(out) => out[at..at + from.len()].convert_from_f32_slice(from),
-            Typed::Bfloat16(out) => out[at..at + from.len()].convert_from_f32_slice(from),
-        }
-    }
     match layout {
-        Layout::Time => put(values, out, 0),
+        Layout::Time => out.put(0, values),
         Layout::Mel => {
             let row = &mut row[..n_frames];
             for band in 0..n_rows {
                 let column = values.iter().skip(band).step_by(n_rows);
                 row.iter_mut().zip(column).for_each(|(to, from)| *to = *from);
-                put(row, out, band * n_frames);
+                out.put(band * n_frames, row);
             }
         }
     }

@@ -9,6 +9,8 @@
 #[cfg(feature = "audio")]
 pub mod crop;
 #[cfg(feature = "audio")]
+pub mod features;
+#[cfg(feature = "audio")]
 mod fft;
 #[cfg(feature = "audio")]
 mod form;
@@ -28,6 +30,8 @@ mod window;
 
 #[cfg(feature = "audio")]
 pub use crop::{Crop, CropMode, crop, target_len};
+#[cfg(feature = "audio")]
+pub use features::{Channels, FeatureScratch, Features};
 #[cfg(feature = "audio")]
 pub use form::{Form, Layout};
 #[cfg(feature = "audio")]

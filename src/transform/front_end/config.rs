@@ -303,6 +303,11 @@ impl FrontEndConfig {
             }
             _ => {}
         }
+        check(
+            self.form.dtype != Dtype::Int16,
+            "dtype is \"int16\", which only Waveform has; use \"float32\", \"float16\" or \"bfloat16\""
+                .to_owned(),
+        );
         let is_open = matches!(self.compression, Compression::None) && self.cepstrum.is_none();
         check(
             !(is_open && self.form.dtype == Dtype::Float16),

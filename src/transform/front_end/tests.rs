@@ -7,7 +7,7 @@ fn run(config: FrontEndConfig, waveform: &[f32]) -> Vec<f32> {
     let plan = FrontEnd::new(config, true).unwrap();
     let [rows, columns] = plan.shape(waveform.len());
     let mut out = vec![f32::NAN; rows * columns];
-    plan.transform(waveform, &mut plan.scratch(), Typed::Float32(&mut out)).unwrap();
+    plan.transform(waveform, 0..waveform.len(), &mut plan.scratch(), Typed::Float32(&mut out)).unwrap();
     out
 }
 
@@ -60,7 +60,8 @@ fn both_paths_agree() {
                 continue;
             }
             let mut other = vec![0.0; one.len()];
-            plan.transform(&waveform, &mut plan.scratch(), Typed::Float32(&mut other)).unwrap();
+            plan.transform(&waveform, 0..waveform.len(), &mut plan.scratch(), Typed::Float32(&mut other))
+                .unwrap();
             for (a, b) in one.iter().zip(&other) {
                 assert!((a - b).abs() < 1e-5, "{compression:?} {fill:?}: {a} {b}");
             }
@@ -88,7 +89,7 @@ fn any_length_and_type_has_its_shape() {
                 for (layout, n_frames) in
                     [(Layout::Mel, None), (Layout::Time, Some(5)), (Layout::Mel, Some(9))]
                 {
-                    for dtype in Dtype::ALL {
+                    for dtype in Dtype::FLOATS {
                         let config = FrontEndConfig {
                             spectrogram: spectrogram.clone(),
                             normalization: normalization.clone(),
@@ -99,7 +100,7 @@ fn any_length_and_type_has_its_shape() {
                         let plan = FrontEnd::new(config, true).unwrap();
                         let [rows, columns] = plan.shape(n);
                         let mut out = dtype.zeros(rows * columns).unwrap();
-                        plan.transform(&signal(n), &mut plan.scratch(), out.as_mut()).unwrap();
+                        plan.transform(&signal(n), 0..n, &mut plan.scratch(), out.as_mut()).unwrap();
                         #[expect(clippy::useless_conversion, reason = "of the one type that is f32")]
                         let finite = each!(&out, values => values.iter().all(|&x| f32::from(x).is_finite()));
                         assert!(finite, "{n} {layout:?} {dtype:?}");

@@ -270,11 +270,12 @@ fn every_form_has_the_same_values() {
             let expected = run(&transform, &waveform);
             let natural = transform.n_frames(1000);
             assert_eq!(natural, 41);
-            for dtype in Dtype::ALL {
+            for dtype in Dtype::FLOATS {
                 let rounded = |x: f32| match dtype {
                     Dtype::Float32 => x,
                     Dtype::Float16 => f16::from_f32(x).to_f32(),
                     Dtype::Bfloat16 => bf16::from_f32(x).to_f32(),
+                    Dtype::Int16 => panic!("no type of spectrograms"),
                 };
                 for n_frames in [None, Some(1), Some(7), Some(8), Some(40), Some(41), Some(42), Some(100)] {
                     let wanted = n_frames.unwrap_or(natural);

@@ -1,0 +1,209 @@
+//! [`Features`]: what a model takes of a recording, a waveform or a spectrogram, for every channel.
+//!
+//! Input: the samples of a clip, `[n_channels, n_samples]`. Output: features in their final type and layout.
+//! Loaders, builds of caches and calls on an array use the same plan. Source: own.
+
+use std::{ops::Range, sync::Arc};
+
+use half::f16;
+use smallvec::SmallVec;
+
+use super::{
+    form::Form,
+    front_end::{Compression, Conditioning, FrontEnd, FrontEndConfig, FrontEndScratch},
+    spectrogram::{SpectrogramConfig, SpectrogramTransform},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    decode::Planes,
+    dtype::{Dtype, ValuesMut},
+};
+
+/// The most channels of a recording that are kept apart.
+pub const MOST_CHANNELS: usize = 256;
+
+/// Which channels of a recording are used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Channels {
+    /// Their mean: one waveform.
+    #[default]
+    Mean,
+    /// One, counted from 0: one waveform.
+    One(usize),
+    /// All, as an axis of their own. Every recording must have this number of them; `None` if it is not
+    /// known, which only a call on an array allows.
+    All(Option<usize>),
+}
+
+impl Channels {
+    /// Number of waveforms of an example.
+    pub fn n_kept(self) -> usize {
+        match self {
+            Self::Mean | Self::One(_) => 1,
+            Self::All(n) => n.unwrap_or(1),
+        }
+    }
+
+    /// Waveform number `i` of a recording; means are computed in `mono`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if the allocation failed.
+    pub fn waveform<'a>(self, i: usize, planes: &'a Planes, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+        match self {
+            Self::Mean => planes.mean(mono),
+            Self::One(channel) => Ok(planes.channel(channel)),
+            Self::All(_) => Ok(planes.channel(i)),
+        }
+    }
+
+    /// Checks the number of a recording's channels.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if it has not those that are asked for.
+    pub fn check(self, found: u16) -> Result<()> {
+        let found = usize::from(found);
+        let message = match self {
+            Self::One(channel) if channel >= found => {
+                format!(
+                    "the recording has {found} channels, and channels={channel} asks for one with a higher number"
+                )
+            }
+            Self::All(Some(n)) if n != found => {
+                format!("the recording has {found} channels, and n_channels is {n}")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+}
+
+/// The plan of features; immutable, shared by threads.
+#[derive(Debug, Clone)]
+pub struct Features {
+    kind: Kind,
+    channels: Channels,
+    sample_rate: u32,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Waveform(Conditioning, Dtype),
+    Bands(Arc<FrontEnd>),
+}
+
+/// One thread's working memory.
+#[derive(Debug, Clone)]
+pub enum FeatureScratch {
+    /// For waveforms.
+    Waveform(Vec<f32>),
+    /// For spectrograms.
+    Bands(Box<FrontEndScratch>),
+}
+
+impl Features {
+    /// Waveforms at `sample_rate`.
+    pub fn waveform(sample_rate: u32, conditioning: Conditioning, dtype: Dtype, channels: Channels) -> Self {
+        Self { kind: Kind::Waveform(conditioning, dtype), channels, sample_rate }
+    }
+
+    /// Spectrograms, or cepstra.
+    pub fn bands(front_end: FrontEnd, channels: Channels) -> Self {
+        let sample_rate = front_end.config().spectrogram.sample_rate;
+        Self { kind: Kind::Bands(Arc::new(front_end)), channels, sample_rate }
+    }
+
+    /// The log-mel spectrogram of a loader without an object of `forebay.features`. Logs a warning if mel
+    /// bands are empty.
+    ///
+    /// # Errors
+    /// As [`FrontEnd::new`].
+    pub fn log_mel(spectrogram: SpectrogramConfig, form: Form) -> Result<Self> {
+        SpectrogramTransform::new(spectrogram.clone())?.warn_of_empty_bands();
+        let compression = Compression::LnFloor(super::spectrogram::FLOOR);
+        let config = FrontEndConfig { spectrogram, compression, form, ..FrontEndConfig::default() };
+        Ok(Self::bands(FrontEnd::new(config, true)?, Channels::Mean))
+    }
+
+    /// The name of the batch field.
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Waveform(..) => "waveform",
+            Kind::Bands(_) => "spectrogram",
+        }
+    }
+
+    /// The type of the values.
+    pub fn dtype(&self) -> Dtype {
+        match &self.kind {
+            Kind::Waveform(_, dtype) => *dtype,
+            Kind::Bands(plan) => plan.config().form.dtype,
+        }
+    }
+
+    /// Samples per second of the waveforms.
+    pub fn sample_rate(&self) -> u32 {
+        self.sample_rate
+    }
+
+    /// Which channels are used.
+    pub fn channels(&self) -> Channels {
+        self.channels
+    }
+
+    /// The shape of the features of one channel of `n_samples`.
+    pub fn channel_shape(&self, n_samples: usize) -> SmallVec<[usize; 3]> {
+        match &self.kind {
+            Kind::Waveform(..) => SmallVec::from_slice(&[n_samples]),
+            Kind::Bands(plan) => SmallVec::from_slice(&plan.shape(n_samples)),
+        }
+    }
+
+    /// The shape of the features of a clip of `n_samples`: channels first, if they are an axis.
+    pub fn shape(&self, n_samples: usize) -> SmallVec<[usize; 3]> {
+        let mut shape = self.channel_shape(n_samples);
+        if let Channels::All(_) = self.channels {
+            shape.insert(0, self.channels.n_kept());
+        }
+        shape
+    }
+
+    /// New working memory; use one per thread.
+    pub fn scratch(&self) -> FeatureScratch {
+        match &self.kind {
+            Kind::Waveform(..) => FeatureScratch::Waveform(Vec::new()),
+            Kind::Bands(plan) => FeatureScratch::Bands(Box::new(plan.scratch())),
+        }
+    }
+
+    /// Writes the features of one channel, whose samples outside of `valid` are padding.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if `out` has another type or length than the plan's, or `scratch` belongs to
+    /// another plan. [`ErrorKind::Memory`] if an allocation failed.
+    pub fn transform(
+        &self,
+        waveform: &[f32],
+        valid: Range<usize>,
+        scratch: &mut FeatureScratch,
+        mut out: ValuesMut<'_>,
+    ) -> Result<()> {
+        match (&self.kind, scratch) {
+            (Kind::Bands(plan), FeatureScratch::Bands(scratch)) => {
+                plan.transform(waveform, valid, scratch, out)
+            }
+            (Kind::Waveform(conditioning, dtype), FeatureScratch::Waveform(own))
+                if (out.dtype(), out.len()) == (*dtype, waveform.len()) =>
+            {
+                out.put(0, conditioning.apply(waveform, valid, own)?);
+                if let ValuesMut::Float16(out) = out {
+                    // Loud samples at an integer's scale.
+                    out.iter_mut().for_each(|x| *x = x.clamp(f16::MIN, f16::MAX));
+                }
+                Ok(())
+            }
+            _ => {
+                Err(Error::new(ErrorKind::Shape, "the output or the working memory belongs to another plan"))
+            }
+        }
+    }
+}
