@@ -28,6 +28,7 @@ mod loader;
 mod loader_base;
 mod logging;
 mod parquet;
+mod paths;
 mod permutation;
 mod python_leaf;
 mod interruptible;
