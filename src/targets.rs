@@ -581,6 +581,14 @@ impl Target {
     fn column(&self, value: &Value) -> Result<Value> {
         match (self.nesting, value) {
             (Nesting::One, value) => self.item(value),
+            (Nesting::Fixed(n), Value::List(items)) if items.len() as u64 != n => {
+                let message = format!(
+                    "column {:?} has a list of {}, and its schema says {n}",
+                    self.config.column,
+                    items.len()
+                );
+                Err(Error::new(ErrorKind::Corrupt, message))
+            }
             (_, Value::List(items)) => {
                 if !items.iter().any(|item| matches!(item, Value::Null)) {
                     return Ok(value.clone());

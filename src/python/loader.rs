@@ -78,8 +78,8 @@ pub struct Loader {
     identity: Identity,
     audio: AudioPlan,
     fields: Arc<[Field]>,
-    /// The class names of each target.
-    class_names: Vec<(String, Option<Arc<Vec<String>>>)>,
+    /// The class names of each target that has any.
+    class_names: Vec<(String, Arc<Vec<String>>)>,
 }
 
 #[pymethods]
@@ -146,7 +146,9 @@ impl Loader {
                     outputs: &outputs,
                     exclude: &exclude,
                 },
-                outputs.targets().map(|target| (target.field().name.clone(), target.class_names().cloned())),
+                outputs
+                    .targets()
+                    .filter_map(|target| Some((target.field().name.clone(), target.class_names()?.clone()))),
             );
             let (identity, class_names) = (facts.identity(), class_names.collect());
             plan.policy.exclude = exclude;
@@ -267,20 +269,16 @@ impl Loader {
         Ok(PyArray1::from_vec(py, rows.ok_or_else(|| to_python(py, &closed()))?))
     }
 
-    /// The names of the classes, by number; None if they are not known. With several targets, a dict of
-    /// their names.
+    /// The names of the classes, by number; None if they are not known. If several targets have
+    /// names, a dict of them.
     #[getter]
     fn class_names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let list = |names: &Option<Arc<Vec<String>>>| match names {
-            Some(names) => PyList::new(py, names.iter()).map(Bound::into_any),
-            None => Ok(py.None().into_bound(py)),
-        };
         match &self.class_names[..] {
             [] => Ok(py.None().into_bound(py)),
-            [(_, names)] => list(names),
+            [(_, names)] => PyList::new(py, names.iter()).map(Bound::into_any),
             several => {
                 let dict = PyDict::new(py);
-                several.iter().try_for_each(|(name, names)| dict.set_item(name, list(names)?))?;
+                several.iter().try_for_each(|(name, names)| dict.set_item(name, &**names))?;
                 Ok(dict.into_any())
             }
         }

@@ -64,14 +64,30 @@ pub(super) fn choose(
 fn schema_of(metadata: &ParquetMetaData) -> Schema {
     let file = metadata.file_metadata();
     let root = file.schema_descr().root_schema();
+    // Parquet has no lists of fixed length; a writer's own schema tells of them.
+    let written = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata()).ok();
+    let length = |column: usize| match written.as_ref()?.fields().get(column)?.data_type() {
+        DataType::FixedSizeList(_, n) => Some(*n),
+        _ => None,
+    };
     let fields: Vec<_> = root
         .get_fields()
         .iter()
-        .map(|column| {
+        .enumerate()
+        .map(|(number, column)| {
             let known = alone(root, vec![Arc::clone(column)])
                 .and_then(|descriptor| parquet_to_arrow_schema(&descriptor, None));
             match known {
-                Ok(schema) if schema.fields().len() == 1 => schema.field(0).clone(),
+                Ok(schema) if schema.fields().len() == 1 => {
+                    let field = schema.field(0).clone();
+                    match (field.data_type(), length(number)) {
+                        (DataType::List(item), Some(n)) => {
+                            let fixed = DataType::FixedSizeList(item.clone(), n);
+                            field.with_data_type(fixed)
+                        }
+                        _ => field,
+                    }
+                }
                 _ => Field::new(column.name(), DataType::Null, true),
             }
         })
