@@ -1,12 +1,12 @@
-//! Power spectra of eight real frames at once, for sizes that are powers of two.
+//! Power spectra of eight real frames at once, for multiples of 16 without prime factors above 5.
 //!
 //! Input: windowed frames, transposed: row `n` holds sample `n` of eight frames. Output: row `k` holds bin
 //! `k` of their eight spectra. With a lane per frame the transform needs no shuffles, twiddle factors are
 //! broadcast, and the spectrum is in the order in which the mel filters read it.
 //!
 //! A frame of N real samples is taken as N/2 complex ones (even samples real, odd ones imaginary), so the
-//! rows need no rearrangement. A Stockham transform (self-sorting, radix 8, then 4 and 2 for the rest)
-//! alternates between two buffers, and the last step untangles the real spectrum. Two real frames as one
+//! rows need no rearrangement. A Stockham transform (self-sorting, radix 8, then 4 and 2, 5 and 3 for the
+//! rest) alternates between two buffers, and the last step untangles the real spectrum. Two real frames as one
 //! complex frame would save that step, but rounding errors of a loud frame would leak into a silent one.
 //! Source: own, after Van Loan, "Computational Frameworks for the Fast Fourier Transform" (1992), sections
 //! 1.7 (Stockham) and 4.3 (real data).
@@ -18,6 +18,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, TAU};
 #[derive(Debug, Clone)]
 pub(super) struct LaneFft {
     half: usize,
+    gaps: Gaps,
     passes: Vec<Pass>,
     /// `exp(-2 pi i k / n)` for `0..=half / 2`: untangles the real spectrum.
     untangle: Vec<(f32, f32)>,
@@ -29,19 +30,51 @@ struct Pass {
     radix: usize,
     n: usize,
     stride: usize,
+    gaps: Gaps,
     /// `exp(-2 pi i p j / n)` for butterfly `p` and output `j` in `1..radix`.
     twiddles: Vec<(f32, f32)>,
 }
 
-/// Complex rows between two gaps. Butterflies of a large power of two access rows at distances of 4096 bytes,
-/// all in the same set of the first-level cache. A gap of one complex row after every 4096 bytes spreads
-/// them.
-const GROUP: usize = 64;
+/// Where complex rows are in memory. Butterflies of a large power of two access rows at distances of 4096
+/// bytes, all in the same set of the first-level cache. A gap of one complex row after every 4096 bytes
+/// spreads them. Other sizes need none.
+#[derive(Debug, Clone, Copy)]
+struct Gaps {
+    /// The logarithm of the number of complex rows between two gaps.
+    shift: u32,
+}
 
-/// The row at which complex row `i` begins.
-#[inline(always)]
-fn place(i: usize) -> usize {
-    2 * (i + i / GROUP)
+impl Gaps {
+    fn new(n_fft: usize) -> Self {
+        Self { shift: if n_fft.is_power_of_two() { 6 } else { usize::BITS - 1 } }
+    }
+
+    /// The row at which complex row `i` begins.
+    #[inline(always)]
+    fn place(self, i: usize) -> usize {
+        2 * (i + (i >> self.shift))
+    }
+
+    /// The most complex rows without a gap, of `n`.
+    #[inline(always)]
+    fn run(self, n: usize) -> usize {
+        n.min(1 << self.shift)
+    }
+
+    /// The runs of complex rows that begin at complex row `start(k)`.
+    #[inline(always)]
+    fn runs<const R: usize>(
+        self,
+        rows: &[Row],
+        start: impl Fn(usize) -> usize,
+        run: usize,
+    ) -> [&[[Row; 2]]; R] {
+        let mut runs: [&[[Row; 2]]; R] = [&[]; R];
+        for (k, slice) in runs.iter_mut().enumerate() {
+            *slice = rows[self.place(start(k))..][..2 * run].as_chunks().0;
+        }
+        runs
+    }
 }
 
 /// `exp(-2 pi i k / n)`.
@@ -51,37 +84,38 @@ fn root(k: usize, n: usize) -> (f32, f32) {
 }
 
 impl LaneFft {
-    /// A plan for frames of `n_fft` samples, or `None` unless that is a power of two of at least 16.
+    /// A plan for frames of `n_fft` samples, or `None` unless that is a multiple of 16 without prime factors
+    /// above 5.
     pub(super) fn new(n_fft: usize) -> Option<Self> {
-        if !n_fft.is_power_of_two() || n_fft < 16 {
+        if n_fft == 0 || n_fft % 16 != 0 {
             return None;
         }
-        let half = n_fft / 2;
+        let (half, gaps) = (n_fft / 2, Gaps::new(n_fft));
         let (mut passes, mut n, mut stride) = (Vec::new(), half, 1);
         while n > 1 {
             let radix = match n {
-                2 => 2,
-                4 | 16 => 4,
-                _ => 8,
+                16 => 4,
+                _ => [8, 4, 2, 5, 3].into_iter().find(|radix| n % radix == 0)?,
             };
             let twiddles = (0..n / radix).flat_map(|p| (1..radix).map(move |j| root(p * j % n, n))).collect();
-            passes.push(Pass { radix, n, stride, twiddles });
+            passes.push(Pass { radix, n, stride, gaps, twiddles });
             n /= radix;
             stride *= radix;
         }
         let untangle = (0..=half / 2).map(|k| root(k, n_fft)).collect();
-        Some(Self { half, passes, untangle })
+        Some(Self { half, gaps, passes, untangle })
     }
 
     /// Rows of `frames`, and of `spare`.
     pub(super) fn rows(&self) -> usize {
-        place(self.half)
+        self.gaps.place(self.half)
     }
 
     /// The rows in `frames` of sample `n`, a multiple of 8, and the seven after it.
     #[inline(always)]
-    pub(super) fn samples(n: usize) -> std::ops::Range<usize> {
-        place(n / 2)..place(n / 2) + 8
+    pub(super) fn samples(&self, n: usize) -> std::ops::Range<usize> {
+        let first = self.gaps.place(n / 2);
+        first..first + 8
     }
 
     /// Writes the squared magnitude of each bin to `power`, one row per bin.
@@ -95,7 +129,9 @@ impl LaneFft {
         for pass in &self.passes {
             match pass.radix {
                 8 => pass.run::<V, 8>(from, to),
+                5 => pass.run::<V, 5>(from, to),
                 4 => pass.run::<V, 4>(from, to),
+                3 => pass.run::<V, 3>(from, to),
                 _ => pass.run::<V, 2>(from, to),
             }
             std::mem::swap(&mut from, &mut to);
@@ -119,8 +155,8 @@ impl LaneFft {
         (difference * difference).store(&mut power[half].0);
         for k in 1..half / 2 {
             let mirror = half - k;
-            let Complex { re: a, im: b } = Complex::<V>::load(&z[place(k)..][..2]);
-            let Complex { re: c, im: d } = Complex::<V>::load(&z[place(mirror)..][..2]);
+            let Complex { re: a, im: b } = Complex::<V>::load(&z[self.gaps.place(k)..][..2]);
+            let Complex { re: c, im: d } = Complex::<V>::load(&z[self.gaps.place(mirror)..][..2]);
             let (even_re, even_im) = (a + c, b - d);
             let (odd_re, odd_im) = (b + d, c - a);
             let (w_re, w_im) = (V::splat(self.untangle[k].0), V::splat(self.untangle[k].1));
@@ -131,7 +167,7 @@ impl LaneFft {
             x_re.mul_add(x_re, x_im * x_im).store(&mut power[k].0);
             y_re.mul_add(y_re, y_im * y_im).store(&mut power[mirror].0);
         }
-        let middle = Complex::<V>::load(&z[place(half / 2)..][..2]);
+        let middle = Complex::<V>::load(&z[self.gaps.place(half / 2)..][..2]);
         let (re, im) = (middle.re * two, middle.im * two);
         re.mul_add(re, im * im).store(&mut power[half / 2].0);
     }
@@ -148,14 +184,14 @@ impl Pass {
     #[inline(always)]
     fn run_first<V: Lanes, const R: usize>(&self, from: &[Row], to: &mut [Row]) {
         let butterflies = self.n / R;
-        let run = butterflies.min(GROUP);
+        let run = self.gaps.run(butterflies);
         for start in (0..butterflies).step_by(run) {
-            let inputs = runs::<R>(from, |k| start + k * butterflies, run);
+            let inputs = self.gaps.runs::<R>(from, |k| start + k * butterflies, run);
             for q in 0..run {
                 let p = start + q;
                 let twiddles = &self.twiddles[(R - 1) * p..][..R - 1];
                 let values = butterfly::<V, R>(&inputs, q);
-                let output = &mut to[place(R * p)..][..2 * R];
+                let output = &mut to[self.gaps.place(R * p)..][..2 * R];
                 values[0].store(&mut output[..2]);
                 for j in 1..R {
                     values[j].turn(twiddles[j - 1]).store(&mut output[2 * j..][..2]);
@@ -169,18 +205,18 @@ impl Pass {
     #[inline(always)]
     fn run_later<V: Lanes, const R: usize>(&self, from: &[Row], to: &mut [Row]) {
         let butterflies = self.n / R;
-        let run = self.stride.min(GROUP);
+        let run = self.gaps.run(self.stride);
         for p in 0..butterflies {
             let mut factors = [(V::splat(1.0), V::splat(0.0)); R];
             for (factor, (re, im)) in factors[1..].iter_mut().zip(&self.twiddles[(R - 1) * p..]) {
                 *factor = (V::splat(*re), V::splat(*im));
             }
             for start in (0..self.stride).step_by(run) {
-                let inputs = runs::<R>(from, |k| self.stride * (p + k * butterflies) + start, run);
+                let inputs = self.gaps.runs::<R>(from, |k| self.stride * (p + k * butterflies) + start, run);
                 let mut outputs: [&mut [[Row; 2]]; R] = std::array::from_fn(|_| Default::default());
                 let (mut rest, mut gone) = (&mut *to, 0);
                 for (j, output) in outputs.iter_mut().enumerate() {
-                    let at = place(self.stride * (R * p + j) + start);
+                    let at = self.gaps.place(self.stride * (R * p + j) + start);
                     let (now, later) = rest[at - gone..].split_at_mut(2 * run);
                     (*output, rest, gone) = (now.as_chunks_mut().0, later, at + 2 * run);
                 }
@@ -203,16 +239,6 @@ impl Pass {
             }
         }
     }
-}
-
-/// The runs of complex rows that begin at complex row `start(k)`.
-#[inline(always)]
-fn runs<const R: usize>(rows: &[Row], start: impl Fn(usize) -> usize, run: usize) -> [&[[Row; 2]]; R] {
-    let mut runs: [&[[Row; 2]]; R] = [&[]; R];
-    for (k, slice) in runs.iter_mut().enumerate() {
-        *slice = rows[place(start(k))..][..2 * run].as_chunks().0;
-    }
-    runs
 }
 
 /// Eight complex numbers.
@@ -256,6 +282,20 @@ impl<V: Lanes> Complex<V> {
         Self { re: self.re - b.im, im: self.im + b.re }
     }
 
+    /// `self * factor` for a real factor.
+    #[inline(always)]
+    fn scaled(self, factor: f32) -> Self {
+        let factor = V::splat(factor);
+        Self { re: self.re * factor, im: self.im * factor }
+    }
+
+    /// `self + factor * b` for a real factor.
+    #[inline(always)]
+    fn plus_scaled(self, factor: f32, b: Self) -> Self {
+        let factor = V::splat(factor);
+        Self { re: b.re.mul_add(factor, self.re), im: b.im.mul_add(factor, self.im) }
+    }
+
     /// `self * w`.
     #[inline(always)]
     fn turn(self, (re, im): (f32, f32)) -> Self {
@@ -282,6 +322,27 @@ fn butterfly<V: Lanes, const R: usize>(inputs: &[&[[Row; 2]]; R], q: usize) -> [
         2 => {
             out[0] = a[0].plus(a[1]);
             out[1] = a[0].minus(a[1]);
+        }
+        3 => {
+            const SIN: f32 = 0.866_025_4;
+            let sum = a[1].plus(a[2]);
+            let even = a[0].plus_scaled(-0.5, sum);
+            let odd = a[1].minus(a[2]).scaled(SIN);
+            (out[0], out[1], out[2]) = (a[0].plus(sum), even.minus_i(odd), even.plus_i(odd));
+        }
+        5 => {
+            // Cosines and sines of one and two fifths of a turn.
+            const COS: [f32; 2] = [0.309_017, -0.809_017];
+            const SIN: [f32; 2] = [0.951_056_5, 0.587_785_24];
+            let (sum1, sum2) = (a[1].plus(a[4]), a[2].plus(a[3]));
+            let (difference1, difference2) = (a[1].minus(a[4]), a[2].minus(a[3]));
+            let even1 = a[0].plus_scaled(COS[0], sum1).plus_scaled(COS[1], sum2);
+            let even2 = a[0].plus_scaled(COS[1], sum1).plus_scaled(COS[0], sum2);
+            let odd1 = difference1.scaled(SIN[0]).plus_scaled(SIN[1], difference2);
+            let odd2 = difference1.scaled(SIN[1]).plus_scaled(-SIN[0], difference2);
+            out[0] = a[0].plus(sum1).plus(sum2);
+            (out[1], out[4]) = (even1.minus_i(odd1), even1.plus_i(odd1));
+            (out[2], out[3]) = (even2.minus_i(odd2), even2.plus_i(odd2));
         }
         4 => {
             let [y0, y1, y2, y3] = dft4(a[0], a[1], a[2], a[3]);
@@ -321,7 +382,7 @@ mod tests {
 
     #[test]
     fn equals_the_definition() {
-        for n_fft in [16, 32, 64, 128, 256, 512, 1024, 2048] {
+        for n_fft in [16, 32, 48, 64, 80, 128, 240, 256, 400, 512, 720, 960, 1024, 1536, 1920, 2000, 2048] {
             let plan = LaneFft::new(n_fft).unwrap();
             let mut state = 1_u32;
             let mut noise = || {
@@ -332,7 +393,7 @@ mod tests {
             let mut halved = vec![Row::default(); plan.rows()];
             let mut spare = halved.clone();
             for (i, chunk) in frames.chunks(8).enumerate() {
-                for (to, row) in halved[LaneFft::samples(8 * i)].iter_mut().zip(chunk) {
+                for (to, row) in halved[plan.samples(8 * i)].iter_mut().zip(chunk) {
                     *to = Row(row.0.map(|x| 0.5 * x));
                 }
             }
@@ -356,7 +417,6 @@ mod tests {
 
     #[test]
     fn other_sizes_are_left_to_others() {
-        assert!(LaneFft::new(400).is_none());
-        assert!(LaneFft::new(8).is_none());
+        assert!([0, 8, 24, 250, 448, 1102].iter().all(|&n_fft| LaneFft::new(n_fft).is_none()));
     }
 }

@@ -3,8 +3,8 @@
 //! Input: a waveform `[n_samples]`. Output: `[n_mels, n_frames]`, row-major. Eight frames stay in the first
 //! two cache levels from window to compression, one lane each (see `lanes`). Each output value is written
 //! once, in its final type and place, in a run of eight. Frames inside the waveform are read in place; only
-//! those that reach over an end are copied, with reflection. FFT sizes that are powers of two use forebay's
-//! eight-frame transform, others `realfft`, frame by frame. The definitions of the default are those of
+//! those that reach over an end are copied, with reflection. Most FFT sizes use forebay's
+//! eight-frame transform (see `fft`), the others `realfft`, frame by frame. The definitions of the default are those of
 //! torchaudio's `MelSpectrogram` (periodic Hann, centred, reflect padding, HTK mel, no area norm, also its
 //! bin frequencies for odd `n_fft`: see `mel`), then `ln(max(mel, 1e-10))`. Frames of [`Kaldi`] begin at
 //! multiples of the hop; DC removal and preemphasis run on the transposed frames, eight at a time. A frame
@@ -88,7 +88,7 @@ pub enum Affine {
 pub struct SpectrogramConfig {
     /// Samples per second of the waveforms. 1 to 768 000.
     pub sample_rate: u32,
-    /// Samples per FFT. 2 to 65 536; powers of two are faster.
+    /// Samples per FFT. 2 to 65 536; multiples of 16 without prime factors above 5 are faster.
     pub n_fft: usize,
     /// Samples under the window, centred in the FFT; `None` means `n_fft`. 1 to `n_fft`.
     pub win_length: Option<usize>,
@@ -529,11 +529,11 @@ impl SpectrogramTransform {
             }
             match (&self.engine, &self.config.kaldi) {
                 (Engine::Lanes(fft), None) => {
-                    self.window::<V>(&frames, &mut scratch.frames);
+                    self.window::<V>(fft, &frames, &mut scratch.frames);
                     fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
                 }
                 (Engine::Lanes(fft), Some(kaldi)) => {
-                    self.kaldi_window::<V>(kaldi, &frames, &mut scratch.frames);
+                    self.kaldi_window::<V>(fft, kaldi, &frames, &mut scratch.frames);
                     fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
                 }
                 (Engine::Single(fft), _) => {
@@ -628,7 +628,7 @@ impl SpectrogramTransform {
 
     /// Multiplies by the window and transposes: row `n` of `rows` becomes sample `n` of the eight frames.
     #[inline(always)]
-    fn window<V: Lanes>(&self, frames: &[&[f32]; LANES], rows: &mut [Row]) {
+    fn window<V: Lanes>(&self, fft: &LaneFft, frames: &[&[f32]; LANES], rows: &mut [Row]) {
         let window = self.window.as_chunks::<LANES>().0;
         let mut tiles = [window; LANES];
         for (tile, frame) in tiles.iter_mut().zip(frames) {
@@ -640,7 +640,7 @@ impl SpectrogramTransform {
             for (value, frame) in tile.iter_mut().zip(tiles) {
                 *value = V::load(&frame[i]) * weights;
             }
-            for (value, row) in V::transpose(tile).into_iter().zip(&mut rows[LaneFft::samples(LANES * i)]) {
+            for (value, row) in V::transpose(tile).into_iter().zip(&mut rows[fft.samples(LANES * i)]) {
                 value.store(&mut row.0);
             }
         }
@@ -648,7 +648,13 @@ impl SpectrogramTransform {
 
     /// Transposes, removes the mean, preemphasizes, and multiplies by the window.
     #[inline(always)]
-    fn kaldi_window<V: Lanes>(&self, kaldi: &Kaldi, frames: &[&[f32]; LANES], rows: &mut [Row]) {
+    fn kaldi_window<V: Lanes>(
+        &self,
+        fft: &LaneFft,
+        kaldi: &Kaldi,
+        frames: &[&[f32]; LANES],
+        rows: &mut [Row],
+    ) {
         let span = self.config.span();
         let zero = V::splat(0.0);
         let mut sum = zero;
@@ -659,16 +665,16 @@ impl SpectrogramTransform {
             for (value, frame) in tile.iter_mut().zip(frames) {
                 *value = V::load(&frame.as_chunks::<LANES>().0[i]);
             }
-            for (value, row) in V::transpose(tile).into_iter().zip(&mut rows[LaneFft::samples(LANES * i)]) {
+            for (value, row) in V::transpose(tile).into_iter().zip(&mut rows[fft.samples(LANES * i)]) {
                 sum = sum + value;
                 value.store(&mut row.0);
             }
         }
         let mean = if kaldi.remove_dc { sum * V::splat(1.0 / span as f32) } else { zero };
         let preemphasis = V::splat(kaldi.preemphasis);
-        let mut before = V::load(&rows[LaneFft::samples(0)][0].0) - mean;
+        let mut before = V::load(&rows[fft.samples(0)][0].0) - mean;
         for (i, weights) in self.window.as_chunks::<LANES>().0.iter().enumerate() {
-            let rows = &mut rows[LaneFft::samples(LANES * i)];
+            let rows = &mut rows[fft.samples(LANES * i)];
             for (n, (row, &weight)) in (LANES * i..).zip(rows.iter_mut().zip(weights)) {
                 if n >= span {
                     zero.store(&mut row.0);
