@@ -34,7 +34,7 @@ use crate::{
     float_mode,
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stop, WeightStage},
-    source::columns::MOST_PATH_BYTES,
+    targets::TargetConfig,
     tasks::{AudioPlan, Outputs},
     transform::{Channels, CropMode, Features, Form, Layout, SpectrogramConfig},
 };
@@ -137,6 +137,18 @@ impl LoaderConfig {
         Ok(object.plan.clone())
     }
 
+    /// The columns that targets and `columns` read, each once.
+    pub fn read_columns(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        let targets = self.targets.iter().flatten().flat_map(TargetConfig::columns);
+        for name in targets.chain(&self.columns) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
     /// Rows of all ranks' batches.
     pub(crate) fn global_batch_size(&self) -> i64 {
         self.batch_size.saturating_mul(self.world_size)
@@ -233,6 +245,9 @@ impl LoaderConfig {
         let mixture = self.mixture_plan(&mut problems);
         let policy = self.policy().check(&mut problems);
         problems.extend(Outputs::problem(&self.outputs));
+        if self.targets.is_some() && self.label_column.is_some() {
+            problems.push("targets and label_column are given; name the column in targets".to_owned());
+        }
         if order == Order::Window && self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
                 "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",
@@ -316,19 +331,19 @@ impl LoaderConfig {
     /// # Errors
     /// [`ErrorKind::Config`] if a batch of a pass would be too large, or the plan may hold more than the
     /// budget.
-    pub fn fit(&self, plan: &mut Plan, audio: &AudioPlan, rows: u64) -> Result<()> {
+    pub fn fit(&self, plan: &mut Plan, audio: &AudioPlan, outputs: &Outputs, rows: u64) -> Result<()> {
         let most_rows = if self.infinite { u64::MAX } else { rows };
         if let Some(problem) = self.batch_problem(audio.example_bytes() as u64, most_rows) {
             return Err(Error::new(ErrorKind::Config, problem));
         }
         let Some(budget) = self.memory_budget else { return Ok(()) };
         let batch_rows = most_rows.min(plan.batch_size as u64);
-        let batch = audio.batch_bytes(batch_rows as usize) as u64;
-        // Paths are stored with their examples, and again in batches.
-        let is_path = |name: &String| name == "path";
-        let text = if self.outputs.iter().any(is_path) { MOST_PATH_BYTES as u64 } else { 0 };
-        let batch = batch.saturating_add(batch_rows.saturating_mul(text));
-        let sizes = memory::Sizes { example: audio.example_bytes() as u64 + text, batch, rows };
+        let batch = audio.batch_bytes(batch_rows as usize, outputs) as u64;
+        // Texts and lists are stored with their examples, and again in batches.
+        let [of_example, of_row] = outputs.most_bytes();
+        let batch = batch.saturating_add(batch_rows.saturating_mul(of_row));
+        let example = (audio.example_bytes() as u64).saturating_add(of_example);
+        let sizes = memory::Sizes { example, batch, rows };
         memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none())
     }
 
@@ -420,9 +435,12 @@ mod tests {
     fn a_batch_counts_the_rows_that_there_are() {
         let config = LoaderConfig { batch_size: 1 << 20, ..LoaderConfig::eval() };
         let (mut plan, audio) = config.check().unwrap();
-        config.fit(&mut plan, &audio, 1000).unwrap();
+        config.fit(&mut plan, &audio, &Outputs::default(), 1000).unwrap();
         let too_large = "batch_size is 1048576, which makes batches of 23 GiB, at most 8 are allowed";
-        assert_eq!(config.fit(&mut plan, &audio, 100_000).unwrap_err().message, too_large);
+        assert_eq!(
+            config.fit(&mut plan, &audio, &Outputs::default(), 100_000).unwrap_err().message,
+            too_large
+        );
         let infinite = LoaderConfig { infinite: true, ..config };
         assert!(infinite.check().unwrap_err().message.contains("250 GiB"));
     }
@@ -452,7 +470,7 @@ mod tests {
             ..auto
         };
         let (mut plan, _) = small.check().unwrap();
-        small.fit(&mut plan, &audio, 1 << 20).unwrap();
+        small.fit(&mut plan, &audio, &Outputs::default(), 1 << 20).unwrap();
         assert_eq!((plan.n_workers, plan.prefetch_batches), (2, 2));
         assert!((32..64).contains(&(plan.channel_bytes >> 20)), "{plan:?}");
     }

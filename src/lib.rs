@@ -39,6 +39,8 @@ pub mod seed;
 pub mod source;
 #[cfg(feature = "arrow")]
 pub mod report;
+#[cfg(feature = "audio")]
+pub mod targets;
 #[cfg(any(feature = "audio", feature = "tokens"))]
 pub mod decode;
 pub mod transform;

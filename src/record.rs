@@ -284,6 +284,15 @@ pub trait Collate: Send {
     /// [`crate::ErrorKind::Memory`] if the batch cannot be allocated, which ends the run.
     fn put(&mut self, stream: usize, row: usize, example: Self::Example) -> Result<()>;
 
+    /// Called before [`Collate::take`], with the same number of rows: allocates what only a complete batch
+    /// shows.
+    ///
+    /// # Errors
+    /// As [`Collate::put`].
+    fn complete(&mut self, _rows: usize) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns the current batch, cut to its first `rows` rows, and begins the next.
     fn take(&mut self, rows: usize) -> Self::Batch;
 

@@ -32,11 +32,23 @@ if TYPE_CHECKING:
     from forebay import jax as jax
     from forebay import lightning as lightning
     from forebay import queue as queue
+    from forebay import targets as targets
     from forebay import tokens as tokens
     from forebay import torch as torch
     from forebay import transformers as transformers
 
-_SUBMODULES = ("accelerate", "cache", "features", "jax", "lightning", "queue", "tokens", "torch", "transformers")
+_SUBMODULES = (
+    "accelerate",
+    "cache",
+    "features",
+    "jax",
+    "lightning",
+    "queue",
+    "targets",
+    "tokens",
+    "torch",
+    "transformers",
+)
 """Modules that are imported when they are first used, since most of them import a framework."""
 
 

@@ -11,6 +11,7 @@ from typing_extensions import TypeVar, disjoint_base
 
 from forebay.cache.datasets import AsyncDataset
 from forebay.features import _FrontEndPart
+from forebay.targets import _TargetPart
 
 __all__ = [
     "ConfigError",
@@ -64,6 +65,7 @@ class _HubTokenizer(Protocol):
 _Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _HubDataset
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
+_Targets: TypeAlias = _TargetPart | Mapping[str, _TargetPart]
 _Weights: TypeAlias = Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]]
 _Value = TypeVar("_Value", default=Any)
 
@@ -490,6 +492,12 @@ class _FrontEnd:
     def transform(self, waveform: NDArray[np.float32]) -> NDArray[Any]: ...
     @property
     def sample_rate(self) -> int: ...
+
+@final
+class _Target:
+    """The description of an object of `forebay.targets`."""
+
+    def __new__(cls, kind: str, fields: dict[str, Any], names: list[str] | None) -> Self: ...
 
 @final
 class Tokenizer:

@@ -6,11 +6,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use half::f16;
+
 use crate::{
     Error, ErrorKind, Result,
     dtype::{Values, each},
     fallible_alloc,
-    fields::{Buffer, Column, ColumnPool, Columns, Element, Field, Row, Value},
+    fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field, Row, Sparse, Value},
     record::Collate,
 };
 
@@ -61,8 +63,12 @@ impl SpareBuffers {
 enum Written {
     /// Rows of `row_bytes` bytes each.
     Stacked { buffer: Buffer, row_bytes: usize },
-    /// The text of each row, joined when the batch is complete.
+    /// The text of each row.
     Text(Vec<Arc<str>>),
+    /// The list of each row.
+    Lists(Vec<Arc<[Value]>>),
+    /// The lists, joined.
+    Joined(Column),
 }
 
 /// Writes examples into the rows of [`Columns`].
@@ -87,8 +93,12 @@ impl RowCollate {
         let fields = self.pool.fields().iter().enumerate();
         let field = |(number, field): (usize, &Field)| match field.row_bytes() {
             Some(row_bytes) => Ok(Written::Stacked { buffer: self.pool.acquire(number, 0)?, row_bytes }),
-            None if field.is_text => {
+            None if field.is_text && field.rank == 1 => {
                 Ok(Written::Text(fallible_alloc::filled(self.pool.rows(), Arc::from(""))?))
+            }
+            None if field.rank == 1 || field.is_text => {
+                let empty: Arc<[Value]> = Arc::new([]);
+                Ok(Written::Lists(fallible_alloc::filled(self.pool.rows(), empty)?))
             }
             None => Err(Error::new(
                 ErrorKind::Shape,
@@ -111,6 +121,83 @@ fn write<T: Element>(row: &mut [u8], values: &[T]) -> bool {
     fits
 }
 
+/// Writes a number in the type of its field; false if the type is for other numbers.
+fn write_number(place: &mut [u8], dtype: DataType, value: &Value) -> bool {
+    use DataType::*;
+    match (value, dtype) {
+        (&Value::Int(number), Int64) => write(place, &[number]),
+        (&Value::Int(number), _) if !dtype.holds(number) => false,
+        (&Value::Int(number), Bool | Int8 | Uint8) => write(place, &[number as u8]),
+        (&Value::Int(number), Int16 | Uint16) => write(place, &[number as u16]),
+        (&Value::Int(number), Int32 | Uint32) => write(place, &[number as u32]),
+        (&Value::Int(number), Uint64) => write(place, &[number as u64]),
+        (&Value::Int(number), Float16 | Float32 | Float64) => {
+            write_number(place, dtype, &Value::Float(number as f64))
+        }
+        (&Value::Float(number), Float64) => write(place, &[number]),
+        (&Value::Float(number), Float32) => write(place, &[number as f32]),
+        (&Value::Float(number), Float16) => write(place, &[f16::from_f64(number)]),
+        _ => false,
+    }
+}
+
+/// Writes items one after the other, each in the type of the field.
+fn write_items(place: &mut [u8], dtype: DataType, items: &[Value]) -> bool {
+    place.len() == items.len() * dtype.bytes()
+        && place
+            .chunks_exact_mut(dtype.bytes())
+            .zip(items)
+            .all(|(place, item)| write_number(place, dtype, item))
+}
+
+/// Writes a row in which most values are the same; false if the field is not float32 or too short.
+fn write_sparse(place: &mut [u8], dtype: DataType, sparse: &Sparse) -> bool {
+    let others = Value::Float(sparse.others.into());
+    let mut places = place.chunks_exact_mut(dtype.bytes());
+    match sparse.others {
+        // The bits of zero are zero in every type.
+        0.0 => place.fill(0),
+        _ if !places.all(|place| write_number(place, dtype, &others)) => return false,
+        _ => {}
+    }
+    sparse.values.iter().all(|&(at, value)| {
+        let at = at as usize * dtype.bytes();
+        let place = place.get_mut(at..at + dtype.bytes());
+        place.is_some_and(|place| write_number(place, dtype, &Value::Float(value.into())))
+    })
+}
+
+/// The column of lists: their items, and where each list begins. Texts are as they are.
+fn joined(lists: &[Arc<[Value]>], field: &Field) -> Result<Column> {
+    let mut offsets = fallible_alloc::with_room(lists.len() + 1)?;
+    offsets.push(0);
+    let mut n = 0i64;
+    for list in lists {
+        n += list.len() as i64;
+        offsets.push(n);
+    }
+    let items = lists.iter().flat_map(|list| list.iter());
+    if field.is_text {
+        let mut texts = fallible_alloc::with_room(n as usize)?;
+        texts.extend(items.filter_map(|item| match item {
+            Value::Text(text) => Some(text.clone()),
+            _ => None,
+        }));
+        return Ok(Column { texts, offsets: Some(offsets), ..Column::default() });
+    }
+    let width = field.dtype.bytes();
+    let mut values = Buffer::new((n as usize).saturating_mul(width))?;
+    let mut places = values.values_mut::<u8>().chunks_exact_mut(width);
+    if items.zip(&mut places).all(|(item, place)| write_number(place, field.dtype, item)) {
+        return Ok(Column { values, offsets: Some(offsets), ..Column::default() });
+    }
+    Err(misfit(field))
+}
+
+fn misfit(field: &Field) -> Error {
+    Error::new(ErrorKind::Shape, format!("a value does not fit its field {field}"))
+}
+
 impl Collate for RowCollate {
     type Example = Example;
     type Batch = Columns;
@@ -130,27 +217,41 @@ impl Collate for RowCollate {
                 (Written::Stacked { buffer, row_bytes }, value) => {
                     let place = buffer.row_mut(row, *row_bytes);
                     match value {
-                        Value::Int(number) => write(place, &[number]),
-                        Value::Float(number) => write(place, &[number]),
+                        Value::Int(_) | Value::Float(_) => write_number(place, field.dtype, &value),
                         Value::Array(values) => {
                             let fits = each!(&values, values => write(place, values));
                             self.spare.leave(values);
                             fits
                         }
-                        Value::Text(_) => false,
+                        Value::List(items) => write_items(place, field.dtype, &items),
+                        Value::Sparse(sparse) => write_sparse(place, field.dtype, &sparse),
+                        Value::Text(_) | Value::Null => false,
                     }
                 }
                 (Written::Text(texts), Value::Text(text)) => {
                     texts[row] = text;
                     true
                 }
-                (Written::Text(_), _) => false,
+                (Written::Lists(lists), Value::List(list)) => {
+                    lists[row] = list;
+                    true
+                }
+                (Written::Text(_) | Written::Lists(_) | Written::Joined(_), _) => false,
             };
             if !fits {
-                return Err(Error::new(ErrorKind::Shape, format!("a value does not fit its field {field}")));
+                return Err(misfit(field));
             }
         }
         self.written[row] = true;
+        Ok(())
+    }
+
+    fn complete(&mut self, rows: usize) -> Result<()> {
+        for (written, field) in self.under_way.iter_mut().flatten().zip(self.pool.fields().iter()) {
+            if let Written::Lists(lists) = written {
+                *written = Written::Joined(joined(&lists[..rows], field)?);
+            }
+        }
         Ok(())
     }
 
@@ -167,6 +268,8 @@ impl Collate for RowCollate {
                 texts.truncate(rows);
                 Column { texts, ..Column::default() }
             }
+            Written::Joined(column) => column,
+            Written::Lists(_) => Column::default(),
         };
         let columns = match self.under_way.take() {
             Some(under_way) => under_way.into_iter().map(column).collect(),
@@ -178,12 +281,12 @@ impl Collate for RowCollate {
 
 #[cfg(test)]
 mod tests {
-    use half::{bf16, f16};
+    use half::bf16;
 
     use super::*;
     use crate::{
         dtype::{Dtype, Typed},
-        fields::{DataType, Memory, SMALL},
+        fields::{Memory, SMALL},
     };
 
     fn collate(batch_size: usize, dtype: DataType, len: usize) -> RowCollate {

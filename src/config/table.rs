@@ -59,6 +59,7 @@ pub(super) mod kind {
     pub type Texts = Vec<String>;
     pub type Ids = BTreeMap<String, u32>;
     pub type Features = Option<crate::config::FeatureObject>;
+    pub type Targets = Option<Vec<crate::targets::TargetConfig>>;
     pub type Tokenizer = crate::config::Opaque;
     pub type Dataset = crate::config::Opaque;
 }
@@ -190,6 +191,12 @@ macro_rules! kind_text {
     };
     (stub Features) => {
         "_Features | None"
+    };
+    (docs Targets) => {
+        "dict of str and objects of forebay.targets, or one object, optional"
+    };
+    (stub Targets) => {
+        "_Targets | None"
     };
     (docs Tokenizer) => {
         "path, tokenizer or callable"

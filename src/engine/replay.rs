@@ -69,6 +69,7 @@ impl<S: Source, K: Task> Replay<S, K> {
                 }
             }
         }
+        collate.complete(filled)?;
         Ok(Some(collate.take(filled)))
     }
 }

@@ -10,11 +10,12 @@ use crate::Result;
 pub struct Column {
     /// The values of all rows.
     pub values: Buffer,
-    /// For a jagged field, where each row begins and the last one ends, in values.
+    /// For a jagged field, where each row begins and the last one ends, in values; for lists of texts, in
+    /// texts.
     pub offsets: Option<Vec<i64>>,
     /// For a jagged field with several dimensions, the shape of each row.
     pub shapes: Vec<u64>,
-    /// For a field of text, its rows; all else is empty.
+    /// For a field of text, its rows, or the items of all rows; the values are empty.
     pub texts: Vec<Arc<str>>,
 }
 

@@ -77,6 +77,22 @@ impl DataType {
         if n <= 1 << 16 { Uint16 } else { Uint32 }
     }
 
+    /// Whether the type has this whole number; floating-point types round it.
+    pub fn holds(self, number: i64) -> bool {
+        let within = |least: i64, most: i64| (least..=most).contains(&number);
+        match self {
+            Bool => within(0, 1),
+            Int8 => within(i8::MIN.into(), i8::MAX.into()),
+            Int16 => within(i16::MIN.into(), i16::MAX.into()),
+            Int32 => within(i32::MIN.into(), i32::MAX.into()),
+            Uint8 => within(0, u8::MAX.into()),
+            Uint16 => within(0, u16::MAX.into()),
+            Uint32 => within(0, u32::MAX.into()),
+            Uint64 => number >= 0,
+            Int64 | Float16 | Float32 | Float64 => true,
+        }
+    }
+
     /// Whether it is a type of whole numbers.
     pub fn is_integer(self) -> bool {
         !matches!(self, Bool | Float16 | Float32 | Float64)

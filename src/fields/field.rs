@@ -15,7 +15,7 @@ pub struct Field {
     pub rank: usize,
     /// The shape of a row, if all rows have the same: then they are stacked.
     pub shape: Option<Vec<u64>>,
-    /// Whether it is text in UTF-8 instead of numbers.
+    /// Whether it is text in UTF-8 instead of numbers; of rank 2, if rows are lists of texts.
     pub is_text: bool,
 }
 

@@ -23,4 +23,4 @@ pub use columns::{Column, ColumnPool, Columns, SharedPool};
 pub use data_type::DataType;
 pub use field::Field;
 pub use free_list::FreeList;
-pub use value::{Row, Value};
+pub use value::{Row, Sparse, Value};

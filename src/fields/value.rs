@@ -16,9 +16,24 @@ pub enum Value {
     Float(f64),
     /// The text of a field of text.
     Text(Arc<str>),
+    /// No value, as a source reads it.
+    Null,
+    /// Items, of a list of a row.
+    List(Arc<[Value]>),
+    /// The row of a stacked field in which most values are the same.
+    Sparse(Arc<Sparse>),
     /// The values of a stacked field: row-major, in a recycled buffer.
     #[cfg(feature = "audio")]
     Array(Values),
+}
+
+/// A row in which most values are the same.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sparse {
+    /// The value at all other places.
+    pub others: f32,
+    /// Places and their values.
+    pub values: Box<[(u32, f32)]>,
 }
 
 impl Value {

@@ -5,19 +5,13 @@
 //! error names the parameter to use; for a wrong type it names parameter, value and type. Signature and
 //! docstring are made of the same rows.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use pyo3::{
     IntoPyObjectExt,
     exceptions::{PyException, PyOverflowError, PyTypeError},
     prelude::*,
-    types::{
-        PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyFrozenSet, PyList, PySet, PyString, PyTuple, PyType,
-    },
+    types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple, PyType},
 };
 
 use super::errors::to_python;
@@ -468,30 +462,6 @@ impl Argument for MaxErrors {
     }
 }
 
-impl Argument for PathBuf {
-    const EXPECTED: &'static str = "a path (str or os.PathLike)";
-
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        given.extract().map_err(|_| Refused::Type)
-    }
-
-    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.into_bound_py_any(py)
-    }
-}
-
-impl Argument for Vec<PathBuf> {
-    const EXPECTED: &'static str = "a path or a sequence of paths";
-
-    fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        Ok(paths(name, given, Self::EXPECTED)?)
-    }
-
-    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.into_bound_py_any(py)
-    }
-}
-
 impl Argument for Names {
     const EXPECTED: &'static str = "a str or a sequence of str";
 
@@ -565,56 +535,6 @@ where
     }
     let items = given.try_iter().map_err(|_| Refused::Type)?;
     items.map(|item| item?.extract::<T>().map_err(|_| Refused::Type)).collect()
-}
-
-/// One path, or a sequence of paths; `name` is the parameter.
-pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<Vec<PathBuf>> {
-    if let Ok(path) = files.extract::<PathBuf>() {
-        refuse_text(name, files, &path)?;
-        return Ok(vec![path]);
-    }
-    let wrong = |name: &str, found: &Bound<'_, PyAny>| wrong_type(name, found, expected);
-    if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
-        return Err(wrong(name, files));
-    }
-    if files.is_instance_of::<PySet>() || files.is_instance_of::<PyFrozenSet>() {
-        return Err(PyTypeError::new_err(format!(
-            "{name} is a set, whose order differs from run to run, so batches would differ too; pass sorted({name})"
-        )));
-    }
-    // An iterator as from Path.glob() or os.scandir(), which has the order in which the system lists a
-    // folder.
-    if files.hasattr("__next__")? {
-        return Err(PyTypeError::new_err(format!(
-            "{name} is a {}, whose order may differ between machines (as for Path.glob() and os.scandir()), so batches would differ \
-             too; pass sorted({name}), or list({name}) if the order is fixed",
-            files.get_type().name()?
-        )));
-    }
-    let each = files.try_iter().map_err(|_| wrong(name, files))?;
-    each.enumerate()
-        .map(|(at, path)| {
-            let (path, name) = (path?, format!("{name}[{at}]"));
-            let found: PathBuf = path.extract().map_err(|_| wrong(&name, &path))?;
-            refuse_text(&name, &path, &found)?;
-            Ok(found)
-        })
-        .collect()
-}
-
-/// The most bytes of a name in a file system.
-const LONGEST_NAME: usize = 255;
-
-/// Raises for a text in place of a path: one with a line break, or with a name that no file system allows.
-fn refuse_text(name: &str, given: &Bound<'_, PyAny>, path: &Path) -> PyResult<()> {
-    let is_text = path.as_os_str().as_encoded_bytes().contains(&b'\n')
-        || path.iter().any(|part| part.len() > LONGEST_NAME);
-    if !is_text {
-        return Ok(());
-    }
-    let expected = "a path; for texts in memory write a Parquet file (pyarrow.parquet.write_table), or use \
-                    forebay.cache.ListAsyncDataset of their ids";
-    Err(wrong_type(name, given, expected))
 }
 
 /// The tables of the loaders, for tests and for `docs/tables.py`: a list of dicts for each class.

@@ -135,6 +135,13 @@ pub fn to_dict<'py>(
 
 fn value<'py>(py: Python<'py>, field: &Field, column: Column, rows: usize) -> PyResult<Bound<'py, PyAny>> {
     let Column { values, offsets, shapes, texts } = column;
+    if let (true, Some(offsets)) = (field.is_text && field.rank == 2, &offsets) {
+        let rows = offsets.windows(2).map(|row| {
+            let texts = texts.get(row[0] as usize..row[1] as usize).unwrap_or_default();
+            PyList::new(py, texts.iter().map(|text| &**text))
+        });
+        return Ok(PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)?.into_any());
+    }
     if field.is_text {
         return Ok(PyList::new(py, texts.iter().map(|text| &**text))?.into_any());
     }

@@ -4,14 +4,15 @@ use std::thread;
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::{
-    exceptions::PyTypeError,
+    exceptions::{PyTypeError, PyValueError},
     prelude::*,
     types::{PyDict, PyString},
 };
 
 use super::{
     arguments::{Argument, Refused, argument, named},
-    errors::{ConfigError, to_python},
+    errors::to_python,
+    given::Given,
     interruptible::run_interruptible,
     state,
 };
@@ -46,7 +47,7 @@ impl PyFrontEnd {
     #[new]
     fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
         let py = fields.py();
-        let mut given = Given { fields: fields.clone(), problems: Vec::new() };
+        let mut given = Given::new(fields.clone());
         let sample_rate = given.whole("sample_rate", 768_000)?.unwrap_or(1) as u32;
         let channels = given.channels()?;
         let made = match kind {
@@ -154,7 +155,7 @@ impl Argument for Option<FeatureObject> {
         let py = given.py();
         let object = match given.cast::<PyString>() {
             Ok(preset) => match py.import("forebay.features")?.call_method1("preset", (preset,)) {
-                Err(error) if error.is_instance_of::<ConfigError>(py) => {
+                Err(error) if error.is_instance_of::<PyValueError>(py) => {
                     problems.push(format!("{name}: {}", error.value(py)));
                     return Ok(None);
                 }
@@ -164,9 +165,7 @@ impl Argument for Option<FeatureObject> {
         };
         let plan = object.getattr("_plan").map_err(|_| Refused::Type)?;
         let plan = plan.cast::<PyFrontEnd>().map_err(|_| Refused::Type)?.get().plan().clone();
-        let text: String =
-            py.import("json")?.call_method1("dumps", (object.call_method0("to_dict")?,))?.extract()?;
-        let description = serde_json::from_str(&text).map_err(|_| Refused::Type)?;
+        let description = state::json(&object.call_method0("to_dict")?)?;
         Ok(Some(FeatureObject { description, plan }))
     }
 
@@ -207,50 +206,7 @@ fn samples<'py>(waveform: &Bound<'py, PyAny>, channels: Channels) -> PyResult<Py
     Ok(samples)
 }
 
-/// The values of the fields of an object, and what is wrong with them.
-struct Given<'py> {
-    fields: Bound<'py, PyDict>,
-    problems: Vec<String>,
-}
-
-impl<'py> Given<'py> {
-    fn value(&self, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let found = self.fields.get_item(name)?;
-        found.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))
-    }
-
-    fn get<T: Argument>(&self, name: &str) -> PyResult<T> {
-        named(name, &self.value(name)?)
-    }
-
-    fn has(&self, name: &str) -> PyResult<bool> {
-        self.fields.contains(name)
-    }
-
-    /// A number from 1 on, or None; a value out of range is reported and replaced by 1.
-    fn whole(&mut self, name: &str, most: i64) -> PyResult<Option<usize>> {
-        let Some(value) = self.get::<Option<i64>>(name)? else { return Ok(None) };
-        if !(1..=most).contains(&value) {
-            self.problems.push(format!("{name} is {}, must be 1 to {most}", shown(value)));
-            return Ok(Some(1));
-        }
-        Ok(Some(value as usize))
-    }
-
-    fn float(&self, name: &str) -> PyResult<f32> {
-        Ok(self.get::<f64>(name)? as f32)
-    }
-
-    /// The number of the choice.
-    fn one_of(&mut self, name: &str, choices: &[&str]) -> PyResult<usize> {
-        let text: String = self.get(name)?;
-        Ok(choices.iter().position(|choice| *choice == text).unwrap_or_else(|| {
-            let all: Vec<String> = choices.iter().map(|choice| format!("{choice:?}")).collect();
-            self.problems.push(format!("{name} is {text:?}, must be one of {}", all.join(", ")));
-            0
-        }))
-    }
-
+impl Given<'_> {
     fn dtype(&mut self, allowed: &[Dtype]) -> PyResult<Dtype> {
         let names: Vec<_> = allowed.iter().map(|dtype| dtype.name()).collect();
         Ok(allowed[self.one_of("dtype", &names)?])
@@ -376,7 +332,7 @@ impl<'py> Given<'py> {
         if value.is_none() {
             return Ok(None);
         }
-        let part = Given { fields: value.cast_into()?, problems: Vec::new() };
+        let part = Given::new(value.cast_into()?);
         Ok(Some((part.get("type")?, part)))
     }
 

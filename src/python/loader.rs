@@ -2,7 +2,11 @@
 
 use std::{
     borrow::Cow,
-    sync::{Arc, atomic::Ordering},
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use numpy::PyArray1;
@@ -29,10 +33,11 @@ use crate::{
     config::{Exclude, Sources, loader::loader_parameters, shown},
     dtype::Dtype,
     engine::{Engine, closed},
-    fields::{Columns, Field},
-    source::{ArrowOptions, Recordings},
+    fields::{Columns, Field, Value},
+    source::{ArrowOptions, Beside, Recordings},
     state::Identity,
-    tasks::{AudioPlan, AudioTask, Outputs},
+    targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
+    tasks::{AudioPlan, AudioTask, Given, Outputs},
 };
 
 loader_parameters!(arguments);
@@ -73,6 +78,8 @@ pub struct Loader {
     identity: Identity,
     audio: AudioPlan,
     fields: Arc<[Field]>,
+    /// The class names of each target that has any.
+    class_names: Vec<(String, Arc<Vec<String>>)>,
 }
 
 #[pymethods]
@@ -108,29 +115,43 @@ impl Loader {
                 return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
             };
             let raise = |error: Error| to_python(py, &error);
-            let options = ArrowOptions {
+            let mut options = ArrowOptions {
                 audio_column: config.audio_column.clone(),
                 label_column: config.label_column.clone(),
                 mmap: config.mmap,
                 max_record_bytes: config.max_record_bytes as u64,
                 allow_paths: config.allow_paths.clone(),
                 paths: config.outputs.iter().any(|name| name == "path"),
+                columns: config.read_columns(),
                 ..ArrowOptions::default()
             };
-            let groups = config.arrow_files.groups.clone();
-            let source = run_interruptible(py, "forebay-index", move |stop| {
-                Recordings::open(&groups, &options, stop)
+            if config.targets.is_some() {
+                options.label_column = Some(String::new());
+            }
+            let asked = config.clone();
+            let (source, outputs) = run_interruptible(py, "forebay-index", move |stop| {
+                let source = Recordings::open(&asked.arrow_files.groups, &options, stop)?;
+                let outputs = outputs(&asked, &source, stop)?;
+                Ok((source, outputs))
             })?;
             config.arrow_files.check_rows(&source.group_starts(), source.n_rows()).map_err(raise)?;
-            config.fit(&mut plan, &audio, source.n_rows()).map_err(raise)?;
+            config.fit(&mut plan, &audio, &outputs, source.n_rows()).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
-            let identity =
-                Facts { config: &config, audio: &audio, source: &source, exclude: &exclude }.identity();
+            let (facts, class_names) = (
+                Facts {
+                    config: &config,
+                    audio: &audio,
+                    source: &source,
+                    outputs: &outputs,
+                    exclude: &exclude,
+                },
+                outputs
+                    .targets()
+                    .filter_map(|target| Some((target.field().name.clone(), target.class_names()?.clone()))),
+            );
+            let (identity, class_names) = (facts.identity(), class_names.collect());
             plan.policy.exclude = exclude;
-            let starts = source.group_starts();
-            let starts = config.arrow_files.names.is_some().then_some(&*starts);
-            let outputs = Outputs::new(&source.fields(), starts, &config.outputs);
             let task = AudioTask::new(audio.clone()).with_outputs(outputs);
             let (fields, source) = (task.fields().clone(), Arc::new(source));
             if let Some(mixture) = &mut plan.mixture {
@@ -145,7 +166,7 @@ impl Loader {
             })?;
             let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let engine = EngineHandle::new(engine, stall_warning_s);
-            let loader = Self { engine, identity, config, audio, fields, source };
+            let loader = Self { engine, identity, config, audio, fields, class_names, source };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
@@ -248,10 +269,40 @@ impl Loader {
         Ok(PyArray1::from_vec(py, rows.ok_or_else(|| to_python(py, &closed()))?))
     }
 
-    /// The names of the classes, by label; None without a ClassLabel feature.
+    /// The names of the classes, by number; None if they are not known. If several targets have
+    /// names, a dict of them.
     #[getter]
-    fn class_names(&self) -> Option<Vec<String>> {
-        self.source.class_names().map(<[String]>::to_vec)
+    fn class_names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.class_names[..] {
+            [] => Ok(py.None().into_bound(py)),
+            [(_, names)] => PyList::new(py, names.iter()).map(Bound::into_any),
+            several => {
+                let dict = PyDict::new(py);
+                several.iter().try_for_each(|(name, names)| dict.set_item(name, &**names))?;
+                Ok(dict.into_any())
+            }
+        }
+    }
+
+    /// The fields of a batch: dicts with `name`, `dtype`, `shape` (of a row; None if rows differ) and
+    /// `meaning`.
+    #[getter]
+    fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let fields = self.fields.iter().map(|field| {
+            let dict = PyDict::new(py);
+            let is_bfloat16 = self._bfloat16_fields().contains(&&*field.name);
+            let dtype = match field.dtype {
+                _ if field.is_text => "str",
+                _ if is_bfloat16 => "bfloat16",
+                dtype => dtype.name(),
+            };
+            dict.set_item("name", &field.name)?;
+            dict.set_item("dtype", dtype)?;
+            dict.set_item("shape", field.shape.as_ref().map(|shape| PyTuple::new(py, shape)).transpose()?)?;
+            dict.set_item("meaning", self.meaning(&field.name))?;
+            Ok(dict)
+        });
+        PyList::new(py, fields.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// The shards in the given order: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage` (a
@@ -320,9 +371,77 @@ impl Loads for Loader {
 }
 
 impl Loader {
+    /// What a field is.
+    fn meaning(&self, name: &str) -> String {
+        let target = self.config.targets.iter().flatten().find(|target| target.name == name);
+        if let Some(target) = target {
+            return format!("{} of column {:?}", target.form.name(), target.column);
+        }
+        if self.config.columns.iter().any(|column| column == name) {
+            return format!("column {name:?}");
+        }
+        let clip = format!("{} s at {} Hz", self.config.clip_seconds, self.audio.features.sample_rate());
+        match name {
+            "spectrogram" => format!("features of a clip of {clip}"),
+            "waveform" => format!("samples of a clip of {clip}"),
+            "label" => "number of the class, -1 for none".to_owned(),
+            "source" => "number of the source".to_owned(),
+            "index" => "row over all shards".to_owned(),
+            "path" => "path in the row".to_owned(),
+            "start" => "start of the clip in its recording, seconds".to_owned(),
+            "valid_samples" => "samples that are not padding".to_owned(),
+            "valid_frames" => "frames of these samples".to_owned(),
+            "shard" => "number of the shard".to_owned(),
+            "row" => "row within the shard".to_owned(),
+            _ => String::new(),
+        }
+    }
+
     fn to_dict<'py>(&self, py: Python<'py>, batch: Columns) -> PyResult<Bound<'py, PyDict>> {
         batch_dict(py, batch, &self.fields)
     }
+}
+
+/// The fields besides the features.
+///
+/// # Errors
+/// Those of [`Target::plan`].
+fn outputs(config: &LoaderConfig, source: &Recordings, stop: &AtomicBool) -> Result<Outputs, Error> {
+    let (names, types) = (source.column_names(), source.columns());
+    let sourced =
+        Sourced { beside: source.beside(), columns: (names, types), class_names: source.class_names() };
+    let mut scan = |column: &str, separator: Option<&str>| {
+        let keep = |keys: &mut BTreeSet<Key>, value: &Value| {
+            Key::of(value, separator, &mut |key| {
+                keys.insert(key);
+            });
+            match keys.len() > MOST_CLASSES {
+                true => Err(Error::new(
+                    ErrorKind::Config,
+                    format!(
+                        "column {column:?} has more than {MOST_CLASSES} different values, too many for classes"
+                    ),
+                )),
+                false => Ok(()),
+            }
+        };
+        Ok(source.collect(column, keep, stop)?.into_iter().flatten().collect())
+    };
+    let label = source.beside().iter().position(|beside| *beside == Beside::Label);
+    let mut targets =
+        label.map(|at| Target::label(at, source.class_names())).transpose()?.into_iter().collect::<Vec<_>>();
+    let columns = config.columns.iter().map(|name| TargetConfig::column(name));
+    for target in config.targets.iter().flatten().cloned().chain(columns) {
+        targets.push(Target::plan(target, &sourced, &mut scan)?);
+    }
+    Outputs::new(Given {
+        targets,
+        path: source.beside().iter().position(|beside| *beside == Beside::Path),
+        group_starts: &source.group_starts(),
+        is_mixture: config.arrow_files.names.is_some(),
+        shard_starts: &source.shard_starts(),
+        requested: &config.outputs,
+    })
 }
 
 /// The parameters that an object of features has instead of the loader.

@@ -10,12 +10,7 @@ use std::{
 use bytes::Bytes;
 use pyo3::{exceptions::PyIndexError, prelude::*, types::PyString};
 
-use super::{
-    SLICE,
-    arguments::{self, Argument},
-    errors::to_python,
-    interruptible::run_interruptible,
-};
+use super::{SLICE, arguments::Argument, errors::to_python, interruptible::run_interruptible};
 use crate::{
     Error, ErrorKind, Result, locks,
     source::{
@@ -34,7 +29,7 @@ pub fn _parquet_files(
     part: &str,
     val: Option<Vec<String>>,
 ) -> PyResult<Vec<PathBuf>> {
-    let paths = arguments::paths("data_dir", paths, Vec::<PathBuf>::EXPECTED)?;
+    let paths = super::paths::paths("data_dir", paths, Vec::<PathBuf>::EXPECTED)?;
     let files = || {
         let part = match part {
             "train" => Split::Train,
@@ -53,12 +48,16 @@ pub fn _parquet_files(
     py.detach(files).map_err(|error| to_python(py, &error))
 }
 
-/// The files that `given`, the value of the parameter `name`, stands for: the shards of `reads`, "documents"
-/// or "inputs".
+/// The files that `given`, the value of the parameter `name`, stands for: the shards of `reads`,
+/// "recordings", "documents" or "inputs".
 #[pyfunction]
 pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str) -> PyResult<Vec<OsString>> {
-    let paths = arguments::paths(name, given, Vec::<PathBuf>::EXPECTED)?;
-    let reads = if reads == "inputs" { Reads::Inputs } else { Reads::Documents };
+    let paths = super::paths::paths(name, given, Vec::<PathBuf>::EXPECTED)?;
+    let reads = match reads {
+        "recordings" => Reads::Recordings,
+        "inputs" => Reads::Inputs,
+        _ => Reads::Documents,
+    };
     let files =
         run_interruptible(py, "forebay-shards", move |stop| source::paths::expand(&paths, reads, stop))?;
     Ok(files.into_iter().map(PathBuf::into_os_string).collect())

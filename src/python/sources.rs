@@ -9,8 +9,9 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, paths, wrong_type},
+    arguments::{Argument, Refused, wrong_type},
     errors::to_python,
+    paths::paths,
 };
 use crate::{
     Error, ErrorKind,

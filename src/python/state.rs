@@ -20,7 +20,7 @@ use crate::{
     seed::mix,
     source::Recordings,
     state::{Identity, Share},
-    tasks::AudioPlan,
+    tasks::{AudioPlan, Outputs},
 };
 
 /// The values on which the batches of a loader of recordings depend.
@@ -28,6 +28,7 @@ pub struct Facts<'a> {
     pub config: &'a LoaderConfig,
     pub audio: &'a AudioPlan,
     pub source: &'a Recordings,
+    pub outputs: &'a Outputs,
     pub exclude: &'a [u64],
 }
 
@@ -100,6 +101,18 @@ impl Facts<'_> {
         self.config.features.as_ref().map(|object| object.description.clone())
     }
 
+    fn targets(&self) -> Option<Value> {
+        let targets = self.config.targets.as_ref()?;
+        let planned =
+            self.outputs.targets().filter(|target| targets.iter().any(|one| one.name == target.field().name));
+        Some(
+            planned
+                .map(|target| (target.field().name.clone(), target.identity()))
+                .collect::<Map<_, _>>()
+                .into(),
+        )
+    }
+
     /// That of an object of features follows from it.
     fn n_frames(&self) -> Option<Value> {
         let shape = self.audio.shape();
@@ -124,6 +137,12 @@ pub fn hex(number: u64) -> Value {
 /// The dict of a state.
 pub fn to_python<'py>(py: Python<'py>, state: &Value) -> PyResult<Bound<'py, PyDict>> {
     Ok(py.import("json")?.call_method1("loads", (state.to_string(),))?.cast_into()?)
+}
+
+/// An object of plain values as JSON.
+pub fn json(object: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let text: String = object.py().import("json")?.call_method1("dumps", (object,))?.extract()?;
+    serde_json::from_str(&text).map_err(|error| PyValueError::new_err(format!("not JSON: {error}")))
 }
 
 /// The state of a dict.

@@ -2,7 +2,7 @@
 //!
 //! The audio column is the one that the user names, else `audio`, else the only Audio feature in the schema's
 //! Hugging Face metadata. The label column likewise: by name, `label`, `labels`, the only ClassLabel. A text
-//! column is always named. The result is a list of arrays to find in every batch, each by its path through
+//! column and any other is always named. The result is a list of arrays to find in every batch, each by its path through
 //! the schema.
 //!
 //! Source: Arrow columnar format, "Physical memory layout"; the choice is our own. The `huggingface` metadata
@@ -10,6 +10,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -17,6 +18,7 @@ use std::{
 use arrow_schema::{DataType, Field, Schema};
 use serde_json::Value;
 
+use super::shard::Shard;
 use crate::{Error, ErrorKind, Result, fields};
 
 /// The kind of a source's records, and their column.
@@ -26,6 +28,8 @@ pub enum Payload {
     Audio(Option<String>),
     /// Documents in UTF-8: the column's name.
     Text(String),
+    /// Nothing: only other columns are read.
+    Nothing,
 }
 
 /// The memory layout of an array's values, for the supported types.
@@ -37,35 +41,79 @@ pub(crate) enum Layout {
     Bool,
     /// Integers of so many bytes.
     Int { width: usize, signed: bool },
-    /// Binary or text, located by offsets of 4 or 8 bytes.
+    /// Floating-point numbers of so many bytes.
+    Float { width: usize },
+    /// Binary, text or the items of a list, located by offsets of 4 or 8 bytes.
     Offsets { width: usize },
     /// Binary or text, located by views.
     Views,
     /// Indices into the dictionary with this id.
     Dictionary { id: i64, width: usize, signed: bool, values: Box<Layout>, value_type: DataType },
-    /// A struct, of which only the validity is read.
+    /// A struct or a list of fixed length, of which only the validity is read.
     Struct,
 }
 
 /// A value that is read for each row in addition to its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub enum Beside {
     /// The class, [`NO_LABEL`](crate::record::NO_LABEL) if it is null.
     Label,
     /// The recording's own path, empty if it is null, not UTF-8, or longer than [`MOST_PATH_BYTES`].
     Path,
+    /// The value in the column with this number in [`Columns::others`].
+    Other(usize),
 }
 
 /// The longest path that is delivered, bytes. Linux opens no longer ones, and the shuffle buffer holds one
 /// for each example.
 pub(crate) const MOST_PATH_BYTES: usize = 4096;
 
+/// What a shard has beside its recordings.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Described {
+    /// The class names of the label.
+    pub label_names: Option<Arc<Vec<String>>>,
+    /// The types of the other columns, and their class names.
+    pub others: Vec<(ColumnType, Option<Arc<Vec<String>>>)>,
+}
+
+/// The types of the other columns `names`, which must be equal in all shards; a column of nulls has any type.
+///
+/// # Errors
+/// [`ErrorKind::Schema`] if two shards differ.
+pub(crate) fn common_types<'a>(
+    names: &[String],
+    shards: impl Iterator<Item = (&'a Path, &'a Described)> + Clone,
+) -> Result<Vec<ColumnType>> {
+    let of = |(at, name): (usize, &String)| {
+        let mut common: Option<(&Path, ColumnType)> = None;
+        for (shard, described) in shards.clone() {
+            let Some(&(found, _)) = described.others.get(at) else { continue };
+            match common {
+                Some((_, known)) if found.item == Item::Null || known == found => {}
+                Some((first, known)) if known.item != Item::Null => {
+                    let message = format!(
+                        "column {name:?} is {known} in {} and {found} in {}; write it with one type",
+                        first.display(),
+                        shard.display()
+                    );
+                    return Err(Error::new(ErrorKind::Schema, message));
+                }
+                _ => common = Some((shard, found)),
+            }
+        }
+        Ok(common.map_or(ColumnType { item: Item::Null, nesting: Nesting::One }, |(_, found)| found))
+    };
+    names.iter().enumerate().map(of).collect()
+}
+
 impl Beside {
-    /// The values that a source reads: labels if it has any, paths on request.
-    pub fn of(has_labels: bool, paths: bool) -> Vec<Self> {
+    /// The values that a source reads, in order: the label if it has any, the path on request, other columns.
+    pub fn of(has_labels: bool, paths: bool, others: usize) -> Vec<Self> {
         [(Self::Label, has_labels), (Self::Path, paths)]
             .into_iter()
             .filter_map(|(value, is_read)| is_read.then_some(value))
+            .chain((0..others).map(Self::Other))
             .collect()
     }
 
@@ -80,14 +128,108 @@ impl Beside {
         };
         Ok(fields::Value::Text(path.unwrap_or_default().into()))
     }
+}
 
-    /// The batch field of the value.
-    pub fn field(self) -> fields::Field {
-        match self {
-            Self::Label => fields::Field::number("label", fields::DataType::Int64),
-            Self::Path => fields::Field::text("path"),
+/// The longest text of another column, bytes.
+pub(crate) const MOST_TEXT_BYTES: u64 = 1 << 20;
+/// The most items of a list of another column.
+pub(crate) const MOST_ITEMS: u64 = 1 << 16;
+
+/// The value of a whole number.
+///
+/// # Errors
+/// [`ErrorKind::Schema`] for one beyond int64.
+pub(crate) fn whole(number: i128) -> Result<fields::Value> {
+    i64::try_from(number).map(fields::Value::Int).map_err(|_| {
+        Error::new(ErrorKind::Schema, format!("the number {number} of a column does not fit int64"))
+    })
+}
+
+/// The value of a text.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if it is not UTF-8.
+pub(crate) fn text(bytes: &[u8]) -> Result<fields::Value> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, "the text of a column is not UTF-8").because(error)
+    })?;
+    Ok(fields::Value::Text(text.into()))
+}
+
+/// Checks the length of a text.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`] beyond the limit.
+pub(crate) fn check_text(bytes: u64) -> Result<()> {
+    if bytes <= MOST_TEXT_BYTES {
+        return Ok(());
+    }
+    let message = format!("a text has {bytes} bytes, at most {MOST_TEXT_BYTES} are read");
+    Err(Error::new(ErrorKind::TooLarge, message))
+}
+
+/// The type of the items of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Item {
+    /// Integers or booleans, and how a batch has them.
+    Whole(fields::DataType),
+    /// Floating-point numbers, and how a batch has them.
+    Float(fields::DataType),
+    /// Text in UTF-8.
+    Text,
+    /// Nulls only.
+    Null,
+}
+
+/// How a row holds items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nesting {
+    /// One item.
+    One,
+    /// A list of any length.
+    List,
+    /// A list of this length.
+    Fixed(u64),
+}
+
+/// The type of a column that is read beside the recordings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnType {
+    /// The type of the items.
+    pub item: Item,
+    /// How a row holds them.
+    pub nesting: Nesting,
+}
+
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let item = match self.item {
+            Item::Whole(dtype) | Item::Float(dtype) => dtype.name(),
+            Item::Text => "text",
+            Item::Null => "null",
+        };
+        match self.nesting {
+            Nesting::One => f.write_str(item),
+            Nesting::List => write!(f, "lists of {item}"),
+            Nesting::Fixed(n) => write!(f, "lists of {n} {item}"),
         }
     }
+}
+
+/// A column that is read beside the recordings.
+#[derive(Debug, Clone)]
+pub(crate) struct Other {
+    pub column_type: ColumnType,
+    /// The names of its classes, in the schema's metadata.
+    pub class_names: Option<Arc<Vec<String>>>,
+    /// The indices of the column and of the fields within it.
+    pub path: Vec<usize>,
+    /// The arrays of the structs around it.
+    pub structs: Vec<usize>,
+    /// The array of its lists.
+    pub list: Option<usize>,
+    /// The array of its items.
+    pub items: usize,
 }
 
 /// One array to find in every batch.
@@ -96,6 +238,8 @@ pub(crate) struct Wanted {
     /// The index of the column, then of the field within it.
     pub path: Vec<usize>,
     pub layout: Layout,
+    /// Whether it has as many values as the batch has rows; the items of lists may be more or fewer.
+    pub has_rows: bool,
 }
 
 /// The arrays to read from a shard. The other fields are indices into `arrays`.
@@ -107,6 +251,8 @@ pub(crate) struct Columns {
     pub path: Option<usize>,
     pub label: Option<usize>,
     pub class_names: Option<Arc<Vec<String>>>,
+    /// The other requested columns, in the order of their names.
+    pub others: Vec<Other>,
 }
 
 /// The error about a parameter that names a missing column.
@@ -125,6 +271,7 @@ impl Columns {
         schema: &Schema,
         payload: &Payload,
         label: Option<&str>,
+        others: &[String],
         cache: &FeatureCache,
     ) -> Result<Self> {
         let features = cache.of(schema);
@@ -132,9 +279,64 @@ impl Columns {
         match payload {
             Payload::Audio(column) => columns.choose_audio(schema, &features, column.as_deref())?,
             Payload::Text(column) => columns.choose_text(schema, column)?,
+            Payload::Nothing => {}
         }
         columns.choose_label(schema, &features, label)?;
+        for name in others {
+            let other = columns.other(schema, &features, name)?;
+            columns.others.push(other);
+        }
         Ok(columns)
+    }
+
+    /// The column with that name; points separate the names of fields within structs, unless a column has
+    /// points in its own name.
+    fn other(&mut self, schema: &Schema, features: &Features, name: &str) -> Result<Other> {
+        let wrong = |found: String| {
+            let message = format!("{found}; {}", listed(schema));
+            Err(Error::new(ErrorKind::Schema, message))
+        };
+        let Some((path, field)) = find(schema, name) else {
+            return wrong(format!("there is no column {name:?}"));
+        };
+        let structs = (1..path.len()).map(|end| self.want(path[..end].to_vec(), Layout::Struct)).collect();
+        let mut item = field;
+        let mut item_path = path.clone();
+        let (nesting, list) = match field.data_type() {
+            DataType::List(child) => (Nesting::List, Some((child, Layout::Offsets { width: 4 }))),
+            DataType::LargeList(child) => (Nesting::List, Some((child, Layout::Offsets { width: 8 }))),
+            DataType::FixedSizeList(child, n) => {
+                (Nesting::Fixed(u64::try_from(*n).unwrap_or(0)), Some((child, Layout::Struct)))
+            }
+            _ => (Nesting::One, None),
+        };
+        let list = list.map(|(child, layout)| {
+            item = child;
+            item_path.push(0);
+            self.want(path.clone(), layout)
+        });
+        let Some((found, layout)) = item_of(item.data_type()).zip(layout_of(item)) else {
+            return wrong(format!(
+                "column {name:?} is {}, expected numbers, booleans, text, or lists of these",
+                shortened(field.data_type())
+            ));
+        };
+        let items = self.want_nested(item_path, layout, list.is_none());
+        let class_names = features.class_names.get(name).cloned();
+        Ok(Other {
+            column_type: ColumnType { item: found, nesting },
+            class_names,
+            path,
+            structs,
+            list,
+            items,
+        })
+    }
+
+    /// What is told of the shard.
+    pub(crate) fn described(&self) -> Described {
+        let others = self.others.iter().map(|other| (other.column_type, other.class_names.clone()));
+        Described { label_names: self.class_names.clone(), others: others.collect() }
     }
 
     fn choose_text(&mut self, schema: &Schema, column: &str) -> Result<()> {
@@ -257,9 +459,68 @@ impl Columns {
     }
 
     fn want(&mut self, path: Vec<usize>, layout: Layout) -> usize {
-        self.arrays.push(Wanted { path, layout });
+        self.want_nested(path, layout, true)
+    }
+
+    /// The index of the array at `path`, which is added unless it is requested already.
+    fn want_nested(&mut self, path: Vec<usize>, layout: Layout, has_rows: bool) -> usize {
+        if let Some(known) = self.arrays.iter().position(|known| known.path == path && known.layout == layout)
+        {
+            return known;
+        }
+        self.arrays.push(Wanted { path, layout, has_rows });
         self.arrays.len() - 1
     }
+}
+
+/// The place of a column by its name, and its field.
+fn find<'a>(schema: &'a Schema, name: &str) -> Option<(Vec<usize>, &'a Field)> {
+    if let Ok(at) = schema.index_of(name) {
+        return Some((vec![at], schema.field(at)));
+    }
+    let mut parts = name.split('.');
+    let first = schema.index_of(parts.next()?).ok()?;
+    let (mut path, mut field) = (vec![first], schema.field(first));
+    for part in parts {
+        let DataType::Struct(fields) = field.data_type() else { return None };
+        let at = fields.iter().position(|field| field.name() == part)?;
+        path.push(at);
+        field = &fields[at];
+    }
+    Some((path, field))
+}
+
+/// The type of the items in a column of this type; `None` for nested and other unsupported ones.
+fn item_of(data_type: &DataType) -> Option<Item> {
+    use fields::DataType as Found;
+    Some(match data_type {
+        DataType::Null => Item::Null,
+        DataType::Boolean => Item::Whole(Found::Bool),
+        DataType::Int8 => Item::Whole(Found::Int8),
+        DataType::Int16 => Item::Whole(Found::Int16),
+        DataType::Int32 => Item::Whole(Found::Int32),
+        DataType::Int64 => Item::Whole(Found::Int64),
+        DataType::UInt8 => Item::Whole(Found::Uint8),
+        DataType::UInt16 => Item::Whole(Found::Uint16),
+        DataType::UInt32 => Item::Whole(Found::Uint32),
+        DataType::UInt64 => Item::Whole(Found::Uint64),
+        DataType::Float16 => Item::Float(Found::Float16),
+        DataType::Float32 => Item::Float(Found::Float32),
+        DataType::Float64 => Item::Float(Found::Float64),
+        DataType::Dictionary(_, values) => item_of(values)?,
+        other if is_text(other) => Item::Text,
+        _ => return None,
+    })
+}
+
+/// The name of a type, shortened.
+fn shortened(data_type: &DataType) -> String {
+    let mut text = data_type.to_string();
+    if let Some((at, _)) = text.char_indices().nth(200) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
 }
 
 fn is_text(data_type: &DataType) -> bool {
@@ -314,6 +575,9 @@ fn plain_layout(data_type: &DataType) -> Option<Layout> {
         DataType::UInt16 => int(2, false),
         DataType::UInt32 => int(4, false),
         DataType::UInt64 => int(8, false),
+        DataType::Float16 => Some(Layout::Float { width: 2 }),
+        DataType::Float32 => Some(Layout::Float { width: 4 }),
+        DataType::Float64 => Some(Layout::Float { width: 8 }),
         DataType::Binary | DataType::Utf8 => Some(Layout::Offsets { width: 4 }),
         DataType::LargeBinary | DataType::LargeUtf8 => Some(Layout::Offsets { width: 8 }),
         DataType::BinaryView | DataType::Utf8View => Some(Layout::Views),
@@ -336,14 +600,7 @@ fn listed(schema: &Schema) -> String {
     let mut columns: Vec<_> = fields
         .iter()
         .take(SHOWN)
-        .map(|field| {
-            let mut data_type = field.data_type().to_string();
-            if let Some((at, _)) = data_type.char_indices().nth(200) {
-                data_type.truncate(at);
-                data_type.push('…');
-            }
-            format!("{} ({data_type})", field.name())
-        })
+        .map(|field| format!("{} ({})", field.name(), shortened(field.data_type())))
         .collect();
     if fields.len() > SHOWN {
         columns.push(format!("{} more", fields.len() - SHOWN));
@@ -360,6 +617,7 @@ fn listed(schema: &Schema) -> String {
 struct Features {
     /// The `_type` of each column's feature.
     types: HashMap<String, String>,
+    /// The names of the classes of each column, and of fields within columns, whose names have points.
     class_names: HashMap<String, Arc<Vec<String>>>,
 }
 
@@ -375,14 +633,32 @@ impl Features {
             if let Some(name) = feature.get("_type").and_then(Value::as_str) {
                 features.types.insert(column.clone(), name.into());
             }
-            let names = feature.get("names").and_then(Value::as_array);
-            let names =
-                names.and_then(|names| names.iter().map(|name| Some(name.as_str()?.into())).collect());
-            if let Some(names) = names {
-                features.class_names.insert(column.clone(), Arc::new(names));
-            }
+            features.add_class_names(column.clone(), feature, 0);
         }
         features
+    }
+
+    /// Adds the class names of a column, of the items of its lists and of the fields within it.
+    fn add_class_names(&mut self, name: String, feature: &Value, depth: usize) {
+        const DEEPEST: usize = 8;
+        let names = feature.get("names").and_then(Value::as_array);
+        let names = names.and_then(|names| names.iter().map(|name| Some(name.as_str()?.into())).collect());
+        if let Some(names) = names {
+            self.class_names.insert(name, Arc::new(names));
+            return;
+        }
+        if depth == DEEPEST {
+            return;
+        }
+        // `datasets` writes lists in three ways: with "feature", and as a JSON array.
+        let items = feature.get("feature").or_else(|| feature.as_array().and_then(|items| items.first()));
+        if let Some(items) = items {
+            return self.add_class_names(name, items, depth + 1);
+        }
+        let is_struct = feature.get("_type").is_none_or(|found| !found.is_string());
+        for (field, feature) in feature.as_object().into_iter().flatten().filter(|_| is_struct) {
+            self.add_class_names(format!("{name}.{field}"), feature, depth + 1);
+        }
     }
 
     /// The columns whose feature is of this type, in the schema's order.
@@ -413,24 +689,62 @@ impl FeatureCache {
     }
 }
 
+/// The names of classes in the schemas' metadata, for each group of shards.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassNames {
+    /// Of the label.
+    pub label: Vec<Option<Arc<Vec<String>>>>,
+    /// Of each other column.
+    pub others: Vec<Vec<Option<Arc<Vec<String>>>>>,
+}
+
+impl ClassNames {
+    /// Collects the names, which must be equal in all shards of a group that have any. `ends` has the number
+    /// of shards up to the end of each group.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if two shards differ.
+    pub(crate) fn new(ends: &[usize], shards: &[Shard], described: &[Described]) -> Result<Self> {
+        let group = |from: usize, end: usize, pick: &dyn Fn(&Described) -> Option<Arc<Vec<String>>>| {
+            let shards = shards[from..end].iter().zip(&described[from..end]);
+            common_class_names(shards.map(|(shard, described)| (&*shard.path, pick(described))))
+        };
+        let groups = |pick: &dyn Fn(&Described) -> Option<Arc<Vec<String>>>| {
+            let starts = std::iter::once(&0).chain(ends);
+            starts.zip(ends).map(|(&from, &end)| group(from, end, pick)).collect::<Result<Vec<_>>>()
+        };
+        let n_others = described.iter().map(|described| described.others.len()).max().unwrap_or(0);
+        let other = |at: usize| groups(&move |described| described.others.get(at)?.1.clone());
+        Ok(Self {
+            label: groups(&|described| described.label_names.clone())?,
+            others: (0..n_others).map(other).collect::<Result<_>>()?,
+        })
+    }
+
+    /// The names of the label in the first group that has any.
+    pub(crate) fn first(&self) -> Option<&[String]> {
+        self.label.iter().flatten().next().map(|names| &names[..])
+    }
+}
+
 /// The class names, which must be equal in all shards that have any.
 ///
 /// # Errors
 /// [`ErrorKind::Schema`] if two shards differ.
-pub(crate) fn common_class_names<'a>(
-    shards: impl Iterator<Item = (&'a Path, Option<&'a Arc<Vec<String>>>)>,
+fn common_class_names<'a>(
+    shards: impl Iterator<Item = (&'a Path, Option<Arc<Vec<String>>>)>,
 ) -> Result<Option<Arc<Vec<String>>>> {
-    let mut common: Option<(&Path, &Arc<Vec<String>>)> = None;
+    let mut common: Option<(&Path, Arc<Vec<String>>)> = None;
     for (shard, names) in shards {
         let Some(names) = names else { continue };
-        match common {
+        match &common {
             None => common = Some((shard, names)),
             // Names of one parse share their allocation, so comparing the pointers is enough.
-            Some((first, known)) if !Arc::ptr_eq(known, names) && known != names => {
-                let (at, a, b) = first_difference(known, names);
+            Some((first, known)) if !Arc::ptr_eq(known, &names) && *known != names => {
+                let (at, a, b) = first_difference(known, &names);
                 let message = format!(
                     "the class names of {} and {} differ: class {at} is {a} in the first and {b} in the second; open shards \
-                     with different class names separately",
+                     with different class names as named sources, which unite them by name",
                     first.display(),
                     shard.display(),
                 );
@@ -439,7 +753,7 @@ pub(crate) fn common_class_names<'a>(
             Some(_) => {}
         }
     }
-    Ok(common.map(|(_, names)| Arc::clone(names)))
+    Ok(common.map(|(_, names)| names))
 }
 
 fn first_difference(a: &[String], b: &[String]) -> (usize, String, String) {

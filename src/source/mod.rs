@@ -12,6 +12,8 @@
 
 pub(crate) mod arrow;
 mod block;
+#[cfg(feature = "parquet")]
+mod cells;
 pub(crate) mod columns;
 mod leave;
 mod linked;
@@ -27,7 +29,7 @@ mod shard;
 mod storage;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
-pub use columns::Payload;
+pub use columns::{Beside, ClassNames, ColumnType, Item, Nesting, Payload};
 pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]

@@ -7,12 +7,14 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
+    columns::{Beside, ClassNames, ColumnType},
+    parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     paths::{self, Reads},
     shard::Shard,
@@ -20,7 +22,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    fields::Field,
+    fields::Value,
     record::{Excerpt, Gate, RawRecord, ReadRecords, Source},
 };
 
@@ -30,6 +32,8 @@ pub struct Recordings {
     files: Files,
     /// For each group, the number of shards up to its end.
     groups: Vec<usize>,
+    /// The names of the other columns.
+    column_names: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -76,20 +80,19 @@ impl Recordings {
             files.extend(paths::expand(group.as_ref(), Reads::Recordings, stop)?);
             ends.push(files.len());
         }
-        let files = match one_kind(&files)? {
+        let opened = match one_kind(&files)? {
             true if options.mmap => {
                 let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
                 return Err(Error::new(ErrorKind::Config, message));
             }
-            true => Files::Parquet(Arc::new(ParquetSource::open_in(
-                storage,
-                &files,
-                &ParquetOptions::recordings(options),
-                stop,
-            )?)),
-            false => Files::Arrow(Arc::new(ArrowSource::open_in(storage, &files, options, stop)?)),
+            true => {
+                let options = ParquetOptions::recordings(options);
+                let source = ParquetSource::open_groups(storage, &files, &ends, &options, stop)?;
+                Files::Parquet(Arc::new(source))
+            }
+            false => Files::Arrow(Arc::new(ArrowSource::open_groups(storage, &files, &ends, options, stop)?)),
         };
-        Ok(Self { files, groups: ends })
+        Ok(Self { files: opened, groups: ends, column_names: options.columns.clone() })
     }
 
     /// The number of rows over all shards.
@@ -108,9 +111,14 @@ impl Recordings {
         std::iter::once(0).chain(self.groups.iter().map(start)).collect()
     }
 
-    /// The names of the classes, if the schema's metadata has them.
-    pub fn class_names(&self) -> Option<&[String]> {
-        either!(&self.files, Files, source => source.class_names())
+    /// The names of the classes of all columns, for each group of files.
+    pub fn class_names(&self) -> &ClassNames {
+        either!(&self.files, Files, source => source.class_names_of_groups())
+    }
+
+    /// The types of the other columns that are read.
+    pub fn columns(&self) -> &[ColumnType] {
+        either!(&self.files, Files, source => source.columns())
     }
 
     /// Whether any shard has a label column. Rows of shards without are
@@ -119,9 +127,69 @@ impl Recordings {
         either!(&self.files, Files, source => source.has_labels())
     }
 
-    /// The fields of a record's values: `label`, if any shard has one; `path`, if requested.
-    pub fn fields(&self) -> Vec<Field> {
-        either!(&self.files, Files, source => source.fields())
+    /// The values of a record, in order.
+    pub fn beside(&self) -> &[Beside] {
+        either!(&self.files, Files, source => source.beside())
+    }
+
+    /// Reads one of the other columns, without recordings, and collects what `keep` takes of the values of
+    /// all rows, on several threads.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`]; those of `keep`; [`ErrorKind::Closed`] once `stop` is set.
+    pub fn collect<T: Default + Send + Sync>(
+        &self,
+        column: &str,
+        keep: impl Fn(&mut T, &Value) -> Result<()> + Sync,
+        stop: &AtomicBool,
+    ) -> Result<Vec<T>> {
+        const THREADS: usize = 8;
+        const POLLED: u64 = 1024;
+        let number = self.column_names().iter().position(|name| name == column);
+        let number =
+            number.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))?;
+        let alone = match &self.files {
+            Files::Arrow(_) => None,
+            Files::Parquet(source) => {
+                let options = ParquetOptions::columns(vec![column.to_owned()]);
+                Some(Arc::new(source.reopened(&options, stop)?))
+            }
+        };
+        parallel::each(self.shards(), THREADS, |shard| {
+            let mut reader = match (&self.files, &alone) {
+                (Files::Parquet(_), Some(alone)) => RecordingsReader::Parquet(Box::new(alone.reader())),
+                _ => self.reader_of(),
+            };
+            let number = if alone.is_some() { 0 } else { number };
+            let mut kept = T::default();
+            let end = shard.first_row + shard.n_rows;
+            for row in shard.first_row..end {
+                if row % POLLED == 0 && stop.load(Ordering::Relaxed) {
+                    return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+                }
+                let values = match &mut reader {
+                    RecordingsReader::Arrow(reader) => reader.others(row),
+                    RecordingsReader::Parquet(reader) => reader.others(row, end - row),
+                };
+                match values {
+                    Ok(values) => keep(&mut kept, values.get(number).unwrap_or(&Value::Null))?,
+                    // A bad row is told of when it is read.
+                    Err(error) if error.kind.is_record() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(kept)
+        })
+    }
+
+    /// The names of the other columns.
+    pub fn column_names(&self) -> &[String] {
+        &self.column_names
+    }
+
+    /// The first row of each shard, and the number of all rows.
+    pub fn shard_starts(&self) -> Vec<u64> {
+        self.shards().iter().map(|shard| shard.first_row).chain([self.n_rows()]).collect()
     }
 
     /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
@@ -132,6 +200,10 @@ impl Recordings {
 
     /// A reader, for one thread.
     pub fn reader(self: &Arc<Self>) -> RecordingsReader {
+        self.reader_of()
+    }
+
+    fn reader_of(&self) -> RecordingsReader {
         match &self.files {
             Files::Arrow(source) => RecordingsReader::Arrow(source.reader()),
             Files::Parquet(source) => RecordingsReader::Parquet(Box::new(source.reader())),

@@ -9,13 +9,15 @@ use std::{ops::Range, sync::Arc};
 use smallvec::SmallVec;
 
 use crate::{
-    Result,
+    Error, ErrorKind, Result,
     batch::{Example, RowCollate, SpareBuffers},
     decode::{AudioDecoder, Info, Planes, layout},
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
     record::{Batches, ExampleMaker, Record, Task},
+    source::columns::MOST_PATH_BYTES,
+    targets::Target,
     transform::{Crop, CropMode, FeatureScratch, Features, Quality, Resampler, Resamplers, crop, target_len},
 };
 
@@ -50,68 +52,117 @@ impl AudioPlan {
 
     /// Bytes of address space, and of memory once written, that the fields of a batch take, rounded up to
     /// what the system allocates.
-    pub fn batch_bytes(&self, batch_size: usize) -> usize {
-        let fields = Outputs::default().fields(self);
+    pub fn batch_bytes(&self, batch_size: usize, outputs: &Outputs) -> usize {
+        let fields = outputs.fields(self);
         ColumnPool::new(fields.into(), batch_size, 0).mapped_bytes()
     }
 }
 
 /// Where the value of a field comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Output {
     /// The features of the clip.
     Features,
     /// A value of the record, by its index.
-    Column(usize),
-    /// The number of the mixture's source; has the first row of each source, then the number of all rows.
-    Source(Arc<[u64]>),
+    Value(usize),
+    /// What a target makes of the record's values.
+    Target(Box<Target>),
+    /// The number of the mixture's source.
+    Source,
     /// The row number.
     Index,
     /// Where the clip begins in its recording, in seconds.
     Start,
     /// Samples of the clip that are not padding.
     ValidSamples,
+    /// Frames of these samples.
+    ValidFrames,
+    /// The number of the shard; has the first row of each shard, then the number of all rows.
+    Shard(Arc<[u64]>),
+    /// The row number within the shard.
+    Row(Arc<[u64]>),
 }
 
 /// The fields that examples have only on request.
-const REQUESTED: [&str; 3] = ["path", "start", "valid_samples"];
+const REQUESTED: [&str; 6] = ["path", "start", "valid_samples", "valid_frames", "shard", "row"];
 
 /// The fields of an example, in order.
 #[derive(Debug, Clone)]
-pub struct Outputs(Vec<(Output, Option<Field>)>);
+pub struct Outputs {
+    fields: Vec<(Output, Field)>,
+    /// The first row of each source, and the number of all rows.
+    group_starts: Arc<[u64]>,
+}
 
 impl Default for Outputs {
-    /// Features and row number.
+    /// The row number.
     fn default() -> Self {
-        Self::new(&[], None, &[])
+        let index = (Output::Index, Field::number("index", DataType::Int64));
+        Self { fields: vec![index], group_starts: Arc::new([]) }
     }
 }
 
+/// What the fields besides the features are made of.
+#[derive(Debug)]
+pub struct Given<'a> {
+    /// Targets and columns, in order.
+    pub targets: Vec<Target>,
+    /// The index of the recording's path among a record's values.
+    pub path: Option<usize>,
+    /// The first row of each source, and the number of all rows.
+    pub group_starts: &'a [u64],
+    /// Whether the sources have names.
+    pub is_mixture: bool,
+    /// The first row of each shard, and the number of all rows.
+    pub shard_starts: &'a [u64],
+    /// The names of the fields on request.
+    pub requested: &'a [String],
+}
+
 impl Outputs {
-    /// Lists the fields: the features; the record's values, of the fields `columns`; `source`, if there are
-    /// `group_starts`, the first rows of several sources; `index`; then those `requested`, any of `path`,
-    /// `start` and `valid_samples`.
-    pub fn new(columns: &[Field], group_starts: Option<&[u64]>, requested: &[String]) -> Self {
-        let number = |name: &str| Some(Field::number(name, DataType::Int64));
-        let columns = columns.iter().enumerate();
-        let column = |(at, field): (usize, &Field)| (Output::Column(at), Some(field.clone()));
-        let requested = requested.iter().filter_map(|name| match &**name {
-            "start" => Some((Output::Start, Some(Field::number("start", DataType::Float64)))),
-            "valid_samples" => Some((Output::ValidSamples, number("valid_samples"))),
-            name => columns.clone().find(|(_, field)| field.name == *name).map(column),
-        });
-        let columns = columns.clone().filter(|(_, field)| !REQUESTED.contains(&&*field.name)).map(column);
-        let source = group_starts.map(|starts| (Output::Source(starts.into()), number("source")));
-        let first = (Output::Features, None);
-        Self(
-            [first]
-                .into_iter()
-                .chain(columns)
-                .chain(source)
-                .chain([(Output::Index, number("index"))])
-                .chain(requested)
-                .collect(),
-        )
+    /// Lists the fields after the features: targets; `source`, if sources have names; `index`; then those
+    /// requested.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if two fields have the same name.
+    pub fn new(given: Given<'_>) -> Result<Self> {
+        let Given { targets, path, group_starts, is_mixture, shard_starts, requested } = given;
+        let number = |name: &str| Field::number(name, DataType::Int64);
+        let mut fields: Vec<_> = targets
+            .into_iter()
+            .map(|target| (target.field().clone(), Output::Target(Box::new(target))))
+            .map(|(field, output)| (output, field))
+            .collect();
+        fields.extend(is_mixture.then(|| (Output::Source, number("source"))));
+        fields.push((Output::Index, number("index")));
+        for name in requested {
+            let output = match &**name {
+                "path" => path.map(Output::Value),
+                "start" => Some(Output::Start),
+                "valid_samples" => Some(Output::ValidSamples),
+                "valid_frames" => Some(Output::ValidFrames),
+                "shard" => Some(Output::Shard(shard_starts.into())),
+                "row" => Some(Output::Row(shard_starts.into())),
+                _ => None,
+            };
+            let field = match &**name {
+                "path" => Field::text("path"),
+                "start" => Field::number("start", DataType::Float64),
+                name => number(name),
+            };
+            fields.extend(output.map(|output| (output, field)));
+        }
+        let mut names: Vec<_> = fields.iter().map(|(_, field)| &*field.name).collect();
+        names.extend(["spectrogram", "waveform"]);
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let message = format!(
+                "two fields of a batch are named {:?}; give one of them another name, in targets",
+                twice[0]
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok(Self { fields, group_starts: group_starts.into() })
     }
 
     /// The problem with the names of requested fields, if there is one.
@@ -127,19 +178,48 @@ impl Outputs {
         None
     }
 
-    /// The fields, with that of the features from the plan.
-    fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
-        let features = || {
-            let shape = plan.shape().iter().map(|&n| n as u64).collect::<Vec<_>>();
-            Field::stacked(plan.features.name(), plan.features.dtype().into(), shape)
-        };
-        self.0.iter().map(|(_, field)| field.clone().unwrap_or_else(features)).collect()
+    /// The targets, in order.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.fields.iter().filter_map(|(output, _)| match output {
+            Output::Target(target) => Some(&**target),
+            _ => None,
+        })
     }
 
-    fn planned(self, plan: &AudioPlan) -> (Arc<[Output]>, Arc<SharedPool>) {
-        let pool = SharedPool::new(self.fields(plan));
-        (self.0.into_iter().map(|(output, _)| output).collect(), Arc::new(pool))
+    /// The most bytes of a row's values that are not stacked: in an example, and in a batch.
+    pub fn most_bytes(&self) -> [u64; 2] {
+        let path = self.fields.iter().any(|(output, _)| matches!(output, Output::Value(_)));
+        let path = if path { MOST_PATH_BYTES as u64 } else { 0 };
+        let sum = |bytes: fn(&Target) -> u64| self.targets().map(bytes).fold(path, u64::saturating_add);
+        [sum(Target::most_example_bytes), sum(Target::most_batch_bytes)]
     }
+
+    /// The fields, with that of the features from the plan.
+    pub fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
+        let shape = plan.shape().iter().map(|&n| n as u64).collect::<Vec<_>>();
+        let features = Field::stacked(plan.features.name(), plan.features.dtype().into(), shape);
+        [features].into_iter().chain(self.fields.iter().map(|(_, field)| field.clone())).collect()
+    }
+
+    /// The values that examples have, and the memory of batches.
+    fn planned(self, plan: &AudioPlan) -> (Arc<Planned>, Arc<SharedPool>) {
+        let pool = SharedPool::new(self.fields(plan));
+        let outputs = [Output::Features].into_iter().chain(self.fields.into_iter().map(|(output, _)| output));
+        let outputs = outputs.collect();
+        (Arc::new(Planned { outputs, group_starts: self.group_starts }), Arc::new(pool))
+    }
+}
+
+/// Where the values of an example come from.
+#[derive(Debug)]
+struct Planned {
+    outputs: Vec<Output>,
+    group_starts: Arc<[u64]>,
+}
+
+/// The number of the part that holds `row`, given the first row of each part.
+fn part_of(starts: &[u64], row: u64) -> usize {
+    starts.partition_point(|&start| start <= row).saturating_sub(1)
 }
 
 /// Makes features of recordings.
@@ -148,12 +228,12 @@ pub struct AudioTask {
     plan: AudioPlan,
     resamplers: Arc<Resamplers>,
     spare: Arc<SpareBuffers>,
-    outputs: Arc<[Output]>,
+    outputs: Arc<Planned>,
     pool: Arc<SharedPool>,
 }
 
 impl AudioTask {
-    /// Creates a task.
+    /// Creates a task whose examples have features only.
     pub fn new(plan: AudioPlan) -> Self {
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
         let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
@@ -247,21 +327,29 @@ impl ExampleMaker for ClipMaker {
             let out = out.part(channel * len..(channel + 1) * len);
             features.transform(clip, valid.clone(), &mut self.scratch, out)?;
         }
+        let source = part_of(&self.task.outputs.group_starts, record.index);
         let mut values = Some(values);
-        let value = |output: &Output| match output {
-            Output::Features => values.take().map(Value::Array),
-            Output::Column(at) => record.values.get(*at).cloned(),
-            Output::Source(starts) => {
-                Some(Value::Int(starts.partition_point(|&start| start <= record.index) as i64 - 1))
-            }
-            Output::Index => Some(Value::Int(record.index as i64)),
-            Output::Start => {
-                let samples = crop.start as f64 - crop.pad_front as f64;
-                Some(Value::Float(samples / f64::from(features.sample_rate())))
-            }
-            Output::ValidSamples => Some(Value::Int(crop.len as i64)),
+        let value = |output: &Output| {
+            Ok(match output {
+                Output::Features => values.take().map_or(Value::Null, Value::Array),
+                Output::Value(at) => record.values.get(*at).cloned().unwrap_or(Value::Null),
+                Output::Target(target) => target.value(&record.values, source)?,
+                Output::Source => Value::Int(source as i64),
+                Output::Index => Value::Int(record.index as i64),
+                Output::Start => {
+                    let samples = crop.start as f64 - crop.pad_front as f64;
+                    Value::Float(samples / f64::from(features.sample_rate()))
+                }
+                Output::ValidSamples => Value::Int(crop.len as i64),
+                Output::ValidFrames => Value::Int(features.n_frames(crop.len, *clip_samples) as i64),
+                Output::Shard(starts) => Value::Int(part_of(starts, record.index) as i64),
+                Output::Row(starts) => {
+                    let first = starts.get(part_of(starts, record.index)).copied().unwrap_or(0);
+                    Value::Int((record.index - first) as i64)
+                }
+            })
         };
-        Ok(self.task.outputs.iter().filter_map(value).collect())
+        self.task.outputs.outputs.iter().map(value).collect()
     }
 }
 

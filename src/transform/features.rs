@@ -167,6 +167,14 @@ impl Features {
         shape
     }
 
+    /// Frames of the first `valid` samples of a clip, at most those of the clip; a waveform has samples.
+    pub fn n_frames(&self, valid: usize, n_samples: usize) -> usize {
+        match &self.kind {
+            Kind::Waveform(..) => valid.min(n_samples),
+            Kind::Bands(plan) => plan.n_real_frames(valid).min(plan.n_wanted_frames(n_samples)),
+        }
+    }
+
     /// New working memory; use one per thread.
     pub fn scratch(&self) -> FeatureScratch {
         match &self.kind {

@@ -124,11 +124,16 @@ impl FrontEnd {
 
     /// The shape of the features of a waveform of `n_samples`: bands and frames, in the order of the layout.
     pub fn shape(&self, n_samples: usize) -> [usize; 2] {
-        self.config.form.shape(self.config.n_rows(), self.n_frames(n_samples))
+        self.config.form.shape(self.config.n_rows(), self.n_real_frames(n_samples))
     }
 
-    /// Frames of a waveform, without those that are filled.
-    fn n_frames(&self, n_samples: usize) -> usize {
+    /// Frames of the output for a waveform: with those that are filled, without those that are cut.
+    pub fn n_wanted_frames(&self, n_samples: usize) -> usize {
+        self.config.form.n_frames.unwrap_or_else(|| self.n_real_frames(n_samples))
+    }
+
+    /// Frames of a waveform, before any is filled or cut.
+    pub fn n_real_frames(&self, n_samples: usize) -> usize {
         let Conditioning { preemphasis, drops_first, .. } = self.config.conditioning;
         self.transform.n_frames(n_samples.saturating_sub(usize::from(preemphasis > 0.0 && drops_first)))
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay._core import __version__
 from forebay.cli import build, check, download
-from forebay.cli.common import Help, write_json
+from forebay.cli.common import Help, Parser, said_in_lines, write_json
 from forebay.cli.errors import OWN, WRONG_USAGE, code, in_options
 
 COMMANDS = (build, check, download)
@@ -20,7 +20,7 @@ COMMANDS = (build, check, download)
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="forebay",
         description="Tools for forebay, data loaders for training.",
         formatter_class=Help,
@@ -43,13 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     exit_code: int
     found: dict[str, Any]
     try:
-        exit_code, found = options.run(options)
+        with said_in_lines(options):
+            exit_code, found = options.run(options)
     except KeyboardInterrupt:
         sys.stderr.write("\nforebay: interrupted\n")
         return 130
     except OWN as error:
         exit_code, found = code(error), {"error": in_options(error, options)}
-        sys.stderr.write(f"{options.parser.prog}: {found['error']}\n")
+        sys.stderr.write(f"{options.parser.prog}: error: {found['error']}\n")
     if options.json:
         write_json(options.parser.prog.split()[-1], exit_code, time.monotonic() - begin, found)
     if exit_code == WRONG_USAGE:

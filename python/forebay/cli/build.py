@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._core import ConfigError, _shards
 from forebay.cache import Tokenize, TreeStore, build
 from forebay.cache.running import SAME_CALL
-from forebay.cli.common import add_json, check_place, subcommand
+from forebay.cli.common import a_path, add_json, check_files, check_place, filled, subcommand, using
 from forebay.tokens import Tokenizer
 
 if TYPE_CHECKING:
@@ -39,23 +39,23 @@ def add(subparsers: "Subparsers") -> None:
         "path, splits (of each split: split, documents, left_out)",
     )
     parser.add_argument(
-        "shards", nargs="+", type=Path, metavar="SHARD",
+        "shards", nargs="+", type=a_path, metavar="SHARD",
         help="Parquet, Arrow, .jsonl or .txt, the last two also as .gz and .zst: files, folders (all shards below), "
         "patterns with *, ?, [...] and **",
     )  # fmt: skip
-    parser.add_argument("-o", "--path", type=Path, required=True, metavar="FOLDER", help="the folder of the cache")
+    parser.add_argument("-o", "--path", type=a_path, required=True, metavar="FOLDER", help="the folder of the cache")
     add_json(parser)
 
     what = parser.add_argument_group("documents")
     what.add_argument(
-        "-t", "--tokenizer", type=Path, metavar="FILE",
+        "-t", "--tokenizer", type=a_path, metavar="FILE",
         help="a tokenizer.json or rank file; without it, columns of numbers are kept",
     )  # fmt: skip
     what.add_argument(
         "--pattern", metavar="REGEX", help="the pattern that splits text, for a rank file of another name"
     )
     what.add_argument(
-        "--special-tokens", action="append", metavar="NAME=ID",
+        "--special-tokens", action="append", type=filled, metavar="NAME=ID",
         help="a special token of a rank file; may be repeated. Or a JSON file of names and ids",
     )  # fmt: skip
     what.add_argument("--bos-id", type=int, metavar="ID", help="the id of BOS (default: that of the tokenizer)")
@@ -70,7 +70,7 @@ def add(subparsers: "Subparsers") -> None:
         "--split", default="train", metavar="NAME", help="subfolder of FOLDER for this split (default: %(default)s)"
     )
     what.add_argument(
-        "--val", action="append", metavar="FILE",
+        "--val", action="append", type=filled, metavar="FILE",
         help=f"a shard for the split {VAL!r}: the name of one of the shards, or a file, folder or pattern; may be "
         "repeated. Both splits are built",
     )  # fmt: skip
@@ -143,19 +143,34 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         check_place("-o", options.path / split)
     if options.tokenizer is None and (given := [name for name in FOR_TEXT if getattr(options, name) is not None]):
         raise ConfigError(f"{given[0]}= is for texts; name a tokenizer, as in --tokenizer gpt2.tiktoken")
-    splits = {options.split: _shards("shards", options.shards, "inputs")}
+    with using("SHARD", options):
+        shards = _shards("shards", options.shards, "inputs")
+    splits = {options.split: shards}
     if options.val:
         if options.split == VAL:
             raise ConfigError(f"--val writes the split {VAL!r}, and so does --split {VAL}; leave out one")
-        train, val = divided(splits[options.split], options.val)
-        splits = {options.split: train, VAL: val}
+        with using("--val", options):
+            train, val = divided(shards, options.val)
+        # Built first: whatever is wrong with it is found before the long build.
+        splits = {VAL: val, options.split: train}
+    for split, files in splits.items():
+        check_files(inputs(options, split), files)
     processor = None
     if options.tokenizer is not None:
-        tokens = special_tokens(options.special_tokens)
-        tokenizer = Tokenizer(options.tokenizer, pattern=options.pattern, special_tokens=tokens, bos_id=options.bos_id)
+        with using("--special-tokens", options):
+            tokens = special_tokens(options.special_tokens)
+        with using("--tokenizer", options):
+            file: Path = options.tokenizer
+            check_files("--tokenizer", [file / "tokenizer.json" if file.is_dir() else file])
+            tokenizer = Tokenizer(file, pattern=options.pattern, special_tokens=tokens, bos_id=options.bos_id)
         processor = Tokenize(tokenizer, options.text_column, bos=not options.no_bos)
     built = [report(options, split, files, processor) for split, files in splits.items()]
-    return 0, {"path": str(options.path), "splits": built}
+    return 0, {"path": str(options.path), "splits": built[::-1]}
+
+
+def inputs(options: argparse.Namespace, split: str) -> str:
+    """The argument that names the shards of a split."""
+    return "--val" if options.val and split == VAL else "SHARD"
 
 
 FOR_TEXT = ("pattern", "special_tokens", "bos_id")
@@ -165,14 +180,15 @@ FOR_TEXT = ("pattern", "special_tokens", "bos_id")
 def report(options: argparse.Namespace, split: str, files: Sequence[str], processor: Tokenize | None) -> dict[str, Any]:
     """Builds a split, and reports it."""
     begin = time.monotonic()
-    try:
-        store = built(options, split, files, processor)
-    except ConfigError as error:
-        if processor is None:
-            error.add_note(
-                "--tokenizer encodes texts to ids; without it, --fields names the columns of numbers to keep"
-            )
-        raise
+    with using(inputs(options, split), options, (ConfigError,)):
+        try:
+            store = built(options, split, files, processor)
+        except ConfigError as error:
+            if processor is None:
+                error.add_note(
+                    "--tokenizer encodes texts to ids; without it, --fields names the columns of numbers to keep"
+                )
+            raise
     note = f", {store.n_errors} left out" if store.n_errors else ""
     name = f" ({split})" if options.val else ""
     seconds = time.monotonic() - begin
@@ -243,7 +259,7 @@ def special_tokens(given: Sequence[str] | None) -> dict[str, int] | None:
         name, _, number = text.rpartition("=")
         if name and number.isdecimal():
             tokens: object = {name: int(number)}
-        elif not Path(text).exists():
+        elif not Path(text).is_file():
             raise ConfigError(
                 f"--special-tokens {text} is neither NAME=ID nor a file; expected is such as '<|bos|>=50000'"
             )

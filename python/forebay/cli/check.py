@@ -28,10 +28,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 
-from forebay._core import ConfigError, __version__, _Check
+from forebay._core import ConfigError, __version__, _Check, _shards
 from forebay._files import NotAFileError, open_file, what_is
 from forebay._progress import Progress, clock
-from forebay.cli.common import add_json, check_place, subcommand
+from forebay.cli.common import a_path, add_json, check_files, check_place, subcommand, using
 
 if sys.platform != "win32":
     import fcntl
@@ -494,7 +494,7 @@ def write(file: TextIO, rows: Iterable[Row]) -> None:
 
 def a_folder(text: str) -> Path:
     """The path of a folder, as the value of `--allow-paths`."""
-    path = Path(text)
+    path = a_path(text)
     if not path.is_dir():
         kind = "a file" if path.is_file() else "missing" if what_is(path) is None else "no folder"
         raise argparse.ArgumentTypeError(
@@ -517,12 +517,12 @@ def add(subparsers: "Subparsers") -> None:
         "summary (as in REPORT.json), damaged (shards), report (paths of REPORT.json and REPORT.csv)",
     )
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE",
+        "files", nargs="+", type=a_path, metavar="FILE",
         help="Arrow or Parquet shards: files, folders (all shards below), save_to_disk folders, patterns with *, ?, "
         "[...] and **",
     )  # fmt: skip
     parser.add_argument(
-        "-o", "--output", type=Path, default=Path("forebay-check"), metavar="REPORT",
+        "-o", "--output", type=a_path, default=Path("forebay-check"), metavar="REPORT",
         help="REPORT.json and REPORT.csv are written (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not detected")
@@ -547,16 +547,19 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     stem: Path = options.output.with_suffix("") if options.output.suffix in (".json", ".csv") else options.output
     if stem.name and stem.parent.exists():
         check_place("-o", stem.parent)
+    with using("FILE", options):
+        check_files("FILE", _shards("files", options.files, "recordings"))
     try:
         allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
-        summary = check(
-            options.files,
-            stem,
-            audio_column=options.audio_column,
-            allow_paths=allow_paths,
-            truncated=options.truncated,
-            restart=options.restart,
-        )
+        with using("FILE", options, (ConfigError,)):
+            summary = check(
+                options.files,
+                stem,
+                audio_column=options.audio_column,
+                allow_paths=allow_paths,
+                truncated=options.truncated,
+                restart=options.restart,
+            )
     except OSError as error:
         error.add_note(kept(stem))
         raise

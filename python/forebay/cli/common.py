@@ -1,16 +1,19 @@
-"""What the subcommands share: the form of their help, `--json -`, and the check of the place of their output."""
+"""What the subcommands share: the form of their help, `--json -`, and the checks of their inputs and outputs."""
 
 import argparse
+import contextlib
 import errno
 import json
 import os
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from forebay._core import ConfigError, __version__
 from forebay._files import what_is
+from forebay.cli.errors import WRONG_USAGE, in_options, names_option
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -30,6 +33,14 @@ class Help(argparse.HelpFormatter):
         return "\n\n".join(
             part if "\n  " in part else filled(part, width, indent) for part in text.strip().split("\n\n")
         )
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like those of the commands."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the command."""
+        self.exit(WRONG_USAGE, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
 def subcommand(
@@ -64,14 +75,67 @@ def write_json(command: str, exit_code: int, seconds: float, found: Mapping[str,
     sys.stdout.flush()
 
 
+def filled(text: str) -> str:
+    """A text that is not empty, as the type of an argument."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty, must be a path")
+    return text
+
+
+def a_path(text: str) -> Path:
+    """A path, as the type of an argument; an empty text would be the current folder."""
+    return Path(filled(text))
+
+
+@contextlib.contextmanager
+def using(
+    option: str, options: argparse.Namespace, errors: tuple[type[Exception], ...] = (ConfigError, OSError)
+) -> Iterator[None]:
+    """Makes an error of an input wrong usage: a `ConfigError` that names `option`, unless it names one already."""
+    try:
+        yield
+    except errors as error:
+        message = in_options(error, options)
+        is_named = names_option(message) or message.startswith(f"{option} ")
+        raise ConfigError(message if is_named else f"{option}: {message}") from error
+
+
+def check_files(option: str, files: Iterable[str | Path]) -> None:
+    """Raises `ConfigError` for the first of the files that is missing, is no file, or cannot be read."""
+    for file in map(Path, files):
+        if not file.is_file():
+            found = "missing" if what_is(file) is None else kind_of(file)
+            hint = "; ~ is not expanded: give the folder's whole path" if str(file).startswith("~") else ""
+            raise ConfigError(f"{option} {file} is {found}, must be a file{hint}")
+        if not os.access(file, os.R_OK):
+            raise ConfigError(f"{option} {file} cannot be read: {os.strerror(errno.EACCES)}")
+
+
+def kind_of(path: Path) -> str | None:
+    """The kind of the entry at a path, of which a link is told only if it leads nowhere."""
+    return what_is(path.resolve()) if path.exists() else "a link that leads nowhere"
+
+
+@contextlib.contextmanager
+def said_in_lines(options: argparse.Namespace) -> Iterator[None]:
+    """Writes each warning of Python as one line, in the words of the command line."""
+
+    def say(message: Warning | str, *_: object) -> None:
+        warning = message if isinstance(message, Warning) else UserWarning(message)
+        sys.stderr.write(f"{options.parser.prog}: warning: {in_options(warning, options)}\n")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = say  # type: ignore[assignment]
+        yield
+
+
 def check_place(option: str, folder: Path) -> None:
     """Raises `ConfigError` if no files can be written in `folder`, which need not exist yet."""
     at = folder.absolute()
     while not os.path.lexists(at) and at != at.parent:
         at = at.parent
     if not at.is_dir():
-        kind = "a link that leads nowhere" if at.is_symlink() and not at.exists() else what_is(at)
-        raise ConfigError(f"{at} is {kind}, must be a folder; give another {option}")
+        raise ConfigError(f"{at} is {kind_of(at)}, must be a folder; give another {option}")
     if not os.access(at, os.W_OK | os.X_OK):
         is_read_only = hasattr(os, "statvfs") and os.statvfs(at).f_flag & os.ST_RDONLY
         why = os.strerror(errno.EROFS if is_read_only else errno.EACCES)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from forebay._core import ConfigError
 from forebay._progress import Progress
-from forebay.cli.common import add_json, check_place, subcommand
+from forebay.cli.common import a_path, add_json, check_files, check_place, subcommand, using
 from forebay.cli.transfer import RECORD, TIMEOUT_S, Download, DownloadError, Shard, describe, waits
 from forebay.tokens import base_data_dir
 
@@ -236,14 +236,14 @@ def add(subparsers: "Subparsers") -> None:
         "-w", "--n-workers", type=positive, default=4, metavar="N", help="simultaneous downloads (default: %(default)s)"
     )
     parser.add_argument(
-        "-o", "--folder", type=Path, help=f"destination (default: {base_data_dir()})".replace("%", "%%")
+        "-o", "--folder", type=a_path, help=f"destination (default: {base_data_dir()})".replace("%", "%%")
     )
     parser.add_argument(
         "--name", metavar="PATTERN", help="names of the files, with a field for the number (default: as in the URL)"
     )
     parser.add_argument("--total", type=positive, metavar="N", help="number of shards at the URL, counted from 0")
     parser.add_argument(
-        "--checksums", type=Path, metavar="FILE",
+        "--checksums", type=a_path, metavar="FILE",
         help="SHA-256 of each file, as written by sha256sum or BSD's sha256; must have all shards",
     )  # fmt: skip
     add_json(parser)
@@ -289,10 +289,11 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     if options.name is not None and (problem := pattern_problem(options.name)):
         parser.error(f"--name {options.name!r} has {problem}; expected is shard_{{:05d}}.parquet")
     wanted = numbers(total, options.n_shards)
-    try:
-        checksums = read_checksums(options.checksums) if options.checksums else None
-    except OSError as error:
-        raise ConfigError(f"cannot read {options.checksums}: {error.strerror}") from None
+    checksums = None
+    if options.checksums:
+        with using("--checksums", options):
+            check_files("--checksums", [options.checksums])
+            checksums = read_checksums(options.checksums)
     folder = options.folder or base_data_dir()
     shards = shards_of(url, wanted, folder, checksums, options.name)
     check_paths(shards)

@@ -10,7 +10,7 @@ import re
 
 from forebay._core import ConfigError, ForebayError
 
-__all__ = ["OWN", "WRONG_USAGE", "code", "in_options"]
+__all__ = ["OWN", "WRONG_USAGE", "code", "in_options", "names_option"]
 
 OWN = (ForebayError, OSError, TypeError, ImportError, MemoryError)
 """Errors that end a command with one line; any other is a bug, and has a traceback."""
@@ -25,6 +25,8 @@ ITEM = re.compile(r"""(?<![^\s(])([a-z_]+)\[["']([^"']*)["']\]""")
 PROBLEM = re.compile(r'(?:(?<=^)|(?<=[;:] ))([a-z_]+)(?= is [^;]*?, (?:must be|expected)| was "[^"]*" and is ")')
 """Such as `batch_size` in `batch_size is 0, must be 1 to 10`, and in `batch_size was "1" and is "2"`."""
 
+OPTION = re.compile(r"(?<!\S)-(-[a-z-]+|[a-z])(?=[\s;,.:)]|$)")
+"""Such as `--fields`, `-o`."""
 PLAIN = re.compile(r'"([\w./:-]+)"')
 """A value that needs no quotes in a shell."""
 
@@ -53,6 +55,11 @@ def in_options(error: Exception, options: argparse.Namespace) -> str:
     message = PROBLEM.sub(problem, ITEM.sub(item, PARAMETER.sub(parameter, text(error))))
     notes = "".join(f". {note}" for note in getattr(error, "__notes__", ()))
     return " ".join(f"{message}{notes}".split("\n"))
+
+
+def names_option(message: str) -> bool:
+    """Whether a message for the command line names an option."""
+    return OPTION.search(message) is not None
 
 
 def named(options: argparse.Namespace) -> dict[str, str]:

@@ -185,6 +185,7 @@ impl<C: Collate> Assembler<C> {
             return Ok(Step::Batch(self.batch - 1, None));
         }
         self.shared.counters.made();
+        self.collate.complete(rows)?;
         let batch = self.collate.take(rows);
         let standings = (!is_counted).then(|| {
             let standing = |(stream, &draws)| Standing { draws, held: self.collate.held(stream) };

@@ -9,6 +9,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use half::f16;
 
 use super::{
     buffer::{Buffer, Part},
@@ -16,7 +17,10 @@ use super::{
     shard::OpenShard,
     spans::{ArraySpans, Span},
 };
-use crate::{Error, ErrorKind, Result, source::columns::Layout};
+use crate::{
+    Error, ErrorKind, Result,
+    source::columns::{Layout, check_text},
+};
 
 /// The most buffers of an array that is not one of views.
 const FIRST: usize = 3;
@@ -92,6 +96,71 @@ impl Array {
                 values.int(shard, row)
             }
             _ => Err(Error::new(ErrorKind::Schema, "the column holds no integers")),
+        }
+    }
+
+    /// The floating-point number at `row`; None if it is null.
+    pub(crate) fn float(&mut self, shard: &OpenShard, row: u64) -> Result<Option<f64>> {
+        if !self.is_valid(shard, row)? {
+            return Ok(None);
+        }
+        match self.layout {
+            Layout::Float { width } => {
+                let at = place(row, width)?;
+                let values = self.buffer(1)?;
+                Ok(Some(match width {
+                    2 => f16::from_le_bytes(values.get(shard, at)?).to_f64(),
+                    4 => f32::from_le_bytes(values.get(shard, at)?).into(),
+                    _ => f64::from_le_bytes(values.get(shard, at)?),
+                }))
+            }
+            Layout::Dictionary { width, signed, .. } => {
+                let index = self.stored_int(shard, row, width, signed)?;
+                let (values, row) = self.look_up(shard, index)?;
+                values.float(shard, row)
+            }
+            _ => Err(Error::new(ErrorKind::Schema, "the column holds no floating-point numbers")),
+        }
+    }
+
+    /// The items of the list at `row`, which is not null.
+    pub(crate) fn range(&mut self, shard: &OpenShard, row: u64) -> Result<(u64, u64)> {
+        match self.layout {
+            Layout::Offsets { width } => self.offsets(shard, row, width),
+            _ => Err(Error::new(ErrorKind::Schema, "the column holds no lists")),
+        }
+    }
+
+    /// The bytes of a short text at `row`, which are read together with their neighbours; None if it is
+    /// null.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] for a long text.
+    pub(crate) fn text(&mut self, shard: &OpenShard, row: u64) -> Result<Option<Bytes>> {
+        if let Layout::Dictionary { width, signed, .. } = self.layout {
+            if !self.is_valid(shard, row)? {
+                return Ok(None);
+            }
+            let index = self.stored_int(shard, row, width, signed)?;
+            let (values, row) = self.look_up(shard, index)?;
+            return values.text(shard, row);
+        }
+        match self.bytes(shard, row)? {
+            None => Ok(None),
+            Some(Part::Memory(bytes)) => {
+                check_text(bytes.len() as u64)?;
+                Ok(Some(bytes))
+            }
+            Some(Part::File(span)) => {
+                check_text(span.len).map_err(|error| error.at_byte(span.at))?;
+                let buffers = self.buffers.iter_mut().chain(self.further.values_mut());
+                for buffer in buffers {
+                    if let Some(bytes) = buffer.near(shard, span)? {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Err(Error::new(ErrorKind::Corrupt, "a text lies in no buffer of its column"))
+            }
         }
     }
 

@@ -88,6 +88,23 @@ impl Buffer {
             .ok_or_else(|| past_the_end(self.span.at.saturating_add(end), shard.file.size()))
     }
 
+    /// The bytes at `span` of the file, if they are this buffer's: read with their neighbours, unless they are
+    /// longer than a window.
+    pub(crate) fn near(&mut self, shard: &OpenShard, span: Span) -> Result<Option<Bytes>> {
+        let at = span.at.checked_sub(self.span.at).filter(|at| {
+            self.codec.is_none() && at.checked_add(span.len).is_some_and(|end| end <= self.span.len)
+        });
+        let Some(at) = at else { return Ok(None) };
+        if span.len > WINDOW {
+            let mut bytes = fallible_alloc::zero_bytes(span.len as usize)?;
+            shard.file.read_exact(&mut bytes, span.at)?;
+            return Ok(Some(bytes.into()));
+        }
+        self.get_slice(shard, at, span.len as usize)?;
+        let from = (at - self.window_at) as usize;
+        Ok(Some(self.window.slice(from..from + span.len as usize)))
+    }
+
     /// Reads the window in which `at..end` starts, up to the end of the file.
     fn read_window(&mut self, shard: &OpenShard, at: u64, end: u64) -> Result<()> {
         let start = at / WINDOW * WINDOW;

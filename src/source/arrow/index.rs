@@ -257,7 +257,7 @@ impl Indexer<'_> {
                 dictionary.data().zip(self.dictionary_of(dictionary.id()))
             {
                 let fields = Fields::from(vec![Field::new("values", data_type, true)]);
-                let wanted = [Wanted { path: vec![0], layout }];
+                let wanted = [Wanted { path: vec![0], layout, has_rows: true }];
                 let codec = Codec::of(&batch)?;
                 let arrays = locate(&batch, message.version(), body, &fields, &wanted, &held(codec))
                     .map_err(contradicts)?;
@@ -303,7 +303,7 @@ impl Indexer<'_> {
 
 fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> Result<Columns> {
     let payload = Payload::Audio(options.audio_column.clone());
-    Columns::choose(schema, &payload, options.label_column.as_deref(), features)
+    Columns::choose(schema, &payload, options.label_column.as_deref(), &options.columns, features)
 }
 
 /// Returns where the first message of an Arrow file starts: writers pad the magic with zeros, to 8 or to 64

@@ -22,6 +22,7 @@ mod buffer;
 mod dictionaries;
 mod index;
 mod message;
+mod other;
 mod reader;
 mod schema;
 mod shard;
@@ -43,7 +44,7 @@ pub use reader::ArrowReader;
 use self::{index::Index, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{Beside, FeatureCache, common_class_names},
+    columns::{Beside, ClassNames, ColumnType, Columns, Described, FeatureCache, common_types},
     leave::Leave,
     linked::{AllowPaths, Linked},
     mapped::MappedFiles,
@@ -54,7 +55,6 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    fields::Field,
     record::{BLOCKS_AHEAD, Excerpt, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source},
     seed::mix,
 };
@@ -78,6 +78,8 @@ pub struct ArrowOptions {
     pub allow_paths: AllowPaths,
     /// Whether the path of each row is one of its values.
     pub paths: bool,
+    /// The other columns whose values are read.
+    pub columns: Vec<String>,
 }
 
 impl Default for ArrowOptions {
@@ -90,6 +92,7 @@ impl Default for ArrowOptions {
             max_record_bytes: MAX_RECORD_BYTES,
             allow_paths: AllowPaths::default(),
             paths: false,
+            columns: Vec::new(),
         }
     }
 }
@@ -115,7 +118,9 @@ pub struct ArrowSource {
     /// Whether reading a part of the last large recording was enough.
     in_parts: AtomicBool,
     n_rows: u64,
-    class_names: Option<Arc<Vec<String>>>,
+    /// The types of the other columns.
+    columns: Vec<ColumnType>,
+    class_names: ClassNames,
     /// The values of a record.
     beside: Vec<Beside>,
 }
@@ -131,9 +136,9 @@ impl ArrowSource {
     ///
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
-    /// for a file that is not Arrow, [`ErrorKind::Schema`] for columns that do not fit or class names that
-    /// differ between shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A
-    /// damaged shard is no error.
+    /// for a file that is not Arrow, [`ErrorKind::Schema`] for columns that do not fit or differ between
+    /// shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A damaged shard
+    /// is no error.
     pub fn open(paths: &[PathBuf], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
         Self::open_in(options.storage(), &paths::expand(paths, Reads::Recordings, stop)?, options, stop)
     }
@@ -145,6 +150,21 @@ impl ArrowSource {
     pub fn open_in(
         storage: Arc<dyn Storage>,
         paths: &[PathBuf],
+        options: &ArrowOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        Self::open_groups(storage, paths, &[paths.len()], options, stop)
+    }
+
+    /// The same for groups of files: `ends` has the number of files up to the end of each. The files of a
+    /// group have the same classes.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_groups(
+        storage: Arc<dyn Storage>,
+        paths: &[PathBuf],
+        ends: &[usize],
         options: &ArrowOptions,
         stop: &AtomicBool,
     ) -> Result<Self> {
@@ -164,12 +184,15 @@ impl ArrowSource {
                 log::warn!("{error} ({} rows are read)", shard.n_rows);
             }
         }
-        let names = indexes.iter().map(|index| index.columns.as_ref()?.class_names.as_ref());
-        let class_names = common_class_names(shards.iter().map(|shard| &*shard.path).zip(names))?;
-        let columns = indexes.iter().filter_map(|index| index.columns.as_ref());
-        let has_labels = columns.into_iter().any(|columns| columns.label.is_some());
+        let found = indexes.iter().filter_map(|index| index.columns.as_ref());
+        let has_labels = found.into_iter().any(|columns| columns.label.is_some());
+        let described: Vec<_> = indexes.iter().map(|index| described(index)).collect();
+        let columns =
+            common_types(&options.columns, shards.iter().map(|shard| &*shard.path).zip(&described))?;
         Ok(Self {
-            beside: Beside::of(has_labels, options.paths),
+            class_names: ClassNames::new(ends, &shards, &described)?,
+            beside: Beside::of(has_labels, options.paths, columns.len()),
+            columns,
             storage,
             retries,
             max_record_bytes: options.max_record_bytes,
@@ -180,7 +203,6 @@ impl ArrowSource {
             blocks: Arc::default(),
             in_parts: AtomicBool::new(false),
             n_rows,
-            class_names,
         })
     }
 
@@ -194,9 +216,19 @@ impl ArrowSource {
         &self.shards
     }
 
-    /// The names of the classes, if the schema's metadata has them.
+    /// The names of the classes of the label, if the schema's metadata has them.
     pub fn class_names(&self) -> Option<&[String]> {
-        self.class_names.as_deref().map(Vec::as_slice)
+        self.class_names.first()
+    }
+
+    /// The names of the classes of all columns, for each group of shards.
+    pub fn class_names_of_groups(&self) -> &ClassNames {
+        &self.class_names
+    }
+
+    /// The types of the other columns that are read.
+    pub fn columns(&self) -> &[ColumnType] {
+        &self.columns
     }
 
     /// Whether any shard has a label column. Rows of shards without are
@@ -205,9 +237,9 @@ impl ArrowSource {
         self.beside.contains(&Beside::Label)
     }
 
-    /// The fields of a record's values.
-    pub fn fields(&self) -> Vec<Field> {
-        self.beside.iter().map(|value| value.field()).collect()
+    /// The values of a record, in order.
+    pub(super) fn beside(&self) -> &[Beside] {
+        &self.beside
     }
 
     /// Whether a row can be read alone. False if any body is compressed: one row then costs its whole batch.
@@ -309,6 +341,11 @@ impl ReadRecords for ArrowReader {
     fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
         self.read_excerpt(row, run, excerpt)
     }
+}
+
+/// What a shard has beside its recordings; nothing if it is damaged before its schema ends.
+fn described(index: &Index) -> Described {
+    index.columns.as_ref().map(Columns::described).unwrap_or_default()
 }
 
 /// Indexes all shards on `options.threads` threads.

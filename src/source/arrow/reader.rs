@@ -17,7 +17,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{ArrowSource, array::Array, buffer::Part, shard::OpenShard, spans::Span};
+use super::{ArrowSource, array::Array, buffer::Part, other::OtherArrays, shard::OpenShard, spans::Span};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{Row, Value},
@@ -70,6 +70,7 @@ struct OpenBatch {
     bytes: Option<Array>,
     path: Option<Array>,
     label: Option<Array>,
+    others: Vec<OtherArrays>,
 }
 
 /// A block of a shard's bytes, read at once.
@@ -165,6 +166,33 @@ impl ArrowReader {
         self.path_local(shard, local).map_err(|error| self.placed(error, shard, local))
     }
 
+    /// The values of a row's other columns, without its recording.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn others(&mut self, row: u64) -> Result<Row> {
+        let (shard, local) = self.source.locate(row);
+        let mut values = Row::new();
+        let read = self.open_batch(shard, local).and_then(|()| self.push_others(shard, local, &mut values));
+        read.map(|()| values).map_err(|error| self.placed(error, shard, local))
+    }
+
+    /// Adds the values of the other columns of a row of the first open batch.
+    fn push_others(&mut self, shard: usize, local: u64, values: &mut Row) -> Result<()> {
+        let (Some(batch), Some(open)) = (self.batches.first_mut(), self.shards.first()) else {
+            return Ok(());
+        };
+        debug_assert_eq!(open.number, shard);
+        let row = local - batch.first_row;
+        batch.others.iter_mut().try_for_each(|other| {
+            values.push(other.value(open, row)?);
+            Ok(())
+        })
+    }
+
     fn placed(&self, error: Error, shard: usize, local: u64) -> Error {
         error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local)
     }
@@ -211,6 +239,7 @@ impl ArrowReader {
         if self.source.beside.contains(&Beside::Path) {
             values.push(Beside::path(self.first_path(shard, row))?);
         }
+        self.push_others(shard, local, &mut values)?;
         Ok(RawRecord { bytes, values })
     }
 
@@ -393,6 +422,7 @@ impl ArrowReader {
             bytes: array(columns.bytes),
             path: array(columns.path),
             label: array(columns.label),
+            others: columns.others.iter().map(|other| OtherArrays::new(other, columns, batch, at)).collect(),
         };
         let kept = if batch.codec.is_some() { OPEN_COMPRESSED_BATCHES } else { OPEN_BATCHES };
         self.batches.truncate(kept - 1);

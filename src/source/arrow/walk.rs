@@ -73,7 +73,7 @@ where
         let length = self.nodes.next().ok_or("fewer nodes than the schema has arrays")?;
         let n_buffers = own_buffers(data_type, self.version, &mut self.variadic)?;
         match self.wanted.iter().position(|wanted| wanted.path == self.path) {
-            Some(at) => self.found[at] = Some(self.take(length, n_buffers, &self.wanted[at].layout)?),
+            Some(at) => self.found[at] = Some(self.take(length, n_buffers, &self.wanted[at])?),
             None => (0..n_buffers).try_for_each(|_| self.buffers.next().map(drop).ok_or(TOO_FEW))?,
         }
         try_children(data_type, |at, child| self.array(at, child))?;
@@ -82,9 +82,9 @@ where
     }
 
     /// Checks the next `n` buffers and returns them as those of a requested array.
-    fn take(&mut self, length: i64, n: usize, layout: &Layout) -> Result<ArraySpans, Contradiction> {
+    fn take(&mut self, length: i64, n: usize, wanted: &Wanted) -> Result<ArraySpans, Contradiction> {
         let n_values = u64::try_from(length).map_err(|_| "a negative number of values")?;
-        if n_values != self.n_rows {
+        if wanted.has_rows && n_values != self.n_rows {
             return Err("a column with another number of values than the batch has rows");
         }
         if n > MOST_BUFFERS {
@@ -99,7 +99,7 @@ where
             let (offset, len) = inside.ok_or("a buffer outside of the body")?;
             buffers.push(Span { at: self.body.at + offset, len });
         }
-        is_long_enough(&buffers, n_values, layout, self.most_held)
+        is_long_enough(&buffers, n_values, &wanted.layout, self.most_held)
             .ok_or("a buffer that is too short for the rows")?;
         Ok(ArraySpans { n_values, buffers: buffers.into() })
     }
@@ -181,7 +181,9 @@ fn is_long_enough(
     let needed = match *layout {
         Layout::Null | Layout::Struct => return Some(()),
         Layout::Bool => bits,
-        Layout::Int { width, .. } | Layout::Dictionary { width, .. } => n_values.checked_mul(width as u64)?,
+        Layout::Int { width, .. } | Layout::Float { width } | Layout::Dictionary { width, .. } => {
+            n_values.checked_mul(width as u64)?
+        }
         // An array without values may have no offsets.
         Layout::Offsets { .. } if n_values == 0 => 0,
         Layout::Offsets { width } => n_values.checked_add(1)?.checked_mul(width as u64)?,

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use ::parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
+use ::parquet::{
+    basic::{Compression, Type},
+    file::metadata::ColumnChunkMetaData,
+};
 
 use super::thrift::{PageClaims, Wrong, page_claims};
 use crate::{Error, ErrorKind, Result, fallible_alloc};
@@ -11,7 +14,8 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 const USUAL_PAGE: u64 = 8 << 20;
 /// The size of a decompressed page that is always allowed, as a multiple of its compressed size.
 pub(super) const USUAL_RATIO: u64 = 64;
-/// The fewest bytes that a value of a dictionary takes: an int32, or the length of a string.
+/// The fewest bytes that a value of a dictionary takes, unless values have a shorter fixed length: an int32,
+/// or the length of a string.
 const SMALLEST_VALUE: u64 = 4;
 
 /// The byte range of a column chunk, and the limits of its pages.
@@ -26,6 +30,8 @@ pub(super) struct Chunk {
     pub max_bytes: u64,
     /// Whether each value is a row.
     pub is_flat: bool,
+    /// The fewest bytes that a value of its dictionary takes.
+    pub smallest_value: u64,
 }
 
 impl Chunk {
@@ -38,7 +44,20 @@ impl Chunk {
             _ => None,
         };
         let is_flat = column.column_descr().max_rep_level() == 0;
-        Self { range, size: column.uncompressed_size().max(0) as u64, ratio, max_bytes, is_flat }
+        let smallest_value = match column.column_descr().physical_type() {
+            Type::FIXED_LEN_BYTE_ARRAY => {
+                u64::try_from(column.column_descr().type_length()).unwrap_or(1).clamp(1, SMALLEST_VALUE)
+            }
+            _ => SMALLEST_VALUE,
+        };
+        Self {
+            range,
+            size: column.uncompressed_size().max(0) as u64,
+            ratio,
+            max_bytes,
+            is_flat,
+            smallest_value,
+        }
     }
 
     /// Checks the page header at the start of `bytes`; false if they end within it.
@@ -83,7 +102,7 @@ impl Chunk {
             // The decoder would abort the process if this allocation failed.
             fallible_alloc::zero_bytes(size as usize)?;
         }
-        let held = size.max(compressed) / SMALLEST_VALUE;
+        let held = size.max(compressed) / self.smallest_value;
         if n_values > held {
             let message =
                 format!("a dictionary claims to have {n_values} values; its page can hold at most {held}");
@@ -96,7 +115,14 @@ impl Chunk {
 /// Checks any bytes as a header, for fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(super) fn look_at(bytes: &[u8]) {
-    let chunk = Chunk { range: 0..100, size: 1 << 30, ratio: Some(1), max_bytes: 1 << 20, is_flat: true };
+    let chunk = Chunk {
+        range: 0..100,
+        size: 1 << 30,
+        ratio: Some(1),
+        max_bytes: 1 << 20,
+        is_flat: true,
+        smallest_value: 4,
+    };
     if let (Ok(true), Ok(PageClaims { size, compressed, .. })) =
         (chunk.check_header(bytes), page_claims(bytes))
     {
@@ -111,7 +137,7 @@ mod tests {
     #[test]
     fn claims_that_cannot_be() {
         let page = |bytes: &[u8], size, ratio| {
-            Chunk { range: 0..100, size, ratio, max_bytes: 1 << 30, is_flat: true }
+            Chunk { range: 0..100, size, ratio, max_bytes: 1 << 30, is_flat: true, smallest_value: 4 }
                 .check_header(bytes)
                 .is_ok_and(|whole| whole)
         };
@@ -124,7 +150,14 @@ mod tests {
         let large = [0x15, 0, 0x15, 0x80, 0x80, 0x80, 0x80, 8, 0x15, 0x90, 3, 0];
         assert!(page(&large, 1 << 30, None));
         assert!(!page(&large, 1 << 29, None) && !page(&large, 1 << 30, Some(255)));
-        let bomb = Chunk { range: 0..100, size: 1 << 30, ratio: None, max_bytes: 1 << 29, is_flat: true };
+        let bomb = Chunk {
+            range: 0..100,
+            size: 1 << 30,
+            ratio: None,
+            max_bytes: 1 << 29,
+            is_flat: true,
+            smallest_value: 4,
+        };
         assert_eq!(bomb.check_header(&large).unwrap_err().kind, ErrorKind::TooLarge);
     }
 }

@@ -54,7 +54,7 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{Beside, FeatureCache, Payload, common_class_names},
+    columns::{Beside, ClassNames, ColumnType, Described, FeatureCache, Payload, common_types},
     linked::{AllowPaths, Linked},
     parallel,
     shard::{Shard, locate, shards_of},
@@ -62,7 +62,6 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
-    fields::Field,
     record::{MAX_RECORD_BYTES, Source},
     seed::mix,
 };
@@ -83,6 +82,8 @@ pub struct ParquetOptions {
     pub allow_paths: AllowPaths,
     /// Whether the path of each row is one of its values.
     pub paths: bool,
+    /// The other columns whose values are read.
+    pub columns: Vec<String>,
 }
 
 impl ParquetOptions {
@@ -105,10 +106,16 @@ impl ParquetOptions {
             max_record_bytes,
             allow_paths,
             paths,
+            columns,
             mmap: _,
         } = options.clone();
         let payload = Payload::Audio(audio_column);
-        Self { payload, label_column, threads, max_record_bytes, allow_paths, paths }
+        Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns }
+    }
+
+    /// Only the named columns.
+    pub fn columns(columns: Vec<String>) -> Self {
+        Self { label_column: Some(String::new()), columns, ..Self::of(Payload::Nothing) }
     }
 
     fn of(payload: Payload) -> Self {
@@ -119,6 +126,7 @@ impl ParquetOptions {
             max_record_bytes: MAX_RECORD_BYTES,
             allow_paths: AllowPaths::default(),
             paths: false,
+            columns: Vec::new(),
         }
     }
 }
@@ -147,13 +155,15 @@ pub struct ParquetSource {
     shards: Vec<Shard>,
     versions: Vec<Version>,
     /// The requested columns of each shard, and how to decode them.
-    columns: Vec<(Arc<Places>, Arc<Plan>)>,
+    plans: Vec<(Arc<Places>, Arc<Plan>)>,
+    /// The types of the other columns.
+    columns: Vec<ColumnType>,
     row_groups: Vec<RowGroup>,
     /// The first row group of each shard, and the number of all.
     group_starts: Vec<usize>,
     blocks: Arc<BlockPool>,
     n_rows: u64,
-    class_names: Option<Arc<Vec<String>>>,
+    class_names: ClassNames,
     /// The values of a record.
     beside: Vec<Beside>,
     /// The shard whose row group has the most bytes in the requested columns, and these bytes.
@@ -167,7 +177,7 @@ const SCATTERED_GROUP_BYTES: u64 = 16 << 20;
 struct Index {
     version: Version,
     columns: (Arc<Places>, Arc<Plan>),
-    class_names: Option<Arc<Vec<String>>>,
+    described: Described,
     has_labels: bool,
     largest: u64,
 }
@@ -181,7 +191,7 @@ impl ParquetSource {
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
     /// for a file that is not Parquet, cut off or encrypted, [`ErrorKind::Schema`] for columns that do not
-    /// fit or class names that differ between shards, [`ErrorKind::Config`] for no files,
+    /// fit or differ between shards, [`ErrorKind::Config`] for no files,
     /// [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found when they are read.
     pub fn open(paths: &[PathBuf], options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
         Self::open_in(Arc::new(Rooted::here(LocalFiles)), paths, options, stop)
@@ -194,6 +204,21 @@ impl ParquetSource {
     pub fn open_in(
         storage: Arc<dyn Storage>,
         paths: &[PathBuf],
+        options: &ParquetOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        Self::open_groups(storage, paths, &[paths.len()], options, stop)
+    }
+
+    /// The same for groups of files: `ends` has the number of files up to the end of each. The files of a
+    /// group have the same classes.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_groups(
+        storage: Arc<dyn Storage>,
+        paths: &[PathBuf],
+        ends: &[usize],
         options: &ParquetOptions,
         stop: &AtomicBool,
     ) -> Result<Self> {
@@ -214,8 +239,9 @@ impl ParquetSource {
         let rows =
             indexes.iter().map(|index| (index.columns.0.rows().iter().sum(), index.version.size, None));
         let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
-        let names = indexes.iter().map(|index| index.class_names.as_ref());
-        let class_names = common_class_names(shards.iter().map(|shard| &*shard.path).zip(names))?;
+        let described: Vec<_> = indexes.iter().map(|index| index.described.clone()).collect();
+        let columns =
+            common_types(&options.columns, shards.iter().map(|shard| &*shard.path).zip(&described))?;
         let (mut row_groups, mut group_starts) = (Vec::new(), vec![0]);
         for (shard, index) in indexes.iter().enumerate() {
             let mut first_row = shards[shard].first_row;
@@ -233,13 +259,14 @@ impl ParquetSource {
             max_record_bytes: options.max_record_bytes,
             linked: Linked::new(options.allow_paths.clone()),
             versions: indexes.iter().map(|index| index.version).collect(),
-            columns: indexes.iter().map(|index| index.columns.clone()).collect(),
+            plans: indexes.iter().map(|index| index.columns.clone()).collect(),
             row_groups,
             group_starts,
             blocks: Arc::default(),
             n_rows,
-            class_names,
-            beside: Beside::of(indexes.iter().any(|index| index.has_labels), options.paths),
+            class_names: ClassNames::new(ends, &shards, &described)?,
+            beside: Beside::of(indexes.iter().any(|index| index.has_labels), options.paths, columns.len()),
+            columns,
             largest: sizes.max_by_key(|&(_, bytes)| bytes).unwrap_or_default(),
             shards,
         })
@@ -279,9 +306,19 @@ impl ParquetSource {
         self.row_groups.partition_point(|group| group.first_row <= row) - 1
     }
 
-    /// The names of the classes, if the schema's metadata has them.
+    /// The names of the classes of the label, if the schema's metadata has them.
     pub fn class_names(&self) -> Option<&[String]> {
-        self.class_names.as_deref().map(Vec::as_slice)
+        self.class_names.first()
+    }
+
+    /// The names of the classes of all columns, for each group of shards.
+    pub fn class_names_of_groups(&self) -> &ClassNames {
+        &self.class_names
+    }
+
+    /// The types of the other columns that are read.
+    pub fn columns(&self) -> &[ColumnType] {
+        &self.columns
     }
 
     /// Whether any shard has a label column. Rows of shards without are
@@ -290,9 +327,9 @@ impl ParquetSource {
         self.beside.contains(&Beside::Label)
     }
 
-    /// The fields of a record's values.
-    pub fn fields(&self) -> Vec<Field> {
-        self.beside.iter().map(|value| value.field()).collect()
+    /// The values of a record, in order.
+    pub(super) fn beside(&self) -> &[Beside] {
+        &self.beside
     }
 
     /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
@@ -311,6 +348,15 @@ impl ParquetSource {
         locate(&self.shards, row)
     }
 
+    /// The same files with other options.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn reopened(&self, options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
+        let paths: Vec<_> = self.shards.iter().map(|shard| shard.path.to_path_buf()).collect();
+        Self::open_in(self.storage.clone(), &paths, options, stop)
+    }
+
     /// A reader, for one thread.
     pub fn reader(self: &Arc<Self>) -> ParquetReader {
         ParquetReader::new(Arc::clone(self))
@@ -327,13 +373,12 @@ impl Index {
     ) -> Result<Self> {
         let mut file = StoredFile::open(storage, path)?;
         let footer = footer::read(&mut file, turns)?;
-        let (columns, plan) =
-            plan::choose(&footer.metadata, &options.payload, options.label_column.as_deref(), features)?;
+        let (columns, plan) = plan::choose(&footer.metadata, options, features)?;
         let places = Places::new(&footer.metadata, &plan.leaves)?;
         Ok(Self {
             version: file.version(),
             has_labels: columns.label.is_some(),
-            class_names: columns.class_names,
+            described: columns.described(),
             largest: (0..places.rows().len()).map(|group| places.bytes(group)).max().unwrap_or(0),
             columns: (Arc::new(places), plans.share(plan)),
         })

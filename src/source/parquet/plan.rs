@@ -17,10 +17,11 @@ use ::parquet::{
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
 
+use super::ParquetOptions;
 use crate::{
     Error, ErrorKind, Result,
     guard::guarded,
-    source::columns::{Columns, FeatureCache, Layout, Payload},
+    source::columns::{Columns, FeatureCache, Item, Layout},
 };
 
 /// The columns to decode of each row group, and their positions in a batch.
@@ -38,18 +39,21 @@ pub(super) struct Plan {
     pub path: Option<usize>,
     /// The index of the label in a batch.
     pub label: Option<usize>,
+    /// The indices of the other columns in a batch; `None` for one of nulls.
+    pub others: Vec<Option<usize>>,
 }
 
-/// Chooses the columns of the payload and of `label` by [`Columns::choose`], and plans how to decode them.
+/// Chooses the columns of the payload, the label and the others by [`Columns::choose`], and plans how to
+/// decode them.
 pub(super) fn choose(
     metadata: &ParquetMetaData,
-    payload: &Payload,
-    label: Option<&str>,
+    options: &ParquetOptions,
     cache: &FeatureCache,
 ) -> Result<(Columns, Plan)> {
     guarded(|| {
         let schema = schema_of(metadata);
-        let columns = Columns::choose(&schema, payload, label, cache)?;
+        let label = options.label_column.as_deref();
+        let columns = Columns::choose(&schema, &options.payload, label, &options.columns, cache)?;
         let plan = Plan::new(metadata, &columns)
             .map_err(|error| Error::new(ErrorKind::Schema, "the columns cannot be decoded").because(error))?;
         Ok((columns, plan))
@@ -60,14 +64,30 @@ pub(super) fn choose(
 fn schema_of(metadata: &ParquetMetaData) -> Schema {
     let file = metadata.file_metadata();
     let root = file.schema_descr().root_schema();
+    // Parquet has no lists of fixed length; a writer's own schema tells of them.
+    let written = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata()).ok();
+    let length = |column: usize| match written.as_ref()?.fields().get(column)?.data_type() {
+        DataType::FixedSizeList(_, n) => Some(*n),
+        _ => None,
+    };
     let fields: Vec<_> = root
         .get_fields()
         .iter()
-        .map(|column| {
+        .enumerate()
+        .map(|(number, column)| {
             let known = alone(root, vec![Arc::clone(column)])
                 .and_then(|descriptor| parquet_to_arrow_schema(&descriptor, None));
             match known {
-                Ok(schema) if schema.fields().len() == 1 => schema.field(0).clone(),
+                Ok(schema) if schema.fields().len() == 1 => {
+                    let field = schema.field(0).clone();
+                    match (field.data_type(), length(number)) {
+                        (DataType::List(item), Some(n)) => {
+                            let fixed = DataType::FixedSizeList(item.clone(), n);
+                            field.with_data_type(fixed)
+                        }
+                        _ => field,
+                    }
+                }
                 _ => Field::new(column.name(), DataType::Null, true),
             }
         })
@@ -98,7 +118,8 @@ impl Plans {
                 if known.schema.root_schema() == plan.schema.root_schema()
                     && known.leaves == plan.leaves
                     && known.is_struct == plan.is_struct
-                    && [known.bytes, known.path, known.label] == [plan.bytes, plan.path, plan.label] =>
+                    && [known.bytes, known.path, known.label] == [plan.bytes, plan.path, plan.label]
+                    && known.others == plan.others =>
             {
                 Arc::clone(known)
             }
@@ -148,12 +169,58 @@ impl Plan {
             label_at = Some(roots.len());
             roots.push(Arc::clone(&root.get_fields()[*column]));
         }
+        let mut others = Vec::new();
+        for other in &columns.others {
+            let [column, within @ ..] = &other.path[..] else { continue };
+            if other.column_type.item == Item::Null {
+                others.push(None);
+                continue;
+            }
+            let only = only(&root.get_fields()[*column], within)?;
+            leaves.extend(leaves_of(schema, *column, &only));
+            others.push(Some(roots.len()));
+            roots.push(only);
+        }
         let descriptor = alone(root, roots)?;
         let fields = viewed(parquet_to_arrow_schema(&descriptor, None)?.fields());
         let levels = parquet_to_arrow_field_levels(&descriptor, ProjectionMask::all(), Some(&fields))?;
         let (bytes, path) = (at(bytes), at(path));
-        Ok(Self { levels, schema: Arc::new(descriptor), leaves, is_struct, bytes, path, label: label_at })
+        let schema = Arc::new(descriptor);
+        Ok(Self { levels, schema, leaves, is_struct, bytes, path, label: label_at, others })
     }
+}
+
+/// The column with only the field at `path` within it.
+fn only(column: &TypePtr, path: &[usize]) -> Result<TypePtr, ParquetError> {
+    let [first, rest @ ..] = path else { return Ok(Arc::clone(column)) };
+    let missing = || ParquetError::General("a field without values".into());
+    let field = only(column.get_fields().get(*first).ok_or_else(missing)?, rest)?;
+    let group = Type::group_type_builder(column.name());
+    let group = group.with_repetition(column.get_basic_info().repetition());
+    Ok(Arc::new(group.with_fields(vec![field]).build()?))
+}
+
+/// The file's columns in `only`, a part of its root column `column`.
+fn leaves_of(schema: &SchemaDescriptor, column: usize, only: &TypePtr) -> Vec<usize> {
+    let is_in = |leaf: &usize| {
+        let descriptor = schema.column(*leaf);
+        let parts = descriptor.path().parts();
+        let mut at = only;
+        parts.iter().skip(1).all(|part| match at.is_group() {
+            true => match at.get_fields().iter().find(|field| field.name() == part) {
+                Some(field) => {
+                    at = field;
+                    true
+                }
+                None => false,
+            },
+            false => false,
+        })
+    };
+    (0..schema.num_columns())
+        .filter(|&leaf| schema.get_column_root_idx(leaf) == column)
+        .filter(is_in)
+        .collect()
 }
 
 /// Whether the file's column `leaf` is the one at `path`, which has one or two steps.

@@ -112,18 +112,35 @@ impl ParquetReader {
         path.map_err(|error| error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local))
     }
 
+    /// The values of a row's other columns; `run` as for [`Self::read`].
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn others(&mut self, row: u64, run: u64) -> Result<Row> {
+        let (shard, local) = self.source.locate(row);
+        let n = self.source.columns.len();
+        let values = self
+            .with_values(shard, row, run, |values, at| (0..n).map(|other| values.other(other, at)).collect());
+        values.map_err(|error| error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local))
+    }
+
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
         let [has_label, has_path] =
             [Beside::Label, Beside::Path].map(|value| self.source.beside.contains(&value));
+        let n_others = self.source.columns.len();
         let values = self.with_values(shard, row, run, |values, at| {
             let bytes = values.bytes(at)?;
             let path = if bytes.is_none() || has_path { values.path(at)? } else { None };
             let label = has_label.then(|| values.label(at)).transpose()?;
-            Ok((label, bytes, path, values.is_granted(at), values.is_lavish(at)))
+            let others = (0..n_others).map(|other| values.other(other, at)).collect::<Result<Row>>()?;
+            Ok((label, bytes, path, others, values.is_granted(at), values.is_lavish(at)))
         });
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
-        let (label, bytes, path, is_granted, is_lavish) = values?;
+        let (label, bytes, path, others, is_granted, is_lavish) = values?;
         if is_granted {
             self.leave.covers();
         }
@@ -137,6 +154,7 @@ impl ParquetReader {
         if has_path {
             values.push(Beside::path(path.clone())?);
         }
+        values.extend(others);
         // The path of a row with bytes is not opened.
         let path = if bytes.is_some() { None } else { path? };
         let bytes = match (bytes, path) {
@@ -237,7 +255,7 @@ impl ParquetReader {
         let source = &self.source;
         let path = &source.shards[shard].path;
         let file = StoredFile::reopen(&source.storage, path, source.versions[shard])?;
-        let (places, plan) = source.columns[shard].clone();
+        let (places, plan) = source.plans[shard].clone();
         self.files.truncate(OPEN_FILES - 1);
         self.files.insert(
             0,

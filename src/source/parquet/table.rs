@@ -253,5 +253,14 @@ fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) ->
         .map_err(|error| Error::new(ErrorKind::Schema, "the columns cannot be decoded").because(error))?;
     let is_wanted = |&leaf: &usize| columns.binary_search(&descriptor.get_column_root_idx(leaf)).is_ok();
     let leaves = (0..descriptor.num_columns()).filter(is_wanted).collect();
-    Ok(Plan { levels, schema, leaves, is_struct: false, bytes: None, path: None, label: None })
+    Ok(Plan {
+        levels,
+        schema,
+        leaves,
+        is_struct: false,
+        bytes: None,
+        path: None,
+        label: None,
+        others: Vec::new(),
+    })
 }

@@ -14,7 +14,9 @@ use bytes::Bytes;
 use super::plan::Plan;
 use crate::{
     Error, ErrorKind, Result,
+    fields::Value,
     record::{NO_LABEL, Permit, SMALL_READ},
+    source::cells,
 };
 
 /// Some rows of a row group, decoded.
@@ -25,6 +27,7 @@ pub(super) struct Values {
     bytes: Option<ByteColumn>,
     path: Option<ByteColumn>,
     label: Option<ArrayRef>,
+    others: Vec<Option<ArrayRef>>,
 }
 
 #[derive(Debug)]
@@ -76,7 +79,19 @@ impl Values {
         };
         let (bytes, path) = (column(plan.bytes)?, column(plan.path)?);
         let label = plan.label.and_then(|at| batch.columns().get(at).cloned());
-        Ok(Self { n_rows: batch.num_rows(), payload: payload.cloned(), bytes, path, label })
+        let others = plan.others.iter().map(|at| batch.columns().get((*at)?).cloned()).collect();
+        Ok(Self { n_rows: batch.num_rows(), payload: payload.cloned(), bytes, path, label, others })
+    }
+
+    /// The value of a row in another column, by its number.
+    ///
+    /// # Errors
+    /// As [`cells::value`].
+    pub(super) fn other(&self, number: usize, row: usize) -> Result<Value> {
+        match self.others.get(number) {
+            Some(Some(array)) => cells::value(array, row),
+            _ => Ok(Value::Null),
+        }
     }
 
     /// The bytes of a row; None if they are null.

@@ -114,8 +114,8 @@ def test_check_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert found["report"] == {"json": str(tmp_path / "report.json"), "csv": str(tmp_path / "report.csv")}
     assert "4 recordings" in error
     code, found, error = summary(capsys, "check", tmp_path / "gone.arrow", "-o", tmp_path / "report")
-    assert code == 1
-    assert error == f"forebay check: {found['error']}\n"
+    assert code == 2
+    assert error == f"forebay check: error: {found['error']}\n"
     code, found, error = summary(capsys, "check", path, "-o", tmp_path / "gone" / "report")
     assert (code, list(found)) == (2, ["error"])
 

@@ -1,9 +1,11 @@
 """Errors of the commands: one line, with the options of the command in place of Python's parameters."""
 
 import argparse
+import base64
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from forebay.cache import TreeStore
 from forebay.cli import main
 from forebay.cli.errors import in_options
 from paths import DATA
+from recordings import tiny_rows, write_shard
 
 TOKENIZER = DATA / "tokens" / "gpt2.tiktoken"
 
@@ -38,15 +41,15 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "name the column with --audio-column" in error
     (tmp_path / "folder").mkdir()
     code, error = said(capsys, "check", tmp_path / "folder")
-    assert code == 1
-    expected = "files that end in .arrow or .parquet, found none. Nothing was checked.\n"
-    assert error.startswith("forebay check: ")
+    assert code == 2
+    expected = "files that end in .arrow or .parquet, found none\n"
+    assert error.startswith("forebay check: error: FILE: ")
     assert error.endswith(expected)
     code, error = said(capsys, "check", "*.arrow")
-    assert code == 1
-    assert error == "forebay check: no file matches the pattern *.arrow. Nothing was checked.\n"
+    assert code == 2
+    assert error == "forebay check: error: FILE: no file matches the pattern *.arrow\n"
     code, error = said(capsys, "check", "~/a.arrow")
-    assert code == 1
+    assert code == 2
     assert error.count("\n") == 1
     assert "~ is not expanded: give the folder's whole path" in error
 
@@ -71,7 +74,7 @@ def test_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     for expected, arguments in cases:
         code, error = said(capsys, "build", *arguments)
-        wrong_usage = "name them in --fields" in expected
+        wrong_usage = "name them in --fields" in expected or "no file matches" in expected
         assert code == (2 if wrong_usage else 1 if expected else 0), error
         assert expected in error
         assert error.count("\n") == 1
@@ -86,7 +89,7 @@ def test_ray_that_is_not_installed(
     monkeypatch.setitem(sys.modules, "ray", None)
     arguments = ["build", str(tmp_path / "a.txt"), "-o", str(tmp_path / "c"), "-t", str(TOKENIZER), "--engine", "ray"]
     assert main(arguments) == 1
-    assert capsys.readouterr().err == "forebay build: --engine ray needs Ray: pip install forebay[ray]\n"
+    assert capsys.readouterr().err == "forebay build: error: --engine ray needs Ray: pip install forebay[ray]\n"
     assert main(arguments[:-2]) == 0, "the failed build prevents another one"
 
 
@@ -245,3 +248,143 @@ def test_an_interrupted_build_says_how_to_continue(
     code, error = said(capsys, *command[:-1], "0")
     assert code == 2
     assert "is 0.0, must be above 0 and at most 1e9" in error
+
+
+@pytest.fixture
+def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, the current one, with a good shard of each command and inputs that cannot be used."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"text": ["a"]}), "a.parquet")
+    write_shard(tmp_path / "a.arrow", tiny_rows(1))
+    (tmp_path / "empty").mkdir()
+    for ending in ("arrow", "parquet", "tiktoken"):
+        Path(f"empty.{ending}").touch()
+        Path(f"words.{ending}").write_text("no such format")
+        Path(f"link.{ending}").symlink_to("gone")
+        os.mkfifo(f"fifo.{ending}")
+    return tmp_path
+
+
+ODD = [
+    ("gone.{}", "No such file|is missing, must be a file|is neither"),
+    ("link.{}", "No such file|is a link that leads nowhere, must be a file|is neither"),
+    ("fifo.{}", "is a FIFO, must be a file"),
+    ("empty", "has no shards|tokenizer.json is missing, must be a file"),
+    ("empty.{}", "is empty|contain no rows|is neither"),
+    ("words.{}", "is not Parquet|is not Arrow|is neither"),
+    ("g*.{}", "no file matches|is missing, must be a file"),
+    ("/dev/null", "is a device, must be a file"),
+    ("", "it is empty, must be a path; see forebay "),
+]
+
+
+@pytest.mark.parametrize(("name", "expected"), ODD)
+@pytest.mark.parametrize("option", ["SHARD", "--val", "--tokenizer", "--special-tokens", "FILE", "--checksums"])
+def test_inputs_that_cannot_be_used(
+    odd: Path, capsys: pytest.CaptureFixture[str], option: str, name: str, expected: str
+) -> None:
+    """One line, which names the option; nothing is written."""
+    good: list[str | Path] = ["build", "a.parquet", "-o", "to", "-t", TOKENIZER]
+    commands: dict[str, tuple[list[str | Path], str]] = {
+        "SHARD": (["build", name, "-o", "to", "-t", TOKENIZER], "parquet"),
+        "--val": ([*good, "--val", name], "parquet"),
+        "--tokenizer": (["build", "a.parquet", "-o", "to", "--tokenizer", name], "tiktoken"),
+        "--special-tokens": ([*good, "--special-tokens", name], "tiktoken"),
+        "FILE": (["check", name], "arrow"),
+        "--checksums": (["download", "http://localhost/{}", "-n", "1", "-o", "to", "--checksums", name], "tiktoken"),
+    }
+    command, ending = commands[option]
+    if option == "--checksums":
+        expected += "|is a folder, must be a file|has no SHA-256|expected are 64 digits"
+    if option == "--special-tokens":
+        expected += "|is neither NAME=ID nor a file|is not a JSON object"
+    before = sorted(odd.iterdir())
+    code, error = said(capsys, *(str(part).format(ending) if part == name else part for part in command))
+    head = rf"forebay {command[0]}: error: (argument )?(-./)?{option}\b" if option != "--checksums" else ""
+    assert re.match(head, error), error
+    assert re.search(expected, error), error
+    assert option in error
+    assert (code, error.count("\n")) == (2, 1), error
+    is_begun = option in ("SHARD", "--val") and name in ("empty.{}", "words.{}")  # whose content is wrong
+    assert sorted(path for path in odd.iterdir() if not is_begun or path.name != "to") == before
+    assert option == "SHARD" or not (odd / "to" / "train").exists()
+
+
+@pytest.mark.usefixtures("odd")
+def test_a_shard_that_cannot_be_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.R_OK)
+    for option, command in (("SHARD", ["build", "a.parquet", "-o", "to"]), ("FILE", ["check", "a.arrow"])):
+        code, error = said(capsys, *command)
+        assert (code, error) == (
+            2,
+            f"forebay {command[0]}: error: {option} {command[1]} cannot be read: Permission denied\n",
+        )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["build", "a.parquet", "-o", ""],
+        ["check", "a.arrow", "-o", ""],
+        ["check", "a.arrow", "--allow-paths", ""],
+        ["download", "http://localhost/{}", "-n", "1", "-o", ""],
+    ],
+)
+def test_an_empty_text_is_no_path(odd: Path, capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+    """It would be the current folder."""
+    before = sorted(odd.iterdir())
+    code, error = said(capsys, *command)
+    assert code == 2
+    assert error.startswith(f"forebay {command[0]}: error: argument -")
+    assert error.endswith(f": it is empty, must be a path; see forebay {command[0]} --help\n")
+    assert sorted(odd.iterdir()) == before
+
+
+def test_a_bad_val_ends_the_command_before_train_is_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever is wrong with it: here the last row of the second file."""
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
+    (tmp_path / "val").mkdir()
+    (tmp_path / "val" / "b.jsonl").write_text('{"text": "a"}\n' * 10)
+    (tmp_path / "val" / "c.jsonl").write_text('{"text": "a"}\n' * 10 + '{"words": "a"}\n')
+    command: list[str | Path] = [
+        "build",
+        tmp_path / "a.parquet",
+        "-o",
+        tmp_path / "to",
+        "-t",
+        TOKENIZER,
+        "--val",
+        tmp_path / "val",
+    ]
+    code, error = said(capsys, *command)
+    assert (code, "--text-column" in error) == (1, True), error
+    assert not (tmp_path / "to" / "train").exists()
+    (tmp_path / "val" / "c.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "val" / "b.jsonl").unlink()
+    code, error = said(capsys, *command, "--overwrite")
+    assert (code, len(TreeStore(tmp_path / "to")), len(TreeStore(tmp_path / "to", "val"))) == (0, 1, 1), error
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    ranks = tmp_path / "mine.tiktoken"
+    ranks.write_text("".join(f"{base64.b64encode(bytes([i])).decode()} {i}\n" for i in range(256)))
+    command: list[str | Path] = [
+        "build",
+        tmp_path / "a.txt",
+        "-o",
+        tmp_path / "to",
+        "-t",
+        ranks,
+        "--pattern",
+        ".",
+        "--bos-id",
+        "300",
+    ]
+    shown = warnings.showwarning
+    code, error = said(capsys, *command)
+    assert (code, error.count("\n")) == (0, 2), error
+    assert re.match(r"forebay build: warning: .*300.*\n1 documents in ", error), error
+    assert ".py" not in error
+    assert warnings.showwarning is shown

@@ -797,7 +797,10 @@ def test_checksums_that_lack_a_shard_or_cannot_be_read(
         (["http://host/{}", "-n", "1", "--name", "a/{}"], "would be called 'a/0'"),
         (["http://host/{}.parquet", "-n", "-1"], "-1 is below 0"),
         (["http://host/{}.parquet", "-n", "1", "-w", "0"], "0 is below 1"),
-        (["http://host/{}.parquet", "-n", "1", "--checksums", "/nowhere"], "cannot read /nowhere"),
+        (
+            ["http://host/{}.parquet", "-n", "1", "--checksums", "/nowhere"],
+            "--checksums /nowhere is missing, must be a file",
+        ),
         (["--preset", "fineweb-edu-100b", "--total", "3"], "--total is for a URL"),
         (["--preset", "nothing"], "invalid choice"),
     ],

@@ -1,4 +1,4 @@
-"""`forebay.features` against the originals' golden files, against the oracle, and what its objects promise."""
+"""`forebay.features` against the originals' golden files and the oracle, and what its objects promise."""
 
 import dataclasses
 import json
@@ -29,8 +29,9 @@ def front_end(golden: Golden, **changes: Any) -> Any:
     return features._Part.from_dict(known(golden.kind, golden.parameters | changes))
 
 
-# Where arithmetic in float32 itself is the limit: DC and a square wave of full scale, whose energy is in a few bins,
-# and bands of which one is 17 orders below another. The originals in float32 are off by up to 8e-5, 4e-4 and 5.2e-3.
+# Where arithmetic in float32 itself is the limit: DC and a square wave of full scale, whose energy is in a few
+# bins, and bands of which one is 17 orders below another. The originals in float32 are off by up to 8e-5, 4e-4
+# and 5.2e-3.
 FLOAT32 = {
     "birdmae-square": (2e-5, LOUD, QUIET), "passt-square": (MEAN, 2e-4, QUIET), "byola-dc": (2e-5, LOUD, QUIET),
     "torchaudio-speech": (5e-5, LOUD, 7e-3), "mfcc_librosa_lifter-square": (2e-5, 2e-4, QUIET),
@@ -52,7 +53,7 @@ def kept(found: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", features.presets())
 def test_presets(name: str) -> None:
-    """The table of the package is that of the golden files; each preset prints, compares, pickles, is JSON."""
+    """The table of the package is that of the golden files; presets print, compare, pickle, and are JSON."""
     found = features.preset(name)
     entry = table("presets")[name]
     expected = features._Part.from_dict(known(entry["class"], entry["parameters"]))

@@ -1,7 +1,7 @@
-"""The golden features of tests/data/features/presets: clips, what the originals made of them, and how far is too far.
+"""The golden features of tests/data/features/presets: clips, what the originals made of them, and limits.
 
-`python tests/python/helpers/golden_features.py` prints the tables of README.md there, with the errors of the oracle.
-Needs only numpy.
+`python tests/python/helpers/golden_features.py` prints the tables of README.md there, with the errors of the
+oracle. Needs only numpy.
 """
 
 import json
@@ -18,7 +18,8 @@ import front_ends
 
 FOLDER = Path(__file__).parents[2] / "data" / "features" / "presets"
 
-# In units of the natural logarithm: on average, where a band is within 60 dB of its frame's largest, and elsewhere.
+# In units of the natural logarithm: on average, where a band is within 60 dB of its frame's largest, and
+# elsewhere.
 MEAN, LOUD, QUIET = 1e-5, 1e-4, 5e-3
 
 
@@ -85,7 +86,7 @@ class Golden:
         return self.of(loud if self.parameters.get("layout") == "time" else loud.T)
 
     def errors(self, features: NDArray[Any]) -> tuple[float, float, float]:
-        """The mean error, the largest error of loud bands and that of quiet bands, in units of the logarithm."""
+        """The mean error, and the largest of loud and of quiet bands, in units of the logarithm."""
         if self.kind == "Waveform":
             error = np.abs(self.of(features) - self.expected)
         else:

@@ -1,0 +1,193 @@
+"""Targets: what a loss function takes of each row, made of its columns.
+
+>>> import forebay.targets as targets
+>>> targets.MultiHot("labels", classes=["owl", "wren"])
+MultiHot(column='labels', classes=('owl', 'wren'))
+
+`Loader(files, targets={"label": MultiHot("ebird_code_multilabel")})` gives each batch a field `label`. Objects are frozen
+dataclasses; each checks its parameters when it is made. The column is checked when a loader opens its files. A point
+in `column` separates the names of fields within a struct, as in `"meta.site"`.
+"""
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from forebay._core import ConfigError, _Target
+from forebay.features import _made, _Part
+
+__all__ = ["ClassIndex", "MultiHot", "Number", "Soft", "Text"]
+
+_Classes: TypeAlias = Sequence[str] | str | PathLike[str] | int | None
+
+_LARGEST_FILE = 64 << 20
+
+
+@dataclass(frozen=True, repr=False)
+class _TargetPart(_Part):
+    """What all targets share."""
+
+    column: str
+
+    if TYPE_CHECKING:  # no field
+
+        @property
+        def _plan(self) -> _Target: ...
+
+    def __post_init__(self) -> None:
+        given = self.to_dict()
+        names = _names(getattr(self, "classes", None), getattr(self, "classes_column", None))
+        object.__setattr__(self, "_plan", _Target(given.pop("type"), given, names))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self.to_dict(),)
+
+
+@dataclass(frozen=True, repr=False)
+class _Classed(_TargetPart):
+    """Targets with classes.
+
+    `classes`: a list of names; a file with a name on each line, a `.csv` or `.tsv` whose column `classes_column` has them,
+    or a `.json` with a list; the number of classes, if the column has numbers; `"schema"`, the class names in the
+    schema; `"data"`, the sorted values of the column, which is then read once when the loader is made. None: the schema,
+    if it has names. Sources of a mixture with different names in their schemas are united: a class has the number that
+    it has in the first source that names it.
+
+    `unknown="ignore"`: a name or number that is no class is left out; otherwise it raises `ConfigError` with its row.
+    """
+
+    _: KW_ONLY
+    classes: _Classes = None
+    classes_column: str | None = None
+    unknown: Literal["error", "ignore"] = "error"
+
+    def __post_init__(self) -> None:
+        classes = self.classes
+        if isinstance(classes, PathLike):
+            object.__setattr__(self, "classes", fspath(classes))
+        elif isinstance(classes, Sequence) and not isinstance(classes, str):
+            object.__setattr__(self, "classes", tuple(classes))
+        super().__post_init__()
+
+
+@dataclass(frozen=True, repr=False)
+class ClassIndex(_Classed):
+    """The number of the class, int64 `[batch]`, of a column of whole numbers or names.
+
+    `null`: the number for a null, or `"error"`. An unknown class that is ignored is -1.
+    """
+
+    _: KW_ONLY
+    null: int | Literal["error"] = -1
+
+
+@dataclass(frozen=True, repr=False)
+class MultiHot(_Classed):
+    """1 for each class of the row and 0 for all others, float32 `[batch, n_classes]`.
+
+    The column has lists of numbers or names, one number or name, or text in which `separator` separates names (blanks
+    around a name do not count). Classes of the column `secondary` have the value `secondary_weight`, unless the row has
+    them in its first column as well. With `smoothing` a value `x` becomes `x * (1 - smoothing) + smoothing / n_classes`.
+    """
+
+    _: KW_ONLY
+    separator: str | None = None
+    secondary: str | None = None
+    secondary_weight: float = 0.5
+    smoothing: float = 0.0
+    null: Literal["zeros", "error"] = "zeros"
+
+
+@dataclass(frozen=True, repr=False)
+class Soft(_TargetPart):
+    """The vector of each row, `[batch, size]`: a column of lists of numbers of one length.
+
+    `size` is needed if the schema does not have it; a row of another length raises `ConfigError`.
+    """
+
+    _: KW_ONLY
+    size: int | None = None
+    null: Literal["zeros", "error"] = "error"
+    dtype: Literal["float32", "float64", "float16"] = "float32"
+
+
+@dataclass(frozen=True, repr=False)
+class Number(_TargetPart):
+    """The number of each row, `[batch]`. `null`: the number for a null (`math.nan`, too), or `"error"`."""
+
+    _: KW_ONLY
+    null: float | Literal["error"] = "error"
+    dtype: Literal["float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"] = "float32"
+
+
+@dataclass(frozen=True, repr=False)
+class Text(_TargetPart):
+    """The text of each row, a list of str. `max_bytes`: a row with a longer one is a bad record (`too_large`)."""
+
+    _: KW_ONLY
+    null: Literal["empty", "error"] = "empty"
+    max_bytes: int = 1 << 20
+
+
+def _names(classes: _Classes, column: str | None) -> list[str] | None:
+    """The names in a list or in a file; None if there is neither."""
+    is_file = isinstance(classes, str) and classes not in ("schema", "data")
+    if column is not None and not (is_file and Path(str(classes)).suffix in (".csv", ".tsv")):
+        raise ConfigError(f"classes_column is {column!r}, which needs classes, a .csv or .tsv file; found {classes!r}")
+    if classes is None or isinstance(classes, int):
+        return None
+    if isinstance(classes, Sequence) and not isinstance(classes, str):
+        for name in classes:
+            if not isinstance(name, str):
+                raise TypeError(f"classes has {name!r} (type {type(name).__name__}), must be a list of str")
+        return list(classes)
+    if not is_file:
+        return None
+    path = Path(str(classes))
+    if not path.is_file():
+        raise ConfigError(f'classes is {classes!r}, must be a file, a list of names, a number, "schema" or "data"')
+    size = path.stat().st_size
+    if size > _LARGEST_FILE:
+        raise ConfigError(f"classes is {path} of {size} bytes, at most {_LARGEST_FILE} are read")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"classes is {path}, which is not UTF-8") from error
+    if path.suffix == ".json":
+        return _of_json(path, text)
+    if path.suffix in (".csv", ".tsv"):
+        return _of_table(path, text, column)
+    return [line for line in text.splitlines() if line]
+
+
+def _of_json(path: Path, text: str) -> list[str]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"classes is {path}, which is not JSON: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ConfigError(f"classes is {path}, expected a JSON list of names")
+    return found
+
+
+def _of_table(path: Path, text: str, column: str | None) -> list[str]:
+    rows = csv.reader(text.splitlines(), delimiter="," if path.suffix == ".csv" else "\t")
+    try:
+        header = next(rows, [])
+        if column is None and len(header) != 1:
+            raise ConfigError(f"classes is {path} with the columns {', '.join(header)}; name one with classes_column=")
+        if column is not None and column not in header:
+            raise ConfigError(f"classes_column is {column!r}; {path} has the columns {', '.join(header)}")
+        at = 0 if column is None else header.index(column)
+        found = []
+        for number, row in enumerate(rows, 2):
+            if row and len(row) <= at:
+                raise ConfigError(f"classes is {path}, whose line {number} has {len(row)} fields, not {len(header)}")
+            found += row[at : at + 1]
+    except csv.Error as error:
+        raise ConfigError(f"classes is {path}, which is not a table: {error}") from error
+    return found

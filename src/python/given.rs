@@ -1,0 +1,80 @@
+//! The fields of an object of a recipe, as its dataclass in Python has them.
+
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
+
+use super::arguments::{Argument, named};
+use crate::error::shown;
+
+/// The values of the fields of an object, and what is wrong with them.
+pub struct Given<'py> {
+    fields: Bound<'py, PyDict>,
+    /// A message for each value out of range.
+    pub problems: Vec<String>,
+}
+
+impl<'py> Given<'py> {
+    /// Of these fields.
+    pub fn new(fields: Bound<'py, PyDict>) -> Self {
+        Self { fields, problems: Vec::new() }
+    }
+
+    /// The value of a field.
+    pub fn value(&self, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let found = self.fields.get_item(name)?;
+        found.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))
+    }
+
+    pub fn get<T: Argument>(&self, name: &str) -> PyResult<T> {
+        named(name, &self.value(name)?)
+    }
+
+    pub fn has(&self, name: &str) -> PyResult<bool> {
+        self.fields.contains(name)
+    }
+
+    /// A number from 1 on, or None; a value out of range is reported and replaced by 1.
+    pub fn whole(&mut self, name: &str, most: i64) -> PyResult<Option<usize>> {
+        let Some(value) = self.get::<Option<i64>>(name)? else { return Ok(None) };
+        if !(1..=most).contains(&value) {
+            self.problems.push(format!("{name} is {}, must be 1 to {most}", shown(value)));
+            return Ok(Some(1));
+        }
+        Ok(Some(value as usize))
+    }
+
+    pub fn float(&self, name: &str) -> PyResult<f32> {
+        Ok(self.get::<f64>(name)? as f32)
+    }
+
+    /// The number of the choice.
+    pub fn one_of(&mut self, name: &str, choices: &[&str]) -> PyResult<usize> {
+        let text: String = self.get(name)?;
+        Ok(choices.iter().position(|choice| *choice == text).unwrap_or_else(|| {
+            let all: Vec<String> = choices.iter().map(|choice| format!("{choice:?}")).collect();
+            self.problems.push(format!("{name} is {text:?}, must be one of {}", all.join(", ")));
+            0
+        }))
+    }
+
+    /// A share, 0 to 1; a value out of range is reported.
+    pub fn share(&mut self, name: &str) -> PyResult<f64> {
+        let value: f64 = self.get(name)?;
+        if !(0.0..=1.0).contains(&value) {
+            self.problems.push(format!("{name} is {value:?}, must be 0 to 1"));
+        }
+        Ok(value)
+    }
+
+    /// A number, or None for "error".
+    pub fn number_or_error(&mut self, name: &str) -> PyResult<Option<f64>> {
+        let value = self.value(name)?;
+        match value.extract::<String>() {
+            Ok(text) if text == "error" => Ok(None),
+            Ok(text) => {
+                self.problems.push(format!("{name} is {text:?}, must be a number or \"error\""));
+                Ok(None)
+            }
+            Err(_) => named(name, &value).map(Some),
+        }
+    }
+}

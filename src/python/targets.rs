@@ -1,0 +1,163 @@
+//! The objects of `forebay.targets`, checked: from the values of their fields to a [`TargetConfig`].
+
+use std::sync::Arc;
+
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyDict, PyMapping},
+};
+
+use super::{
+    arguments::{Argument, Refused, wrong_type},
+    errors::to_python,
+    given::Given,
+    state,
+};
+use crate::{
+    Error, ErrorKind,
+    fields::DataType,
+    targets::{Classes, MOST_CLASSES, TargetConfig, TargetForm},
+};
+
+/// The description of a target.
+#[pyclass(module = "forebay._core", name = "_Target", frozen)]
+pub struct PyTarget(TargetConfig);
+
+#[pymethods]
+impl PyTarget {
+    /// Checks the fields of class `kind`; `names` are those in its list or file of classes.
+    #[new]
+    fn new(kind: &str, fields: &Bound<'_, PyDict>, names: Option<Vec<String>>) -> PyResult<Self> {
+        let py = fields.py();
+        let mut given = Given::new(fields.clone());
+        let description = state::json(fields.as_any())?;
+        let mut config =
+            TargetConfig { description, ..TargetConfig::column(&given.get::<String>("column")?) };
+        config.description["type"] = kind.into();
+        if config.column.is_empty() {
+            given.problems.push("column is '', must be the name of a column".to_owned());
+        }
+        if given.has("classes")? {
+            config.classes = classes(&mut given, names)?;
+            config.ignores_unknown = given.one_of("unknown", &["error", "ignore"])? == 1;
+        }
+        config.form = match kind {
+            "ClassIndex" => {
+                config.dtype = DataType::Int64;
+                config.null = given.number_or_error("null")?;
+                let is_whole = config.null.is_none_or(|null| null.fract() == 0.0);
+                if !is_whole {
+                    given.problems.push("null is no whole number, must be one, or \"error\"".to_owned());
+                }
+                TargetForm::Class
+            }
+            "MultiHot" => {
+                config.dtype = DataType::Float32;
+                config.null = (given.one_of("null", &["zeros", "error"])? == 0).then_some(0.0);
+                let [smoothing, weight] = ["smoothing", "secondary_weight"].map(|name| given.share(name));
+                let separator: Option<String> = given.get("separator")?;
+                if separator.as_deref() == Some("") {
+                    given.problems.push("separator is '', must have at least one character".to_owned());
+                }
+                let secondary: Option<String> = given.get("secondary")?;
+                let (smoothing, weight) = (smoothing? as f32, weight? as f32);
+                TargetForm::MultiHot { secondary: secondary.map(|name| (name, weight)), smoothing, separator }
+            }
+            "Soft" => {
+                config.null = (given.one_of("null", &["zeros", "error"])? == 0).then_some(0.0);
+                config.dtype = dtype(&mut given, &[DataType::Float32, DataType::Float64, DataType::Float16])?;
+                let size = given.whole("size", 1 << 16)?;
+                TargetForm::Soft { size: size.map(|size| size as u64) }
+            }
+            "Number" => {
+                use DataType::*;
+                config.null = given.number_or_error("null")?;
+                config.dtype =
+                    dtype(&mut given, &[Float32, Float64, Float16, Int64, Int32, Int16, Int8, Uint8, Bool])?;
+                if let Some(null) = config.null.filter(|_| config.dtype.is_integer() || config.dtype == Bool)
+                    && (null.fract() != 0.0 || !config.dtype.holds(null as i64))
+                {
+                    given.problems.push(format!(
+                        "null is {null:?}, which is no {}; give another dtype or null",
+                        config.dtype.name()
+                    ));
+                }
+                TargetForm::Number
+            }
+            "Text" => {
+                config.null = (given.one_of("null", &["empty", "error"])? == 0).then_some(0.0);
+                let max_bytes = given.whole("max_bytes", 1 << 20)?.unwrap_or(1) as u64;
+                TargetForm::Text { max_bytes }
+            }
+            other => return Err(PyTypeError::new_err(format!("{other} is no target"))),
+        };
+        match given.problems.is_empty() {
+            true => Ok(Self(config)),
+            false => Err(to_python(py, &Error::new(ErrorKind::Config, given.problems.join("; ")))),
+        }
+    }
+}
+
+fn dtype(given: &mut Given<'_>, allowed: &[DataType]) -> PyResult<DataType> {
+    let names: Vec<_> = allowed.iter().map(|dtype| dtype.name()).collect();
+    Ok(allowed[given.one_of("dtype", &names)?])
+}
+
+fn classes(given: &mut Given<'_>, names: Option<Vec<String>>) -> PyResult<Classes> {
+    if let Some(names) = names {
+        return Ok(Classes::Names(Arc::new(names)));
+    }
+    let found = given.value("classes")?;
+    if found.is_none() {
+        return Ok(Classes::Any);
+    }
+    if found.extract::<String>().is_ok() {
+        return Ok([Classes::Schema, Classes::Data][given.one_of("classes", &["schema", "data"])?].clone());
+    }
+    Ok(Classes::Count(given.whole("classes", MOST_CLASSES as i64)?.unwrap_or(1) as u64))
+}
+
+impl Argument for Option<Vec<TargetConfig>> {
+    const EXPECTED: &'static str = "a dict of str and objects of forebay.targets, or one object";
+    const IS_OPTIONAL: bool = true;
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        if given.is_none() {
+            return Ok(None);
+        }
+        let one = |name: &str, object: &Bound<'_, PyAny>| {
+            let plan = object.getattr("_plan").ok()?;
+            let config = plan.cast::<PyTarget>().ok()?.get().0.clone();
+            Some(TargetConfig { name: name.to_owned(), ..config })
+        };
+        if let Some(target) = one("label", given) {
+            return Ok(Some(vec![target]));
+        }
+        let mapping = given.cast::<PyMapping>().map_err(|_| Refused::Type)?;
+        let mut targets = Vec::new();
+        for item in mapping.items()? {
+            let (field, object): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+            let field: String =
+                field.extract().map_err(|_| wrong_type(&format!("a name in {name}"), &field, "a str"))?;
+            let place = format!("{name}[{field:?}]");
+            targets.push(one(&field, &object).ok_or_else(|| {
+                wrong_type(&place, &object, "an object of forebay.targets, such as ClassIndex(\"label\")")
+            })?);
+            if field.is_empty() {
+                problems.push(format!("{name} has the name '', must have at least one character"));
+            }
+        }
+        Ok(Some(targets))
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(targets) = self else { return Ok(py.None().into_bound(py)) };
+        let made = py.import("forebay.features")?.getattr("_made")?;
+        let dict = PyDict::new(py);
+        for target in targets {
+            dict.set_item(&target.name, made.call1((state::to_python(py, &target.description)?,))?)?;
+        }
+        Ok(dict.into_any())
+    }
+}

@@ -1,0 +1,756 @@
+//! Targets: how columns of a record become fields of a batch.
+//!
+//! A source reads the values of columns as they are; a [`Target`] makes of them what a loss function takes:
+//! the number of a class, a vector with a value for each class, numbers, text. Classes are numbered by a
+//! [`Vocabulary`]: a list, the class names in the schema, or the values in the data. Everything is planned
+//! when a loader is made: name, type and shape of each field, and the numbers of classes that named sources
+//! share. Workers then convert one value at a time. Source: own.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use serde_json::{Value as Json, json};
+
+use crate::{
+    Error, ErrorKind, Result,
+    fields::{DataType, Field, Row, Sparse, Value},
+    record::NO_LABEL,
+    seed::mix,
+    source::{
+        Beside, ClassNames, ColumnType, Item, Nesting,
+        columns::{MOST_ITEMS, MOST_TEXT_BYTES},
+    },
+};
+
+/// The most classes.
+pub const MOST_CLASSES: usize = 1 << 20;
+
+/// How a column becomes a field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TargetConfig {
+    /// The name of the field.
+    pub name: String,
+    /// The column.
+    pub column: String,
+    /// What is made of it.
+    pub form: TargetForm,
+    /// The classes, for forms that have any.
+    pub classes: Classes,
+    /// Whether names and numbers that are no class are left out; otherwise they are errors.
+    pub ignores_unknown: bool,
+    /// What a null becomes; `None`: an error.
+    pub null: Option<f64>,
+    /// The type of the values.
+    pub dtype: DataType,
+    /// All of it as JSON, except for the classes.
+    pub description: Json,
+}
+
+/// What is made of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TargetForm {
+    /// The number of the class.
+    Class,
+    /// A vector with a value for each class.
+    MultiHot {
+        /// A column of further classes, and their value.
+        secondary: Option<(String, f32)>,
+        /// Moves this share of all values to their mean: `x * (1 - smoothing) + smoothing / n_classes`.
+        smoothing: f32,
+        /// Separates the names in a text.
+        separator: Option<String>,
+    },
+    /// The vector in the column.
+    Soft {
+        /// Its length; `None`: that of the schema's lists.
+        size: Option<u64>,
+    },
+    /// The number in the column.
+    Number,
+    /// The text in the column.
+    Text {
+        /// The longest one, bytes.
+        max_bytes: u64,
+    },
+    /// The column as it is.
+    Column,
+}
+
+impl TargetForm {
+    /// The name of the class in `forebay.targets`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Class => "ClassIndex",
+            Self::MultiHot { .. } => "MultiHot",
+            Self::Soft { .. } => "Soft",
+            Self::Number => "Number",
+            Self::Text { .. } => "Text",
+            Self::Column => "Column",
+        }
+    }
+}
+
+/// Where the classes of a target come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Classes {
+    /// The schema, if it has names; otherwise numbers are taken as they are.
+    Any,
+    /// The schema.
+    Schema,
+    /// The values in the data, sorted.
+    Data,
+    /// These names, in this order.
+    Names(Arc<Vec<String>>),
+    /// The numbers below this one.
+    Count(u64),
+}
+
+/// A value in a column of classes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A number.
+    Number(i64),
+    /// A name.
+    Name(Arc<str>),
+}
+
+impl Key {
+    /// The keys of a value: one, or those of a list's items; nulls have none.
+    pub fn of(value: &Value, separator: Option<&str>, each: &mut dyn FnMut(Self)) {
+        match (value, separator) {
+            (Value::Int(number), _) => each(Self::Number(*number)),
+            (Value::Text(text), Some(separator)) => {
+                parts(text, separator).for_each(|part| each(Self::Name(part.into())));
+            }
+            (Value::Text(text), None) => each(Self::Name(text.clone())),
+            (Value::List(items), _) => items.iter().for_each(|item| Self::of(item, None, each)),
+            _ => {}
+        }
+    }
+}
+
+fn parts<'a>(text: &'a str, separator: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(separator).map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// The numbers of classes.
+#[derive(Debug, Clone, Default)]
+pub struct Vocabulary {
+    /// The names by number; `None` if classes have only numbers.
+    names: Option<Arc<Vec<String>>>,
+    /// The number of classes; `None` if any number is a class.
+    n: Option<u64>,
+    by_key: HashMap<Key, u32>,
+    /// For each source, the classes by its numbers; `None`: they are the same.
+    maps: Vec<Option<Arc<[i64]>>>,
+}
+
+impl Vocabulary {
+    /// Classes with these names.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a name that is given twice, none at all, or too many.
+    fn of_names(names: Arc<Vec<String>>, what: &str) -> Result<Self> {
+        let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
+        if names.is_empty() {
+            return refused(format!("{what} has no names, must have at least one"));
+        }
+        if names.len() > MOST_CLASSES {
+            return refused(format!("{what} has {} names, at most {MOST_CLASSES} are possible", names.len()));
+        }
+        let mut by_key = HashMap::new();
+        for (number, name) in (0..).zip(names.iter()) {
+            if by_key.insert(Key::Name(name.as_str().into()), number).is_some() {
+                return refused(format!("{what} has {name:?} twice"));
+            }
+        }
+        let n = Some(names.len() as u64);
+        Ok(Self { names: Some(names), n, by_key, maps: Vec::new() })
+    }
+
+    /// Unites the names of the sources; a name keeps the number that it has in the first source that has it.
+    fn united(sources: &[Option<Arc<Vec<String>>>], what: &str) -> Result<Option<Self>> {
+        let mut lists = sources.iter().flatten();
+        let Some(first) = lists.next() else { return Ok(None) };
+        if lists.all(|names| names == first) {
+            return Self::of_names(first.clone(), what).map(Some);
+        }
+        let mut names = Vec::new();
+        let mut seen = BTreeSet::new();
+        for name in sources.iter().flatten().flat_map(|names| names.iter()) {
+            if seen.insert(name.as_str()) {
+                names.push(name.clone());
+            }
+        }
+        let mut united = Self::of_names(Arc::new(names), what)?;
+        united.maps = united.maps_of(sources);
+        Ok(Some(united))
+    }
+
+    /// The classes by the numbers of each source, whose names may differ.
+    fn maps_of(&self, sources: &[Option<Arc<Vec<String>>>]) -> Vec<Option<Arc<[i64]>>> {
+        let map = |names: &Arc<Vec<String>>| {
+            let class = |name: &String| {
+                let class = self.by_key.get(&Key::Name(name.as_str().into()));
+                class.map_or(UNKNOWN, |&class| class.into())
+            };
+            let map: Arc<[i64]> = names.iter().map(class).collect();
+            let is_same = map.iter().zip(0..).all(|(&class, number)| class == number);
+            (!is_same).then_some(map)
+        };
+        sources.iter().map(|names| names.as_ref().and_then(map)).collect()
+    }
+
+    /// The class of a key in a source; `None` if it is none.
+    fn class(&self, key: &Key, source: usize) -> Option<i64> {
+        if let Some(&class) = self.by_key.get(key) {
+            return Some(class.into());
+        }
+        let Key::Number(number) = *key else { return None };
+        let number = match self.maps.get(source) {
+            Some(Some(map)) => *map.get(usize::try_from(number).ok()?).filter(|&&class| class != UNKNOWN)?,
+            _ => number,
+        };
+        match self.n {
+            Some(n) => u64::try_from(number).ok().filter(|&number| number < n).map(|_| number),
+            None => Some(number),
+        }
+    }
+
+    fn expected(&self) -> String {
+        match (&self.names, self.n) {
+            (Some(names), _) => {
+                let shown: Vec<_> = names.iter().take(5).map(|name| format!("{name:?}")).collect();
+                let more = if names.len() > shown.len() { ", ..." } else { "" };
+                format!("the {} classes are {}{more}", names.len(), shown.join(", "))
+            }
+            (None, Some(n)) => format!("the classes are 0 to {}", n.saturating_sub(1)),
+            (None, None) => "any number is a class, but no name".to_owned(),
+        }
+    }
+}
+
+/// A name of a source that is no class.
+const UNKNOWN: i64 = -1;
+
+/// One field that is made of columns.
+#[derive(Debug, Clone)]
+pub struct Target {
+    config: TargetConfig,
+    field: Field,
+    item: Item,
+    nesting: Nesting,
+    /// The index of the column among a record's values.
+    value: usize,
+    /// The index of the column of further classes.
+    secondary: Option<usize>,
+    vocabulary: Vocabulary,
+}
+
+/// What a plan is made of.
+#[derive(Debug)]
+pub struct Sourced<'a> {
+    /// The values of a record.
+    pub beside: &'a [Beside],
+    /// The names of the other columns, and their types.
+    pub columns: (&'a [String], &'a [ColumnType]),
+    /// The class names in the schemas.
+    pub class_names: &'a ClassNames,
+}
+
+impl Sourced<'_> {
+    /// The number of a column, its index among a record's values, and its type.
+    fn find(&self, column: &str) -> Result<(usize, usize, ColumnType)> {
+        let (names, types) = self.columns;
+        let found = names.iter().position(|name| name == column).and_then(|number| {
+            let value = self.beside.iter().position(|beside| *beside == Beside::Other(number))?;
+            Some((number, value, *types.get(number)?))
+        });
+        found.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))
+    }
+}
+
+/// Finds the values of a column in the data, given its name and the separator of names.
+pub type Scan<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> Result<BTreeSet<Key>>;
+
+impl Target {
+    /// The label of a loader without targets: numbers as they are, or united by name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if class names are not unique.
+    pub fn label(value: usize, class_names: &ClassNames) -> Result<Self> {
+        let are_same = class_names
+            .label
+            .iter()
+            .flatten()
+            .all(|names| Some(names) == class_names.label.iter().flatten().next());
+        let mut vocabulary = Vocabulary::default();
+        if are_same {
+            vocabulary.names = class_names.label.iter().flatten().next().cloned();
+        } else if let Some(united) = Vocabulary::united(&class_names.label, "the label column")? {
+            vocabulary = united;
+        }
+        let config = TargetConfig {
+            name: "label".to_owned(),
+            column: "label".to_owned(),
+            form: TargetForm::Class,
+            classes: Classes::Any,
+            ignores_unknown: false,
+            null: Some(NO_LABEL as f64),
+            dtype: DataType::Int64,
+            description: Json::Null,
+        };
+        let field = Field::number("label", DataType::Int64);
+        let (item, nesting) = (Item::Whole(DataType::Int64), Nesting::One);
+        Ok(Self { config, field, item, nesting, value, secondary: None, vocabulary })
+    }
+
+    /// Plans a target.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if the column's type does not fit; [`ErrorKind::Config`] if the classes are not
+    /// known; those of `scan`.
+    pub fn plan(config: TargetConfig, sourced: &Sourced<'_>, scan: Scan<'_>) -> Result<Self> {
+        let (number, value, column_type) = sourced.find(&config.column)?;
+        let ColumnType { item, nesting } = column_type;
+        let TargetConfig { name, column, dtype, .. } = &config;
+        let misfit = |expected: &str| {
+            let message = format!("target {name:?}: column {column:?} is {column_type}, expected {expected}");
+            Err(Error::new(ErrorKind::Schema, message))
+        };
+        let is_one = nesting == Nesting::One;
+        let (mut vocabulary, mut secondary) = (Vocabulary::default(), None);
+        let field = match &config.form {
+            TargetForm::Class if !is_one || matches!(item, Item::Float(_)) => {
+                return misfit("whole numbers or text; forebay.targets.MultiHot takes lists");
+            }
+            TargetForm::MultiHot { .. } if matches!(item, Item::Float(_)) => {
+                return misfit("whole numbers, text, or lists of these; forebay.targets.Soft takes vectors");
+            }
+            TargetForm::MultiHot { separator: Some(_), .. } if !is_one || item != Item::Text => {
+                return misfit("text, since a separator is given");
+            }
+            TargetForm::Class => {
+                vocabulary = config.vocabulary(item, &sourced.class_names.others[number], scan)?;
+                Field::number(name, *dtype)
+            }
+            TargetForm::MultiHot { secondary: further, .. } => {
+                vocabulary = config.vocabulary(item, &sourced.class_names.others[number], scan)?;
+                if let Some((further, _)) = further {
+                    let (_, at, found) = sourced.find(further)?;
+                    if matches!(found.item, Item::Float(_)) {
+                        return misfit("whole numbers, text, or lists of these in the secondary column, too");
+                    }
+                    secondary = Some(at);
+                }
+                let Some(n) = vocabulary.n else {
+                    let message = format!(
+                        "target {name:?}: the classes of column {column:?} are not in the schema; give classes, a list of names, a \
+                         file, their number, or \"data\""
+                    );
+                    return Err(Error::new(ErrorKind::Config, message));
+                };
+                Field::stacked(name, *dtype, [n])
+            }
+            TargetForm::Soft { size } => {
+                let size = match (nesting, size) {
+                    (Nesting::Fixed(n), Some(size)) if n != *size => {
+                        return misfit(&format!("lists of {size}, since size is {size}"));
+                    }
+                    (Nesting::Fixed(n), _) => n,
+                    (Nesting::List, Some(size)) => *size,
+                    (Nesting::List, None) => {
+                        return misfit("lists of one length in the schema, or size=, their length");
+                    }
+                    (Nesting::One, _) => return misfit("lists of numbers"),
+                };
+                if item == Item::Text {
+                    return misfit("lists of numbers");
+                }
+                Field::stacked(name, *dtype, [size])
+            }
+            TargetForm::Number if !is_one || item == Item::Text => {
+                return misfit("numbers; forebay.targets.Soft takes lists");
+            }
+            TargetForm::Number => Field::number(name, *dtype),
+            TargetForm::Text { .. } if !is_one || !matches!(item, Item::Text | Item::Null) => {
+                return misfit("text");
+            }
+            TargetForm::Text { .. } => Field::text(name),
+            TargetForm::Column => column_field(name, column_type),
+        };
+        Ok(Self { config, field, item, nesting, value, secondary, vocabulary })
+    }
+
+    /// The field.
+    pub fn field(&self) -> &Field {
+        &self.field
+    }
+
+    /// The names of the classes.
+    pub fn class_names(&self) -> Option<&Arc<Vec<String>>> {
+        self.vocabulary.names.as_ref()
+    }
+
+    /// The most bytes of a row in a batch, if the field is not stacked.
+    pub fn most_batch_bytes(&self) -> u64 {
+        match (&self.config.form, self.nesting) {
+            _ if self.field.shape.is_some() => 0,
+            (TargetForm::Text { max_bytes }, _) => *max_bytes,
+            (_, Nesting::One) => MOST_TEXT_BYTES,
+            (_, _) if self.item == Item::Text => MOST_TEXT_BYTES,
+            _ => MOST_ITEMS * size_of::<i64>() as u64,
+        }
+    }
+
+    /// The most bytes of the value of an example, beyond those of a number.
+    pub fn most_example_bytes(&self) -> u64 {
+        let items = |n: u64| n.saturating_mul(size_of::<Value>() as u64);
+        match (&self.config.form, self.nesting) {
+            (TargetForm::Text { max_bytes }, _) => *max_bytes,
+            (TargetForm::MultiHot { .. }, _) => {
+                self.vocabulary.n.unwrap_or(0).saturating_mul(size_of::<(u32, f32)>() as u64)
+            }
+            (TargetForm::Column | TargetForm::Soft { .. }, Nesting::Fixed(n)) => items(n),
+            (TargetForm::Column | TargetForm::Soft { .. }, Nesting::List) => items(MOST_ITEMS),
+            (TargetForm::Column, _) if self.item == Item::Text => MOST_TEXT_BYTES,
+            _ => 0,
+        }
+    }
+
+    /// The part of a state: the target, and its classes.
+    pub fn identity(&self) -> Json {
+        let mut identity = self.config.description.clone();
+        let names = self.vocabulary.names.iter().flat_map(|names| names.iter());
+        let digest = names.fold(0, |state, name| {
+            name.bytes().chain([0xff]).fold(state, |state, byte| mix(state ^ mix(u64::from(byte))))
+        });
+        if self.vocabulary.n.is_some() {
+            identity["classes"] = json!({"n": self.vocabulary.n, "digest": format!("{digest:016x}")});
+        }
+        identity
+    }
+
+    /// The value of a record of source number `source`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] for a null or a class that is not allowed, a list of another length, or a number
+    /// that the type cannot hold; [`ErrorKind::TooLarge`] for a long text.
+    pub fn value(&self, values: &Row, source: usize) -> Result<Value> {
+        let value = values.get(self.value).unwrap_or(&Value::Null);
+        match &self.config.form {
+            TargetForm::Class => self.class(value, source),
+            TargetForm::MultiHot { secondary, smoothing, separator } => {
+                let secondary = secondary.as_ref().zip(self.secondary.and_then(|at| values.get(at)));
+                let secondary = secondary.map(|((_, weight), value)| (value, *weight));
+                self.multi_hot(value, secondary, *smoothing, separator.as_deref(), source)
+            }
+            TargetForm::Soft { .. } => self.soft(value),
+            TargetForm::Number => match (value, self.config.null) {
+                (Value::Null, Some(null)) => self.number(&Value::Float(null)),
+                (Value::Null, None) => Err(self.wrong("is null", "give null=, a number")),
+                _ => self.number(value),
+            },
+            TargetForm::Text { max_bytes } => match value {
+                Value::Text(text) if text.len() as u64 > *max_bytes => {
+                    let message = format!(
+                        "column {:?} has a text of {} bytes, max_bytes allows {max_bytes}",
+                        self.config.column,
+                        text.len()
+                    );
+                    Err(Error::new(ErrorKind::TooLarge, message))
+                }
+                Value::Text(_) => Ok(value.clone()),
+                _ if self.config.null.is_some() => Ok(Value::Text("".into())),
+                _ => Err(self.wrong("is null", "give null=\"empty\"")),
+            },
+            TargetForm::Column => self.column(value),
+        }
+    }
+
+    fn wrong(&self, found: &str, remedy: &str) -> Error {
+        let TargetConfig { name, column, .. } = &self.config;
+        Error::new(ErrorKind::Schema, format!("target {name:?}: column {column:?} {found}; {remedy}"))
+    }
+
+    fn unknown(&self, key: &Key) -> Error {
+        let found = match key {
+            Key::Number(number) => format!("has {number}, which is no class: {}", self.vocabulary.expected()),
+            Key::Name(name) => format!("has {name:?}, which is no class: {}", self.vocabulary.expected()),
+        };
+        self.wrong(&found, "add it to classes, or give unknown=\"ignore\"")
+    }
+
+    fn class(&self, value: &Value, source: usize) -> Result<Value> {
+        let key = match value {
+            Value::Int(number) => Key::Number(*number),
+            Value::Text(name) => Key::Name(name.clone()),
+            _ => {
+                let null = self.config.null.map(|null| Value::Int(null as i64));
+                return null.ok_or_else(|| self.wrong("is null", "give null=-1"));
+            }
+        };
+        match self.vocabulary.class(&key, source) {
+            Some(class) => Ok(Value::Int(class)),
+            None if self.config.ignores_unknown => Ok(Value::Int(NO_LABEL)),
+            // A null that was written as -1.
+            None if key == Key::Number(NO_LABEL) && self.config.null.is_some() => Ok(Value::Int(NO_LABEL)),
+            None => Err(self.unknown(&key)),
+        }
+    }
+
+    fn multi_hot(
+        &self,
+        value: &Value,
+        secondary: Option<(&Value, f32)>,
+        smoothing: f32,
+        separator: Option<&str>,
+        source: usize,
+    ) -> Result<Value> {
+        if matches!(value, Value::Null) && self.config.null.is_none() {
+            return Err(self.wrong("is null", "give null=\"zeros\""));
+        }
+        let n = self.vocabulary.n.unwrap_or(1) as f32;
+        let others = smoothing / n;
+        let mut hot: Vec<(u32, f32)> = Vec::new();
+        let mut unknown = None;
+        let mut add = |key: Key, weight: f32| match self.vocabulary.class(&key, source) {
+            Some(class) => match hot.iter_mut().find(|(known, _)| i64::from(*known) == class) {
+                Some((_, known)) => *known = known.max(weight * (1.0 - smoothing) + others),
+                // bounded: a class is there once.
+                None => hot.push((class as u32, weight * (1.0 - smoothing) + others)),
+            },
+            None if self.config.ignores_unknown => {}
+            None => unknown = Some(key),
+        };
+        Key::of(value, separator, &mut |key| add(key, 1.0));
+        if let Some((value, weight)) = secondary {
+            Key::of(value, separator, &mut |key| add(key, weight));
+        }
+        if let Some(key) = unknown {
+            return Err(self.unknown(&key));
+        }
+        Ok(Value::Sparse(Arc::new(Sparse { others, values: hot.into() })))
+    }
+
+    fn soft(&self, value: &Value) -> Result<Value> {
+        let n = self.field.shape.as_ref().and_then(|shape| shape.first()).copied().unwrap_or(0);
+        let items = match (value, self.config.null) {
+            (Value::List(items), _) => items,
+            (_, Some(_)) => return Ok(Value::Sparse(Arc::new(Sparse::default()))),
+            (_, None) => return Err(self.wrong("is null", "give null=\"zeros\"")),
+        };
+        if items.len() as u64 != n {
+            let found = format!("has a list of {}", items.len());
+            return Err(self.wrong(&found, &format!("all lists must have {n} numbers")));
+        }
+        if items.iter().any(|item| matches!(item, Value::Null)) {
+            return Err(self.wrong("has a list with a null", "all items must be numbers"));
+        }
+        Ok(value.clone())
+    }
+
+    /// The number, if the type can hold it.
+    fn number(&self, value: &Value) -> Result<Value> {
+        let fits = match value {
+            Value::Int(number) => self.config.dtype.holds(*number),
+            Value::Float(number) if self.config.dtype.is_integer() => {
+                number.fract() == 0.0 && self.config.dtype.holds(*number as i64)
+            }
+            _ => true,
+        };
+        match value {
+            _ if !fits => {
+                let shown = match value {
+                    Value::Int(number) => number.to_string(),
+                    Value::Float(number) => format!("{number:?}"),
+                    _ => String::new(),
+                };
+                let dtype = self.config.dtype.name();
+                Err(self.wrong(&format!("has {shown}, which is no {dtype}"), "give another dtype="))
+            }
+            Value::Float(number) if self.config.dtype.is_integer() => Ok(Value::Int(*number as i64)),
+            Value::Int(number) if !self.config.dtype.is_integer() => Ok(Value::Float(*number as f64)),
+            _ => Ok(value.clone()),
+        }
+    }
+
+    /// The value of a column that is passed through.
+    fn column(&self, value: &Value) -> Result<Value> {
+        match (self.nesting, value) {
+            (Nesting::One, value) => self.item(value),
+            (Nesting::Fixed(n), Value::List(items)) if items.len() as u64 != n => {
+                let message = format!(
+                    "column {:?} has a list of {}, and its schema says {n}",
+                    self.config.column,
+                    items.len()
+                );
+                Err(Error::new(ErrorKind::Corrupt, message))
+            }
+            (_, Value::List(items)) => {
+                if !items.iter().any(|item| matches!(item, Value::Null)) {
+                    return Ok(value.clone());
+                }
+                items.iter().map(|item| self.item(item)).collect::<Result<Arc<[Value]>>>().map(Value::List)
+            }
+            (Nesting::Fixed(n), _) => {
+                (0..n).map(|_| self.item(&Value::Null)).collect::<Result<Arc<[Value]>>>().map(Value::List)
+            }
+            (Nesting::List, _) => Ok(Value::List(Arc::new([]))),
+        }
+    }
+
+    fn item(&self, value: &Value) -> Result<Value> {
+        match (value, self.item) {
+            (Value::Null, Item::Float(_) | Item::Null) => Ok(Value::Float(f64::NAN)),
+            (Value::Null, Item::Text) => Ok(Value::Text("".into())),
+            (Value::Null, Item::Whole(dtype)) if dtype.holds(NO_LABEL) => Ok(Value::Int(NO_LABEL)),
+            (Value::Null, Item::Whole(dtype)) => Err(self.wrong(
+                &format!("is null, and its type {} has no number for that", dtype.name()),
+                "read it with forebay.targets.Number(column, null=...)",
+            )),
+            _ => Ok(value.clone()),
+        }
+    }
+}
+
+/// The field of a column that is passed through.
+fn column_field(name: &str, ColumnType { item, nesting }: ColumnType) -> Field {
+    let dtype = match item {
+        Item::Whole(dtype) | Item::Float(dtype) => dtype,
+        Item::Null => DataType::Float64,
+        Item::Text => {
+            let text = Field::text(name);
+            return if nesting == Nesting::One { text } else { Field { rank: 2, ..text } };
+        }
+    };
+    match nesting {
+        Nesting::One => Field::number(name, dtype),
+        Nesting::List => Field::jagged(name, dtype, 1),
+        Nesting::Fixed(n) => Field::stacked(name, dtype, [n]),
+    }
+}
+
+impl TargetConfig {
+    /// A column that is passed through.
+    pub fn column(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            column: name.to_owned(),
+            form: TargetForm::Column,
+            classes: Classes::Any,
+            ignores_unknown: false,
+            null: None,
+            dtype: DataType::Float64,
+            description: Json::Null,
+        }
+    }
+
+    /// The columns that it reads.
+    pub fn columns(&self) -> impl Iterator<Item = &String> {
+        let secondary = match &self.form {
+            TargetForm::MultiHot { secondary: Some((column, _)), .. } => Some(column),
+            _ => None,
+        };
+        [&self.column].into_iter().chain(secondary)
+    }
+
+    /// The classes of a column of `item`s, with the schema's names for each source.
+    fn vocabulary(
+        &self,
+        item: Item,
+        schema: &[Option<Arc<Vec<String>>>],
+        scan: Scan<'_>,
+    ) -> Result<Vocabulary> {
+        let Self { name, column, .. } = self;
+        let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
+        let what = format!("target {name:?}: classes");
+        match &self.classes {
+            Classes::Names(names) => {
+                let mut vocabulary = Vocabulary::of_names(names.clone(), &what)?;
+                vocabulary.maps = vocabulary.maps_of(schema);
+                Ok(vocabulary)
+            }
+            Classes::Count(_) if item == Item::Text => refused(format!(
+                "{what} is a number, but column {column:?} has names; give a list of names, a file, or \"data\""
+            )),
+            Classes::Count(n) => Ok(Vocabulary { n: Some(*n), ..Vocabulary::default() }),
+            Classes::Data => {
+                let separator = match &self.form {
+                    TargetForm::MultiHot { separator, .. } => separator.as_deref(),
+                    _ => None,
+                };
+                let mut keys = BTreeSet::new();
+                for column in self.columns() {
+                    keys.extend(scan(column, separator)?);
+                }
+                // Class numbers of several sources mean different things.
+                if schema.iter().flatten().next().is_some() {
+                    return refused(format!(
+                        "{what} is \"data\", but column {column:?} has class names in its schema; give \"schema\""
+                    ));
+                }
+                if keys.is_empty() || keys.len() > MOST_CLASSES {
+                    return refused(format!(
+                        "{what} is \"data\", and column {column:?} has {} values; expected 1 to {MOST_CLASSES}",
+                        keys.len()
+                    ));
+                }
+                let names = keys.iter().map(|key| match key {
+                    Key::Number(number) => number.to_string(),
+                    Key::Name(name) => name.to_string(),
+                });
+                let names = Arc::new(names.collect::<Vec<_>>());
+                let n = Some(names.len() as u64);
+                let by_key = keys.into_iter().zip(0..).collect();
+                Ok(Vocabulary { names: Some(names), n, by_key, maps: Vec::new() })
+            }
+            Classes::Any | Classes::Schema => match Vocabulary::united(schema, &what)? {
+                Some(vocabulary) => Ok(vocabulary),
+                None if self.classes == Classes::Schema || item == Item::Text => refused(format!(
+                    "{what} are not in the schema of column {column:?}; give a list of names, a file{}, or \"data\"",
+                    if item == Item::Text { "" } else { ", their number" }
+                )),
+                None => Ok(Vocabulary::default()),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Arc<Vec<String>> {
+        Arc::new(names.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn names_of_sources_are_united_and_keep_their_numbers() {
+        let sources = [Some(names(&["owl", "wren"])), None, Some(names(&["finch", "owl"]))];
+        let united = Vocabulary::united(&sources, "classes").unwrap().unwrap();
+        assert_eq!(**united.names.as_ref().unwrap(), ["owl", "wren", "finch"]);
+        let of = |number, source| united.class(&Key::Number(number), source);
+        assert_eq!([of(0, 0), of(1, 0), of(0, 2), of(1, 2)], [Some(0), Some(1), Some(2), Some(0)]);
+        assert_eq!([of(2, 2), of(-1, 2), of(3, 0), of(2, 1)], [None, None, None, Some(2)]);
+        assert_eq!(united.class(&Key::Name("finch".into()), 0), Some(2));
+        assert!(Vocabulary::united(&[None, None], "classes").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_list_of_names_must_be_one() {
+        for (wrong, told) in [(&["a", "b", "a"][..], "\"a\" twice"), (&[], "no names")] {
+            let error = Vocabulary::of_names(names(wrong), "classes").unwrap_err();
+            assert!(error.message.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn separated_names_are_trimmed() {
+        let mut found = Vec::new();
+        Key::of(&Value::Text(" a, b,,c ,".into()), Some(","), &mut |key| found.push(key));
+        assert_eq!(found, ["a", "b", "c"].map(|name| Key::Name(name.into())));
+    }
+}
