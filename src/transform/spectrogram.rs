@@ -585,6 +585,7 @@ impl SpectrogramTransform {
     }
 
     /// Removes the mean of each frame, transposes, preemphasizes, and multiplies by the window.
+    #[allow(clippy::needless_range_loop, reason = "`j` runs over samples, weights and rows alike")]
     #[inline(always)]
     fn kaldi_window<V: Lanes>(
         &self,
@@ -598,7 +599,10 @@ impl SpectrogramTransform {
         let (zero, shift) = (V::splat(0.0), V::splat(shift));
         // Behind the span, the last of these has zeros after the shift.
         let n_tiles = span.div_ceil(LANES);
-        let tiles = frames.map(|frame| &frame.as_chunks::<LANES>().0[..n_tiles]);
+        let mut tiles: [&[[f32; LANES]]; LANES] = [&[]; LANES];
+        for (tile, frame) in tiles.iter_mut().zip(frames) {
+            *tile = &frame.as_chunks().0[..n_tiles];
+        }
         let mut mean = zero;
         if kaldi.remove_dc {
             let mut sums = [zero; LANES];
@@ -616,11 +620,15 @@ impl SpectrogramTransform {
         let mut before = V::load(&frames.map(|frame| frame[0])) - shift - mean;
         let (under, behind) = self.window.as_chunks::<LANES>().0.split_at(n_tiles);
         for (i, weights) in under.iter().enumerate() {
-            let values = V::transpose(tiles.map(|tile| V::load(&tile[i]) - shift));
-            let rows = &mut rows[fft.samples(LANES * i)];
-            for ((value, row), &weight) in values.into_iter().zip(rows).zip(weights) {
-                let sample = value - mean;
-                (preemphasis.neg_mul_add(before, sample) * V::splat(weight)).store(&mut row.0);
+            let mut tile = [zero; LANES];
+            for (value, frame) in tile.iter_mut().zip(tiles) {
+                *value = V::load(&frame[i]) - shift;
+            }
+            let tile = V::transpose(tile);
+            let rows = &mut rows[fft.samples(LANES * i)][..LANES];
+            for j in 0..LANES {
+                let sample = tile[j] - mean;
+                (preemphasis.neg_mul_add(before, sample) * V::splat(weights[j])).store(&mut rows[j].0);
                 before = sample;
             }
         }
