@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Error, ErrorKind,
     fields::DataType,
-    targets::{Classes, MOST_CLASSES, TargetConfig, TargetForm},
+    targets::{Classes, MOST_CLASSES, TargetConfig, TargetForm, Vocabulary},
 };
 
 /// The description of a target.
@@ -106,7 +106,11 @@ fn dtype(given: &mut Given<'_>, allowed: &[DataType]) -> PyResult<DataType> {
 
 fn classes(given: &mut Given<'_>, names: Option<Vec<String>>) -> PyResult<Classes> {
     if let Some(names) = names {
-        return Ok(Classes::Names(Arc::new(names)));
+        let names = Arc::new(names);
+        given
+            .problems
+            .extend(Vocabulary::of_names(names.clone(), "classes").err().map(|error| error.message));
+        return Ok(Classes::Names(names));
     }
     let found = given.value("classes")?;
     if found.is_none() {
