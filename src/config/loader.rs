@@ -71,6 +71,11 @@ macro_rules! loader_parameters {
         /// separates the names of fields within a struct. A null is NaN, -1, empty text or an empty list. Not
         /// part of the state.
         columns: Texts = None, free, elsewhere(metadata_columns, keep_columns, passthrough);
+        /// Number of rows: a random part of the rows, the same in every epoch and for every `seed`. None: all.
+        n_samples: OptionalInt = None, state(subset), range(1, 1 << 40),
+            elsewhere(num_samples, max_samples, limit, take);
+        /// Which rows are read: an object of `forebay.sampling`, such as `Subset(1000, seed=1)`. None: all.
+        sampling: Sampling = None, free, elsewhere(subset, indices, sampler);
         /// `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed
         /// within `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per
         /// row) or `"era"` (the same within each `era_length` rows). None: sequential if finite with
