@@ -87,6 +87,11 @@ class _Overrides(TypedDict, total=False):
     raw_channel_size: int
     infinite: bool
     augment: bool
+    features: _Features | None
+    targets: _Targets | None
+    columns: Sequence[str] | None
+    n_samples: int | None
+    sampling: _Sampling | None
     order: str | None
     rank: int
     world_size: int
@@ -324,6 +329,11 @@ class Loader(LoaderBase[NDArray[Any]]):
         infinite: bool = True,
         augment: bool = True,
         *,
+        features: _Features | None = None,
+        targets: _Targets | None = None,
+        columns: Sequence[str] | None = None,
+        n_samples: int | None = None,
+        sampling: _Sampling | None = None,
         order: str | None = None,
         rank: int = 0,
         world_size: int = 1,
