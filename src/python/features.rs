@@ -1,6 +1,10 @@
 //! The objects of `forebay.features`, planned: from the values of their fields to [`Features`].
 
-use std::thread;
+use std::{
+    ops::Range,
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::{
@@ -19,12 +23,12 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     config::FeatureObject,
-    dtype::{Dtype, Typed, ValuesMut},
+    dtype::{Dtype, Typed, Values, ValuesMut},
     error::shown,
     float_mode,
     transform::{
-        Channels, Features, FrontEnd, FrontEndConfig, Kaldi, Layout, MelScale, Pad, SpectrogramConfig,
-        Window,
+        Channels, FeatureScratch, Features, FrontEnd, FrontEndConfig, Kaldi, Layout, MelScale, Pad,
+        SpectrogramConfig, Window,
         features::MOST_CHANNELS,
         front_end::{Cepstrum, Compression, Conditioning, Fill, Level, Normalization},
     },
@@ -32,13 +36,86 @@ use crate::{
 
 /// The plan of an object of `forebay.features`.
 #[pyclass(module = "forebay._core", name = "_FrontEnd", frozen)]
-pub struct PyFrontEnd(Features);
+pub struct PyFrontEnd {
+    plan: Features,
+    /// Working memory of calls that ended.
+    resting: Mutex<Vec<FeatureScratch>>,
+}
+
+/// The most samples of a call that starts no threads.
+const ALONE: usize = 1 << 20;
+
+/// The most pieces of working memory that are kept.
+const RESTING: usize = 4;
 
 impl PyFrontEnd {
     /// The plan.
     pub fn plan(&self) -> &Features {
-        &self.0
+        &self.plan
     }
+
+    /// The features of `n` waveforms, on this thread.
+    fn alone(&self, waveforms: &[f32], n: usize, n_samples: usize) -> Result<Values> {
+        let resting = || self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = resting().pop();
+        let mut scratch = taken.unwrap_or_else(|| self.plan.scratch());
+        let mut values = self.plan.dtype().zeros(n.saturating_mul(len_of(&self.plan, n_samples)))?;
+        let made = work(&self.plan, waveforms, 0..n, n_samples, &mut scratch, values.as_mut());
+        let mut resting = resting();
+        if resting.len() < RESTING {
+            resting.push(scratch);
+        }
+        made.map(|()| values)
+    }
+}
+
+/// Values of the features of one waveform.
+fn len_of(plan: &Features, n_samples: usize) -> usize {
+    plan.channel_shape(n_samples).iter().fold(1, |len, &axis| len.saturating_mul(axis))
+}
+
+/// Writes the features of some of the waveforms one after the other.
+fn work(
+    plan: &Features,
+    waveforms: &[f32],
+    numbers: Range<usize>,
+    n_samples: usize,
+    scratch: &mut FeatureScratch,
+    mut out: ValuesMut<'_>,
+) -> Result<()> {
+    let _mode = float_mode::Lent::new();
+    let len = len_of(plan, n_samples);
+    for (at, number) in numbers.enumerate() {
+        let waveform = &waveforms[number * n_samples..(number + 1) * n_samples];
+        plan.transform(waveform, 0..n_samples, scratch, out.part(at * len..(at + 1) * len))?;
+    }
+    Ok(())
+}
+
+/// The features of `n` waveforms, a share of them on each core.
+fn on_all_cores(plan: &Features, waveforms: &[f32], n: usize, n_samples: usize) -> Result<Values> {
+    let len = len_of(plan, n_samples);
+    let mut values = plan.dtype().zeros(n.saturating_mul(len))?;
+    let share = n.div_ceil(super::_cores().max(1)).max(1);
+    thread::scope(|scope| -> Result<()> {
+        let mut rest = values.as_mut();
+        let mut threads = Vec::new();
+        for first in (0..n).step_by(share) {
+            let numbers = first..n.min(first + share);
+            let (out, others) = rest.split_at(numbers.len() * len);
+            rest = others;
+            let work = move || work(plan, waveforms, numbers, n_samples, &mut plan.scratch(), out);
+            let thread = thread::Builder::new().name("forebay-features".into());
+            // bounded: one for each core.
+            threads.push(thread.spawn_scoped(scope, work));
+        }
+        for thread in threads {
+            let thread = thread.map_err(|error| Error::new(ErrorKind::Io, "no thread").because(error))?;
+            thread.join().map_err(|_| Error::new(ErrorKind::Io, "a thread panicked"))??;
+        }
+        Ok(())
+    })?;
+    Ok(values)
 }
 
 #[pymethods]
@@ -70,7 +147,8 @@ impl PyFrontEnd {
         };
         given.problems.extend(made.as_ref().err().map(|error| error.message.clone()));
         given.check()?;
-        made.map(Self).map_err(|error| to_python(py, &error))
+        let plan = made.map_err(|error| to_python(py, &error))?;
+        Ok(Self { plan, resting: Mutex::default() })
     }
 
     /// Checks a compression or normalization, given as `to_dict()` of its object.
@@ -91,55 +169,31 @@ impl PyFrontEnd {
         py: Python<'_>,
         #[pyo3(from_py_with = argument::n_samples)] n_samples: i64,
     ) -> PyResult<Vec<usize>> {
-        Ok(self.0.shape(spectrogram::n_samples(py, n_samples)?).to_vec())
+        Ok(self.plan.shape(spectrogram::n_samples(py, n_samples)?).to_vec())
     }
 
     /// The features of one waveform `[n_samples]` or of several, `[batch, n_samples]`, on all cores; with an
     /// axis of channels before the samples, if they are kept apart.
     fn transform<'py>(&self, py: Python<'py>, waveform: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let array = samples(waveform, self.0.channels())?;
+        let array = samples(waveform, self.plan.channels())?;
         let shape = array.shape().to_vec();
         let n_samples = shape[shape.len() - 1];
         let mut out_shape: Vec<usize> = shape[..shape.len() - 1].to_vec();
-        let one = self.0.channel_shape(n_samples);
+        let one = self.plan.channel_shape(n_samples);
         out_shape.extend(&one);
-        let len = one.iter().product::<usize>();
         let n = shape[..shape.len() - 1].iter().product::<usize>();
-        let waveforms = array.as_slice()?.to_vec();
-        let plan = self.0.clone();
-        let values = run_interruptible(py, "forebay-features", move |_| {
-            let mut values = plan.dtype().zeros(n.saturating_mul(len))?;
-            let n_threads = super::_cores().min(n).max(1);
-            let share = n.div_ceil(n_threads).max(1);
-            let plan = &plan;
-            let work = |waveforms: &[f32], mut out: ValuesMut<'_>| -> Result<()> {
-                let _mode = float_mode::Lent::new();
-                let mut scratch = plan.scratch();
-                for (at, waveform) in waveforms.chunks_exact(n_samples.max(1)).enumerate() {
-                    plan.transform(waveform, 0..n_samples, &mut scratch, out.part(at * len..(at + 1) * len))?;
-                }
-                Ok(())
-            };
-            thread::scope(|scope| -> Result<()> {
-                let mut rest = values.as_mut();
-                let mut threads = Vec::new();
-                for waveforms in waveforms.chunks((share * n_samples).max(1)) {
-                    let (out, others) = rest.split_at(waveforms.len() / n_samples.max(1) * len);
-                    rest = others;
-                    let work = move || work(waveforms, out);
-                    let thread = thread::Builder::new().name("forebay-features".into());
-                    // bounded: one for each core.
-                    threads.push(thread.spawn_scoped(scope, work));
-                }
-                for thread in threads {
-                    let thread =
-                        thread.map_err(|error| Error::new(ErrorKind::Io, "no thread").because(error))?;
-                    thread.join().map_err(|_| Error::new(ErrorKind::Io, "a thread panicked"))??;
-                }
-                Ok(())
-            })?;
-            Ok(values)
-        })?;
+        let waveforms = array.as_slice()?;
+        let values = match waveforms.len() <= ALONE {
+            true => {
+                py.detach(|| self.alone(waveforms, n, n_samples)).map_err(|error| to_python(py, &error))?
+            }
+            false => {
+                let (plan, waveforms) = (self.plan.clone(), waveforms.to_vec());
+                run_interruptible(py, "forebay-features", move |_| {
+                    on_all_cores(&plan, &waveforms, n, n_samples)
+                })?
+            }
+        };
         let array = match values {
             Typed::Float32(values) => values.into_pyarray(py).into_any(),
             Typed::Float16(values) => values.into_pyarray(py).into_any(),
@@ -155,7 +209,7 @@ impl PyFrontEnd {
     /// Samples per second of the waveforms.
     #[getter]
     fn sample_rate(&self) -> u32 {
-        self.0.sample_rate()
+        self.plan.sample_rate()
     }
 }
 
