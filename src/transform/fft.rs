@@ -6,8 +6,8 @@
 //!
 //! A frame of N real samples is taken as N/2 complex ones (even samples real, odd ones imaginary), so the
 //! rows need no rearrangement. A Stockham transform (self-sorting, radix 8, then 4 and 2, 5 and 3 for the
-//! rest) alternates between two buffers, and the last step untangles the real spectrum. Two real frames as one
-//! complex frame would save that step, but rounding errors of a loud frame would leak into a silent one.
+//! rest) alternates between two buffers, and the last step untangles the real spectrum. Two real frames as
+//! one complex frame would save that step, but rounding errors of a loud frame would leak into a silent one.
 //! Source: own, after Van Loan, "Computational Frameworks for the Fast Fourier Transform" (1992), sections
 //! 1.7 (Stockham) and 4.3 (real data).
 

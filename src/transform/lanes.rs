@@ -27,8 +27,8 @@ pub(super) enum Level {
     /// AVX2, FMA and F16C, required together.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// The same with 32 registers instead of 16, which AVX-512VL has: the same instructions in the same order,
-    /// and so the same bits, with fewer detours through memory.
+    /// The same with 32 registers instead of 16, which AVX-512VL has: the same instructions in the same
+    /// order, and so the same bits, with fewer detours through memory.
     #[cfg(target_arch = "x86_64")]
     Avx2Wide,
 }
@@ -160,8 +160,8 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     /// Positive normal numbers to the power of `y`; NaN of NaN and infinity. Results beyond the range of
     /// normal numbers become numbers near its ends.
     ///
-    /// `(m 2^e)^y = 2^(y e + y log2 m)`, with `log2 m` as in [`Lanes::ln`], and the whole part of the exponent
-    /// taken out before the parts are added: the error is that of `y log2 m` and of a fused product.
+    /// `(m 2^e)^y = 2^(y e + y log2 m)`, with `log2 m` as in [`Lanes::ln`], and the whole part of the
+    /// exponent taken out before the parts are added: the error is that of `y log2 m` and of a fused product.
     #[inline(always)]
     fn pow(self, y: f32) -> Self {
         const LN_2: f32 = std::f32::consts::LN_2;

@@ -3,8 +3,8 @@
 //! Input: a waveform `[n_samples]`. Output: `[n_mels, n_frames]`, row-major. Eight frames stay in the first
 //! two cache levels from window to compression, one lane each (see `lanes`). Each output value is written
 //! once, in its final type and place, in a run of eight. Frames inside the waveform are read in place; only
-//! those that reach over an end are copied, with reflection. Most FFT sizes use forebay's
-//! eight-frame transform (see `fft`), the others `realfft`, frame by frame. The definitions of the default are those of
+//! those that reach over an end are copied, with reflection. Most FFT sizes use forebay's eight-frame
+//! transform (see `fft`), the others `realfft`, frame by frame. The definitions of the default are those of
 //! torchaudio's `MelSpectrogram` (periodic Hann, centred, reflect padding, HTK mel, no area norm, also its
 //! bin frequencies for odd `n_fft`: see `mel`), then `ln(max(mel, 1e-10))`. Frames of [`Kaldi`] begin at
 //! multiples of the hop; DC removal and preemphasis run on the transposed frames, eight at a time. A frame
@@ -120,8 +120,8 @@ pub struct SpectrogramConfig {
     pub mel_scale: Option<MelScale>,
     /// Whether each triangle has the area 1 in hertz, instead of the height 1.
     pub has_unit_area: bool,
-    /// Whether sizes with the prime factors 3 and 5 take the eight-frame transform too. The log-mel of loaders
-    /// keeps the last bits that it had before there was one.
+    /// Whether sizes with the prime factors 3 and 5 take the eight-frame transform too. The log-mel of
+    /// loaders keeps the last bits that it had before there was one.
     pub mixed_radix: bool,
     /// The function of each energy.
     pub pointwise: Pointwise,

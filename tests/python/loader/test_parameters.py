@@ -42,12 +42,12 @@ class Case:
     value: Any
     beside: dict[str, Any] = field(default_factory=dict)
     """Other parameters that the value requires."""
-    without: tuple[str, ...] = ()
-    """Parameters that may not be given with the value."""
     named: str | None = None
     """The name in the error about another loader's state, if it is not the parameter's."""
     other_batches: bool = False
     """Whether batches differ although the state fits both values."""
+    without: tuple[str, ...] = ()
+    """Parameters that may not be given with the value."""
 
 
 class Files:
