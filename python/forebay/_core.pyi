@@ -87,6 +87,11 @@ class _Overrides(TypedDict, total=False):
     raw_channel_size: int
     infinite: bool
     augment: bool
+    features: _Features | None
+    targets: _Targets | None
+    columns: Sequence[str] | None
+    n_samples: int | None
+    sampling: _Sampling | None
     order: str | None
     rank: int
     world_size: int
@@ -324,6 +329,11 @@ class Loader(LoaderBase[NDArray[Any]]):
         infinite: bool = True,
         augment: bool = True,
         *,
+        features: _Features | None = None,
+        targets: _Targets | None = None,
+        columns: Sequence[str] | None = None,
+        n_samples: int | None = None,
+        sampling: _Sampling | None = None,
         order: str | None = None,
         rank: int = 0,
         world_size: int = 1,
@@ -506,6 +516,8 @@ class _FrontEnd:
     """The plan of an object of `forebay.features`."""
 
     def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
+    @staticmethod
+    def check_part(fields: dict[str, Any]) -> None: ...
     def shape(self, n_samples: int) -> list[int]: ...
     def transform(self, waveform: NDArray[np.float32]) -> NDArray[Any]: ...
     @property

@@ -60,7 +60,7 @@ class Recipe:
         lines = [f"{name:{width}}  {text}" for name, text in self._lines]
         name_width = max(len(field["name"]) for field in self._fields)
         for field in self._fields:
-            shape = "" if field["shape"] is None else f" [{', '.join(map(str, field['shape']))}]"
+            shape = f" [{', '.join(map(str, field['shape']))}]" if field["shape"] else ""
             lines.append(f"  {field['name']:{name_width}}  {field['dtype']}{shape}  {field['meaning']}")
         return "\n".join(lines)
 

@@ -294,8 +294,8 @@ impl Loader {
         }
     }
 
-    /// What the loader makes of a recording, for `print`: source, order, crop, features, targets and the fields
-    /// of a batch; `to_dict()` has it as JSON.
+    /// What the loader makes of a recording, for `print`: source, order, crop, features, targets and the
+    /// fields of a batch; `to_dict()` has it as JSON.
     #[getter]
     fn recipe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let facts = PyDict::new(py);

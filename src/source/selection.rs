@@ -33,7 +33,8 @@ impl Subset {
     /// The rows in ascending order, of `n_rows`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there are fewer rows, or a row is named that does not exist or is named twice.
+    /// [`ErrorKind::Config`] if there are fewer rows, or a row is named that does not exist or is named
+    /// twice.
     pub fn rows(&self, n_rows: u64) -> Result<Arc<[u64]>> {
         let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
         let mut rows = match self {

@@ -62,7 +62,20 @@ impl FrontEnd {
     /// # Errors
     /// [`ErrorKind::Config`] naming every value that is out of its range, and the first mel band in which no
     /// frequency bin lies, unless `may_be_empty`.
-    pub fn new(config: FrontEndConfig, may_be_empty: bool) -> Result<Self> {
+    pub fn new(mut config: FrontEndConfig, may_be_empty: bool) -> Result<Self> {
+        config.spectrogram.mixed_radix = true;
+        Self::planned(config, may_be_empty)
+    }
+
+    /// The log-mel of loaders.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] naming every value that is out of its range.
+    pub(super) fn log_mel(spectrogram: SpectrogramConfig, form: Form) -> Result<Self> {
+        Self::planned(FrontEndConfig { spectrogram, form, ..FrontEndConfig::default() }, true)
+    }
+
+    fn planned(config: FrontEndConfig, may_be_empty: bool) -> Result<Self> {
         let mut problems = config.problems();
         let (pointwise, a, b) = config.pointwise();
         let standard = config.standard().filter(|_| config.is_single_pass() && problems.is_empty());

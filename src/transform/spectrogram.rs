@@ -88,7 +88,8 @@ pub enum Affine {
 pub struct SpectrogramConfig {
     /// Samples per second of the waveforms. 1 to 768 000.
     pub sample_rate: u32,
-    /// Samples per FFT. 2 to 65 536; multiples of 16 without prime factors above 5 are faster.
+    /// Samples per FFT. 2 to 65 536; powers of two are faster, with
+    /// `mixed_radix` also multiples of 16 without prime factors above 5.
     pub n_fft: usize,
     /// Samples under the window, centred in the FFT; `None` means `n_fft`. 1 to `n_fft`.
     pub win_length: Option<usize>,
@@ -119,6 +120,9 @@ pub struct SpectrogramConfig {
     pub mel_scale: Option<MelScale>,
     /// Whether each triangle has the area 1 in hertz, instead of the height 1.
     pub has_unit_area: bool,
+    /// Whether sizes with the prime factors 3 and 5 take the eight-frame transform too. The log-mel of loaders
+    /// keeps the last bits that it had before there was one.
+    pub mixed_radix: bool,
     /// The function of each energy.
     pub pointwise: Pointwise,
     /// What follows it.
@@ -142,6 +146,7 @@ impl Default for SpectrogramConfig {
             kaldi: None,
             window: Window::Hann,
             scale: 1.0,
+            mixed_radix: false,
             mel_scale: Some(MelScale::Htk),
             has_unit_area: false,
             pointwise: Pointwise::default(),
@@ -346,7 +351,9 @@ impl SpectrogramTransform {
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
-        let (engine, factor) = match LaneFft::new(config.n_fft) {
+        let (engine, factor) = match LaneFft::new(config.n_fft)
+            .filter(|_| config.mixed_radix || config.n_fft.is_power_of_two())
+        {
             Some(fft) => (Engine::Lanes(fft), 0.5),
             None => (Engine::Single(RealFftPlanner::new().plan_fft_forward(config.n_fft)), 1.0),
         };
@@ -584,7 +591,7 @@ impl SpectrogramTransform {
         }
     }
 
-    /// Removes the mean of each frame, transposes, preemphasizes, and multiplies by the window.
+    /// Transposes, removes the mean of each frame, preemphasizes, and multiplies by the window.
     #[allow(clippy::needless_range_loop, reason = "`j` runs over samples, weights and rows alike")]
     #[inline(always)]
     fn kaldi_window<V: Lanes>(
@@ -603,23 +610,8 @@ impl SpectrogramTransform {
         for (tile, frame) in tiles.iter_mut().zip(frames) {
             *tile = &frame.as_chunks().0[..n_tiles];
         }
-        let mut mean = zero;
-        if kaldi.remove_dc {
-            let mut sums = [zero; LANES];
-            for i in 0..n_tiles {
-                for (sum, tile) in sums.iter_mut().zip(tiles) {
-                    *sum = *sum + (V::load(&tile[i]) - shift);
-                }
-            }
-            for sum in V::transpose(sums) {
-                mean = mean + sum;
-            }
-            mean = mean * V::splat(1.0 / span as f32);
-        }
-        let preemphasis = V::splat(kaldi.preemphasis);
-        let mut before = V::load(&frames.map(|frame| frame[0])) - shift - mean;
-        let (under, behind) = self.window.as_chunks::<LANES>().0.split_at(n_tiles);
-        for (i, weights) in under.iter().enumerate() {
+        let mut sum = zero;
+        for i in 0..n_tiles {
             let mut tile = [zero; LANES];
             for (value, frame) in tile.iter_mut().zip(tiles) {
                 *value = V::load(&frame[i]) - shift;
@@ -627,7 +619,18 @@ impl SpectrogramTransform {
             let tile = V::transpose(tile);
             let rows = &mut rows[fft.samples(LANES * i)][..LANES];
             for j in 0..LANES {
-                let sample = tile[j] - mean;
+                sum = sum + tile[j];
+                tile[j].store(&mut rows[j].0);
+            }
+        }
+        let mean = if kaldi.remove_dc { sum * V::splat(1.0 / span as f32) } else { zero };
+        let preemphasis = V::splat(kaldi.preemphasis);
+        let mut before = V::load(&rows[fft.samples(0)][0].0) - mean;
+        let (under, behind) = self.window.as_chunks::<LANES>().0.split_at(n_tiles);
+        for (i, weights) in under.iter().enumerate() {
+            let rows = &mut rows[fft.samples(LANES * i)][..LANES];
+            for j in 0..LANES {
+                let sample = V::load(&rows[j].0) - mean;
                 (preemphasis.neg_mul_add(before, sample) * V::splat(weights[j])).store(&mut rows[j].0);
                 before = sample;
             }

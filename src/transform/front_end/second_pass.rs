@@ -8,7 +8,7 @@ use super::{Compression, Fill, FrontEnd, Normalization};
 use crate::{
     dtype::ValuesMut,
     transform::{
-        form::{Layout, Output, Value},
+        form::{Output, Value},
         lanes::{LANES, Lanes, Work},
     },
 };
