@@ -86,6 +86,8 @@ test-torch:
 	$(OFFLINE) $(BIN)/python -m pytest tests/python/frameworks tests/python/project/test_docs.py \
 		tests/python/queue
 	$(OFFLINE) $(BIN)/python examples/train_torch.py
+	$(OFFLINE) $(BIN)/python examples/train_birdset.py
+	$(OFFLINE) $(BIN)/python examples/finetune_waveform.py
 	$(OFFLINE) $(BIN)/python examples/train_queue.py --steps 100
 
 pytest:
