@@ -37,7 +37,7 @@ use crate::{
     source::Subset,
     targets::TargetConfig,
     tasks::{AudioPlan, Outputs},
-    transform::{Channels, CropMode, Features, Form, Layout, SpectrogramConfig},
+    transform::{CropMode, Features, Form, Layout, SpectrogramConfig},
 };
 
 use table::{
@@ -128,13 +128,11 @@ impl LoaderConfig {
                 ..SpectrogramConfig::default()
             };
             let _mode = float_mode::Lent::new();
-            return Features::log_mel(spectrogram, self.form());
+            let plan = Features::log_mel(spectrogram, self.form())?;
+            plan.warn_of_empty_bands();
+            return Ok(plan);
         };
-        if object.plan.channels() == Channels::All(None) {
-            let message = "features has channels=\"all\" and no n_channels; give the number of channels that every \
-                           recording has, as in n_channels=2";
-            return Err(Error::new(ErrorKind::Config, message));
-        }
+        object.plan.check_channels()?;
         Ok(object.plan.clone())
     }
 

@@ -34,7 +34,7 @@ class Subset(_Part):
         def _plan(self) -> _Subset: ...
 
     def __post_init__(self) -> None:
-        if isinstance(self.rows, np.ndarray) or (isinstance(self.rows, Iterable) and not isinstance(self.rows, str)):
+        if isinstance(self.rows, Iterable) and not isinstance(self.rows, str):
             object.__setattr__(self, "rows", tuple(row.item() if isinstance(row, np.generic) else row for row in self.rows))
         given = self.to_dict()
         object.__setattr__(self, "_plan", _Subset({name: given[name] for name in ("rows", "seed")}))

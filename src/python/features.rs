@@ -213,6 +213,16 @@ impl PyFrontEnd {
     }
 }
 
+impl FeatureObject {
+    /// An object of `forebay.features`.
+    pub fn read(object: &Bound<'_, PyAny>) -> Result<Self, Refused> {
+        let plan = object.getattr("_plan").map_err(|_| Refused::Type)?;
+        let plan = plan.cast::<PyFrontEnd>().map_err(|_| Refused::Type)?.get().plan().clone();
+        let description = state::json(&object.call_method0("to_dict")?)?;
+        Ok(Self { description, plan })
+    }
+}
+
 impl Argument for Option<FeatureObject> {
     const EXPECTED: &'static str = "an object of forebay.features, or the name of a preset";
     const IS_OPTIONAL: bool = true;
@@ -232,10 +242,7 @@ impl Argument for Option<FeatureObject> {
             },
             Err(_) => given.clone(),
         };
-        let plan = object.getattr("_plan").map_err(|_| Refused::Type)?;
-        let plan = plan.cast::<PyFrontEnd>().map_err(|_| Refused::Type)?.get().plan().clone();
-        let description = state::json(&object.call_method0("to_dict")?)?;
-        Ok(Some(FeatureObject { description, plan }))
+        FeatureObject::read(&object).map(Some)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::{
     form::Form,
     front_end::{Conditioning, FrontEnd, FrontEndScratch},
-    spectrogram::{SpectrogramConfig, SpectrogramTransform},
+    spectrogram::SpectrogramConfig,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -112,17 +112,36 @@ impl Features {
         Self { kind: Kind::Bands(Arc::new(front_end)), channels, sample_rate }
     }
 
-    /// The log-mel spectrogram of a loader without an object of `forebay.features`. Logs a warning if mel
-    /// bands are empty.
+    /// The log-mel spectrogram of a [`SpectrogramTransform`](super::SpectrogramTransform), and of a loader
+    /// without an object of `forebay.features`. Mel bands may be empty.
     ///
     /// # Errors
     /// As [`FrontEnd::new`].
     pub fn log_mel(spectrogram: SpectrogramConfig, form: Form) -> Result<Self> {
-        SpectrogramTransform::new(spectrogram.clone())?.warn_of_empty_bands();
         Ok(Self::bands(FrontEnd::log_mel(spectrogram, form)?, Channels::Mean))
     }
 
-    /// The name of the batch field.
+    /// Logs a warning if mel bands are empty.
+    pub fn warn_of_empty_bands(&self) {
+        if let Kind::Bands(plan) = &self.kind {
+            plan.warn_of_empty_bands();
+        }
+    }
+
+    /// Checks that the shape of a recording's features is known before the recording.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if all channels of an unknown number are kept.
+    pub fn check_channels(&self) -> Result<()> {
+        if self.channels != Channels::All(None) {
+            return Ok(());
+        }
+        let message = "features has channels=\"all\" and no n_channels; give the number of channels that every \
+                       recording has, as in n_channels=2";
+        Err(Error::new(ErrorKind::Config, message))
+    }
+
+    /// The name of the field.
     pub fn name(&self) -> &'static str {
         match self.kind {
             Kind::Waveform(..) => "waveform",
@@ -170,6 +189,14 @@ impl Features {
         match &self.kind {
             Kind::Waveform(..) => valid.min(n_samples),
             Kind::Bands(plan) => plan.n_real_frames(valid).min(plan.n_wanted_frames(n_samples)),
+        }
+    }
+
+    /// The fewest samples that make a frame; 0 for waveforms, and if the plan has its own number of frames.
+    pub fn least_samples(&self) -> usize {
+        match &self.kind {
+            Kind::Waveform(..) => 0,
+            Kind::Bands(plan) => plan.least_samples(),
         }
     }
 

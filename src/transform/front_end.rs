@@ -147,8 +147,26 @@ impl FrontEnd {
 
     /// Frames of a waveform, before any is filled or cut.
     pub fn n_real_frames(&self, n_samples: usize) -> usize {
+        self.transform.n_frames(n_samples.saturating_sub(self.n_dropped()))
+    }
+
+    /// The fewest samples that make a frame; 0 if the number of frames is given.
+    pub fn least_samples(&self) -> usize {
+        match self.config.form.n_frames {
+            Some(_) => 0,
+            None => self.config.spectrogram.samples_of_a_frame() + self.n_dropped(),
+        }
+    }
+
+    /// Samples that preemphasis leaves out at the start.
+    fn n_dropped(&self) -> usize {
         let Conditioning { preemphasis, drops_first, .. } = self.config.conditioning;
-        self.transform.n_frames(n_samples.saturating_sub(usize::from(preemphasis > 0.0 && drops_first)))
+        usize::from(preemphasis > 0.0 && drops_first)
+    }
+
+    /// Logs a warning if mel bands are empty.
+    pub fn warn_of_empty_bands(&self) {
+        self.transform.warn_of_empty_bands();
     }
 
     /// New working memory; use one per thread.

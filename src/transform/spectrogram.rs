@@ -249,6 +249,20 @@ impl SpectrogramConfig {
         }
     }
 
+    /// The fewest samples of a waveform that make a frame.
+    pub fn samples_of_a_frame(&self) -> usize {
+        let hop = self.hop_length;
+        let n = match self.kaldi {
+            None => {
+                let inside = self.n_fft - 2 * self.pad();
+                if self.drop_last { inside + hop } else { inside }
+            }
+            Some(Kaldi { snip_edges: false, .. }) => hop - hop / 2,
+            Some(_) => self.win_length(),
+        };
+        n.max(1)
+    }
+
     /// Samples of a centred frame before the waveform.
     fn pad(&self) -> usize {
         if self.center { self.n_fft / 2 } else { 0 }

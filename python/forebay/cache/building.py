@@ -23,6 +23,7 @@ from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores
 from forebay.cache._documents import columns
 from forebay.cache.running import CacheBuild, watch
 from forebay.cache.store import TreeStore
+from forebay.features import _FrontEndPart, preset
 from forebay.tokens import Tokenizer
 
 _Path: TypeAlias = str | PathLike[str]
@@ -49,17 +50,21 @@ class Tokenize:
 
 @dataclass(frozen=True)
 class Features:
-    """A processor of recordings: `spectrogram`, float32 `[n_mels, n_frames]`, of the whole recording, and `label`.
+    """A processor of recordings: the features of the whole recording, `spectrogram` or `waveform`, and `label`.
 
-    Channels are averaged and resampled to the transform's rate. `audio_column` is the column of recordings.
-    None: the schema's Audio feature or `audio`.
+    `transform` is an object of `forebay.features`, the name of a preset, or a `SpectrogramTransform`. Recordings are
+    resampled to its rate; values, shape and type are those of a call of the object on the result. `channels="all"`
+    needs `n_channels`, and a recording with another number is a bad document. bfloat16 cannot be stored.
+    `audio_column` is the column of recordings. None: the schema's Audio feature or `audio`.
     """
 
-    transform: SpectrogramTransform
+    transform: SpectrogramTransform | _FrontEndPart | str
     audio_column: str | None = None
 
 
-Processor: TypeAlias = Tokenizer | SpectrogramTransform | Tokenize | Features | Callable[[list[Any]], Any] | None
+Processor: TypeAlias = (
+    Tokenizer | SpectrogramTransform | _FrontEndPart | Tokenize | Features | Callable[[list[Any]], Any] | None
+)
 
 
 class _Options(TypedDict, total=False):
@@ -134,11 +139,12 @@ def build(
     """Builds a cache, one split in the folder `path`, or resumes a build; returns the finished cache.
 
     `shards` are files (Parquet, Arrow, JSON lines, text; lines also as `.gz` and `.zst`) or a dict of
-    iterables of documents by name. `processor` is a `Tokenizer`, a `SpectrogramTransform`, `Tokenize` or
-    `Features` with their options, or a function. A function gets a list of up to `batch_size` documents and
-    returns a list of dicts of arrays, nested to any depth, or one dict of lists. It may return more or fewer
-    documents than it got, and is called on several threads. None keeps columns of numbers unchanged.
-    `columns` names the columns of tables that are read.
+    iterables of documents by name. `processor` is a `Tokenizer`, an object of `forebay.features`, a
+    `SpectrogramTransform`, `Tokenize` or `Features` with their options (`Features("whisper")` for a preset),
+    or a function. A function gets a list of up to `batch_size` documents and returns a list of dicts of
+    arrays, nested to any depth, or one dict of lists. It may return more or fewer documents than it got, and
+    is called on several threads. None keeps columns of numbers unchanged. `columns` names the columns of
+    tables that are read.
 
     A function is identified by its name, its source, and its values (defaults, a closure, arguments of a
     `partial`, attributes of an object), or by your own text in its attribute `fingerprint`. Changes in other
@@ -289,13 +295,13 @@ class Skipping:
         return itertools.islice(iter(self.documents), skip, None)
 
 
-def described(processor: Processor, shards: Shards, names: Sequence[str] | None) -> dict[str, Any]:
+def described(processor: Any, shards: Shards, names: Sequence[str] | None) -> dict[str, Any]:
     """The description of a processor for the core; `name` identifies the processor."""
     read = None if names is None else list(names)
     match processor:
         case Tokenizer():
             return described(Tokenize(processor), shards, names)
-        case SpectrogramTransform():
+        case SpectrogramTransform() | _FrontEndPart():
             return described(Features(processor), shards, names)
         case Tokenize(tokenizer, text_column, bos, field):
             options = {"tokenizer": tokenizer, "text_column": text_column, "bos": bos, "field": field}
@@ -305,20 +311,23 @@ def described(processor: Processor, shards: Shards, names: Sequence[str] | None)
                 "kind": "features",
                 "name": "",
                 "columns": read,
-                "transform": transform,
+                "transform": preset(transform) if isinstance(transform, str) else transform,
                 "audio_column": audio_column,
             }
         case None if isinstance(shards, Mapping):
             return {"kind": "columns", "name": "none", "columns": read, "to_columns": columns}
         case None:
             return {"kind": "keep", "name": "none", "columns": read}
+        case type() if issubclass(processor, _FrontEndPart):
+            raise TypeError(f"processor is the class {processor.__name__}, expected an object: {processor.__name__}()")
         case _ if callable(processor):
             to_columns = {"to_columns": columns, "function": processor}
             return {"kind": "callable", "name": fingerprint(processor), "columns": read, **to_columns}
         case _:
+            hint = f"; for a preset pass cache.Features({processor!r})" if isinstance(processor, str) else ""
             raise TypeError(
-                f"processor is {type(processor).__name__}, expected a Tokenizer, a SpectrogramTransform, Tokenize, "
-                "Features, a function or None"
+                f"processor is {type(processor).__name__}, expected a Tokenizer, an object of forebay.features, a "
+                f"SpectrogramTransform, Tokenize, Features, a function or None{hint}"
             )
 
 

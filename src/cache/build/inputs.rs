@@ -57,13 +57,20 @@ pub struct Limits {
     pub max_record_bytes: u64,
     /// A batch continues in another piece after this many bytes; `u64::MAX` for whole batches.
     pub piece_bytes: u64,
-    /// Bytes of the features of a second of a recording.
+    /// Bytes of the features of a recording of any length.
+    pub recording_bytes: u64,
+    /// Bytes of the features of each second of a recording.
     pub second_bytes: f64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_record_bytes: MAX_RECORD_BYTES, piece_bytes: PIECE_BYTES, second_bytes: 0.0 }
+        Self {
+            max_record_bytes: MAX_RECORD_BYTES,
+            piece_bytes: PIECE_BYTES,
+            recording_bytes: 0,
+            second_bytes: 0.0,
+        }
     }
 }
 
@@ -649,7 +656,7 @@ impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
         while self.next < end && held < limits.piece_bytes {
             match self.reader.read(self.next, self.rows - self.next, &|_, _| None) {
                 Ok(record) => {
-                    held = held.saturating_add(record.bytes.len() as u64);
+                    held = held.saturating_add(record.bytes.len() as u64 + limits.recording_bytes);
                     // A recording that cannot be decoded counts as empty; the decoder reports the error.
                     if limits.second_bytes > 0.0
                         && let Ok(recording) = self.decoder.open(&record.bytes)

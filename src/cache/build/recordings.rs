@@ -1,31 +1,39 @@
 //! The processor for recordings: features of whole recordings, computed once.
 //!
-//! Channels are averaged and resampled to the transform's rate, as in a loader. The spectrogram covers the
-//! whole recording: `[n_mels, n_frames]`. As in a loader, a recording longer than `max_decoded_seconds` is
-//! refused before a sample is decoded, and one that is too short for a frame is padded with zeros at the end.
+//! Channels are mixed or kept apart and resampled to the front end's rate, as in a loader. The features cover
+//! the whole recording. As in a loader, a recording longer than `max_decoded_seconds` is refused before a
+//! sample is decoded. One that is too short for a frame is padded with zeros at the end.
 
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
     cache::{Column, Processed},
     decode::{AudioDecoder, KEPT_SAMPLES, Planes},
+    dtype::{Dtype, each},
     fallible_alloc,
     fields::DataType,
     record::RawRecord,
-    transform::{Quality, Resamplers, Scratch, SpectrogramTransform, target_len},
+    transform::{
+        FeatureScratch, Features as Plan, Form, Quality, Resamplers, SpectrogramConfig, SpectrogramTransform,
+        target_len,
+    },
 };
 
-/// Turns recordings into spectrograms and labels.
+/// Turns recordings into features and labels.
 #[derive(Debug, Clone)]
 pub struct Features {
-    /// Computes the spectrogram; also defines the sample rate.
-    pub transform: Arc<SpectrogramTransform>,
+    plan: Plan,
+    /// What the ledger keeps of the plan.
+    description: Value,
+    /// Shorter recordings are padded to this number of samples.
+    least_samples: usize,
     /// Resampling plans, shared by workers.
-    pub resamplers: Arc<Resamplers>,
-    /// The longest recording, in seconds.
-    pub max_decoded_seconds: f64,
+    resamplers: Arc<Resamplers>,
+    max_decoded_seconds: f64,
 }
 
 /// Recordings that resampling makes longer than this many samples, and more than [`MOST_STRETCHED`] times as
@@ -34,30 +42,87 @@ const LONGEST_STRETCHED: u64 = 1 << 22;
 const MOST_STRETCHED: u64 = 32;
 
 impl Features {
-    /// The features that `transform` makes.
-    pub fn new(transform: SpectrogramTransform, max_decoded_seconds: f64) -> Self {
+    /// The features of a front end; `description` identifies it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if a cache cannot store their type, or as [`Plan::check_channels`].
+    pub fn new(plan: Plan, description: Value, max_decoded_seconds: f64) -> Result<Self> {
+        plan.check_channels()?;
+        if plan.dtype() == Dtype::Bfloat16 {
+            let message = "dtype is \"bfloat16\", which a cache cannot store; give dtype=\"float32\" or \"float16\", and \
+                           convert what you read";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let least_samples = plan.least_samples();
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
-        Self { transform: Arc::new(transform), resamplers, max_decoded_seconds }
+        Ok(Self { plan, description, least_samples, resamplers, max_decoded_seconds })
     }
 
-    /// Bytes of the features of a second of a recording.
-    pub fn second_bytes(&self) -> f64 {
-        let config = self.transform.config();
-        let frames = f64::from(config.sample_rate) / config.hop_length as f64;
-        frames * (config.n_mels * size_of::<f32>()) as f64
+    /// The features that `transform` computes.
+    ///
+    /// # Errors
+    /// As [`Plan::log_mel`].
+    pub fn log_mel(transform: &SpectrogramTransform, max_decoded_seconds: f64) -> Result<Self> {
+        let config = transform.config();
+        let plan = Plan::log_mel(config.clone(), Form::default())?;
+        let found = Self::new(plan, described(config).into(), max_decoded_seconds)?;
+        Ok(Self { least_samples: transform.least_samples(), ..found })
     }
+
+    /// What identifies the front end in the ledger.
+    pub fn description(&self) -> &Value {
+        &self.description
+    }
+
+    /// Bytes of the features of a recording of any length.
+    pub fn recording_bytes(&self) -> u64 {
+        self.bytes(0)
+    }
+
+    /// Bytes of the features of each second of a recording.
+    pub fn second_bytes(&self) -> f64 {
+        const SECONDS: u32 = 64;
+        let n_samples = SECONDS as usize * self.plan.sample_rate() as usize;
+        (self.bytes(n_samples) - self.bytes(0)) as f64 / f64::from(SECONDS)
+    }
+
+    fn bytes(&self, n_samples: usize) -> u64 {
+        let width = self.plan.dtype().bytes() as u64;
+        self.plan.shape(n_samples).iter().fold(width, |bytes, &axis| bytes.saturating_mul(axis as u64))
+    }
+}
+
+/// The identity of a [`SpectrogramTransform`]: a text that does not change, since a cache in which another
+/// one is written would be refused.
+fn described(config: &SpectrogramConfig) -> String {
+    let SpectrogramConfig {
+        sample_rate,
+        n_fft,
+        win_length,
+        hop_length,
+        n_mels,
+        f_min,
+        f_max,
+        power,
+        center,
+        ..
+    } = config;
+    format!(
+        "SpectrogramConfig {{ sample_rate: {sample_rate}, n_fft: {n_fft}, win_length: {win_length:?}, \
+         hop_length: {hop_length}, n_mels: {n_mels}, f_min: {f_min:?}, f_max: {f_max:?}, power: {power:?}, \
+         center: {center} }}"
+    )
 }
 
 impl Processor<Rows> for Features {
     fn worker(&self) -> Box<dyn Process<Rows>> {
-        let scratch = self.transform.scratch();
         Box::new(Worker {
             what: self.clone(),
             decoder: AudioDecoder::new(),
             planes: Planes::new(),
             mono: Vec::new(),
             waveform: Vec::new(),
-            scratch,
+            scratch: self.plan.scratch(),
         })
     }
 }
@@ -68,16 +133,17 @@ struct Worker {
     planes: Planes,
     mono: Vec<f32>,
     waveform: Vec<f32>,
-    scratch: Scratch,
+    scratch: FeatureScratch,
 }
 
 impl Process<Rows> for Worker {
     fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
         let Rows::Recordings(records) = rows else {
-            return Err(Error::new(ErrorKind::Schema, "an audio transform needs a column of recordings"));
+            return Err(Error::new(ErrorKind::Schema, "a front end needs a column of recordings"));
         };
-        let mut features =
-            Column { rank: 2, ..Column::flat("spectrogram", DataType::Float32, Vec::new(), Vec::new()) };
+        let plan = &self.what.plan;
+        let features = Column::flat(plan.name(), plan.dtype().into(), Vec::new(), Vec::new());
+        let mut features = Column { rank: plan.shape(0).len(), ..features };
         let mut labels = Column { rank: 0, ..Column::flat("label", DataType::Int64, Vec::new(), Vec::new()) };
         for (row, record) in records.iter().enumerate() {
             match self.one(record, &mut features) {
@@ -97,8 +163,8 @@ impl Worker {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
         info.check_seconds(self.what.max_decoded_seconds)?;
-        let transform = &self.what.transform;
-        let rate = transform.config().sample_rate;
+        let plan = &self.what.plan;
+        let rate = plan.sample_rate();
         let n = target_len(info.n_samples, info.sample_rate, rate);
         if n > LONGEST_STRETCHED && n / info.n_samples.max(1) > MOST_STRETCHED {
             let message = format!(
@@ -109,28 +175,67 @@ impl Worker {
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         self.decoder.read(&recording, 0..info.n_samples, &mut self.planes)?;
-        let mono = self.planes.mean(&mut self.mono)?;
+        let channels = plan.channels();
+        channels.check(self.planes.channels())?;
         let n = usize::try_from(n).unwrap_or(usize::MAX);
-        let least = transform.least_samples();
-        let waveform = if info.sample_rate == rate && n >= least {
-            mono
-        } else {
+        let n_padded = n.max(self.what.least_samples);
+        let is_ready = info.sample_rate == rate && n == n_padded;
+        if !is_ready {
             if self.waveform.capacity() > KEPT_SAMPLES && n <= KEPT_SAMPLES {
                 self.waveform = Vec::new();
             }
-            fallible_alloc::resize(&mut self.waveform, n.max(least), 0.0)?;
-            let (samples, silence) = self.waveform.split_at_mut(n);
-            silence.fill(0.0);
-            self.what.resamplers.get(info.sample_rate, rate)?.resample(mono, 0, 0, samples)?;
-            &self.waveform[..]
-        };
-        let shape = [transform.n_mels(), transform.n_frames(waveform.len())];
-        let mut out = fallible_alloc::filled(shape[0].saturating_mul(shape[1]), 0.0f32)?;
-        transform.transform(waveform, &mut self.scratch, &mut out)?;
-        fallible_alloc::grow(&mut features.data, size_of_val(&out[..]))?;
-        features.data.extend(out.iter().flat_map(|value| value.to_le_bytes()));
-        features.lengths.push(out.len() as u64);
-        features.shapes.extend(shape.map(|axis| axis as u64));
+            fallible_alloc::resize(&mut self.waveform, n_padded, 0.0)?;
+            self.waveform[n..].fill(0.0);
+        }
+        let shape = plan.shape(n_padded);
+        let len = shape.iter().fold(1usize, |len, &axis| len.saturating_mul(axis));
+        let mut values = plan.dtype().zeros(len)?;
+        let channel_len = len / channels.n_kept();
+        for channel in 0..channels.n_kept() {
+            let decoded = channels.waveform(channel, &self.planes, &mut self.mono)?;
+            let waveform = if is_ready {
+                decoded
+            } else {
+                let resampler = self.what.resamplers.get(info.sample_rate, rate)?;
+                resampler.resample(decoded, 0, 0, &mut self.waveform[..n])?;
+                &self.waveform[..]
+            };
+            let mut out = values.as_mut();
+            let out = out.part(channel * channel_len..(channel + 1) * channel_len);
+            plan.transform(waveform, 0..n, &mut self.scratch, out)?;
+        }
+        fallible_alloc::grow(&mut features.data, len * plan.dtype().bytes())?;
+        each!(values, values => {
+            features.data.extend(values.into_iter().flat_map(|value| value.to_le_bytes()));
+        });
+        features.lengths.push(len as u64);
+        features.shapes.extend(shape.iter().map(|&axis| axis as u64));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::{Channels, FrontEnd, FrontEndConfig, front_end::Conditioning};
+
+    fn bytes(plan: Plan) -> (u64, f64) {
+        let features = Features::new(plan, Value::Null, 1e9).unwrap();
+        (features.recording_bytes(), features.second_bytes())
+    }
+
+    /// Batches are cut by these.
+    #[test]
+    fn bytes_of_features() {
+        let bands = |form| {
+            let config = FrontEndConfig { form, ..FrontEndConfig::default() };
+            Plan::bands(FrontEnd::new(config, true).unwrap(), Channels::All(Some(2)))
+        };
+        // A frame at the start of the recording, and 100 a second.
+        assert_eq!(bytes(bands(Form::default())), (0, (2 * 128 * (1 + 64 * 100) * 4) as f64 / 64.0));
+        let form = Form { n_frames: Some(10), dtype: Dtype::Float16, ..Form::default() };
+        assert_eq!(bytes(bands(form)), (2 * 128 * 10 * 2, 0.0));
+        let waveform = Plan::waveform(16_000, Conditioning::default(), Dtype::Int16, Channels::Mean);
+        assert_eq!(bytes(waveform), (0, 32_000.0));
     }
 }

@@ -25,9 +25,10 @@ use crate::{
             tokens::Tokenize,
         },
     },
-    config::{CommitConfig, LimitConfig, PolicyConfig},
+    config::{CommitConfig, FeatureObject, LimitConfig, PolicyConfig},
     engine::{MaxErrors, Policy},
     fields::DataType,
+    float_mode,
     python::{
         arguments::{argument, named},
         calls::expect_calls,
@@ -35,6 +36,7 @@ use crate::{
         interruptible::run_interruptible,
         logging,
         spectrogram::SpectrogramTransform,
+        state,
         tokenizer::Tokenizer,
     },
 };
@@ -60,7 +62,8 @@ fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, Limits)
         // A function is called with a whole batch.
         AnyProcessor::Callable(_) => Limits { piece_bytes: u64::MAX, ..Limits::default() },
         AnyProcessor::Features(features) => {
-            Limits { second_bytes: features.second_bytes(), ..Limits::default() }
+            let (recording_bytes, second_bytes) = (features.recording_bytes(), features.second_bytes());
+            Limits { recording_bytes, second_bytes, ..Limits::default() }
         }
         _ => Limits::default(),
     };
@@ -90,17 +93,13 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
             };
             (AnyProcessor::Tokenize(tokenize), Want::Columns(vec![text_column]))
         }
-        "features" => {
-            let transform = item("transform")?.cast::<SpectrogramTransform>()?.get().core().clone();
-            (
-                AnyProcessor::Features(Features::new(transform, max_decoded_seconds)),
-                Want::Recordings {
-                    column: item("audio_column")?.extract()?,
-                    allow_paths: named::<Option<_>>("allow_paths", &item("allow_paths")?)?
-                        .unwrap_or_default(),
-                },
-            )
-        }
+        "features" => (
+            AnyProcessor::Features(features(&item("transform")?, max_decoded_seconds)?),
+            Want::Recordings {
+                column: item("audio_column")?.extract()?,
+                allow_paths: named::<Option<_>>("allow_paths", &item("allow_paths")?)?.unwrap_or_default(),
+            },
+        ),
         "callable" => {
             expect_calls();
             let functions = (item("function")?.unbind(), item("to_columns")?.unbind());
@@ -113,6 +112,23 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
         _ => (AnyProcessor::Passthrough, want),
     };
     Ok((processor, want, max_record_bytes))
+}
+
+/// The features of a `SpectrogramTransform` or an object of `forebay.features`.
+fn features(given: &Bound<'_, PyAny>, max_decoded_seconds: f64) -> PyResult<Features> {
+    let made = match given.cast::<SpectrogramTransform>() {
+        Ok(transform) => {
+            let _mode = float_mode::Lent::new();
+            Features::log_mel(transform.get().core(), max_decoded_seconds)
+        }
+        Err(_) => {
+            let expected = "a SpectrogramTransform, or an object of forebay.features";
+            let FeatureObject { plan, description } =
+                FeatureObject::read(given).map_err(|refused| refused.raised("transform", given, expected))?;
+            Features::new(plan, description, max_decoded_seconds)
+        }
+    };
+    made.map_err(|error| to_python(given.py(), &error))
 }
 
 /// Files, or functions that open iterators.
@@ -213,7 +229,10 @@ impl _CacheBuild {
         let given: Given = shards.extract()?;
         let dict = PyDict::new(py);
         if let Some(what) = processor.describe() {
-            dict.set_item("processor", what)?;
+            match what {
+                Value::String(text) => dict.set_item("processor", text)?,
+                what => dict.set_item("processor", state::to_python(py, &what)?)?,
+            }
         }
         let found =
             run_interruptible(py, "forebay-shards", move |_| match given.shards(want, limits, false)? {

@@ -10,6 +10,8 @@ use pyo3::{
     types::{PyDict, PyList, PyString},
 };
 
+use serde_json::Value;
+
 use super::convert;
 use crate::{
     Error, ErrorKind, Result,
@@ -144,14 +146,13 @@ pub enum AnyProcessor {
 
 impl AnyProcessor {
     /// The identity of a processor of the core; a user's function provides its own.
-    pub fn describe(&self) -> Option<String> {
+    pub fn describe(&self) -> Option<Value> {
         match self {
-            Self::Tokenize(Tokenize { tokenizer, text_column, has_bos, field, .. }) => Some(format!(
-                "{field} = tokenizer {:016x} of {text_column}, {} BOS",
-                tokenizer.fingerprint(),
-                if *has_bos { "with" } else { "without" }
-            )),
-            Self::Features(features) => Some(format!("{:?}", features.transform.config())),
+            Self::Tokenize(Tokenize { tokenizer, text_column, has_bos, field, .. }) => {
+                let (hash, with) = (tokenizer.fingerprint(), if *has_bos { "with" } else { "without" });
+                Some(format!("{field} = tokenizer {hash:016x} of {text_column}, {with} BOS").into())
+            }
+            Self::Features(features) => Some(features.description().clone()),
             Self::Passthrough => Some("none".into()),
             Self::Callable(_) | Self::Columns(_) => None,
         }
@@ -197,7 +198,7 @@ impl Process<Batch> for Worker {
             (Self::Columns(columns), batch @ Batch::Objects(_)) => called(batch, None, columns, skips),
             (Self::Columns(_), Batch::Rows(rows)) => Passthrough.process(rows, skips),
             (Self::Rows(_), Batch::Objects(_)) => {
-                let message = "an audio transform reads recordings from Parquet or Arrow files; for an iterable pass a function";
+                let message = "a front end reads recordings from Parquet or Arrow files; for an iterable pass a function";
                 Err(Error::new(ErrorKind::Config, message))
             }
         }

@@ -1,7 +1,7 @@
 //! What can be said of front ends by hand; the golden files are compared in Python.
 
 use super::*;
-use crate::dtype::each;
+use crate::{dtype::each, transform::Kaldi};
 
 fn run(config: FrontEndConfig, waveform: &[f32]) -> Vec<f32> {
     let plan = FrontEnd::new(config, true).unwrap();
@@ -164,5 +164,49 @@ fn means_may_not_be_missing() {
         let config = FrontEndConfig { normalization, ..FrontEndConfig::default() };
         let message = FrontEnd::new(config, true).unwrap_err().message;
         assert!(message.contains("must be one, or one for each band"), "{message}");
+    }
+}
+
+#[test]
+fn the_fewest_samples_of_a_frame() {
+    let kaldi = |snip_edges| Some(Kaldi { snip_edges, remove_dc: true, preemphasis: 0.97 });
+    for n_fft in [64, 65] {
+        for hop_length in [1, 2, 7, 32, 100] {
+            for (center, drop_last, kaldi) in [
+                (true, false, None),
+                (true, true, None),
+                (false, false, None),
+                (true, false, kaldi(true)),
+                (true, false, kaldi(false)),
+            ] {
+                for drops_first in [false, true] {
+                    let spectrogram = SpectrogramConfig {
+                        n_fft,
+                        win_length: Some(50),
+                        hop_length,
+                        n_mels: 4,
+                        center,
+                        drop_last,
+                        kaldi,
+                        ..SpectrogramConfig::default()
+                    };
+                    let conditioning =
+                        Conditioning { preemphasis: 0.5, drops_first, ..Conditioning::default() };
+                    let config = FrontEndConfig { spectrogram, conditioning, ..FrontEndConfig::default() };
+                    let plan = FrontEnd::new(config.clone(), true).unwrap();
+                    let least = plan.least_samples();
+                    assert_eq!(
+                        (plan.n_real_frames(least), plan.n_real_frames(least - 1)),
+                        (1, 0),
+                        "{config:?}"
+                    );
+                    let form = Form { n_frames: Some(3), ..Form::default() };
+                    assert_eq!(
+                        FrontEnd::new(FrontEndConfig { form, ..config }, true).unwrap().least_samples(),
+                        0
+                    );
+                }
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ import ray
 
 import forebay
 from caches import Number, Picky, files, unequal
-from forebay import SpectrogramTransform, cache
+from forebay import SpectrogramTransform, cache, features
 from forebay.cache import building
 from forebay.cache.ray import RayShards
 from timing import eventually
@@ -95,10 +95,19 @@ def test_what_a_processor_raises_arrives(tmp_path: Path) -> None:
     assert any("another process failed to process a batch in shard-0" in note for note in raised.value.__notes__)
 
 
-def test_features_of_recordings_are_those_of_threads(shards: list[Path], tmp_path: Path) -> None:
-    transform = SpectrogramTransform(sample_rate=16000, n_mels=32)
-    cache.build(shards, transform, tmp_path / "ray", batch_size=4, n_workers=2, engine="ray")
-    cache.build(shards, transform, tmp_path / "threads", batch_size=4)
+@pytest.mark.parametrize(
+    "processor",
+    [
+        SpectrogramTransform(sample_rate=16000, n_mels=32),
+        cache.Features("whisper"),
+        cache.Features(features.Waveform(sample_rate=8000, dtype="int16")),
+        features.Fbank(layout="time", n_frames=50, fill="minimum", normalization=features.ZScore()),
+    ],
+    ids=lambda processor: type(processor).__name__,
+)
+def test_features_of_recordings_are_those_of_threads(processor: Any, shards: list[Path], tmp_path: Path) -> None:
+    cache.build(shards, processor, tmp_path / "ray", batch_size=4, n_workers=2, engine="ray")
+    cache.build(shards, processor, tmp_path / "threads", batch_size=4)
     assert files(tmp_path / "ray") == files(tmp_path / "threads")
 
 

@@ -36,7 +36,7 @@ pub(crate) fn inputs(bytes: &[u8]) {
 
 fn both(open: &dyn Fn(Place) -> Result<Box<dyn ReadShard<Rows>>>) {
     let [whole, pieces] = [u64::MAX, 50].map(|piece_bytes| {
-        let limits = Limits { max_record_bytes: MAX_RECORD_BYTES, piece_bytes, second_bytes: 0.0 };
+        let limits = Limits { max_record_bytes: MAX_RECORD_BYTES, piece_bytes, ..Limits::default() };
         all(open(Place { size: 7, row: 0, limits }))
     });
     assert_eq!(whole, pieces);
