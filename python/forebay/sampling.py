@@ -5,7 +5,7 @@
 Subset(rows=1000, seed=1)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ class Subset(_Part):
     dataset with these rows alone; `index` in a batch is still the row over all files. Other rows are not read.
     """
 
-    rows: int | Iterable[int]
+    rows: int | Sequence[int]
     seed: int = 0
 
     if TYPE_CHECKING:  # no field
@@ -34,10 +34,11 @@ class Subset(_Part):
         def _plan(self) -> _Subset: ...
 
     def __post_init__(self) -> None:
-        if isinstance(self.rows, Iterable) and not isinstance(self.rows, str):
-            object.__setattr__(self, "rows", tuple(row.item() if isinstance(row, np.generic) else row for row in self.rows))
-        given = self.to_dict()
-        object.__setattr__(self, "_plan", _Subset({name: given[name] for name in ("rows", "seed")}))
+        given: Any = self.rows
+        if isinstance(given, Iterable) and not isinstance(given, str):
+            rows = tuple(row.item() if isinstance(row, np.generic) else row for row in given)
+            object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "_plan", _Subset({"rows": self.rows, "seed": self.seed}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (self.to_dict(),)
