@@ -11,6 +11,7 @@ in `column` separates the names of fields within a struct, as in `"meta.site"`.
 
 import csv
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from os import PathLike, fspath
@@ -122,6 +123,19 @@ class Number(_TargetPart):
     _: KW_ONLY
     null: float | Literal["error"] = "error"
     dtype: Literal["float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"] = "float32"
+
+    def __post_init__(self) -> None:
+        # One object for NaN, so that equal targets are equal.
+        if self.null in ("nan", "inf", "-inf") or self.null != self.null:
+            object.__setattr__(self, "null", {"inf": math.inf, "-inf": -math.inf}.get(str(self.null), math.nan))
+        super().__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The class as `type`, and each value as JSON has it; NaN and infinite numbers as text."""
+        found = super().to_dict()
+        if isinstance(self.null, float) and not math.isfinite(self.null):
+            found["null"] = str(self.null)
+        return found
 
 
 @dataclass(frozen=True, repr=False)

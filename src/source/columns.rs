@@ -77,7 +77,8 @@ pub(crate) struct Described {
     pub others: Vec<(ColumnType, Option<Arc<Vec<String>>>)>,
 }
 
-/// The types of the other columns `names`, which must be equal in all shards; a column of nulls has any type.
+/// The types of the other columns `names`, which must be equal in all shards; a column of nulls has any type,
+/// and lists of nulls are any lists.
 ///
 /// # Errors
 /// [`ErrorKind::Schema`] if two shards differ.
@@ -90,8 +91,8 @@ pub(crate) fn common_types<'a>(
         for (shard, described) in shards.clone() {
             let Some(&(found, _)) = described.others.get(at) else { continue };
             match common {
-                Some((_, known)) if found.item == Item::Null || known == found => {}
-                Some((first, known)) if known.item != Item::Null => {
+                Some((_, known)) if known == found || found.is_nulls_of(known) => {}
+                Some((first, known)) if !known.is_nulls_of(found) => {
                     let message = format!(
                         "column {name:?} is {known} in {} and {found} in {}; write it with one type",
                         first.display(),
@@ -199,6 +200,13 @@ pub struct ColumnType {
     pub item: Item,
     /// How a row holds them.
     pub nesting: Nesting,
+}
+
+impl ColumnType {
+    /// Whether it has only nulls, which may stand for values of the other type.
+    fn is_nulls_of(self, other: Self) -> bool {
+        self.item == Item::Null && (self.nesting == Nesting::One || self.nesting == other.nesting)
+    }
 }
 
 impl fmt::Display for ColumnType {
