@@ -18,7 +18,7 @@ pub(crate) mod tokens;
 #[cfg(feature = "cache")]
 pub use limits::CommitConfig;
 pub use limits::LimitConfig;
-pub use objects::{Exclude, FeatureObject, Names, Opaque, Sources, Weights};
+pub use objects::{Exclude, FeatureObject, Names, Opaque, SamplingObject, Sources, Weights};
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]
 pub use rows::RowConfig;
@@ -34,6 +34,7 @@ use crate::{
     float_mode,
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stop, WeightStage},
+    source::Subset,
     targets::TargetConfig,
     tasks::{AudioPlan, Outputs},
     transform::{Channels, CropMode, Features, Form, Layout, SpectrogramConfig},
@@ -149,6 +150,12 @@ impl LoaderConfig {
         names
     }
 
+    /// The rows that are read, if not all.
+    pub fn subset(&self) -> Option<Subset> {
+        let sampling = self.sampling.as_ref().map(|object| object.subset.clone());
+        sampling.or(self.n_samples.map(|n| Subset::Random { n: n.max(1) as u64, seed: 0 }))
+    }
+
     /// Rows of all ranks' batches.
     pub(crate) fn global_batch_size(&self) -> i64 {
         self.batch_size.saturating_mul(self.world_size)
@@ -245,6 +252,14 @@ impl LoaderConfig {
         let mixture = self.mixture_plan(&mut problems);
         let policy = self.policy().check(&mut problems);
         problems.extend(Outputs::problem(&self.outputs));
+        if self.n_samples.is_some() && self.sampling.is_some() {
+            problems.push("n_samples and sampling are given; Subset(n) has the number itself".to_owned());
+        }
+        if self.subset().is_some() && self.is_mixture() {
+            problems.push(
+                "n_samples and sampling choose rows of one source, and arrow_files is a dict".to_owned(),
+            );
+        }
         if self.targets.is_some() && self.label_column.is_some() {
             problems.push("targets and label_column are given; name the column in targets".to_owned());
         }

@@ -36,6 +36,8 @@ pub enum Purpose {
     Source = 10,
     /// The order of a stream's row groups in an epoch.
     Groups = 11,
+    /// The rows of a subset.
+    Subset = 12,
 }
 
 /// Spreads every bit of `x` over the whole word: a bijection of 64 bits.

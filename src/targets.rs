@@ -151,11 +151,11 @@ pub struct Vocabulary {
 type Maps = Vec<Option<Arc<[i64]>>>;
 
 impl Vocabulary {
-    /// Classes with these names.
+    /// Classes with these names; `what` names them in messages.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a name that is given twice, none at all, or too many.
-    fn of_names(names: Arc<Vec<String>>, what: &str) -> Result<Self> {
+    pub fn of_names(names: Arc<Vec<String>>, what: &str) -> Result<Self> {
         let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
         if names.is_empty() {
             return refused(format!("{what} has no names, must have at least one"));

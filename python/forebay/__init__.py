@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from forebay import jax as jax
     from forebay import lightning as lightning
     from forebay import queue as queue
+    from forebay import sampling as sampling
     from forebay import targets as targets
     from forebay import tokens as tokens
     from forebay import torch as torch
@@ -44,6 +45,7 @@ _SUBMODULES = (
     "jax",
     "lightning",
     "queue",
+    "sampling",
     "targets",
     "tokens",
     "torch",

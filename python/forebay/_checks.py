@@ -23,6 +23,7 @@ __all__ = [
     "shown",
     "truth",
     "whole",
+    "wrong_type",
 ]
 
 Made = TypeVar("Made")
@@ -64,7 +65,7 @@ def advised(path: str, **elsewhere: str) -> Callable[[Callable[Parameters, Made]
 def whole(name: str, value: SupportsIndex) -> int:
     """`value` as a whole number; `TypeError` for any other type, bool included."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise _wrong(name, "an int", value)
+        raise wrong_type(name, "an int", value)
     return operator.index(value)
 
 
@@ -76,14 +77,14 @@ def is_count(value: object, most: int) -> TypeGuard[int]:
 def truth(name: str, value: bool) -> bool:
     """`value`; `TypeError` if it is not a bool of Python or numpy, since `"no"` would be true."""
     if type(value).__name__ not in ("bool", "bool_"):
-        raise _wrong(name, "a bool", value)
+        raise wrong_type(name, "a bool", value)
     return bool(value)
 
 
 def as_path(name: str, value: str | os.PathLike[str]) -> Path:
     """`value` as a path; `TypeError` if it is neither a str nor an os.PathLike."""
     if not isinstance(value, str | os.PathLike):
-        raise _wrong(name, "a path (str or os.PathLike)", value)
+        raise wrong_type(name, "a path (str or os.PathLike)", value)
     return Path(value)
 
 
@@ -138,5 +139,6 @@ def shown(value: object) -> str:
     return text if len(text) <= 500 else f"{text[:497]}..."
 
 
-def _wrong(name: str, expected: str, value: object) -> TypeError:
+def wrong_type(name: str, expected: str, value: object) -> TypeError:
+    """The `TypeError` for the value of a parameter."""
     return TypeError(f"{name} is {shown(value)} (type {type(value).__name__}), must be {expected}")

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypeVar, disjoint_base
 
+from forebay._recipe import Recipe
 from forebay.cache.datasets import AsyncDataset
 from forebay.features import _FrontEndPart
+from forebay.sampling import Subset
 from forebay.targets import _TargetPart
 
 __all__ = [
@@ -65,6 +67,7 @@ class _HubTokenizer(Protocol):
 _Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _HubDataset
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
+_Sampling: TypeAlias = Subset
 _Targets: TypeAlias = _TargetPart | Mapping[str, _TargetPart]
 _Weights: TypeAlias = Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]]
 _Value = TypeVar("_Value", default=Any)
@@ -84,6 +87,11 @@ class _Overrides(TypedDict, total=False):
     raw_channel_size: int
     infinite: bool
     augment: bool
+    features: _Features | None
+    targets: _Targets | None
+    columns: Sequence[str] | None
+    n_samples: int | None
+    sampling: _Sampling | None
     order: str | None
     rank: int
     world_size: int
@@ -123,6 +131,13 @@ class _BadRecord(TypedDict):
     path: str | None
     kind: str
     reason: str
+
+@type_check_only
+class _BatchField(TypedDict):
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+    meaning: str
 
 @type_check_only
 class _Shard(TypedDict):
@@ -314,6 +329,11 @@ class Loader(LoaderBase[NDArray[Any]]):
         infinite: bool = True,
         augment: bool = True,
         *,
+        features: _Features | None = None,
+        targets: _Targets | None = None,
+        columns: Sequence[str] | None = None,
+        n_samples: int | None = None,
+        sampling: _Sampling | None = None,
         order: str | None = None,
         rank: int = 0,
         world_size: int = 1,
@@ -377,8 +397,16 @@ class Loader(LoaderBase[NDArray[Any]]):
     @property
     def _bfloat16_fields(self) -> list[str]: ...
     @property
-    def class_names(self) -> list[str] | None:
-        """The names of the label's ClassLabel feature."""
+    def class_names(self) -> list[str] | dict[str, list[str]] | None:
+        """The names of the classes, by number; a dict if several targets have names."""
+
+    @property
+    def fields(self) -> list[_BatchField]:
+        """The fields of a batch."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the loader makes of a recording, for `print`; `to_dict()` has it as JSON."""
 
     @property
     def shards(self) -> list[_Shard]:
@@ -488,6 +516,8 @@ class _FrontEnd:
     """The plan of an object of `forebay.features`."""
 
     def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
+    @staticmethod
+    def check_part(fields: dict[str, Any]) -> None: ...
     def shape(self, n_samples: int) -> list[int]: ...
     def transform(self, waveform: NDArray[np.float32]) -> NDArray[Any]: ...
     @property
@@ -498,6 +528,12 @@ class _Target:
     """The description of an object of `forebay.targets`."""
 
     def __new__(cls, kind: str, fields: dict[str, Any], names: list[str] | None) -> Self: ...
+
+@final
+class _Subset:
+    """The description of an object of `forebay.sampling`."""
+
+    def __new__(cls, fields: dict[str, Any]) -> Self: ...
 
 @final
 class Tokenizer:

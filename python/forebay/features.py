@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay._checks import shown, wrong_type
 from forebay._core import ConfigError, _FrontEnd
 
 __all__ = [
@@ -73,22 +74,63 @@ class _Part:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The object that `to_dict` described; missing values are the default."""
+        """The object that `to_dict` described; missing values are the default.
+
+        Raises `ConfigError` for an unknown type or name, and as the class does.
+        """
+        return cls._read("values", values)
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        """The classes of this kind."""
+        return [name for name, known in _Part._classes.items() if issubclass(known, cls)]
+
+    @classmethod
+    def _read(cls, name: str, values: Mapping[str, Any]) -> Self:
+        """As `from_dict`, for the value of the parameter `name`."""
+        if not isinstance(values, Mapping):
+            raise wrong_type(name, "a dict, as to_dict() returns it", values)
         given = dict(values)
-        name = given.pop("type", cls.__name__)
-        found = _Part._classes.get(name)
-        if found is None or not issubclass(found, cls):
-            expected = ", ".join(sorted(name for name, known in _Part._classes.items() if issubclass(known, cls)))
-            raise ConfigError(f"type is {name!r}, must be one of {expected}")
-        unknown = given.keys() - {field.name for field in fields(found)}  # type: ignore[arg-type]
-        if unknown:
-            raise ConfigError(f"{name} has no {', '.join(sorted(unknown))}")
-        parts = {key: _Part.from_dict(value) if isinstance(value, Mapping) else value for key, value in given.items()}
-        return found(**parts)
+        kind = given.pop("type", cls.__name__)
+        if not isinstance(kind, str):
+            raise wrong_type(f"type in {name}", f"one of {', '.join(cls._names())}", kind)
+        if kind not in cls._names():
+            found = f"{name} has no type" if "type" not in values else f"type is {shown(kind)}"
+            raise ConfigError(f"{found}, must be one of {', '.join(cls._names())}")
+        known = {field.name: field.default is MISSING for field in fields(_Part._classes[kind])}  # type: ignore[arg-type]
+        unknown = [shown(key) for key in given if key not in known]
+        missing = [key for key, is_needed in known.items() if is_needed and key not in given]
+        if unknown or missing:
+            found = f"has no {', '.join(unknown)}" if unknown else f"lacks {', '.join(missing)}"
+            raise ConfigError(f"{kind} {found}; its parameters are {', '.join(known) or 'none'}")
+        for key, step in _STEPS.items():
+            if isinstance(part := given.get(key), Mapping):
+                given[key] = step._read(key, part)
+        made: Self = _Part._classes[kind](**given)  # type: ignore[assignment]
+        return made
+
+
+class _Step(_Part):
+    """A part of a front end. Raises as a front end does, when it is made."""
+
+    def __post_init__(self) -> None:
+        _FrontEnd.check_part(self.to_dict())
+
+
+class _Compression(_Step):
+    """A function of the energies."""
+
+
+class _Normalization(_Step):
+    """A normalization of the compressed values."""
+
+
+_STEPS: dict[str, type[_Step]] = {"compression": _Compression, "normalization": _Normalization}
+"""The parameters of front ends whose values are parts."""
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Ln(_Part):
+class Ln(_Compression):
     """Natural logarithm: `ln(max(x, floor))`, or with `eps` `ln(x + eps)`."""
 
     floor: float = 1e-10
@@ -96,7 +138,7 @@ class Ln(_Part):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Log10(_Part):
+class Log10(_Compression):
     """`log10(max(x, floor))`, raised to the largest value of the example less `range` (Whisper: 8)."""
 
     floor: float = 1e-10
@@ -104,7 +146,7 @@ class Log10(_Part):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Decibel(_Part):
+class Decibel(_Compression):
     """`10 log10(max(x, amin) / max(reference, amin))`; 20 for magnitudes (`power=1`).
 
     `top_db`: values are raised to the largest of the example less this. torchaudio's `AmplitudeToDB` takes the largest
@@ -117,7 +159,7 @@ class Decibel(_Part):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class PCEN(_Part):
+class PCEN(_Compression):
     """Per-channel energy normalization: `(x / (eps + m)^gain + bias)^root - bias^root`.
 
     `m` smooths each band over time: `m[t] = (1 - smooth) m[t - 1] + smooth x[t]`. `initial` is `m` before the first
@@ -133,7 +175,7 @@ class PCEN(_Part):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Standard(_Part):
+class Standard(_Normalization):
     """`(x - mean) / (factor * std)`; `mean` and `std` are numbers, or sequences with one for each band."""
 
     mean: float | Sequence[float]
@@ -141,19 +183,20 @@ class Standard(_Part):
     factor: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("mean", "std"):
             value = getattr(self, name)
-            if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
-                object.__setattr__(self, name, tuple(float(one) for one in value))
+            if np.ndim(value):
+                object.__setattr__(self, name, tuple(map(float, value)))
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class MinMax(_Part):
+class MinMax(_Normalization):
     """The least value of the example becomes 0 and the largest 1; constant examples become 0."""
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class ZScore(_Part):
+class ZScore(_Normalization):
     """`(x - mean) / (std + eps)` with mean and standard deviation of the example, or of each of its bands.
 
     Filled frames do not count, and become 0. `ddof=1` divides by the number of values less 1.
@@ -189,14 +232,10 @@ class _FrontEndPart(_Part):
         def _plan(self) -> _FrontEnd: ...
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("compression", (Ln, Log10, Decibel, PCEN)),
-            ("normalization", (Standard, MinMax, ZScore)),
-        ):
+        for name, step in _STEPS.items():
             value = getattr(self, name, None)
-            if value is not None and not isinstance(value, allowed):
-                names = ", ".join(part.__name__ for part in allowed)
-                raise TypeError(f"{name} is {value!r} (type {type(value).__name__}), must be one of {names}, or None")
+            if value is not None and not isinstance(value, step):
+                raise wrong_type(name, f"one of {', '.join(step._names())}, or None", value)
         given = self.to_dict()
         object.__setattr__(self, "_plan", _FrontEnd(given.pop("type"), given))
 
@@ -330,10 +369,12 @@ def preset(name: str, **changes: Any) -> Any:
     `m2d`, `clap`, `whisper`, `whisper128`, `nemo`, `icefall`, `wenet`, `wav2vec2`, `torchaudio`, `librosa`.
     """
     table = _table()
+    if not isinstance(name, str):
+        raise wrong_type("preset", f"one of {', '.join(table)}", name)
     if name not in table:
-        near = get_close_matches(str(name), table, 1)
+        near = get_close_matches(name, table, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"preset is {name!r}, must be one of {', '.join(table)}{hint}")
+        raise ConfigError(f"preset is {shown(name)}, must be one of {', '.join(table)}{hint}")
     entry = table[name]
     found = _Part.from_dict({"type": entry["class"], **entry["parameters"]})
     return replace(found, **changes) if changes else found  # type: ignore[type-var]

@@ -61,16 +61,22 @@ macro_rules! loader_parameters {
         /// which may then not be given as well. None: a `LogMel` with these parameters.
         features: Features = None, state(features),
             elsewhere(transform, transforms, feature_extractor, extractor, frontend, front_end, preset);
-        /// What a loss function takes of each row: a dict of field names and objects of `forebay.targets`, such as
-        /// `{"label": MultiHot("labels")}`; an object alone is the field `label`. None: `label`, the column
-        /// `label_column` as it is.
+        /// What a loss function takes of each row: a dict of field names and objects of `forebay.targets`,
+        /// such as `{"label": MultiHot("labels")}`; an object alone is the field `label`. None: `label`, the
+        /// column `label_column` as it is.
         targets: Targets = None, state(targets),
             elsewhere(target_transform, target_columns, labels, multilabel);
-        /// Columns that batches have as they are: numbers as arrays, text as a list of str, lists of one length
-        /// in the schema as 2-D arrays, other lists as `JaggedArray` (of text: a list of lists). A point
-        /// separates the names of fields within a struct. A null is NaN, -1, empty text or an empty list. Not
-        /// part of the state.
+        /// Columns that batches have as they are: numbers as arrays, text as a list of str, lists of one
+        /// length in the schema as 2-D arrays, other lists as `JaggedArray` (of text: a list of lists). A
+        /// point separates the names of fields within a struct. A null is NaN, -1, empty text or an empty
+        /// list. Not part of the state.
         columns: Texts = None, free, elsewhere(metadata_columns, keep_columns, passthrough);
+        /// Number of rows: a random part of the rows, the same in every epoch and for every `seed`. None:
+        /// all.
+        n_samples: OptionalInt = None, state(subset), range(1, 1 << 40),
+            elsewhere(num_samples, max_samples, limit, take);
+        /// Which rows are read: an object of `forebay.sampling`, such as `Subset(1000, seed=1)`. None: all.
+        sampling: Sampling = None, state(subset), elsewhere(subset, indices);
         /// `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed
         /// within `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per
         /// row) or `"era"` (the same within each `era_length` rows). None: sequential if finite with
@@ -177,13 +183,13 @@ macro_rules! loader_parameters {
         /// the path of a report by `forebay check`, or row numbers over all files. Other rows keep their
         /// positions. For few rows only: each position in an infinite stream has 16 substitutes.
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
-        /// Additional fields of a batch: any of `"path"`, `"start"`, `"valid_samples"`, `"valid_frames"`, `"shard"`
-        /// and `"row"`. `"path"`: list of
-        /// str, the recording's path in its row; empty if there is none, if it is not UTF-8, or above 4096
-        /// bytes. `"start"`: float64 `[batch]`, start of the clip in its recording, in seconds; below 0 if
-        /// zeros precede it. `"valid_samples"`: int64 `[batch]`, samples at `sample_rate` that are not
-        /// padding. `"valid_frames"`: int64 `[batch]`, frames of these. `"shard"` and `"row"`: int64 `[batch]`,
-        /// number of the shard and row within it. Not part of the state.
+        /// Additional fields of a batch: any of `"path"`, `"start"`, `"valid_samples"`, `"valid_frames"`,
+        /// `"shard"` and `"row"`. `"path"`: list of str, the recording's path in its row; empty if there is
+        /// none, if it is not UTF-8, or above 4096 bytes. `"start"`: float64 `[batch]`, start of the clip in
+        /// its recording, in seconds; below 0 if zeros precede it. `"valid_samples"`: int64 `[batch]`,
+        /// samples at `sample_rate` that are not padding. `"valid_frames"`: int64 `[batch]`, frames of these
+        /// samples. `"shard"` and `"row"`: int64 `[batch]`, number of the shard and row within it. Not part
+        /// of the state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.

@@ -2,7 +2,7 @@
 
 use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
-use crate::{Error, ErrorKind, Result, transform::Features};
+use crate::{Error, ErrorKind, Result, source::Subset, transform::Features};
 
 /// The files of each source; sources that are mixed have names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,6 +72,15 @@ impl PartialEq for FeatureObject {
     fn eq(&self, other: &Self) -> bool {
         self.description == other.description
     }
+}
+
+/// An object of `forebay.sampling`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SamplingObject {
+    /// The object as JSON.
+    pub description: serde_json::Value,
+    /// The rows.
+    pub subset: Subset,
 }
 
 /// An object whose type only `src/python` knows.

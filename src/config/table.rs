@@ -59,6 +59,7 @@ pub(super) mod kind {
     pub type Texts = Vec<String>;
     pub type Ids = BTreeMap<String, u32>;
     pub type Features = Option<crate::config::FeatureObject>;
+    pub type Sampling = Option<crate::config::SamplingObject>;
     pub type Targets = Option<Vec<crate::targets::TargetConfig>>;
     pub type Tokenizer = crate::config::Opaque;
     pub type Dataset = crate::config::Opaque;
@@ -191,6 +192,12 @@ macro_rules! kind_text {
     };
     (stub Features) => {
         "_Features | None"
+    };
+    (docs Sampling) => {
+        "object of forebay.sampling, optional"
+    };
+    (stub Sampling) => {
+        "_Sampling | None"
     };
     (docs Targets) => {
         "dict of str and objects of forebay.targets, or one object, optional"

@@ -212,13 +212,14 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
     pub fn errors<'py>(
         &self,
         py: Python<'py>,
+        row: impl Fn(u64) -> u64,
         mut path: impl FnMut(u64) -> Option<String> + Send,
     ) -> PyResult<Bound<'py, PyList>> {
         logging::emit(py)?;
         let bad: Vec<Error> = self.with_engine(py, |engine| engine.errors().cloned().collect())?;
         let list = PyList::empty(py);
         for error in bad {
-            let index = error.place.index;
+            let index = error.place.index.map(&row);
             py.check_signals()?;
             let path = py.detach(|| index.and_then(&mut path));
             let dict = PyDict::new(py);

@@ -6,7 +6,7 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntyped
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyDict, PyString},
+    types::{PyDict, PyMapping, PyString},
 };
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     errors::to_python,
     given::Given,
     interruptible::run_interruptible,
-    state,
+    spectrogram, state,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -48,19 +48,20 @@ impl PyFrontEnd {
     fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
         let py = fields.py();
         let mut given = Given::new(fields.clone());
-        let sample_rate = given.whole("sample_rate", 768_000)?.unwrap_or(1) as u32;
+        let sample_rate = given.whole("sample_rate")?.unwrap_or(1) as u32;
         let channels = given.channels()?;
         let made = match kind {
             "Waveform" => {
                 let (conditioning, dtype) = (given.conditioning()?, given.dtype(&Dtype::ALL)?);
+                given.problems.extend(conditioning.problems());
                 Ok(Features::waveform(sample_rate, conditioning, dtype, channels))
             }
             _ => {
                 let config = given.front_end(kind, sample_rate)?;
-                let may_be_empty = match fields.contains("empty_bands")? {
-                    true => given.one_of("empty_bands", &["error", "keep"])? == 1,
-                    false => false,
-                };
+                let keeps_empty =
+                    given.has("empty_bands")? && given.one_of("empty_bands", &["error", "keep"])? == 1;
+                // A value that was replaced may make bands empty.
+                let may_be_empty = keeps_empty || !given.problems.is_empty();
                 py.detach(|| {
                     let _mode = float_mode::Lent::new();
                     FrontEnd::new(config, may_be_empty).map(|plan| Features::bands(plan, channels))
@@ -68,15 +69,29 @@ impl PyFrontEnd {
             }
         };
         given.problems.extend(made.as_ref().err().map(|error| error.message.clone()));
-        match made {
-            Ok(plan) if given.problems.is_empty() => Ok(Self(plan)),
-            _ => Err(to_python(py, &Error::new(ErrorKind::Config, given.problems.join("; ")))),
-        }
+        given.check()?;
+        made.map(Self).map_err(|error| to_python(py, &error))
+    }
+
+    /// Checks a compression or normalization, given as `to_dict()` of its object.
+    #[staticmethod]
+    fn check_part(fields: &Bound<'_, PyDict>) -> PyResult<()> {
+        let mut part = Given::new(fields.clone());
+        let of_values = match &*part.get::<String>("type")? {
+            "Standard" | "MinMax" | "ZScore" => part.normalization()?.problems(),
+            _ => part.compression()?.problems(),
+        };
+        part.problems.extend(of_values);
+        part.check()
     }
 
     /// The shape of the features of a waveform of `n_samples`.
-    fn shape(&self, #[pyo3(from_py_with = argument::n_samples)] n_samples: i64) -> PyResult<Vec<usize>> {
-        Ok(self.0.shape(usize::try_from(n_samples).unwrap_or(0)).to_vec())
+    fn shape(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = argument::n_samples)] n_samples: i64,
+    ) -> PyResult<Vec<usize>> {
+        Ok(self.0.shape(spectrogram::n_samples(py, n_samples)?).to_vec())
     }
 
     /// The features of one waveform `[n_samples]` or of several, `[batch, n_samples]`, on all cores; with an
@@ -213,7 +228,7 @@ impl Given<'_> {
     }
 
     fn channels(&mut self) -> PyResult<Channels> {
-        let n = self.whole("n_channels", MOST_CHANNELS as i64)?;
+        let n = self.count("n_channels", MOST_CHANNELS as i64)?;
         let channels = self.value("channels")?;
         let found = match channels.extract::<String>() {
             Ok(_) => [Channels::Mean, Channels::All(n)][self.one_of("channels", &["mean", "all"])?],
@@ -235,31 +250,46 @@ impl Given<'_> {
         Ok(found)
     }
 
+    /// A number of the spectrogram, or None; a value out of range is reported and replaced by one that causes
+    /// no other problem.
+    fn whole(&mut self, name: &str) -> PyResult<Option<usize>> {
+        let Some(value) = self.get::<Option<i64>>(name)? else { return Ok(None) };
+        let problem = SpectrogramConfig::out_of_range(name, value);
+        let instead = match name {
+            "sample_rate" => 768_000,
+            "n_fft" => 65_536,
+            _ => 1,
+        };
+        let found = if problem.is_none() { value as usize } else { instead };
+        self.problems.extend(problem);
+        Ok(Some(found))
+    }
+
     fn conditioning(&mut self) -> PyResult<Conditioning> {
         let mut found = Conditioning {
             remove_mean: self.get("remove_mean")?,
             scale: self.float("scale")?,
             ..Conditioning::default()
         };
+        let peak = Level::Peak(self.float("peak")?);
         if self.get::<Option<String>>("normalize_waveform")?.is_some() {
-            found.level = match self.one_of("normalize_waveform", &["peak", "zscore"])? {
-                0 => Level::Peak(self.float("peak")?),
-                _ => Level::ZScore,
-            };
+            found.level = [peak, Level::ZScore][self.one_of("normalize_waveform", &["peak", "zscore"])?];
         }
+        // A peak that is not used is checked too.
+        self.problems.extend(peak.problem().filter(|_| found.level != peak));
         Ok(found)
     }
 
     fn front_end(&mut self, kind: &str, sample_rate: u32) -> PyResult<FrontEndConfig> {
         let mut conditioning = self.conditioning()?;
-        let (n_fft, win_length) = (self.whole("n_fft", 65_536)?, self.whole("win_length", 65_536)?);
-        let n_fft = n_fft.unwrap_or_else(|| win_length.unwrap_or(400).next_power_of_two());
+        let (n_fft, win_length) = (self.whole("n_fft")?, self.whole("win_length")?);
+        let n_fft = n_fft.unwrap_or_else(|| win_length.unwrap_or(400).next_power_of_two().max(2));
         let preemphasis = self.float("preemphasis")?;
         let mut spectrogram = SpectrogramConfig {
             sample_rate,
             n_fft,
             win_length,
-            hop_length: self.whole("hop_length", 1 << 20)?.unwrap_or(1),
+            hop_length: self.whole("hop_length")?.unwrap_or(1),
             power: self.float("power")?,
             window: Window::ALL[self.one_of("window", &Window::ALL.map(Window::name))?],
             mel_scale: None,
@@ -282,12 +312,8 @@ impl Given<'_> {
         if self.has("n_mels")? {
             spectrogram.mel_scale =
                 Some(MelScale::ALL[self.one_of("mel_scale", &MelScale::ALL.map(MelScale::name))?]);
-            spectrogram.n_mels = self.whole("n_mels", 4096)?.unwrap_or(1);
-            spectrogram.f_min = self.get("f_min")?;
-            // As in Kaldi: 0 and below count from half the sample rate.
-            spectrogram.f_max = self
-                .get::<Option<f64>>("f_max")?
-                .map(|f_max| if f_max <= 0.0 { f64::from(sample_rate) / 2.0 + f_max } else { f_max });
+            spectrogram.n_mels = self.whole("n_mels")?.unwrap_or(1);
+            (spectrogram.f_min, spectrogram.f_max) = self.edges(f64::from(sample_rate) / 2.0)?;
             spectrogram.has_unit_area = match self.get::<Option<String>>("norm")? {
                 None => false,
                 Some(_) => self.one_of("norm", &["slaney"])? == 0,
@@ -295,7 +321,7 @@ impl Given<'_> {
         }
         let cepstrum = match kind {
             "MFCC" => Some(Cepstrum {
-                n_mfcc: self.whole("n_mfcc", 4096)?.unwrap_or(1),
+                n_mfcc: self.count("n_mfcc", 4096)?.unwrap_or(1),
                 is_ortho: match self.get::<Option<String>>("dct_norm")? {
                     None => false,
                     Some(_) => self.one_of("dct_norm", &["ortho"])? == 0,
@@ -304,88 +330,128 @@ impl Given<'_> {
             }),
             _ => None,
         };
-        let fill = self.value("fill")?;
-        let fill = match fill.extract::<String>() {
-            Ok(_) => [Fill::Silence, Fill::Minimum][self.one_of("fill", &["silence", "minimum"])?],
-            Err(_) => Fill::Number(named::<f64>("fill", &fill)? as f32),
+        let fill = match self.choice_or_float("fill", &["silence", "minimum"])? {
+            Ok(choice) => [Fill::Silence, Fill::Minimum][choice],
+            Err(number) => Fill::Number(number),
         };
         let layout = [Layout::Mel, Layout::Time];
         let names = layout.map(Layout::name);
+        let mut normalization = Normalization::None;
+        if let Some(mut part) = self.part("normalization")?
+            // A number of bands that is wrong would be compared with the means.
+            && self.problems.is_empty()
+        {
+            normalization = part.normalization()?;
+        }
+        let compression = self.part("compression")?.map(|mut part| part.compression()).transpose()?;
         Ok(FrontEndConfig {
             conditioning,
             spectrogram,
-            compression: self.compression()?,
+            compression: compression.unwrap_or(Compression::None),
             cepstrum,
             fill,
-            normalization: self.normalization()?,
+            normalization,
             form: crate::transform::Form {
                 dtype: self.dtype(&Dtype::FLOATS)?,
                 layout: layout[self.one_of("layout", &names)?],
-                n_frames: self.whole("n_frames", 1 << 24)?,
+                n_frames: self.count("n_frames", 1 << 24)?,
             },
         })
     }
 
-    /// The class of the object in field `name`, and its fields; None if the field is None.
-    fn part(&self, name: &str) -> PyResult<Option<(String, Self)>> {
+    /// The lower edge of the lowest band and the upper edge of the highest one; `half` is half the sample
+    /// rate. As in Kaldi, an upper edge of 0 and below counts from there.
+    fn edges(&mut self, half: f64) -> PyResult<(f64, Option<f64>)> {
+        let (f_min, given) = (self.get::<f64>("f_min")?, self.get::<Option<f64>>("f_max")?);
+        let f_max = given.map_or(half, |f_max| if f_max <= 0.0 { half + f_max } else { f_max });
+        if !(f_max > 0.0 && f_max <= half) {
+            self.problems.push(format!(
+                "f_max is {:?}, must be above 0 and at most half the sample rate, {half:?}; 0 and below count from \
+                 there",
+                given.unwrap_or(half)
+            ));
+            return Ok((0.0, None));
+        }
+        if !(f_min >= 0.0 && f_min < f_max) {
+            self.problems.push(format!("f_min is {f_min:?}, must be 0 or more and below f_max, {f_max:?}"));
+            return Ok((0.0, None));
+        }
+        Ok((f_min, given.map(|_| f_max)))
+    }
+
+    /// The fields of the object in field `name`; None if the field is None.
+    fn part(&self, name: &str) -> PyResult<Option<Self>> {
         let value = self.value(name)?;
         if value.is_none() {
             return Ok(None);
         }
-        let part = Given::new(value.cast_into()?);
-        Ok(Some((part.get("type")?, part)))
+        Ok(Some(Given::new(value.cast_into()?)))
     }
 
-    fn compression(&self) -> PyResult<Compression> {
-        let Some((class, part)) = self.part("compression")? else { return Ok(Compression::None) };
-        let optional =
-            |name: &str| part.get::<Option<f64>>(name).map(|value| value.map(|value| value as f32));
-        Ok(match &*class {
-            "Log10" => Compression::Log10 { floor: part.float("floor")?, range: optional("range")? },
-            "Decibel" => {
-                let reference = part.value("reference")?;
-                let reference = match reference.extract::<String>() {
-                    Ok(_) => None,
-                    Err(_) => Some(named::<f64>("reference", &reference)? as f32),
-                };
-                Compression::Decibel { reference, amin: part.float("amin")?, top_db: optional("top_db")? }
-            }
+    /// The compression with these fields.
+    fn compression(&mut self) -> PyResult<Compression> {
+        Ok(match &*self.get::<String>("type")? {
+            "Log10" => Compression::Log10 { floor: self.float("floor")?, range: self.optional("range")? },
+            "Decibel" => Compression::Decibel {
+                reference: self.choice_or_float("reference", &["max"])?.err(),
+                amin: self.float("amin")?,
+                top_db: self.optional("top_db")?,
+            },
             "PCEN" => Compression::Pcen {
-                smooth: part.float("smooth")?,
-                gain: part.float("gain")?,
-                bias: part.float("bias")?,
-                root: part.float("root")?,
-                eps: part.float("eps")?,
-                initial: optional("initial")?,
+                smooth: self.float("smooth")?,
+                gain: self.float("gain")?,
+                bias: self.float("bias")?,
+                root: self.float("root")?,
+                eps: self.float("eps")?,
+                initial: self.optional("initial")?,
             },
-            _ => match optional("eps")? {
-                Some(eps) => Compression::LnPlus(eps),
-                None => Compression::LnFloor(part.float("floor")?),
-            },
+            _ => {
+                let floor = Compression::LnFloor(self.float("floor")?);
+                let Some(eps) = self.optional("eps")? else { return Ok(floor) };
+                // A floor that is not used is checked too.
+                self.problems.extend(floor.problems());
+                Compression::LnPlus(eps)
+            }
         })
     }
 
-    fn normalization(&self) -> PyResult<Normalization> {
-        let Some((class, part)) = self.part("normalization")? else { return Ok(Normalization::None) };
-        let numbers = |name: &str| -> PyResult<Vec<f64>> {
-            let value = part.value(name)?;
-            match value.try_iter() {
-                Err(_) => Ok(vec![named(name, &value)?]),
-                Ok(each) => each.map(|one| named(name, &one?)).collect(),
-            }
-        };
-        Ok(match &*class {
+    /// The normalization with these fields.
+    fn normalization(&mut self) -> PyResult<Normalization> {
+        Ok(match &*self.get::<String>("type")? {
             "Standard" => Normalization::Standard {
-                mean: numbers("mean")?,
-                std: numbers("std")?,
-                factor: part.get("factor")?,
+                mean: self.numbers("mean")?,
+                std: self.numbers("std")?,
+                factor: self.get("factor")?,
             },
             "MinMax" => Normalization::MinMax,
-            _ => Normalization::ZScore {
-                per_band: part.get::<String>("per")? == "band",
-                ddof: u8::try_from(part.get::<i64>("ddof")?).unwrap_or(u8::MAX),
-                eps: part.get("eps")?,
-            },
+            _ => {
+                let ddof = self.get("ddof")?;
+                let problem = Normalization::wrong_ddof(ddof);
+                let fine = if problem.is_none() { ddof as u8 } else { 0 };
+                self.problems.extend(problem);
+                Normalization::ZScore {
+                    per_band: self.one_of("per", &["example", "band"])? == 1,
+                    ddof: fine,
+                    eps: self.get("eps")?,
+                }
+            }
         })
+    }
+
+    /// A number, or those of a sequence.
+    fn numbers(&self, name: &str) -> PyResult<Vec<f64>> {
+        let value = self.value(name)?;
+        let number = |one: &Bound<'_, PyAny>| {
+            let read = f64::read(name, one, &mut Vec::new());
+            read.map_err(|refused| refused.raised(name, &value, "a float, or a sequence of floats"))
+        };
+        // An object without a length or without items by number is no sequence.
+        let items = value.len().and_then(|n| (0..n).map(|i| value.get_item(i)).collect::<PyResult<Vec<_>>>());
+        match items {
+            Ok(items) if !value.is_instance_of::<PyString>() && value.cast::<PyMapping>().is_err() => {
+                items.iter().map(number).collect()
+            }
+            _ => Ok(vec![number(&value)?]),
+        }
     }
 }

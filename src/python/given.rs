@@ -1,9 +1,16 @@
 //! The fields of an object of a recipe, as its dataclass in Python has them.
 
-use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyDict, PyString},
+};
 
-use super::arguments::{Argument, named};
-use crate::error::shown;
+use super::{
+    arguments::{Argument, named},
+    errors::to_python,
+};
+use crate::{Error, ErrorKind, error::shown};
 
 /// The values of the fields of an object, and what is wrong with them.
 pub struct Given<'py> {
@@ -24,16 +31,27 @@ impl<'py> Given<'py> {
         found.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))
     }
 
+    /// The value of a field as a type.
     pub fn get<T: Argument>(&self, name: &str) -> PyResult<T> {
         named(name, &self.value(name)?)
     }
 
+    /// Whether there is a field.
     pub fn has(&self, name: &str) -> PyResult<bool> {
         self.fields.contains(name)
     }
 
-    /// A number from 1 on, or None; a value out of range is reported and replaced by 1.
-    pub fn whole(&mut self, name: &str, most: i64) -> PyResult<Option<usize>> {
+    /// Raises one error for all problems.
+    pub fn check(&self) -> PyResult<()> {
+        if self.problems.is_empty() {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::Config, self.problems.join("; "));
+        Err(to_python(self.fields.py(), &error))
+    }
+
+    /// A number from 1 to `most`, or None; a value out of range is reported and replaced by 1.
+    pub fn count(&mut self, name: &str, most: i64) -> PyResult<Option<usize>> {
         let Some(value) = self.get::<Option<i64>>(name)? else { return Ok(None) };
         if !(1..=most).contains(&value) {
             self.problems.push(format!("{name} is {}, must be 1 to {most}", shown(value)));
@@ -42,8 +60,37 @@ impl<'py> Given<'py> {
         Ok(Some(value as usize))
     }
 
-    pub fn float(&self, name: &str) -> PyResult<f32> {
-        Ok(self.get::<f64>(name)? as f32)
+    /// A number as float32.
+    pub fn float(&mut self, name: &str) -> PyResult<f32> {
+        let value = self.get(name)?;
+        Ok(self.rounded(name, value))
+    }
+
+    /// A number as float32, or None.
+    pub fn optional(&mut self, name: &str) -> PyResult<Option<f32>> {
+        let value = self.get::<Option<f64>>(name)?;
+        Ok(value.map(|value| self.rounded(name, value)))
+    }
+
+    /// A number as float32; one that would become infinite or 0 is reported and replaced by 1.
+    fn rounded(&mut self, name: &str, value: f64) -> f32 {
+        let rounded = value as f32;
+        if rounded.is_infinite() && value.is_finite() || rounded == 0.0 && value != 0.0 {
+            self.problems
+                .push(format!("{name} is {value:?}, must be a float32: 0, or 1e-45 to 3.4e38 in size"));
+            return 1.0;
+        }
+        rounded
+    }
+
+    /// One of the choices by its number, or a number.
+    pub fn choice_or_float(&mut self, name: &str, choices: &[&str]) -> PyResult<Result<usize, f32>> {
+        let value = self.value(name)?;
+        if value.is_instance_of::<PyString>() {
+            return self.one_of(name, choices).map(Ok);
+        }
+        let number = named::<f64>(name, &value)?;
+        Ok(Err(self.rounded(name, number)))
     }
 
     /// The number of the choice.

@@ -34,7 +34,7 @@ use crate::{
     dtype::Dtype,
     engine::{Engine, closed},
     fields::{Columns, Field, Value},
-    source::{ArrowOptions, Beside, Recordings},
+    source::{ArrowOptions, Beside, Recordings, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
     tasks::{AudioPlan, AudioTask, Given, Outputs},
@@ -72,8 +72,11 @@ loader_parameters!(arguments);
 /// `ForebayError` after the loader is closed.
 #[pyclass(module = "forebay", name = "Loader", extends = LoaderBase, frozen)]
 pub struct Loader {
-    engine: EngineHandle<Recordings, AudioTask>,
+    engine: EngineHandle<Selection<Recordings>, AudioTask>,
     source: Arc<Recordings>,
+    /// The rows that are read.
+    selection: Arc<Selection<Recordings>>,
+    n_rows: u64,
     config: LoaderConfig,
     identity: Identity,
     audio: AudioPlan,
@@ -129,35 +132,37 @@ impl Loader {
                 options.label_column = Some(String::new());
             }
             let asked = config.clone();
-            let (source, outputs) = run_interruptible(py, "forebay-index", move |stop| {
+            let (source, rows, outputs) = run_interruptible(py, "forebay-index", move |stop| {
                 let source = Recordings::open(&asked.arrow_files.groups, &options, stop)?;
-                let outputs = outputs(&asked, &source, stop)?;
-                Ok((source, outputs))
+                let rows = asked.subset().map(|subset| subset.rows(source.n_rows())).transpose()?;
+                let outputs = outputs(&asked, &source, rows.clone(), stop)?;
+                Ok((source, rows, outputs))
             })?;
+            let n_rows = rows.as_ref().map_or(source.n_rows(), |rows| rows.len() as u64);
             config.arrow_files.check_rows(&source.group_starts(), source.n_rows()).map_err(raise)?;
-            config.fit(&mut plan, &audio, &outputs, source.n_rows()).map_err(raise)?;
+            config.fit(&mut plan, &audio, &outputs, n_rows).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
-            let (facts, class_names) = (
-                Facts {
-                    config: &config,
-                    audio: &audio,
-                    source: &source,
-                    outputs: &outputs,
-                    exclude: &exclude,
-                },
-                outputs
-                    .targets()
-                    .filter_map(|target| Some((target.field().name.clone(), target.class_names()?.clone()))),
-            );
-            let (identity, class_names) = (facts.identity(), class_names.collect());
-            plan.policy.exclude = exclude;
+            let facts = Facts {
+                config: &config,
+                audio: &audio,
+                source: &source,
+                outputs: &outputs,
+                exclude: &exclude,
+                rows: rows.as_deref(),
+            };
+            let identity = facts.identity();
+            let names_of =
+                |target: &Target| Some((target.field().name.clone(), target.class_names()?.clone()));
+            let class_names = outputs.targets().filter_map(names_of).collect();
             let task = AudioTask::new(audio.clone()).with_outputs(outputs);
             let (fields, source) = (task.fields().clone(), Arc::new(source));
+            let selection = Arc::new(Selection::new(source.clone(), rows));
+            plan.policy.exclude = exclude.iter().filter_map(|&row| selection.position(row)).collect();
             if let Some(mixture) = &mut plan.mixture {
                 mixture.over(source.group_starts());
             }
-            let engine = Engine::new(source.clone(), task, plan).map_err(|error| {
+            let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
                 let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
                 raise(match damage {
                     Some(damage) if source.n_rows() == 0 => error.because(damage),
@@ -166,7 +171,8 @@ impl Loader {
             })?;
             let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let engine = EngineHandle::new(engine, stall_warning_s);
-            let loader = Self { engine, identity, config, audio, fields, class_names, source };
+            let loader =
+                Self { engine, identity, config, audio, fields, class_names, source, selection, n_rows };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
@@ -203,14 +209,16 @@ impl Loader {
     /// `empty`, `too_short`, `non_finite`, `too_large`, `io` and `not_found` (of the system).
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut reader = self.source.reader();
+        let selection = self.selection.clone();
         // A path that cannot be read is None; `reason` says why the record is bad.
-        self.engine.errors(py, move |index| reader.path(index).ok().flatten())
+        let path = move |row| reader.path(row).ok().flatten();
+        self.engine.errors(py, move |at| selection.row(at), path)
     }
 
-    /// The number of rows in all shards.
+    /// The number of rows in all shards, or of those that `n_samples` or `sampling` choose.
     #[getter]
     fn num_records(&self) -> u64 {
-        self.source.n_rows()
+        self.n_rows
     }
 
     /// The number of batches in an epoch, the same on every rank.
@@ -266,7 +274,9 @@ impl Loader {
         let rows = run_interruptible(py, "forebay-plan", move |stop| {
             upcoming.rows(n, || !stop.load(Ordering::Relaxed) && !control.is_closed())
         })?;
-        Ok(PyArray1::from_vec(py, rows.ok_or_else(|| to_python(py, &closed()))?))
+        let mut rows = rows.ok_or_else(|| to_python(py, &closed()))?;
+        rows.iter_mut().for_each(|row| *row = self.selection.row(*row as u64) as i64);
+        Ok(PyArray1::from_vec(py, rows))
     }
 
     /// The names of the classes, by number; None if they are not known. If several targets have
@@ -282,6 +292,27 @@ impl Loader {
                 Ok(dict.into_any())
             }
         }
+    }
+
+    /// What the loader makes of a recording, for `print`: source, order, crop, features, targets and the
+    /// fields of a batch; `to_dict()` has it as JSON.
+    #[getter]
+    fn recipe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let facts = PyDict::new(py);
+        let order = self.config.resolved_order().map(|order| order.name()).unwrap_or_default();
+        facts.set_item("order", order)?;
+        let names = self.config.arrow_files.names.as_ref();
+        let mixed = names.map_or(String::new(), |names| format!(", mixed of {}", names.join(", ")));
+        let of = if self.n_rows < self.source.n_rows() {
+            format!(" of {}", self.source.n_rows())
+        } else {
+            String::new()
+        };
+        let records = format!("{}{of}", counted(self.n_rows, "record"));
+        let shards = counted(self.source.shards().len() as u64, "shard");
+        facts.set_item("source", format!("{records} in {shards}{mixed}"))?;
+        let class = py.import("forebay._recipe")?.getattr("Recipe")?;
+        class.call1((self.config.keywords(py, None)?, facts, self.fields(py)?))
     }
 
     /// The fields of a batch: dicts with `name`, `dtype`, `shape` (of a row; None if rows differ) and
@@ -337,7 +368,7 @@ impl Loads for Loader {
     fn describe(&self) -> String {
         format!(
             "{} in {}, batches of {} x {:?} {}, {}",
-            counted(self.source.n_rows(), "record"),
+            counted(self.n_rows, "record"),
             counted(self.source.shards().len() as u64, "shard"),
             self.config.batch_size,
             self.audio.shape(),
@@ -406,7 +437,12 @@ impl Loader {
 ///
 /// # Errors
 /// Those of [`Target::plan`].
-fn outputs(config: &LoaderConfig, source: &Recordings, stop: &AtomicBool) -> Result<Outputs, Error> {
+fn outputs(
+    config: &LoaderConfig,
+    source: &Recordings,
+    rows: Option<Arc<[u64]>>,
+    stop: &AtomicBool,
+) -> Result<Outputs, Error> {
     let (names, types) = (source.column_names(), source.columns());
     let sourced =
         Sourced { beside: source.beside(), columns: (names, types), class_names: source.class_names() };
@@ -441,6 +477,7 @@ fn outputs(config: &LoaderConfig, source: &Recordings, stop: &AtomicBool) -> Res
         is_mixture: config.arrow_files.names.is_some(),
         shard_starts: &source.shard_starts(),
         requested: &config.outputs,
+        rows,
     })
 }
 

@@ -32,6 +32,7 @@ mod paths;
 mod permutation;
 mod python_leaf;
 mod interruptible;
+mod sampling;
 mod sources;
 mod spectrogram;
 mod state;
@@ -116,6 +117,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::_List>()?;
     module.add_class::<features::PyFrontEnd>()?;
     module.add_class::<targets::PyTarget>()?;
+    module.add_class::<sampling::PySubset>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     module.add_class::<tokenizer::Tokenizer>()?;
     cache::add(module)?;

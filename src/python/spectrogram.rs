@@ -154,12 +154,7 @@ impl SpectrogramTransform {
         py: Python<'_>,
         #[pyo3(from_py_with = argument::n_samples)] n_samples: i64,
     ) -> PyResult<usize> {
-        const MOST: i64 = 1 << 62;
-        if !(0..=MOST).contains(&n_samples) {
-            let message = format!("n_samples is {}, must be 0 to {MOST}", shown(n_samples));
-            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
-        }
-        Ok(self.0.n_frames(n_samples as usize))
+        Ok(self.0.n_frames(self::n_samples(py, n_samples)?))
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Positional, Bound<'py, PyDict>)> {
@@ -184,6 +179,16 @@ impl SpectrogramTransform {
     pub fn core(&self) -> &transform::SpectrogramTransform {
         &self.0
     }
+}
+
+/// A number of samples, or the `ConfigError` that names its range.
+pub fn n_samples(py: Python<'_>, n_samples: i64) -> PyResult<usize> {
+    const MOST: i64 = 1 << 62;
+    if (0..=MOST).contains(&n_samples) {
+        return Ok(n_samples as usize);
+    }
+    let message = format!("n_samples is {}, must be 0 to {MOST}", shown(n_samples));
+    Err(to_python(py, &Error::new(ErrorKind::Config, message)))
 }
 
 /// The samples of a waveform, without conversion.

@@ -30,6 +30,8 @@ pub struct Facts<'a> {
     pub source: &'a Recordings,
     pub outputs: &'a Outputs,
     pub exclude: &'a [u64],
+    /// The rows that are read, if not all.
+    pub rows: Option<&'a [u64]>,
 }
 
 loader_parameters!(identity);
@@ -95,6 +97,11 @@ impl Facts<'_> {
     fn stop(&self) -> Option<Value> {
         let stop = if self.config.infinite { "restart" } else { "first_exhausted" };
         self.config.is_mixture().then(|| self.config.stop.as_deref().unwrap_or(stop).into())
+    }
+
+    /// The rows that are read, if not all.
+    fn subset(&self) -> Option<Value> {
+        exclude::identity(self.rows?)
     }
 
     fn features(&self) -> Option<Value> {

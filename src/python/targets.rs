@@ -10,14 +10,12 @@ use pyo3::{
 
 use super::{
     arguments::{Argument, Refused, wrong_type},
-    errors::to_python,
     given::Given,
     state,
 };
 use crate::{
-    Error, ErrorKind,
     fields::DataType,
-    targets::{Classes, MOST_CLASSES, TargetConfig, TargetForm},
+    targets::{Classes, MOST_CLASSES, TargetConfig, TargetForm, Vocabulary},
 };
 
 /// The description of a target.
@@ -29,7 +27,6 @@ impl PyTarget {
     /// Checks the fields of class `kind`; `names` are those in its list or file of classes.
     #[new]
     fn new(kind: &str, fields: &Bound<'_, PyDict>, names: Option<Vec<String>>) -> PyResult<Self> {
-        let py = fields.py();
         let mut given = Given::new(fields.clone());
         let description = state::json(fields.as_any())?;
         let mut config =
@@ -67,7 +64,7 @@ impl PyTarget {
             "Soft" => {
                 config.null = (given.one_of("null", &["zeros", "error"])? == 0).then_some(0.0);
                 config.dtype = dtype(&mut given, &[DataType::Float32, DataType::Float64, DataType::Float16])?;
-                let size = given.whole("size", 1 << 16)?;
+                let size = given.count("size", 1 << 16)?;
                 TargetForm::Soft { size: size.map(|size| size as u64) }
             }
             "Number" => {
@@ -85,15 +82,13 @@ impl PyTarget {
             }
             "Text" => {
                 config.null = (given.one_of("null", &["empty", "error"])? == 0).then_some(0.0);
-                let max_bytes = given.whole("max_bytes", 1 << 20)?.unwrap_or(1) as u64;
+                let max_bytes = given.count("max_bytes", 1 << 20)?.unwrap_or(1) as u64;
                 TargetForm::Text { max_bytes }
             }
             other => return Err(PyTypeError::new_err(format!("{other} is no target"))),
         };
-        match given.problems.is_empty() {
-            true => Ok(Self(config)),
-            false => Err(to_python(py, &Error::new(ErrorKind::Config, given.problems.join("; ")))),
-        }
+        given.check()?;
+        Ok(Self(config))
     }
 }
 
@@ -104,7 +99,11 @@ fn dtype(given: &mut Given<'_>, allowed: &[DataType]) -> PyResult<DataType> {
 
 fn classes(given: &mut Given<'_>, names: Option<Vec<String>>) -> PyResult<Classes> {
     if let Some(names) = names {
-        return Ok(Classes::Names(Arc::new(names)));
+        let names = Arc::new(names);
+        given
+            .problems
+            .extend(Vocabulary::of_names(names.clone(), "classes").err().map(|error| error.message));
+        return Ok(Classes::Names(names));
     }
     let found = given.value("classes")?;
     if found.is_none() {
@@ -113,7 +112,7 @@ fn classes(given: &mut Given<'_>, names: Option<Vec<String>>) -> PyResult<Classe
     if found.extract::<String>().is_ok() {
         return Ok([Classes::Schema, Classes::Data][given.one_of("classes", &["schema", "data"])?].clone());
     }
-    Ok(Classes::Count(given.whole("classes", MOST_CLASSES as i64)?.unwrap_or(1) as u64))
+    Ok(Classes::Count(given.count("classes", MOST_CLASSES as i64)?.unwrap_or(1) as u64))
 }
 
 impl Argument for Option<Vec<TargetConfig>> {

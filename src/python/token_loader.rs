@@ -160,7 +160,7 @@ impl TokenLoader {
     /// Lists the documents that failed so far, each once, in row order: dicts as in `Loader.errors`, with
     /// `path` None.
     fn errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        self.engine.errors(py, |_| None)
+        self.engine.errors(py, |row| row, |_| None)
     }
 
     /// The number of documents in all shards of the split.

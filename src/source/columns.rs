@@ -2,8 +2,8 @@
 //!
 //! The audio column is the one that the user names, else `audio`, else the only Audio feature in the schema's
 //! Hugging Face metadata. The label column likewise: by name, `label`, `labels`, the only ClassLabel. A text
-//! column and any other is always named. The result is a list of arrays to find in every batch, each by its path through
-//! the schema.
+//! column and any other is always named. The result is a list of arrays to find in every batch, each by its
+//! path through the schema.
 //!
 //! Source: Arrow columnar format, "Physical memory layout"; the choice is our own. The `huggingface` metadata
 //! is read as `datasets` 1 to 4 write it.

@@ -25,6 +25,7 @@ pub mod paths;
 pub mod pattern;
 #[cfg(feature = "parquet")]
 mod recordings;
+mod selection;
 mod shard;
 mod storage;
 
@@ -34,6 +35,7 @@ pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
 pub use recordings::{Recordings, RecordingsReader};
+pub use selection::{Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};
 #[cfg(feature = "cache")]

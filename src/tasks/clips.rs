@@ -92,13 +92,15 @@ pub struct Outputs {
     fields: Vec<(Output, Field)>,
     /// The first row of each source, and the number of all rows.
     group_starts: Arc<[u64]>,
+    /// The rows that are read, if not all.
+    rows: Option<Arc<[u64]>>,
 }
 
 impl Default for Outputs {
     /// The row number.
     fn default() -> Self {
         let index = (Output::Index, Field::number("index", DataType::Int64));
-        Self { fields: vec![index], group_starts: Arc::new([]) }
+        Self { fields: vec![index], group_starts: Arc::new([]), rows: None }
     }
 }
 
@@ -117,6 +119,8 @@ pub struct Given<'a> {
     pub shard_starts: &'a [u64],
     /// The names of the fields on request.
     pub requested: &'a [String],
+    /// The rows that are read, if not all.
+    pub rows: Option<Arc<[u64]>>,
 }
 
 impl Outputs {
@@ -126,7 +130,7 @@ impl Outputs {
     /// # Errors
     /// [`ErrorKind::Config`] if two fields have the same name.
     pub fn new(given: Given<'_>) -> Result<Self> {
-        let Given { targets, path, group_starts, is_mixture, shard_starts, requested } = given;
+        let Given { targets, path, group_starts, is_mixture, shard_starts, requested, rows } = given;
         let number = |name: &str| Field::number(name, DataType::Int64);
         let mut fields: Vec<_> = targets
             .into_iter()
@@ -162,7 +166,7 @@ impl Outputs {
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
-        Ok(Self { fields, group_starts: group_starts.into() })
+        Ok(Self { fields, group_starts: group_starts.into(), rows })
     }
 
     /// The problem with the names of requested fields, if there is one.
@@ -206,7 +210,7 @@ impl Outputs {
         let pool = SharedPool::new(self.fields(plan));
         let outputs = [Output::Features].into_iter().chain(self.fields.into_iter().map(|(output, _)| output));
         let outputs = outputs.collect();
-        (Arc::new(Planned { outputs, group_starts: self.group_starts }), Arc::new(pool))
+        (Arc::new(Planned { outputs, group_starts: self.group_starts, rows: self.rows }), Arc::new(pool))
     }
 }
 
@@ -215,6 +219,7 @@ impl Outputs {
 struct Planned {
     outputs: Vec<Output>,
     group_starts: Arc<[u64]>,
+    rows: Option<Arc<[u64]>>,
 }
 
 /// The number of the part that holds `row`, given the first row of each part.
@@ -327,7 +332,9 @@ impl ExampleMaker for ClipMaker {
             let out = out.part(channel * len..(channel + 1) * len);
             features.transform(clip, valid.clone(), &mut self.scratch, out)?;
         }
-        let source = part_of(&self.task.outputs.group_starts, record.index);
+        let Planned { outputs, group_starts, rows } = &*self.task.outputs;
+        let index = rows.as_ref().map_or(record.index, |rows| rows[record.index as usize]);
+        let source = part_of(group_starts, index);
         let mut values = Some(values);
         let value = |output: &Output| {
             Ok(match output {
@@ -335,21 +342,21 @@ impl ExampleMaker for ClipMaker {
                 Output::Value(at) => record.values.get(*at).cloned().unwrap_or(Value::Null),
                 Output::Target(target) => target.value(&record.values, source)?,
                 Output::Source => Value::Int(source as i64),
-                Output::Index => Value::Int(record.index as i64),
+                Output::Index => Value::Int(index as i64),
                 Output::Start => {
                     let samples = crop.start as f64 - crop.pad_front as f64;
                     Value::Float(samples / f64::from(features.sample_rate()))
                 }
                 Output::ValidSamples => Value::Int(crop.len as i64),
                 Output::ValidFrames => Value::Int(features.n_frames(crop.len, *clip_samples) as i64),
-                Output::Shard(starts) => Value::Int(part_of(starts, record.index) as i64),
+                Output::Shard(starts) => Value::Int(part_of(starts, index) as i64),
                 Output::Row(starts) => {
-                    let first = starts.get(part_of(starts, record.index)).copied().unwrap_or(0);
-                    Value::Int((record.index - first) as i64)
+                    let first = starts.get(part_of(starts, index)).copied().unwrap_or(0);
+                    Value::Int((index - first) as i64)
                 }
             })
         };
-        self.task.outputs.outputs.iter().map(value).collect()
+        outputs.iter().map(value).collect()
     }
 }
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::{
     form::Form,
-    front_end::{Compression, Conditioning, FrontEnd, FrontEndConfig, FrontEndScratch},
+    front_end::{Conditioning, FrontEnd, FrontEndScratch},
     spectrogram::{SpectrogramConfig, SpectrogramTransform},
 };
 use crate::{
@@ -119,9 +119,7 @@ impl Features {
     /// As [`FrontEnd::new`].
     pub fn log_mel(spectrogram: SpectrogramConfig, form: Form) -> Result<Self> {
         SpectrogramTransform::new(spectrogram.clone())?.warn_of_empty_bands();
-        let compression = Compression::LnFloor(super::spectrogram::FLOOR);
-        let config = FrontEndConfig { spectrogram, compression, form, ..FrontEndConfig::default() };
-        Ok(Self::bands(FrontEnd::new(config, true)?, Channels::Mean))
+        Ok(Self::bands(FrontEnd::log_mel(spectrogram, form)?, Channels::Mean))
     }
 
     /// The name of the batch field.

@@ -87,7 +87,7 @@ impl LaneFft {
     /// A plan for frames of `n_fft` samples, or `None` unless that is a multiple of 16 without prime factors
     /// above 5.
     pub(super) fn new(n_fft: usize) -> Option<Self> {
-        if n_fft == 0 || n_fft % 16 != 0 {
+        if n_fft == 0 || !n_fft.is_multiple_of(16) {
             return None;
         }
         let (half, gaps) = (n_fft / 2, Gaps::new(n_fft));

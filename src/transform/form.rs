@@ -60,7 +60,7 @@ impl Form {
 }
 
 /// A type that eight lanes can be stored as.
-trait Value: Copy + Default {
+pub(super) trait Value: Copy + Default {
     fn store<V: Lanes>(lanes: V, row: &mut [Self; LANES]);
 
     /// Writes the first lanes, as many as fit into `out`.
@@ -131,6 +131,38 @@ impl Output<'_> {
         }
     }
 
+    /// Writes all values, `[n_frames, n_mels]`, less their band's shift, times its scale.
+    #[inline(always)]
+    pub(super) fn put_frames<V: Lanes>(&mut self, from: &[f32], shifts: &[f32], scales: &[f32]) {
+        let Self { layout, n_mels, n_frames, .. } = *self;
+        each_float!(&mut self.values, values => for (first, frames) in
+            (0..n_frames).step_by(LANES).zip(from.chunks(LANES * n_mels))
+        {
+            for band in (0..n_mels).step_by(LANES) {
+                let bands = band..n_mels.min(band + LANES);
+                let (shift, scale) = (V::load_part(&shifts[bands.clone()]), V::load_part(&scales[bands.clone()]));
+                let mut tile = [shift; LANES];
+                for (lanes, frame) in tile.iter_mut().zip(frames.chunks_exact(n_mels)) {
+                    *lanes = (V::load_part(&frame[bands.clone()]) - shift) * scale;
+                }
+                match layout {
+                    Layout::Mel => {
+                        let count = LANES.min(n_frames - first);
+                        for (lanes, band) in V::transpose(tile).into_iter().zip(bands) {
+                            Value::store_part(lanes, &mut values[band * n_frames + first..][..count]);
+                        }
+                    }
+                    Layout::Time => {
+                        let out = values[first * n_mels..].chunks_exact_mut(n_mels);
+                        for (lanes, frame) in tile.into_iter().zip(out) {
+                            Value::store_part(lanes, &mut frame[bands.clone()]);
+                        }
+                    }
+                }
+            }
+        });
+    }
+
     /// Fills the frames from `first` on; `value` is that of a band, the same in each lane.
     #[inline(always)]
     pub(super) fn fill<V: Lanes>(&mut self, first: usize, value: impl Fn(usize) -> V) {
@@ -166,30 +198,20 @@ fn by_frame<V: Lanes, T: Value>(out: &mut [T], n_mels: usize, bands: &[Row]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::lanes::{Level, Portable};
+    use crate::transform::lanes::{Level, Work};
 
     type Tile = ([u16; LANES], [u16; LANES]);
 
-    #[inline(always)]
-    fn halves_of<V: Lanes>(row: [f32; LANES]) -> Tile {
-        let (mut f16s, mut bf16s) = ([f16::ZERO; LANES], [bf16::ZERO; LANES]);
-        V::load(&row).store_f16(&mut f16s);
-        V::load(&row).store_bf16(&mut bf16s);
-        (f16s.map(f16::to_bits), bf16s.map(bf16::to_bits))
-    }
+    struct Halves([f32; LANES]);
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn halves_avx2(row: [f32; LANES]) -> Tile {
-        halves_of::<crate::transform::lanes::Avx2>(row)
-    }
-
-    fn halves(level: Level, row: [f32; LANES]) -> Tile {
-        match level {
-            Level::Portable => halves_of::<Portable>(row),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: `Level::available` lists it only if the CPU has it.
-            Level::Avx2 => unsafe { halves_avx2(row) },
+    impl Work for Halves {
+        type Output = Tile;
+        #[inline(always)]
+        fn run<V: Lanes>(self) -> Tile {
+            let (mut f16s, mut bf16s) = ([f16::ZERO; LANES], [bf16::ZERO; LANES]);
+            V::load(&self.0).store_f16(&mut f16s);
+            V::load(&self.0).store_bf16(&mut bf16s);
+            (f16s.map(f16::to_bits), bf16s.map(bf16::to_bits))
         }
     }
 
@@ -222,8 +244,8 @@ mod tests {
                 true => nearest(f64::from(x), (low, low_value), high_value),
                 false => infinity,
             });
-            assert_eq!(pick(halves(level, row))[..7], expected, "{level:?}: {inputs:?}");
-            let negative = pick(halves(level, row.map(|x| -x)));
+            assert_eq!(pick(level.run(Halves(row)))[..7], expected, "{level:?}: {inputs:?}");
+            let negative = pick(level.run(Halves(row.map(|x| -x))));
             assert_eq!(negative[..7], expected.map(|bits| bits | 0x8000), "{level:?}: -{inputs:?}");
         }
     }
@@ -260,7 +282,7 @@ mod tests {
         let most_nan = f32::from_bits(0xffff_ffff);
         let row = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, tiny_nan, most_nan, 1e30, -1e30];
         for level in Level::available() {
-            let (f16s, bf16s) = halves(level, row);
+            let (f16s, bf16s) = level.run(Halves(row));
             let [f16s, bf16s] =
                 [f16s.map(|x| f16::from_bits(x).to_f32()), bf16s.map(|x| bf16::from_bits(x).to_f32())];
             for i in [0, 1, 4, 5] {

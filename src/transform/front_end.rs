@@ -5,10 +5,11 @@
 //! [`SpectrogramTransform`]), compression, cepstrum, number of frames, normalization. Where each value
 //! depends on its own energy only, one pass computes it and writes it in place. Steps that need the whole
 //! example (a range below its maximum, its minimum, its mean, PCEN, a cepstrum) run on a frame-major copy in
-//! the scratch memory. Sources of the definitions: with each type.
+//! the scratch memory: see `second_pass`. Sources of the definitions: with each type.
 
 use super::{
     form::{Form, Layout},
+    lanes::LANES,
     spectrogram::{Affine, Scratch, SpectrogramConfig, SpectrogramTransform},
 };
 use crate::{
@@ -16,20 +17,27 @@ use crate::{
     dtype::{Dtype, Typed, ValuesMut},
     fallible_alloc,
 };
-use std::{f64::consts::PI, ops::Range};
+use std::{
+    f64::consts::PI,
+    ops::{Add, Range},
+};
 
 mod config;
+mod second_pass;
 #[cfg(test)]
 mod tests;
 
 pub use config::{Cepstrum, Compression, Conditioning, Fill, FrontEndConfig, Level, Normalization};
+use second_pass::SecondPass;
 
 /// A plan for the features of one model; immutable, shared by threads.
 #[derive(Debug, Clone)]
 pub struct FrontEnd {
     config: FrontEndConfig,
+    /// What is done to the waveform by itself; the window scales it.
+    conditioning: Conditioning,
     transform: SpectrogramTransform,
-    /// The DCT, `[n_mfcc, n_bands]`.
+    /// The DCT, `[n_bands, n_mfcc]`.
     cosines: Vec<f32>,
     /// Values of a frame of silence, before a range is applied.
     silence: Vec<f32>,
@@ -44,8 +52,8 @@ pub struct FrontEndScratch {
     waveform: Vec<f32>,
     /// `[n_frames, n_bands]`.
     values: Vec<f32>,
-    /// One for each band.
-    row: Vec<f32>,
+    /// Eight frames of the output.
+    rows: Vec<f32>,
 }
 
 impl FrontEnd {
@@ -54,7 +62,20 @@ impl FrontEnd {
     /// # Errors
     /// [`ErrorKind::Config`] naming every value that is out of its range, and the first mel band in which no
     /// frequency bin lies, unless `may_be_empty`.
-    pub fn new(config: FrontEndConfig, may_be_empty: bool) -> Result<Self> {
+    pub fn new(mut config: FrontEndConfig, may_be_empty: bool) -> Result<Self> {
+        config.spectrogram.mixed_radix = true;
+        Self::planned(config, may_be_empty)
+    }
+
+    /// The log-mel of loaders.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] naming every value that is out of its range.
+    pub(super) fn log_mel(spectrogram: SpectrogramConfig, form: Form) -> Result<Self> {
+        Self::planned(FrontEndConfig { spectrogram, form, ..FrontEndConfig::default() }, true)
+    }
+
+    fn planned(config: FrontEndConfig, may_be_empty: bool) -> Result<Self> {
         let mut problems = config.problems();
         let (pointwise, a, b) = config.pointwise();
         let standard = config.standard().filter(|_| config.is_single_pass() && problems.is_empty());
@@ -67,7 +88,9 @@ impl FrontEnd {
                 Affine::Bands(bands.iter().map(|(c, d)| ((c * a) as f32, (c * b + d) as f32)).collect())
             }
         };
-        let spectrogram = SpectrogramConfig { pointwise, affine, ..config.spectrogram.clone() };
+        let conditioning = Conditioning { scale: 1.0, ..config.conditioning };
+        let scale = config.conditioning.scale;
+        let spectrogram = SpectrogramConfig { scale, pointwise, affine, ..config.spectrogram.clone() };
         let transform = SpectrogramTransform::new(spectrogram).map_err(|error| {
             problems.push(error.message);
             Error::new(ErrorKind::Config, problems.join("; "))
@@ -90,8 +113,8 @@ impl FrontEnd {
             Fill::Number(number) => Some(((f64::from(number) - b) / a) as f32),
             Fill::Silence | Fill::Minimum => None,
         };
-        let mut plan =
-            Self { config, transform, cosines: cosines.unwrap_or_default(), silence: Vec::new(), fill };
+        let cosines = cosines.unwrap_or_default();
+        let mut plan = Self { config, conditioning, transform, cosines, silence: Vec::new(), fill };
         if !plan.config.is_single_pass() {
             plan.silence = plan.silence()?;
         }
@@ -103,7 +126,7 @@ impl FrontEnd {
         let mut frame = fallible_alloc::filled(self.transform.n_mels(), 0.0)?;
         let form = Form { layout: Layout::Time, n_frames: Some(1), ..Form::default() };
         let out = Typed::Float32(&mut frame[..]);
-        self.transform.run(&form, None, &[], &mut self.transform.scratch(), out)?;
+        self.transform.run(&form, None, (&[], 0.0), &mut self.transform.scratch(), out)?;
         Ok(frame)
     }
 
@@ -134,7 +157,7 @@ impl FrontEnd {
             spectrogram: self.transform.scratch(),
             waveform: Vec::new(),
             values: Vec::new(),
-            row: Vec::new(),
+            rows: Vec::new(),
         }
     }
 
@@ -152,7 +175,7 @@ impl FrontEnd {
         waveform: &[f32],
         valid: Range<usize>,
         scratch: &mut FrontEndScratch,
-        mut out: ValuesMut<'_>,
+        out: ValuesMut<'_>,
     ) -> Result<()> {
         let [rows, columns] = self.shape(waveform.len());
         let form = &self.config.form;
@@ -165,124 +188,30 @@ impl FrontEnd {
             );
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        let FrontEndScratch { spectrogram, waveform: own, values, row } = scratch;
-        let waveform = self.config.conditioning.apply(waveform, valid, own)?;
+        let FrontEndScratch { spectrogram, waveform: own, values, rows: own_rows } = scratch;
+        // Kaldi's frames repeat samples over the ends, so a shift of all samples needs no copy of them.
+        let only_shifted = Conditioning { remove_mean: true, ..Conditioning::default() };
+        let is_shifted = self.conditioning == only_shifted
+            && self.config.spectrogram.kaldi.is_some()
+            && valid == (0..waveform.len());
+        let (waveform, shift) = match is_shifted {
+            true => (waveform, mean(waveform) as f32),
+            false => (self.conditioning.apply(waveform, valid, own)?, 0.0),
+        };
+        let waveform = (waveform, shift);
         if self.config.is_single_pass() {
             return self.transform.run(form, self.fill, waveform, spectrogram, out);
         }
-        let n_bands = self.transform.n_mels();
-        let wanted = if form.layout == Layout::Mel { columns } else { rows };
-        let n_real = self.transform.n_frames(waveform.len()).min(wanted);
+        let (n_bands, n_rows) = (self.transform.n_mels(), self.config.n_rows());
+        let n_frames = if form.layout == Layout::Mel { columns } else { rows };
+        let n_real = self.transform.n_frames(waveform.0.len()).min(n_frames);
         let by_frame = Form { layout: Layout::Time, n_frames: Some(n_real), dtype: Dtype::Float32 };
-        fallible_alloc::resize(values, wanted.saturating_mul(n_bands), 0.0)?;
-        fallible_alloc::resize(row, n_bands.max(wanted), 0.0)?;
-        let (real, behind) = values.split_at_mut(n_real * n_bands);
-        self.transform.run(&by_frame, None, waveform, spectrogram, Typed::Float32(real))?;
-        // Behind a waveform, silence is compressed with it: PCEN and a range depend on what was before.
-        let has_silence = self.config.fill == Fill::Silence || n_real == 0;
-        for frame in behind.chunks_exact_mut(n_bands) {
-            frame.copy_from_slice(&self.silence);
-        }
-        let compressed = if has_silence { &mut values[..] } else { &mut values[..n_real * n_bands] };
-        if let Compression::Pcen { .. } = self.config.compression {
-            self.pcen(compressed, &mut row[..n_bands]);
-        }
-        self.limit(compressed);
-        let n_rows = self.config.n_rows();
-        if self.config.cepstrum.is_some() {
-            for frame in 0..wanted {
-                let bands = &values[frame * n_bands..][..n_bands];
-                for (out, cosines) in row[..n_rows].iter_mut().zip(self.cosines.chunks_exact(n_bands)) {
-                    *out = bands.iter().zip(cosines).map(|(value, cosine)| value * cosine).sum();
-                }
-                values[frame * n_rows..][..n_rows].copy_from_slice(&row[..n_rows]);
-            }
-        }
-        let values = &mut values[..wanted * n_rows];
-        let (real, behind) = values.split_at_mut(n_real * n_rows);
-        match self.config.fill {
-            Fill::Silence => {}
-            // Without a frame of the waveform, silence stays.
-            Fill::Minimum if real.is_empty() => {}
-            Fill::Minimum => behind.fill(least(real)),
-            Fill::Number(number) => behind.fill(number),
-        }
-        self.normalize(real, behind, n_rows);
-        write(values, form.layout, n_rows, wanted, row, &mut out);
+        fallible_alloc::resize(values, n_frames.saturating_mul(n_bands), 0.0)?;
+        fallible_alloc::resize(own_rows, n_bands.max(LANES * n_rows), 0.0)?;
+        let real = Typed::Float32(&mut values[..n_real * n_bands]);
+        self.transform.run(&by_frame, None, waveform, spectrogram, real)?;
+        self.transform.level().run(SecondPass { plan: self, values, n_real, n_frames, rows: own_rows, out });
         Ok(())
-    }
-
-    /// Per-channel energy normalization of energies `[n_frames, n_bands]`; `smoothed` holds a band each.
-    fn pcen(&self, energies: &mut [f32], smoothed: &mut [f32]) {
-        let Compression::Pcen { smooth, gain, bias, root, eps, initial } = self.config.compression else {
-            return;
-        };
-        let zero = bias.powf(root);
-        let n_bands = smoothed.len();
-        match initial {
-            Some(initial) => smoothed.fill(initial),
-            None => smoothed.iter_mut().zip(&*energies).for_each(|(smoothed, first)| *smoothed = *first),
-        }
-        for frame in energies.chunks_exact_mut(n_bands) {
-            for (energy, smoothed) in frame.iter_mut().zip(&mut *smoothed) {
-                *smoothed = (1.0 - smooth) * *smoothed + smooth * *energy;
-                *energy = (*energy / (eps + *smoothed).powf(gain) + bias).powf(root) - zero;
-            }
-        }
-    }
-
-    /// Makes the largest value the reference, and raises values to the range below the largest.
-    fn limit(&self, values: &mut [f32]) {
-        let is_relative = matches!(self.config.compression, Compression::Decibel { reference: None, .. });
-        if !is_relative && self.config.range().is_none() {
-            return;
-        }
-        let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let zero = if is_relative { largest } else { 0.0 };
-        let least = self.config.range().map_or(f32::NEG_INFINITY, |range| largest - range);
-        for value in values {
-            // NaN stays NaN.
-            *value = if *value < least { least } else { *value } - zero;
-        }
-    }
-
-    /// Normalizes the frames of the waveform, and those behind them.
-    fn normalize(&self, real: &mut [f32], behind: &mut [f32], n_rows: usize) {
-        match &self.config.normalization {
-            Normalization::None => {}
-            Normalization::Standard { .. } => {
-                let Some(standard) = self.config.standard() else { return };
-                let bands = standard.iter().cycle();
-                for frame in real.chunks_exact_mut(n_rows).chain(behind.chunks_exact_mut(n_rows)) {
-                    for (value, &(a, b)) in frame.iter_mut().zip(bands.clone()) {
-                        *value = value.mul_add(a as f32, b as f32);
-                    }
-                }
-            }
-            Normalization::MinMax => {
-                let low = least(real).min(least(behind));
-                let high = real.iter().chain(&*behind).copied().fold(f32::NEG_INFINITY, f32::max);
-                let scale = if high > low && low.is_finite() { 1.0 / (high - low) } else { 0.0 };
-                for value in real.iter_mut().chain(behind) {
-                    *value = (*value - low) * scale;
-                }
-            }
-            Normalization::ZScore { per_band, ddof, eps } => {
-                let n_groups = if *per_band { n_rows } else { 1 };
-                for group in 0..n_groups {
-                    let values = || real.iter().skip(group).step_by(n_groups).map(|&x| f64::from(x));
-                    let n = real.len() / n_groups;
-                    let mean = values().sum::<f64>() / n as f64;
-                    let squares: f64 = values().map(|x| (x - mean) * (x - mean)).sum();
-                    let std = (squares / n.saturating_sub(usize::from(*ddof)).max(1) as f64).sqrt();
-                    let scale = if std + eps > 0.0 { 1.0 / (std + eps) } else { 0.0 };
-                    for value in real.iter_mut().skip(group).step_by(n_groups) {
-                        *value = ((f64::from(*value) - mean) * scale) as f32;
-                    }
-                }
-                behind.fill(0.0);
-            }
-        }
     }
 }
 
@@ -305,18 +234,17 @@ impl Conditioning {
             return Ok(waveform);
         }
         let samples = &waveform[valid.clone()];
-        let n = samples.len().max(1) as f64;
         let is_centred = self.remove_mean || self.level == Level::ZScore;
-        let mean = if is_centred { samples.iter().map(|&x| f64::from(x)).sum::<f64>() / n } else { 0.0 };
+        let mean = if is_centred { mean(samples) } else { 0.0 };
         let scale = match self.level {
             Level::Unchanged => 1.0,
             Level::Peak(peak) => {
-                let most = samples.iter().map(|&x| (f64::from(x) - mean).abs()).fold(0.0, f64::max);
+                let most = reduce(samples, |x| (x - mean).abs(), f64::max);
                 if most > 0.0 { f64::from(peak) / most } else { 1.0 }
             }
             Level::ZScore => {
-                let squares: f64 = samples.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum();
-                1.0 / (squares / n + 1e-7).sqrt()
+                let squares = reduce(samples, |x| (x - mean) * (x - mean), f64::add);
+                1.0 / (squares / samples.len().max(1) as f64 + 1e-7).sqrt()
             }
         };
         let (mean, scale) = (mean as f32, (scale * f64::from(self.scale)) as f32);
@@ -329,25 +257,40 @@ impl Conditioning {
         if self.preemphasis == 0.0 {
             return Ok(own);
         }
-        for t in (1..own.len()).rev() {
-            own[t] -= self.preemphasis * own[t - 1];
+        let mut before = own[0];
+        for sample in &mut own[1..] {
+            let emphasized = *sample - self.preemphasis * before;
+            before = std::mem::replace(sample, emphasized);
         }
         Ok(if self.drops_first { &own[1..] } else { own })
     }
 }
 
-/// The least value, NaN ignored; infinity of none.
-fn least(values: &[f32]) -> f32 {
-    values.iter().copied().fold(f32::INFINITY, f32::min)
+/// The mean; 0 of none.
+fn mean(values: &[f32]) -> f64 {
+    reduce(values, |x| x, f64::add) / values.len().max(1) as f64
 }
 
-/// The DCT-II with liftering, `[n_mfcc, n_bands]`.
+/// Combines what `map` makes of the values, beginning with 0, in eight parts that do not wait for each other.
+fn reduce(values: &[f32], map: impl Fn(f64) -> f64, combine: impl Fn(f64, f64) -> f64) -> f64 {
+    let (eights, rest) = values.as_chunks::<8>();
+    let mut parts = [0.0; 8];
+    for eight in eights {
+        for (part, &x) in parts.iter_mut().zip(eight) {
+            *part = combine(*part, map(f64::from(x)));
+        }
+    }
+    let rest = rest.iter().map(|&x| map(f64::from(x)));
+    parts.into_iter().chain(rest).fold(0.0, combine)
+}
+
+/// The DCT-II with liftering, `[n_bands, n_mfcc]`.
 fn cosines(cepstrum: Cepstrum, n_bands: usize) -> Vec<f32> {
     let Cepstrum { n_mfcc, is_ortho, lifter } = cepstrum;
     let n = n_bands as f64;
     let value = |at: usize| {
-        let (i, band) = ((at / n_bands) as f64, (at % n_bands) as f64);
-        let scale = match (is_ortho, at < n_bands) {
+        let (band, i) = ((at / n_mfcc) as f64, (at % n_mfcc) as f64);
+        let scale = match (is_ortho, i == 0.0) {
             (false, _) => 2.0,
             (true, true) => (1.0 / n).sqrt(),
             (true, false) => (2.0 / n).sqrt(),
@@ -357,26 +300,4 @@ fn cosines(cepstrum: Cepstrum, n_bands: usize) -> Vec<f32> {
     };
     // bounded: both are at most 4096.
     (0..n_mfcc * n_bands).map(value).collect()
-}
-
-/// Writes values `[n_frames, n_rows]` in the layout and type of `out`; `row` has room for a row of either.
-fn write(
-    values: &[f32],
-    layout: Layout,
-    n_rows: usize,
-    n_frames: usize,
-    row: &mut [f32],
-    out: &mut ValuesMut<'_>,
-) {
-    match layout {
-        Layout::Time => out.put(0, values),
-        Layout::Mel => {
-            let row = &mut row[..n_frames];
-            for band in 0..n_rows {
-                let column = values.iter().skip(band).step_by(n_rows);
-                row.iter_mut().zip(column).for_each(|(to, from)| *to = *from);
-                out.put(band * n_frames, row);
-            }
-        }
-    }
 }

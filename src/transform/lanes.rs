@@ -2,8 +2,8 @@
 //!
 //! A lane is a frame. Eight frames go through window, FFT, mel and logarithm together, so no step shuffles
 //! within a vector, and twiddle factors and weights are broadcast. The algorithms are generic over [`Lanes`]
-//! and `inline(always)`. The caller instantiates them once per CPU level inside a `#[target_feature]`
-//! function and picks one at run time ([`Level`]). The portable implementation is the oracle of the others.
+//! and `inline(always)`. [`Level::run`] instantiates them once per CPU level inside a `#[target_feature]`
+//! function and picks one at run time. The portable implementation is the oracle of the others.
 //! The pattern is memchr's.
 
 use std::ops::{Add, Mul, Sub};
@@ -27,6 +27,10 @@ pub(super) enum Level {
     /// AVX2, FMA and F16C, required together.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// The same with 32 registers instead of 16, which AVX-512VL has: the same instructions in the same order,
+    /// and so the same bits, with fewer detours through memory.
+    #[cfg(target_arch = "x86_64")]
+    Avx2Wide,
 }
 
 impl Level {
@@ -37,17 +41,55 @@ impl Level {
             && std::arch::is_x86_feature_detected!("fma")
             && std::arch::is_x86_feature_detected!("f16c")
         {
-            return Self::Avx2;
+            let is_wide = std::arch::is_x86_feature_detected!("avx512f")
+                && std::arch::is_x86_feature_detected!("avx512vl");
+            return if is_wide { Self::Avx2Wide } else { Self::Avx2 };
         }
         Self::Portable
+    }
+
+    /// Does `work` with the lanes of this level.
+    pub(super) fn run<W: Work>(self, work: W) -> W::Output {
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn avx2<W: Work>(work: W) -> W::Output {
+            work.run::<Avx2>()
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl")]
+        fn avx2_wide<W: Work>(work: W) -> W::Output {
+            work.run::<Avx2>()
+        }
+        match self {
+            Self::Portable => work.run::<Portable>(),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `detect` and `available` give this level only on a CPU that has it.
+            Self::Avx2 => unsafe { avx2(work) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Self::Avx2Wide => unsafe { avx2_wide(work) },
+        }
     }
 
     /// Every level that this CPU has, for tests.
     #[cfg(test)]
     pub(super) fn available() -> Vec<Self> {
-        let best = Self::detect();
-        if best == Self::Portable { vec![best] } else { vec![Self::Portable, best] }
+        match Self::detect() {
+            Self::Portable => vec![Self::Portable],
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => vec![Self::Portable, Self::Avx2],
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2Wide => vec![Self::Portable, Self::Avx2, Self::Avx2Wide],
+        }
     }
+}
+
+/// Work that is compiled once for each level.
+pub(super) trait Work {
+    /// What it gives.
+    type Output;
+    /// Does it; to be `inline(always)`, as all that it calls with lanes.
+    fn run<V: Lanes>(self) -> Self::Output;
 }
 
 /// Arithmetic on eight lanes.
@@ -79,6 +121,8 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     /// Splits positive normal numbers into exponent and a mantissa in `[1, 2) / sqrt(2)`, roughly: `self = m
     /// * 2^e`.
     fn split(self) -> (Self, Self);
+    /// `self * 2^n` for whole numbers from -126 to 127.
+    fn times_two_to(self, n: Self) -> Self;
     /// Transposes an 8 x 8 tile: lane `i` of result `j` is lane `j` of `rows[i]`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
 
@@ -111,6 +155,55 @@ pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
         let low = exponent.mul_add(Self::splat(LN2_LOW), self.zero_or_nan());
         let small = (series * z).mul_add(s, low);
         exponent.mul_add(Self::splat(LN2_HIGH), s + s + small)
+    }
+
+    /// Positive normal numbers to the power of `y`; NaN of NaN and infinity. Results beyond the range of
+    /// normal numbers become numbers near its ends.
+    ///
+    /// `(m 2^e)^y = 2^(y e + y log2 m)`, with `log2 m` as in [`Lanes::ln`], and the whole part of the exponent
+    /// taken out before the parts are added: the error is that of `y log2 m` and of a fused product.
+    #[inline(always)]
+    fn pow(self, y: f32) -> Self {
+        const LN_2: f32 = std::f32::consts::LN_2;
+        const LARGEST: f32 = 12_582_912.0; // 1.5 * 2^23: numbers added to it lose their fraction
+        if y == 0.5 {
+            return self.sqrt();
+        }
+        let (exponent, mantissa) = self.split();
+        let one = Self::splat(1.0);
+        let s = (mantissa - one).div(mantissa + one);
+        let z = s * s;
+        let series = Self::splat(2.0 / 9.0)
+            .mul_add(z, Self::splat(2.0 / 7.0))
+            .mul_add(z, Self::splat(2.0 / 5.0))
+            .mul_add(z, Self::splat(2.0 / 3.0));
+        // The natural logarithm of the mantissa, then of the fraction of the result's exponent.
+        let log = (series * z).mul_add(s, s + s) * Self::splat(y);
+        let y = Self::splat(y);
+        let whole = log.mul_add(Self::splat(1.0 / LN_2), exponent * y);
+        let whole = whole.max(Self::splat(-126.0)) - (whole - Self::splat(127.0)).max(Self::splat(0.0));
+        let whole = (whole + Self::splat(LARGEST)) - Self::splat(LARGEST);
+        let x = exponent.mul_add(y, self.zero_or_nan() - whole).mul_add(Self::splat(LN_2), log);
+        let power = Self::splat(1.0 / 5040.0)
+            .mul_add(x, Self::splat(1.0 / 720.0))
+            .mul_add(x, Self::splat(1.0 / 120.0))
+            .mul_add(x, Self::splat(1.0 / 24.0))
+            .mul_add(x, Self::splat(1.0 / 6.0))
+            .mul_add(x, Self::splat(0.5))
+            .mul_add(x, one)
+            .mul_add(x, one);
+        power.times_two_to(whole)
+    }
+
+    /// The values, at most eight, and the first of them in the other lanes.
+    #[inline(always)]
+    fn load_part(values: &[f32]) -> Self {
+        if let Ok(row) = values.try_into() {
+            return Self::load(row);
+        }
+        let mut row = [values[0]; LANES];
+        row[..values.len()].copy_from_slice(values);
+        Self::load(&row)
     }
 }
 
@@ -199,6 +292,10 @@ impl Lanes for Portable {
         let exponent = relative.map(|r| (r >> 23) as f32);
         let mantissa = relative.map(|r| f32::from_bits(((r & 0x007f_ffff) + SQRT_HALF_BITS) as u32));
         (Self(exponent), Self(mantissa))
+    }
+    #[inline(always)]
+    fn times_two_to(self, n: Self) -> Self {
+        self.zip(n, |x, n| x * f32::from_bits(((n as i32 + 127) << 23) as u32))
     }
     #[inline(always)]
     fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
@@ -322,6 +419,14 @@ mod avx2 {
             })
         }
         #[inline(always)]
+        fn times_two_to(self, n: Self) -> Self {
+            avx2!({
+                let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n.0), _mm256_set1_epi32(127));
+                let factor = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent));
+                Self(_mm256_mul_ps(self.0, factor))
+            })
+        }
+        #[inline(always)]
         fn transpose(r: [Self; LANES]) -> [Self; LANES] {
             avx2!({
                 // Pairs, then quads within each 128-bit half, then the halves.
@@ -362,33 +467,40 @@ mod tests {
 
     type Row = [f32; LANES];
 
-    #[inline(always)]
-    fn ln_of<V: Lanes>(row: &Row) -> Row {
-        let mut out = [0.0; LANES];
-        V::load(row).ln().store(&mut out);
-        out
+    struct Ln<'a>(&'a Row);
+
+    impl Work for Ln<'_> {
+        type Output = Row;
+        #[inline(always)]
+        fn run<V: Lanes>(self) -> Row {
+            let mut out = [0.0; LANES];
+            V::load(self.0).ln().store(&mut out);
+            out
+        }
     }
 
-    #[inline(always)]
-    fn transpose_of<V: Lanes>(rows: &[Row; LANES]) -> [Row; LANES] {
-        let mut out = [[0.0; LANES]; LANES];
-        let columns = V::transpose(std::array::from_fn(|i| V::load(&rows[i])));
-        columns.iter().zip(&mut out).for_each(|(column, out)| column.store(out));
-        out
+    struct Pow<'a>(&'a Row, f32);
+
+    impl Work for Pow<'_> {
+        type Output = Row;
+        #[inline(always)]
+        fn run<V: Lanes>(self) -> Row {
+            let mut out = [0.0; LANES];
+            V::load(self.0).pow(self.1).store(&mut out);
+            out
+        }
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn avx2(row: &Row, rows: &[Row; LANES]) -> (Row, [Row; LANES]) {
-        (ln_of::<Avx2>(row), transpose_of::<Avx2>(rows))
-    }
+    struct Transpose<'a>(&'a [Row; LANES]);
 
-    fn at(level: Level, row: &Row, rows: &[Row; LANES]) -> (Row, [Row; LANES]) {
-        match level {
-            Level::Portable => (ln_of::<Portable>(row), transpose_of::<Portable>(rows)),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: `Level::available` lists it only if the CPU has it.
-            Level::Avx2 => unsafe { avx2(row, rows) },
+    impl Work for Transpose<'_> {
+        type Output = [Row; LANES];
+        #[inline(always)]
+        fn run<V: Lanes>(self) -> [Row; LANES] {
+            let mut out = [[0.0; LANES]; LANES];
+            let columns = V::transpose(std::array::from_fn(|i| V::load(&self.0[i])));
+            columns.iter().zip(&mut out).for_each(|(column, out)| column.store(out));
+            out
         }
     }
 
@@ -404,7 +516,7 @@ mod tests {
                 if row == [1.0; LANES] {
                     break;
                 }
-                for (x, y) in row.iter().zip(at(level, &row, &[[0.0; LANES]; LANES]).0) {
+                for (x, y) in row.iter().zip(level.run(Ln(&row))) {
                     let exact = f64::from(*x).ln();
                     let error = (f64::from(y) - exact).abs();
                     let ulp = f64::from(f32::from_bits(y.abs().to_bits() + 1) - y.abs());
@@ -415,11 +527,36 @@ mod tests {
     }
 
     #[test]
+    fn powers_are_exact_to_some_ulp() {
+        for level in Level::available() {
+            // The portable product of exponent and `y` is rounded: half a unit in 127 is 32 in the result.
+            let limit = if level == Level::Portable { 40.0 } else { 4.0 };
+            for y in [0.02, 0.25, 0.5, 0.98, 1.0, -0.7, 2.0] {
+                let mut bits = (1e-18_f32.to_bits()..1e18_f32.to_bits()).step_by(9973);
+                loop {
+                    let row: Row = std::array::from_fn(|_| bits.next().map_or(1.0, f32::from_bits));
+                    if row == [1.0; LANES] {
+                        break;
+                    }
+                    for (x, found) in row.iter().zip(level.run(Pow(&row, y))) {
+                        let exact = f64::from(*x).powf(f64::from(y));
+                        let error = (f64::from(found) / exact - 1.0).abs() / f64::from(f32::EPSILON);
+                        assert!(error <= limit, "{level:?}: {x:e}^{y} = {found:e}, off by {error} ulp");
+                    }
+                }
+            }
+            let [nan, infinite, tiny, huge, ..] =
+                level.run(Pow(&[f32::NAN, f32::INFINITY, 1e-30, 1e30, 1.0, 1.0, 1.0, 1.0], 3.0));
+            assert!(nan.is_nan() && infinite.is_nan() && tiny < 2e-38 && huge > 1e38, "{level:?}");
+        }
+    }
+
+    #[test]
     fn logarithm_of_what_is_not_finite_is_nan() {
         for level in Level::available() {
             for value in [f32::NAN, -f32::NAN, f32::INFINITY] {
                 let row = [1.0, value, f32::MAX, value, value, 1e-10, 2.0, value];
-                let ln = at(level, &row, &[[0.0; LANES]; LANES]).0;
+                let ln = level.run(Ln(&row));
                 assert!(row.iter().zip(ln).all(|(x, y)| x.is_finite() != y.is_nan()), "{level:?}: {ln:?}");
             }
         }
@@ -429,7 +566,7 @@ mod tests {
     fn transposes() {
         let rows: [Row; LANES] = std::array::from_fn(|i| std::array::from_fn(|j| (8 * i + j) as f32));
         for level in Level::available() {
-            let columns = at(level, &[1.0; LANES], &rows).1;
+            let columns = level.run(Transpose(&rows));
             for i in 0..LANES {
                 for j in 0..LANES {
                     assert_eq!(columns[j][i], rows[i][j]);

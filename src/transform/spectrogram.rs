@@ -13,7 +13,7 @@
 use super::{
     fft::LaneFft,
     form::{Form, Layout, Output},
-    lanes::{LANES, Lanes, Level, Portable, Row},
+    lanes::{LANES, Lanes, Level, Row, Work},
     mel::{Bands, MelBank, MelScale},
     window::Window,
 };
@@ -88,7 +88,8 @@ pub enum Affine {
 pub struct SpectrogramConfig {
     /// Samples per second of the waveforms. 1 to 768 000.
     pub sample_rate: u32,
-    /// Samples per FFT. 2 to 65 536; multiples of 16 without prime factors above 5 are faster.
+    /// Samples per FFT. 2 to 65 536; powers of two are faster, with
+    /// `mixed_radix` also multiples of 16 without prime factors above 5.
     pub n_fft: usize,
     /// Samples under the window, centred in the FFT; `None` means `n_fft`. 1 to `n_fft`.
     pub win_length: Option<usize>,
@@ -113,10 +114,15 @@ pub struct SpectrogramConfig {
     pub kaldi: Option<Kaldi>,
     /// The window function.
     pub window: Window,
+    /// A factor of all samples. Above 0.
+    pub scale: f32,
     /// The scale of the bands. `None`: the bins of the spectrum are the bands.
     pub mel_scale: Option<MelScale>,
     /// Whether each triangle has the area 1 in hertz, instead of the height 1.
     pub has_unit_area: bool,
+    /// Whether sizes with the prime factors 3 and 5 take the eight-frame transform too. The log-mel of loaders
+    /// keeps the last bits that it had before there was one.
+    pub mixed_radix: bool,
     /// The function of each energy.
     pub pointwise: Pointwise,
     /// What follows it.
@@ -139,6 +145,8 @@ impl Default for SpectrogramConfig {
             drop_last: false,
             kaldi: None,
             window: Window::Hann,
+            scale: 1.0,
+            mixed_radix: false,
             mel_scale: Some(MelScale::Htk),
             has_unit_area: false,
             pointwise: Pointwise::default(),
@@ -288,7 +296,7 @@ pub struct SpectrogramTransform {
     config: SpectrogramConfig,
     engine: Engine,
     level: Level,
-    /// Window of `n_fft`; halved for the eight-frame transform.
+    /// Window of `n_fft`, scaled; halved for the eight-frame transform.
     window: Vec<f32>,
     bank: MelBank,
 }
@@ -343,11 +351,13 @@ impl SpectrogramTransform {
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
-        let (engine, scale) = match LaneFft::new(config.n_fft) {
+        let (engine, factor) = match LaneFft::new(config.n_fft)
+            .filter(|_| config.mixed_radix || config.n_fft.is_power_of_two())
+        {
             Some(fft) => (Engine::Lanes(fft), 0.5),
             None => (Engine::Single(RealFftPlanner::new().plan_fft_forward(config.n_fft)), 1.0),
         };
-        let window = config.window().iter().map(|w| (scale * w) as f32).collect();
+        let window = config.window().iter().map(|w| (factor * f64::from(config.scale) * w) as f32).collect();
         let bank = config.bank();
         Ok(Self { config, engine, level, window, bank })
     }
@@ -373,6 +383,11 @@ impl SpectrogramTransform {
     /// The configuration of this plan.
     pub fn config(&self) -> &SpectrogramConfig {
         &self.config
+    }
+
+    /// The CPU level that this plan uses.
+    pub(super) fn level(&self) -> Level {
+        self.level
     }
 
     /// Rows of the output.
@@ -456,16 +471,17 @@ impl SpectrogramTransform {
             );
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        self.run(form, None, waveform, scratch, out)
+        self.run(form, None, (waveform, 0.0), scratch, out)
     }
 
     /// As [`SpectrogramTransform::transform_to`], of a waveform of any length: a short one is reflected
-    /// repeatedly. Frames after its last one are those of silence, or have the value `fill`.
+    /// repeatedly. Frames after its last one are those of silence, or have the value `fill`. With Kaldi's
+    /// frames, the number beside the waveform is subtracted from its samples.
     pub(super) fn run(
         &self,
         form: &Form,
         fill: Option<f32>,
-        waveform: &[f32],
+        (waveform, shift): (&[f32], f32),
         scratch: &mut Scratch,
         out: ValuesMut<'_>,
     ) -> Result<()> {
@@ -490,81 +506,9 @@ impl SpectrogramTransform {
             self.fill(scratch)?;
         }
         let n_frames = if form.layout == Layout::Mel { columns } else { rows };
-        let mut out = Output { values: out, layout: form.layout, n_mels: self.n_mels(), n_frames };
-        let out = &mut out;
-        match self.level {
-            Level::Portable => self.blocks::<Portable>(waveform, fill, scratch, out),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level was detected on this CPU.
-            Level::Avx2 => unsafe { self.blocks_avx2(waveform, fill, scratch, out) },
-        }
+        let out = Output { values: out, layout: form.layout, n_mels: self.n_mels(), n_frames };
+        self.level.run(Blocks { plan: self, waveform, shift, fill, scratch, out });
         Ok(())
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn blocks_avx2(&self, waveform: &[f32], fill: Option<f32>, scratch: &mut Scratch, out: &mut Output<'_>) {
-        self.blocks::<super::lanes::Avx2>(waveform, fill, scratch, out);
-    }
-
-    /// All frames, eight at a time; the last block repeats its last frame in the unused lanes.
-    #[inline(always)]
-    fn blocks<V: Lanes>(
-        &self,
-        waveform: &[f32],
-        fill: Option<f32>,
-        scratch: &mut Scratch,
-        out: &mut Output<'_>,
-    ) {
-        let n_fft = self.config.n_fft;
-        let n_frames = self.n_frames(waveform.len()).min(out.n_frames);
-        for first in (0..n_frames).step_by(LANES) {
-            let count = LANES.min(n_frames - first);
-            let mut frames: [&[f32]; LANES] = [&[]; LANES];
-            for (lane, (frame, edge)) in
-                frames.iter_mut().zip(scratch.edges.chunks_exact_mut(n_fft)).enumerate()
-            {
-                let index = first + lane.min(count - 1);
-                *frame = self.frame(waveform, index, edge);
-            }
-            match (&self.engine, &self.config.kaldi) {
-                (Engine::Lanes(fft), None) => {
-                    self.window::<V>(fft, &frames, &mut scratch.frames);
-                    fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
-                }
-                (Engine::Lanes(fft), Some(kaldi)) => {
-                    self.kaldi_window::<V>(fft, kaldi, &frames, &mut scratch.frames);
-                    fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
-                }
-                (Engine::Single(fft), _) => {
-                    let buffers = (&mut scratch.single, &mut scratch.spectrum, &mut scratch.fft);
-                    self.single_power(fft.as_ref(), &frames, buffers, &mut scratch.power);
-                }
-            }
-            if self.config.power == 1.0 {
-                for row in &mut scratch.power {
-                    V::load(&row.0).sqrt().store(&mut row.0);
-                }
-            }
-            // The first bin is the sum of a frame's windowed samples, so it is NaN or infinite if one of them
-            // is. The sums of all bands, also of those
-            // without a weight, therefore start with `zero_or_nan`.
-            let zero_or_nan = V::load(&scratch.power[0].0).zero_or_nan();
-            let frames = first..first + count;
-            for (band, (first_bin, weights)) in self.bank.bands().enumerate() {
-                let mut energy = zero_or_nan;
-                for (&weight, row) in weights.iter().zip(&scratch.power[first_bin..]) {
-                    energy = V::load(&row.0).mul_add(V::splat(weight), energy);
-                }
-                let value = self.affine(band, self.pointwise(energy));
-                out.put(band, frames.clone(), value, &mut scratch.bands);
-            }
-            out.finish::<V>(frames, &scratch.bands);
-        }
-        if n_frames < out.n_frames {
-            let silence = self.pointwise(V::splat(0.0));
-            out.fill(n_frames, |band| self.affine(band, fill.map_or(silence, V::splat)));
-        }
     }
 
     #[inline(always)]
@@ -589,7 +533,7 @@ impl SpectrogramTransform {
     /// Samples of frame `index`: a part of the waveform or, for a frame that reaches over an end, `edge`,
     /// filled with what the padding says.
     #[inline(always)]
-    fn frame<'a>(&self, waveform: &'a [f32], index: usize, edge: &'a mut [f32]) -> &'a [f32] {
+    fn frame<'a>(&self, waveform: &'a [f32], shift: f32, index: usize, edge: &'a mut [f32]) -> &'a [f32] {
         let (hop, span) = (self.config.hop_length, self.config.span());
         // The first sample is `start - before`.
         let (start, before) = match self.config.kaldi {
@@ -604,7 +548,8 @@ impl SpectrogramTransform {
             return frame;
         }
         let n = waveform.len();
-        edge[span..].fill(0.0);
+        // Behind the span of Kaldi's frames: nothing, after the shift.
+        edge[span..].fill(shift);
         for (i, sample) in edge[..span].iter_mut().enumerate() {
             let distance = (start + i).abs_diff(before);
             let is_before = start + i < before;
@@ -646,45 +591,52 @@ impl SpectrogramTransform {
         }
     }
 
-    /// Transposes, removes the mean, preemphasizes, and multiplies by the window.
+    /// Transposes, removes the mean of each frame, preemphasizes, and multiplies by the window.
+    #[allow(clippy::needless_range_loop, reason = "`j` runs over samples, weights and rows alike")]
     #[inline(always)]
     fn kaldi_window<V: Lanes>(
         &self,
         fft: &LaneFft,
         kaldi: &Kaldi,
+        shift: f32,
         frames: &[&[f32]; LANES],
         rows: &mut [Row],
     ) {
         let span = self.config.span();
-        let zero = V::splat(0.0);
+        let (zero, shift) = (V::splat(0.0), V::splat(shift));
+        // Behind the span, the last of these has zeros after the shift.
+        let n_tiles = span.div_ceil(LANES);
+        let mut tiles: [&[[f32; LANES]]; LANES] = [&[]; LANES];
+        for (tile, frame) in tiles.iter_mut().zip(frames) {
+            *tile = &frame.as_chunks().0[..n_tiles];
+        }
         let mut sum = zero;
-        // Samples behind the span are zeros in a frame that was copied, and others have none in their last
-        // tile: the sum is that of the span.
-        for i in 0..span.div_ceil(LANES) {
+        for i in 0..n_tiles {
             let mut tile = [zero; LANES];
-            for (value, frame) in tile.iter_mut().zip(frames) {
-                *value = V::load(&frame.as_chunks::<LANES>().0[i]);
+            for (value, frame) in tile.iter_mut().zip(tiles) {
+                *value = V::load(&frame[i]) - shift;
             }
-            for (value, row) in V::transpose(tile).into_iter().zip(&mut rows[fft.samples(LANES * i)]) {
-                sum = sum + value;
-                value.store(&mut row.0);
+            let tile = V::transpose(tile);
+            let rows = &mut rows[fft.samples(LANES * i)][..LANES];
+            for j in 0..LANES {
+                sum = sum + tile[j];
+                tile[j].store(&mut rows[j].0);
             }
         }
         let mean = if kaldi.remove_dc { sum * V::splat(1.0 / span as f32) } else { zero };
         let preemphasis = V::splat(kaldi.preemphasis);
         let mut before = V::load(&rows[fft.samples(0)][0].0) - mean;
-        for (i, weights) in self.window.as_chunks::<LANES>().0.iter().enumerate() {
-            let rows = &mut rows[fft.samples(LANES * i)];
-            for (n, (row, &weight)) in (LANES * i..).zip(rows.iter_mut().zip(weights)) {
-                if n >= span {
-                    zero.store(&mut row.0);
-                    continue;
-                }
-                let sample = V::load(&row.0) - mean;
-                let emphasized = preemphasis.neg_mul_add(before, sample);
-                (emphasized * V::splat(weight)).store(&mut row.0);
+        let (under, behind) = self.window.as_chunks::<LANES>().0.split_at(n_tiles);
+        for (i, weights) in under.iter().enumerate() {
+            let rows = &mut rows[fft.samples(LANES * i)][..LANES];
+            for j in 0..LANES {
+                let sample = V::load(&rows[j].0) - mean;
+                (preemphasis.neg_mul_add(before, sample) * V::splat(weights[j])).store(&mut rows[j].0);
                 before = sample;
             }
+        }
+        for i in 0..behind.len() {
+            rows[fft.samples(LANES * (n_tiles + i))].fill(Row::default());
         }
     }
 
@@ -692,6 +644,7 @@ impl SpectrogramTransform {
     fn single_power(
         &self,
         fft: &dyn RealToComplex<f32>,
+        shift: f32,
         frames: &[&[f32]; LANES],
         (input, spectrum, scratch): (&mut Vec<f32>, &mut Vec<Complex32>, &mut Vec<Complex32>),
         power: &mut [Row],
@@ -707,11 +660,11 @@ impl SpectrogramTransform {
                 }
                 Some(kaldi) => {
                     let frame = &frame[..span];
-                    let sum = if kaldi.remove_dc { frame.iter().sum() } else { 0.0f32 };
+                    let sum = if kaldi.remove_dc { frame.iter().map(|x| x - shift).sum() } else { 0.0f32 };
                     let mean = sum / span as f32;
-                    let mut before = frame[0] - mean;
+                    let mut before = frame[0] - shift - mean;
                     for ((input, sample), weight) in input.iter_mut().zip(frame).zip(&self.window) {
-                        let sample = sample - mean;
+                        let sample = sample - shift - mean;
                         *input = (sample - kaldi.preemphasis * before) * weight;
                         before = sample;
                     }
@@ -723,6 +676,75 @@ impl SpectrogramTransform {
                     row.0[lane] = bin.norm_sqr();
                 }
             }
+        }
+    }
+}
+
+/// All frames of a waveform, eight at a time; the last block repeats its last frame in the unused lanes.
+struct Blocks<'a> {
+    plan: &'a SpectrogramTransform,
+    waveform: &'a [f32],
+    /// Subtracted from each sample, with Kaldi's frames.
+    shift: f32,
+    fill: Option<f32>,
+    scratch: &'a mut Scratch,
+    out: Output<'a>,
+}
+
+impl Work for Blocks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Lanes>(self) {
+        let Self { plan, waveform, shift, fill, scratch, mut out } = self;
+        let n_fft = plan.config.n_fft;
+        let n_frames = plan.n_frames(waveform.len()).min(out.n_frames);
+        for first in (0..n_frames).step_by(LANES) {
+            let count = LANES.min(n_frames - first);
+            let mut frames: [&[f32]; LANES] = [&[]; LANES];
+            for (lane, (frame, edge)) in
+                frames.iter_mut().zip(scratch.edges.chunks_exact_mut(n_fft)).enumerate()
+            {
+                let index = first + lane.min(count - 1);
+                *frame = plan.frame(waveform, shift, index, edge);
+            }
+            match (&plan.engine, &plan.config.kaldi) {
+                (Engine::Lanes(fft), None) => {
+                    plan.window::<V>(fft, &frames, &mut scratch.frames);
+                    fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
+                }
+                (Engine::Lanes(fft), Some(kaldi)) => {
+                    plan.kaldi_window::<V>(fft, kaldi, shift, &frames, &mut scratch.frames);
+                    fft.power::<V>(&mut scratch.frames, &mut scratch.spare, &mut scratch.power);
+                }
+                (Engine::Single(fft), _) => {
+                    let buffers = (&mut scratch.single, &mut scratch.spectrum, &mut scratch.fft);
+                    plan.single_power(fft.as_ref(), shift, &frames, buffers, &mut scratch.power);
+                }
+            }
+            if plan.config.power == 1.0 {
+                for row in &mut scratch.power {
+                    V::load(&row.0).sqrt().store(&mut row.0);
+                }
+            }
+            // The first bin is the sum of a frame's windowed samples, so it is NaN or infinite if one of them
+            // is. The sums of all bands, also of those
+            // without a weight, therefore start with `zero_or_nan`.
+            let zero_or_nan = V::load(&scratch.power[0].0).zero_or_nan();
+            let frames = first..first + count;
+            for (band, (first_bin, weights)) in plan.bank.bands().enumerate() {
+                let mut energy = zero_or_nan;
+                for (&weight, row) in weights.iter().zip(&scratch.power[first_bin..]) {
+                    energy = V::load(&row.0).mul_add(V::splat(weight), energy);
+                }
+                let value = plan.affine(band, plan.pointwise(energy));
+                out.put(band, frames.clone(), value, &mut scratch.bands);
+            }
+            out.finish::<V>(frames, &scratch.bands);
+        }
+        if n_frames < out.n_frames {
+            let silence = plan.pointwise(V::splat(0.0));
+            out.fill(n_frames, |band| plan.affine(band, fill.map_or(silence, V::splat)));
         }
     }
 }

@@ -88,8 +88,8 @@ impl Buffer {
             .ok_or_else(|| past_the_end(self.span.at.saturating_add(end), shard.file.size()))
     }
 
-    /// The bytes at `span` of the file, if they are this buffer's: read with their neighbours, unless they are
-    /// longer than a window.
+    /// The bytes at `span` of the file, if they are this buffer's: read with their neighbours, unless they
+    /// are longer than a window.
     pub(crate) fn near(&mut self, shard: &OpenShard, span: Span) -> Result<Option<Bytes>> {
         let at = span.at.checked_sub(self.span.at).filter(|at| {
             self.codec.is_none() && at.checked_add(span.len).is_some_and(|end| end <= self.span.len)

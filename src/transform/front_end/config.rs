@@ -1,9 +1,10 @@
 //! The parameters of a [`FrontEnd`](super::FrontEnd), and what follows from them.
 
-use std::f64::consts::LN_10;
+use std::{f64::consts::LN_10, fmt::Debug, ops::RangeInclusive};
 
 use crate::{
     dtype::Dtype,
+    error::shown,
     transform::{
         form::Form,
         spectrogram::{FLOOR, Pointwise, SpectrogramConfig},
@@ -176,6 +177,10 @@ impl Default for FrontEndConfig {
 impl FrontEndConfig {
     /// The function of each energy, and the factor and summand that follow it.
     pub(super) fn pointwise(&self) -> (Pointwise, f64, f64) {
+        // A value out of its range, which `problems` tells, must not cause another problem.
+        if self.compression.least().is_some_and(|(_, least)| !LEAST.contains(&least)) {
+            return (Pointwise::default(), 1.0, 0.0);
+        }
         match self.compression {
             Compression::None | Compression::Pcen { .. } => (Pointwise::Linear, 1.0, 0.0),
             Compression::LnFloor(floor) => (Pointwise::LnFloor(floor), 1.0, 0.0),
@@ -216,6 +221,9 @@ impl FrontEndConfig {
     /// Factor and summand of the normalization of each row, if it has fixed ones.
     pub(super) fn standard(&self) -> Option<Vec<(f64, f64)>> {
         let Normalization::Standard { mean, std, factor } = &self.normalization else { return None };
+        if mean.is_empty() || std.is_empty() {
+            return None;
+        }
         let n = mean.len().max(std.len());
         let one = |values: &[f64], i: usize| values[i % values.len()];
         Some((0..n).map(|i| (one(mean, i), factor * one(std, i))).map(|(m, s)| (1.0 / s, -m / s)).collect())
@@ -223,98 +231,153 @@ impl FrontEndConfig {
 
     /// The problems of the values, apart from the spectrogram's, one sentence each.
     pub(super) fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        let mut check = |is_fine: bool, message: String| problems.extend((!is_fine).then_some(message));
-        let Conditioning { level, scale, preemphasis, .. } = self.conditioning;
-        check(
-            scale.is_finite() && scale > 0.0,
-            format!(
-                "scale is {scale:?}, must be above 0 and finite; 32768 for models that expect int16 samples"
-            ),
-        );
-        check((0.0..=1.0).contains(&preemphasis), format!("preemphasis is {preemphasis:?}, must be 0 to 1"));
-        if let Level::Peak(peak) = level {
-            check(peak.is_finite() && peak > 0.0, format!("peak is {peak:?}, must be above 0 and finite"));
-        }
-        match self.compression {
-            Compression::Log10 { range: Some(range), .. } => {
-                check(range > 0.0, format!("range is {range:?}, must be above 0"));
-            }
-            Compression::Decibel { reference, top_db, .. } => {
-                if let Some(reference) = reference {
-                    check(reference > 0.0, format!("reference is {reference:?}, must be above 0"));
-                }
-                if let Some(top_db) = top_db {
-                    check(top_db > 0.0, format!("top_db is {top_db:?}, must be above 0"));
-                }
-            }
-            Compression::Pcen { smooth, gain, bias, root, eps, initial } => {
-                check(
-                    smooth > 0.0 && smooth <= 1.0,
-                    format!("smooth is {smooth:?}, must be above 0, at most 1"),
-                );
-                check(gain >= 0.0, format!("gain is {gain:?}, must be 0 or more"));
-                check(bias >= 0.0, format!("bias is {bias:?}, must be 0 or more"));
-                check(root > 0.0, format!("root is {root:?}, must be above 0"));
-                check(eps > 0.0, format!("eps is {eps:?}, must be above 0"));
-                if let Some(initial) = initial {
-                    check(initial >= 0.0, format!("initial is {initial:?}, must be 0 or more"));
-                }
-            }
-            _ => {}
-        }
+        let mut problems = self.conditioning.problems();
+        problems.extend(self.compression.problems());
         if let Some(Cepstrum { n_mfcc, lifter, .. }) = self.cepstrum {
             let n_mels = self.spectrogram.n_bands();
-            check(
-                (1..=n_mels).contains(&n_mfcc),
-                format!("n_mfcc is {n_mfcc}, must be 1 to n_mels, {n_mels}"),
-            );
-            check(lifter >= 0.0 && lifter.is_finite(), format!("lifter is {lifter:?}, must be 0 or more"));
+            if !(1..=n_mels).contains(&n_mfcc) {
+                problems.push(format!("n_mfcc is {n_mfcc}, must be 1 to n_mels, {n_mels}"));
+            }
+            problems.extend(not_negative("lifter", lifter));
         }
         if let Fill::Number(number) = self.fill {
-            check(number.is_finite(), format!("fill is {number:?}, must be finite"));
+            problems.extend(finite("fill", number));
         }
-        match &self.normalization {
-            Normalization::Standard { mean, std, factor } => {
-                let n_rows = self.n_rows();
-                for (name, values) in [("mean", mean), ("std", std)] {
-                    check(
-                        values.len() == 1 || values.len() == n_rows,
-                        format!(
-                            "{name} has {} numbers, must be one, or one for each of {n_rows} bands",
-                            values.len()
-                        ),
-                    );
+        problems.extend(self.normalization.problems());
+        if let Normalization::Standard { mean, std, .. } = &self.normalization {
+            let n_rows = self.n_rows();
+            for (name, n) in [("mean", mean.len()), ("std", std.len())] {
+                if ![0, 1, n_rows].contains(&n) {
+                    problems.push(format!(
+                        "{name} has {n} numbers, must be one, or one for each of {n_rows} bands"
+                    ));
                 }
-                if let Some(mean) = mean.iter().find(|mean| !mean.is_finite()) {
-                    check(false, format!("mean is {mean:?}, must be finite"));
-                }
-                if let Some(std) = std.iter().find(|&&std| !(std.is_finite() && std > 0.0)) {
-                    check(false, format!("std is {std:?}, must be above 0 and finite"));
-                }
-                check(
-                    factor.is_finite() && *factor > 0.0,
-                    format!("factor is {factor:?}, must be above 0 and finite"),
-                );
             }
-            Normalization::ZScore { eps, ddof, .. } => {
-                check(*eps >= 0.0 && eps.is_finite(), format!("eps is {eps:?}, must be 0 or more"));
-                check(*ddof <= 1, format!("ddof is {ddof}, must be 0 or 1"));
-            }
-            _ => {}
         }
-        check(
-            self.form.dtype != Dtype::Int16,
-            "dtype is \"int16\", which only Waveform has; use \"float32\", \"float16\" or \"bfloat16\""
-                .to_owned(),
-        );
+        if self.form.dtype == Dtype::Int16 {
+            problems.push("dtype is \"int16\", which only Waveform has; use \"float32\"".to_owned());
+        }
         let is_open = matches!(self.compression, Compression::None) && self.cepstrum.is_none();
-        check(
-            !(is_open && self.form.dtype == Dtype::Float16),
-            "dtype is \"float16\", which ends at 65504: energies without compression may be larger; use \
-             \"float32\" or \"bfloat16\", or a compression"
-                .to_owned(),
-        );
+        if is_open && self.form.dtype == Dtype::Float16 {
+            problems.push(
+                "dtype is \"float16\", which ends at 65504: energies without compression may be larger; use \
+                 \"float32\" or \"bfloat16\", or a compression"
+                    .to_owned(),
+            );
+        }
         problems
     }
+}
+
+impl Conditioning {
+    /// The problems of the values, one sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(problem) = positive("scale", self.scale) {
+            problems.push(format!("{problem}; 32768 for models that expect int16 samples"));
+        }
+        if !(0.0..=1.0).contains(&self.preemphasis) {
+            problems.push(format!("preemphasis is {:?}, must be 0 to 1", self.preemphasis));
+        }
+        problems.extend(self.level.problem());
+        problems
+    }
+}
+
+impl Level {
+    /// The problem of the value, if there is one.
+    pub fn problem(&self) -> Option<String> {
+        match *self {
+            Self::Peak(peak) => positive("peak", peak),
+            Self::Unchanged | Self::ZScore => None,
+        }
+    }
+}
+
+impl Compression {
+    /// The least energy, by its name.
+    fn least(&self) -> Option<(&'static str, f32)> {
+        match *self {
+            Self::LnFloor(floor) | Self::Log10 { floor, .. } => Some(("floor", floor)),
+            Self::LnPlus(eps) => Some(("eps", eps)),
+            Self::Decibel { amin, .. } => Some(("amin", amin)),
+            Self::None | Self::Pcen { .. } => None,
+        }
+    }
+
+    /// The problems of the values, one sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        let range = |name, value: Option<f32>| {
+            let value = value.filter(|value| value.is_nan() || *value <= 0.0)?;
+            Some(format!("{name} is {value:?}, must be above 0"))
+        };
+        let least = self.least().filter(|(_, least)| !LEAST.contains(least));
+        let least = least.map(|(name, least)| {
+            format!("{name} is {least:?}, must be {:?} to {:?}", LEAST.start(), LEAST.end())
+        });
+        let others = match *self {
+            Self::Log10 { range: distance, .. } => vec![range("range", distance)],
+            Self::Decibel { reference, top_db, .. } => {
+                vec![
+                    reference.and_then(|reference| positive("reference", reference)),
+                    range("top_db", top_db),
+                ]
+            }
+            Self::Pcen { smooth, gain, bias, root, eps, initial } => vec![
+                (!(smooth > 0.0 && smooth <= 1.0))
+                    .then(|| format!("smooth is {smooth:?}, must be above 0, at most 1")),
+                not_negative("gain", gain),
+                not_negative("bias", bias),
+                positive("root", root),
+                positive("eps", eps),
+                initial.and_then(|initial| not_negative("initial", initial)),
+            ],
+            Self::None | Self::LnFloor(_) | Self::LnPlus(_) => Vec::new(),
+        };
+        least.into_iter().chain(others.into_iter().flatten()).collect()
+    }
+}
+
+impl Normalization {
+    /// The problem of a `ddof`, regardless of the type that stores it.
+    pub(crate) fn wrong_ddof(ddof: i64) -> Option<String> {
+        (!(0..=1).contains(&ddof)).then(|| format!("ddof is {}, must be 0 or 1", shown(ddof)))
+    }
+
+    /// The problems of the values for any number of bands, one sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        match self {
+            Self::None | Self::MinMax => Vec::new(),
+            Self::Standard { mean, std, factor } => {
+                let (n_mean, n_std) = (mean.len(), std.len());
+                let n_wrong = n_mean == 0 || n_std == 0 || n_mean.min(n_std) != 1 && n_mean != n_std;
+                let counts = n_wrong.then(|| {
+                    format!("mean has {n_mean} numbers and std {n_std}, must be one, or one for each band")
+                });
+                let mean = mean.iter().find_map(|&mean| finite("mean", mean));
+                let std = std.iter().find_map(|&std| positive("std", std));
+                [counts, mean, std, positive("factor", *factor)].into_iter().flatten().collect()
+            }
+            Self::ZScore { ddof, eps, .. } => {
+                [Self::wrong_ddof((*ddof).into()), not_negative("eps", *eps)].into_iter().flatten().collect()
+            }
+        }
+    }
+}
+
+/// The least energies that a logarithm may get.
+const LEAST: RangeInclusive<f32> = f32::MIN_POSITIVE..=1e30;
+
+fn finite(name: &str, value: impl Into<f64> + Copy + Debug) -> Option<String> {
+    (!value.into().is_finite()).then(|| format!("{name} is {value:?}, must be finite"))
+}
+
+fn positive(name: &str, value: impl Into<f64> + Copy + Debug) -> Option<String> {
+    let is_fine = value.into().is_finite() && value.into() > 0.0;
+    (!is_fine).then(|| format!("{name} is {value:?}, must be above 0 and finite"))
+}
+
+fn not_negative(name: &str, value: impl Into<f64> + Copy + Debug) -> Option<String> {
+    let is_fine = value.into().is_finite() && value.into() >= 0.0;
+    (!is_fine).then(|| format!("{name} is {value:?}, must be 0 or more, and finite"))
 }

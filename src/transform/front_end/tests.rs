@@ -140,3 +140,29 @@ fn problems_come_together() {
     let message = FrontEnd::new(config, false).unwrap_err().message;
     assert!(message.contains("n_mels is 128, of which band 0"), "{message}");
 }
+
+#[test]
+fn the_least_energy_has_its_name() {
+    let decibel = Compression::Decibel { reference: None, amin: 0.0, top_db: None };
+    let log10 = Compression::Log10 { floor: f32::NAN, range: None };
+    for (compression, name) in [
+        (decibel, "amin"),
+        (log10, "floor"),
+        (Compression::LnFloor(1e31), "floor"),
+        (Compression::LnPlus(-1.0), "eps"),
+    ] {
+        let config = FrontEndConfig { compression, ..FrontEndConfig::default() };
+        let message = FrontEnd::new(config, true).unwrap_err().message;
+        assert!(message.starts_with(&format!("{name} is ")) && !message.contains(';'), "{message}");
+    }
+}
+
+#[test]
+fn means_may_not_be_missing() {
+    for (mean, std) in [(vec![], vec![1.0]), (vec![0.0], vec![]), (vec![0.0; 2], vec![1.0; 3])] {
+        let normalization = Normalization::Standard { mean, std, factor: 1.0 };
+        let config = FrontEndConfig { normalization, ..FrontEndConfig::default() };
+        let message = FrontEnd::new(config, true).unwrap_err().message;
+        assert!(message.contains("must be one, or one for each band"), "{message}");
+    }
+}

@@ -15,11 +15,9 @@ use super::{
     block::{Block, is_smooth},
     design::Prototype,
 };
-#[cfg(target_arch = "x86_64")]
-use crate::transform::lanes::Avx2;
 use crate::{
     Result, fallible_alloc,
-    transform::lanes::{LANES, Lanes, Level, Portable},
+    transform::lanes::{LANES, Lanes, Level, Work},
 };
 use std::{cell::RefCell, ops::Range};
 
@@ -180,18 +178,23 @@ impl Staged {
 
 /// Writes the outputs from `cursor` on whose taps are all within `fine`; returns their number.
 fn interpolate(table: &Table, fine: &[f32], cursor: &mut Cursor, out: &mut [f32]) -> usize {
-    match Level::detect() {
-        Level::Portable => interpolate_at::<Portable>(table, fine, cursor, out),
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the CPU was checked just before.
-        Level::Avx2 => unsafe { interpolate_avx2(table, fine, cursor, out) },
-    }
+    Level::detect().run(Interpolate { table, fine, cursor, out })
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn interpolate_avx2(table: &Table, fine: &[f32], cursor: &mut Cursor, out: &mut [f32]) -> usize {
-    interpolate_at::<Avx2>(table, fine, cursor, out)
+struct Interpolate<'a> {
+    table: &'a Table,
+    fine: &'a [f32],
+    cursor: &'a mut Cursor,
+    out: &'a mut [f32],
+}
+
+impl Work for Interpolate<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<V: Lanes>(self) -> usize {
+        interpolate_at::<V>(self.table, self.fine, self.cursor, self.out)
+    }
 }
 
 #[inline(always)]
@@ -224,7 +227,7 @@ fn interpolate_at<L: Lanes>(table: &Table, fine: &[f32], cursor: &mut Cursor, ou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::Quality;
+    use crate::transform::{Quality, lanes::Portable};
 
     fn plan(source: u32, target: u32) -> Staged {
         Staged::new(Ratio::new(source, target), &Prototype::new(Quality::Default)).unwrap()

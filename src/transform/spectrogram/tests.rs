@@ -59,6 +59,8 @@ fn equals_the_definition() {
         },
         SpectrogramConfig { n_fft: 64, hop_length: 500, n_mels: 10, center: false, ..base.clone() },
         SpectrogramConfig { n_fft: 16, hop_length: 5, n_mels: 4, ..base.clone() },
+        SpectrogramConfig { n_fft: 240, hop_length: 77, n_mels: 16, mixed_radix: true, ..base.clone() },
+        SpectrogramConfig { n_fft: 400, hop_length: 160, n_mels: 40, mixed_radix: true, ..base.clone() },
         SpectrogramConfig { n_fft: 2, hop_length: 1, n_mels: 1, ..base },
     ];
     for config in configs {

@@ -78,22 +78,18 @@ def test_batches_are_their_rows() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"preset is 'wisper', must be one of birdset.*did you mean 'whisper'"):
-        features.preset("wisper")
-    with pytest.raises(ConfigError, match=r"n_mels is 0, must be 1.*n_fft is 1, must be 2"):
+    with pytest.raises(ConfigError, match=r"n_fft is 1, must be 2 to 65536; n_mels is 0, must be 1 to 4096$"):
         features.LogMel(n_fft=1, n_mels=0)
     with pytest.raises(ConfigError, match="drop_last is True, which needs center=True"):
         features.LogMel(center=False, drop_last=True)
     with pytest.raises(ConfigError, match=r"band 0 .* is empty"):
         features.LogMel(n_fft=64)
-    with pytest.raises(ConfigError, match="f_max is 16001, must be above 0 and at most half"):
+    with pytest.raises(ConfigError, match=r"f_max is 16001\.0, must be above 0 and at most half"):
         features.LogMel(f_max=16001.0)
     with pytest.raises(ConfigError, match=r"float16.*65504"):
         features.Spectrogram(dtype="float16")
     with pytest.raises(TypeError, match=r"n_mels is '80' .*must be an int"):
         features.LogMel(n_mels="80")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"compression is 'ln'.*one of Ln, Log10"):
-        features.LogMel(compression="ln")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match='window is "hannn", must be one of "hann", "hanning"'):
         features.LogMel(window="hannn")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="mean has 3 numbers, must be one, or one for each of 128 bands"):

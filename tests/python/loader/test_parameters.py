@@ -17,6 +17,8 @@ import pytest
 
 import forebay
 import forebay.cache
+import forebay.sampling
+import forebay.targets
 from documents import RANKS
 from forebay import _core
 from forebay.cache import ListAsyncDataset
@@ -29,6 +31,7 @@ LOADERS: dict[str, Any] = {
     "DataLoader": forebay.cache.DataLoader,
 }
 TABLES: dict[str, list[dict[str, Any]]] = _core._parameters()
+FEATURES = ("sample_rate", "n_mels", "n_fft", "hop_length", "dtype", "layout", "n_frames")
 ROWS = [(name, row["name"]) for name, rows in TABLES.items() for row in rows]
 
 
@@ -39,6 +42,8 @@ class Case:
     value: Any
     beside: dict[str, Any] = field(default_factory=dict)
     """Other parameters that the value requires."""
+    without: tuple[str, ...] = ()
+    """Parameters that may not be given with the value."""
     named: str | None = None
     """The name in the error about another loader's state, if it is not the parameter's."""
     other_batches: bool = False
@@ -102,6 +107,11 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "raw_channel_size": Case(3),
         "infinite": Case(value=False),
         "augment": Case(value=False),
+        "features": Case(forebay.features.Waveform(sample_rate=16000), without=FEATURES),
+        "targets": Case({"label": forebay.targets.ClassIndex("label", classes=100)}),
+        "columns": Case(["audio.path"], other_batches=True),
+        "n_samples": Case(60, named="subset"),
+        "sampling": Case(forebay.sampling.Subset(range(70)), named="subset"),
         "order": Case("global"),
         "rank": Case(1, {"world_size": 2}, other_batches=True),
         "world_size": Case(2, named="global_batch_size"),
@@ -227,7 +237,7 @@ def test_defaults(name: str, files: Files) -> None:
     assert list(found) == list(defaults)
     for parameter in set(defaults) - set(required):
         # None means an empty list.
-        expected = [] if parameter in ("extras", "outputs") else defaults[parameter]
+        expected = [] if parameter in ("columns", "extras", "outputs") else defaults[parameter]
         assert found[parameter] == expected, parameter
         assert type(found[parameter]) is type(expected), parameter
 
@@ -237,7 +247,7 @@ def test_another_value_survives(name: str, parameter: str, files: Files) -> None
     """A pickle keeps the value; a state of the default is refused with the name, or loads if the parameter is free."""
     [row] = [row for row in TABLES[name] if row["name"] == parameter]
     found = case(name, parameter, files)
-    settings = base(name, files) | found.beside
+    settings = {key: value for key, value in base(name, files).items() if key not in found.without} | found.beside
     make = LOADERS[name]
     with make(**settings) as one, make(**settings | {parameter: found.value}) as other:
         before, after = keywords(one), keywords(other)

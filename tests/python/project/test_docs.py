@@ -20,6 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import Audio, ClassLabel, Features, List, Value
+from datasets.arrow_writer import ArrowWriter
 
 import forebay
 from forebay import cache, cli
@@ -103,6 +105,7 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("train-0.arrow", "train-1.arrow"):
         write_shard(folder / name, rows)
     assert cli.main(["check", *map(str, sorted(folder.glob("*.arrow"))), "-o", str(folder / "report")]) == 0
+    write_labelled(folder, rows)
     for row, kind in zip(rows, ("bird", "music"), strict=False):
         (folder / "recordings" / kind).mkdir(parents=True)
         (folder / "recordings" / kind / "1.ogg").write_bytes(row.audio or b"")
@@ -117,6 +120,38 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("web", "code"):
         cache.build({"all": range(len(DOCUMENTS))}, lambda numbers: DOCUMENTS[: len(numbers)], folder / "caches" / name)
     return folder
+
+
+def write_labelled(folder: Path, rows: list[Row]) -> None:
+    """Writes shards with the columns of docs/targets.md: BirdSet's by `datasets`, the others with plain columns."""
+    n, kinds = len(rows), ["bird", "music", "soundscape", "speech"]
+    species = ClassLabel(names=["blujay", "amecro", "norcar"])
+    columns = {"ebird_code": species, "ebird_code_multilabel": List(species), "secondary": List(species)}
+    features = Features({"audio": Audio(), **columns, "lat": Value("float32"), "quality": Value("string")})
+    with ArrowWriter(features=features, path=str(folder / "birdset.arrow"), writer_batch_size=4) as writer:
+        for i, row in enumerate(rows):
+            labels = {"ebird_code": i % 3 if i % 4 else None, "ebird_code_multilabel": [i % 3, 2][: i % 3]}
+            audio = {"audio": {"bytes": row.audio, "path": row.path}}
+            writer.write({**audio, **labels, "secondary": [1] if i % 2 else None, "lat": 0.5 * i, "quality": "A"})
+        writer.finalize()
+    (folder / "class_labels_indices.csv").write_text(
+        'index,mid,display_name\n0,/m/09x0r,"Speech"\n1,/m/04rlf,"Music"\n2,/m/015p6,"Bird, and others"\n'
+    )
+    tables: dict[str, dict[str, Any]] = {
+        "audioset": {"labels": [["/m/09x0r,/m/04rlf", "/m/015p6", None][i % 3] for i in range(n)]},
+        "esc50": {"target": [7 * i % 50 for i in range(n)], "category": [["dog", "rain"][i % 2] for i in range(n)]},
+        "votes": {"votes": [[0.5, 0.0, 0.25, 0.25, 0.0, i / n] for i in range(n)]},
+        "captions": {
+            "caption": [f"recording number {i}" for i in range(n)],
+            "rating": [i if i % 2 else None for i in range(n)],
+            "kind": [kinds[row.label or 0] for row in rows],
+            "meta": [{"site": f"site {i}"} if i % 3 else None for i in range(n)],
+            "embedding": pa.array([[i, 1.0] for i in range(n)], pa.list_(pa.float32(), 2)),
+            "tags": [[3, 1], []] * (n // 2) + [None] * (n % 2),
+        },
+    }
+    for name, table in tables.items():
+        pq.write_table(pa.table({"audio": [row.audio for row in rows], **table}), folder / f"{name}.parquet")
 
 
 def assumed(page: str) -> dict[str, Any]:

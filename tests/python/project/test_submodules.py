@@ -9,7 +9,19 @@ import pytest
 import forebay
 from paths import ROOT
 
-LAZY = ["accelerate", "cache", "features", "jax", "lightning", "queue", "tokens", "torch", "transformers"]
+LAZY = [
+    "accelerate",
+    "cache",
+    "features",
+    "jax",
+    "lightning",
+    "queue",
+    "sampling",
+    "targets",
+    "tokens",
+    "torch",
+    "transformers",
+]
 
 
 def run(code: str) -> str:

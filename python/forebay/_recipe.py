@@ -1,0 +1,78 @@
+"""What a loader makes of its recordings, line by line."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forebay.features import LogMel, _Part
+
+
+class Recipe:
+    """The path of a recording to a batch: `print` it, compare it, or take it as JSON with `to_dict`.
+
+    `loader.recipe` has everything on which the values of a batch depend, except for the files themselves.
+    """
+
+    __slots__ = ("_fields", "_lines", "_values")
+
+    def __init__(self, given: Mapping[str, Any], facts: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]) -> None:
+        features = given["features"] or LogMel(
+            **{name: given[name] for name in ("sample_rate", "n_mels", "n_fft", "hop_length", "dtype", "layout")},
+            n_frames=given["n_frames"],
+            empty_bands="keep",
+        )
+        targets = given["targets"] or {}
+        crop = "random" if given["augment"] else "center"
+        order = f"{facts['order']}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"
+        if facts["order"] == "window":
+            order += f", window of {given['shuffle_min_size']}"
+        elif facts["order"] == "era":
+            order += f", eras of {given['era_length']}"
+        padding = "at the end" if given["augment"] else "on both sides"
+        self._fields = [dict(field) for field in fields]
+        self._lines = [
+            ("source", facts["source"]),
+            ("order", order),
+            ("crop", f"{crop}, {given['clip_seconds']} s at {features.sample_rate} Hz, short recordings padded {padding}"),
+            ("features", f"{features!r}"),
+            *(("target", f"{name} = {target!r}") for name, target in targets.items()),
+            *(("column", name) for name in given["columns"] or ()),
+            ("batch", f"{given['batch_size']} rows"),
+        ]
+        self._values = {
+            "order": facts["order"],
+            "seed": given["seed"],
+            "infinite": given["infinite"],
+            "batch_size": given["batch_size"],
+            "clip_seconds": given["clip_seconds"],
+            "crop": crop,
+            "features": features.to_dict(),
+            "targets": {name: target.to_dict() for name, target in targets.items()},
+            "columns": list(given["columns"] or ()),
+            "fields": [{name: _plain(value) for name, value in field.items()} for field in self._fields],
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The recipe as JSON has it."""
+        return self._values
+
+    def __repr__(self) -> str:
+        width = max(len(name) for name, _ in self._lines)
+        lines = [f"{name:{width}}  {text}" for name, text in self._lines]
+        name_width = max(len(field["name"]) for field in self._fields)
+        for field in self._fields:
+            shape = f" [{', '.join(map(str, field['shape']))}]" if field["shape"] else ""
+            lines.append(f"  {field['name']:{name_width}}  {field['dtype']}{shape}  {field['meaning']}")
+        return "\n".join(lines)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, _Part):
+        return value.to_dict()
+    return list(value) if isinstance(value, tuple) else value

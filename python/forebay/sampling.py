@@ -1,0 +1,43 @@
+"""Sampling: which rows of its files a loader reads.
+
+>>> import forebay.sampling as sampling
+>>> sampling.Subset(1000, seed=1)
+Subset(rows=1000, seed=1)
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forebay._core import _Subset
+from forebay.features import _made, _Part
+
+__all__ = ["Subset"]
+
+
+@dataclass(frozen=True, repr=False)
+class Subset(_Part):
+    """Some rows: a number of them, chosen by `seed` once and for all epochs, or row numbers over all files.
+
+    A larger number with the same seed contains the rows of a smaller one. Orders, ranks and resume are those of a
+    dataset with these rows alone; `index` in a batch is still the row over all files. Other rows are not read.
+    """
+
+    rows: int | Iterable[int]
+    seed: int = 0
+
+    if TYPE_CHECKING:  # no field
+
+        @property
+        def _plan(self) -> _Subset: ...
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rows, np.ndarray) or (isinstance(self.rows, Iterable) and not isinstance(self.rows, str)):
+            object.__setattr__(self, "rows", tuple(row.item() if isinstance(row, np.generic) else row for row in self.rows))
+        given = self.to_dict()
+        object.__setattr__(self, "_plan", _Subset({name: given[name] for name in ("rows", "seed")}))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self.to_dict(),)
