@@ -7,12 +7,12 @@ Subset(rows=1000, seed=1)
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from forebay._core import _Subset
-from forebay.features import _made, _Part
+from forebay.features import _Part
 
 __all__ = ["Subset"]
 
@@ -35,9 +35,8 @@ class Subset(_Part):
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, np.ndarray) or (isinstance(self.rows, Iterable) and not isinstance(self.rows, str)):
-            object.__setattr__(self, "rows", tuple(row.item() if isinstance(row, np.generic) else row for row in self.rows))
+            object.__setattr__(
+                self, "rows", tuple(row.item() if isinstance(row, np.generic) else row for row in self.rows)
+            )
         given = self.to_dict()
         object.__setattr__(self, "_plan", _Subset({name: given[name] for name in ("rows", "seed")}))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self.to_dict(),)

@@ -99,10 +99,11 @@ def workers(case: Case) -> None:
 def ranks(case: Case) -> None:
     """The parts of 1, 2 and 4 ranks, one after the other, are the whole."""
     size = case.keywords["batch_size"]
-    with case.loader(n_streams=4) as loader:
+    streams = {"n_streams": 4} if is_windowed(case) else {}
+    with case.loader(**streams) as loader:
         start, whole = loader.state_dict(), [case.next(loader) for _ in range(6)]
     for world in (1, 2, 4):
-        each: Keywords = {"batch_size": size // world, "world_size": world, "n_streams": 4}
+        each: Keywords = {"batch_size": size // world, "world_size": world, **streams}
         loaders = [case.loader(rank=rank, **each) for rank in range(world)]
         for loader in loaders:
             loader.load_state_dict(start)
@@ -110,6 +111,15 @@ def ranks(case: Case) -> None:
             same(joined([case.next(loader) for loader in loaders]), joined([batch]))
         for loader in loaders:
             loader.close()
+
+
+def is_windowed(case: Case) -> bool:
+    """Whether the order has streams, one for each rank or more."""
+    return (
+        not isinstance(case.files, dict)
+        and case.keywords.get("order", "window") == "window"
+        and bool(case.keywords["infinite"] or case.keywords["shuffle_min_size"])
+    )
 
 
 def resume(case: Case) -> None:
@@ -190,7 +200,7 @@ def other_states(case: Case) -> None:
         ({"clip_seconds": 0.03}, "clip_seconds"),
         ({"exclude": [1]}, "exclude"),
         ({"targets": {"new": forebay.targets.Number("index_in_table")}}, "targets"),
-        ({"features": forebay.features.Fbank(sample_rate=8000, n_mels=3)}, "features"),
+        ({"features": forebay.features.Spectrogram(sample_rate=8000, n_fft=8, hop_length=8)}, "features"),
     ]
     for change, name in changes:
         kept = {key: value for key, value in case.keywords.items() if key not in of_features(change)}

@@ -144,7 +144,7 @@ def test_of_each_type(form: str, tmp_path: Path) -> None:
         assert_rows(found[name], expected(made, name), name)
     with forebay.Loader(path, columns=names, **ONE_PASS) as loader:
         batch = next(loader)
-        assert list(batch) == ["spectrogram", "index", *names]
+        assert list(batch) == ["spectrogram", *names, "index"]
         assert_described(loader, batch)
         assert loader.class_names is None
     for dtype in (*WHOLE, *FLOATS):
@@ -236,7 +236,7 @@ def test_what_is_refused(form: str, tmp_path: Path) -> None:
     assert 'two fields of a batch are named "index"' in refused(
         write(tmp_path / "b", table({"index": [1] * N}), form), columns=["index"]
     )
-    assert 'columns has ""' in refused(path, columns=[""])
+    assert 'no column ""' in refused(path, columns=[""])
     with pytest.raises(TypeError, match="columns"):
         passed(path, columns=3)
     with pytest.raises((TypeError, forebay.ConfigError), match="columns"):

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
+from datasets.arrow_writer import ArrowWriter
 
 import forebay
 from fields import FORMS, ONE_PASS, N, assert_described, assert_rows, passed, table, write
@@ -214,8 +216,6 @@ def test_each_target(form: str, tmp_path: Path) -> None:
 
 def folder_features(made: pa.Table) -> dict[str, Any]:
     """The features of all columns, as `datasets` wants them."""
-    import datasets
-
     kept = made.drop_columns(list(UNKNOWN_TO_DATASETS)).replace_schema_metadata(None)
     found = datasets.Features.from_arrow_schema(kept.schema).to_dict()
     labels = {"feature": of_class(BIRDS), "_type": "List"}
@@ -242,9 +242,7 @@ def test_sequences_of_classes(form: str, written: str, tmp_path: Path) -> None:
 
 
 def test_a_dataset_of_birdset(tmp_path: Path) -> None:
-    """The same by `datasets` itself: a `Dataset` in memory of its own, `save_to_disk`, and `to_parquet`."""
-    import datasets
-
+    """The same by `datasets` itself: a `Dataset`, its file, `save_to_disk` and `to_parquet`."""
     birds = [f"bird{i}" for i in range(21)]
     features = datasets.Features({
         "audio": datasets.Audio(),
@@ -252,16 +250,17 @@ def test_a_dataset_of_birdset(tmp_path: Path) -> None:
         "ebird_code_multilabel": datasets.Sequence(datasets.ClassLabel(names=birds)),
     })  # fmt: skip
     labels = [[i % 21, (i * 5) % 21] for i in range(N)]
-    rows = {
-        "audio": table({"x": [0] * N})["audio"].to_pylist(),
-        "ebird_code": [None if i == 3 else i % 21 for i in range(N)],
-        "ebird_code_multilabel": labels,
-    }
-    dataset = datasets.Dataset.from_dict(rows, features=features)
+    audio = table({"x": [0] * N})["audio"].to_pylist()
+    with ArrowWriter(features=features, path=str(tmp_path / "a.arrow"), writer_batch_size=7) as writer:
+        for i in range(N):
+            code = None if i == 3 else i % 21
+            writer.write({"audio": audio[i], "ebird_code": code, "ebird_code_multilabel": labels[i]})
+        writer.finalize()
+    dataset = datasets.Dataset.from_file(str(tmp_path / "a.arrow"))
     dataset.save_to_disk(tmp_path / "folder")
     dataset.to_parquet(str(tmp_path / "a.parquet"), batch_size=7)
     given = {"label": ClassIndex("ebird_code"), "labels": MultiHot("ebird_code_multilabel")}
-    for files in (tmp_path / "folder", tmp_path / "a.parquet"):
+    for files in (dataset, tmp_path / "a.arrow", tmp_path / "folder", tmp_path / "a.parquet"):
         found = passed(files, targets=given)
         assert found["label"] == [-1 if i == 3 else i % 21 for i in range(N)]
         assert_rows(found["labels"], multi_hot(labels, 21))
