@@ -172,7 +172,7 @@ def main() -> None:
         train = forebay.Loader.train(shards)
         print(f"{len(shards)} shards, {train.num_records} rows (19 recordings, repeated), {size:.0f} MB\n")
         evaluation = forebay.Loader.eval(shards)
-        class_names = evaluation.class_names or []
+        class_names = list(evaluation.class_names or [])
         trained, _ = run("train", train, arguments.batches)
         evaluated, batches = run("eval", evaluation, len(evaluation))
     print_table([trained, evaluated])

@@ -249,7 +249,7 @@ impl LoaderConfig {
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
         let policy = self.policy().check(&mut problems);
-        problems.extend(Outputs::problem(&self.outputs));
+        problems.extend(Outputs::problems(&self.outputs, &self.columns));
         if self.n_samples.is_some() && self.sampling.is_some() {
             problems.push("n_samples and sampling are given; Subset(n) has the number itself".to_owned());
         }

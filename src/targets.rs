@@ -143,9 +143,12 @@ pub struct Vocabulary {
     /// The number of classes; `None` if any number is a class.
     n: Option<u64>,
     by_key: HashMap<Key, u32>,
-    /// For each source, the classes by its numbers; `None`: they are the same.
-    maps: Vec<Option<Arc<[i64]>>>,
+    /// The classes by the numbers of the column.
+    maps: Maps,
 }
+
+/// For each source, the classes by its numbers; `None`: they are the same.
+type Maps = Vec<Option<Arc<[i64]>>>;
 
 impl Vocabulary {
     /// Classes with these names; `what` names them in messages.
@@ -190,7 +193,7 @@ impl Vocabulary {
     }
 
     /// The classes by the numbers of each source, whose names may differ.
-    fn maps_of(&self, sources: &[Option<Arc<Vec<String>>>]) -> Vec<Option<Arc<[i64]>>> {
+    fn maps_of(&self, sources: &[Option<Arc<Vec<String>>>]) -> Maps {
         let map = |names: &Arc<Vec<String>>| {
             let class = |name: &String| {
                 let class = self.by_key.get(&Key::Name(name.as_str().into()));
@@ -203,13 +206,13 @@ impl Vocabulary {
         sources.iter().map(|names| names.as_ref().and_then(map)).collect()
     }
 
-    /// The class of a key in a source; `None` if it is none.
-    fn class(&self, key: &Key, source: usize) -> Option<i64> {
+    /// The class of a key in a source, whose numbers `maps` knows; `None` if it is none.
+    fn class(&self, key: &Key, maps: &Maps, source: usize) -> Option<i64> {
         if let Some(&class) = self.by_key.get(key) {
             return Some(class.into());
         }
         let Key::Number(number) = *key else { return None };
-        let number = match self.maps.get(source) {
+        let number = match maps.get(source) {
             Some(Some(map)) => *map.get(usize::try_from(number).ok()?).filter(|&&class| class != UNKNOWN)?,
             _ => number,
         };
@@ -244,8 +247,8 @@ pub struct Target {
     nesting: Nesting,
     /// The index of the column among a record's values.
     value: usize,
-    /// The index of the column of further classes.
-    secondary: Option<usize>,
+    /// The index of the column of further classes, and the classes by its numbers.
+    secondary: Option<(usize, Maps)>,
     vocabulary: Vocabulary,
 }
 
@@ -339,11 +342,18 @@ impl Target {
             TargetForm::MultiHot { secondary: further, .. } => {
                 vocabulary = config.vocabulary(item, &sourced.class_names.others[number], scan)?;
                 if let Some((further, _)) = further {
-                    let (_, at, found) = sourced.find(further)?;
+                    let (number, at, found) = sourced.find(further)?;
                     if matches!(found.item, Item::Float(_)) {
-                        return misfit("whole numbers, text, or lists of these in the secondary column, too");
+                        let message = format!(
+                            "target {name:?}: column {further:?} is {found}, expected whole numbers, text, or lists of these"
+                        );
+                        return Err(Error::new(ErrorKind::Schema, message));
                     }
-                    secondary = Some(at);
+                    let maps = match vocabulary.names {
+                        Some(_) => vocabulary.maps_of(&sourced.class_names.others[number]),
+                        None => Maps::new(),
+                    };
+                    secondary = Some((at, maps));
                 }
                 let Some(n) = vocabulary.n else {
                     let message = format!(
@@ -443,9 +453,12 @@ impl Target {
         match &self.config.form {
             TargetForm::Class => self.class(value, source),
             TargetForm::MultiHot { secondary, smoothing, separator } => {
-                let secondary = secondary.as_ref().zip(self.secondary.and_then(|at| values.get(at)));
-                let secondary = secondary.map(|((_, weight), value)| (value, *weight));
-                self.multi_hot(value, secondary, *smoothing, separator.as_deref(), source)
+                let further = secondary.as_ref().zip(self.secondary.as_ref());
+                let further = further.and_then(|((_, weight), (at, maps))| {
+                    Some(Listed { value: values.get(*at)?, weight: *weight, maps })
+                });
+                let first = Listed { value, weight: 1.0, maps: &self.vocabulary.maps };
+                self.multi_hot(first, further, *smoothing, separator.as_deref(), source)
             }
             TargetForm::Soft { .. } => self.soft(value),
             TargetForm::Number => match (value, self.config.null) {
@@ -492,7 +505,7 @@ impl Target {
                 return null.ok_or_else(|| self.wrong("is null", "give null=-1"));
             }
         };
-        match self.vocabulary.class(&key, source) {
+        match self.vocabulary.class(&key, &self.vocabulary.maps, source) {
             Some(class) => Ok(Value::Int(class)),
             None if self.config.ignores_unknown => Ok(Value::Int(NO_LABEL)),
             // A null that was written as -1.
@@ -503,35 +516,37 @@ impl Target {
 
     fn multi_hot(
         &self,
-        value: &Value,
-        secondary: Option<(&Value, f32)>,
+        first: Listed<'_>,
+        further: Option<Listed<'_>>,
         smoothing: f32,
         separator: Option<&str>,
         source: usize,
     ) -> Result<Value> {
-        if matches!(value, Value::Null) && self.config.null.is_none() {
+        if matches!(first.value, Value::Null) && self.config.null.is_none() {
             return Err(self.wrong("is null", "give null=\"zeros\""));
         }
         let n = self.vocabulary.n.unwrap_or(1) as f32;
         let others = smoothing / n;
         let mut hot: Vec<(u32, f32)> = Vec::new();
         let mut unknown = None;
-        let mut add = |key: Key, weight: f32| match self.vocabulary.class(&key, source) {
-            Some(class) => match hot.iter_mut().find(|(known, _)| i64::from(*known) == class) {
-                Some((_, known)) => *known = known.max(weight * (1.0 - smoothing) + others),
-                // bounded: a class is there once.
-                None => hot.push((class as u32, weight * (1.0 - smoothing) + others)),
-            },
-            None if self.config.ignores_unknown => {}
-            None => unknown = Some(key),
-        };
-        Key::of(value, separator, &mut |key| add(key, 1.0));
-        if let Some((value, weight)) = secondary {
-            Key::of(value, separator, &mut |key| add(key, weight));
+        for Listed { value, weight, maps } in [first].into_iter().chain(further) {
+            Key::of(value, separator, &mut |key| match self.vocabulary.class(&key, maps, source) {
+                // bounded: a row has at most 2^20 bytes of names, or 2^16 items.
+                Some(class) => hot.push((class as u32, weight * (1.0 - smoothing) + others)),
+                None if self.config.ignores_unknown => {}
+                // A null that was written as -1.
+                None if key == Key::Number(NO_LABEL) && self.config.null.is_some() => {}
+                None => unknown = Some(key),
+            });
         }
         if let Some(key) = unknown {
             return Err(self.unknown(&key));
         }
+        // A class has the largest of its values.
+        hot.sort_unstable_by(|(class, value), (other, of_other)| {
+            class.cmp(other).then(of_other.total_cmp(value))
+        });
+        hot.dedup_by_key(|(class, _)| *class);
         Ok(Value::Sparse(Arc::new(Sparse { others, values: hot.into() })))
     }
 
@@ -549,30 +564,31 @@ impl Target {
         if items.iter().any(|item| matches!(item, Value::Null)) {
             return Err(self.wrong("has a list with a null", "all items must be numbers"));
         }
+        items.iter().try_for_each(|item| self.number(item).map(|_| ()))?;
         Ok(value.clone())
     }
 
-    /// The number, if the type can hold it.
+    /// The number in the field's type, if that can hold it.
     fn number(&self, value: &Value) -> Result<Value> {
-        let fits = match value {
-            Value::Int(number) => self.config.dtype.holds(*number),
-            Value::Float(number) if self.config.dtype.is_integer() => {
-                number.fract() == 0.0 && self.config.dtype.holds(*number as i64)
-            }
+        let dtype = self.config.dtype;
+        let fits = match (value, dtype.is_real()) {
+            (&Value::Int(number), false) => dtype.holds(number),
+            (&Value::Int(number), true) => dtype.holds_real(number as f64),
+            (&Value::Float(number), _) => dtype.holds_real(number),
             _ => true,
         };
-        match value {
+        match (value, dtype.is_real()) {
             _ if !fits => {
                 let shown = match value {
                     Value::Int(number) => number.to_string(),
                     Value::Float(number) => format!("{number:?}"),
                     _ => String::new(),
                 };
-                let dtype = self.config.dtype.name();
-                Err(self.wrong(&format!("has {shown}, which is no {dtype}"), "give another dtype="))
+                let found = format!("has {shown}, which is no {}", dtype.name());
+                Err(self.wrong(&found, "give another dtype="))
             }
-            Value::Float(number) if self.config.dtype.is_integer() => Ok(Value::Int(*number as i64)),
-            Value::Int(number) if !self.config.dtype.is_integer() => Ok(Value::Float(*number as f64)),
+            (&Value::Float(number), false) => Ok(Value::Int(number as i64)),
+            (&Value::Int(number), true) => Ok(Value::Float(number as f64)),
             _ => Ok(value.clone()),
         }
     }
@@ -614,6 +630,14 @@ impl Target {
             _ => Ok(value.clone()),
         }
     }
+}
+
+/// A column of classes in a row.
+struct Listed<'a> {
+    value: &'a Value,
+    /// What its classes have.
+    weight: f32,
+    maps: &'a Maps,
 }
 
 /// The field of a column that is passed through.
@@ -732,10 +756,10 @@ mod tests {
         let sources = [Some(names(&["owl", "wren"])), None, Some(names(&["finch", "owl"]))];
         let united = Vocabulary::united(&sources, "classes").unwrap().unwrap();
         assert_eq!(**united.names.as_ref().unwrap(), ["owl", "wren", "finch"]);
-        let of = |number, source| united.class(&Key::Number(number), source);
+        let of = |number, source| united.class(&Key::Number(number), &united.maps, source);
         assert_eq!([of(0, 0), of(1, 0), of(0, 2), of(1, 2)], [Some(0), Some(1), Some(2), Some(0)]);
         assert_eq!([of(2, 2), of(-1, 2), of(3, 0), of(2, 1)], [None, None, None, Some(2)]);
-        assert_eq!(united.class(&Key::Name("finch".into()), 0), Some(2));
+        assert_eq!(united.class(&Key::Name("finch".into()), &united.maps, 0), Some(2));
         assert!(Vocabulary::united(&[None, None], "classes").unwrap().is_none());
     }
 
@@ -752,5 +776,19 @@ mod tests {
         let mut found = Vec::new();
         Key::of(&Value::Text(" a, b,,c ,".into()), Some(","), &mut |key| found.push(key));
         assert_eq!(found, ["a", "b", "c"].map(|name| Key::Name(name.into())));
+    }
+
+    #[test]
+    fn lists_of_names_map_the_numbers_of_each_source() {
+        let vocabulary = Vocabulary::of_names(names(&["wren", "owl"]), "classes").unwrap();
+        let maps = vocabulary.maps_of(&[
+            Some(names(&["owl", "wren"])),
+            Some(names(&["wren", "owl"])),
+            None,
+            Some(names(&["emu", "owl"])),
+        ]);
+        let of = |number, source| vocabulary.class(&Key::Number(number), &maps, source);
+        assert_eq!([of(0, 0), of(1, 0), of(0, 1), of(1, 2)], [Some(1), Some(0), Some(0), Some(1)]);
+        assert_eq!([of(0, 3), of(1, 3), of(2, 3), of(2, 1)], [None, Some(1), None, None]);
     }
 }

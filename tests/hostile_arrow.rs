@@ -18,8 +18,13 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use arrow_array::{ArrayRef, BinaryArray, StringArray};
-use arrow_schema::DataType;
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, FixedSizeListArray, Int64Array, LargeListArray, ListArray, StringArray,
+    StructArray,
+    builder::{ListBuilder, StringBuilder},
+    types::{Float64Type, Int32Type},
+};
+use arrow_schema::{DataType, Field};
 #[cfg(feature = "cache")]
 use forebay::cache::build::{
     Shards, Skips,
@@ -163,6 +168,102 @@ fn dictionaries_and_views() {
         ["deltas.arrow", "replaced.arrow", "views.arrow", "large.arrow", "legacy.arrow", "sliced.arrow"];
     let bases: Vec<_> = names.iter().map(|name| fs::read(data(name)).unwrap()).collect();
     mutants("dictionaries_and_views", &bases, |path| open_arrow(path, 1 << 30));
+}
+
+/// Columns that a loader reads beside its recordings.
+const COLUMNS: [&str; 5] = ["several", "numbers", "fixed", "meta.name", "meta.at"];
+
+/// A batch with lists of texts and of numbers, lists of one length, and a struct.
+fn nested_batch(range: std::ops::Range<usize>) -> arrow_array::RecordBatch {
+    let mut several = ListBuilder::new(StringBuilder::new());
+    for i in range.clone() {
+        (0..i % 4).for_each(|item| several.values().append_value(format!("name {item}").repeat(i % 9)));
+        several.append(i % 7 != 3);
+    }
+    let numbers = range.clone().map(|i| (i % 5 != 2).then(|| (0..i % 6).map(|item| Some(item as i32))));
+    let fixed = range.clone().map(|i| (i % 5 != 1).then(|| [Some(i as f64), None, Some(0.5)]));
+    let at: ArrayRef = Arc::new(Int64Array::from_iter_values(range.clone().map(|i| i as i64)));
+    let name = text_columns(&range.clone().map(|i| Some(format!("{i}.wav"))).collect::<Vec<_>>()).remove(1);
+    let fields =
+        vec![Field::new("name", name.data_type().clone(), true), Field::new("at", DataType::Int64, true)];
+    let valid = Int64Array::from_iter(range.clone().map(|i| (i % 4 != 1).then_some(0)));
+    batch([
+        ("audio", byte_columns(&range.map(|i| Some(vec![i as u8; 9 * i])).collect::<Vec<_>>()).remove(3)),
+        ("several", Arc::new(several.finish())),
+        ("numbers", Arc::new(LargeListArray::from_iter_primitive::<Int32Type, _, _>(numbers))),
+        ("fixed", Arc::new(FixedSizeListArray::from_iter_primitive::<Float64Type, _, _>(fixed, 3))),
+        ("meta", Arc::new(StructArray::new(fields.into(), vec![name, at], valid.nulls().cloned()))),
+    ])
+}
+
+fn open_columns(path: &Path) -> Result<Arc<ArrowSource>> {
+    let columns = COLUMNS.map(ToOwned::to_owned).to_vec();
+    let options = ArrowOptions { threads: 1, columns, ..ArrowOptions::default() };
+    ArrowSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
+}
+
+fn nested() -> [arrow_array::RecordBatch; 3] {
+    [0..6, 6..13, 14..30].map(nested_batch)
+}
+
+#[test]
+fn lists_and_structs() {
+    let bases: Vec<_> =
+        formats().into_iter().map(|format| written(|path| write(path, format, &nested()))).collect();
+    mutants("lists_and_structs", &bases, open_columns);
+}
+
+#[test]
+fn parquet_lists_and_structs() {
+    let bases: Vec<_> = parquet_properties()
+        .iter()
+        .map(|properties| written(|path| write_parquet(path, properties, &nested())))
+        .collect();
+    mutants("parquet_lists_and_structs", &bases, |path| {
+        let columns = COLUMNS.map(ToOwned::to_owned).to_vec();
+        let options = ParquetOptions { threads: 1, columns, ..ParquetOptions::audio() };
+        ParquetSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
+    });
+}
+
+/// Offsets of lists that decrease, are negative, or lie beyond the items make bad records; the rows beside
+/// them are as they were.
+#[test]
+fn lists_beyond_their_items() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    let lists = [2, 3, 0, 4, 1, 5].map(|n| Some((0..n).map(Some)));
+    let several = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+    let offsets = |offsets: [i32; 7]| offsets.map(i32::to_le_bytes).concat();
+    for format in formats().into_iter().filter(|format| format.compression.is_none()) {
+        let column: ArrayRef = Arc::new(several.clone());
+        let audio = byte_columns(&vec![Some(vec![1; 9]); 6]).remove(3);
+        let shard = written(|path| write(path, format, &[batch([("audio", audio), ("several", column)])]));
+        let usual = offsets([0, 2, 5, 5, 9, 10, 15]);
+        let at = shard.windows(usual.len()).position(|window| *window == usual).unwrap();
+        for (wrong, bad) in [
+            ([0, 2, 1, 5, 9, 10, 15], &[1][..]),
+            ([0, 2, 5, 5, 1 << 20, 10, 15], &[3, 4]),
+            ([0, 2, 5, 5, i32::MAX, i32::MAX, 15], &[3, 4, 5]),
+            ([0, 2, -1, -1, 9, 10, 15], &[1, 2, 3]),
+            ([0, 2, 5, 5, 9, 10, i32::MIN], &[5]),
+            ([15, 15, 15, 15, 15, 15, 16], &[5]),
+        ] {
+            let mut shard = shard.clone();
+            shard[at..at + usual.len()].copy_from_slice(&offsets(wrong));
+            fs::write(&path, shard).unwrap();
+            let options = ArrowOptions { columns: vec!["several".into()], ..ArrowOptions::default() };
+            let source = ArrowSource::open(&[path.clone()], &options, &AtomicBool::new(false)).map(Arc::new);
+            let mut reader = source.unwrap().reader();
+            for row in 0..6 {
+                let read = reader.read(row, 1, &|_, _| None);
+                match bad.contains(&row) {
+                    true => assert_eq!(read.unwrap_err().kind, ErrorKind::Corrupt, "{wrong:?} row {row}"),
+                    false => assert_eq!(read.unwrap().bytes.len(), 9, "{wrong:?} row {row}"),
+                }
+            }
+        }
+    }
 }
 
 /// 60 texts, some null, some long, some equal.

@@ -32,7 +32,10 @@ class Recipe:
         self._lines = [
             ("source", facts["source"]),
             ("order", order),
-            ("crop", f"{crop}, {given['clip_seconds']} s at {features.sample_rate} Hz, short recordings padded {padding}"),
+            (
+                "crop",
+                f"{crop}, {given['clip_seconds']} s at {features.sample_rate} Hz, short recordings padded {padding}",
+            ),
             ("features", f"{features!r}"),
             *(("target", f"{name} = {target!r}") for name, target in targets.items()),
             *(("column", name) for name in given["columns"] or ()),

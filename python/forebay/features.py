@@ -72,6 +72,10 @@ class _Part:
             found[field.name] = value.to_dict() if isinstance(value, _Part) else value
         return found
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By the class, so that a new process imports its module.
+        return type(self).from_dict, (self.to_dict(),)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The object that `to_dict` described; missing values are the default.
@@ -251,12 +255,9 @@ class _FrontEndPart(_Part):
         """The shape of the features of a waveform of `n_samples`."""
         return tuple(self._plan.shape(n_samples))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self.to_dict(),)
-
 
 def _made(values: Mapping[str, Any]) -> _Part:
-    """Unpickles."""
+    """The part of any kind that `to_dict` described."""
     return _Part.from_dict(values)
 
 

@@ -62,8 +62,8 @@ def batches(
     A spectrogram of `Loader(dtype="bfloat16")` gets the type `jax.numpy.bfloat16`. A `JaggedArray` becomes a
     `JaggedArray` of arrays on the default device; it cannot be sharded. Text stays a list of str.
 
-    `pad_to` pads shorter batches to this number of rows, with zeros, -1 in integers, and empty text, so that
-    a compiled step gets one shape. A finite loader with a `sharding` needs it: its last batch, or a batch
+    `pad_to` pads shorter batches to this number of rows, with zeros, -1 in integers, and empty text or lists,
+    so that a compiled step gets one shape. A finite loader with a `sharding` needs it: its last batch, or a batch
     with a bad record, is shorter, and devices need equal shares. For a finite `TokenLoader` use
     `drop_last=True` instead, since padding rows would count as targets.
 
@@ -109,7 +109,8 @@ def _padded(batch: Mapping[str, Any], rows: int | None) -> Mapping[str, Any]:
         if isinstance(value, JaggedArray):
             raise ConfigError("pad_to is for stacked fields, but the batch has a jagged field; leave pad_to out")
         if isinstance(value, list):
-            return value + [""] * (rows - found)
+            of_lists = bool(value) and isinstance(value[0], list)
+            return value + [[] if of_lists else "" for _ in range(rows - found)]
         filler = -1 if value.dtype.kind == "i" else 0
         return np.concatenate([value, np.full((rows - found, *value.shape[1:]), filler, value.dtype)])
 

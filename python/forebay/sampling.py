@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forebay._core import _Subset
-from forebay.features import _made, _Part
+from forebay.features import _Part
 
 __all__ = ["Subset"]
 
@@ -39,6 +39,3 @@ class Subset(_Part):
             rows = tuple(row.item() if isinstance(row, np.generic) else row for row in given)
             object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "_plan", _Subset({"rows": self.rows, "seed": self.seed}))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self.to_dict(),)

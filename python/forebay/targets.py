@@ -4,13 +4,14 @@
 >>> targets.MultiHot("labels", classes=["owl", "wren"])
 MultiHot(column='labels', classes=('owl', 'wren'))
 
-`Loader(files, targets={"label": MultiHot("ebird_code_multilabel")})` gives each batch a field `label`. Objects are frozen
-dataclasses; each checks its parameters when it is made. The column is checked when a loader opens its files. A point
-in `column` separates the names of fields within a struct, as in `"meta.site"`.
+`Loader(files, targets={"label": MultiHot("ebird_code_multilabel")})` gives each batch a field `label`. Objects are
+frozen dataclasses; each checks its parameters when it is made. The column is checked when a loader opens its files. A
+point in `column` separates the names of fields within a struct, as in `"meta.site"`.
 """
 
 import csv
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from os import PathLike, fspath
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from forebay._core import ConfigError, _Target
-from forebay.features import _made, _Part
+from forebay.features import _Part
 
 __all__ = ["ClassIndex", "MultiHot", "Number", "Soft", "Text"]
 
@@ -43,19 +44,16 @@ class _TargetPart(_Part):
         names = _names(getattr(self, "classes", None), getattr(self, "classes_column", None))
         object.__setattr__(self, "_plan", _Target(given.pop("type"), given, names))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self.to_dict(),)
-
 
 @dataclass(frozen=True, repr=False)
 class _Classed(_TargetPart):
     """Targets with classes.
 
-    `classes`: a list of names; a file with a name on each line, a `.csv` or `.tsv` whose column `classes_column` has them,
-    or a `.json` with a list; the number of classes, if the column has numbers; `"schema"`, the class names in the
-    schema; `"data"`, the sorted values of the column, which is then read once when the loader is made. None: the schema,
-    if it has names. Sources of a mixture with different names in their schemas are united: a class has the number that
-    it has in the first source that names it.
+    `classes`: a list of names; a file with a name on each line, a `.csv` or `.tsv` whose column `classes_column` has
+    them, or a `.json` with a list; the number of classes, if the column has numbers; `"schema"`, the class names in the
+    schema; `"data"`, the sorted values of the column, which is then read once when the loader is made. None: the
+    schema, if it has names. Sources of a mixture with different names in their schemas are united: a class has the
+    number that it has in the first source that names it.
 
     `unknown="ignore"`: a name or number that is no class is left out; otherwise it raises `ConfigError` with its row.
     """
@@ -91,7 +89,8 @@ class MultiHot(_Classed):
 
     The column has lists of numbers or names, one number or name, or text in which `separator` separates names (blanks
     around a name do not count). Classes of the column `secondary` have the value `secondary_weight`, unless the row has
-    them in its first column as well. With `smoothing` a value `x` becomes `x * (1 - smoothing) + smoothing / n_classes`.
+    them in its first column as well. With `smoothing` a value `x` becomes
+    `x * (1 - smoothing) + smoothing / n_classes`.
     """
 
     _: KW_ONLY
@@ -122,6 +121,19 @@ class Number(_TargetPart):
     _: KW_ONLY
     null: float | Literal["error"] = "error"
     dtype: Literal["float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"] = "float32"
+
+    def __post_init__(self) -> None:
+        # One object for NaN, so that equal targets are equal.
+        if self.null in ("nan", "inf", "-inf") or self.null != self.null:
+            object.__setattr__(self, "null", {"inf": math.inf, "-inf": -math.inf}.get(str(self.null), math.nan))
+        super().__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The class as `type`, and each value as JSON has it; NaN and infinite numbers as text."""
+        found = super().to_dict()
+        if isinstance(self.null, float) and not math.isfinite(self.null):
+            found["null"] = str(self.null)
+        return found
 
 
 @dataclass(frozen=True, repr=False)

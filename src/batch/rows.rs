@@ -425,4 +425,129 @@ mod tests {
             assert_eq!(slot.bytes(), rows * len * dtype.bytes());
         }
     }
+
+    #[test]
+    fn numbers_are_written_in_the_type_of_the_field_or_refused() {
+        use DataType::*;
+        let written = |dtype: DataType, value: Value| {
+            let mut place = vec![0xAAu8; dtype.bytes()];
+            write_number(&mut place, dtype, &value).then_some(place)
+        };
+        let int = |dtype, number: i64| written(dtype, Value::Int(number));
+        for (dtype, least, most) in [
+            (Bool, 0, 1),
+            (Int8, i8::MIN.into(), i8::MAX.into()),
+            (Int16, i16::MIN.into(), i16::MAX.into()),
+            (Int32, i32::MIN.into(), i32::MAX.into()),
+            (Int64, i64::MIN, i64::MAX),
+            (Uint8, 0, u8::MAX.into()),
+            (Uint16, 0, u16::MAX.into()),
+            (Uint32, 0, u32::MAX.into()),
+            (Uint64, 0, i64::MAX),
+        ] {
+            for number in [least, most, 0, 1] {
+                assert_eq!(
+                    int(dtype, number),
+                    Some(number.to_le_bytes()[..dtype.bytes()].to_vec()),
+                    "{dtype:?}"
+                );
+            }
+            let beyond = [least.checked_sub(1), most.checked_add(1).filter(|_| dtype != Uint64)];
+            for number in beyond.into_iter().flatten() {
+                assert_eq!(int(dtype, number), None, "{dtype:?} {number}");
+            }
+            assert_eq!(written(dtype, Value::Float(1.0)), None);
+        }
+        for value in [Value::Int(3), Value::Float(3.0)] {
+            assert_eq!(written(Float16, value.clone()), Some(f16::from_f32(3.0).to_le_bytes().to_vec()));
+            assert_eq!(written(Float32, value.clone()), Some(3f32.to_le_bytes().to_vec()));
+            assert_eq!(written(Float64, value), Some(3f64.to_le_bytes().to_vec()));
+        }
+        for value in [Value::Null, Value::Text("1".into()), Value::List(Arc::new([]))] {
+            assert_eq!(written(Int64, value), None);
+        }
+        let mut short = [0; 4];
+        assert!(!write_number(&mut short, Int64, &Value::Int(0)));
+    }
+
+    /// A collator of one field.
+    fn of_one(field: Field) -> RowCollate {
+        let pool = ColumnPool::new(Arc::new([field]), 4, 2);
+        RowCollate::new(Arc::new(pool), Arc::new(SpareBuffers::new(4)))
+    }
+
+    fn put(collate: &mut RowCollate, row: usize, value: Value) -> Result<()> {
+        collate.put(0, row, [value].into_iter().collect())
+    }
+
+    fn list(items: &[Value]) -> Value {
+        Value::List(items.into())
+    }
+
+    #[test]
+    fn lists_are_joined() {
+        let mut collate = of_one(Field::jagged("ids", DataType::Int16, 1));
+        for _ in 0..2 {
+            put(&mut collate, 2, list(&[Value::Int(7)])).unwrap();
+            put(&mut collate, 0, list(&[Value::Int(-1), Value::Int(5)])).unwrap();
+            put(&mut collate, 1, list(&[])).unwrap();
+            collate.complete(3).unwrap();
+            let batch = collate.take(3);
+            assert_eq!(batch.columns[0].values.values::<i16>(), [-1, 5, 7]);
+            assert_eq!(batch.columns[0].offsets, Some(vec![0, 2, 2, 3]));
+        }
+        // The last rows of a short batch are from nowhere.
+        put(&mut collate, 0, list(&[])).unwrap();
+        collate.complete(1).unwrap();
+        let batch = collate.take(1);
+        assert_eq!((batch.columns[0].values.len(), &batch.columns[0].offsets), (0, &Some(vec![0, 0])));
+
+        put(&mut collate, 0, list(&[Value::Int(1 << 20)])).unwrap();
+        assert_eq!(collate.complete(1).unwrap_err().kind, ErrorKind::Shape);
+    }
+
+    #[test]
+    fn lists_of_text_are_joined() {
+        let mut collate = of_one(Field { rank: 2, ..Field::text("names") });
+        let text = |text: &str| Value::Text(text.into());
+        put(&mut collate, 1, list(&[text("a"), text("")])).unwrap();
+        put(&mut collate, 0, list(&[])).unwrap();
+        collate.complete(2).unwrap();
+        let batch = collate.take(2);
+        assert_eq!(batch.columns[0].texts, ["a".into(), "".into()]);
+        assert_eq!(batch.columns[0].offsets, Some(vec![0, 0, 2]));
+    }
+
+    #[test]
+    fn lists_of_one_length_are_stacked() {
+        let mut collate = of_one(Field::stacked("votes", DataType::Float64, [2]));
+        put(&mut collate, 0, list(&[Value::Int(1), Value::Float(0.5)])).unwrap();
+        let batch = collate.take(1);
+        assert_eq!(batch.columns[0].values.values::<f64>(), [1.0, 0.5]);
+        for wrong in [list(&[Value::Int(1)]), list(&[Value::Null, Value::Null]), Value::Null] {
+            assert_eq!(put(&mut collate, 0, wrong).unwrap_err().kind, ErrorKind::Shape);
+        }
+    }
+
+    #[test]
+    fn sparse_rows_leave_nothing_of_the_last_batch() {
+        let sparse = |others: f32, values: &[(u32, f32)]| {
+            Value::Sparse(Arc::new(Sparse { others, values: values.into() }))
+        };
+        let mut collate = of_one(Field::stacked("hot", DataType::Float32, [4]));
+        for (others, values, expected) in [
+            (0.25, &[(3, 1.0)][..], [0.25, 0.25, 0.25, 1.0]),
+            (0.0, &[(0, 0.5), (2, 1.0)], [0.5, 0.0, 1.0, 0.0]),
+            (0.0, &[], [0.0; 4]),
+        ] {
+            put(&mut collate, 0, sparse(others, values)).unwrap();
+            assert_eq!(collate.take(1).columns[0].values.values::<f32>(), expected);
+        }
+        assert_eq!(put(&mut collate, 0, sparse(0.0, &[(4, 1.0)])).unwrap_err().kind, ErrorKind::Shape);
+        let mut halves = of_one(Field::stacked("hot", DataType::Float16, [2]));
+        put(&mut halves, 0, sparse(0.0, &[])).unwrap();
+        assert_eq!(halves.take(1).columns[0].values.values::<f16>(), [f16::ZERO; 2]);
+        let mut whole = of_one(Field::stacked("hot", DataType::Int64, [2]));
+        assert_eq!(put(&mut whole, 0, sparse(0.5, &[])).unwrap_err().kind, ErrorKind::Shape);
+    }
 }

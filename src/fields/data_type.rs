@@ -93,6 +93,27 @@ impl DataType {
         }
     }
 
+    /// Whether the type has this number: floating-point types round it, but not to infinity.
+    pub fn holds_real(self, number: f64) -> bool {
+        match self {
+            Float64 => true,
+            Float32 => !number.is_finite() || (number as f32).is_finite(),
+            // From half a step above the largest one, 65504.
+            Float16 => !number.is_finite() || number.abs() < 65520.0,
+            // 2^63 is the first number beyond int64, and exact.
+            _ => {
+                number.fract() == 0.0
+                    && (-(2f64.powi(63))..2f64.powi(63)).contains(&number)
+                    && self.holds(number as i64)
+            }
+        }
+    }
+
+    /// Whether it is a floating-point type.
+    pub fn is_real(self) -> bool {
+        matches!(self, Float16 | Float32 | Float64)
+    }
+
     /// Whether it is a type of whole numbers.
     pub fn is_integer(self) -> bool {
         !matches!(self, Bool | Float16 | Float32 | Float64)

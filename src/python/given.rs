@@ -112,11 +112,14 @@ impl<'py> Given<'py> {
         Ok(value)
     }
 
-    /// A number, or None for "error".
+    /// A number, or None for "error". JSON has no infinite numbers and no NaN, so these may be text.
     pub fn number_or_error(&mut self, name: &str) -> PyResult<Option<f64>> {
         let value = self.value(name)?;
         match value.extract::<String>() {
             Ok(text) if text == "error" => Ok(None),
+            Ok(text) if let Some(number) = text.parse().ok().filter(|number: &f64| !number.is_finite()) => {
+                Ok(Some(number))
+            }
             Ok(text) => {
                 self.problems.push(format!("{name} is {text:?}, must be a number or \"error\""));
                 Ok(None)

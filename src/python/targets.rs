@@ -72,9 +72,7 @@ impl PyTarget {
                 config.null = given.number_or_error("null")?;
                 config.dtype =
                     dtype(&mut given, &[Float32, Float64, Float16, Int64, Int32, Int16, Int8, Uint8, Bool])?;
-                if let Some(null) = config.null.filter(|_| config.dtype.is_integer() || config.dtype == Bool)
-                    && (null.fract() != 0.0 || !config.dtype.holds(null as i64))
-                {
+                if let Some(null) = config.null.filter(|&null| !config.dtype.holds_real(null)) {
                     given.problems.push(format!(
                         "null is {null:?}, which is no {}; give another dtype or null",
                         config.dtype.name()

@@ -11,7 +11,8 @@ use crate::{Error, ErrorKind, Result, fields::Value};
 /// The value of a row. A struct has one field, whose value it is.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`] for a text or a list beyond the limits; [`ErrorKind::Schema`] for a number beyond
+/// [`ErrorKind::TooLarge`] for a text or a list beyond the limits; [`ErrorKind::Corrupt`] for text that is not
+/// UTF-8; [`ErrorKind::Schema`] for a number beyond
 /// int64, or another type.
 pub(crate) fn value(array: &ArrayRef, row: usize) -> Result<Value> {
     use DataType::*;
@@ -33,9 +34,11 @@ pub(crate) fn value(array: &ArrayRef, row: usize) -> Result<Value> {
         Float16 => Ok(Value::Float(array.as_primitive::<Float16Type>().value(row).to_f64())),
         Float32 => Ok(Value::Float(array.as_primitive::<Float32Type>().value(row).into())),
         Float64 => Ok(Value::Float(array.as_primitive::<Float64Type>().value(row))),
-        Utf8 => short(array.as_string::<i32>().value(row)),
-        LargeUtf8 => short(array.as_string::<i64>().value(row)),
-        Utf8View => short(array.as_string_view().value(row)),
+        Utf8 => short(array.as_string::<i32>().value(row).as_bytes()),
+        LargeUtf8 => short(array.as_string::<i64>().value(row).as_bytes()),
+        Utf8View => short(array.as_string_view().value(row).as_bytes()),
+        Binary => short(array.as_binary::<i32>().value(row)),
+        BinaryView => short(array.as_binary_view().value(row)),
         List(_) => items(&array.as_list::<i32>().value(row)),
         LargeList(_) => items(&array.as_list::<i64>().value(row)),
         FixedSizeList(..) => items(&array.as_fixed_size_list().value(row)),
@@ -44,9 +47,9 @@ pub(crate) fn value(array: &ArrayRef, row: usize) -> Result<Value> {
     }
 }
 
-fn short(found: &str) -> Result<Value> {
+fn short(found: &[u8]) -> Result<Value> {
     check_text(found.len() as u64)?;
-    text(found.as_bytes())
+    text(found)
 }
 
 fn items(items: &ArrayRef) -> Result<Value> {

@@ -77,7 +77,8 @@ pub(crate) struct Described {
     pub others: Vec<(ColumnType, Option<Arc<Vec<String>>>)>,
 }
 
-/// The types of the other columns `names`, which must be equal in all shards; a column of nulls has any type.
+/// The types of the other columns `names`, which must be equal in all shards; a column of nulls has any type,
+/// and lists of nulls are any lists.
 ///
 /// # Errors
 /// [`ErrorKind::Schema`] if two shards differ.
@@ -90,8 +91,8 @@ pub(crate) fn common_types<'a>(
         for (shard, described) in shards.clone() {
             let Some(&(found, _)) = described.others.get(at) else { continue };
             match common {
-                Some((_, known)) if found.item == Item::Null || known == found => {}
-                Some((first, known)) if known.item != Item::Null => {
+                Some((_, known)) if known == found || found.is_nulls_of(known) => {}
+                Some((first, known)) if !known.is_nulls_of(found) => {
                     let message = format!(
                         "column {name:?} is {known} in {} and {found} in {}; write it with one type",
                         first.display(),
@@ -140,9 +141,9 @@ pub(crate) const MOST_ITEMS: u64 = 1 << 16;
 /// # Errors
 /// [`ErrorKind::Schema`] for one beyond int64.
 pub(crate) fn whole(number: i128) -> Result<fields::Value> {
-    i64::try_from(number).map(fields::Value::Int).map_err(|_| {
-        Error::new(ErrorKind::Schema, format!("the number {number} of a column does not fit int64"))
-    })
+    i64::try_from(number)
+        .map(fields::Value::Int)
+        .map_err(|_| Error::new(ErrorKind::Schema, format!("the number {number} does not fit int64")))
 }
 
 /// The value of a text.
@@ -150,9 +151,8 @@ pub(crate) fn whole(number: i128) -> Result<fields::Value> {
 /// # Errors
 /// [`ErrorKind::Corrupt`] if it is not UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Result<fields::Value> {
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, "the text of a column is not UTF-8").because(error)
-    })?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(error))?;
     Ok(fields::Value::Text(text.into()))
 }
 
@@ -201,6 +201,13 @@ pub struct ColumnType {
     pub nesting: Nesting,
 }
 
+impl ColumnType {
+    /// Whether it has only nulls, which may stand for values of the other type.
+    fn is_nulls_of(self, other: Self) -> bool {
+        self.item == Item::Null && (self.nesting == Nesting::One || self.nesting == other.nesting)
+    }
+}
+
 impl fmt::Display for ColumnType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let item = match self.item {
@@ -216,9 +223,16 @@ impl fmt::Display for ColumnType {
     }
 }
 
+/// The error about a value, with the name of its column.
+pub(crate) fn in_column(name: &str, mut error: Error) -> Error {
+    error.message = format!("column {name:?}: {}", error.message);
+    error
+}
+
 /// A column that is read beside the recordings.
 #[derive(Debug, Clone)]
 pub(crate) struct Other {
+    pub name: Arc<str>,
     pub column_type: ColumnType,
     /// The names of its classes, in the schema's metadata.
     pub class_names: Option<Arc<Vec<String>>>,
@@ -324,6 +338,7 @@ impl Columns {
         let items = self.want_nested(item_path, layout, list.is_none());
         let class_names = features.class_names.get(name).cloned();
         Ok(Other {
+            name: name.into(),
             column_type: ColumnType { item: found, nesting },
             class_names,
             path,

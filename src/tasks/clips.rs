@@ -86,6 +86,12 @@ enum Output {
 /// The fields that examples have only on request.
 const REQUESTED: [&str; 6] = ["path", "start", "valid_samples", "valid_frames", "shard", "row"];
 
+/// The problem with a list of names in which one is given twice.
+fn twice(parameter: &str, names: &[String]) -> Option<String> {
+    let (_, name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name))?;
+    Some(format!("{parameter} has {name:?} twice"))
+}
+
 /// The fields of an example, in order.
 #[derive(Debug, Clone)]
 pub struct Outputs {
@@ -169,17 +175,11 @@ impl Outputs {
         Ok(Self { fields, group_starts: group_starts.into(), rows })
     }
 
-    /// The problem with the names of requested fields, if there is one.
-    pub(crate) fn problem(requested: &[String]) -> Option<String> {
-        for (at, name) in requested.iter().enumerate() {
-            if !REQUESTED.contains(&&**name) {
-                return Some(format!("outputs has {name:?}, must be one of {REQUESTED:?}"));
-            }
-            if requested[..at].contains(name) {
-                return Some(format!("outputs has {name:?} twice"));
-            }
-        }
-        None
+    /// The problems with the names of requested fields, and of columns.
+    pub(crate) fn problems(requested: &[String], columns: &[String]) -> impl Iterator<Item = String> {
+        let unknown = requested.iter().find(|name| !REQUESTED.contains(&&***name));
+        let unknown = unknown.map(|name| format!("outputs has {name:?}, must be one of {REQUESTED:?}"));
+        [unknown, twice("outputs", requested), twice("columns", columns)].into_iter().flatten()
     }
 
     /// The targets, in order.

@@ -6,12 +6,13 @@ use super::{array::Array, index::Batch, shard::OpenShard};
 use crate::{
     Error, ErrorKind, Result,
     fields::Value,
-    source::columns::{Columns, Item, MOST_ITEMS, Nesting, Other, text, whole},
+    source::columns::{Columns, Item, MOST_ITEMS, Nesting, Other, in_column, text, whole},
 };
 
 /// The arrays of one column of a batch.
 #[derive(Debug)]
 pub(super) struct OtherArrays {
+    name: Arc<str>,
     item: Item,
     nesting: Nesting,
     structs: Vec<Array>,
@@ -28,6 +29,7 @@ impl OtherArrays {
             Array::new(&columns.arrays[which].layout, &batch.arrays[which], batch.codec, Some(at))
         };
         Self {
+            name: Arc::clone(&other.name),
             item: other.column_type.item,
             nesting: other.column_type.nesting,
             structs: other.structs.iter().copied().map(array).collect(),
@@ -44,6 +46,10 @@ impl OtherArrays {
     /// [`ErrorKind::TooLarge`] for a text or a list beyond the limits. Of the run: [`ErrorKind::Io`],
     /// [`ErrorKind::Schema`] for a number beyond int64.
     pub(super) fn value(&mut self, shard: &OpenShard, row: u64) -> Result<Value> {
+        self.read(shard, row).map_err(|error| in_column(&self.name, error))
+    }
+
+    fn read(&mut self, shard: &OpenShard, row: u64) -> Result<Value> {
         for parent in &mut self.structs {
             if !parent.is_valid(shard, row)? {
                 return Ok(Value::Null);

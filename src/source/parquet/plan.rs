@@ -1,8 +1,8 @@
 //! The requested columns of a file as a separate schema.
 //!
 //! Only these are decoded, so other columns may have types that the decoder does not support. Bytes and text
-//! are decoded as views into the pages, without a copy, and text as binary, so that a document that is not
-//! UTF-8 fails alone and not with its page.
+//! are decoded as views into the pages, without a copy, and text as binary, so that a text that is not UTF-8
+//! fails alone and not with its page.
 
 use std::{
     collections::HashMap,
@@ -11,6 +11,7 @@ use std::{
 
 use ::parquet::{
     arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema},
+    basic::{ConvertedType, LogicalType},
     errors::ParquetError,
     file::metadata::ParquetMetaData,
     schema::types::{SchemaDescPtr, SchemaDescriptor, Type, TypePtr},
@@ -39,8 +40,8 @@ pub(super) struct Plan {
     pub path: Option<usize>,
     /// The index of the label in a batch.
     pub label: Option<usize>,
-    /// The indices of the other columns in a batch; `None` for one of nulls.
-    pub others: Vec<Option<usize>>,
+    /// The names of the other columns, and their indices in a batch; `None` for one of nulls.
+    pub others: Vec<(Arc<str>, Option<usize>)>,
 }
 
 /// Chooses the columns of the payload, the label and the others by [`Columns::choose`], and plans how to
@@ -173,13 +174,13 @@ impl Plan {
         for other in &columns.others {
             let [column, within @ ..] = &other.path[..] else { continue };
             if other.column_type.item == Item::Null {
-                others.push(None);
+                others.push((Arc::clone(&other.name), None));
                 continue;
             }
             let only = only(&root.get_fields()[*column], within)?;
             leaves.extend(leaves_of(schema, *column, &only));
-            others.push(Some(roots.len()));
-            roots.push(only);
+            others.push((Arc::clone(&other.name), Some(roots.len())));
+            roots.push(as_bytes(&only)?);
         }
         let descriptor = alone(root, roots)?;
         let fields = viewed(parquet_to_arrow_schema(&descriptor, None)?.fields());
@@ -198,6 +199,22 @@ fn only(column: &TypePtr, path: &[usize]) -> Result<TypePtr, ParquetError> {
     let group = Type::group_type_builder(column.name());
     let group = group.with_repetition(column.get_basic_info().repetition());
     Ok(Arc::new(group.with_fields(vec![field]).build()?))
+}
+
+/// The column with its text as plain bytes, so that one that is not UTF-8 fails alone.
+fn as_bytes(column: &TypePtr) -> Result<TypePtr, ParquetError> {
+    let info = column.get_basic_info();
+    if column.is_primitive() {
+        let is_text = info.logical_type_ref() == Some(&LogicalType::String)
+            || info.converted_type() == ConvertedType::UTF8;
+        return if is_text { bare(column) } else { Ok(Arc::clone(column)) };
+    }
+    let group = Type::group_type_builder(column.name())
+        .with_repetition(info.repetition())
+        .with_converted_type(info.converted_type())
+        .with_logical_type(info.logical_type_ref().cloned());
+    let fields = column.get_fields().iter().map(as_bytes).collect::<Result<_, _>>()?;
+    Ok(Arc::new(group.with_fields(fields).build()?))
 }
 
 /// The file's columns in `only`, a part of its root column `column`.

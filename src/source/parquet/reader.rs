@@ -121,21 +121,18 @@ impl ParquetReader {
     /// If there is no such row.
     pub fn others(&mut self, row: u64, run: u64) -> Result<Row> {
         let (shard, local) = self.source.locate(row);
-        let n = self.source.columns.len();
-        let values = self
-            .with_values(shard, row, run, |values, at| (0..n).map(|other| values.other(other, at)).collect());
+        let values = self.with_values(shard, row, run, |values, at| values.others(at));
         values.map_err(|error| error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local))
     }
 
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
         let [has_label, has_path] =
             [Beside::Label, Beside::Path].map(|value| self.source.beside.contains(&value));
-        let n_others = self.source.columns.len();
         let values = self.with_values(shard, row, run, |values, at| {
             let bytes = values.bytes(at)?;
             let path = if bytes.is_none() || has_path { values.path(at)? } else { None };
             let label = has_label.then(|| values.label(at)).transpose()?;
-            let others = (0..n_others).map(|other| values.other(other, at)).collect::<Result<Row>>()?;
+            let others = values.others(at)?;
             Ok((label, bytes, path, others, values.is_granted(at), values.is_lavish(at)))
         });
         // The pages are dropped, unless the row was one of many.

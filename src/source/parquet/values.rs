@@ -14,9 +14,9 @@ use bytes::Bytes;
 use super::plan::Plan;
 use crate::{
     Error, ErrorKind, Result,
-    fields::Value,
+    fields::{Row, Value},
     record::{NO_LABEL, Permit, SMALL_READ},
-    source::cells,
+    source::{cells, columns::in_column},
 };
 
 /// Some rows of a row group, decoded.
@@ -27,7 +27,8 @@ pub(super) struct Values {
     bytes: Option<ByteColumn>,
     path: Option<ByteColumn>,
     label: Option<ArrayRef>,
-    others: Vec<Option<ArrayRef>>,
+    /// The other columns and their names; `None` for one of nulls.
+    others: Vec<(Arc<str>, Option<ArrayRef>)>,
 }
 
 #[derive(Debug)]
@@ -79,19 +80,21 @@ impl Values {
         };
         let (bytes, path) = (column(plan.bytes)?, column(plan.path)?);
         let label = plan.label.and_then(|at| batch.columns().get(at).cloned());
-        let others = plan.others.iter().map(|at| batch.columns().get((*at)?).cloned()).collect();
+        let other = |at: &Option<usize>| batch.columns().get((*at)?).cloned();
+        let others = plan.others.iter().map(|(name, at)| (Arc::clone(name), other(at))).collect();
         Ok(Self { n_rows: batch.num_rows(), payload: payload.cloned(), bytes, path, label, others })
     }
 
-    /// The value of a row in another column, by its number.
+    /// The values of a row in the other columns.
     ///
     /// # Errors
     /// As [`cells::value`].
-    pub(super) fn other(&self, number: usize, row: usize) -> Result<Value> {
-        match self.others.get(number) {
-            Some(Some(array)) => cells::value(array, row),
-            _ => Ok(Value::Null),
-        }
+    pub(super) fn others(&self, row: usize) -> Result<Row> {
+        let value = |(name, array): &(Arc<str>, Option<ArrayRef>)| match array {
+            Some(array) => cells::value(array, row).map_err(|error| in_column(name, error)),
+            None => Ok(Value::Null),
+        };
+        self.others.iter().map(value).collect()
     }
 
     /// The bytes of a row; None if they are null.

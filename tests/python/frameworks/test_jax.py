@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import fields
 import forebay
 from digests import digest
+from forebay._jagged import JaggedArray
 from forebay.cache import DataLoader, ListAsyncDataset
 from paths import DATA
 from recordings import SMALL, TINY, Row, write_shard
@@ -341,3 +344,61 @@ def test_a_batch_without_rows(sharding: Any, tmp_path: Path) -> None:
     assert [batch["spectrogram"].shape for batch in found] == [(2, 8, 6)]
     assert np.asarray(found[0]["index"]).tolist() == [-1, -1]
     assert [batch["spectrogram"].shape for batch in plain] == [(0, 8, 6)]
+
+
+GIVEN: dict[str, Any] = {
+    "targets": {
+        "label": forebay.targets.MultiHot("labels", classes=4),
+        "x": forebay.targets.Number("x", dtype="float16"),
+        "text": forebay.targets.Text("text"),
+    },
+    "columns": ["names", "small", "audio.path"],
+}
+"""Targets and columns that can be sharded, and text."""
+
+
+@pytest.fixture(scope="module")
+def fields_shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = fields.table({
+        "labels": [[*range(i % 4)] for i in range(fields.N)], "x": [i / 4 for i in range(fields.N)],
+        "text": [f"text {i}" for i in range(fields.N)], "names": [["a", "b"][: i % 3] for i in range(fields.N)],
+        "small": pa.array(range(fields.N), pa.uint8()),
+    })  # fmt: skip
+    return fields.write(tmp_path_factory.mktemp("fields") / "a", made)
+
+
+def test_targets_and_columns(fields_shard: Path) -> None:
+    """Numbers become arrays, lists of numbers a `JaggedArray` of arrays; text stays as it is."""
+    given = {**fields.ONE_PASS, **GIVEN, "columns": [*GIVEN["columns"], "labels"]}
+    with forebay.Loader(fields_shard, **given) as plain, forebay.Loader(fields_shard, **given) as loader:
+        for expected, found in zip(plain, batches(loader), strict=True):
+            assert list(found) == list(expected)
+            for name, value in found.items():
+                assert fields.rows(expected[name]) == (
+                    value if isinstance(value, list) else [np.asarray(row).tolist() for row in value]
+                )
+            assert isinstance(found["labels"], JaggedArray)
+            assert isinstance(found["labels"].data, jax.Array)
+            assert str(found["label"].dtype) == "float32"
+
+
+def test_targets_and_columns_over_two_devices(fields_shard: Path, sharding: Any) -> None:
+    """Padded rows have zeros, -1, empty text and empty lists of text; a jagged field cannot be sharded."""
+    given = {**fields.ONE_PASS, **GIVEN, "batch_size": 10}
+    with forebay.Loader(fields_shard, **given) as plain, forebay.Loader(fields_shard, **given) as loader:
+        for expected, found in zip(plain, batches(loader, sharding, pad_to=10), strict=True):
+            n = len(expected["index"])
+            for name, value in found.items():
+                assert len(value) == 10
+                nothing: Any = {"text": "", "names": [], "audio.path": "", "small": 0, "index": -1}.get(name)
+                if isinstance(value, list):
+                    assert value == expected[name] + [nothing] * (10 - n)
+                    continue
+                assert [shard.data.shape[0] for shard in value.addressable_shards] == [5, 5]
+                assert (np.asarray(value)[:n] == expected[name]).all()
+                assert (np.asarray(value)[n:] == (nothing or 0)).all()
+    with (
+        forebay.Loader(fields_shard, **{**given, "columns": ["labels"]}) as loader,
+        pytest.raises(forebay.ConfigError, match="labels has rows of different lengths, which cannot be sharded"),
+    ):
+        next(iter(batches(loader, sharding, pad_to=10)))

@@ -1,15 +1,20 @@
 """A digest of a batch."""
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from forebay._jagged import JaggedArray
 
 
-def digest(batch: dict[str, NDArray[np.generic]]) -> str:
-    """A digest of names, types, shapes and bits of all fields."""
+def digest(batch: Mapping[str, Any]) -> str:
+    """A digest of names, types, shapes and bits of all fields; of text, a list, its values."""
     sha = hashlib.sha256()
     for field, values in batch.items():
-        sha.update(f"{field} {values.dtype} {values.shape}".encode())
-        sha.update(values.tobytes())
+        if isinstance(values, list):
+            sha.update(f"{field} {values!r}".encode())
+            continue
+        for array in (values.data, values.offsets) if isinstance(values, JaggedArray) else (values,):
+            sha.update(f"{field} {array.dtype} {array.shape}".encode())
+            sha.update(array.tobytes())
     return sha.hexdigest()

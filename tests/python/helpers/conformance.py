@@ -1,0 +1,331 @@
+"""What every loader of recordings promises, checked for any keyword arguments by `conforms`."""
+
+import copy
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from budgets import most_bytes
+from digests import digest
+from fields import assert_described, rows
+from forebay import _core
+
+BATCHES = 9
+"""Batches that are compared: more than an epoch of 60 rows in batches of 8."""
+
+Files = Any
+Keywords = dict[str, Any]
+
+
+def on(loader: forebay.Loader, n: int = BATCHES) -> list[str]:
+    """Digests of the next `n` batches; a finite loader goes on with its next pass."""
+    found: list[str] = []
+    while len(found) < n:
+        found.extend(digest(batch) for batch in islice(iter(loader), n - len(found)))
+    return found
+
+
+def joined(parts: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The rows of the parts of a batch, one after the other."""
+    return {name: [row for part in parts for row in rows(part[name])] for name in parts[0]}
+
+
+def same(one: dict[str, list[Any]], other: dict[str, list[Any]]) -> None:
+    assert list(one) == list(other)
+    for name, values in one.items():
+        # By their text, so that NaN equals NaN; twice as long for NaN of another sign is no matter here.
+        assert repr(values) == repr(other[name]), name
+
+
+class Case:
+    """A configuration, and the batches that it gives."""
+
+    def __init__(self, files: Files, keywords: Keywords, processes: ProcessPoolExecutor, folder: Path) -> None:
+        self.files = files
+        self.keywords = keywords
+        self.processes = processes
+        self.folder = folder
+        self.expected: list[str] = []
+        self.states: list[str] = []
+        self.rows: list[list[int]] = []
+        with self.loader(n_workers=1) as loader:
+            while len(self.expected) < BATCHES:
+                for batch in loader:
+                    self.expected.append(digest(batch))
+                    self.rows.append(batch["index"].tolist())
+                    if len(self.expected) == BATCHES:
+                        break
+        with self.loader() as loader:
+            for number in range(BATCHES):
+                self.states.append(json.dumps(loader.state_dict()))
+                assert digest(self.next(loader)) == self.expected[number]
+
+    def loader(self, **changes: Any) -> forebay.Loader:
+        return forebay.Loader(self.files, **{**self.keywords, **changes})
+
+    @staticmethod
+    def next(loader: forebay.Loader) -> dict[str, Any]:
+        """The next batch, of the next pass if this one is over."""
+        found = next(loader, None)
+        return found if found is not None else next(iter(loader))
+
+    @contextmanager
+    def begun(self, n: int = 3, **changes: Any) -> Iterator[forebay.Loader]:
+        """A loader that gave `n` batches."""
+        with self.loader(**changes) as loader:
+            assert on(loader, n) == self.expected[:n]
+            yield loader
+
+
+def workers(case: Case) -> None:
+    """Any number of threads gives the same batches."""
+    for n_workers in (2, 8):
+        with case.loader(n_workers=n_workers, n_readers=n_workers, prefetch_batches=n_workers) as loader:
+            assert on(loader) == case.expected
+
+
+def ranks(case: Case) -> None:
+    """The parts of 1, 2 and 4 ranks, one after the other, are the whole."""
+    size = case.keywords["batch_size"]
+    streams = {"n_streams": 4} if is_windowed(case) else {}
+    with case.loader(**streams) as loader:
+        start, whole = loader.state_dict(), [case.next(loader) for _ in range(6)]
+    for world in (1, 2, 4):
+        each: Keywords = {"batch_size": size // world, "world_size": world, **streams}
+        loaders = [case.loader(rank=rank, **each) for rank in range(world)]
+        for loader in loaders:
+            loader.load_state_dict(start)
+        for batch in whole:
+            same(joined([case.next(loader) for loader in loaders]), joined([batch]))
+        for loader in loaders:
+            loader.close()
+
+
+def is_windowed(case: Case) -> bool:
+    """Whether the order has streams, one for each rank or more."""
+    return (
+        not isinstance(case.files, dict)
+        and case.keywords.get("order", "window") == "window"
+        and bool(case.keywords["infinite"] or case.keywords["shuffle_min_size"])
+    )
+
+
+def resume(case: Case) -> None:
+    """A state before each batch leads to that batch."""
+    with case.loader(n_workers=3) as loader:
+        for number in reversed(range(BATCHES)):
+            loader.load_state_dict(json.loads(case.states[number]))
+            assert digest(case.next(loader)) == case.expected[number]
+    for number in (0, BATCHES - 2):
+        with case.loader() as loader:
+            loader.load_state_dict(json.loads(case.states[number]))
+            assert on(loader, BATCHES - number) == case.expected[number:]
+
+
+def replay_and_plan(case: Case) -> None:
+    """Any batch again, and the rows of the next ones."""
+    with case.begun() as loader:
+        for number in (2, 0, 4):
+            assert digest(loader.replay(number)) == case.expected[number]
+        planned = loader.plan(1000 if not case.keywords["infinite"] else 30).tolist()
+        given = [row for batch in case.rows[3:] for row in batch]
+        kept = [row for row in planned if row in set(given)]
+        n = min(len(kept), len(given), 10)
+        assert kept[:n] == given[:n]
+        assert on(loader, 3) == case.expected[3:6]
+
+
+def pickling(case: Case) -> None:
+    """A copy continues at the same position, in this process too."""
+    with case.begun() as loader, pickle.loads(pickle.dumps(loader)) as copied:
+        assert copied.state_dict() == loader.state_dict()
+        assert copied.fields == loader.fields
+        assert copied.class_names == loader.class_names
+        assert on(copied, 4) == on(loader, 4) == case.expected[3:7]
+
+
+def in_child(pickled: bytes, n: int) -> list[str]:
+    with pickle.loads(pickled) as loader:
+        return on(loader, n)
+
+
+def spawn(case: Case) -> None:
+    with case.begun() as loader:
+        assert case.processes.submit(in_child, pickle.dumps(loader), 4).result() == case.expected[3:7]
+
+
+def fork(case: Case) -> None:
+    """A forked child may not take batches of the parent's loader, but may open its own."""
+
+    def child() -> int:
+        try:
+            case.next(loader)
+            return 1
+        except forebay.ForebayError as error:
+            if "before a fork" not in str(error):
+                return 2
+        with case.loader() as own:
+            return 0 if on(own, 2) == case.expected[:2] else 3
+
+    with case.begun() as loader:
+        pid = os.fork()
+        if pid == 0:
+            status = 9
+            with suppress(BaseException):
+                signal.alarm(60)
+                status = child()
+            os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert on(loader, 2) == case.expected[3:5]
+
+
+def other_states(case: Case) -> None:
+    """A state of another configuration is refused, and the field that differs is named."""
+    state = json.loads(case.states[2])
+    changes: list[tuple[Keywords, str]] = [
+        ({"seed": 99}, "seed"),
+        ({"batch_size": 4}, "global_batch_size"),
+        ({"clip_seconds": 0.03}, "clip_seconds"),
+        ({"exclude": [1]}, "exclude"),
+        ({"targets": {"new": forebay.targets.Number("index_in_table")}}, "targets"),
+        ({"features": forebay.features.Spectrogram(sample_rate=8000, n_fft=8, hop_length=8)}, "features"),
+    ]
+    for change, name in changes:
+        kept = {key: value for key, value in case.keywords.items() if key not in of_features(change)}
+        with forebay.Loader(case.files, **{**kept, **change}) as loader:
+            with pytest.raises(forebay.StateError, match=rf"\b{name}\b"):
+                loader.load_state_dict(copy.deepcopy(state))
+            assert loader.state_dict()["batch"] == 0
+
+
+def of_features(change: Keywords) -> set[str]:
+    """The parameters that an object of features has itself."""
+    if "features" not in change:
+        return set()
+    return {"sample_rate", "n_mels", "n_fft", "hop_length", "dtype", "layout", "n_frames"}
+
+
+def exclude(case: Case) -> None:
+    """Excluded rows are never there and no errors; the other rows keep their values."""
+    left = sorted({row for batch in case.rows for row in batch})[:3]
+    one_pass = {"infinite": False, "order": "sequential", "shuffle_min_size": 0, "augment": False}
+    if isinstance(case.files, dict):
+        one_pass |= {"order": "global", "stop": "all_exhausted"}
+    with case.loader(**one_pass) as loader, case.loader(exclude=left, **one_pass) as without:
+        whole, fewer = joined(list(loader)), joined(list(without))
+        kept = [at for at, index in enumerate(whole["index"]) if index not in left]
+        by_index = {index: at for at, index in enumerate(whole["index"])}
+        assert set(fewer["index"]) == {whole["index"][at] for at in kept}
+        for name, values in fewer.items():
+            assert repr(values) == repr([whole[name][by_index[index]] for index in fewer["index"]]), name
+        assert [error["index"] for error in without.errors()] == [error["index"] for error in loader.errors()]
+
+
+def bad_records(case: Case) -> None:
+    """Bad records are skipped and listed, or raised."""
+    one_pass = {"infinite": False, "shuffle_min_size": 0}
+    with case.loader(**one_pass) as loader:
+        given = {index for batch in loader for index in batch["index"].tolist()}
+        errors = loader.errors()
+        bad = {error["index"] for error in errors}
+        assert bad
+        assert not bad & given
+        stats = loader.stats()
+        assert stats["errors"]
+    with case.loader(on_error="raise", **one_pass) as loader, pytest.raises(forebay.DecodeError) as raised:
+        list(loader)
+    assert "row" in str(raised.value)
+    with case.loader(max_errors=0, **one_pass) as loader, pytest.raises(forebay.DecodeError):
+        list(loader)
+
+
+def budget(case: Case) -> None:
+    """The memory that is named is enough; less is refused."""
+    small = {"n_workers": 1, "n_readers": 1, "shuffle_buffer_size": 20, "raw_channel_bytes": 1 << 20}
+    least = most_bytes(case.files, **{**case.keywords, **small})
+    with pytest.raises(forebay.ConfigError, match="raise memory_budget"):
+        case.loader(**small, memory_budget=least - 1)
+    with case.loader(**small, memory_budget=least) as loader:
+        assert on(loader, 4) == case.expected[:4]
+
+
+def views(case: Case) -> None:
+    """What a loader tells of itself."""
+    with case.begun() as loader:
+        assert str(loader.num_records) in repr(loader)
+        assert loader.closed is False
+        stats = loader.stats()
+        assert stats["batches"] == 3
+        assert stats["stages"]
+        assert loader.headspace(seconds=0.0)["handover_per_s"] > 0
+        loader.trace(case.folder / "trace.json", seconds=0.01)
+        assert json.loads((case.folder / "trace.json").read_text())
+        batch = loader.replay(3)
+        assert_described(loader, batch)
+        names = loader.class_names
+        for field, listed in (names if isinstance(names, dict) else {}).items():
+            assert field in batch
+            assert all(isinstance(name, str) for name in listed)
+        assert on(loader, 2) == case.expected[3:5]
+    assert loader.closed is True
+    assert str(loader.num_records) in repr(loader)
+
+
+def interrupts(case: Case) -> None:
+    """Ctrl-C ends a wait and loses no batch."""
+    _core._inject_delays(fixed_ms=40)
+    with case.loader(n_workers=1, prefetch_batches=1) as loader:
+        for _ in range(2):
+            timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+            with suppress(KeyboardInterrupt):
+                timer.start()
+                for _ in range(1000):  # until the signal is there, wherever that is
+                    case.next(loader)
+                    loader.load_state_dict(json.loads(case.states[0]))
+            timer.join()
+        _core._inject_delays()
+        at = [json.loads(state) for state in case.states].index(loader.state_dict())
+        assert on(loader, 2) == case.expected[at : at + 2]
+
+
+def closing(case: Case) -> None:
+    """A closed loader says so; closing again is nothing."""
+    with case.begun(1) as loader:
+        loader.close()
+        loader.close()
+        for call in (lambda: next(loader), lambda: loader.replay(0), lambda: loader.plan(1)):
+            with pytest.raises(forebay.ForebayError, match="closed"):
+                call()
+
+
+CHECKS = (workers, ranks, resume, replay_and_plan, pickling, spawn, fork, other_states, exclude, bad_records, budget,
+          views, interrupts, closing)  # fmt: skip
+
+
+def conforms(files: Files, processes: ProcessPoolExecutor, folder: Path, **keywords: Any) -> None:
+    """Checks all promises for a loader of `files` with these keyword arguments.
+
+    The files have a column `index_in_table` of numbers and a few bad records.
+    """
+    case = Case(files, keywords, processes, folder)
+    for check in CHECKS:
+        check(case)
+
+
+@contextmanager
+def spawned() -> Iterator[ProcessPoolExecutor]:
+    """A child process that imports everything anew."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as processes:
+        yield processes
