@@ -157,9 +157,13 @@ impl ValuesMut<'_> {
             Self::Float16(out) => out[place].convert_from_f32_slice(from),
             Self::Bfloat16(out) => out[place].convert_from_f32_slice(from),
             Self::Int16(out) => {
+                // Adding it leaves no bits below 1, rounded to nearest even; `round_ties_even` is a call on
+                // processors without SSE4.1.
+                const WHOLE: f32 = 12_582_912.0;
                 for (out, x) in out[place].iter_mut().zip(from) {
-                    // Saturating; NaN becomes 0.
-                    *out = (x * 32_768.0).round_ties_even() as i16;
+                    let sample = (x * 32_768.0).clamp(-32_768.0, 32_767.0);
+                    // NaN becomes 0.
+                    *out = ((sample + WHOLE) - WHOLE) as i32 as i16;
                 }
             }
         }
@@ -216,5 +220,23 @@ impl ValuesMut<'_> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_rounded_to_nearest_even_and_saturate() {
+        let halves = (-70_000..70_000).map(|n| n as f32 / 2.0);
+        let others = [0.25, -0.75, 0.500_1, 1e9, -1e9, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0];
+        let values: Vec<f32> = halves.chain(others).map(|x| x / 32_768.0).collect();
+        let mut out = Dtype::Int16.zeros(values.len()).unwrap();
+        out.as_mut().put(0, &values);
+        let Typed::Int16(out) = out else { panic!("another type") };
+        for (out, x) in out.into_iter().zip(values) {
+            assert_eq!(out, (x * 32_768.0).round_ties_even() as i16, "{x}");
+        }
     }
 }
