@@ -273,7 +273,7 @@ def test_what_is_refused(bundled: Path) -> None:
     for odd in (3, ["whisper"], features.Ln(), forebay.targets.Number("x"), features.LogMel):
         with pytest.raises(TypeError, match="features"):
             forebay.Loader(bundled, features=odd, **ONE_PASS)
-    with pytest.raises(ConfigError, match="f_max is 16001.0, must be above 0 and at most half"):
+    with pytest.raises(ConfigError, match=r"f_max is 16001\.0, must be above 0 and at most half"):
         features.LogMel(f_max=16001.0)
     assert "clip" in refused(features=features.Fbank(), clip_seconds=0.001)
 
