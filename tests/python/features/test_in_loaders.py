@@ -270,7 +270,8 @@ def test_what_is_refused(bundled: Path) -> None:
         forebay.Loader(bundled, 0, 16, 100, 10, 32000, 5.0, 80, features=features.LogMel(), **{
             name: value for name, value in ONE_PASS.items() if name not in ("shuffle_min_size", "batch_size")
         })  # fmt: skip
-    for odd in (3, ["whisper"], features.Ln(), forebay.targets.Number("x"), features.LogMel):
+    wrong: list[Any] = [3, ["whisper"], features.Ln(), forebay.targets.Number("x"), features.LogMel]
+    for odd in wrong:
         with pytest.raises(TypeError, match="features"):
             forebay.Loader(bundled, features=odd, **ONE_PASS)
     with pytest.raises(ConfigError, match=r"f_max is 16001\.0, must be above 0 and at most half"):

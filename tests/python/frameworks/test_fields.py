@@ -122,7 +122,7 @@ def test_each_face(shard: Path, expected: list[str]) -> None:
 
 def test_memory_is_shared(shard: Path) -> None:
     with forebay.Loader(shard, **GIVEN) as loader:
-        batch = next(loader)
+        batch: dict[str, Any] = {**next(loader)}
         tensors = to_tensors(batch, loader)
     for name in ("label", "votes", "x", "clean", "start", "index"):
         assert tensors[name].data_ptr() == batch[name].ctypes.data
