@@ -171,7 +171,7 @@ fn dictionaries_and_views() {
 }
 
 /// Columns that a loader reads beside its recordings.
-const COLUMNS: [&str; 5] = ["several", "numbers", "fixed", "meta.name", "meta.at"];
+const NESTED: [&str; 5] = ["several", "numbers", "fixed", "meta.name", "meta.at"];
 
 /// A batch with lists of texts and of numbers, lists of one length, and a struct.
 fn nested_batch(range: std::ops::Range<usize>) -> arrow_array::RecordBatch {
@@ -197,7 +197,7 @@ fn nested_batch(range: std::ops::Range<usize>) -> arrow_array::RecordBatch {
 }
 
 fn open_columns(path: &Path) -> Result<Arc<ArrowSource>> {
-    let columns = COLUMNS.map(ToOwned::to_owned).to_vec();
+    let columns = NESTED.map(ToOwned::to_owned).to_vec();
     let options = ArrowOptions { threads: 1, columns, ..ArrowOptions::default() };
     ArrowSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
 }
@@ -220,7 +220,7 @@ fn parquet_lists_and_structs() {
         .map(|properties| written(|path| write_parquet(path, properties, &nested())))
         .collect();
     mutants("parquet_lists_and_structs", &bases, |path| {
-        let columns = COLUMNS.map(ToOwned::to_owned).to_vec();
+        let columns = NESTED.map(ToOwned::to_owned).to_vec();
         let options = ParquetOptions { threads: 1, columns, ..ParquetOptions::audio() };
         ParquetSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
     });

@@ -63,7 +63,8 @@ _SIGNED = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
 
 def _to_tensor(name: str, value: Any, is_bfloat16: bool) -> Any:
     if isinstance(value, JaggedArray):
-        return JaggedArray(_to_tensor(name, value.data, is_bfloat16), torch.from_numpy(value.offsets), value.shapes)
+        data, offsets = _to_tensor(name, value.data, is_bfloat16), _to_tensor(name, value.offsets, False)
+        return JaggedArray(data, offsets, value.shapes)
     if not isinstance(value, np.ndarray):
         return value
     # torch does not support ml_dtypes' bfloat16.

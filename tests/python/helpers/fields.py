@@ -110,4 +110,4 @@ def assert_described(loader: forebay.Loader, batch: Mapping[str, Any]) -> None:
         if isinstance(values, JaggedArray):
             assert shape is None, field
         else:
-            assert tuple(shape) == values.shape[1:], field
+            assert shape == values.shape[1:], field

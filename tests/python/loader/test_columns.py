@@ -112,7 +112,8 @@ def expected(made: pa.Table, name: str) -> list[Any]:
         found = [inner.get(FROM_META[name]) for inner in inners]
         return [empty if value is None else value for value in found]
     dtype, values = made[name].type, made[name].to_pylist()
-    item, nothing = dtype, None
+    item: Any = dtype
+    nothing: Any = ""
     if pa.types.is_dictionary(dtype):
         item = dtype.value_type
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
@@ -121,8 +122,6 @@ def expected(made: pa.Table, name: str) -> list[Any]:
         nothing = math.nan
     elif pa.types.is_integer(item):
         nothing = -1
-    else:
-        nothing = ""
     if item is not dtype and not pa.types.is_dictionary(dtype):
         length = dtype.list_size if pa.types.is_fixed_size_list(dtype) else 0
         lists = [[None] * length if value is None else value for value in values]
@@ -143,7 +142,7 @@ def test_of_each_type(form: str, tmp_path: Path) -> None:
     for name in names:
         assert_rows(found[name], expected(made, name), name)
     with forebay.Loader(path, columns=names, **ONE_PASS) as loader:
-        batch = next(loader)
+        batch: dict[str, Any] = {**next(loader)}
         assert list(batch) == ["spectrogram", *names, "index"]
         assert_described(loader, batch)
         assert loader.class_names is None
@@ -187,6 +186,7 @@ def test_arrays_may_be_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "a", made)
     with forebay.Loader(path, columns=["ints", "fixed", "int64", "text"], **{**ONE_PASS, "infinite": True}) as loader:
         kept = [next(loader) for _ in range(12)]
+    batch: Any
     for batch in kept:
         at = batch["index"].tolist()
         for name in ("ints", "fixed", "int64", "text"):
@@ -320,7 +320,7 @@ def test_shards_of_empty_lists(form: str, tmp_path: Path) -> None:
     one = write(tmp_path / "one", table({"x": pa.array(range(N))}), form)
     for shards in ([lists, empty], [empty, lists]):
         found = passed(shards, columns=["x"])
-        parts = {lists: [[i] for i in range(N)], empty: [[]] * N}
+        parts: dict[Path, list[Any]] = {lists: [[i] for i in range(N)], empty: [[]] * N}
         assert_rows(found["x"], parts[shards[0]] + parts[shards[1]])
     for shards in ([one, empty], [empty, one]):
         message = refused(shards, columns=["x"])

@@ -177,7 +177,7 @@ def cases() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
 def values(made: pa.Table, column: str) -> list[Any]:
     """The values of a column, or of a field within it."""
     name, *fields = column.split(".")
-    found = made[name].to_pylist()
+    found: list[Any] = made[name].to_pylist()
     for field in fields:
         found = [None if value is None else value[field] for value in found]
     return found
@@ -208,7 +208,7 @@ def test_each_target(form: str, tmp_path: Path) -> None:
                 assert batch[name].dtype == np.float32
             elif not isinstance(target, Text):
                 assert batch[name].dtype.name == target.dtype
-        class_names = loader.class_names
+        class_names: Any = loader.class_names
         assert class_names["a_label"] == class_names["m_numbers"] == class_names["m_meta"] == BIRDS
         assert class_names["m_several_data"] == class_names["m_separated_data"] == sorted(BIRDS)
         assert not {"a_flag", "a_int8", "m_small", "s_soft"} & class_names.keys()
@@ -217,7 +217,7 @@ def test_each_target(form: str, tmp_path: Path) -> None:
 def folder_features(made: pa.Table) -> dict[str, Any]:
     """The features of all columns, as `datasets` wants them."""
     kept = made.drop_columns(list(UNKNOWN_TO_DATASETS)).replace_schema_metadata(None)
-    found = datasets.Features.from_arrow_schema(kept.schema).to_dict()
+    found: dict[str, Any] = datasets.Features.from_arrow_schema(kept.schema).to_dict()
     labels = {"feature": of_class(BIRDS), "_type": "List"}
     found |= {"label": of_class(BIRDS), "numbers": labels}
     found["meta"]["of"]["labels"] = labels
@@ -338,7 +338,7 @@ def test_secondary_labels_and_smoothing(tmp_path: Path) -> None:
         "of_text": MultiHot("one", classes=BIRDS, secondary="text", separator=";"),
         "data": MultiHot("primary", classes="data", secondary="secondary"),
     })  # fmt: skip
-    plain = [[1, 0.25, 0, 0], [0, 0, 0, 0.25], [0, 0, 0.25, 0], [1, 1, 0, 0]] * (N // 4)
+    plain: list[list[float]] = [[1, 0.25, 0, 0], [0, 0, 0, 0.25], [0, 0, 0.25, 0], [1, 1, 0, 0]] * (N // 4)
     assert_rows(found["plain"], plain)
     assert_rows(found["smooth"], [[0.875 * value + 0.03125 for value in row] for row in plain])
     assert_rows(found["default"], [[0.5 if value == 0.25 else value for value in row] for row in plain])
@@ -483,7 +483,8 @@ def test_columns_that_are_refused(tmp_path: Path) -> None:
         forebay.Loader(path, targets={"": Number("number")}, **ONE_PASS)
     with pytest.raises(ConfigError, match=r"label_column.*targets|targets.*label_column"):
         forebay.Loader(path, targets=Number("number"), label_column="number", **ONE_PASS)
-    for odd in (3, "label", [Number("number")], {"y": "number"}, {"y": forebay.features.Waveform()}, {3: Number("n")}):
+    wrong_types: list[Any] = [3, "label", [Number("number")], {"y": "number"}, {"y": forebay.features.Waveform()}]
+    for odd in (*wrong_types, {3: Number("n")}):
         with pytest.raises(TypeError, match=r"targets.*forebay\.targets|a name in targets"):
             forebay.Loader(path, targets=odd, **ONE_PASS)
     with forebay.Loader(path, targets={}, **ONE_PASS) as loader:
@@ -755,7 +756,8 @@ def test_a_source_of_another_type(tmp_path: Path) -> None:
 
 def test_shards_of_one_source_must_have_the_same_classes(tmp_path: Path) -> None:
     files = sources(tmp_path)
-    for given in ({}, {"targets": MultiHot("several")}):
+    parameters: list[dict[str, Any]] = [{}, {"targets": MultiHot("several")}]
+    for given in parameters:
         with pytest.raises(ConfigError, match=r"class names of .* differ: class 0 is \"owl\" in the first"):
             forebay.Loader([files["a"], files["b"]], **given, **ONE_PASS)
 
