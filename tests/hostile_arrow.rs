@@ -256,7 +256,7 @@ fn lists_beyond_their_items() {
             let source = ArrowSource::open(&[path.clone()], &options, &AtomicBool::new(false)).map(Arc::new);
             let mut reader = source.unwrap().reader();
             for row in 0..6 {
-                let read = reader.read(row, 1, &|_, _| None);
+                let read = reader.read(row, 1);
                 match bad.contains(&row) {
                     true => assert_eq!(read.unwrap_err().kind, ErrorKind::Corrupt, "{wrong:?} row {row}"),
                     false => assert_eq!(read.unwrap().bytes.len(), 9, "{wrong:?} row {row}"),
