@@ -34,6 +34,8 @@ __all__ = [
     "_List",
     "_ParquetText",
     "_ShardWork",
+    "_Subset",
+    "_Target",
     "__version__",
     "_close_all",
     "_cores",
