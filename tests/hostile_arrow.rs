@@ -188,7 +188,7 @@ fn nested_batch(range: std::ops::Range<usize>) -> arrow_array::RecordBatch {
         vec![Field::new("name", name.data_type().clone(), true), Field::new("at", DataType::Int64, true)];
     let valid = Int64Array::from_iter(range.clone().map(|i| (i % 4 != 1).then_some(0)));
     batch([
-        ("audio", byte_columns(&range.map(|i| Some(vec![i as u8; 9 * i])).collect::<Vec<_>>()).remove(3)),
+        ("audio", byte_columns(&range.map(|i| Some(vec![i as u8; 9 * i + 1])).collect::<Vec<_>>()).remove(3)),
         ("several", Arc::new(several.finish())),
         ("numbers", Arc::new(LargeListArray::from_iter_primitive::<Int32Type, _, _>(numbers))),
         ("fixed", Arc::new(FixedSizeListArray::from_iter_primitive::<Float64Type, _, _>(fixed, 3))),

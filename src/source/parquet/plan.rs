@@ -16,7 +16,7 @@ use ::parquet::{
     file::metadata::ParquetMetaData,
     schema::types::{SchemaDescPtr, SchemaDescriptor, Type, TypePtr},
 };
-use arrow_schema::{DataType, Field, Fields, Schema};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 
 use super::ParquetOptions;
 use crate::{
@@ -67,10 +67,6 @@ fn schema_of(metadata: &ParquetMetaData) -> Schema {
     let root = file.schema_descr().root_schema();
     // Parquet has no lists of fixed length; a writer's own schema tells of them.
     let written = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata()).ok();
-    let length = |column: usize| match written.as_ref()?.fields().get(column)?.data_type() {
-        DataType::FixedSizeList(_, n) => Some(*n),
-        _ => None,
-    };
     let fields: Vec<_> = root
         .get_fields()
         .iter()
@@ -81,13 +77,9 @@ fn schema_of(metadata: &ParquetMetaData) -> Schema {
             match known {
                 Ok(schema) if schema.fields().len() == 1 => {
                     let field = schema.field(0).clone();
-                    match (field.data_type(), length(number)) {
-                        (DataType::List(item), Some(n)) => {
-                            let fixed = DataType::FixedSizeList(item.clone(), n);
-                            field.with_data_type(fixed)
-                        }
-                        _ => field,
-                    }
+                    let written = written.as_ref().and_then(|schema| schema.fields().get(number));
+                    let data_type = with_lengths(field.data_type(), written.map(|field| field.data_type()));
+                    field.with_data_type(data_type)
                 }
                 _ => Field::new(column.name(), DataType::Null, true),
             }
@@ -97,6 +89,24 @@ fn schema_of(metadata: &ParquetMetaData) -> Schema {
     let pairs = pairs.filter(|pair| pair.key == "huggingface");
     let metadata = pairs.filter_map(|pair| Some((pair.key.clone(), pair.value.clone()?)));
     Schema::new_with_metadata(fields, metadata.collect::<HashMap<_, _>>())
+}
+
+/// The type with the lengths of lists that the writer's type has.
+fn with_lengths(known: &DataType, written: Option<&DataType>) -> DataType {
+    match (known, written) {
+        (DataType::List(item), Some(DataType::FixedSizeList(_, n))) => {
+            DataType::FixedSizeList(Arc::clone(item), *n)
+        }
+        (DataType::Struct(fields), Some(DataType::Struct(written))) => {
+            let field = |field: &FieldRef| {
+                let written = written.iter().find(|written| written.name() == field.name());
+                let written = written.map(|field| field.data_type());
+                field.as_ref().clone().with_data_type(with_lengths(field.data_type(), written))
+            };
+            DataType::Struct(fields.iter().map(field).collect())
+        }
+        _ => known.clone(),
+    }
 }
 
 /// The schema of some columns.

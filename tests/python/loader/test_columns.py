@@ -52,7 +52,9 @@ def number(i: int) -> float:
 
 def nested() -> pa.Array:
     """Structs within structs, with a null at each level."""
-    inner = pa.struct([("n", pa.int32()), ("name", pa.string()), ("of", pa.list_(pa.float32()))])
+    inner = pa.struct(
+        [("n", pa.int32()), ("name", pa.string()), ("of", pa.list_(pa.float32())), ("at", pa.list_(pa.float64(), 2))]
+    )
     outer = pa.struct([("inner", inner), ("flag", pa.bool_())])
 
     def make(i: int) -> Any:
@@ -61,8 +63,8 @@ def nested() -> pa.Array:
         if i % 7 == 2:
             return {"inner": None, "flag": True}
         if i % 7 == 3:
-            return {"inner": {"n": None, "name": None, "of": None}, "flag": False}
-        return {"inner": {"n": i, "name": word(i), "of": [i / 2] * (i % 3)}, "flag": i % 2 == 0}
+            return {"inner": {"n": None, "name": None, "of": None, "at": None}, "flag": False}
+        return {"inner": {"n": i, "name": word(i), "of": [i / 2] * (i % 3), "at": [i, None]}, "flag": i % 2 == 0}
 
     return pa.array(full(make), outer)
 
@@ -97,20 +99,18 @@ def columns() -> dict[str, Any]:
     return made
 
 
-FROM_META = {"meta.flag": "flag", "meta.inner.n": "n", "meta.inner.name": "name", "meta.inner.of": "of"}
+FROM_META = {"meta.inner.n": -1, "meta.inner.name": "", "meta.inner.of": [], "meta.inner.at": [math.nan] * 2}
+"""Fields within `meta`, and what they are for a null."""
 UNKNOWN_TO_DATASETS = ("words", "coded", "view")
 
 
 def expected(made: pa.Table, name: str) -> list[Any]:
     """The rows of a column: null as the documentation says, a list of a fixed length with items for null."""
     if name in FROM_META:
-        structs = made["meta"].to_pylist()
-        if name == "meta.flag":
-            return [struct["flag"] if struct else None for struct in structs]
-        inners = [(struct or {}).get("inner") or {} for struct in structs]
-        empty: Any = {"n": -1, "name": "", "of": []}[FROM_META[name]]
-        found = [inner.get(FROM_META[name]) for inner in inners]
-        return [empty if value is None else value for value in found]
+        inners = [(struct or {}).get("inner") or {} for struct in made["meta"].to_pylist()]
+        found = [inner.get(name.removeprefix("meta.inner.")) for inner in inners]
+        found = [FROM_META[name] if value is None else value for value in found]
+        return [[math.nan if one is None else one for one in row] if isinstance(row, list) else row for row in found]
     dtype, values = made[name].type, made[name].to_pylist()
     item: Any = dtype
     nothing: Any = ""
@@ -136,7 +136,7 @@ def test_of_each_type(form: str, tmp_path: Path) -> None:
     if form == "folder":
         made = made.drop_columns(list(UNKNOWN_TO_DATASETS))
     names = [name for name in made.column_names if name not in ("audio", "meta")]
-    names += [name for name in FROM_META if name != "meta.flag"]
+    names += FROM_META
     path = write(tmp_path / "a", made, form)
     found = passed([path] if form != "folder" else path, columns=names)
     for name in names:

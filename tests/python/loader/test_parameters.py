@@ -160,8 +160,10 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "drop_last": Case(value=True),
         "dtype": Case("int32", other_batches=True),
         "extras": Case(["doc_ids"], other_batches=True),
-        "pattern": Case(r"\S+|\s+", ranks | {"pattern": r"\w+|\W+"}, "tokenizer"),
-        "special_tokens": Case({"<|endoftext|>": 50256, "<|x|>": 50257}, ranks | {"pattern": r"\w+|\W+"}, "tokenizer"),
+        "pattern": Case(r"\S+|\s+", ranks | {"pattern": r"\w+|\W+"}, named="tokenizer"),
+        "special_tokens": Case(
+            {"<|endoftext|>": 50256, "<|x|>": 50257}, ranks | {"pattern": r"\w+|\W+"}, named="tokenizer"
+        ),
         "bos_id": Case(255, named="tokenizer"),
         "prefetch_batches": Case("auto"),
         "raw_channel_size": Case(3),
