@@ -56,7 +56,7 @@ fn set(mode: Word) {
     unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack, preserves_flags)) };
 }
 
-#[cfg(all(target_arch = "x86_64", any(test, feature = "python")))]
+#[cfg(target_arch = "x86_64")]
 fn get() -> Word {
     let mut mode: Word = 0;
     // SAFETY: writes four bytes to a live local.
@@ -70,7 +70,7 @@ fn set(mode: Word) {
     unsafe { std::arch::asm!("msr fpcr, {}", in(reg) mode, options(nostack, preserves_flags)) };
 }
 
-#[cfg(all(target_arch = "aarch64", any(test, feature = "python")))]
+#[cfg(target_arch = "aarch64")]
 fn get() -> Word {
     let mode: Word;
     // SAFETY: reads a register that every program may read.
@@ -81,7 +81,7 @@ fn get() -> Word {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn set((): Word) {}
 
-#[cfg(all(not(any(target_arch = "x86_64", target_arch = "aarch64")), any(test, feature = "python")))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn get() -> Word {}
 
 /// For tests: runs `work` on a thread that flushes denormals, on input and on output.

@@ -138,7 +138,7 @@ impl Identity {
                 names
                     .into_iter()
                     .filter(|name| !are_same(mine.get(*name), theirs.get(*name)))
-                    .map(|name| difference(name, theirs.get(name), mine.get(name))),
+                    .flat_map(|name| all_differences(name, theirs.get(name), mine.get(name))),
             );
         }
         if !differences.is_empty() {
@@ -281,6 +281,18 @@ fn are_same(a: Option<&Value>, b: Option<&Value>) -> bool {
             && a.and_then(Value::as_f64) == b.and_then(Value::as_f64)
 }
 
+/// The differences of two values that are not the same: of objects, those of their entries.
+fn all_differences(name: &str, theirs: Option<&Value>, mine: Option<&Value>) -> Vec<String> {
+    let (Some(Value::Object(a)), Some(Value::Object(b))) = (theirs, mine) else {
+        return vec![difference(name, theirs, mine)];
+    };
+    let names: BTreeSet<_> = a.keys().chain(b.keys()).collect();
+    let entries = names.into_iter().filter(|entry| !are_same(a.get(*entry), b.get(*entry)));
+    entries
+        .flat_map(|entry| all_differences(&format!("{name}.{entry}"), a.get(entry), b.get(entry)))
+        .collect()
+}
+
 fn difference(name: &str, theirs: Option<&Value>, mine: Option<&Value>) -> String {
     let show = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), Value::to_string);
     format!("{name} is {} in the state and {} here", show(theirs), show(mine))
@@ -368,6 +380,26 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::State);
         assert!(error.message.contains("seed is 1 in the state and 18446744073709551615 here"), "{error}");
         assert!(!error.message.contains("order"), "{error}");
+    }
+
+    #[test]
+    fn a_mismatch_within_an_object_is_named_alone() {
+        let with = |features: Value| {
+            let mut identity = identity(1);
+            identity.config.insert("features".into(), features);
+            identity
+        };
+        let state = with(json!({"n_mels": 80, "ln": {"floor": 1e-10, "eps": null}})).state(&position());
+        let other = with(json!({"n_mels": 128, "ln": {"floor": 1e-5, "eps": null}}));
+        let error = other.position(&state).unwrap_err();
+        assert!(
+            error.message.contains(
+                "features.ln.floor is 1e-10 in the state and 1e-5 here, features.n_mels is 80 in the state and 128 here;"
+            ),
+            "{error}"
+        );
+        let error = identity(1).position(&state).unwrap_err();
+        assert!(error.message.contains("features is {"), "{error}");
     }
 
     #[test]

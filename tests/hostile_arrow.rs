@@ -181,7 +181,7 @@ fn nested_batch(range: std::ops::Range<usize>) -> arrow_array::RecordBatch {
         several.append(i % 7 != 3);
     }
     let numbers = range.clone().map(|i| (i % 5 != 2).then(|| (0..i % 6).map(|item| Some(item as i32))));
-    let fixed = range.clone().map(|i| (i % 5 != 1).then(|| [Some(i as f64), None, Some(0.5)]));
+    let fixed = range.clone().map(|i| (i % 5 != 1).then_some([Some(i as f64), None, Some(0.5)]));
     let at: ArrayRef = Arc::new(Int64Array::from_iter_values(range.clone().map(|i| i as i64)));
     let name = text_columns(&range.clone().map(|i| Some(format!("{i}.wav"))).collect::<Vec<_>>()).remove(1);
     let fields =
@@ -253,7 +253,8 @@ fn lists_beyond_their_items() {
             shard[at..at + usual.len()].copy_from_slice(&offsets(wrong));
             fs::write(&path, shard).unwrap();
             let options = ArrowOptions { columns: vec!["several".into()], ..ArrowOptions::default() };
-            let source = ArrowSource::open(&[path.clone()], &options, &AtomicBool::new(false)).map(Arc::new);
+            let source = ArrowSource::open(std::slice::from_ref(&path), &options, &AtomicBool::new(false))
+                .map(Arc::new);
             let mut reader = source.unwrap().reader();
             for row in 0..6 {
                 let read = reader.read(row, 1);
