@@ -389,12 +389,12 @@ mod tests {
             identity.config.insert("features".into(), features);
             identity
         };
-        let state = with(json!({"n_mels": 80, "ln": {"floor": 1e-10, "eps": null}})).state(&position());
-        let other = with(json!({"n_mels": 128, "ln": {"floor": 1e-5, "eps": null}}));
+        let state = with(json!({"n_mels": 80, "ln": {"floor": 0.25, "eps": null}})).state(&position());
+        let other = with(json!({"n_mels": 128, "ln": {"floor": 0.5, "eps": null}}));
         let error = other.position(&state).unwrap_err();
         assert!(
             error.message.contains(
-                "features.ln.floor is 1e-10 in the state and 1e-5 here, features.n_mels is 80 in the state and 128 here;"
+                "features.ln.floor is 0.25 in the state and 0.5 here, features.n_mels is 80 in the state and 128 here;"
             ),
             "{error}"
         );
