@@ -11,9 +11,8 @@ use crate::{Error, ErrorKind, Result, fields::Value};
 /// The value of a row. A struct has one field, whose value it is.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`] for a text or a list beyond the limits; [`ErrorKind::Corrupt`] for text that is not
-/// UTF-8; [`ErrorKind::Schema`] for a number beyond
-/// int64, or another type.
+/// [`ErrorKind::TooLarge`] for a text or a list beyond the limits; [`ErrorKind::Corrupt`] for text that is
+/// not UTF-8; [`ErrorKind::Schema`] for a number beyond int64, or another type.
 pub(crate) fn value(array: &ArrayRef, row: usize) -> Result<Value> {
     use DataType::*;
     if array.is_null(row) {
