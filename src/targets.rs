@@ -454,10 +454,11 @@ impl Target {
             TargetForm::Class => self.class(value, source),
             TargetForm::MultiHot { secondary, smoothing, separator } => {
                 let further = secondary.as_ref().zip(self.secondary.as_ref());
-                let further = further.and_then(|((_, weight), (at, maps))| {
-                    Some(Listed { value: values.get(*at)?, weight: *weight, maps })
+                let further = further.and_then(|((column, weight), (at, maps))| {
+                    Some(Listed { column, value: values.get(*at)?, weight: *weight, maps })
                 });
-                let first = Listed { value, weight: 1.0, maps: &self.vocabulary.maps };
+                let first =
+                    Listed { column: &self.config.column, value, weight: 1.0, maps: &self.vocabulary.maps };
                 self.multi_hot(first, further, *smoothing, separator.as_deref(), source)
             }
             TargetForm::Soft { .. } => self.soft(value),
@@ -488,12 +489,16 @@ impl Target {
         Error::new(ErrorKind::Schema, format!("target {name:?}: column {column:?} {found}; {remedy}"))
     }
 
-    fn unknown(&self, key: &Key) -> Error {
+    fn unknown(&self, key: &Key, column: &str) -> Error {
         let found = match key {
             Key::Number(number) => format!("has {number}, which is no class: {}", self.vocabulary.expected()),
             Key::Name(name) => format!("has {name:?}, which is no class: {}", self.vocabulary.expected()),
         };
-        self.wrong(&found, "add it to classes, or give unknown=\"ignore\"")
+        let message = format!(
+            "target {:?}: column {column:?} {found}; add it to classes, or give unknown=\"ignore\"",
+            self.config.name
+        );
+        Error::new(ErrorKind::Schema, message)
     }
 
     fn class(&self, value: &Value, source: usize) -> Result<Value> {
@@ -510,7 +515,7 @@ impl Target {
             None if self.config.ignores_unknown => Ok(Value::Int(NO_LABEL)),
             // A null that was written as -1.
             None if key == Key::Number(NO_LABEL) && self.config.null.is_some() => Ok(Value::Int(NO_LABEL)),
-            None => Err(self.unknown(&key)),
+            None => Err(self.unknown(&key, &self.config.column)),
         }
     }
 
@@ -529,18 +534,18 @@ impl Target {
         let others = smoothing / n;
         let mut hot: Vec<(u32, f32)> = Vec::new();
         let mut unknown = None;
-        for Listed { value, weight, maps } in [first].into_iter().chain(further) {
+        for Listed { column, value, weight, maps } in [first].into_iter().chain(further) {
             Key::of(value, separator, &mut |key| match self.vocabulary.class(&key, maps, source) {
                 // bounded: a row has at most 2^20 bytes of names, or 2^16 items.
                 Some(class) => hot.push((class as u32, weight * (1.0 - smoothing) + others)),
                 None if self.config.ignores_unknown => {}
                 // A null that was written as -1.
                 None if key == Key::Number(NO_LABEL) && self.config.null.is_some() => {}
-                None => unknown = Some(key),
+                None => unknown = Some((key, column)),
             });
         }
-        if let Some(key) = unknown {
-            return Err(self.unknown(&key));
+        if let Some((key, column)) = unknown {
+            return Err(self.unknown(&key, column));
         }
         // A class has the largest of its values.
         hot.sort_unstable_by(|(class, value), (other, of_other)| {
@@ -634,6 +639,7 @@ impl Target {
 
 /// A column of classes in a row.
 struct Listed<'a> {
+    column: &'a str,
     value: &'a Value,
     /// What its classes have.
     weight: f32,

@@ -1,9 +1,33 @@
 """What a loader makes of its recordings, line by line."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay.features import LogMel, _Part
+
+_GIVEN = (
+    "seed",
+    "infinite",
+    "batch_size",
+    "world_size",
+    "n_streams",
+    "rank",
+    "drop_last",
+    "shuffle_min_size",
+    "era_length",
+    "weights",
+    "mixture_block",
+    "stop",
+    "n_samples",
+    "exclude",
+    "clip_seconds",
+    "max_record_bytes",
+    "max_decoded_seconds",
+    "audio_column",
+    "label_column",
+)
+"""The parameters that a recipe has as they are."""
 
 
 class Recipe:
@@ -41,15 +65,18 @@ class Recipe:
             *(("column", name) for name in given["columns"] or ()),
             ("batch", f"{given['batch_size']} rows"),
         ]
+        sampling = given["sampling"]
         self._values = {
+            "source": facts["source"],
             "order": facts["order"],
-            "seed": given["seed"],
-            "infinite": given["infinite"],
-            "batch_size": given["batch_size"],
-            "clip_seconds": given["clip_seconds"],
+            **{name: _plain(given[name]) for name in _GIVEN},
+            "sampling": sampling and sampling.to_dict(),
             "crop": crop,
             "features": features.to_dict(),
-            "targets": {name: target.to_dict() for name, target in targets.items()},
+            "targets": {
+                name: {**target.to_dict(), "class_names": getattr(target, "_class_names", None)}
+                for name, target in targets.items()
+            },
             "columns": list(given["columns"] or ()),
             "fields": [{name: _plain(value) for name, value in field.items()} for field in self._fields],
         }
@@ -71,7 +98,7 @@ class Recipe:
         return isinstance(other, Recipe) and self._values == other._values
 
     def __hash__(self) -> int:
-        return hash(repr(self))
+        return hash(json.dumps(self._values, sort_keys=True))
 
 
 def _plain(value: Any) -> Any:

@@ -10,13 +10,16 @@ point in `column` separates the names of fields within a struct, as in `"meta.si
 """
 
 import csv
+import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
 
 from forebay._core import ConfigError, _Target
 from forebay.features import _Part
@@ -40,8 +43,15 @@ class _TargetPart(_Part):
         def _plan(self) -> _Target: ...
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, field.name, value := value.item())
+            if isinstance(value, float) and not math.isfinite(value) and field.name != "null":
+                raise ConfigError(f"{field.name} is {value}, must be finite")
         given = self.to_dict()
         names = _names(getattr(self, "classes", None), getattr(self, "classes_column", None))
+        object.__setattr__(self, "_class_names", names)
         object.__setattr__(self, "_plan", _Target(given.pop("type"), given, names))
 
 
@@ -64,11 +74,14 @@ class _Classed(_TargetPart):
     unknown: Literal["error", "ignore"] = "error"
 
     def __post_init__(self) -> None:
-        classes = self.classes
+        classes: Any = self.classes
         if isinstance(classes, PathLike):
             object.__setattr__(self, "classes", fspath(classes))
         elif isinstance(classes, Sequence) and not isinstance(classes, str):
-            object.__setattr__(self, "classes", tuple(classes))
+            names = tuple(str(name) if isinstance(name, str) else name for name in classes)
+            object.__setattr__(self, "classes", names)
+        elif not isinstance(classes, np.generic) and hasattr(classes, "tolist"):  # an array, or a column of a table
+            object.__setattr__(self, "classes", tuple(classes.tolist()))
         super().__post_init__()
 
 
@@ -148,32 +161,46 @@ class Text(_TargetPart):
 def _names(classes: _Classes, column: str | None) -> list[str] | None:
     """The names in a list or in a file; None if there is neither."""
     is_file = isinstance(classes, str) and classes not in ("schema", "data")
-    if column is not None and not (is_file and Path(str(classes)).suffix in (".csv", ".tsv")):
+    if column is not None and not (is_file and Path(str(classes)).suffix.lower() in (".csv", ".tsv")):
         raise ConfigError(f"classes_column is {column!r}, which needs classes, a .csv or .tsv file; found {classes!r}")
-    if classes is None or isinstance(classes, int):
+    if classes is None or (isinstance(classes, int) and not isinstance(classes, bool)):
         return None
+    if not isinstance(classes, (str, tuple)):
+        raise TypeError(
+            f"classes is {classes!r} (type {type(classes).__name__}), must be a list of names, a file, a number, "
+            '"schema" or "data"'
+        )
     if isinstance(classes, Sequence) and not isinstance(classes, str):
         for name in classes:
             if not isinstance(name, str):
                 raise TypeError(f"classes has {name!r} (type {type(name).__name__}), must be a list of str")
+            if any("\ud800" <= letter <= "\udfff" for letter in name):
+                raise ConfigError(f"classes has {name!r}, which is not Unicode text")
         return list(classes)
     if not is_file:
         return None
     path = Path(str(classes))
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except (OSError, ValueError):  # a name too long, or with a null
+        is_there = False
+    if not is_there:
         raise ConfigError(f'classes is {classes!r}, must be a file, a list of names, a number, "schema" or "data"')
     size = path.stat().st_size
     if size > _LARGEST_FILE:
         raise ConfigError(f"classes is {path} of {size} bytes, at most {_LARGEST_FILE} are read")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"classes is {path}, which is not UTF-8") from error
-    if path.suffix == ".json":
+    suffix = path.suffix.lower()
+    if suffix == ".json":
         return _of_json(path, text)
-    if path.suffix in (".csv", ".tsv"):
+    if suffix in (".csv", ".tsv"):
         return _of_table(path, text, column)
-    return [line for line in text.splitlines() if line]
+    # str.splitlines would also split at characters that a name may have.
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
+    return [line for line in lines if line]
 
 
 def _of_json(path: Path, text: str) -> list[str]:
@@ -187,9 +214,11 @@ def _of_json(path: Path, text: str) -> list[str]:
 
 
 def _of_table(path: Path, text: str, column: str | None) -> list[str]:
-    rows = csv.reader(text.splitlines(), delimiter="," if path.suffix == ".csv" else "\t")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter="," if path.suffix.lower() == ".csv" else "\t")
     try:
         header = next(rows, [])
+        if not header:
+            raise ConfigError(f"classes is {path}, which is empty; expected a header and a name on each line")
         if column is None and len(header) != 1:
             raise ConfigError(f"classes is {path} with the columns {', '.join(header)}; name one with classes_column=")
         if column is not None and column not in header:

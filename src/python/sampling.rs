@@ -26,7 +26,7 @@ impl PySubset {
         let row = |row: i64, what: &str, least: i64| {
             u64::try_from(row)
                 .ok()
-                .filter(|_| row >= least)
+                .filter(|_| row >= least && row < i64::MAX)
                 .ok_or_else(|| wrong(format!("{what} {}, must be {least} or more", shown(row))))
         };
         let Ok(each) = rows.try_iter() else {

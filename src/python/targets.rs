@@ -43,9 +43,12 @@ impl PyTarget {
             "ClassIndex" => {
                 config.dtype = DataType::Int64;
                 config.null = given.number_or_error("null")?;
-                let is_whole = config.null.is_none_or(|null| null.fract() == 0.0);
-                if !is_whole {
-                    given.problems.push("null is no whole number, must be one, or \"error\"".to_owned());
+                // Beyond 2^53 not every whole number is one of float64.
+                let is_whole = |null: f64| null.fract() == 0.0 && null.abs() <= 2f64.powi(53);
+                if let Some(null) = config.null.filter(|&null| !is_whole(null)) {
+                    given.problems.push(format!(
+                        "null is {null:?}, must be a whole number of at most 2^53 in size, or \"error\""
+                    ));
                 }
                 TargetForm::Class
             }

@@ -313,6 +313,9 @@ impl Columns {
         let Some((path, field)) = find(schema, name) else {
             return wrong(format!("there is no column {name:?}"));
         };
+        if schema.fields().iter().filter(|found| found.name() == schema.field(path[0]).name()).count() > 1 {
+            return wrong(format!("column {:?} is there twice; rename one", schema.field(path[0]).name()));
+        }
         let structs = (1..path.len()).map(|end| self.want(path[..end].to_vec(), Layout::Struct)).collect();
         let mut item = field;
         let mut item_path = path.clone();
@@ -729,7 +732,13 @@ impl ClassNames {
             starts.zip(ends).map(|(&from, &end)| group(from, end, pick)).collect::<Result<Vec<_>>>()
         };
         let n_others = described.iter().map(|described| described.others.len()).max().unwrap_or(0);
-        let other = |at: usize| groups(&move |described| described.others.get(at)?.1.clone());
+        let other = |at: usize| {
+            one_kind(shards.iter().zip(described).filter_map(|(shard, described)| {
+                let (found, names) = described.others.get(at)?;
+                (found.item != Item::Null).then_some((&*shard.path, names.is_some()))
+            }))?;
+            groups(&move |described| described.others.get(at)?.1.clone())
+        };
         Ok(Self {
             label: groups(&|described| described.label_names.clone())?,
             others: (0..n_others).map(other).collect::<Result<_>>()?,
@@ -740,6 +749,22 @@ impl ClassNames {
     pub(crate) fn first(&self) -> Option<&[String]> {
         self.label.iter().flatten().next().map(|names| &names[..])
     }
+}
+
+/// Checks that a column has class names in all shards or in none: otherwise its numbers would mean two
+/// things.
+///
+/// # Errors
+/// [`ErrorKind::Schema`] that names a shard of each kind.
+fn one_kind<'a>(shards: impl Iterator<Item = (&'a Path, bool)> + Clone) -> Result<()> {
+    let first = |has_names: bool| shards.clone().find(|(_, found)| *found == has_names);
+    let (Some((with, _)), Some((without, _))) = (first(true), first(false)) else { return Ok(()) };
+    let message = format!(
+        "a column has class names in the schema of {} and none in that of {}; write both with the names",
+        with.display(),
+        without.display()
+    );
+    Err(Error::new(ErrorKind::Schema, message))
 }
 
 /// The class names, which must be equal in all shards that have any.
