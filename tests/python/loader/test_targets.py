@@ -502,7 +502,7 @@ def test_columns_that_are_refused(tmp_path: Path) -> None:
         (lambda: ClassIndex("a", classes=1 << 21), ["classes is 2097152, must be 1 to 1048576"]),
         (lambda: ClassIndex("a", classes="no.txt"), ["classes is 'no.txt', must be a file, a list of names"]),
         (lambda: ClassIndex("a", classes_column="x"), ["classes_column is 'x', which needs classes"]),
-        (lambda: ClassIndex("a", null=0.5), ["null is no whole number"]),  # type: ignore[arg-type]
+        (lambda: ClassIndex("a", null=0.5), ["must be a whole number"]),  # type: ignore[arg-type]
         (lambda: ClassIndex("a", unknown="x"), ['unknown is "x", must be one of "error", "ignore"']),  # type: ignore[arg-type]
         (lambda: Soft("a", size=0), ["size is 0, must be 1 to 65536"]),
         (lambda: Soft("a", dtype="int8"), ['dtype is "int8", must be one of "float32"']),  # type: ignore[arg-type]
@@ -782,3 +782,30 @@ def test_meanings(tmp_path: Path) -> None:
         assert by_name["t"] == {"name": "t", "dtype": "str", "shape": None, "meaning": 'Text of column "text"'}
         assert loader.class_names == BIRDS
         assert re.search(r"24 records", repr(loader))
+
+
+def test_class_files_end_lines_at_line_ends_only(tmp_path: Path) -> None:
+    """Other characters that `str.splitlines` splits at may be in a name; suffixes are compared without case."""
+    names = ["a\x0cb", "c\u2028d", "e"]
+    (tmp_path / "names.TXT").write_bytes("\r\n".join(names).encode())
+    (tmp_path / "names.CSV").write_text("name\n" + "\n".join(names) + "\n", newline="")
+    (tmp_path / "names.JSON").write_text(json.dumps(names))
+    for file in sorted(tmp_path.iterdir()):
+        made: Any = targets.ClassIndex("x", classes=file)
+        assert made._class_names == names, file
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(forebay.ConfigError, match="is empty"):
+        targets.ClassIndex("x", classes=tmp_path / "empty.csv")
+
+
+def test_classes_of_an_array() -> None:
+    arrays: list[Any] = [np.array(["a", "b"]), pa.array(["a", "b"]).to_numpy(zero_copy_only=False), ["a", np.str_("b")]]
+    for given in arrays:
+        target = targets.MultiHot("x", classes=given)
+        assert repr(target) == "MultiHot(column='x', classes=('a', 'b'))"
+    assert targets.MultiHot("x", classes=np.int64(3)).classes == 3  # type: ignore[arg-type]
+    for wrong in ({"a": 0}, {"a"}, 3.0, True):
+        with pytest.raises(TypeError, match=r"^classes is .* must be a list of names, a file, a number"):
+            targets.MultiHot("x", classes=wrong)  # type: ignore[arg-type]
+    with pytest.raises(forebay.ConfigError, match="smoothing is nan, must be finite"):
+        targets.MultiHot("x", smoothing=math.nan)
