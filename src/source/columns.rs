@@ -58,9 +58,9 @@ pub(crate) enum Layout {
 pub enum Beside {
     /// The class, [`NO_LABEL`](crate::record::NO_LABEL) if it is null.
     Label,
-    /// The recording's own path, empty if it is null, not UTF-8, or longer than [`MOST_PATH_BYTES`].
+    /// The recording's own path, empty if it is null, not UTF-8, or longer than 4096 bytes.
     Path,
-    /// The value in the column with this number in [`Columns::others`].
+    /// The value in the column with this number in `Columns::others`.
     Other(usize),
 }
 
