@@ -157,13 +157,12 @@ impl ValuesMut<'_> {
             Self::Float16(out) => out[place].convert_from_f32_slice(from),
             Self::Bfloat16(out) => out[place].convert_from_f32_slice(from),
             Self::Int16(out) => {
-                // Adding it leaves no bits below 1, rounded to nearest even; `round_ties_even` is a call on
-                // processors without SSE4.1.
+                // Adding it leaves no bits below 1, rounded to nearest even, and the integer in the low bits.
                 const WHOLE: f32 = 12_582_912.0;
                 for (out, x) in out[place].iter_mut().zip(from) {
                     let sample = (x * 32_768.0).clamp(-32_768.0, 32_767.0);
-                    // NaN becomes 0.
-                    *out = ((sample + WHOLE) - WHOLE) as i32 as i16;
+                    let sample = if sample.is_nan() { 0.0 } else { sample };
+                    *out = (sample + WHOLE).to_bits() as i16;
                 }
             }
         }

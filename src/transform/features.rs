@@ -227,6 +227,10 @@ impl Features {
             (Kind::Waveform(conditioning, dtype), FeatureScratch::Waveform(own))
                 if (out.dtype(), out.len()) == (*dtype, waveform.len()) =>
             {
+                if let ValuesMut::Float32(out) = out {
+                    conditioning.write(waveform, valid, out);
+                    return Ok(());
+                }
                 out.put(0, conditioning.apply(waveform, valid, own)?);
                 if let ValuesMut::Float16(out) = out {
                     // Loud samples at an integer's scale.

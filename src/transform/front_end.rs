@@ -9,7 +9,7 @@
 
 use super::{
     form::{Form, Layout},
-    lanes::LANES,
+    lanes::{self, LANES, Lanes, Work},
     spectrogram::{Affine, Scratch, SpectrogramConfig, SpectrogramTransform},
 };
 use crate::{
@@ -251,6 +251,19 @@ impl Conditioning {
         if *self == Self::default() || waveform.is_empty() {
             return Ok(waveform);
         }
+        fallible_alloc::resize(own, waveform.len(), 0.0)?;
+        self.write(waveform, valid, own);
+        Ok(if self.preemphasis != 0.0 && self.drops_first { &own[1..] } else { own })
+    }
+
+    /// Writes the conditioned waveform, as [`apply`](Self::apply) gives it; a dropped first sample is kept.
+    ///
+    /// # Panics
+    /// If `out` has another length, or `valid` reaches beyond the waveform.
+    pub fn write(&self, waveform: &[f32], valid: Range<usize>, out: &mut [f32]) {
+        if *self == Self::default() || waveform.is_empty() {
+            return out.copy_from_slice(waveform);
+        }
         let samples = &waveform[valid.clone()];
         let is_centred = self.remove_mean || self.level == Level::ZScore;
         let mean = if is_centred { mean(samples) } else { 0.0 };
@@ -266,21 +279,19 @@ impl Conditioning {
             }
         };
         let (mean, scale) = (mean as f32, (scale * f64::from(self.scale)) as f32);
-        fallible_alloc::resize(own, waveform.len(), 0.0)?;
-        own[..valid.start].fill(0.0);
-        own[valid.end..].fill(0.0);
-        for (out, sample) in own[valid].iter_mut().zip(samples) {
+        out[..valid.start].fill(0.0);
+        out[valid.end..].fill(0.0);
+        for (out, sample) in out[valid].iter_mut().zip(samples) {
             *out = (sample - mean) * scale;
         }
         if self.preemphasis == 0.0 {
-            return Ok(own);
+            return;
         }
-        let mut before = own[0];
-        for sample in &mut own[1..] {
+        let mut before = out[0];
+        for sample in &mut out[1..] {
             let emphasized = *sample - self.preemphasis * before;
             before = std::mem::replace(sample, emphasized);
         }
-        Ok(if self.drops_first { &own[1..] } else { own })
     }
 }
 
@@ -289,17 +300,33 @@ fn mean(values: &[f32]) -> f64 {
     reduce(values, |x| x, f64::add) / values.len().max(1) as f64
 }
 
-/// Combines what `map` makes of the values, beginning with 0, in eight parts that do not wait for each other.
+/// Combines what `map` makes of the values, beginning with 0.
 fn reduce(values: &[f32], map: impl Fn(f64) -> f64, combine: impl Fn(f64, f64) -> f64) -> f64 {
-    let (eights, rest) = values.as_chunks::<8>();
-    let mut parts = [0.0; 8];
-    for eight in eights {
-        for (part, &x) in parts.iter_mut().zip(eight) {
-            *part = combine(*part, map(f64::from(x)));
+    lanes::Level::detect().run(Reduce { values, map, combine })
+}
+
+/// The work of [`reduce`], in sixteen parts that do not wait for each other.
+struct Reduce<'a, M, C> {
+    values: &'a [f32],
+    map: M,
+    combine: C,
+}
+
+impl<M: Fn(f64) -> f64, C: Fn(f64, f64) -> f64> Work for Reduce<'_, M, C> {
+    type Output = f64;
+    #[inline(always)]
+    fn run<V: Lanes>(self) -> f64 {
+        let Self { values, map, combine } = self;
+        let (rows, rest) = values.as_chunks::<16>();
+        let mut parts = [0.0; 16];
+        for row in rows {
+            for (part, &x) in parts.iter_mut().zip(row) {
+                *part = combine(*part, map(f64::from(x)));
+            }
         }
+        let rest = rest.iter().map(|&x| map(f64::from(x)));
+        parts.into_iter().chain(rest).fold(0.0, combine)
     }
-    let rest = rest.iter().map(|&x| map(f64::from(x)));
-    parts.into_iter().chain(rest).fold(0.0, combine)
 }
 
 /// The DCT-II with liftering, `[n_bands, n_mfcc]`.
