@@ -227,8 +227,12 @@ impl Vocabulary {
             (Some(names), _) => {
                 let shown: Vec<_> = names.iter().take(5).map(|name| format!("{name:?}")).collect();
                 let more = if names.len() > shown.len() { ", ..." } else { "" };
-                format!("the {} classes are {}{more}", names.len(), shown.join(", "))
+                match names.len() {
+                    1 => format!("the only class is {}", shown[0]),
+                    n => format!("the {n} classes are {}{more}", shown.join(", ")),
+                }
             }
+            (None, Some(1)) => "the only class is 0".to_owned(),
             (None, Some(n)) => format!("the classes are 0 to {}", n.saturating_sub(1)),
             (None, None) => "any number is a class, but no name".to_owned(),
         }
@@ -348,6 +352,13 @@ impl Target {
                             "target {name:?}: column {further:?} is {found}, expected whole numbers, text, or lists of these"
                         );
                         return Err(Error::new(ErrorKind::Schema, message));
+                    }
+                    if let (Item::Text, Classes::Count(_)) = (found.item, &config.classes) {
+                        let message = format!(
+                            "target {name:?}: classes is a number, but column {further:?} has names; give a list of names, a \
+                             file, or \"data\""
+                        );
+                        return Err(Error::new(ErrorKind::Config, message));
                     }
                     let maps = match vocabulary.names {
                         Some(_) => vocabulary.maps_of(&sourced.class_names.others[number]),

@@ -34,10 +34,17 @@ impl PySubset {
             return Ok(Self(Subset::Random { n, seed }));
         };
         let rows = each.map(|one| row(named("rows", &one?)?, "rows has", 0)).collect::<PyResult<Vec<_>>>()?;
-        match rows.is_empty() {
-            true => Err(wrong("rows is empty, must name at least one row".to_owned())),
-            false => Ok(Self(Subset::Rows(rows))),
+        if rows.is_empty() {
+            return Err(wrong("rows is empty, must name at least one row".to_owned()));
         }
+        if seed != 0 {
+            return Err(wrong(format!(
+                "seed is {seed}, and rows names the rows; a seed chooses a number of rows, as in Subset(1000, seed={seed})"
+            )));
+        }
+        let subset = Subset::Rows(rows);
+        subset.rows(u64::MAX).map_err(|error| to_python(fields.py(), &error))?;
+        Ok(Self(subset))
     }
 }
 

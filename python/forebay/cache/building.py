@@ -61,6 +61,10 @@ class Features:
     transform: SpectrogramTransform | _FrontEndPart | str
     audio_column: str | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.transform, str):
+            preset(self.transform)  # raises for a name that is none
+
 
 Processor: TypeAlias = (
     Tokenizer | SpectrogramTransform | _FrontEndPart | Tokenize | Features | Callable[[list[Any]], Any] | None

@@ -411,7 +411,7 @@ def test_values_that_are_refused(form: str, tmp_path: Path) -> None:
     wrong: list[tuple[Any, str, int]] = [
         (Number("null"), 'column "null" is null; give null=, a number', 2),
         (ClassIndex("null", null="error"), 'column "null" is null; give null=-1', 2),
-        (ClassIndex("bird", classes=["wren"]), 'has "owl", which is no class: the 1 classes are "wren"; add it to', 0),
+        (ClassIndex("bird", classes=["wren"]), 'has "owl", which is no class: the only class is "wren"; add it to', 0),
         (ClassIndex("big", classes=300), "has 300, which is no class: the classes are 0 to 299", 0),
         (ClassIndex("negative", classes=3), "has -2, which is no class", 0),
         (MultiHot("several", classes=BIRDS), 'has "emu", which is no class: the 4 classes are "owl", "wren"', 0),
@@ -731,7 +731,7 @@ def test_a_list_of_classes_maps_all(tmp_path: Path) -> None:
     assert [order[number] for number in found["label"]] == [BIRDS[number] for number in plain["label"]]
     fewer = passed(files, targets=ClassIndex("label", classes=["finch"], unknown="ignore"), stop="all_exhausted")
     assert fewer["label"] == [0 if number == 2 else -1 for number in plain["label"]]
-    with pytest.raises(ConfigError, match='which is no class: the 1 classes are "finch"'):
+    with pytest.raises(ConfigError, match='which is no class: the only class is "finch"'):
         passed(files, targets=ClassIndex("label", classes=["finch"]))
 
 
@@ -743,6 +743,19 @@ def test_a_source_without_the_column(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match='no column "several"; the columns are audio') as raised:
             forebay.Loader(files, **given, **ONE_PASS)
         assert str(files["d"]) in str(raised.value)
+
+
+def test_class_names_in_some_sources_only(tmp_path: Path) -> None:
+    files = sources(tmp_path)
+    files["d"] = write(tmp_path / "d", table({"label": [1] * N}))
+    with pytest.raises(ConfigError, match=r"has class names in the schema of .* and none in that of"):
+        forebay.Loader(files, targets=ClassIndex("label"), **ONE_PASS)
+
+
+def test_secondary_names_need_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", table({"x": [1] * N, "further": ["owl"] * N}))
+    with pytest.raises(ConfigError, match='classes is a number, but column "further" has names'):
+        forebay.Loader(path, targets=MultiHot("x", classes=3, secondary="further"), **ONE_PASS)
 
 
 def test_a_source_of_another_type(tmp_path: Path) -> None:
