@@ -18,7 +18,10 @@ pub(crate) mod tokens;
 #[cfg(feature = "cache")]
 pub use limits::CommitConfig;
 pub use limits::LimitConfig;
-pub use objects::{Exclude, FeatureObject, Names, Opaque, SamplingObject, Sources, Weights};
+pub use objects::{
+    CropConfig, CropObject, Exclude, FeatureObject, Names, Opaque, SamplingObject, Sources, Weights,
+    WindowConfig,
+};
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]
 pub use rows::RowConfig;
@@ -36,8 +39,8 @@ use crate::{
     order::{Mixture, Order, Stop, WeightStage},
     source::Subset,
     targets::TargetConfig,
-    tasks::{AudioPlan, Outputs},
-    transform::{CropMode, Features, Form, Layout, SpectrogramConfig},
+    tasks::{AudioPlan, ClipRule, Outputs},
+    transform::{CropMode, Features, Form, Layout, SpectrogramConfig, WindowEnd, WindowRule},
 };
 
 use table::{
@@ -134,6 +137,40 @@ impl LoaderConfig {
         };
         object.plan.check_channels()?;
         Ok(object.plan.clone())
+    }
+
+    /// The rule for clips, and the features of its clips.
+    ///
+    /// # Errors
+    /// As [`Features::of_length`].
+    fn planned_crop(
+        &self,
+        features: Features,
+        clip: usize,
+        problems: &mut Vec<String>,
+    ) -> Result<(ClipRule, Features)> {
+        let windows = match self.crop.as_ref().map(|object| &object.rule) {
+            None if self.augment => return Ok((ClipRule::One(CropMode::Random), features)),
+            None => return Ok((ClipRule::One(CropMode::Center), features)),
+            Some(CropConfig::One(mode)) => return Ok((ClipRule::One(*mode), features)),
+            Some(CropConfig::Windows(windows)) => windows,
+        };
+        let step = windows.step.map_or(clip as f64, |step| step * f64::from(features.sample_rate())).round();
+        if step < 1.0 {
+            problems.push(format!(
+                "step is {:?}, which at sample_rate {} is less than a sample",
+                windows.step.unwrap_or_default(),
+                features.sample_rate()
+            ));
+        }
+        let features = match windows.end {
+            WindowEnd::Remainder => features.of_length(clip)?,
+            _ => features,
+        };
+        Ok((
+            ClipRule::Windows(WindowRule { clip: clip.max(1), step: step.max(1.0) as u64, end: windows.end }),
+            features,
+        ))
     }
 
     /// The columns that targets and `columns` read, each once.
@@ -281,12 +318,8 @@ impl LoaderConfig {
                 self.clip_seconds, self.sample_rate, self.n_fft
             ));
         }
-        let audio = AudioPlan {
-            clip_samples,
-            crop: if self.augment { CropMode::Random } else { CropMode::Center },
-            features,
-            max_decoded_seconds: self.max_decoded_seconds,
-        };
+        let (crop, features) = self.planned_crop(features, clip_samples, &mut problems)?;
+        let audio = AudioPlan { clip_samples, crop, features, max_decoded_seconds: self.max_decoded_seconds };
         let example_bytes = audio.example_bytes() as u64;
         if example_bytes > MAX_EXAMPLE_BYTES {
             let smaller = match (&self.features, self.n_frames) {
@@ -411,10 +444,10 @@ mod tests {
     fn the_presets_are_what_the_readme_says() {
         let (train, audio) = LoaderConfig::train().check().unwrap();
         assert_eq!((train.window, train.buffer_size, train.n_workers), (8000, 10_000, 8));
-        assert_eq!((audio.clip_samples, audio.crop), (160_000, CropMode::Random));
+        assert_eq!((audio.clip_samples, audio.crop), (160_000, ClipRule::One(CropMode::Random)));
         let (eval, audio) = LoaderConfig::eval().check().unwrap();
         assert_eq!((eval.window, eval.buffer_size, eval.n_workers), (1, 1000, 4));
-        assert_eq!((eval.order, audio.crop), (Order::Sequential, CropMode::Center));
+        assert_eq!((eval.order, audio.crop), (Order::Sequential, ClipRule::One(CropMode::Center)));
     }
 
     #[test]

@@ -364,8 +364,8 @@ pub trait Task: Send + Sync + 'static {
     /// A stage for one worker, called on the worker's thread.
     fn maker(&self) -> Self::Maker;
 
-    /// The [`Excerpt`] of a record with this `seed`. By default all of it.
-    fn excerpt(&self, _head: &[u8], _size: u64, _seed: u64) -> Option<Range<u64>> {
+    /// The [`Excerpt`] of the record at position `at`, with this `seed`. By default all of it.
+    fn excerpt(&self, _head: &[u8], _size: u64, _at: u64, _seed: u64) -> Option<Range<u64>> {
         None
     }
 

@@ -23,11 +23,13 @@ from forebay._core import (
     decode,
 )
 from forebay._mapped import MappedReader
+from forebay._stitch import TimeLine, stitch
 from forebay.quality import ShuffleQuality, shuffle_quality
 
 if TYPE_CHECKING:
     from forebay import accelerate as accelerate
     from forebay import cache as cache
+    from forebay import crops as crops
     from forebay import features as features
     from forebay import jax as jax
     from forebay import lightning as lightning
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 _SUBMODULES = (
     "accelerate",
     "cache",
+    "crops",
     "features",
     "jax",
     "lightning",
@@ -82,8 +85,10 @@ __all__ = [
     "ShuffleQuality",
     "SpectrogramTransform",
     "StateError",
+    "TimeLine",
     "TokenLoader",
     "__version__",
     "decode",
     "shuffle_quality",
+    "stitch",
 ]

@@ -11,6 +11,7 @@ from typing_extensions import TypeVar, disjoint_base
 
 from forebay._recipe import Recipe
 from forebay.cache.datasets import AsyncDataset
+from forebay.crops import _CropPart
 from forebay.features import _FrontEndPart
 from forebay.sampling import Subset
 from forebay.targets import _TargetPart
@@ -29,6 +30,7 @@ __all__ = [
     "_CacheBuild",
     "_CacheReader",
     "_Check",
+    "_Crop",
     "_Dataset",
     "_FrontEnd",
     "_List",
@@ -69,6 +71,7 @@ class _HubTokenizer(Protocol):
 _Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _HubDataset
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
+_Crops: TypeAlias = _CropPart
 _Sampling: TypeAlias = Subset
 _Targets: TypeAlias = _TargetPart | Mapping[str, _TargetPart]
 _Weights: TypeAlias = Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]]
@@ -94,6 +97,7 @@ class _Overrides(TypedDict, total=False):
     columns: Sequence[str] | None
     n_samples: int | None
     sampling: _Sampling | None
+    crop: _Crops | None
     order: str | None
     rank: int
     world_size: int
@@ -336,6 +340,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         columns: Sequence[str] | None = None,
         n_samples: int | None = None,
         sampling: _Sampling | None = None,
+        crop: _Crops | None = None,
         order: str | None = None,
         rank: int = 0,
         world_size: int = 1,
@@ -386,7 +391,7 @@ class Loader(LoaderBase[NDArray[Any]]):
 
     @property
     def num_records(self) -> int:
-        """The number of rows in all shards."""
+        """The number of rows in all shards; with `crop=Windows()` the number of their windows."""
 
     @property
     def batches_per_epoch(self) -> int:
@@ -530,6 +535,12 @@ class _Target:
     """The description of an object of `forebay.targets`."""
 
     def __new__(cls, kind: str, fields: dict[str, Any], names: list[str] | None) -> Self: ...
+
+@final
+class _Crop:
+    """The description of an object of `forebay.crops`."""
+
+    def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
 
 @final
 class _Subset:

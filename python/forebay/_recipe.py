@@ -45,21 +45,21 @@ class Recipe:
             empty_bands="keep",
         )
         targets = given["targets"] or {}
-        crop = "random" if given["augment"] else "center"
+        chosen = given["crop"]
+        crop = ("random" if given["augment"] else "center") if chosen is None else type(chosen).__name__.lower()
         order = f"{facts['order']}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"
         if facts["order"] == "window":
             order += f", window of {given['shuffle_min_size']}"
         elif facts["order"] == "era":
             order += f", eras of {given['era_length']}"
-        padding = "at the end" if given["augment"] else "on both sides"
+        clip = f"{given['clip_seconds']} s at {features.sample_rate} Hz"
+        padding = {"random": "at the end", "center": "on both sides"}.get(crop)
+        place = f"{chosen!r}, each {clip}" if padding is None else f"{crop}, {clip}, short recordings padded {padding}"
         self._fields = [dict(field) for field in fields]
         self._lines = [
             ("source", facts["source"]),
             ("order", order),
-            (
-                "crop",
-                f"{crop}, {given['clip_seconds']} s at {features.sample_rate} Hz, short recordings padded {padding}",
-            ),
+            ("crop", place),
             ("features", f"{features!r}"),
             *(("target", f"{name} = {target!r}") for name, target in targets.items()),
             *(("column", name) for name in given["columns"] or ()),
@@ -71,7 +71,7 @@ class Recipe:
             "order": facts["order"],
             **{name: _plain(given[name]) for name in _GIVEN},
             "sampling": sampling and sampling.to_dict(),
-            "crop": crop,
+            "crop": crop if chosen is None else chosen.to_dict(),
             "features": features.to_dict(),
             "targets": {
                 name: {**target.to_dict(), "class_names": getattr(target, "_class_names", None)}

@@ -77,6 +77,10 @@ macro_rules! loader_parameters {
             elsewhere(num_samples, max_samples, limit, take);
         /// Which rows are read: an object of `forebay.sampling`, such as `Subset(1000, seed=1)`. None: all.
         sampling: Sampling = None, state(subset), elsewhere(subset, indices);
+        /// The place of a clip in its recording: an object of `forebay.crops`, such as `Windows(step=2.5)`,
+        /// which makes each window of each recording an example. None: `Random()` with `augment=True`,
+        /// `Center()` with `augment=False`.
+        crop: Crop = None, state(crop), elsewhere(windows, cropping, crop_mode, clip_selector);
         /// `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed
         /// within `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per
         /// row) or `"era"` (the same within each `era_length` rows). None: sequential if finite with

@@ -2,7 +2,11 @@
 
 use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
-use crate::{Error, ErrorKind, Result, source::Subset, transform::Features};
+use crate::{
+    Error, ErrorKind, Result,
+    source::Subset,
+    transform::{CropMode, Features, WindowEnd},
+};
 
 /// The files of each source; sources that are mixed have names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,6 +76,33 @@ impl PartialEq for FeatureObject {
     fn eq(&self, other: &Self) -> bool {
         self.description == other.description
     }
+}
+
+/// An object of `forebay.crops`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CropObject {
+    /// The object as JSON.
+    pub description: serde_json::Value,
+    /// What it says.
+    pub rule: CropConfig,
+}
+
+/// A rule for the clips of a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CropConfig {
+    /// One clip.
+    One(CropMode),
+    /// Windows.
+    Windows(WindowConfig),
+}
+
+/// Windows of the length of a clip.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WindowConfig {
+    /// Seconds from the start of one to that of the next; `None`: the length.
+    pub step: Option<f64>,
+    /// The rule for the end.
+    pub end: WindowEnd,
 }
 
 /// An object of `forebay.sampling`.

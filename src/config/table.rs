@@ -59,6 +59,7 @@ pub(super) mod kind {
     pub type Texts = Vec<String>;
     pub type Ids = BTreeMap<String, u32>;
     pub type Features = Option<crate::config::FeatureObject>;
+    pub type Crop = Option<crate::config::CropObject>;
     pub type Sampling = Option<crate::config::SamplingObject>;
     pub type Targets = Option<Vec<crate::targets::TargetConfig>>;
     pub type Tokenizer = crate::config::Opaque;
@@ -192,6 +193,12 @@ macro_rules! kind_text {
     };
     (stub Features) => {
         "_Features | None"
+    };
+    (docs Crop) => {
+        "object of forebay.crops, optional"
+    };
+    (stub Crop) => {
+        "_Crops | None"
     };
     (docs Sampling) => {
         "object of forebay.sampling, optional"

@@ -38,7 +38,7 @@ impl<S: Source, K: Task> Replay<S, K> {
         let mut collate =
             task.collate(Batches { size: draws.len(), n_streams: schedule.n_streams(), ahead: 1 });
         let mut make = |Assignment { row, seed, epoch, .. }| {
-            let excerpt = |head: &[u8], size| task.excerpt(head, size, seed);
+            let excerpt = |head: &[u8], size| task.excerpt(head, size, row, seed);
             let record = policy.check(row).and_then(|()| reader.read(row, 1, &excerpt));
             let record =
                 record.map(|RawRecord { bytes, values }| Record { bytes, values, index: row, seed, epoch });

@@ -34,10 +34,10 @@ use crate::{
     dtype::Dtype,
     engine::{Engine, closed},
     fields::{Columns, Field, Value},
-    source::{ArrowOptions, Beside, Recordings, Selection},
+    source::{ArrowOptions, Beside, Positions, Recordings, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
-    tasks::{AudioPlan, AudioTask, Given, Outputs},
+    tasks::{AudioPlan, AudioTask, ClipRule, Given, Outputs},
 };
 
 loader_parameters!(arguments);
@@ -132,13 +132,20 @@ impl Loader {
                 options.label_column = Some(String::new());
             }
             let asked = config.clone();
-            let (source, rows, outputs) = run_interruptible(py, "forebay-index", move |stop| {
+            let (clips, rate) = (audio.crop, audio.features.sample_rate());
+            let (source, positions, outputs) = run_interruptible(py, "forebay-index", move |stop| {
                 let source = Recordings::open(&asked.arrow_files.groups, &options, stop)?;
                 let rows = asked.subset().map(|subset| subset.rows(source.n_rows())).transpose()?;
-                let outputs = outputs(&asked, &source, rows.clone(), stop)?;
-                Ok((source, rows, outputs))
+                let mut positions = Positions::new(rows);
+                if let ClipRule::Windows(_) = clips {
+                    let infos = source.infos(positions.rows(), stop)?;
+                    let counts: Vec<_> = infos.into_iter().map(|info| clips.count(info, rate)).collect();
+                    positions = positions.with_windows(&counts)?;
+                }
+                let outputs = outputs(&asked, &source, positions.clone(), stop)?;
+                Ok((source, positions, outputs))
             })?;
-            let n_rows = rows.as_ref().map_or(source.n_rows(), |rows| rows.len() as u64);
+            let n_rows = positions.len_of(source.n_rows());
             config.arrow_files.check_rows(&source.group_starts(), source.n_rows()).map_err(raise)?;
             config.fit(&mut plan, &audio, &outputs, n_rows).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
@@ -149,7 +156,7 @@ impl Loader {
                 source: &source,
                 outputs: &outputs,
                 exclude: &exclude,
-                rows: rows.as_deref(),
+                positions: &positions,
             };
             let identity = facts.identity();
             let names_of =
@@ -157,11 +164,11 @@ impl Loader {
             let class_names = outputs.targets().filter_map(names_of).collect();
             let task = AudioTask::new(audio.clone()).with_outputs(outputs);
             let (fields, source) = (task.fields().clone(), Arc::new(source));
-            let selection = Arc::new(Selection::new(source.clone(), rows));
-            plan.policy.exclude = exclude.iter().filter_map(|&row| selection.position(row)).collect();
+            plan.policy.exclude = exclude.iter().flat_map(|&row| positions.of_row(row)).collect();
             if let Some(mixture) = &mut plan.mixture {
-                mixture.over(source.group_starts());
+                mixture.over(source.group_starts().into_iter().map(|row| positions.before(row)).collect());
             }
+            let selection = Arc::new(Selection::new(source.clone(), positions));
             let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
                 let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
                 raise(match damage {
@@ -212,10 +219,11 @@ impl Loader {
         let selection = self.selection.clone();
         // A path that cannot be read is None; `reason` says why the record is bad.
         let path = move |row| reader.path(row).ok().flatten();
-        self.engine.errors(py, move |at| selection.row(at), path)
+        self.engine.errors(py, move |at| selection.positions().row(at), path)
     }
 
-    /// The number of rows in all shards, or of those that `n_samples` or `sampling` choose.
+    /// The number of rows in all shards, or of those that `n_samples` or `sampling` choose; with
+    /// `crop=Windows()` the number of their windows.
     #[getter]
     fn num_records(&self) -> u64 {
         self.n_rows
@@ -275,7 +283,7 @@ impl Loader {
             upcoming.rows(n, || !stop.load(Ordering::Relaxed) && !control.is_closed())
         })?;
         let mut rows = rows.ok_or_else(|| to_python(py, &closed()))?;
-        rows.iter_mut().for_each(|row| *row = self.selection.row(*row as u64) as i64);
+        rows.iter_mut().for_each(|row| *row = self.selection.positions().row(*row as u64) as i64);
         Ok(PyArray1::from_vec(py, rows))
     }
 
@@ -424,6 +432,7 @@ impl Loader {
             "valid_frames" => "frames of these samples".to_owned(),
             "shard" => "number of the shard".to_owned(),
             "row" => "row within the shard".to_owned(),
+            "window" => "number of the window in its recording".to_owned(),
             _ => String::new(),
         }
     }
@@ -440,7 +449,7 @@ impl Loader {
 fn outputs(
     config: &LoaderConfig,
     source: &Recordings,
-    rows: Option<Arc<[u64]>>,
+    positions: Positions,
     stop: &AtomicBool,
 ) -> Result<Outputs, Error> {
     let (names, types) = (source.column_names(), source.columns());
@@ -477,7 +486,7 @@ fn outputs(
         is_mixture: config.arrow_files.names.is_some(),
         shard_starts: &source.shard_starts(),
         requested: &config.outputs,
-        rows,
+        positions,
     })
 }
 

@@ -16,6 +16,7 @@ mod batches;
 mod cache;
 mod calls;
 mod check;
+mod crops;
 mod data_loader;
 mod dataset;
 mod decode;
@@ -117,6 +118,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::_List>()?;
     module.add_class::<features::PyFrontEnd>()?;
     module.add_class::<targets::PyTarget>()?;
+    module.add_class::<crops::PyCrop>()?;
     module.add_class::<sampling::PySubset>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     module.add_class::<tokenizer::Tokenizer>()?;

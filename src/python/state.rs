@@ -18,7 +18,7 @@ use crate::{
     Error, ErrorKind, LoaderConfig, Result,
     config::loader::loader_parameters,
     seed::mix,
-    source::Recordings,
+    source::{Positions, Recordings},
     state::{Identity, Share},
     tasks::{AudioPlan, Outputs},
 };
@@ -30,8 +30,8 @@ pub struct Facts<'a> {
     pub source: &'a Recordings,
     pub outputs: &'a Outputs,
     pub exclude: &'a [u64],
-    /// The rows that are read, if not all.
-    pub rows: Option<&'a [u64]>,
+    /// The rows at the positions.
+    pub positions: &'a Positions,
 }
 
 loader_parameters!(identity);
@@ -101,7 +101,11 @@ impl Facts<'_> {
 
     /// The rows that are read, if not all.
     fn subset(&self) -> Option<Value> {
-        exclude::identity(self.rows?)
+        exclude::identity(self.positions.rows()?)
+    }
+
+    fn crop(&self) -> Option<Value> {
+        self.config.crop.as_ref().map(|object| object.description.clone())
     }
 
     fn features(&self) -> Option<Value> {
@@ -144,6 +148,12 @@ pub fn hex(number: u64) -> Value {
 /// The dict of a state.
 pub fn to_python<'py>(py: Python<'py>, state: &Value) -> PyResult<Bound<'py, PyDict>> {
     Ok(py.import("json")?.call_method1("loads", (state.to_string(),))?.cast_into()?)
+}
+
+/// The object of a recipe that `description` describes.
+pub fn made<'py>(py: Python<'py>, description: Option<&Value>) -> PyResult<Bound<'py, PyAny>> {
+    let Some(description) = description else { return Ok(py.None().into_bound(py)) };
+    py.import("forebay.features")?.call_method1("_made", (to_python(py, description)?,))
 }
 
 /// An object of plain values as JSON.

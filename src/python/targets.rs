@@ -153,10 +153,9 @@ impl Argument for Option<Vec<TargetConfig>> {
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let Some(targets) = self else { return Ok(py.None().into_bound(py)) };
-        let made = py.import("forebay.features")?.getattr("_made")?;
         let dict = PyDict::new(py);
         for target in targets {
-            dict.set_item(&target.name, made.call1((state::to_python(py, &target.description)?,))?)?;
+            dict.set_item(&target.name, state::made(py, Some(&target.description))?)?;
         }
         Ok(dict.into_any())
     }

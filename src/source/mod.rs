@@ -35,7 +35,7 @@ pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
 pub use recordings::{Recordings, RecordingsReader};
-pub use selection::{Selection, Subset};
+pub use selection::{Positions, Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};
 #[cfg(feature = "cache")]

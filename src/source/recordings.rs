@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    decode::{AudioDecoder, Info, layout},
     fields::Value,
     record::{Excerpt, Gate, RawRecord, ReadRecords, Source},
 };
@@ -180,6 +181,43 @@ impl Recordings {
             }
             Ok(kept)
         })
+    }
+
+    /// Length and rate of recordings, by opening each; `None` for a bad record. `rows`: those wanted; `None`:
+    /// all.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`], for errors that are not of one record; [`ErrorKind::Closed`] once `stop` is
+    /// set.
+    pub fn infos(&self, rows: Option<&[u64]>, stop: &AtomicBool) -> Result<Vec<Option<Info>>> {
+        const THREADS: usize = 8;
+        const TOGETHER: u64 = 256;
+        let n = rows.map_or(self.n_rows(), |rows| rows.len() as u64);
+        let pieces: Vec<_> = (0..n.div_ceil(TOGETHER)).map(|piece| piece * TOGETHER).collect();
+        let found = parallel::each(&pieces, THREADS, |&first| {
+            let (mut reader, mut decoder) = (self.reader_of(), AudioDecoder::new());
+            let end = n.min(first + TOGETHER);
+            let mut infos = Vec::with_capacity((end - first) as usize);
+            for at in first..end {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+                }
+                let row = rows.map_or(at, |rows| rows[at as usize]);
+                let run = if rows.is_none() { end - at } else { 1 };
+                // Of plain samples the head is enough.
+                let head = |head: &[u8], size| layout(head, size).map(|_| 0..0);
+                let info = reader
+                    .read(row, run, &head)
+                    .and_then(|record| decoder.open(&record.bytes).map(|recording| recording.info()));
+                infos.push(match info {
+                    Ok(info) => Some(info),
+                    Err(error) if error.kind.is_record() => None,
+                    Err(error) => return Err(error),
+                });
+            }
+            Ok(infos)
+        })?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// The names of the other columns.

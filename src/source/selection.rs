@@ -1,9 +1,11 @@
-//! [`Selection`]: a part of a source's rows as a source of its own.
+//! [`Selection`]: a part of a source's rows, or the windows of its recordings, as a source of its own.
 //!
-//! Its rows are numbered from zero in storage order, so every order of a loader, its ranks and its position
-//! are those of a smaller dataset. Rows that are not selected are not read. Source: own.
+//! Its positions are numbered from zero in storage order, so every order of a loader, its ranks and its
+//! position are those of a dataset with these rows. Rows that are not selected are not read; of a recording
+//! with several windows, a run of neighbours shares one read. Source: own.
 
 use std::{
+    ops::Range,
     path::Path,
     sync::{Arc, atomic::AtomicU64},
 };
@@ -11,7 +13,7 @@ use std::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     order::Bijection,
-    record::{Excerpt, Gate, RawRecord, ReadRecords, Source},
+    record::{Excerpt, Gate, RawRecord, ReadRecords, SMALL_READ, Source},
     seed::Purpose,
 };
 
@@ -66,68 +68,162 @@ impl Subset {
     }
 }
 
-/// All rows of a source, or some.
-#[derive(Debug)]
-pub struct Selection<S> {
-    source: Arc<S>,
+/// The positions of a source's rows, from zero: all rows or some, each once or once for each of its windows.
+#[derive(Debug, Clone, Default)]
+pub struct Positions {
+    /// The rows, ascending; `None`: all.
     rows: Option<Arc<[u64]>>,
+    /// The first position of each row, and the number of all positions; `None`: each row has one.
+    windows: Option<Arc<[u64]>>,
 }
 
-impl<S: Source> Selection<S> {
+impl Positions {
     /// The `rows` of a source, in ascending order; `None`: all.
-    pub fn new(source: Arc<S>, rows: Option<Arc<[u64]>>) -> Self {
-        Self { source, rows }
+    pub fn new(rows: Option<Arc<[u64]>>) -> Self {
+        Self { rows, windows: None }
+    }
+
+    /// The same with a position for each window, given their number in each row.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if there are none, or more than 2^40; [`ErrorKind::Memory`].
+    pub fn with_windows(self, counts: &[u64]) -> Result<Self> {
+        const MOST: u64 = 1 << 40;
+        let mut starts = fallible_alloc::with_room(counts.len() + 1)?;
+        let mut n = 0_u64;
+        starts.push(0);
+        for &count in counts {
+            n = n.saturating_add(count);
+            starts.push(n);
+        }
+        if !(1..=MOST).contains(&n) {
+            let message = match n {
+                0 => "the recordings have no window: all are shorter than clip_seconds; give Windows another end, such as \
+                      \"pad\""
+                    .to_owned(),
+                n => format!("the recordings have {n} windows, at most {MOST} are possible; raise step"),
+            };
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok(Self { windows: Some(starts.into()), ..self })
     }
 
     /// The row of the source.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If there is no such position.
     pub fn row(&self, at: u64) -> u64 {
-        row(self.rows.as_deref(), at)
+        self.row_of(self.window(at).0)
     }
 
-    /// The number of a row of the source among the selected ones.
-    pub fn position(&self, row: u64) -> Option<u64> {
-        match &self.rows {
-            None => Some(row),
-            Some(rows) => rows.binary_search(&row).ok().map(|at| at as u64),
+    /// The number of a position's row among the rows, and the number of its window in that.
+    ///
+    /// # Panics
+    /// If there is no such position.
+    pub fn window(&self, at: u64) -> (u64, u64) {
+        let Some(starts) = &self.windows else { return (at, 0) };
+        let row = starts.partition_point(|&start| start <= at) - 1;
+        (row as u64, at - starts[row])
+    }
+
+    /// Whether rows have windows.
+    pub fn has_windows(&self) -> bool {
+        self.windows.is_some()
+    }
+
+    /// The positions of a row of the source; none if it is not among the rows.
+    pub fn of_row(&self, row: u64) -> Range<u64> {
+        let at = match &self.rows {
+            None => row,
+            Some(rows) => match rows.binary_search(&row) {
+                Ok(at) => at as u64,
+                Err(_) => return 0..0,
+            },
+        };
+        match &self.windows {
+            None => at..at + 1,
+            Some(starts) => starts[at as usize]..starts[at as usize + 1],
         }
     }
+
+    /// The number of positions of a source of `n_rows`.
+    pub fn len_of(&self, n_rows: u64) -> u64 {
+        match (&self.windows, &self.rows) {
+            (Some(starts), _) => starts.last().copied().unwrap_or(0),
+            (None, Some(rows)) => rows.len() as u64,
+            (None, None) => n_rows,
+        }
+    }
+
+    /// The rows that are read, if not all.
+    pub fn rows(&self) -> Option<&[u64]> {
+        self.rows.as_deref()
+    }
+
+    fn row_of(&self, number: u64) -> u64 {
+        self.rows.as_ref().map_or(number, |rows| rows[number as usize])
+    }
+
+    /// How many of the `run` positions from `at` on one reader should read together: those of one recording,
+    /// or of rows that are neighbours in the source.
+    fn neighbours(&self, at: u64, run: u64) -> u64 {
+        if let Some(starts) = &self.windows {
+            let (row, _) = self.window(at);
+            return run.min(starts[row as usize + 1] - at).min(MOST_TOGETHER);
+        }
+        let Some(rows) = &self.rows else { return run };
+        let first = rows[at as usize];
+        let run = rows[at as usize..].iter().zip(first..).take(usize::try_from(run).unwrap_or(usize::MAX));
+        run.take_while(|(row, next)| *row == next).count() as u64
+    }
+
+    /// The number of positions in rows of the source before `end`.
+    pub fn before(&self, end: u64) -> u64 {
+        let rows = self.rows.as_ref().map_or(end, |rows| rows.partition_point(|row| *row < end) as u64);
+        self.windows.as_ref().map_or(rows, |starts| starts[rows as usize])
+    }
 }
 
-fn row(rows: Option<&[u64]>, at: u64) -> u64 {
-    rows.map_or(at, |rows| rows[at as usize])
+/// The most windows of a recording that are read together.
+const MOST_TOGETHER: u64 = 64;
+
+/// Some positions of a source as a source of its own.
+#[derive(Debug)]
+pub struct Selection<S> {
+    source: Arc<S>,
+    positions: Positions,
 }
 
-/// How many of the `run` rows from number `at` on are neighbours in the source.
-fn neighbours(rows: Option<&[u64]>, at: u64, run: u64) -> u64 {
-    let Some(rows) = rows else { return run };
-    let first = rows[at as usize];
-    let run = rows[at as usize..].iter().zip(first..).take(usize::try_from(run).unwrap_or(usize::MAX));
-    run.take_while(|(row, next)| *row == next).count() as u64
+impl<S: Source> Selection<S> {
+    /// The `positions` of a source.
+    pub fn new(source: Arc<S>, positions: Positions) -> Self {
+        Self { source, positions }
+    }
+
+    /// Which rows are at which positions.
+    pub fn positions(&self) -> &Positions {
+        &self.positions
+    }
 }
 
 impl<S: Source> Source for Selection<S> {
     type Reader = SelectionReader<S::Reader>;
 
     fn shard_rows(&self) -> Vec<u64> {
-        let all = self.source.shard_rows();
-        let Some(rows) = &self.rows else { return all };
-        let ends = all.iter().scan(0, |end, n| {
+        let ends = self.source.shard_rows().into_iter().scan(0, |end, n| {
             *end += n;
             Some(*end)
         });
         let mut before = 0;
         ends.map(|end| {
-            let until = rows.partition_point(|row| *row < end) as u64;
+            let until = self.positions.before(end);
             until - std::mem::replace(&mut before, until)
         })
         .collect()
     }
 
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
-        self.source.locate(self.row(row))
+    fn locate(&self, at: u64) -> (Arc<Path>, u64) {
+        self.source.locate(self.positions.row(at))
     }
 
     fn random_access(&self) -> bool {
@@ -138,8 +234,12 @@ impl<S: Source> Source for Selection<S> {
         self.source.check_scattered()
     }
 
-    fn block_rows(&self, row: u64, run: u64) -> u64 {
-        self.source.block_rows(self.row(row), neighbours(self.rows.as_deref(), row, run))
+    fn block_rows(&self, at: u64, run: u64) -> u64 {
+        let together = self.positions.neighbours(at, run);
+        match self.positions.has_windows() {
+            true => together,
+            false => self.source.block_rows(self.positions.row(at), together),
+        }
     }
 
     fn most_blocks(&self) -> usize {
@@ -155,25 +255,55 @@ impl<S: Source> Source for Selection<S> {
     }
 
     fn reader(self: &Arc<Self>) -> Self::Reader {
-        SelectionReader { reader: self.source.reader(), rows: self.rows.clone() }
+        SelectionReader {
+            reader: self.source.reader(),
+            positions: self.positions.clone(),
+            held: None,
+            gate: None,
+        }
     }
 }
 
 /// Reads selected rows, for one thread.
-#[derive(Debug)]
 pub struct SelectionReader<R> {
     reader: R,
-    rows: Option<Arc<[u64]>>,
+    positions: Positions,
+    /// A recording of which more windows will be read, and its row.
+    held: Option<(u64, RawRecord)>,
+    gate: Option<Arc<dyn Gate>>,
 }
 
 impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
     fn ask(&mut self, gate: Arc<dyn Gate>) {
+        self.gate = Some(gate.clone());
         self.reader.ask(gate);
     }
 
     fn read(&mut self, at: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
-        let rows = self.rows.as_deref();
-        self.reader.read(row(rows, at), neighbours(rows, at, run), excerpt)
+        let row = self.positions.row(at);
+        let together = self.positions.neighbours(at, run);
+        if !self.positions.has_windows() {
+            return self.reader.read(row, together, excerpt);
+        }
+        if let Some((of, record)) = self.held.take()
+            && of == row
+        {
+            if let Some(gate) = &self.gate
+                && record.bytes.len() as u64 > SMALL_READ
+            {
+                gate.covers();
+            }
+            // After the last window of a run only its records hold the recording.
+            self.held = (together > 1).then(|| (row, record.clone()));
+            return Ok(record);
+        }
+        if together == 1 {
+            return self.reader.read(row, 1, excerpt);
+        }
+        // The excerpts of further windows are not known, so all of the recording is read.
+        let record = self.reader.read(row, 1, &|_, _| None)?;
+        self.held = Some((row, record.clone()));
+        Ok(record)
     }
 }
 
@@ -209,9 +339,30 @@ mod tests {
 
     #[test]
     fn runs_end_at_rows_that_are_left_out() {
-        let rows = [2, 3, 4, 7, 8];
-        let of = |at, run| neighbours(Some(&rows), at, run);
+        let some = Positions::new(Some([2, 3, 4, 7, 8].into()));
+        let of = |at, run| some.neighbours(at, run);
         assert_eq!([of(0, 5), of(0, 2), of(1, 9), of(2, 3), of(3, 2)], [3, 2, 2, 1, 2]);
-        assert_eq!(neighbours(None, 5, 9), 9);
+        assert_eq!(Positions::default().neighbours(5, 9), 9);
+    }
+
+    #[test]
+    fn each_window_has_a_position() {
+        let positions = Positions::new(Some([2, 5, 6, 9].into())).with_windows(&[2, 0, 3, 1]).unwrap();
+        let rows: Vec<_> = (0..6).map(|at| (positions.row(at), positions.window(at))).collect();
+        assert_eq!(rows, [(2, (0, 0)), (2, (0, 1)), (6, (2, 0)), (6, (2, 1)), (6, (2, 2)), (9, (3, 0))]);
+        let of = |row| positions.of_row(row);
+        assert_eq!([of(2), of(5), of(6), of(9), of(7)], [0..2, 2..2, 2..5, 5..6, 0..0]);
+        assert_eq!(
+            [positions.before(0), positions.before(6), positions.before(7), positions.before(20)],
+            [0, 2, 5, 6]
+        );
+        assert_eq!((positions.len_of(20), Positions::default().len_of(20)), (6, 20));
+        // A run ends with the recording.
+        assert_eq!(
+            [positions.neighbours(0, 9), positions.neighbours(3, 9), positions.neighbours(2, 2)],
+            [2, 2, 2]
+        );
+        let error = Positions::default().with_windows(&[0, 0]).unwrap_err();
+        assert!(error.message.contains("no window"), "{error}");
     }
 }

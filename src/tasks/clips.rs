@@ -16,18 +16,47 @@ use crate::{
     fields::{ColumnPool, DataType, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
     record::{Batches, ExampleMaker, Record, Task},
-    source::columns::MOST_PATH_BYTES,
+    source::{Positions, columns::MOST_PATH_BYTES},
     targets::Target,
-    transform::{Crop, CropMode, FeatureScratch, Features, Quality, Resampler, Resamplers, crop, target_len},
+    transform::{
+        Crop, CropMode, FeatureScratch, Features, Quality, Resampler, Resamplers, WindowEnd, WindowRule,
+        crop, target_len,
+    },
 };
+
+/// How the place of a clip in its recording is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClipRule {
+    /// One clip of each recording.
+    One(CropMode),
+    /// The windows of each recording.
+    Windows(WindowRule),
+}
+
+impl ClipRule {
+    /// The number of windows of a recording; a bad record has one, which tells of it in its turn.
+    pub fn count(&self, info: Option<Info>, rate: u32) -> u64 {
+        match (self, info) {
+            (Self::One(_), _) | (_, None) => 1,
+            (Self::Windows(rule), Some(info)) => {
+                rule.count(target_len(info.n_samples, info.sample_rate, rate))
+            }
+        }
+    }
+
+    /// Whether the last window of a recording may have fewer samples than the others.
+    fn leaves_remainders(&self) -> bool {
+        matches!(self, Self::Windows(WindowRule { end: WindowEnd::Remainder, .. }))
+    }
+}
 
 /// How audio examples are made: length, crop and features.
 #[derive(Debug, Clone)]
 pub struct AudioPlan {
     /// Samples of a clip at the target rate.
     pub clip_samples: usize,
-    /// How the position of a clip in its recording is chosen.
-    pub crop: CropMode,
+    /// How the place of a clip in its recording is chosen.
+    pub crop: ClipRule,
     /// The features, the target rate among them.
     pub features: Features,
     /// The maximum length of a recording in seconds.
@@ -71,6 +100,8 @@ enum Output {
     Source,
     /// The row number.
     Index,
+    /// The number of the window in its recording.
+    Window,
     /// Where the clip begins in its recording, in seconds.
     Start,
     /// Samples of the clip that are not padding.
@@ -84,7 +115,7 @@ enum Output {
 }
 
 /// The fields that examples have only on request.
-const REQUESTED: [&str; 6] = ["path", "start", "valid_samples", "valid_frames", "shard", "row"];
+const REQUESTED: [&str; 7] = ["path", "start", "valid_samples", "valid_frames", "shard", "row", "window"];
 
 /// The problem with a list of names in which one is given twice.
 fn twice(parameter: &str, names: &[String]) -> Option<String> {
@@ -98,15 +129,15 @@ pub struct Outputs {
     fields: Vec<(Output, Field)>,
     /// The first row of each source, and the number of all rows.
     group_starts: Arc<[u64]>,
-    /// The rows that are read, if not all.
-    rows: Option<Arc<[u64]>>,
+    /// The rows at the positions.
+    positions: Positions,
 }
 
 impl Default for Outputs {
     /// The row number.
     fn default() -> Self {
         let index = (Output::Index, Field::number("index", DataType::Int64));
-        Self { fields: vec![index], group_starts: Arc::new([]), rows: None }
+        Self { fields: vec![index], group_starts: Arc::new([]), positions: Positions::default() }
     }
 }
 
@@ -125,8 +156,8 @@ pub struct Given<'a> {
     pub shard_starts: &'a [u64],
     /// The names of the fields on request.
     pub requested: &'a [String],
-    /// The rows that are read, if not all.
-    pub rows: Option<Arc<[u64]>>,
+    /// The rows at the positions.
+    pub positions: Positions,
 }
 
 impl Outputs {
@@ -136,7 +167,7 @@ impl Outputs {
     /// # Errors
     /// [`ErrorKind::Config`] if two fields have the same name.
     pub fn new(given: Given<'_>) -> Result<Self> {
-        let Given { targets, path, group_starts, is_mixture, shard_starts, requested, rows } = given;
+        let Given { targets, path, group_starts, is_mixture, shard_starts, requested, positions } = given;
         let number = |name: &str| Field::number(name, DataType::Int64);
         let mut fields: Vec<_> = targets
             .into_iter()
@@ -153,6 +184,7 @@ impl Outputs {
                 "valid_frames" => Some(Output::ValidFrames),
                 "shard" => Some(Output::Shard(shard_starts.into())),
                 "row" => Some(Output::Row(shard_starts.into())),
+                "window" => Some(Output::Window),
                 _ => None,
             };
             let field = match &**name {
@@ -172,7 +204,7 @@ impl Outputs {
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
-        Ok(Self { fields, group_starts: group_starts.into(), rows })
+        Ok(Self { fields, group_starts: group_starts.into(), positions })
     }
 
     /// The problems with the names of requested fields, and of columns.
@@ -208,9 +240,11 @@ impl Outputs {
     /// The values that examples have, and the memory of batches.
     fn planned(self, plan: &AudioPlan) -> (Arc<Planned>, Arc<SharedPool>) {
         let pool = SharedPool::new(self.fields(plan));
-        let outputs = [Output::Features].into_iter().chain(self.fields.into_iter().map(|(output, _)| output));
+        let others = self.fields.into_iter().map(|(output, _)| output);
+        let outputs = [Output::Features].into_iter().chain(others);
         let outputs = outputs.collect();
-        (Arc::new(Planned { outputs, group_starts: self.group_starts, rows: self.rows }), Arc::new(pool))
+        let Self { group_starts, positions, .. } = self;
+        (Arc::new(Planned { outputs, group_starts, positions }), Arc::new(pool))
     }
 }
 
@@ -219,7 +253,7 @@ impl Outputs {
 struct Planned {
     outputs: Vec<Output>,
     group_starts: Arc<[u64]>,
-    rows: Option<Arc<[u64]>>,
+    positions: Positions,
 }
 
 /// The number of the part that holds `row`, given the first row of each part.
@@ -252,11 +286,22 @@ impl AudioTask {
         self
     }
 
-    /// The crop of a recording, the span of samples that it needs, and the resampler for them.
-    fn span(&self, info: Info, seed: u64) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
+    /// The crop of a recording at position `at`, the span of samples that it needs, and the resampler for
+    /// them.
+    fn span(&self, info: Info, at: u64, seed: u64) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
         let rate = self.plan.features.sample_rate();
         let n = target_len(info.n_samples, info.sample_rate, rate);
-        let crop = crop(self.plan.crop, n, self.plan.clip_samples, seed);
+        let crop = match self.plan.crop {
+            ClipRule::One(mode) => crop(mode, n, self.plan.clip_samples, seed),
+            ClipRule::Windows(rule) => {
+                let (_, window) = self.outputs.positions.window(at);
+                if window >= rule.count(n).max(1) {
+                    let message = "the recording is shorter than when the loader was made";
+                    return Err(Error::new(ErrorKind::Io, message));
+                }
+                rule.crop(n, window)
+            }
+        };
         let resampler = self.resamplers.get(info.sample_rate, rate)?;
         let span = resampler.input_span(crop.start..crop.start + crop.len as u64, info.n_samples);
         Ok((crop, span, resampler))
@@ -285,9 +330,9 @@ impl Task for AudioTask {
         }
     }
 
-    fn excerpt(&self, head: &[u8], size: u64, seed: u64) -> Option<Range<u64>> {
+    fn excerpt(&self, head: &[u8], size: u64, at: u64, seed: u64) -> Option<Range<u64>> {
         let layout = layout(head, size)?;
-        let (_, span, _) = self.span(layout.info, seed).ok()?;
+        let (_, span, _) = self.span(layout.info, at, seed).ok()?;
         let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
         Some(byte(span.start)..byte(span.end))
     }
@@ -326,14 +371,16 @@ impl ExampleMaker for ClipMaker {
             None => features.dtype().zeros(self.task.plan.example_len())?,
         };
         let valid = crop.pad_front..crop.pad_front + crop.len;
+        let is_short = self.task.plan.crop.leaves_remainders() && !features.is_waveform();
+        let used = if is_short { crop.len } else { *clip_samples };
         let len = values.len() / features.channels().n_kept();
         for (channel, clip) in clips.chunks_exact(*clip_samples).enumerate() {
             let mut out = values.as_mut();
             let out = out.part(channel * len..(channel + 1) * len);
-            features.transform(clip, valid.clone(), &mut self.scratch, out)?;
+            features.transform(&clip[..used], valid.clone(), &mut self.scratch, out)?;
         }
-        let Planned { outputs, group_starts, rows } = &*self.task.outputs;
-        let index = rows.as_ref().map_or(record.index, |rows| rows[record.index as usize]);
+        let Planned { outputs, group_starts, positions } = &*self.task.outputs;
+        let index = positions.row(record.index);
         let source = part_of(group_starts, index);
         let mut values = Some(values);
         let value = |output: &Output| {
@@ -343,6 +390,7 @@ impl ExampleMaker for ClipMaker {
                 Output::Target(target) => target.value(&record.values, source)?,
                 Output::Source => Value::Int(source as i64),
                 Output::Index => Value::Int(index as i64),
+                Output::Window => Value::Int(positions.window(record.index).1 as i64),
                 Output::Start => {
                     let samples = crop.start as f64 - crop.pad_front as f64;
                     Value::Float(samples / f64::from(features.sample_rate()))
@@ -367,7 +415,7 @@ impl Cutter {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
         info.check_seconds(task.plan.max_decoded_seconds)?;
-        let (crop, span, resampler) = task.span(info, record.seed)?;
+        let (crop, span, resampler) = task.span(info, record.index, record.seed)?;
         let Crop { start, len, pad_front } = crop;
         self.decoder.read(&recording, span.clone(), &mut self.planes)?;
         let AudioPlan { features, clip_samples, .. } = &task.plan;

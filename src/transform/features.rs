@@ -121,6 +121,24 @@ impl Features {
         Ok(Self::bands(FrontEnd::log_mel(spectrogram, form)?, Channels::Mean))
     }
 
+    /// The same for clips that may be shorter than `n_samples`: their features have the same shape, and are
+    /// filled up behind. Waveforms are to be filled up by the caller.
+    ///
+    /// # Errors
+    /// As [`FrontEnd::new`].
+    pub fn of_length(&self, n_samples: usize) -> Result<Self> {
+        let kind = match &self.kind {
+            Kind::Bands(plan) => Kind::Bands(Arc::new(plan.of_length(n_samples)?)),
+            waveform @ Kind::Waveform(..) => waveform.clone(),
+        };
+        Ok(Self { kind, ..self.clone() })
+    }
+
+    /// Whether the features of a clip are its samples.
+    pub fn is_waveform(&self) -> bool {
+        matches!(self.kind, Kind::Waveform(..))
+    }
+
     /// Logs a warning if mel bands are empty.
     pub fn warn_of_empty_bands(&self) {
         if let Kind::Bands(plan) = &self.kind {

@@ -121,6 +121,16 @@ impl FrontEnd {
         Ok(plan)
     }
 
+    /// The same with the number of frames of a waveform of `n_samples`, for shorter ones, too.
+    ///
+    /// # Errors
+    /// As [`FrontEnd::new`].
+    pub(super) fn of_length(&self, n_samples: usize) -> Result<Self> {
+        let mut config = self.config.clone();
+        config.form.n_frames = Some(self.n_wanted_frames(n_samples));
+        Self::planned(config, true)
+    }
+
     /// A frame of silence after the first pass.
     fn silence(&self) -> Result<Vec<f32>> {
         let mut frame = fallible_alloc::filled(self.transform.n_mels(), 0.0)?;

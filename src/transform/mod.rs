@@ -27,6 +27,8 @@ pub mod resample;
 pub mod spectrogram;
 #[cfg(feature = "audio")]
 mod window;
+#[cfg(feature = "audio")]
+pub mod windows;
 
 #[cfg(feature = "audio")]
 pub use crop::{Crop, CropMode, crop, target_len};
@@ -45,3 +47,5 @@ pub use resample::{Quality, Resampler, Resamplers};
 pub use spectrogram::{Affine, Kaldi, Pad, Pointwise, Scratch, SpectrogramConfig, SpectrogramTransform};
 #[cfg(feature = "audio")]
 pub use window::Window;
+#[cfg(feature = "audio")]
+pub use windows::{WindowEnd, WindowRule};

@@ -162,7 +162,7 @@ impl<S: Source, K: Task> Reader<S, K> {
     /// Reads a record.
     fn fetch(&mut self, slot: Slot, stream: usize, assigned: Assignment) -> Fetched {
         let Assignment { row, run, seed, epoch } = assigned;
-        let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
+        let excerpt = |head: &[u8], size| self.task.excerpt(head, size, row, seed);
         self.watch.on(row);
         let at = stream % self.records.len();
         let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &excerpt));

@@ -11,7 +11,7 @@ import pytest
 import forebay
 from conformance import conforms, on, spawned
 from fields import table, write
-from forebay import features, targets
+from forebay import crops, features, targets
 from recordings import SMALL, TINY
 
 N = 60
@@ -111,6 +111,12 @@ def processes() -> Iterator[ProcessPoolExecutor]:
 @pytest.mark.parametrize("order", ORDERS)
 def test_orders(order: str, one_source: list[Path], processes: ProcessPoolExecutor, tmp_path: Path) -> None:
     given = {"targets": TARGETS["multi_hot"], "columns": COLUMNS["lists"], "outputs": ["path", "start", "row"]}
+    conforms(one_source, processes, tmp_path, **{**SETTING, **given, **ORDERS[order]})
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_windows(order: str, one_source: list[Path], processes: ProcessPoolExecutor, tmp_path: Path) -> None:
+    given = {"crop": crops.Windows(0.007, end="shift"), "outputs": ["window", "start"], "columns": ["text"]}
     conforms(one_source, processes, tmp_path, **{**SETTING, **given, **ORDERS[order]})
 
 

@@ -17,6 +17,7 @@ import pytest
 
 import forebay
 import forebay.cache
+import forebay.crops
 import forebay.sampling
 import forebay.targets
 from documents import RANKS
@@ -112,6 +113,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "columns": Case(["audio.path"], other_batches=True),
         "n_samples": Case(60, named="subset"),
         "sampling": Case(forebay.sampling.Subset(range(70)), named="subset"),
+        "crop": Case(forebay.crops.Windows(0.008)),
         "order": Case("global"),
         "rank": Case(1, {"world_size": 2}, other_batches=True),
         "world_size": Case(2, named="global_batch_size"),

@@ -12,6 +12,7 @@ from paths import ROOT
 LAZY = [
     "accelerate",
     "cache",
+    "crops",
     "features",
     "jax",
     "lightning",
