@@ -38,7 +38,7 @@ use crate::{
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stop, WeightStage},
     source::Subset,
-    targets::TargetConfig,
+    targets::{TargetConfig, TargetForm},
     tasks::{AudioPlan, ClipRule, Outputs},
     transform::{CropMode, Features, Form, Layout, SpectrogramConfig, WindowEnd, WindowRule},
 };
@@ -183,6 +183,13 @@ impl LoaderConfig {
             }
         }
         names
+    }
+
+    /// Whether the paths of rows are read: as a field, or to find annotations.
+    pub fn reads_paths(&self) -> bool {
+        let mut targets = self.targets.iter().flatten();
+        self.outputs.iter().any(|name| name == "path")
+            || targets.any(|target| matches!(target.form, TargetForm::Annotations { .. }))
     }
 
     /// The rows that are read, if not all.

@@ -6,6 +6,8 @@
 //! when a loader is made: name, type and shape of each field, and the numbers of classes that named sources
 //! share. Workers then convert one value at a time. Source: own.
 
+pub mod annotations;
+
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
@@ -23,6 +25,8 @@ use crate::{
         columns::{MOST_ITEMS, MOST_TEXT_BYTES},
     },
 };
+
+pub use annotations::{Annotation, Annotations, Clip, Overlap};
 
 /// The most classes.
 pub const MOST_CLASSES: usize = 1 << 20;
@@ -76,6 +80,15 @@ pub enum TargetForm {
     },
     /// The column as it is.
     Column,
+    /// A vector with a value for each class of the annotations in the clip.
+    Annotations {
+        /// Those of all recordings.
+        all: Arc<Annotations>,
+        /// How much of one must be in the clip.
+        least: Overlap,
+        /// Whether the value is the share of the clip that the longest one has, and not 1.
+        is_share: bool,
+    },
 }
 
 impl TargetForm {
@@ -88,6 +101,7 @@ impl TargetForm {
             Self::Number => "Number",
             Self::Text { .. } => "Text",
             Self::Column => "Column",
+            Self::Annotations { .. } => "Annotations",
         }
     }
 }
@@ -320,6 +334,10 @@ impl Target {
     /// [`ErrorKind::Schema`] if the column's type does not fit; [`ErrorKind::Config`] if the classes are not
     /// known; those of `scan`.
     pub fn plan(config: TargetConfig, sourced: &Sourced<'_>, scan: Scan<'_>) -> Result<Self> {
+        if let TargetForm::Annotations { all, .. } = &config.form {
+            let all = all.clone();
+            return Self::of_annotations(config, &all, sourced);
+        }
         let (number, value, column_type) = sourced.find(&config.column)?;
         let ColumnType { item, nesting } = column_type;
         let TargetConfig { name, column, dtype, .. } = &config;
@@ -400,9 +418,65 @@ impl Target {
                 return misfit("text");
             }
             TargetForm::Text { .. } => Field::text(name),
-            TargetForm::Column => column_field(name, column_type),
+            TargetForm::Column | TargetForm::Annotations { .. } => column_field(name, column_type),
         };
         Ok(Self { config, field, item, nesting, value, secondary, vocabulary })
+    }
+
+    /// Plans a target of annotations; its column is the path of the recording.
+    fn of_annotations(config: TargetConfig, all: &Annotations, sourced: &Sourced<'_>) -> Result<Self> {
+        let name = &config.name;
+        let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
+        let what = format!("target {name:?}: classes");
+        let Some(value) = sourced.beside.iter().position(|beside| *beside == Beside::Path) else {
+            return refused(format!(
+                "target {name:?} has annotations, and the rows of the source have no paths"
+            ));
+        };
+        let names = match &config.classes {
+            Classes::Names(names) => names.clone(),
+            Classes::Any | Classes::Data if all.labels().is_empty() => {
+                return refused(format!(
+                    "target {name:?} has no annotations, of which classes could be known; give classes"
+                ));
+            }
+            Classes::Any | Classes::Data => Arc::new(all.labels().to_vec()),
+            Classes::Schema | Classes::Count(_) => {
+                return refused(format!(
+                    "{what} of annotations are names; give a list of names, a file, or \"data\""
+                ));
+            }
+        };
+        let vocabulary = Vocabulary::of_names(names, &what)?;
+        let class = |label: &String| vocabulary.by_key.get(&Key::Name(label.as_str().into())).copied();
+        let unknown = all.labels().iter().find(|label| class(label).is_none());
+        if let Some(label) = unknown.filter(|_| !config.ignores_unknown) {
+            return refused(format!(
+                "target {name:?}: an annotation has {label:?}, which is no class: {}; add it to classes, or give \
+                 unknown=\"ignore\"",
+                vocabulary.expected()
+            ));
+        }
+        let classes = all.labels().iter().map(|label| class(label).map_or(UNKNOWN, i64::from)).collect();
+        let vocabulary = Vocabulary { maps: vec![Some(classes)], ..vocabulary };
+        let field = Field::stacked(name, config.dtype, [vocabulary.n.unwrap_or(1)]);
+        Ok(Self {
+            config,
+            field,
+            item: Item::Text,
+            nesting: Nesting::One,
+            value,
+            secondary: None,
+            vocabulary,
+        })
+    }
+
+    /// The annotations, if the target has any.
+    pub fn annotations(&self) -> Option<&Annotations> {
+        match &self.config.form {
+            TargetForm::Annotations { all, .. } => Some(all),
+            _ => None,
+        }
     }
 
     /// The field.
@@ -431,7 +505,7 @@ impl Target {
         let items = |n: u64| n.saturating_mul(size_of::<Value>() as u64);
         match (&self.config.form, self.nesting) {
             (TargetForm::Text { max_bytes }, _) => *max_bytes,
-            (TargetForm::MultiHot { .. }, _) => {
+            (TargetForm::MultiHot { .. } | TargetForm::Annotations { .. }, _) => {
                 self.vocabulary.n.unwrap_or(0).saturating_mul(size_of::<(u32, f32)>() as u64)
             }
             (TargetForm::Column | TargetForm::Soft { .. }, Nesting::Fixed(n)) => items(n),
@@ -444,22 +518,26 @@ impl Target {
     /// The part of a state: the target, and its classes.
     pub fn identity(&self) -> Json {
         let mut identity = self.config.description.clone();
+        let digest = |bytes: &mut dyn Iterator<Item = u8>| {
+            bytes.fold(0, |state, byte| mix(state ^ mix(u64::from(byte))))
+        };
+        if let Some(all) = self.annotations() {
+            identity["table"] = format!("{:016x}", digest(&mut all.bytes())).into();
+        }
         let names = self.vocabulary.names.iter().flat_map(|names| names.iter());
-        let digest = names.fold(0, |state, name| {
-            name.bytes().chain([0xff]).fold(state, |state, byte| mix(state ^ mix(u64::from(byte))))
-        });
+        let digest = digest(&mut names.flat_map(|name| name.bytes().chain([0xff])));
         if self.vocabulary.n.is_some() {
             identity["classes"] = json!({"n": self.vocabulary.n, "digest": format!("{digest:016x}")});
         }
         identity
     }
 
-    /// The value of a record of source number `source`.
+    /// The value for a `clip` of a record of source number `source`.
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] for a null or a class that is not allowed, a list of another length, or a number
     /// that the type cannot hold; [`ErrorKind::TooLarge`] for a long text.
-    pub fn value(&self, values: &Row, source: usize) -> Result<Value> {
+    pub fn value(&self, values: &Row, source: usize, clip: Clip) -> Result<Value> {
         let value = values.get(self.value).unwrap_or(&Value::Null);
         match &self.config.form {
             TargetForm::Class => self.class(value, source),
@@ -492,7 +570,29 @@ impl Target {
                 _ => Err(self.wrong("is null", "give null=\"empty\"")),
             },
             TargetForm::Column => self.column(value),
+            TargetForm::Annotations { all, least, is_share } => {
+                let Value::Text(path) = value else {
+                    return Err(self.wrong("is null", "annotations are found by the path of the row"));
+                };
+                Ok(self.annotated(all.as_ref(), path, clip, *least, *is_share))
+            }
         }
+    }
+
+    /// The classes of the annotations in a clip.
+    fn annotated(&self, all: &Annotations, path: &str, clip: Clip, least: Overlap, is_share: bool) -> Value {
+        let Some(Some(classes)) = self.vocabulary.maps.first() else { return Value::Null };
+        let mut hot: Vec<(u32, f32)> = Vec::new();
+        all.overlapping(path, clip, least, |label, overlap| {
+            let class = classes[label as usize];
+            if class != UNKNOWN {
+                let value = if is_share { overlap / (clip.end - clip.start) } else { 1.0 };
+                // bounded: at most once for each annotation.
+                hot.push((class as u32, value as f32));
+            }
+        });
+        largest_of_each(&mut hot);
+        Value::Sparse(Arc::new(Sparse { others: 0.0, values: hot.into() }))
     }
 
     fn wrong(&self, found: &str, remedy: &str) -> Error {
@@ -558,11 +658,7 @@ impl Target {
         if let Some((key, column)) = unknown {
             return Err(self.unknown(&key, column));
         }
-        // A class has the largest of its values.
-        hot.sort_unstable_by(|(class, value), (other, of_other)| {
-            class.cmp(other).then(of_other.total_cmp(value))
-        });
-        hot.dedup_by_key(|(class, _)| *class);
+        largest_of_each(&mut hot);
         Ok(Value::Sparse(Arc::new(Sparse { others, values: hot.into() })))
     }
 
@@ -648,6 +744,14 @@ impl Target {
     }
 }
 
+/// Leaves each class the largest of its values, in the order of classes.
+fn largest_of_each(hot: &mut Vec<(u32, f32)>) {
+    hot.sort_unstable_by(|(class, value), (other, of_other)| {
+        class.cmp(other).then(of_other.total_cmp(value))
+    });
+    hot.dedup_by_key(|(class, _)| *class);
+}
+
 /// A column of classes in a row.
 struct Listed<'a> {
     column: &'a str,
@@ -695,7 +799,8 @@ impl TargetConfig {
             TargetForm::MultiHot { secondary: Some((column, _)), .. } => Some(column),
             _ => None,
         };
-        [&self.column].into_iter().chain(secondary)
+        let is_path = matches!(self.form, TargetForm::Annotations { .. });
+        Some(&self.column).filter(|_| !is_path).into_iter().chain(secondary)
     }
 
     /// The classes of a column of `item`s, with the schema's names for each source.

@@ -534,7 +534,13 @@ class _FrontEnd:
 class _Target:
     """The description of an object of `forebay.targets`."""
 
-    def __new__(cls, kind: str, fields: dict[str, Any], names: list[str] | None) -> Self: ...
+    def __new__(
+        cls,
+        kind: str,
+        fields: dict[str, Any],
+        names: list[str] | None,
+        annotations: list[tuple[str, float, float, str]] | None = None,
+    ) -> Self: ...
 
 @final
 class _Crop:

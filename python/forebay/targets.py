@@ -13,7 +13,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from os import PathLike, fspath
 from pathlib import Path
@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from forebay._annotations import read
 from forebay._core import ConfigError, _Target
 from forebay.features import _Part
 
-__all__ = ["ClassIndex", "MultiHot", "Number", "Soft", "Text"]
+__all__ = ["Annotations", "ClassIndex", "MultiHot", "Number", "Soft", "Text"]
 
 _Classes: TypeAlias = Sequence[str] | str | PathLike[str] | int | None
 
@@ -34,8 +35,6 @@ _LARGEST_FILE = 64 << 20
 @dataclass(frozen=True, repr=False)
 class _TargetPart(_Part):
     """What all targets share."""
-
-    column: str
 
     if TYPE_CHECKING:  # no field
 
@@ -52,7 +51,17 @@ class _TargetPart(_Part):
         given = self.to_dict()
         names = _names(getattr(self, "classes", None), getattr(self, "classes_column", None))
         object.__setattr__(self, "_class_names", names)
-        object.__setattr__(self, "_plan", _Target(given.pop("type"), given, names))
+        object.__setattr__(self, "_plan", _Target(given.pop("type"), given, names, self._annotations()))
+
+    def _annotations(self) -> list[tuple[str, float, float, str]] | None:
+        return None
+
+
+@dataclass(frozen=True, repr=False)
+class _ColumnPart(_TargetPart):
+    """A target that is made of a column."""
+
+    column: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,7 +95,7 @@ class _Classed(_TargetPart):
 
 
 @dataclass(frozen=True, repr=False)
-class ClassIndex(_Classed):
+class ClassIndex(_Classed, _ColumnPart):
     """The number of the class, int64 `[batch]`, of a column of whole numbers or names.
 
     `null`: the number for a null, or `"error"`. An unknown class that is ignored is -1.
@@ -97,7 +106,7 @@ class ClassIndex(_Classed):
 
 
 @dataclass(frozen=True, repr=False)
-class MultiHot(_Classed):
+class MultiHot(_Classed, _ColumnPart):
     """1 for each class of the row and 0 for all others, float32 `[batch, n_classes]`.
 
     The column has lists of numbers or names, one number or name, or text in which `separator` separates names (blanks
@@ -115,7 +124,7 @@ class MultiHot(_Classed):
 
 
 @dataclass(frozen=True, repr=False)
-class Soft(_TargetPart):
+class Soft(_ColumnPart):
     """The vector of each row, `[batch, size]`: a column of lists of numbers of one length.
 
     `size` is needed if the schema does not have it; a row of another length raises `ConfigError`.
@@ -128,7 +137,7 @@ class Soft(_TargetPart):
 
 
 @dataclass(frozen=True, repr=False)
-class Number(_TargetPart):
+class Number(_ColumnPart):
     """The number of each row, `[batch]`. `null`: the number for a null (`math.nan`, too), or `"error"`."""
 
     _: KW_ONLY
@@ -150,12 +159,54 @@ class Number(_TargetPart):
 
 
 @dataclass(frozen=True, repr=False)
-class Text(_TargetPart):
+class Text(_ColumnPart):
     """The text of each row, a list of str. `max_bytes`: a row with a longer one is a bad record (`too_large`)."""
 
     _: KW_ONLY
     null: Literal["empty", "error"] = "empty"
     max_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, repr=False)
+class Annotations(_Classed):
+    """The classes that annotations have in each clip, float32 `[batch, n_classes]`; for `crop=Windows()` above all.
+
+    `table` is a table of annotations, or a folder of tables, or rows `(path, start, end, label)`, times in seconds:
+    a `.csv` or `.tsv` (or `.txt`) with a header, such as a Raven selection table; or labels of Audacity, `.txt` without
+    a header. `columns` names the columns of `path`, `start`, `end` and `label`; those of None are found by their usual
+    names. A table without paths has the annotations of the recording of the same name (`a.Table.1.selections.txt` those
+    of `a.wav`). An annotation belongs to each recording whose path in its row ends with the annotation's path.
+
+    An annotation counts if it overlaps the clip, padding left out, by more than nothing, by at least `min_overlap`
+    seconds, and by at least the share `min_share` of the annotation or of the window, which `of` says. `value` is 1 for
+    `"presence"`, or the share of the clip that the longest annotation of a class has.
+
+    `classes` as in `MultiHot`; None and `"data"` are the sorted labels of the table.
+    """
+
+    table: str | PathLike[str] | Sequence[tuple[str, float, float, str]]
+    _: KW_ONLY
+    min_overlap: float = 0.0
+    min_share: float = 0.0
+    of: Literal["annotation", "window"] = "annotation"
+    value: Literal["presence", "share"] = "presence"
+    columns: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        table: Any = self.table
+        if isinstance(table, PathLike):
+            object.__setattr__(self, "table", fspath(table))
+        elif isinstance(table, Sequence) and not isinstance(table, str):
+            object.__setattr__(self, "table", tuple(tuple(row) for row in table))
+        if self.columns is not None:
+            object.__setattr__(self, "columns", dict(self.columns))
+        super().__post_init__()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.table, self.min_overlap, self.min_share))
+
+    def _annotations(self) -> list[tuple[str, float, float, str]]:
+        return read(self.table, self.columns)
 
 
 def _names(classes: _Classes, column: str | None) -> list[str] | None:

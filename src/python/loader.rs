@@ -124,7 +124,7 @@ impl Loader {
                 mmap: config.mmap,
                 max_record_bytes: config.max_record_bytes as u64,
                 allow_paths: config.allow_paths.clone(),
-                paths: config.outputs.iter().any(|name| name == "path"),
+                paths: config.reads_paths(),
                 columns: config.read_columns(),
                 ..ArrowOptions::default()
             };
@@ -479,6 +479,9 @@ fn outputs(
     for target in config.targets.iter().flatten().cloned().chain(columns) {
         targets.push(Target::plan(target, &sourced, &mut scan)?);
     }
+    for target in &targets {
+        check_annotations(target, source, stop)?;
+    }
     Outputs::new(Given {
         targets,
         path: source.beside().iter().position(|beside| *beside == Beside::Path),
@@ -488,6 +491,33 @@ fn outputs(
         requested: &config.outputs,
         positions,
     })
+}
+
+/// Checks that some recording has annotations: otherwise their paths are of another form than those of rows.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if none has.
+fn check_annotations(target: &Target, source: &Recordings, stop: &AtomicBool) -> Result<(), Error> {
+    let Some(all) = target.annotations() else { return Ok(()) };
+    let (Some(known), true) = (all.any_path(), source.has_cheap_paths()) else { return Ok(()) };
+    let mut first = None;
+    for path in source.paths() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+        }
+        let Some(path) = path? else { continue };
+        if all.has(&path) {
+            return Ok(());
+        }
+        first.get_or_insert(path);
+    }
+    let message = format!(
+        "target {:?}: no recording has annotations; recordings have paths such as {:?}, annotations {known:?}; an \
+         annotation belongs to the recordings whose paths end with its path",
+        target.field().name,
+        first.unwrap_or_default()
+    );
+    Err(Error::new(ErrorKind::Config, message))
 }
 
 /// The parameters that an object of features has instead of the loader.

@@ -10,12 +10,15 @@ use pyo3::{
 
 use super::{
     arguments::{Argument, Refused, wrong_type},
+    errors::to_python,
     given::Given,
     state,
 };
 use crate::{
     fields::DataType,
-    targets::{Classes, MOST_CLASSES, TargetConfig, TargetForm, Vocabulary},
+    targets::{
+        Annotation, Annotations, Classes, MOST_CLASSES, Overlap, TargetConfig, TargetForm, Vocabulary,
+    },
 };
 
 /// The description of a target.
@@ -24,13 +27,20 @@ pub struct PyTarget(TargetConfig);
 
 #[pymethods]
 impl PyTarget {
-    /// Checks the fields of class `kind`; `names` are those in its list or file of classes.
+    /// Checks the fields of class `kind`; `names` are those in its list or file of classes, `annotations` the
+    /// rows of its table: path, start, end and label.
     #[new]
-    fn new(kind: &str, fields: &Bound<'_, PyDict>, names: Option<Vec<String>>) -> PyResult<Self> {
+    #[pyo3(signature = (kind, fields, names, annotations=None))]
+    fn new(
+        kind: &str,
+        fields: &Bound<'_, PyDict>,
+        names: Option<Vec<String>>,
+        annotations: Option<Vec<(String, f64, f64, String)>>,
+    ) -> PyResult<Self> {
         let mut given = Given::new(fields.clone());
         let description = state::json(fields.as_any())?;
-        let mut config =
-            TargetConfig { description, ..TargetConfig::column(&given.get::<String>("column")?) };
+        let column = if annotations.is_some() { "path".to_owned() } else { given.get("column")? };
+        let mut config = TargetConfig { description, ..TargetConfig::column(&column) };
         config.description["type"] = kind.into();
         if config.column.is_empty() {
             given.problems.push("column is '', must be the name of a column".to_owned());
@@ -87,6 +97,20 @@ impl PyTarget {
                 config.null = (given.one_of("null", &["empty", "error"])? == 0).then_some(0.0);
                 let max_bytes = given.count("max_bytes", 1 << 20)?.unwrap_or(1) as u64;
                 TargetForm::Text { max_bytes }
+            }
+            "Annotations" => {
+                config.dtype = DataType::Float32;
+                let rows = annotations.unwrap_or_default().into_iter();
+                let rows = rows.map(|(path, start, end, label)| Annotation { path, start, end, label });
+                let all = Annotations::new(rows.collect()).map_err(|error| to_python(fields.py(), &error))?;
+                let (seconds, share) = (given.get("min_overlap")?, given.share("min_share")?);
+                if !(0.0..=86_400.0).contains(&seconds) {
+                    given.problems.push(format!("min_overlap is {seconds:?}, must be 0 to 86400 seconds"));
+                }
+                let is_of_annotation = given.one_of("of", &["annotation", "window"])? == 0;
+                let is_share = given.one_of("value", &["presence", "share"])? == 1;
+                let least = Overlap { seconds, share, is_of_annotation };
+                TargetForm::Annotations { all: Arc::new(all), least, is_share }
             }
             other => return Err(PyTypeError::new_err(format!("{other} is no target"))),
         };

@@ -248,6 +248,15 @@ impl Recordings {
         }
     }
 
+    /// The paths of all rows, in order; a bad row has none.
+    pub fn paths(&self) -> impl Iterator<Item = Result<Option<String>>> + '_ {
+        let mut reader = self.reader_of();
+        (0..self.n_rows()).map(move |row| match reader.path(row) {
+            Err(error) if error.kind.is_record() => Ok(None),
+            path => path,
+        })
+    }
+
     /// Whether reading a row's path costs little compared with its recording.
     pub fn has_cheap_paths(&self) -> bool {
         matches!(self.files, Files::Arrow(_))

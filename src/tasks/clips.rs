@@ -17,7 +17,7 @@ use crate::{
     memory::{SPARE_EXAMPLES, batch_slots},
     record::{Batches, ExampleMaker, Record, Task},
     source::{Positions, columns::MOST_PATH_BYTES},
-    targets::Target,
+    targets::{Clip, Target},
     transform::{
         Crop, CropMode, FeatureScratch, Features, Quality, Resampler, Resamplers, WindowEnd, WindowRule,
         crop, target_len,
@@ -382,12 +382,14 @@ impl ExampleMaker for ClipMaker {
         let Planned { outputs, group_starts, positions } = &*self.task.outputs;
         let index = positions.row(record.index);
         let source = part_of(group_starts, index);
+        let seconds = |samples: u64| samples as f64 / f64::from(features.sample_rate());
+        let clip = Clip { start: seconds(crop.start), end: seconds(crop.start + crop.len as u64) };
         let mut values = Some(values);
         let value = |output: &Output| {
             Ok(match output {
                 Output::Features => values.take().map_or(Value::Null, Value::Array),
                 Output::Value(at) => record.values.get(*at).cloned().unwrap_or(Value::Null),
-                Output::Target(target) => target.value(&record.values, source)?,
+                Output::Target(target) => target.value(&record.values, source, clip)?,
                 Output::Source => Value::Int(source as i64),
                 Output::Index => Value::Int(index as i64),
                 Output::Window => Value::Int(positions.window(record.index).1 as i64),

@@ -83,7 +83,7 @@ def test_other_files_and_orders(form: str, order: str, tmp_path: Path) -> None:
     want = sorted((row["index"], row["window"], *row["waveform"]) for row in expected(LENGTHS, 80, "pad"))
     with forebay.Loader(path, crop=crops.Windows(0.01), **given) as loader:
         for _ in range(2):
-            found = []
+            found: list[Any] = []
             for batch in loader:
                 found += zip(batch["index"].tolist(), batch["window"].tolist(), batch["waveform"].tolist(), strict=True)
             assert sorted((index, window, *values) for index, window, values in found) == want

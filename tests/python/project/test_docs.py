@@ -106,6 +106,8 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_shard(folder / name, rows)
     assert cli.main(["check", *map(str, sorted(folder.glob("*.arrow"))), "-o", str(folder / "report")]) == 0
     write_labelled(folder, rows)
+    annotations = [f"{row.path},{i / 10},{i / 10 + 1},{['owl', 'wren'][i % 2]}\n" for i, row in enumerate(rows)]
+    (folder / "annotations.csv").write_text("path,start,end,label\n" + "".join(annotations))
     for row, kind in zip(rows, ("bird", "music"), strict=False):
         (folder / "recordings" / kind).mkdir(parents=True)
         (folder / "recordings" / kind / "1.ogg").write_bytes(row.audio or b"")

@@ -1,0 +1,152 @@
+"""Tables of annotations: path, start, end and label of each."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from forebay._core import ConfigError
+
+Row: TypeAlias = tuple[str, float, float, str]
+
+_LARGEST = 1 << 30
+
+_USUAL = {
+    "path": (
+        "path", "file", "filename", "file_name", "filepath", "file_path", "audio_filepath", "begin file", "begin path",
+        "recording",
+    ),
+    "start": ("start", "start_time", "begin time (s)", "start (s)", "onset", "begin", "start_seconds", "tmin"),
+    "end": ("end", "end_time", "end time (s)", "end (s)", "offset", "stop", "end_seconds", "tmax"),
+    "label": (
+        "label", "annotation", "species", "class", "ebird_code", "species code", "common name", "species_code",
+        "event_label", "scientific name", "name",
+    ),
+}  # fmt: skip
+"""The usual names of columns, in lower case."""
+
+_SUFFIXES = (".csv", ".tsv", ".txt")
+
+
+def read(table: Any, columns: Mapping[str, str] | None) -> list[Row]:
+    """The annotations of a table, of the tables in a folder, or of rows.
+
+    Raises `ConfigError` for a table without the columns, and for a value that is none, with its file and line.
+    """
+    if unknown := [name for name in columns or () if name not in _USUAL]:
+        raise ConfigError(f"columns has {unknown[0]!r}, must be of {', '.join(_USUAL)}")
+    if isinstance(table, str):
+        return [row for file in _files(Path(table)) for row in _table(file, columns)]
+    if not isinstance(table, Sequence):
+        kind = type(table).__name__
+        raise TypeError(f"table is {table!r} (type {kind}), must be a path, or rows (path, start, end, label)")
+    if columns is not None:
+        raise ConfigError("columns is given, which is for a table in a file, and table has rows")
+    return [_row(row, number) for number, row in enumerate(table)]
+
+
+def _row(row: Any, number: int) -> Row:
+    if len(row) != 4 or not isinstance(row[0], str) or not isinstance(row[3], str):
+        raise TypeError(f"row {number} of table is {row!r}, must be (path, start, end, label)")
+    return row[0], _seconds(row[1], f"start in row {number} of table"), _seconds(row[2], f"end in row {number}"), row[3]
+
+
+def _seconds(value: Any, what: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{what} is {value!r}, must be a number of seconds") from None
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(
+            file
+            for file in path.rglob("*")
+            if file.suffix.lower() in _SUFFIXES and not file.name.startswith(".") and file.is_file()
+        )
+        if not found:
+            raise ConfigError(f"table is the folder {path}, which has no file ending in {', '.join(_SUFFIXES)}")
+        return found
+    if not path.is_file():
+        raise FileNotFoundError(f"table is {str(path)!r}, which is no file and no folder")
+    return [path]
+
+
+def _table(path: Path, columns: Mapping[str, str] | None) -> Iterator[Row]:
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise ConfigError(f"{path} has {size} bytes, at most {_LARGEST} are read")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{path}, line {line}, is not UTF-8 (byte {error.start}); save the table as UTF-8") from error
+    lines = text.splitlines()
+    separator = "," if path.suffix.lower() == ".csv" else "\t"
+    if path.suffix.lower() != ".csv" and lines and _is_label(lines[0]):
+        yield from _audacity(path, lines)
+        return
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        header = [name.strip() for name in next(rows, [])]
+        at = _columns(path, header, columns)
+        for row in rows:
+            if not any(cell.strip() for cell in row):
+                continue
+            where = f"{path}, line {rows.line_num}"
+            if len(row) <= max(at.values()):
+                raise ConfigError(f"{where}, has {len(row)} fields, expected {len(header)}")
+            recording = row[at["path"]].strip() if "path" in at else _recording(path)
+            start, end = (_seconds(row[at[name]].strip(), f"{where}: {name}") for name in ("start", "end"))
+            yield recording, start, end, row[at["label"]].strip()
+    except csv.Error as error:
+        raise ConfigError(f"{path}, line {rows.line_num}, is no table: {error}") from error
+
+
+def _columns(path: Path, header: list[str], given: Mapping[str, str] | None) -> dict[str, int]:
+    """The place of each column; a table may lack paths."""
+    found = {}
+    names = [name.lower() for name in header]
+    for column, usual in _USUAL.items():
+        if given and column in given:
+            if given[column] not in header:
+                raise ConfigError(f"{path} has no column {given[column]!r}; its columns are {', '.join(header)}")
+            found[column] = header.index(given[column])
+        elif known := [name for name in usual if name in names]:
+            found[column] = names.index(known[0])
+        elif column != "path":
+            raise ConfigError(
+                f"{path} has no column of the {column}; its columns are {', '.join(header) or 'none'}; name it, as in "
+                f'columns={{"{column}": ...}}'
+            )
+    return found
+
+
+def _is_label(line: str) -> bool:
+    """Whether a line is one of Audacity's: start, end and label."""
+    cells = line.split("\t")
+    try:
+        return len(cells) >= 2 and float(cells[0]) <= float(cells[1])
+    except ValueError:
+        return False
+
+
+def _audacity(path: Path, lines: list[str]) -> Iterator[Row]:
+    recording = _recording(path)
+    for number, line in enumerate(lines, 1):
+        # A line that begins with a backslash has the frequencies of the one before.
+        if not line.strip() or line.startswith("\\"):
+            continue
+        if not _is_label(line):
+            raise ConfigError(f"{path}, line {number}, is {line!r}, must be start, end and label with tabs between")
+        start, end, *label = line.split("\t")
+        yield recording, float(start), float(end), "\t".join(label).strip()
+
+
+def _recording(path: Path) -> str:
+    """The name of the recording that a table without paths is about."""
+    name = re.split(r"\.Table\.\d|\.BirdNET\.|\.selections?\b", path.name)[0]
+    return name if name != path.name else path.stem
