@@ -19,7 +19,7 @@ pub(crate) mod tokens;
 pub use limits::CommitConfig;
 pub use limits::LimitConfig;
 pub use objects::{
-    CropConfig, CropObject, Exclude, FeatureObject, Names, Opaque, SamplingObject, Sources, Weights,
+    CropConfig, CropObject, Exclude, FeatureObject, Names, Opaque, Origin, SamplingObject, Sources, Weights,
     WindowConfig,
 };
 pub use policy::PolicyConfig;

@@ -24,6 +24,7 @@ from forebay._core import (
 )
 from forebay._mapped import MappedReader
 from forebay._stitch import TimeLine, stitch
+from forebay.manifest import Manifest
 from forebay.quality import ShuffleQuality, shuffle_quality
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ __all__ = [
     "ForebayError",
     "Loader",
     "LoaderBase",
+    "Manifest",
     "MappedReader",
     "ShuffleQuality",
     "SpectrogramTransform",

@@ -13,6 +13,7 @@ from forebay._recipe import Recipe
 from forebay.cache.datasets import AsyncDataset
 from forebay.crops import _CropPart
 from forebay.features import _FrontEndPart
+from forebay.manifest import Manifest
 from forebay.sampling import Subset
 from forebay.targets import _TargetPart
 
@@ -34,6 +35,7 @@ __all__ = [
     "_Dataset",
     "_FrontEnd",
     "_List",
+    "_Manifest",
     "_ParquetText",
     "_ShardWork",
     "_Subset",
@@ -68,7 +70,7 @@ class _HubTokenizer(Protocol):
 
     def to_str(self, pretty: bool = False) -> str: ...
 
-_Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _HubDataset
+_Files: TypeAlias = str | PathLike[str] | Manifest | Sequence[str | PathLike[str] | Manifest] | _HubDataset
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
 _Crops: TypeAlias = _CropPart
@@ -547,6 +549,12 @@ class _Crop:
     """The description of an object of `forebay.crops`."""
 
     def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
+
+@final
+class _Manifest:
+    """The description of a `forebay.Manifest`."""
+
+    def __new__(cls, fields: dict[str, Any]) -> Self: ...
 
 @final
 class _Subset:

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    config::{Exclude, Sources, loader::loader_parameters, shown},
+    config::{Exclude, Origin, Sources, loader::loader_parameters, shown},
     dtype::Dtype,
     engine::{Engine, closed},
     fields::{Columns, Field, Value},
@@ -101,7 +101,8 @@ impl Loader {
             if groups.iter().all(Vec::is_empty) {
                 problems.push("arrow_files is empty, must name at least one shard".to_owned());
             }
-            if let Some(at) = groups.iter().flatten().position(|file| file.as_os_str().is_empty()) {
+            let is_empty = |file: &Origin| matches!(file, Origin::Path(path) if path.as_os_str().is_empty());
+            if let Some(at) = groups.iter().flatten().position(is_empty) {
                 problems.push(format!("arrow_files is '' at position {at}, must be the path of a shard"));
             }
             if names.is_none() && !config.weights.0.is_empty() {

@@ -13,7 +13,7 @@ use std::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     order::Bijection,
-    record::{Excerpt, Gate, RawRecord, ReadRecords, SMALL_READ, Source},
+    record::{Gate, RawRecord, ReadRecords, SMALL_READ, Several, Source, Wants},
     seed::Purpose,
 };
 
@@ -268,8 +268,8 @@ impl<S: Source> Source for Selection<S> {
 pub struct SelectionReader<R> {
     reader: R,
     positions: Positions,
-    /// A recording of which more windows will be read, and its row.
-    held: Option<(u64, RawRecord)>,
+    /// The positions of windows of one recording that were read together, and the recording.
+    held: Option<(Range<u64>, RawRecord)>,
     gate: Option<Arc<dyn Gate>>,
 }
 
@@ -279,30 +279,29 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         self.reader.ask(gate);
     }
 
-    fn read(&mut self, at: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
+    fn read(&mut self, at: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         let row = self.positions.row(at);
         let together = self.positions.neighbours(at, run);
         if !self.positions.has_windows() {
-            return self.reader.read(row, together, excerpt);
+            return self.reader.read(row, together, wants);
         }
-        if let Some((of, record)) = self.held.take()
-            && of == row
+        if let Some((positions, record)) = self.held.take()
+            && positions.contains(&at)
         {
             if let Some(gate) = &self.gate
                 && record.bytes.len() as u64 > SMALL_READ
             {
                 gate.covers();
             }
-            // After the last window of a run only its records hold the recording.
-            self.held = (together > 1).then(|| (row, record.clone()));
+            // After the last window only its records hold the recording.
+            self.held = (at + 1 < positions.end).then(|| (positions, record.clone()));
             return Ok(record);
         }
         if together == 1 {
-            return self.reader.read(row, 1, excerpt);
+            return self.reader.read(row, 1, wants);
         }
-        // The excerpts of further windows are not known, so all of the recording is read.
-        let record = self.reader.read(row, 1, &|_, _| None)?;
-        self.held = Some((row, record.clone()));
+        let record = self.reader.read(row, 1, &Several { wants, n: together })?;
+        self.held = Some((at..at + together, record.clone()));
         Ok(record)
     }
 }

@@ -288,9 +288,15 @@ impl AudioTask {
 
     /// The crop of a recording at position `at`, the span of samples that it needs, and the resampler for
     /// them.
-    fn span(&self, info: Info, at: u64, seed: u64) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
+    fn needs(
+        &self,
+        sample_rate: u32,
+        n_samples: u64,
+        at: u64,
+        seed: u64,
+    ) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
         let rate = self.plan.features.sample_rate();
-        let n = target_len(info.n_samples, info.sample_rate, rate);
+        let n = target_len(n_samples, sample_rate, rate);
         let crop = match self.plan.crop {
             ClipRule::One(mode) => crop(mode, n, self.plan.clip_samples, seed),
             ClipRule::Windows(rule) => {
@@ -302,8 +308,8 @@ impl AudioTask {
                 rule.crop(n, window)
             }
         };
-        let resampler = self.resamplers.get(info.sample_rate, rate)?;
-        let span = resampler.input_span(crop.start..crop.start + crop.len as u64, info.n_samples);
+        let resampler = self.resamplers.get(sample_rate, rate)?;
+        let span = resampler.input_span(crop.start..crop.start + crop.len as u64, n_samples);
         Ok((crop, span, resampler))
     }
 
@@ -330,11 +336,24 @@ impl Task for AudioTask {
         }
     }
 
-    fn excerpt(&self, head: &[u8], size: u64, at: u64, seed: u64) -> Option<Range<u64>> {
+    fn excerpt(&self, head: &[u8], size: u64, at: Range<u64>, seed: u64) -> Option<Range<u64>> {
         let layout = layout(head, size)?;
-        let (_, span, _) = self.span(layout.info, at, seed).ok()?;
+        let span = self.span(layout.info.sample_rate, layout.info.n_samples, at, seed)?;
         let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
         Some(byte(span.start)..byte(span.end))
+    }
+
+    fn span(&self, sample_rate: u32, n_samples: u64, at: Range<u64>, seed: u64) -> Option<Range<u64>> {
+        // The error is told when the record is decoded.
+        let span = |at| self.needs(sample_rate, n_samples, at, seed).ok().map(|(_, span, _)| span);
+        let first = span(at.start)?;
+        Some(match at.end - at.start {
+            0 | 1 => first,
+            _ => {
+                let last = span(at.end - 1)?;
+                first.start.min(last.start)..first.end.max(last.end)
+            }
+        })
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {
@@ -415,11 +434,19 @@ impl Cutter {
     /// that need neither resampling nor padding are returned without a copy.
     fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<(Crop, &[f32])> {
         let recording = self.decoder.open(&record.bytes)?;
-        let info = recording.info();
-        info.check_seconds(task.plan.max_decoded_seconds)?;
-        let (crop, span, resampler) = task.span(info, record.index, record.seed)?;
+        let (info, row) = recording.info().of_row(record.part.as_deref())?;
+        if record.part.is_none() {
+            info.check_seconds(task.plan.max_decoded_seconds)?;
+        }
+        let (crop, span, resampler) =
+            task.needs(info.sample_rate, info.n_samples, record.index, record.seed)?;
         let Crop { start, len, pad_front } = crop;
-        self.decoder.read(&recording, span.clone(), &mut self.planes)?;
+        if record.part.is_some() {
+            // Of a recording in a file of its own, this span alone is read.
+            Info { n_samples: span.end - span.start, ..info }.check_seconds(task.plan.max_decoded_seconds)?;
+        }
+        let samples = row.start + span.start..row.start + span.end;
+        self.decoder.read(&recording, samples, &mut self.planes)?;
         let AudioPlan { features, clip_samples, .. } = &task.plan;
         let (channels, n) = (features.channels(), *clip_samples);
         channels.check(self.planes.channels())?;
