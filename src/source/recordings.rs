@@ -55,6 +55,24 @@ pub enum Entry {
     Manifest(Arc<Manifest>),
 }
 
+impl Entry {
+    /// Whether it is a table, a folder or a recording, rather than a shard.
+    pub fn is_of_files(&self) -> bool {
+        match self {
+            Self::Manifest(_) => true,
+            Self::Path(path) => path.is_dir() || is_table(path) || paths::is_recording(path.as_os_str()),
+        }
+    }
+
+    /// The path, or of rows in memory a name.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Path(path) => path.clone(),
+            Self::Manifest(manifest) => manifest.path().to_owned(),
+        }
+    }
+}
+
 impl From<PathBuf> for Entry {
     fn from(path: PathBuf) -> Self {
         Self::Path(path)
@@ -147,6 +165,14 @@ impl Recordings {
     /// The names of the classes of all columns, for each group of files.
     pub fn class_names(&self) -> &ClassNames {
         either!(&self.files, Files, source => source.class_names_of_groups())
+    }
+
+    /// Bytes of the rows of tables that are in memory; 0 for shards.
+    pub fn rows_held(&self) -> usize {
+        match &self.files {
+            Files::Table(source) => source.bytes_held(),
+            _ => 0,
+        }
     }
 
     /// The types of the other columns that are read.
@@ -399,7 +425,8 @@ fn shards_or_tables(parts: Vec<Part>) -> Result<Result<Vec<PathBuf>, Vec<Plan>>>
 /// Whether a path is that of a table that names recordings. Parquet is a shard.
 fn is_table(path: &Path) -> bool {
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    ["csv", "tsv", "jsonl", "ndjson", "txt"].contains(&&ending[..])
+    let is_packed = path.file_stem().is_some_and(|stem| Path::new(stem).extension() == Some("tar".as_ref()));
+    is_packed || ["csv", "tsv", "jsonl", "ndjson", "txt", "tar", "tgz"].contains(&&ending[..])
 }
 
 /// Whether the files are Parquet. Mixed formats are an error.

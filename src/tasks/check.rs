@@ -162,7 +162,10 @@ impl FindingMaker {
             at = end;
         }
         finding.repairs = self.decoder.repairs(&recording);
-        finding.claims = recording.claims(bytes);
+        // A segment does not have the length that its recording declares.
+        if record.part.as_deref().is_none_or(|part| part.segment.is_none()) {
+            finding.claims = recording.claims(bytes);
+        }
         Ok(())
     }
 }

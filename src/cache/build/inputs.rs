@@ -29,7 +29,7 @@ use crate::{
     record::{Everything, MAX_RECORD_BYTES, RawRecord, ReadRecords},
     seed::mix,
     source::{
-        AllowPaths, ArrowOptions, ArrowSource, LocalFiles, Storage,
+        self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, Storage,
         arrow::table::ArrowTable,
         parquet::{ParquetOptions, ParquetSource, table::ParquetTable},
     },
@@ -110,11 +110,14 @@ enum Kind {
     Arrow,
     Json,
     Text,
+    /// Recordings in files of their own.
+    Table,
 }
 
 /// Files as shards.
 #[derive(Debug)]
 pub struct Files {
+    entries: Vec<Entry>,
     paths: Vec<PathBuf>,
     names: Vec<String>,
     kinds: Vec<Kind>,
@@ -128,22 +131,57 @@ impl Files {
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Config`] if there are no files, or for a file
     /// in another format.
-    pub fn new(paths: Vec<PathBuf>, want: Want, limits: Limits) -> Result<Self> {
-        if paths.is_empty() {
+    pub fn new<T: Into<Entry>>(shards: Vec<T>, want: Want, limits: Limits) -> Result<Self> {
+        if shards.is_empty() {
             return Err(Error::new(ErrorKind::Config, "there are no shards; name at least one file"));
         }
-        let kinds = paths.iter().map(|path| kind_of(path)).collect::<Result<_>>()?;
+        let entries: Vec<Entry> = shards.into_iter().map(Into::into).collect();
+        let has_recordings = matches!(want, Want::Recordings { .. });
+        let kind = |entry: &Entry| match entry {
+            entry if has_recordings && entry.is_of_files() => Ok(Kind::Table),
+            Entry::Path(path) => kind_of(path),
+            Entry::Manifest(_) => {
+                let message =
+                    "a forebay.Manifest names recordings; give an object of forebay.features as processor";
+                Err(Error::new(ErrorKind::Config, message))
+            }
+        };
+        let kinds = entries.iter().map(kind).collect::<Result<_>>()?;
+        let paths: Vec<PathBuf> = entries.iter().map(Entry::path).collect();
         let names = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        Ok(Self { paths, names, kinds, want, limits })
+        Ok(Self { entries, paths, names, kinds, want, limits })
     }
 
-    /// The name and fingerprint of each file: its size, and a hash of both its ends.
+    /// The rows of a table.
+    fn table(&self, shard: usize) -> Result<Arc<source::Recordings>> {
+        let allow_paths = match &self.want {
+            Want::Recordings { allow_paths, .. } => allow_paths.clone(),
+            _ => AllowPaths::default(),
+        };
+        let options = ArrowOptions {
+            allow_paths,
+            threads: 1,
+            max_record_bytes: self.limits.max_record_bytes,
+            ..ArrowOptions::default()
+        };
+        let entries = [&self.entries[shard..=shard]];
+        source::Recordings::open(&entries, &options, &AtomicBool::new(false)).map(Arc::new)
+    }
+
+    /// The name and fingerprint of each file: its size, and a hash of both its ends; of a table, a hash of its
+    /// rows.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
     pub fn fingerprints(&self) -> Result<Vec<(String, String)>> {
-        let one = |(path, name): (&PathBuf, &String)| Ok((name.clone(), fingerprint(path)?));
-        self.paths.iter().zip(&self.names).map(one).collect()
+        let one = |shard: usize| match self.kinds[shard] {
+            Kind::Table => {
+                let table = self.table(shard)?;
+                Ok(format!("{} rows, {:016x}", table.n_rows(), table.fingerprint()))
+            }
+            _ => fingerprint(&self.paths[shard]),
+        };
+        (0..self.paths.len()).map(|shard| Ok((self.names[shard].clone(), one(shard)?))).collect()
     }
 }
 
@@ -199,6 +237,11 @@ impl Shards for Files {
                 if let Some(damage) = source.shards().first().and_then(|shard| shard.damage.clone()) {
                     return Err(damage);
                 }
+                let rows = source.n_rows();
+                Ok(Recordings::over(source.reader(), rows, skip, at))
+            }
+            (Kind::Table, _) => {
+                let source = self.table(shard)?;
                 let rows = source.n_rows();
                 Ok(Recordings::over(source.reader(), rows, skip, at))
             }

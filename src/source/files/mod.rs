@@ -12,6 +12,7 @@ pub(crate) mod column;
 mod manifest;
 mod reader;
 mod table;
+mod tar;
 mod text;
 
 use std::{
@@ -105,7 +106,8 @@ impl FilesSource {
             described.extend(label_classes(&mut tables[from..end])?);
             from = end;
         }
-        let rows = tables.iter().map(|table| (&table.path, (table.n_rows, table.n_bytes, None)));
+        let rows =
+            tables.iter().map(|table| (&table.path, (table.n_rows, table.n_bytes, table.damage.clone())));
         let (shards, n_rows) = shards_of(rows)?;
         for (table, described) in tables.iter().zip(&mut described) {
             described.others = table.others.iter().map(|column| (column.column_type(), None)).collect();
@@ -355,3 +357,6 @@ impl Source for FilesSource {
         self.reader()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,12 @@ use std::{borrow::Cow, ffi::OsStr, path::Path, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{FilesSource, Table, name_of};
+use super::{FilesSource, Table, name_of, table::Place};
 use crate::{
     Error, ErrorKind, Result,
-    record::{Gate, PartOf, RawRecord, ReadRecords, SMALL_READ, Wants},
+    record::{Gate, PartOf, RawRecord, ReadRecords, SMALL_READ, Wants, check_record_bytes},
     source::{
+        block::BlockPool,
         leave::Leave,
         linked::{self, Outside},
         paths::RECORDINGS,
@@ -37,6 +38,19 @@ impl FilesReader {
     pub fn path(&self, row: u64) -> Option<String> {
         let (table, row) = self.source.table(row);
         name_of(table, row)
+    }
+
+    /// The values of a row, without its recording.
+    #[cfg(test)]
+    pub(super) fn values(&self, row: u64) -> Result<crate::fields::Row> {
+        let (table, row) = self.source.table(row);
+        self.source.values(table, row)
+    }
+
+    #[cfg(test)]
+    pub(super) fn segment(&self, row: u64) -> Option<crate::record::Segment> {
+        let (table, row) = self.source.table(row);
+        table.segment(row)
     }
 
     fn read_row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
@@ -75,8 +89,21 @@ impl FilesReader {
             return Err(Error::new(ErrorKind::Unreadable, "the row has no path"));
         };
         let name = path_of(name);
+        if let Some(place) = table.place(row) {
+            let Some(Place { archive, at, len }) = place else {
+                return Err(Error::new(ErrorKind::Unreadable, format!("no archive has the member {name:?}")));
+            };
+            let file = StoredFile::open(&self.source.storage, &table.archives[archive as usize])?;
+            check_record_bytes(len, self.source.max_record_bytes)?;
+            let len = len as usize;
+            let permit = self.leave.admit(BlockPool::size_of(len) as u64)?;
+            let mut block = self.source.blocks.take(len, permit)?;
+            file.read_long(block.as_mut_slice(), at, &self.leave)?;
+            return Ok(Bytes::from_owner(block));
+        }
         let file = self.open(table, &name)?;
-        linked::read_whole(&file, &self.source.blocks, self.source.max_record_bytes, &self.leave)
+        let bytes = linked::read_whole(&file, &self.source.blocks, self.source.max_record_bytes, &self.leave);
+        unchanged(&file, bytes)
     }
 
     /// Opens the file of a row: the one with that name, or of a name without an ending the recording.
@@ -119,6 +146,16 @@ impl FilesReader {
             }
         };
         StoredFile::open(&source.storage, &path)
+    }
+}
+
+/// What was read of a file, if the file did not change meanwhile: otherwise the record is bad.
+fn unchanged<T>(file: &StoredFile, read: Result<T>) -> Result<T> {
+    match read {
+        // The system failed, or the loader was closed.
+        Err(error) if error.cause.is_some() || error.kind == ErrorKind::Closed => Err(error),
+        read if file.is_current() => read,
+        _ => Err(Error::new(ErrorKind::Unreadable, "the file was changed while it was read")),
     }
 }
 
