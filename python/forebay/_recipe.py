@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forebay.features import LogMel, _Part
+from forebay._part import _Part
+from forebay.features import LogMel
 
 _GIVEN = (
     "seed",

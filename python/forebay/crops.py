@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from forebay._core import _Crop
-from forebay.features import _Part
+from forebay._part import _Part
 
 __all__ = ["Center", "Random", "Windows"]
 

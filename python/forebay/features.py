@@ -12,18 +12,19 @@ parameter does, and the errors against the original libraries, are in docs/featu
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay._checks import shown, wrong_type
 from forebay._core import ConfigError, _FrontEnd
+from forebay._part import NESTED, _Part
 
 __all__ = [
     "MFCC",
@@ -46,74 +47,6 @@ WindowName: TypeAlias = Literal["hann", "hanning", "hamming", "povey", "rectangu
 MelScale: TypeAlias = Literal["htk", "slaney", "kaldi"]
 
 
-class _Part:
-    """An object of a recipe: prints as the call that makes it, and converts to JSON and back."""
-
-    _classes: ClassVar[dict[str, type["_Part"]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        if not cls.__name__.startswith("_"):
-            _Part._classes[cls.__name__] = cls
-
-    def __repr__(self) -> str:
-        """The call, with the values that are not the default."""
-        given = (
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in fields(self)  # type: ignore[arg-type]
-            if field.default is MISSING or getattr(self, field.name) != field.default
-        )
-        return f"{type(self).__name__}({', '.join(given)})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The class as `type`, and each value as JSON has it."""
-        found: dict[str, Any] = {"type": type(self).__name__}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            found[field.name] = value.to_dict() if isinstance(value, _Part) else value
-        return found
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # By the class, so that a new process imports its module.
-        return type(self).from_dict, (self.to_dict(),)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The object that `to_dict` described; missing values are the default.
-
-        Raises `ConfigError` for an unknown type or name, and as the class does.
-        """
-        return cls._read("values", values)
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        """The classes of this kind."""
-        return [name for name, known in _Part._classes.items() if issubclass(known, cls)]
-
-    @classmethod
-    def _read(cls, name: str, values: Mapping[str, Any]) -> Self:
-        """As `from_dict`, for the value of the parameter `name`."""
-        if not isinstance(values, Mapping):
-            raise wrong_type(name, "a dict, as to_dict() returns it", values)
-        given = dict(values)
-        kind = given.pop("type", cls.__name__)
-        if not isinstance(kind, str):
-            raise wrong_type(f"type in {name}", f"one of {', '.join(cls._names())}", kind)
-        if kind not in cls._names():
-            found = f"{name} has no type" if "type" not in values else f"type is {shown(kind)}"
-            raise ConfigError(f"{found}, must be one of {', '.join(cls._names())}")
-        known = {field.name: field.default is MISSING for field in fields(_Part._classes[kind])}  # type: ignore[arg-type]
-        unknown = [shown(key) for key in given if key not in known]
-        missing = [key for key, is_needed in known.items() if is_needed and key not in given]
-        if unknown or missing:
-            found = f"has no {', '.join(unknown)}" if unknown else f"lacks {', '.join(missing)}"
-            raise ConfigError(f"{kind} {found}; its parameters are {', '.join(known) or 'none'}")
-        for key, step in _STEPS.items():
-            if isinstance(part := given.get(key), Mapping):
-                given[key] = step._read(key, part)
-        made: Self = _Part._classes[kind](**given)  # type: ignore[assignment]
-        return made
-
-
 class _Step(_Part):
     """A part of a front end. Raises as a front end does, when it is made."""
 
@@ -129,8 +62,7 @@ class _Normalization(_Step):
     """A normalization of the compressed values."""
 
 
-_STEPS: dict[str, type[_Step]] = {"compression": _Compression, "normalization": _Normalization}
-"""The parameters of front ends whose values are parts."""
+NESTED.update({"compression": _Compression, "normalization": _Normalization})
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -236,7 +168,7 @@ class _FrontEndPart(_Part):
         def _plan(self) -> _FrontEnd: ...
 
     def __post_init__(self) -> None:
-        for name, step in _STEPS.items():
+        for name, step in NESTED.items():
             value = getattr(self, name, None)
             if value is not None and not isinstance(value, step):
                 raise wrong_type(name, f"one of {', '.join(step._names())}, or None", value)
@@ -254,11 +186,6 @@ class _FrontEndPart(_Part):
     def shape(self, n_samples: int) -> tuple[int, ...]:
         """The shape of the features of a waveform of `n_samples`."""
         return tuple(self._plan.shape(n_samples))
-
-
-def _made(values: Mapping[str, Any]) -> _Part:
-    """The part of any kind that `to_dict` described."""
-    return _Part.from_dict(values)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

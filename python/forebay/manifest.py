@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from forebay._checks import wrong_type
 from forebay._core import _Manifest
-from forebay.features import _Part
+from forebay._part import _Part
 
 __all__ = ["Manifest"]
 

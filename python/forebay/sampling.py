@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forebay._core import _Subset
-from forebay.features import _Part
+from forebay._part import _Part
 
 __all__ = ["Subset"]
 

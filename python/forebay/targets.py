@@ -23,7 +23,7 @@ import numpy as np
 
 from forebay._annotations import read
 from forebay._core import ConfigError, _Target
-from forebay.features import _Part
+from forebay._part import _Part
 
 __all__ = ["Annotations", "ClassIndex", "MultiHot", "Number", "Soft", "Text"]
 

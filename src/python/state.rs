@@ -153,7 +153,7 @@ pub fn to_python<'py>(py: Python<'py>, state: &Value) -> PyResult<Bound<'py, PyD
 /// The object of a recipe that `description` describes.
 pub fn made<'py>(py: Python<'py>, description: Option<&Value>) -> PyResult<Bound<'py, PyAny>> {
     let Some(description) = description else { return Ok(py.None().into_bound(py)) };
-    py.import("forebay.features")?.call_method1("_made", (to_python(py, description)?,))
+    py.import("forebay._part")?.call_method1("made", (to_python(py, description)?,))
 }
 
 /// An object of plain values as JSON.

@@ -258,6 +258,7 @@ impl Recordings {
         let found = parallel::each(&pieces, THREADS, |&first| {
             let (mut reader, mut decoder) = (self.reader_of(), AudioDecoder::new());
             let end = n.min(first + TOGETHER);
+            // bounded: 256.
             let mut infos = Vec::with_capacity((end - first) as usize);
             for at in first..end {
                 if stop.load(Ordering::Relaxed) {

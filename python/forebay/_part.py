@@ -1,0 +1,85 @@
+"""What the objects of a recipe share: features, targets, crops, sampling, tables."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, ClassVar, Self
+
+from forebay._checks import shown, wrong_type
+from forebay._core import ConfigError
+
+
+class _Part:
+    """An object of a recipe: prints as the call that makes it, and converts to JSON and back."""
+
+    _classes: ClassVar[dict[str, type["_Part"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if not cls.__name__.startswith("_"):
+            _Part._classes[cls.__name__] = cls
+
+    def __repr__(self) -> str:
+        """The call, with the values that are not the default."""
+        given = (
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)  # type: ignore[arg-type]
+            if field.default is MISSING or getattr(self, field.name) != field.default
+        )
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The class as `type`, and each value as JSON has it."""
+        found: dict[str, Any] = {"type": type(self).__name__}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            found[field.name] = value.to_dict() if isinstance(value, _Part) else value
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By the class, so that a new process imports its module.
+        return type(self).from_dict, (self.to_dict(),)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The object that `to_dict` described; missing values are the default.
+
+        Raises `ConfigError` for an unknown type or name, and as the class does.
+        """
+        return cls._read("values", values)
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        """The classes of this kind."""
+        return [name for name, known in _Part._classes.items() if issubclass(known, cls)]
+
+    @classmethod
+    def _read(cls, name: str, values: Mapping[str, Any]) -> Self:
+        """As `from_dict`, for the value of the parameter `name`."""
+        if not isinstance(values, Mapping):
+            raise wrong_type(name, "a dict, as to_dict() returns it", values)
+        given = dict(values)
+        kind = given.pop("type", cls.__name__)
+        if not isinstance(kind, str):
+            raise wrong_type(f"type in {name}", f"one of {', '.join(cls._names())}", kind)
+        if kind not in cls._names():
+            found = f"{name} has no type" if "type" not in values else f"type is {shown(kind)}"
+            raise ConfigError(f"{found}, must be one of {', '.join(cls._names())}")
+        known = {field.name: field.default is MISSING for field in fields(_Part._classes[kind])}  # type: ignore[arg-type]
+        unknown = [shown(key) for key in given if key not in known]
+        missing = [key for key, is_needed in known.items() if is_needed and key not in given]
+        if unknown or missing:
+            found = f"has no {', '.join(unknown)}" if unknown else f"lacks {', '.join(missing)}"
+            raise ConfigError(f"{kind} {found}; its parameters are {', '.join(known) or 'none'}")
+        for key, step in NESTED.items():
+            if isinstance(part := given.get(key), Mapping):
+                given[key] = step._read(key, part)
+        made: Self = _Part._classes[kind](**given)  # type: ignore[assignment]
+        return made
+
+
+NESTED: dict[str, type[_Part]] = {}
+"""The parameters whose values are parts themselves, and the kind of these."""
+
+
+def made(values: Mapping[str, Any]) -> _Part:
+    """The part of any kind that `to_dict` described."""
+    return _Part.from_dict(values)
