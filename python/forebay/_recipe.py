@@ -1,4 +1,4 @@
-"""What a loader makes of its recordings, line by line."""
+"""What a loader or a dataset makes of its recordings, line by line."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,8 @@ _GIVEN = (
 class Recipe:
     """The path of a recording to a batch: `print` it, compare it, or take it as JSON with `to_dict`.
 
-    `loader.recipe` has everything on which the values of a batch depend, except for the files themselves.
+    `loader.recipe` has everything on which the values of a batch depend, except for the files themselves;
+    `dataset.recipe` has the same without an order.
     """
 
     __slots__ = ("_fields", "_lines", "_values")
@@ -45,17 +46,12 @@ class Recipe:
             empty_bands="keep",
         )
         targets = given["targets"] or {}
-        crop = "random" if given["augment"] else "center"
-        order = f"{facts['order']}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"
-        if facts["order"] == "window":
-            order += f", window of {given['shuffle_min_size']}"
-        elif facts["order"] == "era":
-            order += f", eras of {given['era_length']}"
-        padding = "at the end" if given["augment"] else "on both sides"
+        crop = given.get("crop") or ("random" if given["augment"] else "center")
+        padding = "on both sides" if crop == "center" else "at the end"
         self._fields = [dict(field) for field in fields]
         self._lines = [
             ("source", facts["source"]),
-            ("order", order),
+            *_order(given, facts),
             (
                 "crop",
                 f"{crop}, {given['clip_seconds']} s at {features.sample_rate} Hz, short recordings padded {padding}",
@@ -63,13 +59,13 @@ class Recipe:
             ("features", f"{features!r}"),
             *(("target", f"{name} = {target!r}") for name, target in targets.items()),
             *(("column", name) for name in given["columns"] or ()),
-            ("batch", f"{given['batch_size']} rows"),
+            *((("batch", f"{given['batch_size']} rows"),) if "batch_size" in given else ()),
         ]
         sampling = given["sampling"]
         self._values = {
             "source": facts["source"],
-            "order": facts["order"],
-            **{name: _plain(given[name]) for name in _GIVEN},
+            **facts,
+            **{name: _plain(given[name]) for name in _GIVEN if name in given},
             "sampling": sampling and sampling.to_dict(),
             "crop": crop,
             "features": features.to_dict(),
@@ -99,6 +95,18 @@ class Recipe:
 
     def __hash__(self) -> int:
         return hash(json.dumps(self._values, sort_keys=True))
+
+
+def _order(given: Mapping[str, Any], facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The line about the order; a dataset has none, but a seed for its crops."""
+    if "order" not in facts:
+        return [("seed", f"{given['seed']}")] if given["crop"] == "random" else []
+    order = f"{facts['order']}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"
+    if facts["order"] == "window":
+        order += f", window of {given['shuffle_min_size']}"
+    elif facts["order"] == "era":
+        order += f", eras of {given['era_length']}"
+    return [("order", order)]
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,10 @@ use crate::{
     record::{Batches, ExampleMaker, Record, Task},
     source::columns::MOST_PATH_BYTES,
     targets::Target,
-    transform::{Crop, CropMode, FeatureScratch, Features, Quality, Resampler, Resamplers, crop, target_len},
+    transform::{
+        Crop, CropMode, FeatureScratch, Features, Quality, Resampler, Resamplers, crop, crop_at, starts,
+        target_len,
+    },
 };
 
 /// How audio examples are made: length, crop and features.
@@ -56,6 +59,71 @@ impl AudioPlan {
         let fields = outputs.fields(self);
         ColumnPool::new(fields.into(), batch_size, 0).mapped_bytes()
     }
+}
+
+/// Where a clip begins in its recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Begin {
+    /// Where the plan's rule says, with these random bits.
+    Rule(u64),
+    /// At this many seconds, rounded to a sample at the target rate; below 0, zeros come first.
+    At(f64),
+}
+
+/// A part of a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Section {
+    /// The seconds before it.
+    pub start: f64,
+    /// Its seconds; `None`: to the end. It ends with the recording.
+    pub seconds: Option<f64>,
+    /// The rate to which it is resampled; `None`: the recording's own.
+    pub sample_rate: Option<u32>,
+}
+
+/// The most samples of a [`Waveform`]: 4 GiB.
+const MOST_VALUES: u64 = 1 << 30;
+
+/// The samples of a part of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waveform {
+    /// All channels, one after the other.
+    pub samples: Vec<f32>,
+    /// Samples per second.
+    pub sample_rate: u32,
+    /// The whole recording.
+    pub info: Info,
+}
+
+/// A number of samples as seconds, for a message.
+fn seconds_of(samples: i64, rate: u32) -> f64 {
+    let micro = 1e6;
+    (samples as f64 / f64::from(rate) * micro).round() / micro
+}
+
+impl Section {
+    /// The samples of a recording at the rate of the part, and this rate.
+    fn samples(&self, info: Info) -> Result<(Range<u64>, u32)> {
+        let rate = self.sample_rate.unwrap_or(info.sample_rate);
+        let n = target_len(info.n_samples, info.sample_rate, rate);
+        let sample = |seconds: f64| (seconds * f64::from(rate)).round();
+        let first = sample(self.start);
+        if !(first >= 0.0 && first < n as f64) {
+            return Err(beyond(self.start, 0.0, info));
+        }
+        let first = first as u64;
+        let len = self.seconds.map_or(u64::MAX, |seconds| sample(seconds) as u64);
+        Ok((first..first.saturating_add(len).min(n), rate))
+    }
+}
+
+/// The error about a start that is not within its recording.
+fn beyond(start: f64, least: f64, info: Info) -> Error {
+    let seconds = seconds_of(i64::try_from(info.n_samples).unwrap_or(i64::MAX), info.sample_rate);
+    let message = format!(
+        "start is {start:?}, must be at least {least:?} and below {seconds:?}, the recording's seconds"
+    );
+    Error::new(ErrorKind::Config, message)
 }
 
 /// Where the value of a field comes from.
@@ -253,19 +321,58 @@ impl AudioTask {
     }
 
     /// The crop of a recording, the span of samples that it needs, and the resampler for them.
-    fn span(&self, info: Info, seed: u64) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
-        let rate = self.plan.features.sample_rate();
+    fn span(&self, info: Info, begin: Begin) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
+        let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
         let n = target_len(info.n_samples, info.sample_rate, rate);
-        let crop = crop(self.plan.crop, n, self.plan.clip_samples, seed);
-        let resampler = self.resamplers.get(info.sample_rate, rate)?;
-        let span = resampler.input_span(crop.start..crop.start + crop.len as u64, info.n_samples);
+        let crop = match begin {
+            Begin::Rule(seed) => crop(self.plan.crop, n, clip, seed),
+            Begin::At(start) => {
+                let sample = (start * f64::from(rate)).round();
+                // A NaN is no start.
+                let found = (!sample.is_nan()).then(|| crop_at(sample as i64, n, clip)).flatten();
+                found.ok_or_else(|| beyond(start, seconds_of(*starts(n, clip).start(), rate), info))?
+            }
+        };
+        let (span, resampler) = self.source_of(crop.start..crop.start + crop.len as u64, info, rate)?;
         Ok((crop, span, resampler))
+    }
+
+    /// The samples of a recording that samples at `rate` need, and the resampler for them.
+    fn source_of(&self, target: Range<u64>, info: Info, rate: u32) -> Result<(Range<u64>, Arc<Resampler>)> {
+        let resampler = self.resamplers.get(info.sample_rate, rate)?;
+        Ok((resampler.input_span(target, info.n_samples), resampler))
+    }
+
+    /// As [`Task::excerpt`], for a clip that begins there.
+    pub fn excerpt_at(&self, head: &[u8], size: u64, begin: Begin) -> Option<Range<u64>> {
+        excerpt(head, size, |info| Ok(self.span(info, begin)?.1))
+    }
+
+    /// As [`Task::excerpt`], for a part of a recording.
+    pub fn excerpt_of(&self, head: &[u8], size: u64, section: &Section) -> Option<Range<u64>> {
+        excerpt(head, size, |info| {
+            let (samples, rate) = section.samples(info)?;
+            Ok(self.source_of(samples, info, rate)?.0)
+        })
+    }
+
+    /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
+    pub fn collate_in(&self, pool: Arc<ColumnPool>) -> RowCollate {
+        RowCollate::new(pool, self.spare.clone())
     }
 
     /// The fields of a batch's columns.
     pub fn fields(&self) -> &Arc<[Field]> {
         self.pool.fields()
     }
+}
+
+/// The bytes of the span of samples that is needed, if the head of a record determines them.
+fn excerpt(head: &[u8], size: u64, span: impl Fn(Info) -> Result<Range<u64>>) -> Option<Range<u64>> {
+    let layout = layout(head, size)?;
+    let span = span(layout.info).ok()?;
+    let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
+    Some(byte(span.start)..byte(span.end))
 }
 
 impl Task for AudioTask {
@@ -286,15 +393,11 @@ impl Task for AudioTask {
     }
 
     fn excerpt(&self, head: &[u8], size: u64, seed: u64) -> Option<Range<u64>> {
-        let layout = layout(head, size)?;
-        let (_, span, _) = self.span(layout.info, seed).ok()?;
-        let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
-        Some(byte(span.start)..byte(span.end))
+        self.excerpt_at(head, size, Begin::Rule(seed))
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {
-        let pool = self.pool.serving(batch_size, batch_slots(ahead));
-        RowCollate::new(pool, self.spare.clone())
+        self.collate_in(self.pool.serving(batch_size, batch_slots(ahead)))
     }
 }
 
@@ -319,8 +422,26 @@ impl ExampleMaker for ClipMaker {
     type Example = Example;
 
     fn run(&mut self, record: &Record) -> Result<Example> {
+        self.example(record, Begin::Rule(record.seed))
+    }
+}
+
+impl ClipMaker {
+    /// The samples of a part of a recording, of every channel.
+    ///
+    /// # Errors
+    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a part that begins outside of the recording.
+    pub fn waveform(&mut self, record: &Record, section: &Section) -> Result<Waveform> {
+        self.cutter.waveform(&self.task, record, section)
+    }
+
+    /// The example of the clip that begins there.
+    ///
+    /// # Errors
+    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a clip that begins outside of the recording.
+    pub fn example(&mut self, record: &Record, begin: Begin) -> Result<Example> {
         let AudioPlan { features, clip_samples, .. } = &self.task.plan;
-        let (crop, clips) = self.cutter.cut(&self.task, record)?;
+        let (crop, clips) = self.cutter.cut(&self.task, record, begin)?;
         let mut values = match self.task.spare.take() {
             Some(values) => values,
             None => features.dtype().zeros(self.task.plan.example_len())?,
@@ -361,15 +482,55 @@ impl ExampleMaker for ClipMaker {
 }
 
 impl Cutter {
-    /// The record's clips, one for each channel that is kept, and their crop. Decoded samples of one channel
-    /// that need neither resampling nor padding are returned without a copy.
-    fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<(Crop, &[f32])> {
+    /// Decodes the span that `span` chooses by the recording's length; returns what else it chose.
+    fn read<T>(
+        &mut self,
+        task: &AudioTask,
+        record: &Record,
+        span: impl FnOnce(Info) -> Result<(Range<u64>, T)>,
+    ) -> Result<(Info, T)> {
         let recording = self.decoder.open(&record.bytes)?;
         let info = recording.info();
         info.check_seconds(task.plan.max_decoded_seconds)?;
-        let (crop, span, resampler) = task.span(info, record.seed)?;
+        let (span, chosen) = span(info)?;
+        self.decoder.read(&recording, span, &mut self.planes)?;
+        Ok((info, chosen))
+    }
+
+    /// The samples of a part of the recording.
+    fn waveform(&mut self, task: &AudioTask, record: &Record, section: &Section) -> Result<Waveform> {
+        let (info, (samples, first, rate, resampler)) = self.read(task, record, |info| {
+            let (samples, rate) = section.samples(info)?;
+            let values = (samples.end - samples.start).saturating_mul(info.channels.into());
+            if values > MOST_VALUES {
+                let message = format!(
+                    "{values} samples of all channels, at most {MOST_VALUES} are read at once; give seconds"
+                );
+                return Err(Error::new(ErrorKind::TooLarge, message));
+            }
+            let (span, resampler) = task.source_of(samples.clone(), info, rate)?;
+            let first = span.start;
+            Ok((span, (samples, first, rate, resampler)))
+        })?;
+        let n = (samples.end - samples.start) as usize; // at most `MOST_VALUES`
+        let channels = usize::from(info.channels);
+        let mut found = Vec::new();
+        fallible_alloc::resize(&mut found, n.saturating_mul(channels), 0.0)?;
+        for channel in (0..channels).filter(|_| n > 0) {
+            let out = &mut found[channel * n..(channel + 1) * n];
+            resampler.resample(self.planes.channel(channel), first, samples.start, out)?;
+        }
+        Ok(Waveform { samples: found, sample_rate: rate, info })
+    }
+
+    /// The record's clips, one for each channel that is kept, and their crop. Decoded samples of one channel
+    /// that need neither resampling nor padding are returned without a copy.
+    fn cut(&mut self, task: &AudioTask, record: &Record, begin: Begin) -> Result<(Crop, &[f32])> {
+        let (info, (crop, span, resampler)) = self.read(task, record, |info| {
+            let (crop, span, resampler) = task.span(info, begin)?;
+            Ok((span.clone(), (crop, span, resampler)))
+        })?;
         let Crop { start, len, pad_front } = crop;
-        self.decoder.read(&recording, span.clone(), &mut self.planes)?;
         let AudioPlan { features, clip_samples, .. } = &task.plan;
         let (channels, n) = (features.channels(), *clip_samples);
         channels.check(self.planes.channels())?;

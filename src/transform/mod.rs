@@ -29,7 +29,7 @@ pub mod spectrogram;
 mod window;
 
 #[cfg(feature = "audio")]
-pub use crop::{Crop, CropMode, crop, target_len};
+pub use crop::{Crop, CropMode, crop, crop_at, starts, target_len};
 #[cfg(feature = "audio")]
 pub use features::{Channels, FeatureScratch, Features};
 #[cfg(feature = "audio")]
