@@ -70,7 +70,8 @@ fn example(criterion: &mut Criterion) {
     for (name, bytes) in recordings() {
         let (mut stage, mut collate) =
             (task.maker(), task.collate(Batches { size: 1, n_streams: 1, ahead: 1 }));
-        let mut record = Record { bytes, values: Default::default(), index: 0, seed: 0, epoch: 0 };
+        let mut record =
+            Record { bytes, part: None, values: Default::default(), index: 0, seed: 0, epoch: 0 };
         group.bench_function(name, |bench| {
             bench.iter(|| {
                 record.seed = mix(record.seed);

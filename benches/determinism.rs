@@ -17,7 +17,7 @@ use forebay::{
     Result,
     engine::{Engine, Plan, Step},
     order::Order,
-    record::{Batches, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task},
+    record::{Batches, Everything, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task},
     seed::mix,
 };
 use toy::{SOON, ToyCollate, toy};
@@ -106,8 +106,11 @@ fn unordered() -> f64 {
         let mut reader = Source::reader(&source);
         move || {
             for row in 0.. {
-                let RawRecord { bytes, values } = reader.read(row % ROWS, 1, &|_, _| None).unwrap();
-                if to_workers.send(Record { bytes, values, index: row % ROWS, seed: 0, epoch: 0 }).is_err() {
+                let RawRecord { bytes, part, values } = reader.read(row % ROWS, 1, &Everything).unwrap();
+                if to_workers
+                    .send(Record { bytes, part, values, index: row % ROWS, seed: 0, epoch: 0 })
+                    .is_err()
+                {
                     return;
                 }
             }

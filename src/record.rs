@@ -69,6 +69,8 @@ pub struct RawRecord {
     /// The encoded recording, or the document in UTF-8; never empty. A slice of a larger block where rows
     /// were read together. If only an [`Excerpt`] was read, the bytes outside it are unspecified.
     pub bytes: Bytes,
+    /// What a recording in a file of its own has besides; then `bytes` may be empty.
+    pub part: Option<Box<PartOf>>,
     /// The row's other columns, in the source's order.
     pub values: Row,
 }
@@ -86,6 +88,71 @@ pub const HEAD_BYTES: usize = 4096;
 /// Returns the range of a record's bytes that is needed besides its first [`HEAD_BYTES`], given those and the
 /// record's size; `None` if all bytes are needed.
 pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
+
+/// What a task needs of a record that is about to be read.
+pub trait Wants {
+    /// As [`Excerpt`].
+    fn excerpt(&self, _head: &[u8], _size: u64) -> Option<Range<u64>> {
+        None
+    }
+
+    /// The samples that are needed of a row with this rate and length; `None` if all are, or if the row is
+    /// bad. A row that is a segment has the segment's length, and the range is counted from its start.
+    fn span(&self, _sample_rate: u32, _n_samples: u64) -> Option<Range<u64>> {
+        None
+    }
+}
+
+/// Wants all of a record.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Everything;
+
+impl Wants for Everything {}
+
+/// A recording in a file of its own. Its row may be a segment of it.
+#[derive(Debug, Clone, Default)]
+pub struct PartOf {
+    /// The samples of the recording that are the row's; `None`: all.
+    pub segment: Option<Segment>,
+}
+
+/// The samples of a recording that are a row's: from `start` to before `end`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Segment {
+    /// In seconds, rounded to the nearest sample; an infinite end is that of the recording.
+    Seconds(f64, f64),
+    /// In samples; `u64::MAX` is the end of the recording.
+    Samples(u64, u64),
+}
+
+impl Segment {
+    /// The samples in a recording of this rate and length; one that ends after the recording ends with it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Empty`] if there are none.
+    pub fn samples(self, sample_rate: u32, n_samples: u64) -> Result<Range<u64>> {
+        let rate = f64::from(sample_rate);
+        let (start, end) = match self {
+            // `as` limits what is beyond the range.
+            Self::Seconds(start, end) => ((start * rate).round() as u64, (end * rate).round() as u64),
+            Self::Samples(start, end) => (start, end),
+        };
+        let range = start..end.min(n_samples);
+        if range.start < range.end {
+            return Ok(range);
+        }
+        let length = n_samples as f64 / rate;
+        let message = match self {
+            Self::Seconds(start, end) => {
+                format!("the segment {start} to {end} s has no samples: the recording has {length:.3} s")
+            }
+            Self::Samples(start, end) => {
+                format!("the segment {start} to {end} has no samples: the recording has {n_samples}")
+            }
+        };
+        Err(Error::new(ErrorKind::Empty, message))
+    }
+}
 
 /// Reads of at most this many bytes need no permit: each thread has one in flight, and a block of recordings
 /// is no larger.
@@ -139,6 +206,8 @@ pub trait Gate: Send + Sync {
 pub struct Record {
     /// The encoded recording or the document.
     pub bytes: Bytes,
+    /// What a recording in a file of its own has besides.
+    pub part: Option<Box<PartOf>>,
     /// The row's other columns, in the source's order.
     pub values: Row,
     /// The row number over the files as given.
@@ -211,12 +280,12 @@ pub trait ReadRecords: Send {
     fn ask(&mut self, _gate: Arc<dyn Gate>) {}
 
     /// Reads `row`. The next reads will be the `run` rows from `row` on, in storage order (1: this row only).
-    /// Of a large record a source may read only the `excerpt`.
+    /// Of a large record a source may read only what is wanted.
     ///
     /// # Errors
     /// With a kind for which [`crate::ErrorKind::is_record`] holds, the row is bad; any other kind ends the
     /// run.
-    fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord>;
+    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord>;
 }
 
 /// Makes examples of records, for one worker.
@@ -369,8 +438,30 @@ pub trait Task: Send + Sync + 'static {
         None
     }
 
+    /// The samples that are needed of a row: see [`Wants::span`].
+    fn span(&self, _sample_rate: u32, _n_samples: u64, _seed: u64) -> Option<Range<u64>> {
+        None
+    }
+
     /// A collator of batches of that number and size.
     fn collate(&self, batches: Batches) -> Self::Collate;
+}
+
+/// What a task wants of the record with this `seed`.
+#[derive(Debug)]
+pub(crate) struct WantedBy<'a, K> {
+    pub task: &'a K,
+    pub seed: u64,
+}
+
+impl<K: Task> Wants for WantedBy<'_, K> {
+    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
+        self.task.excerpt(head, size, self.seed)
+    }
+
+    fn span(&self, sample_rate: u32, n_samples: u64) -> Option<Range<u64>> {
+        self.task.span(sample_rate, n_samples, self.seed)
+    }
 }
 
 /// The examples of a task.

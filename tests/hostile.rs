@@ -67,7 +67,7 @@ fn name(outcome: &Result<Vec<u32>, ErrorKind>) -> &'static str {
 }
 
 fn record(bytes: Vec<u8>, seed: u64) -> Record {
-    Record { bytes: Bytes::from(bytes), values: Default::default(), index: 0, seed, epoch: 0 }
+    Record { bytes: Bytes::from(bytes), part: None, values: Default::default(), index: 0, seed, epoch: 0 }
 }
 
 /// Runs damaged copies of `files`, one by one, through one worker's stage.

@@ -32,7 +32,7 @@ use forebay::cache::build::{
 };
 use forebay::{
     ErrorKind, Result,
-    record::{ReadRecords, Source},
+    record::{Everything, ReadRecords, Source},
     source::{
         ArrowOptions, ArrowSource,
         parquet::{ParquetOptions, ParquetSource},
@@ -72,7 +72,7 @@ fn read_rows<S: Source>(source: &Arc<S>) -> Option<ErrorKind> {
     let mut first = None;
     for row in (0..n.min(60)).chain(n.saturating_sub(3).max(60)..n) {
         for (reader, run) in [(&mut alone, 1), (&mut in_order, u64::MAX)] {
-            if let Err(error) = reader.read(row, run, &|_, _| None) {
+            if let Err(error) = reader.read(row, run, &Everything) {
                 assert!(error.place.row.is_some() && error.place.shard.is_some(), "{error}");
                 // A label beyond int64 ends the run; all other errors are the record's.
                 assert!(error.kind.is_record() || error.kind == ErrorKind::Schema, "{error}");
@@ -302,7 +302,7 @@ fn zeros() -> ArrayRef {
 }
 
 fn first_row<S: Source>(what: &str, open: impl FnOnce() -> Result<Arc<S>>) -> (Result<usize>, usize) {
-    let (read, cost) = metered(what, || open().and_then(|source| source.reader().read(0, 9, &|_, _| None)));
+    let (read, cost) = metered(what, || open().and_then(|source| source.reader().read(0, 9, &Everything)));
     (read.map(|record| record.bytes.len()), cost.peak)
 }
 

@@ -23,8 +23,8 @@ use forebay::{
     engine::{Engine, MixturePlan, Plan, Step},
     order::{Order, Stop, WeightStage},
     record::{
-        Batches, Collate, ExampleMaker, Excerpt, Gate, Permit, RawRecord, ReadRecords, Record, SMALL_READ,
-        Source, Task,
+        Batches, Collate, ExampleMaker, Gate, Permit, RawRecord, ReadRecords, Record, SMALL_READ, Source,
+        Task, Wants,
     },
     seed::mix,
 };
@@ -140,7 +140,7 @@ impl ReadRecords for LargeReader {
         self.0 = Some(gate);
     }
 
-    fn read(&mut self, row: u64, _run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, _run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
         let size = size(row);
         let permit = match &self.0 {
             Some(gate) if size as u64 > SMALL_READ => {
@@ -158,7 +158,11 @@ impl ReadRecords for LargeReader {
         if is_bad(row) {
             return Err(Error::new(ErrorKind::Corrupt, "cannot be read"));
         }
-        Ok(RawRecord { bytes: Bytes::from_owner(Held(bytes, permit)), values: Default::default() })
+        Ok(RawRecord {
+            bytes: Bytes::from_owner(Held(bytes, permit)),
+            part: None,
+            values: Default::default(),
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use forebay::{
     ErrorKind, Result,
     engine::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     order::Order,
-    record::{Batches, Collate, Excerpt, RawRecord, ReadRecords, Source, Task},
+    record::{Batches, Collate, RawRecord, ReadRecords, Source, Task, Wants},
     seed,
 };
 use patience::{undisturbed, until};
@@ -370,9 +370,9 @@ impl Source for Breaking {
 }
 
 impl ReadRecords for BreakingReader {
-    fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         assert!(self.0 != Part::Read || row != 33, "asked for");
-        self.1.read(row, run, excerpt)
+        self.1.read(row, run, wants)
     }
 }
 

@@ -26,9 +26,9 @@ use crate::{
     engine::located,
     fallible_alloc,
     fields::{ColumnPool, Columns, Field},
-    record::{Collate, Excerpt, ReadRecords, Record, Source, Task},
+    record::{Collate, RawRecord, ReadRecords, Record, Source, Task},
     seed::{Purpose, hash},
-    tasks::{AudioTask, Begin, ClipMaker, Section, Waveform},
+    tasks::{AudioTask, Begin, ClipMaker, Section, Take, Waveform},
 };
 use crew::{Crew, Work};
 
@@ -100,13 +100,19 @@ impl<S: Source> Worker<S> {
         &mut self,
         shared: &Shared<S>,
         (row, run): (u64, u64),
-        excerpt: Excerpt<'_>,
+        take: Take,
         of: impl FnOnce(&mut ClipMaker, &Record) -> Result<T>,
     ) -> Result<T> {
         let seed = shared.seed_of(row);
-        let record = self.reader.read(row, run, excerpt);
-        let record =
-            record.map(|raw| Record { bytes: raw.bytes, values: raw.values, index: row, seed, epoch: 0 });
+        let record = self.reader.read(row, run, &shared.task.wants(take));
+        let record = record.map(|RawRecord { bytes, part, values }| Record {
+            bytes,
+            part,
+            values,
+            index: row,
+            seed,
+            epoch: 0,
+        });
         record
             .and_then(|record| of(&mut self.maker, &record))
             .map_err(|error| located(error, &*shared.source, row))
@@ -282,11 +288,10 @@ impl<S: Source> Work<Worker<S>> for Batch<S> {
             let following =
                 wanted[at..].iter().take(MOST_RUN).zip(row..).take_while(|(next, row)| next.clip.row == *row);
             let begin = start.map_or(Begin::Rule(self.shared.seed_of(row)), Begin::At);
-            let excerpt = |head: &[u8], size| self.shared.task.excerpt_at(head, size, begin);
-            let made =
-                worker.make(&self.shared, (row, following.count() as u64), &excerpt, |maker, record| {
-                    maker.example(record, begin)
-                });
+            let run = following.count() as u64;
+            let made = worker.make(&self.shared, (row, run), Take::Clip(begin), |maker, record| {
+                maker.example(record, begin)
+            });
             self.answer(place, Some(made));
         }
     }
@@ -364,8 +369,7 @@ struct One<S> {
 impl<S: Source> Work<Worker<S>> for One<S> {
     fn part(&self, worker: &mut Worker<S>, _part: usize) {
         let _busy = Busy::new(&self.shared);
-        let excerpt = |head: &[u8], size| self.shared.task.excerpt_of(head, size, &self.section);
-        let made = worker.make(&self.shared, (self.row, 1), &excerpt, |maker, record| {
+        let made = worker.make(&self.shared, (self.row, 1), Take::Section(self.section), |maker, record| {
             maker.waveform(record, &self.section)
         });
         // The caller may be gone.

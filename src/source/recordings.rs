@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     fields::Value,
-    record::{Excerpt, Gate, RawRecord, ReadRecords, Source},
+    record::{Gate, RawRecord, ReadRecords, Source, Wants},
 };
 
 /// An open dataset of recordings; immutable and shared.
@@ -309,10 +309,10 @@ impl ReadRecords for RecordingsReader {
         }
     }
 
-    fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         match self {
-            Self::Arrow(reader) => ReadRecords::read(reader, row, run, excerpt),
-            Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, excerpt),
+            Self::Arrow(reader) => ReadRecords::read(reader, row, run, wants),
+            Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, wants),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     order::Bijection,
-    record::{Excerpt, Gate, RawRecord, ReadRecords, Source},
+    record::{Gate, RawRecord, ReadRecords, Source, Wants},
     seed::Purpose,
 };
 
@@ -171,9 +171,9 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         self.reader.ask(gate);
     }
 
-    fn read(&mut self, at: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
+    fn read(&mut self, at: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         let rows = self.rows.as_deref();
-        self.reader.read(row(rows, at), neighbours(rows, at, run), excerpt)
+        self.reader.read(row(rows, at), neighbours(rows, at, run), wants)
     }
 }
 

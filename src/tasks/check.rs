@@ -4,6 +4,8 @@
 //! A recording is decoded span by span, so that memory does not grow with its length. A recording that cannot
 //! be decoded is not a failure here but a finding; only a record that cannot be read fails, as in any task.
 
+use std::ops::Range;
+
 use crate::{
     Error, Result,
     decode::{AudioDecoder, Claims, Info, Planes, Repairs},
@@ -145,14 +147,14 @@ pub struct FindingMaker {
 }
 
 impl FindingMaker {
-    fn decode(&mut self, bytes: &[u8], finding: &mut Finding) -> Result<()> {
+    fn decode(&mut self, record: &Record, finding: &mut Finding) -> Result<()> {
+        let bytes = &record.bytes;
         let recording = self.decoder.open(bytes)?;
-        let info = recording.info();
+        let (info, Range { start: mut at, end: last }) = recording.info().of_row(record.part.as_deref())?;
         finding.info = Some(info);
         let step = (SPAN_VALUES / u64::from(info.channels)).max(1);
-        let mut at = 0;
-        while at < info.n_samples {
-            let end = info.n_samples.min(at + step);
+        while at < last {
+            let end = last.min(at + step);
             self.decoder.read(&recording, at..end, &mut self.planes)?;
             for channel in 0..usize::from(info.channels) {
                 finding.listen(self.planes.channel(channel));
@@ -170,7 +172,7 @@ impl ExampleMaker for FindingMaker {
 
     fn run(&mut self, record: &Record) -> Result<Finding> {
         let mut finding = Finding::new(record);
-        finding.error = self.decode(&record.bytes, &mut finding).err();
+        finding.error = self.decode(record, &mut finding).err();
         Ok(finding)
     }
 }
@@ -206,6 +208,7 @@ mod tests {
     fn what_is_heard() {
         let record = Record {
             bytes: bytes::Bytes::from_static(b"no"),
+            part: None,
             values: Default::default(),
             index: 3,
             seed: 0,
@@ -230,6 +233,7 @@ mod tests {
     fn a_bad_one_is_a_finding() {
         let record = Record {
             bytes: bytes::Bytes::from_static(b"no recording"),
+            part: None,
             values: Default::default(),
             index: 3,
             seed: 0,

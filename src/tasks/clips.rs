@@ -15,7 +15,7 @@ use crate::{
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
-    record::{Batches, ExampleMaker, Record, Task},
+    record::{Batches, ExampleMaker, Record, Task, Wants},
     source::columns::MOST_PATH_BYTES,
     targets::Target,
     transform::{
@@ -70,7 +70,7 @@ pub enum Begin {
     At(f64),
 }
 
-/// A part of a recording.
+/// A section of a recording.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Section {
     /// The seconds before it.
@@ -81,17 +81,26 @@ pub struct Section {
     pub sample_rate: Option<u32>,
 }
 
+/// What is taken of a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Take {
+    /// A clip, which begins there.
+    Clip(Begin),
+    /// A section.
+    Section(Section),
+}
+
 /// The most samples of a [`Waveform`]: 4 GiB.
 const MOST_VALUES: u64 = 1 << 30;
 
-/// The samples of a part of a recording.
+/// The samples of a section of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waveform {
     /// All channels, one after the other.
     pub samples: Vec<f32>,
     /// Samples per second.
     pub sample_rate: u32,
-    /// The whole recording.
+    /// All of the row.
     pub info: Info,
 }
 
@@ -102,14 +111,14 @@ fn seconds_of(samples: i64, rate: u32) -> f64 {
 }
 
 impl Section {
-    /// The samples of a recording at the rate of the part, and this rate.
-    fn samples(&self, info: Info) -> Result<(Range<u64>, u32)> {
-        let rate = self.sample_rate.unwrap_or(info.sample_rate);
-        let n = target_len(info.n_samples, info.sample_rate, rate);
+    /// The samples of a recording at the rate of the section, and this rate.
+    fn samples(&self, sample_rate: u32, n_samples: u64) -> Result<(Range<u64>, u32)> {
+        let rate = self.sample_rate.unwrap_or(sample_rate);
+        let n = target_len(n_samples, sample_rate, rate);
         let sample = |seconds: f64| (seconds * f64::from(rate)).round();
         let first = sample(self.start);
         if !(first >= 0.0 && first < n as f64) {
-            return Err(beyond(self.start, 0.0, info));
+            return Err(beyond(self.start, 0.0, sample_rate, n_samples));
         }
         let first = first as u64;
         let len = self.seconds.map_or(u64::MAX, |seconds| sample(seconds) as u64);
@@ -118,8 +127,8 @@ impl Section {
 }
 
 /// The error about a start that is not within its recording.
-fn beyond(start: f64, least: f64, info: Info) -> Error {
-    let seconds = seconds_of(i64::try_from(info.n_samples).unwrap_or(i64::MAX), info.sample_rate);
+fn beyond(start: f64, least: f64, sample_rate: u32, n_samples: u64) -> Error {
+    let seconds = seconds_of(i64::try_from(n_samples).unwrap_or(i64::MAX), sample_rate);
     let message = format!(
         "start is {start:?}, must be at least {least:?} and below {seconds:?}, the recording's seconds"
     );
@@ -321,39 +330,33 @@ impl AudioTask {
     }
 
     /// The crop of a recording, the span of samples that it needs, and the resampler for them.
-    fn span(&self, info: Info, begin: Begin) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
+    fn needs(
+        &self,
+        sample_rate: u32,
+        n_samples: u64,
+        begin: Begin,
+    ) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
         let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
-        let n = target_len(info.n_samples, info.sample_rate, rate);
+        let n = target_len(n_samples, sample_rate, rate);
         let crop = match begin {
             Begin::Rule(seed) => crop(self.plan.crop, n, clip, seed),
             Begin::At(start) => {
                 let sample = (start * f64::from(rate)).round();
                 // A NaN is no start.
                 let found = (!sample.is_nan()).then(|| crop_at(sample as i64, n, clip)).flatten();
-                found.ok_or_else(|| beyond(start, seconds_of(*starts(n, clip).start(), rate), info))?
+                found.ok_or_else(|| {
+                    beyond(start, seconds_of(*starts(n, clip).start(), rate), sample_rate, n_samples)
+                })?
             }
         };
-        let (span, resampler) = self.source_of(crop.start..crop.start + crop.len as u64, info, rate)?;
+        let resampler = self.resamplers.get(sample_rate, rate)?;
+        let span = resampler.input_span(crop.start..crop.start + crop.len as u64, n_samples);
         Ok((crop, span, resampler))
     }
 
-    /// The samples of a recording that samples at `rate` need, and the resampler for them.
-    fn source_of(&self, target: Range<u64>, info: Info, rate: u32) -> Result<(Range<u64>, Arc<Resampler>)> {
-        let resampler = self.resamplers.get(info.sample_rate, rate)?;
-        Ok((resampler.input_span(target, info.n_samples), resampler))
-    }
-
-    /// As [`Task::excerpt`], for a clip that begins there.
-    pub fn excerpt_at(&self, head: &[u8], size: u64, begin: Begin) -> Option<Range<u64>> {
-        excerpt(head, size, |info| Ok(self.span(info, begin)?.1))
-    }
-
-    /// As [`Task::excerpt`], for a part of a recording.
-    pub fn excerpt_of(&self, head: &[u8], size: u64, section: &Section) -> Option<Range<u64>> {
-        excerpt(head, size, |info| {
-            let (samples, rate) = section.samples(info)?;
-            Ok(self.source_of(samples, info, rate)?.0)
-        })
+    /// What a reader must read of a record for that.
+    pub fn wants(&self, take: Take) -> Wanting<'_> {
+        Wanting { task: self, take }
     }
 
     /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
@@ -367,12 +370,32 @@ impl AudioTask {
     }
 }
 
-/// The bytes of the span of samples that is needed, if the head of a record determines them.
-fn excerpt(head: &[u8], size: u64, span: impl Fn(Info) -> Result<Range<u64>>) -> Option<Range<u64>> {
-    let layout = layout(head, size)?;
-    let span = span(layout.info).ok()?;
-    let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
-    Some(byte(span.start)..byte(span.end))
+/// What a reader must read of a record; [`AudioTask::wants`] makes it.
+#[derive(Debug)]
+pub struct Wanting<'a> {
+    task: &'a AudioTask,
+    take: Take,
+}
+
+impl Wants for Wanting<'_> {
+    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
+        let layout = layout(head, size)?;
+        let span = self.span(layout.info.sample_rate, layout.info.n_samples)?;
+        let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
+        Some(byte(span.start)..byte(span.end))
+    }
+
+    /// The error of a span that there is not is told when the record is decoded.
+    fn span(&self, sample_rate: u32, n_samples: u64) -> Option<Range<u64>> {
+        match self.take {
+            Take::Clip(begin) => Some(self.task.needs(sample_rate, n_samples, begin).ok()?.1),
+            Take::Section(section) => {
+                let (samples, rate) = section.samples(sample_rate, n_samples).ok()?;
+                let resampler = self.task.resamplers.get(sample_rate, rate).ok()?;
+                Some(resampler.input_span(samples, n_samples))
+            }
+        }
+    }
 }
 
 impl Task for AudioTask {
@@ -393,7 +416,11 @@ impl Task for AudioTask {
     }
 
     fn excerpt(&self, head: &[u8], size: u64, seed: u64) -> Option<Range<u64>> {
-        self.excerpt_at(head, size, Begin::Rule(seed))
+        self.wants(Take::Clip(Begin::Rule(seed))).excerpt(head, size)
+    }
+
+    fn span(&self, sample_rate: u32, n_samples: u64, seed: u64) -> Option<Range<u64>> {
+        self.wants(Take::Clip(Begin::Rule(seed))).span(sample_rate, n_samples)
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {
@@ -427,10 +454,10 @@ impl ExampleMaker for ClipMaker {
 }
 
 impl ClipMaker {
-    /// The samples of a part of a recording, of every channel.
+    /// The samples of a section of a recording, of every channel.
     ///
     /// # Errors
-    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a part that begins outside of the recording.
+    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a section that begins outside of the recording.
     pub fn waveform(&mut self, record: &Record, section: &Section) -> Result<Waveform> {
         self.cutter.waveform(&self.task, record, section)
     }
@@ -482,7 +509,7 @@ impl ClipMaker {
 }
 
 impl Cutter {
-    /// Decodes the span that `span` chooses by the recording's length; returns what else it chose.
+    /// Decodes the span that `span` chooses by the row's length; returns what else it chose.
     fn read<T>(
         &mut self,
         task: &AudioTask,
@@ -490,17 +517,24 @@ impl Cutter {
         span: impl FnOnce(Info) -> Result<(Range<u64>, T)>,
     ) -> Result<(Info, T)> {
         let recording = self.decoder.open(&record.bytes)?;
-        let info = recording.info();
-        info.check_seconds(task.plan.max_decoded_seconds)?;
+        let (info, row) = recording.info().of_row(record.part.as_deref())?;
+        if record.part.is_none() {
+            info.check_seconds(task.plan.max_decoded_seconds)?;
+        }
         let (span, chosen) = span(info)?;
-        self.decoder.read(&recording, span, &mut self.planes)?;
+        if record.part.is_some() {
+            // Of a recording in a file of its own, this span alone is read.
+            Info { n_samples: span.end - span.start, ..info }.check_seconds(task.plan.max_decoded_seconds)?;
+        }
+        let samples = row.start + span.start..row.start + span.end;
+        self.decoder.read(&recording, samples, &mut self.planes)?;
         Ok((info, chosen))
     }
 
-    /// The samples of a part of the recording.
+    /// The samples of a section of the row.
     fn waveform(&mut self, task: &AudioTask, record: &Record, section: &Section) -> Result<Waveform> {
         let (info, (samples, first, rate, resampler)) = self.read(task, record, |info| {
-            let (samples, rate) = section.samples(info)?;
+            let (samples, rate) = section.samples(info.sample_rate, info.n_samples)?;
             let values = (samples.end - samples.start).saturating_mul(info.channels.into());
             if values > MOST_VALUES {
                 let message = format!(
@@ -508,7 +542,8 @@ impl Cutter {
                 );
                 return Err(Error::new(ErrorKind::TooLarge, message));
             }
-            let (span, resampler) = task.source_of(samples.clone(), info, rate)?;
+            let resampler = task.resamplers.get(info.sample_rate, rate)?;
+            let span = resampler.input_span(samples.clone(), info.n_samples);
             let first = span.start;
             Ok((span, (samples, first, rate, resampler)))
         })?;
@@ -526,9 +561,10 @@ impl Cutter {
     /// The record's clips, one for each channel that is kept, and their crop. Decoded samples of one channel
     /// that need neither resampling nor padding are returned without a copy.
     fn cut(&mut self, task: &AudioTask, record: &Record, begin: Begin) -> Result<(Crop, &[f32])> {
-        let (info, (crop, span, resampler)) = self.read(task, record, |info| {
-            let (crop, span, resampler) = task.span(info, begin)?;
-            Ok((span.clone(), (crop, span, resampler)))
+        let (info, (crop, first, resampler)) = self.read(task, record, |info| {
+            let (crop, span, resampler) = task.needs(info.sample_rate, info.n_samples, begin)?;
+            let first = span.start;
+            Ok((span, (crop, first, resampler)))
         })?;
         let Crop { start, len, pad_front } = crop;
         let AudioPlan { features, clip_samples, .. } = &task.plan;
@@ -549,7 +585,7 @@ impl Cutter {
             let (middle, behind) = rest.split_at_mut(len);
             front.fill(0.0);
             behind.fill(0.0);
-            resampler.resample(waveform, span.start, start, middle)?;
+            resampler.resample(waveform, first, start, middle)?;
         }
         Ok((crop, &self.clip))
     }

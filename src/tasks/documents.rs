@@ -25,7 +25,7 @@ use crate::{
     engine::{State, during},
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
-    record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task, Words},
+    record::{Batches, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task, Wants, Words},
 };
 
 /// The number of batches of a pass whose end is unknown.
@@ -203,8 +203,8 @@ impl Source for DatasetSource {
 pub struct Numbers;
 
 impl ReadRecords for Numbers {
-    fn read(&mut self, _row: u64, _run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
-        Ok(RawRecord { bytes: Bytes::new(), values: Row::new() })
+    fn read(&mut self, _row: u64, _run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
+        Ok(RawRecord { bytes: Bytes::new(), part: None, values: Row::new() })
     }
 }
 

@@ -18,7 +18,7 @@ use forebay::{
     engine::{Auto, Engine, Plan, Policy, Step},
     fields::Value,
     order::Order,
-    record::{Batches, Collate, ExampleMaker, Excerpt, RawRecord, ReadRecords, Record, Source, Task},
+    record::{Batches, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task, Wants},
     seed,
 };
 
@@ -53,12 +53,13 @@ impl Source for Toy {
 }
 
 impl ReadRecords for ToyReader {
-    fn read(&mut self, row: u64, _run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, _run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
         match (self.0.unreadable)(row) {
             Some(kind) => Err(Error::new(kind, "cannot be read")),
             None => Ok(RawRecord {
                 bytes: Bytes::copy_from_slice(&row.to_le_bytes()),
+                part: None,
                 values: [Value::Int(row as i64)].into_iter().collect(),
             }),
         }

@@ -26,7 +26,7 @@ use crate::{
     cache::json::{self, NoValue},
     decode::AudioDecoder,
     fallible_alloc, magic,
-    record::{MAX_RECORD_BYTES, RawRecord, ReadRecords},
+    record::{Everything, MAX_RECORD_BYTES, RawRecord, ReadRecords},
     seed::mix,
     source::{
         AllowPaths, ArrowOptions, ArrowSource, LocalFiles, Storage,
@@ -654,7 +654,7 @@ impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
         let end = begin.saturating_add(self.at.missing()).min(self.rows);
         let (mut records, mut held) = (Vec::new(), 0u64);
         while self.next < end && held < limits.piece_bytes {
-            match self.reader.read(self.next, self.rows - self.next, &|_, _| None) {
+            match self.reader.read(self.next, self.rows - self.next, &Everything) {
                 Ok(record) => {
                     held = held.saturating_add(record.bytes.len() as u64 + limits.recording_bytes);
                     // A recording that cannot be decoded counts as empty; the decoder reports the error.

@@ -161,7 +161,7 @@ impl Process<Rows> for Worker {
 impl Worker {
     fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
         let recording = self.decoder.open(&record.bytes)?;
-        let info = recording.info();
+        let (info, samples) = recording.info().of_row(record.part.as_deref())?;
         info.check_seconds(self.what.max_decoded_seconds)?;
         let plan = &self.what.plan;
         let rate = plan.sample_rate();
@@ -174,7 +174,7 @@ impl Worker {
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
-        self.decoder.read(&recording, 0..info.n_samples, &mut self.planes)?;
+        self.decoder.read(&recording, samples, &mut self.planes)?;
         let channels = plan.channels();
         channels.check(self.planes.channels())?;
         let n = usize::try_from(n).unwrap_or(usize::MAX);

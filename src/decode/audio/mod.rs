@@ -47,7 +47,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, record::PartOf};
 pub use claims::Claims;
 pub(crate) use decoder_cache::DecoderCache;
 pub use pcm::Layout;
@@ -129,6 +129,16 @@ pub struct Info {
 }
 
 impl Info {
+    /// The info of a row, which may be a segment of its recording, and the row's samples in the recording.
+    ///
+    /// # Errors
+    /// As [`Segment::samples`](crate::record::Segment::samples).
+    pub fn of_row(self, part: Option<&PartOf>) -> Result<(Self, Range<u64>)> {
+        let Some(segment) = part.and_then(|part| part.segment) else { return Ok((self, 0..self.n_samples)) };
+        let samples = segment.samples(self.sample_rate, self.n_samples)?;
+        Ok((Self { n_samples: samples.end - samples.start, ..self }, samples))
+    }
+
     /// Checks the length of a recording before its samples are decoded.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use crate::{
         plan::MOST_READERS,
     },
     order::{Assignment, Schedule},
-    record::{RawRecord, ReadRecords, Record, Source, Task},
+    record::{RawRecord, ReadRecords, Record, Source, Task, WantedBy},
 };
 
 /// How the I/O threads of a plan read a source.
@@ -162,10 +162,10 @@ impl<S: Source, K: Task> Reader<S, K> {
     /// Reads a record.
     fn fetch(&mut self, slot: Slot, stream: usize, assigned: Assignment) -> Fetched {
         let Assignment { row, run, seed, epoch } = assigned;
-        let excerpt = |head: &[u8], size| self.task.excerpt(head, size, seed);
+        let wants = WantedBy { task: &*self.task, seed };
         self.watch.on(row);
         let at = stream % self.records.len();
-        let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &excerpt));
+        let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &wants));
         let grants = self.gate.take(&mut self.watch);
         Fetched { slot, row, seed, epoch, outcome, grants }
     }
@@ -235,11 +235,11 @@ impl<S: Source, K: Task> Reader<S, K> {
                 }
                 answer.give(Err(located(error, &*self.source, row)));
             }
-            Ok(RawRecord { bytes, values }) => {
+            Ok(RawRecord { bytes, part, values }) => {
                 Counters::add(&counters.records_read);
                 // Permits granted before the read are released when the record is dropped.
                 let size = if is_counted { 0 } else { bytes.len() };
-                let record = Record { bytes, values, index: row, seed, epoch };
+                let record = Record { bytes, part, values, index: row, seed, epoch };
                 let own = self.gate.own();
                 let is_admitted = channel_limit.try_acquire(size, own)
                     || self

@@ -58,7 +58,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    record::{BLOCKS_AHEAD, Excerpt, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source},
+    record::{BLOCKS_AHEAD, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source, Wants},
     seed::mix,
 };
 
@@ -349,8 +349,8 @@ impl ReadRecords for ArrowReader {
         self.ask(Leave::of(gate));
     }
 
-    fn read(&mut self, row: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
-        self.read_excerpt(row, run, excerpt)
+    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
+        self.read_excerpt(row, run, &|head, size| wants.excerpt(head, size))
     }
 }
 

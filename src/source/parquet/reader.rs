@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{Row, Value},
-    record::{Excerpt, Gate, Permit, RawRecord, ReadRecords, check_record_bytes},
+    record::{Gate, Permit, RawRecord, ReadRecords, Wants, check_record_bytes},
     source::{
         columns::{Beside, Payload},
         leave::{Leave, covered},
@@ -181,7 +181,7 @@ impl ParquetReader {
         if is_text && let Err(error) = std::str::from_utf8(&bytes) {
             return Err(Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(error));
         }
-        Ok(RawRecord { bytes, values })
+        Ok(RawRecord { bytes, part: None, values })
     }
 
     /// Decodes the batch that holds `row`, or the row alone, and calls `take` with the values and the row's
@@ -341,7 +341,7 @@ impl ReadRecords for ParquetReader {
         self.leave = Leave::of(gate);
     }
 
-    fn read(&mut self, row: u64, run: u64, _excerpt: Excerpt<'_>) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
         self.read(row, run)
     }
 }
