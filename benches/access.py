@@ -21,7 +21,8 @@ import numpy as np
 
 import forebay
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "python" / "helpers"))
+# In place of this folder, whose scripts have names of libraries.
+sys.path[0] = str(Path(__file__).parents[1] / "tests" / "python" / "helpers")
 from recordings import read_rows, write_shard
 
 
