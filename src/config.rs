@@ -20,7 +20,7 @@ pub use access::AccessConfig;
 #[cfg(feature = "cache")]
 pub use limits::CommitConfig;
 pub use limits::LimitConfig;
-pub use objects::{Exclude, FeatureObject, Names, Opaque, SamplingObject, Sources, Weights};
+pub use objects::{Exclude, FeatureObject, Names, Opaque, Origin, SamplingObject, Sources, Weights};
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]
 pub use rows::RowConfig;

@@ -77,7 +77,7 @@ pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-#[cfg(any(feature = "cache", feature = "tokens"))]
+#[cfg(any(feature = "cache", feature = "parquet", feature = "tokens"))]
 pub(crate) fn grow<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     let len = values.len().saturating_add(more);
     values.try_reserve(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))

@@ -24,6 +24,7 @@ from forebay._core import (
     decode,
 )
 from forebay._mapped import MappedReader
+from forebay.manifest import Manifest
 from forebay.quality import ShuffleQuality, shuffle_quality
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ __all__ = [
     "ForebayError",
     "Loader",
     "LoaderBase",
+    "Manifest",
     "MappedReader",
     "ShuffleQuality",
     "SpectrogramTransform",

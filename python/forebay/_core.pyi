@@ -26,6 +26,7 @@ from typing_extensions import TypeVar, disjoint_base
 from forebay._recipe import Recipe
 from forebay.cache.datasets import AsyncDataset
 from forebay.features import _FrontEndPart
+from forebay.manifest import Manifest
 from forebay.sampling import Subset
 from forebay.targets import _TargetPart
 
@@ -47,6 +48,7 @@ __all__ = [
     "_Dataset",
     "_FrontEnd",
     "_List",
+    "_Manifest",
     "_ParquetText",
     "_ShardWork",
     "_Subset",
@@ -81,7 +83,7 @@ class _HubTokenizer(Protocol):
 
     def to_str(self, pretty: bool = False) -> str: ...
 
-_Files: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | _HubDataset
+_Files: TypeAlias = str | PathLike[str] | Manifest | Sequence[str | PathLike[str] | Manifest] | _HubDataset
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
 _Sampling: TypeAlias = Subset
@@ -633,6 +635,12 @@ class _Target:
     """The description of an object of `forebay.targets`."""
 
     def __new__(cls, kind: str, fields: dict[str, Any], names: list[str] | None) -> Self: ...
+
+@final
+class _Manifest:
+    """The description of a `forebay.Manifest`."""
+
+    def __new__(cls, fields: dict[str, Any]) -> Self: ...
 
 @final
 class _Subset:

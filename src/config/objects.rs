@@ -2,17 +2,39 @@
 
 use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
-use crate::{Error, ErrorKind, Result, source::Subset, transform::Features};
+use crate::{
+    Error, ErrorKind, Result,
+    source::{Entry, Subset, files::Manifest},
+    transform::Features,
+};
 
 /// The files of each source; sources that are mixed have names.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sources {
     /// The sources' names in the given order.
     pub names: Option<Vec<String>>,
-    /// The files of each source.
-    pub groups: Vec<Vec<PathBuf>>,
+    /// The files or tables of each source.
+    pub groups: Vec<Vec<Origin>>,
     /// The rows that the files of each source must have; `None` or missing for any number.
     pub n_rows: Vec<Option<u64>>,
+}
+
+/// A file, a folder or a pattern, or a table as an object of Python.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Origin {
+    /// A path.
+    Path(PathBuf),
+    /// A table, and its object.
+    Manifest(Arc<Manifest>, Opaque),
+}
+
+impl From<Origin> for Entry {
+    fn from(origin: Origin) -> Self {
+        match origin {
+            Origin::Path(path) => Self::Path(path),
+            Origin::Manifest(manifest, _) => Self::Manifest(manifest),
+        }
+    }
 }
 
 impl Sources {

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    config::{Exclude, FeatureObject, Sources, loader::loader_parameters, shown},
+    config::{Exclude, FeatureObject, Origin, Sources, loader::loader_parameters, shown},
     dtype::Dtype,
     engine::{Engine, closed},
     fields::{Columns, Field, Value},
@@ -481,7 +481,8 @@ pub fn source_problems(parameter: &str, sources: &Sources) -> Vec<String> {
     if groups.iter().all(Vec::is_empty) {
         problems.push(format!("{parameter} is empty, must name at least one shard"));
     }
-    if let Some(at) = groups.iter().flatten().position(|file| file.as_os_str().is_empty()) {
+    let is_empty = |file: &Origin| matches!(file, Origin::Path(path) if path.as_os_str().is_empty());
+    if let Some(at) = groups.iter().flatten().position(is_empty) {
         problems.push(format!("{parameter} is '' at position {at}, must be the path of a shard"));
     }
     problems

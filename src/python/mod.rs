@@ -28,6 +28,7 @@ mod inject;
 mod loader;
 mod loader_base;
 mod logging;
+mod manifest;
 mod parquet;
 mod paths;
 mod permutation;
@@ -119,6 +120,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::_List>()?;
     module.add_class::<features::PyFrontEnd>()?;
     module.add_class::<targets::PyTarget>()?;
+    module.add_class::<manifest::PyManifest>()?;
     module.add_class::<sampling::PySubset>()?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     module.add_class::<tokenizer::Tokenizer>()?;

@@ -5,21 +5,22 @@ use std::path::PathBuf;
 use pyo3::{
     IntoPyObjectExt,
     prelude::*,
-    types::{PyDict, PyMapping},
+    types::{PyDict, PyList, PyMapping, PyTuple},
 };
 
 use super::{
     arguments::{Argument, Refused, wrong_type},
     errors::to_python,
+    manifest,
     paths::paths,
 };
 use crate::{
     Error, ErrorKind,
-    config::{Sources, Weights},
+    config::{Origin, Sources, Weights},
 };
 
 impl Argument for Sources {
-    const EXPECTED: &'static str = "a path (str or os.PathLike), a sequence of paths or a datasets.Dataset, or a dict of these by source";
+    const EXPECTED: &'static str = "a path (str or os.PathLike), a sequence of paths, a forebay.Manifest or a datasets.Dataset, or a dict of these by source";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
         refuse_splits(name, given)?;
@@ -39,9 +40,18 @@ impl Argument for Sources {
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let Some(names) = &self.names else { return self.groups.concat().into_bound_py_any(py) };
+        let group = |group: &[Origin]| {
+            let origins = group.iter().map(|origin| match origin {
+                Origin::Path(path) => path.into_bound_py_any(py),
+                Origin::Manifest(_, object) => object.to_python(py),
+            });
+            PyList::new(py, origins.collect::<PyResult<Vec<_>>>()?)
+        };
+        let Some(names) = &self.names else { return Ok(group(&self.groups.concat())?.into_any()) };
         let dict = PyDict::new(py);
-        names.iter().zip(&self.groups).try_for_each(|(name, group)| dict.set_item(name, group))?;
+        for (name, origins) in names.iter().zip(&self.groups) {
+            dict.set_item(name, group(origins)?)?;
+        }
         Ok(dict.into_any())
     }
 }
@@ -129,15 +139,18 @@ fn refuse_splits(name: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// The files of one source; of a `datasets.Dataset` also the number of its rows.
-fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<PathBuf>, Option<u64>)> {
+fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<Origin>, Option<u64>)> {
     let refused = |what: &str| Err(refused(name, given, what));
+    if let Some(manifest) = manifest::of(given)? {
+        return Ok((vec![manifest], None));
+    }
     if is_hub("IterableDataset", given)? {
         return refused(
             "an IterableDataset, which has no rows on disk; pass the paths of its Arrow or Parquet files",
         );
     }
     if !is_hub("Dataset", given)? {
-        return Ok((paths(name, given, Sources::EXPECTED)?, None));
+        return Ok((origins(name, given)?, None));
     }
     if !given.getattr("_indices")?.is_none() {
         return refused(
@@ -183,5 +196,28 @@ fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<PathBuf>, Option
     if files.is_empty() {
         return refused("a Dataset in memory; save it with save_to_disk(folder) and pass the folder");
     }
-    Ok((files, Some(given.len()? as u64)))
+    Ok((files.into_iter().map(Origin::Path).collect(), Some(given.len()? as u64)))
+}
+
+/// Paths, and tables among them.
+fn origins(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<Origin>> {
+    let items: Vec<Bound<'_, PyAny>> =
+        match given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
+            true => given.try_iter()?.collect::<PyResult<_>>()?,
+            false => Vec::new(),
+        };
+    let tables = items.iter().map(manifest::of).collect::<PyResult<Vec<_>>>()?;
+    if tables.iter().all(Option::is_none) {
+        return Ok(paths(name, given, Sources::EXPECTED)?.into_iter().map(Origin::Path).collect());
+    }
+    let mut origins = Vec::new();
+    for (at, (item, table)) in items.iter().zip(tables).enumerate() {
+        match table {
+            Some(table) => origins.push(table),
+            None => origins.extend(
+                paths(&format!("{name}[{at}]"), item, Sources::EXPECTED)?.into_iter().map(Origin::Path),
+            ),
+        }
+    }
+    Ok(origins)
 }

@@ -61,44 +61,59 @@ impl Linked {
         max_record_bytes: u64,
         leave: &Leave,
     ) -> Result<Bytes> {
-        let path = self.path(&**storage, shard, name).map_err(|error| unreadable(error, name))?;
+        let folder = shard.parent().unwrap_or(Path::new(""));
+        let found =
+            self.find(&**storage, folder, Path::new(name)).map_err(|error| unreadable(error, name))?;
+        let path = found.map_err(|Outside { path, home }| {
+            let message = format!(
+                "the row has no bytes, only the path {name:?}, which is not below the shard's folder {}{}; if you trust the \
+                 shard, pass allow_paths={:?} or a folder above it, or allow_paths=True for any path",
+                home.display(),
+                self.nor(),
+                path.parent().unwrap_or(&path),
+            );
+            Error::new(ErrorKind::Unreadable, message)
+        })?;
         let file = StoredFile::open(storage, &path).map_err(|error| unreadable(error, name))?;
-        check_record_bytes(file.size(), max_record_bytes)?;
-        let len = file.size() as usize;
-        let permit = leave.admit(BlockPool::size_of(len) as u64)?;
-        let mut block = blocks.take(len, permit)?;
-        file.read_long(block.as_mut_slice(), 0, leave)?;
-        Ok(Bytes::from_owner(block))
+        read_whole(&file, blocks, max_record_bytes, leave)
     }
 
-    /// The path to open: resolved, unless any file is allowed.
-    fn path(&self, storage: &dyn Storage, shard: &Path, name: &str) -> Result<Arc<Path>> {
-        let folder = shard.parent().unwrap_or(Path::new(""));
+    /// The path to open of `name` in `folder`: resolved, unless any file is allowed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Io`].
+    pub(crate) fn find(
+        &self,
+        storage: &dyn Storage,
+        folder: &Path,
+        name: &Path,
+    ) -> Result<Result<Arc<Path>, Outside>> {
         let path = folder.join(name);
         let folders = match &self.allowed {
-            AllowPaths::Any => return Ok(path.into()),
+            AllowPaths::Any => return Ok(Ok(path.into())),
             AllowPaths::BelowShard => &[][..],
             AllowPaths::Below(folders) => folders,
         };
         let path = resolve(storage, &path)?;
         let home = self.folder(storage, folder)?;
         if path.starts_with(&home) {
-            return Ok(path.into());
+            return Ok(Ok(path.into()));
         }
         for folder in folders {
             // A missing folder contains no files.
             if self.folder(storage, folder).is_ok_and(|folder| path.starts_with(folder)) {
-                return Ok(path.into());
+                return Ok(Ok(path.into()));
             }
         }
-        let and = if folders.is_empty() { "" } else { " nor below a folder of allow_paths=" };
-        let message = format!(
-            "the row has no bytes, only the path {name:?}, which is not below the shard's folder {}{and}; if you trust the shard, \
-             pass allow_paths={:?} or a folder above it, or allow_paths=True for any path",
-            home.display(),
-            path.parent().unwrap_or(&path),
-        );
-        Err(Error::new(ErrorKind::Unreadable, message))
+        Ok(Err(Outside { path, home }))
+    }
+
+    /// The part of a message that other folders were tried.
+    pub(crate) fn nor(&self) -> &'static str {
+        match &self.allowed {
+            AllowPaths::Below(_) => " nor below a folder of allow_paths=",
+            _ => "",
+        }
     }
 
     /// The resolved path of a folder.
@@ -112,6 +127,33 @@ impl Linked {
         folders().insert(folder.to_owned(), Arc::clone(&found));
         Ok(found)
     }
+}
+
+/// A file outside of the allowed folders.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    /// Its resolved path.
+    pub path: PathBuf,
+    /// The folder that it should be below.
+    pub home: Arc<Path>,
+}
+
+/// All bytes of a file, if it has at most `max_record_bytes`.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`], [`ErrorKind::Io`], [`ErrorKind::Truncated`].
+pub(crate) fn read_whole(
+    file: &StoredFile,
+    blocks: &Arc<BlockPool>,
+    max_record_bytes: u64,
+    leave: &Leave,
+) -> Result<Bytes> {
+    check_record_bytes(file.size(), max_record_bytes)?;
+    let len = file.size() as usize;
+    let permit = leave.admit(BlockPool::size_of(len) as u64)?;
+    let mut block = blocks.take(len, permit)?;
+    file.read_long(block.as_mut_slice(), 0, leave)?;
+    Ok(Bytes::from_owner(block))
 }
 
 /// Checks the length of a row's path before it is read.
@@ -138,17 +180,25 @@ pub(crate) fn name(bytes: &[u8]) -> Result<Option<String>> {
     }
 }
 
-/// The error for a path that cannot be opened: the row's, unless the system failed.
-fn unreadable(error: Error, name: &str) -> Error {
+/// Whether a path cannot be opened, and the system did not fail.
+pub(crate) fn is_of_path(error: &Error) -> bool {
     let system = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<io::Error>());
     use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound, PermissionDenied};
-    match system.map(io::Error::kind) {
-        Some(NotFound | PermissionDenied | InvalidInput | InvalidFilename | NotADirectory) => {
+    matches!(
+        system.map(io::Error::kind),
+        Some(NotFound | PermissionDenied | InvalidInput | InvalidFilename | NotADirectory)
+    )
+}
+
+/// The error for a path that cannot be opened: the row's, unless the system failed.
+fn unreadable(error: Error, name: &str) -> Error {
+    match is_of_path(&error) {
+        true => {
             let hint = if name.contains("://") { "; only files are opened, not URLs" } else { "" };
             let message =
                 format!("the row has no bytes, only the path {name:?}, which cannot be opened{hint}");
             Error { message, kind: ErrorKind::Unreadable, ..error }
         }
-        _ => error,
+        false => error,
     }
 }

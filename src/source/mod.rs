@@ -15,6 +15,8 @@ mod block;
 #[cfg(feature = "parquet")]
 mod cells;
 pub(crate) mod columns;
+#[cfg(feature = "parquet")]
+pub mod files;
 mod leave;
 mod linked;
 mod mapped;
@@ -34,7 +36,7 @@ pub use columns::{Beside, ClassNames, ColumnType, Item, Nesting, Payload, Schema
 pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
-pub use recordings::{Recordings, RecordingsReader};
+pub use recordings::{Entry, Recordings, RecordingsReader};
 pub use selection::{Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};

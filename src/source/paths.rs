@@ -6,7 +6,8 @@
 //! - A folder written by `save_to_disk` stands for the files in its `state.json`, in that order. Other files
 //!   in it, such as the `cache-*.arrow` of `map`, are no part of the dataset.
 //! - Any other folder stands for all shards below it, in [natural order](natural). Hidden names (`.x`, `_x`),
-//!   unfinished files (`x.tmp`) and caches of `map` are left out. All must have one format.
+//!   unfinished files (`x.tmp`) and caches of `map` are left out. All must have one format. A folder of
+//!   recordings without shards stands for itself, with the recordings below it.
 //! - A pattern stands for what it matches, in natural order: a file as it is, a folder as above.
 //! - An existing path is taken literally, whatever characters it has.
 //!
@@ -41,9 +42,29 @@ const LONGEST_STATE: u64 = 64 << 20;
 const MOST_ENTRIES: u64 = 1 << 20;
 /// The most folders below each other that one expansion enters.
 const DEEPEST: usize = 64;
-/// Endings of recordings, which no loader reads as files.
-const RECORDINGS: [&str; 12] =
-    ["wav", "flac", "ogg", "oga", "opus", "mp3", "m4a", "mp4", "aac", "aif", "aiff", "caf"];
+/// Endings of recordings, in small letters.
+pub(crate) const RECORDINGS: [&str; 20] = [
+    "wav", "flac", "ogg", "mp3", "m4a", "opus", "aiff", "aif", "oga", "mp4", "aac", "caf", "wave", "au",
+    "snd", "aifc", "mp2", "m4b", "rf64", "bwf",
+];
+/// Names of tables that describe the recordings of their folder.
+const METADATA: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.parquet"];
+
+/// Whether a name is that of a recording.
+pub(crate) fn is_recording(name: &OsStr) -> bool {
+    let ending = Path::new(name).extension().and_then(OsStr::to_str);
+    ending.is_some_and(|ending| RECORDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+}
+
+/// A folder of recordings.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    pub path: PathBuf,
+    /// The recordings below it, in natural order.
+    pub recordings: Vec<PathBuf>,
+    /// The tables that describe them.
+    pub metadata: Vec<PathBuf>,
+}
 
 /// A reader of shards; its formats decide which files of a folder are shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +125,19 @@ impl Reads {
 /// splits, or a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A
 /// path that does not exist is an error, or for recordings is left to their storage.
 pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Result<Vec<PathBuf>> {
-    let mut walk = Walk { reads, stop, left: MOST_ENTRIES, has_links: false };
+    expand_folders(paths, reads, stop).map(|(files, _)| files)
+}
+
+/// The same, and the folders of recordings among what is found.
+///
+/// # Errors
+/// As [`expand`].
+pub(crate) fn expand_folders(
+    paths: &[impl AsRef<Path>],
+    reads: Reads,
+    stop: &AtomicBool,
+) -> Result<(Vec<PathBuf>, Vec<Folder>)> {
+    let mut walk = Walk { reads, stop, left: MOST_ENTRIES, has_links: false, folders: Vec::new() };
     let mut files = Vec::new();
     fallible_alloc::reserve(&mut files, paths.len())?;
     // The entry that each file is from, and whether it is the entry itself.
@@ -133,7 +166,7 @@ pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Re
     if walk.has_links || paths.len() > 1 && (is_found || reads != Reads::Recordings) {
         check_twice(&files, &from, paths, reads)?;
     }
-    Ok(files)
+    Ok((files, walk.folders))
 }
 
 /// An error if the same file is there twice, links resolved. Recordings that a user names twice, each time by
@@ -233,6 +266,8 @@ struct Walk<'a> {
     left: u64,
     /// Whether a link was among them.
     has_links: bool,
+    /// The folders of recordings.
+    folders: Vec<Folder>,
 }
 
 impl Walk<'_> {
@@ -304,6 +339,18 @@ impl Walk<'_> {
         let (before, mut found) = (files.len(), Found::default());
         self.below(folder, &Way::default(), files, &mut found)?;
         let formats = self.reads.formats();
+        // Beside recordings, metadata.parquet is no shard.
+        let are_metadata =
+            |files: &[PathBuf]| files.iter().all(|file| METADATA.iter().any(|name| name_of(file) == *name));
+        if !found.recordings.is_empty() && are_metadata(&files[before..]) {
+            files.truncate(before);
+            let Found { recordings, metadata, .. } = found;
+            fallible_alloc::push(
+                &mut self.folders,
+                Folder { path: folder.to_owned(), recordings, metadata },
+            )?;
+            return fallible_alloc::push(files, folder.to_owned());
+        }
         if found.formats.len() > 1 {
             let counted = found.formats.iter().map(|(&format, n)| format!("{n} of {}", formats[format].0));
             let (_, endings) = formats[found.formats.keys().next().copied().unwrap_or_default()];
@@ -355,8 +402,15 @@ impl Walk<'_> {
                 found.left_out += 1;
             } else if is_folder {
                 self.below(&path, &way, files, found)?;
-            } else if found.count(self.reads, name) {
-                fallible_alloc::push(files, path)?;
+            } else {
+                if self.reads == Reads::Recordings && METADATA.iter().any(|known| name == *known) {
+                    fallible_alloc::push(&mut found.metadata, path.clone())?;
+                }
+                if found.count(self.reads, name) {
+                    fallible_alloc::push(files, path)?;
+                } else if self.reads == Reads::Recordings && is_recording(name) {
+                    fallible_alloc::push(&mut found.recordings, path)?;
+                }
             }
         }
         Ok(())
@@ -467,6 +521,9 @@ struct Found {
     others: BTreeMap<String, u64>,
     /// Hidden, unfinished and cached files, and hidden folders.
     left_out: u64,
+    /// Recordings, and the tables that describe them, for a reader of recordings.
+    recordings: Vec<PathBuf>,
+    metadata: Vec<PathBuf>,
 }
 
 impl Found {

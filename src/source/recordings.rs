@@ -1,7 +1,7 @@
-//! A source of recordings in Arrow or Parquet shards.
+//! A source of recordings: in Arrow or Parquet shards, or in files of their own.
 //!
-//! A file whose name ends in `.parquet` is read as Parquet, any other as Arrow. Files may be given in groups,
-//! the sources of a mixture.
+//! A file whose name ends in `.parquet` is read as Parquet, one that ends as a recording or a table does as
+//! that, any other as Arrow. Files may be given in groups, the sources of a mixture.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,6 +14,7 @@ use std::{
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
     columns::{Beside, ClassNames, ColumnType, SchemaColumn},
+    files::{FilesReader, FilesSource, Manifest, Plan},
     parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     paths::{self, Reads},
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    fields::Value,
+    fields::{Row, Value},
     record::{Gate, RawRecord, ReadRecords, Source, Wants},
 };
 
@@ -40,6 +41,22 @@ pub struct Recordings {
 enum Files {
     Arrow(Arc<ArrowSource>),
     Parquet(Arc<ParquetSource>),
+    Table(Arc<FilesSource>),
+}
+
+/// What a user names as a source, or a part of one.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry {
+    /// A file, a folder or a pattern.
+    Path(PathBuf),
+    /// A table whose rows name recordings.
+    Manifest(Arc<Manifest>),
+}
+
+impl From<PathBuf> for Entry {
+    fn from(path: PathBuf) -> Self {
+        Self::Path(path)
+    }
 }
 
 /// Calls the same method of either source or reader.
@@ -48,6 +65,7 @@ macro_rules! either {
         match $either {
             $kind::Arrow($one) => $call,
             $kind::Parquet($one) => $call,
+            $kind::Table($one) => $call,
         }
     };
 }
@@ -61,7 +79,11 @@ impl Recordings {
     /// # Errors
     /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of
     /// files are given, or Parquet is to be mapped.
-    pub fn open(groups: &[impl AsRef<[PathBuf]>], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
+    pub fn open<T: Clone + Into<Entry>>(
+        groups: &[impl AsRef<[T]>],
+        options: &ArrowOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
         Self::open_in(options.storage(), groups, options, stop)
     }
 
@@ -69,17 +91,26 @@ impl Recordings {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_in(
+    pub fn open_in<T: Clone + Into<Entry>>(
         storage: Arc<dyn Storage>,
-        groups: &[impl AsRef<[PathBuf]>],
+        groups: &[impl AsRef<[T]>],
         options: &ArrowOptions,
         stop: &AtomicBool,
     ) -> Result<Self> {
-        let (mut files, mut ends) = (Vec::new(), Vec::new());
+        let (mut parts, mut ends) = (Vec::new(), Vec::new());
         for group in groups {
-            files.extend(paths::expand(group.as_ref(), Reads::Recordings, stop)?);
-            ends.push(files.len());
+            let entries: Vec<Entry> = group.as_ref().iter().cloned().map(Into::into).collect();
+            parts_of(entries, &mut parts, stop)?;
+            ends.push(parts.len());
         }
+        let column_names = options.columns.clone();
+        let files = match shards_or_tables(parts)? {
+            Ok(files) => files,
+            Err(plans) => {
+                let source = FilesSource::open(storage, &plans, &ends, options, stop)?;
+                return Ok(Self { files: Files::Table(Arc::new(source)), groups: ends, column_names });
+            }
+        };
         let opened = match one_kind(&files)? {
             true if options.mmap => {
                 let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
@@ -92,7 +123,7 @@ impl Recordings {
             }
             false => Files::Arrow(Arc::new(ArrowSource::open_groups(storage, &files, &ends, options, stop)?)),
         };
-        Ok(Self { files: opened, groups: ends, column_names: options.columns.clone() })
+        Ok(Self { files: opened, groups: ends, column_names })
     }
 
     /// The number of rows over all shards.
@@ -154,7 +185,7 @@ impl Recordings {
         let number =
             number.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))?;
         let alone = match &self.files {
-            Files::Arrow(_) => None,
+            Files::Arrow(_) | Files::Table(_) => None,
             Files::Parquet(source) => {
                 let options = ParquetOptions::columns(vec![column.to_owned()]);
                 Some(Arc::new(source.reopened(&options, stop)?))
@@ -172,12 +203,15 @@ impl Recordings {
                 if row % POLLED == 0 && stop.load(Ordering::Relaxed) {
                     return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
                 }
-                let values = match &mut reader {
-                    RecordingsReader::Arrow(reader) => reader.others(row),
-                    RecordingsReader::Parquet(reader) => reader.others(row, end - row),
+                let value = |values: Row| values.into_iter().nth(number).unwrap_or(Value::Null);
+                let found = match (&mut reader, &self.files) {
+                    (RecordingsReader::Arrow(reader), _) => reader.others(row).map(value),
+                    (RecordingsReader::Parquet(reader), _) => reader.others(row, end - row).map(value),
+                    (RecordingsReader::Table(_), Files::Table(source)) => source.other(row, number),
+                    (RecordingsReader::Table(_), _) => Ok(Value::Null),
                 };
-                match values {
-                    Ok(values) => keep(&mut kept, Ok(values.get(number).unwrap_or(&Value::Null)))?,
+                match found {
+                    Ok(found) => keep(&mut kept, Ok(&found))?,
                     Err(error) if error.kind.is_record() => keep(&mut kept, Err(error))?,
                     Err(error) => return Err(error),
                 }
@@ -211,13 +245,104 @@ impl Recordings {
         match &self.files {
             Files::Arrow(source) => RecordingsReader::Arrow(source.reader()),
             Files::Parquet(source) => RecordingsReader::Parquet(Box::new(source.reader())),
+            Files::Table(source) => RecordingsReader::Table(source.reader()),
         }
     }
 
     /// Whether reading a row's path costs little compared with its recording.
     pub fn has_cheap_paths(&self) -> bool {
-        matches!(self.files, Files::Arrow(_))
+        matches!(self.files, Files::Arrow(_) | Files::Table(_))
     }
+}
+
+/// A shard, or a table of recordings.
+enum Part {
+    Shard(PathBuf),
+    Table(Plan),
+}
+
+/// Adds the parts of one source.
+fn parts_of(entries: Vec<Entry>, parts: &mut Vec<Part>, stop: &AtomicBool) -> Result<()> {
+    let mut entries = entries.into_iter().peekable();
+    while let Some(entry) = entries.next() {
+        let path = match entry {
+            Entry::Manifest(manifest) => {
+                parts.push(Part::Table(Plan::Manifest(manifest)));
+                continue;
+            }
+            Entry::Path(path) => path,
+        };
+        // Paths are expanded together, so that a file that comes twice is found.
+        let mut paths = vec![path];
+        while let Some(Entry::Path(path)) = entries.next_if(|entry| matches!(entry, Entry::Path(_))) {
+            paths.push(path);
+        }
+        let (files, folders) = paths::expand_folders(&paths, Reads::Recordings, stop)?;
+        let (mut folders, mut list) = (folders.into_iter().peekable(), Vec::new());
+        for file in files {
+            if paths::is_recording(file.as_os_str())
+                && folders.peek().is_none_or(|folder| folder.path != file)
+            {
+                list.push(file);
+                continue;
+            }
+            if !list.is_empty() {
+                parts.push(Part::Table(Plan::List(std::mem::take(&mut list))));
+            }
+            if let Some(folder) = folders.next_if(|folder| folder.path == file) {
+                parts.extend(tables_of(folder).map(Part::Table));
+            } else if is_table(&file) {
+                parts.push(Part::Table(Plan::Manifest(Arc::new(Manifest::of(file)))));
+            } else {
+                parts.push(Part::Shard(file));
+            }
+        }
+        if !list.is_empty() {
+            parts.push(Part::Table(Plan::List(list)));
+        }
+    }
+    Ok(())
+}
+
+/// The tables of a folder: those that describe its recordings, else the folder itself.
+fn tables_of(folder: paths::Folder) -> impl Iterator<Item = Plan> {
+    let paths::Folder { path, recordings, mut metadata } = folder;
+    // One at the top is for all that is below it.
+    if let Some(top) = metadata.iter().position(|table| table.parent() == Some(&path)) {
+        metadata = vec![metadata.swap_remove(top)];
+    }
+    let whole = metadata.is_empty().then_some(Plan::Folder { folder: path, files: recordings });
+    let described = metadata.into_iter().map(|table| Plan::Manifest(Arc::new(Manifest::of(table))));
+    described.chain(whole)
+}
+
+/// The shards, or else the tables. Both together are an error.
+fn shards_or_tables(parts: Vec<Part>) -> Result<Result<Vec<PathBuf>, Vec<Plan>>> {
+    let (mut shards, mut tables) = (Vec::new(), Vec::new());
+    for part in parts {
+        match part {
+            Part::Shard(shard) => shards.push(shard),
+            Part::Table(table) => tables.push(table),
+        }
+    }
+    match (shards.first(), tables.is_empty()) {
+        (_, true) => Ok(Ok(shards)),
+        (None, false) => Ok(Err(tables)),
+        (Some(shard), false) => {
+            let message = format!(
+                "{} is a shard, and other sources are recordings in files; the sources of a loader are all shards, or all \
+                 tables, folders and files of recordings",
+                shard.display()
+            );
+            Err(Error::new(ErrorKind::Config, message))
+        }
+    }
+}
+
+/// Whether a path is that of a table that names recordings. Parquet is a shard.
+fn is_table(path: &Path) -> bool {
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    ["csv", "tsv", "jsonl", "ndjson", "txt"].contains(&&ending[..])
 }
 
 /// Whether the files are Parquet. Mixed formats are an error.
@@ -286,6 +411,8 @@ pub enum RecordingsReader {
     Arrow(ArrowReader),
     /// Of Parquet files.
     Parquet(Box<ParquetReader>),
+    /// Of files of recordings.
+    Table(FilesReader),
 }
 
 impl RecordingsReader {
@@ -297,7 +424,11 @@ impl RecordingsReader {
     /// # Panics
     /// If there is no such row.
     pub fn path(&mut self, row: u64) -> Result<Option<String>> {
-        either!(self, Self, reader => reader.path(row))
+        match self {
+            Self::Arrow(reader) => reader.path(row),
+            Self::Parquet(reader) => reader.path(row),
+            Self::Table(reader) => Ok(reader.path(row)),
+        }
     }
 }
 
@@ -306,6 +437,7 @@ impl ReadRecords for RecordingsReader {
         match self {
             Self::Arrow(reader) => ReadRecords::ask(reader, gate),
             Self::Parquet(reader) => ReadRecords::ask(&mut **reader, gate),
+            Self::Table(reader) => reader.ask(gate),
         }
     }
 
@@ -313,6 +445,7 @@ impl ReadRecords for RecordingsReader {
         match self {
             Self::Arrow(reader) => ReadRecords::read(reader, row, run, wants),
             Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, wants),
+            Self::Table(reader) => reader.read(row, run, wants),
         }
     }
 }

@@ -28,7 +28,6 @@ mod pages;
 mod places;
 mod plan;
 mod reader;
-#[cfg(feature = "cache")]
 pub(crate) mod table;
 mod thrift;
 mod values;

@@ -7,7 +7,7 @@
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use ::parquet::{
@@ -39,7 +39,7 @@ use crate::{
     source::{
         block::BlockPool,
         leave::Leave,
-        storage::{Storage, StoredFile},
+        storage::{Storage, StoredFile, Version},
     },
 };
 
@@ -95,6 +95,11 @@ impl ParquetTable {
     /// The schema of all columns, selected or not.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// The version of the file.
+    pub(crate) fn version(&self) -> Version {
+        self.open.file.lock().unwrap_or_else(PoisonError::into_inner).version()
     }
 
     /// The number of rows of the file.

@@ -1,0 +1,121 @@
+"""Recordings in files of their own, named by a table.
+
+>>> import forebay
+>>> forebay.Manifest("birds/train.csv", path_column="filename", start="from", end="to")
+Manifest('birds/train.csv', path_column='filename', start='from', end='to')
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal
+
+from forebay._checks import wrong_type
+from forebay._core import _Manifest
+from forebay.features import _Part
+
+__all__ = ["Manifest"]
+
+_SHOWN = 3
+"""The rows that a long table prints."""
+
+
+@dataclass(frozen=True, repr=False)
+class Manifest(_Part):
+    """A table whose rows name recordings, or segments of recordings: a source of a loader.
+
+    `table`: the path of a `.csv`, `.tsv`, `.txt` (labels of Audacity, selections of Raven), `.jsonl` or `.parquet`
+    file; or rows, a list of dicts or a dict of columns. Relative paths are below `root`, by default the folder of the
+    table (of rows: the current one). A file outside of it is read only with `allow_paths=` of the loader.
+
+    `path_column`, `start`, `end`: the names of columns. By default the usual ones: `path`, `file_name`, `filepath`,
+    `audio_filepath` and the like; `start` and `end`, `start_time` and `end_time`, `Begin Time (s)` and `End Time (s)`,
+    `onset` and `offset`, or `offset` and `duration`. `start=""` leaves segments out. `unit`: seconds, or samples at the
+    recording's rate. A row with a segment is a recording that consists of these samples alone.
+
+    `columns`: the names of the columns of a table without a header.
+    """
+
+    table: str | PathLike[str] | Sequence[Mapping[str, Any]] | Mapping[str, Iterable[Any]]
+    root: str | PathLike[str] | None = None
+    path_column: str | None = None
+    start: str | None = None
+    end: str | None = None
+    unit: Literal["seconds", "samples"] = "seconds"
+    columns: Sequence[str] | None = None
+
+    if TYPE_CHECKING:  # no field
+
+        @property
+        def _plan(self) -> _Manifest: ...
+
+    def __post_init__(self) -> None:
+        given = self.table
+        if isinstance(given, str | PathLike):
+            object.__setattr__(self, "table", fspath(given))
+        else:
+            object.__setattr__(self, "table", _rows(given))
+        if isinstance(self.root, PathLike):
+            object.__setattr__(self, "root", fspath(self.root))
+        if isinstance(self.columns, Iterable) and not isinstance(self.columns, str):
+            object.__setattr__(self, "columns", tuple(self.columns))
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if not isinstance(self.table, str):
+            values["table"] = _by_column(self.table)
+        object.__setattr__(self, "_plan", _Manifest(values))
+
+    def __repr__(self) -> str:
+        call = super().__repr__().removeprefix("Manifest(table=")
+        if isinstance(self.table, str):
+            return f"Manifest({call}"
+        table = repr(self.table)
+        if isinstance(self.table, tuple) and len(self.table) > _SHOWN:
+            shown = ", ".join(map(repr, self.table[:_SHOWN]))
+            table = f"[{shown}, ... ({len(self.table)} rows)]"
+        elif isinstance(self.table, Mapping):
+            columns = (
+                f"{name!r}: [{', '.join(map(repr, values[:_SHOWN]))}{', ...' if len(values) > _SHOWN else ''}]"
+                for name, values in self.table.items()
+            )
+            table = f"{{{', '.join(columns)}}}"
+        else:
+            table = f"[{', '.join(map(repr, self.table))}]"
+        return f"Manifest({table}{call.removeprefix(repr(self.table))}"
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+def _plain(value: Any) -> Any:
+    """A value of a row as Python's own types have it."""
+    if isinstance(value, PathLike):
+        return os.fsdecode(fspath(value))
+    if hasattr(value, "tolist"):  # an array or a number of numpy, a column of a table
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return value
+
+
+def _rows(given: Any) -> tuple[dict[str, Any], ...] | dict[str, tuple[Any, ...]]:
+    """A copy of the rows."""
+    if isinstance(given, Mapping):
+        return {name: tuple(map(_plain, values)) for name, values in given.items()}
+    if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray) and not hasattr(given, "to_dict"):
+        rows = tuple(given)
+        wrong = next((row for row in rows if not isinstance(row, Mapping)), None)
+        if wrong is None:
+            return tuple({name: _plain(value) for name, value in row.items()} for row in rows)
+        raise wrong_type("a row of table", "a dict of columns and values", wrong)
+    expected = "the path of a table, a list of dicts, or a dict of columns"
+    if hasattr(given, "to_dict"):  # of pandas and the like
+        expected += ", as frame.to_dict('list') makes of a frame"
+    raise wrong_type("table", expected, given)
+
+
+def _by_column(rows: Any) -> dict[str, Sequence[Any]]:
+    if isinstance(rows, Mapping):
+        return dict(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}

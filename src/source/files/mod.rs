@@ -1,0 +1,370 @@
+//! Recordings in files of their own: tables that name them, folders, lists.
+//!
+//! Input: a [`Manifest`], a folder, or paths. Output: rows of a loader, each a file or a segment of one, with
+//! the columns of the table. Invariants:
+//! - A row's number follows from the table, or from the names in the folder, alone.
+//! - Tables are read once, when the source is opened ([`table`]). Files are opened when they are read, and
+//!   none is held.
+//! - A table is not trusted: a file is read only below its root, or below folders that the user allows.
+//! - The fingerprint is that of the rows (paths, segments, columns), not that of the files.
+
+pub(crate) mod column;
+mod manifest;
+mod reader;
+mod table;
+mod text;
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
+};
+
+pub use manifest::{GivenRows, GivenValue, Manifest, Rows, Unit};
+pub use reader::FilesReader;
+pub(crate) use table::Plan;
+
+use self::{
+    column::{Column, Names},
+    manifest::Asked,
+    table::Table,
+};
+use super::{
+    arrow::ArrowOptions,
+    block::BlockPool,
+    columns::{Beside, ClassNames, ColumnType, Described, Item, Nesting, SchemaColumn, common_types},
+    linked::Linked,
+    parallel,
+    shard::{Shard, locate, shards_of},
+    storage::{Counted, Storage},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    fields::{DataType, Value},
+    record::{BLOCKS_AHEAD, NO_LABEL, Source},
+    seed::mix,
+};
+
+/// The most class names of a label of text.
+const MOST_CLASSES: usize = 1 << 20;
+/// The most rows of one file that a thread reads together.
+const MOST_TOGETHER: u64 = 64;
+
+/// Open tables of recordings; immutable and shared.
+#[derive(Debug)]
+pub struct FilesSource {
+    storage: Arc<dyn Storage>,
+    retries: Arc<AtomicU64>,
+    blocks: Arc<BlockPool>,
+    max_record_bytes: u64,
+    linked: Linked,
+    shards: Vec<Shard>,
+    tables: Vec<Table>,
+    /// The types of the other columns.
+    columns: Vec<ColumnType>,
+    schema: Arc<[SchemaColumn]>,
+    class_names: ClassNames,
+    /// The values of a record.
+    beside: Vec<Beside>,
+    n_rows: u64,
+    fingerprint: u64,
+}
+
+impl FilesSource {
+    /// Reads tables in groups: `ends` has the number of tables up to the end of each. `stop` is checked
+    /// between rows.
+    ///
+    /// # Errors
+    /// As [`Table::open`]; [`ErrorKind::Schema`] if columns have different types, or a label is no class;
+    /// [`ErrorKind::Config`] for options that are for shards.
+    pub(crate) fn open(
+        storage: Arc<dyn Storage>,
+        plans: &[Plan],
+        ends: &[usize],
+        options: &ArrowOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        let refused = |message: &str| Err(Error::new(ErrorKind::Config, message));
+        if options.mmap {
+            return refused("mmap=True maps Arrow shards, but these are recordings in files; use mmap=False");
+        }
+        if options.audio_column.is_some() {
+            return refused(
+                "audio_column is the column of recordings in shards; the column of paths in a table is named with \
+                 forebay.Manifest(..., path_column=)",
+            );
+        }
+        let (storage, retries) = Counted::over(storage);
+        let asked = Asked { label: options.label_column.as_deref(), others: &options.columns };
+        let mut tables =
+            parallel::each(plans, options.threads, |plan| Table::open(plan, &storage, &asked, stop))?;
+        let mut described = Vec::new();
+        let mut from = 0;
+        for &end in ends {
+            described.extend(label_classes(&mut tables[from..end])?);
+            from = end;
+        }
+        let rows = tables.iter().map(|table| (&table.path, (table.n_rows, table.n_bytes, None)));
+        let (shards, n_rows) = shards_of(rows)?;
+        for (table, described) in tables.iter().zip(&mut described) {
+            described.others = table.others.iter().map(|column| (column.column_type(), None)).collect();
+        }
+        mix_numbers(&mut described, options.columns.len());
+        let columns =
+            common_types(&options.columns, shards.iter().map(|shard| &*shard.path).zip(&described))?;
+        let schema = options.columns.iter().zip(&columns).map(|(name, found)| SchemaColumn {
+            name: name.clone(),
+            content: found.to_string(),
+            class_names: None,
+        });
+        let schema = schema.collect();
+        let has_labels = tables.iter().any(|table| table.label.is_some());
+        let fingerprint =
+            tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ table.hash()));
+        let held: usize = tables.iter().map(Table::bytes_held).sum();
+        log::debug!("{n_rows} rows of {} tables take {held} bytes", tables.len());
+        Ok(Self {
+            storage,
+            retries,
+            blocks: Arc::default(),
+            max_record_bytes: options.max_record_bytes,
+            linked: Linked::new(options.allow_paths.clone()),
+            class_names: ClassNames::new(ends, &shards, &described)?,
+            beside: Beside::of(has_labels, options.paths, columns.len()),
+            shards,
+            tables,
+            schema,
+            columns,
+            n_rows,
+            fingerprint,
+        })
+    }
+
+    /// The number of rows over all tables.
+    pub fn n_rows(&self) -> u64 {
+        self.n_rows
+    }
+
+    /// The tables in the order given.
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The names of the classes of all columns, for each group of tables.
+    pub fn class_names_of_groups(&self) -> &ClassNames {
+        &self.class_names
+    }
+
+    /// The types of the other columns that are read.
+    pub fn columns(&self) -> &[ColumnType] {
+        &self.columns
+    }
+
+    /// The other columns that are read.
+    pub fn schema(&self) -> &[SchemaColumn] {
+        &self.schema
+    }
+
+    /// Whether any table has a label.
+    pub fn has_labels(&self) -> bool {
+        self.beside.contains(&Beside::Label)
+    }
+
+    /// The values of a record, in order.
+    pub(super) fn beside(&self) -> &[Beside] {
+        &self.beside
+    }
+
+    /// A hash of the rows, in order.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// The memory of all rows.
+    pub fn bytes_held(&self) -> usize {
+        self.tables.iter().map(Table::bytes_held).sum()
+    }
+
+    /// A reader, for one thread.
+    pub fn reader(self: &Arc<Self>) -> FilesReader {
+        FilesReader::new(self.clone())
+    }
+
+    /// The table that holds `row`, and the row's number there.
+    fn table(&self, row: u64) -> (&Table, u64) {
+        let (shard, row) = locate(&self.shards, row);
+        (&self.tables[shard], row)
+    }
+
+    /// The value of another column in a row.
+    ///
+    /// # Errors
+    /// As [`Column::value`].
+    pub(super) fn other(&self, row: u64, number: usize) -> Result<Value> {
+        let (table, row) = self.table(row);
+        self.value(table, row, number)
+    }
+
+    fn value(&self, table: &Table, row: u64, number: usize) -> Result<Value> {
+        let value = table.others[number].value(row as usize)?;
+        Ok(match (value, self.columns[number].item) {
+            // Of a column that has other numbers in another table.
+            (Value::Int(value), Item::Float(_)) => Value::Float(value as f64),
+            (value, _) => value,
+        })
+    }
+
+    /// The values of a row.
+    ///
+    /// # Errors
+    /// As [`Column::value`].
+    fn values(&self, table: &Table, row: u64) -> Result<crate::fields::Row> {
+        let value = |beside: &Beside| match *beside {
+            Beside::Label => {
+                let label = table.label.as_ref().map(|label| label.value(row as usize)).transpose()?;
+                Ok(Value::Int(label.as_ref().and_then(Value::as_int).unwrap_or(NO_LABEL)))
+            }
+            Beside::Path => Beside::path(Ok(name_of(table, row))),
+            Beside::Other(number) => self.value(table, row, number),
+        };
+        self.beside.iter().map(value).collect()
+    }
+}
+
+/// The path of a row as the table has it.
+fn name_of(table: &Table, row: u64) -> Option<String> {
+    table.name(row).map(|name| String::from_utf8_lossy(name).into_owned())
+}
+
+/// Numbers the classes of labels that are text, sorted, the same in all tables; whole numbers stay.
+///
+/// # Errors
+/// [`ErrorKind::Schema`] for a label that is no class, or text in one table and a number in another.
+fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
+    let wrong = |table: &Table, message: String| {
+        Err(Error::new(ErrorKind::Schema, message).in_shard(table.path.clone()))
+    };
+    let (mut names, mut n_text, mut n_whole) = (Names::default(), 0, 0);
+    for table in &*tables {
+        let Some(label) = &table.label else { continue };
+        let found = label.column_type();
+        match (found.item, found.nesting) {
+            (Item::Null, Nesting::One) => {}
+            (Item::Whole(_), Nesting::One) => n_whole += 1,
+            (Item::Text, Nesting::One) => {
+                n_text += 1;
+                for row in 0..label.len() {
+                    if let Some(text) = label.text(row) {
+                        names.number(text)?;
+                    }
+                    if names.texts().len() > MOST_CLASSES {
+                        let message = format!(
+                            "the label column has more than {MOST_CLASSES} different texts, too many for classes; name another \
+                             column with label_column=, or none with label_column=\"\""
+                        );
+                        return wrong(table, message);
+                    }
+                }
+            }
+            _ => {
+                let message = format!(
+                    "the label column is {found}; expected names or whole numbers; name another column with label_column=, or \
+                     none with label_column=\"\""
+                );
+                return wrong(table, message);
+            }
+        }
+        if n_text > 0 && n_whole > 0 {
+            return wrong(
+                table,
+                "the label is text in one table and a number in another; write one type".into(),
+            );
+        }
+    }
+    if n_text == 0 {
+        return Ok(tables.iter().map(|_| Described::default()).collect());
+    }
+    // The classes by the numbers of `names`.
+    let texts = names.texts();
+    let mut sorted: Vec<u32> = (0..texts.len() as u32).collect();
+    sorted.sort_unstable_by(|&one, &other| texts.get(one as usize).cmp(texts.get(other as usize)));
+    let class_names: Arc<Vec<String>> = Arc::new(
+        sorted.iter().map(|&name| String::from_utf8_lossy(texts.get(name as usize)).into_owned()).collect(),
+    );
+    let mut classes = vec![0; sorted.len()];
+    for (class, &name) in (0..).zip(&sorted) {
+        classes[name as usize] = class;
+    }
+    for table in &mut *tables {
+        let Some(label) = &mut table.label else { continue };
+        let mut numbers = crate::fallible_alloc::with_room(label.len())?;
+        for row in 0..label.len() {
+            let class = label.text(row).map(|text| names.number(text)).transpose()?;
+            numbers.push(class.map_or(NO_LABEL, |name| classes[name as usize]));
+        }
+        *label = Column::of_ints(numbers);
+    }
+    let described = |table: &Table| Described {
+        label_names: table.label.is_some().then(|| class_names.clone()),
+        ..Described::default()
+    };
+    Ok(tables.iter().map(described).collect())
+}
+
+/// Whole numbers are numbers where another table has numbers.
+fn mix_numbers(described: &mut [Described], n_columns: usize) {
+    let float = ColumnType { item: Item::Float(DataType::Float64), nesting: Nesting::One };
+    for at in 0..n_columns {
+        let types = || described.iter().map(|described| described.others[at].0);
+        if !types().any(|found| found == float) {
+            continue;
+        }
+        for described in &mut *described {
+            let found = &mut described.others[at].0;
+            if *found == (ColumnType { item: Item::Whole(DataType::Int64), nesting: Nesting::One }) {
+                *found = float;
+            }
+        }
+    }
+}
+
+impl Source for FilesSource {
+    type Reader = FilesReader;
+
+    fn shard_rows(&self) -> Vec<u64> {
+        self.shards.iter().map(|shard| shard.n_rows).collect()
+    }
+
+    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        let (shard, row) = locate(&self.shards, row);
+        (self.shards[shard].path.clone(), row)
+    }
+
+    fn random_access(&self) -> bool {
+        true
+    }
+
+    fn block_rows(&self, row: u64, run: u64) -> u64 {
+        let (table, row) = self.table(row);
+        let most = run.min(table.n_rows - row).min(MOST_TOGETHER);
+        (1..most).find(|&n| table.file(row + n) != table.file(row)).unwrap_or(most).max(1)
+    }
+
+    fn most_blocks(&self) -> usize {
+        BLOCKS_AHEAD
+    }
+
+    fn bytes_in_use(&self) -> usize {
+        self.blocks.bytes_in_use()
+    }
+
+    fn retries(&self) -> Arc<AtomicU64> {
+        self.retries.clone()
+    }
+
+    fn reader(self: &Arc<Self>) -> FilesReader {
+        self.reader()
+    }
+}

@@ -1,0 +1,652 @@
+//! [`Table`]: the rows of one table, folder or list in memory.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use serde_json::Value as Json;
+
+use super::{
+    column::{Cell, Column, Names, Texts, hash, hash_texts},
+    manifest::{Asked, GivenRows, Manifest, Roles, Rows, Unit, listed},
+    text::{Csv, Lines},
+};
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::Value,
+    record::{MAX_RECORD_BYTES, Segment},
+    seed::mix,
+    source::{
+        cells,
+        columns::in_column,
+        parquet::table::ParquetTable,
+        storage::{Storage, Version},
+    },
+};
+
+/// The number of a row that names no file.
+const NO_FILE: u32 = u32::MAX;
+/// Rows between two checks whether opening is to end.
+const POLLED: u64 = 4096;
+/// Beginnings of paths that are no files.
+const REMOTE: [&str; 11] = [
+    "http://", "https://", "s3://", "gs://", "gcs://", "az://", "abfs://", "abfss://", "hf://", "ftp://",
+    "wasb://",
+];
+
+/// What is read as one table.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    /// A table.
+    Manifest(Arc<Manifest>),
+    /// The recordings of a folder.
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// The files below it.
+        files: Vec<PathBuf>,
+    },
+    /// Recordings that are named one by one.
+    List(Vec<PathBuf>),
+}
+
+/// Rows in memory.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// The table's file, the folder, or a name for rows in memory.
+    pub path: Arc<Path>,
+    /// The folder of relative paths.
+    pub root: Arc<Path>,
+    /// Whether the user named each file.
+    pub is_trusted: bool,
+    pub n_rows: u64,
+    pub n_bytes: u64,
+    names: Texts,
+    files: Vec<u32>,
+    segments: Option<Segments>,
+    /// Numbers of classes, or numbers.
+    pub label: Option<Column>,
+    pub others: Vec<Column>,
+    lines: Option<LineNumbers>,
+}
+
+#[derive(Debug)]
+struct Segments {
+    unit: Unit,
+    /// Starts and ends; NaN: none.
+    starts: Vec<f64>,
+    ends: Vec<f64>,
+}
+
+/// The line of each row; rows follow each other unless a row is listed here.
+#[derive(Debug, Default)]
+struct LineNumbers(Vec<(u64, u64)>);
+
+impl LineNumbers {
+    fn of(&self, row: u64) -> u64 {
+        let at = self.0.partition_point(|&(first, _)| first <= row).saturating_sub(1);
+        self.0.get(at).map_or(row + 1, |&(first, line)| line + (row - first))
+    }
+}
+
+impl Table {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] for a column that is missing or whose type is not supported;
+    /// [`ErrorKind::Format`] for a table that cannot be read; [`ErrorKind::Config`] for rows that cannot be;
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set.
+    pub(super) fn open(
+        plan: &Plan,
+        storage: &Arc<dyn Storage>,
+        asked: &Asked<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        match plan {
+            Plan::Folder { folder, files } => Self::of_folder(folder, files, asked),
+            Plan::List(files) => Self::of_list(files, asked),
+            Plan::Manifest(manifest) => {
+                let path: Arc<Path> = match &manifest.rows {
+                    Rows::File(path) => path.as_path().into(),
+                    Rows::Given(_) => Path::new("<rows>").into(),
+                };
+                let folder = match &manifest.rows {
+                    Rows::File(path) => path.parent().unwrap_or(Path::new("")),
+                    Rows::Given(_) => Path::new(""),
+                };
+                let root: Arc<Path> = manifest.root.as_deref().unwrap_or(folder).into();
+                let mut builder = Builder { unit: manifest.unit, ..Builder::default() };
+                let read = match &manifest.rows {
+                    Rows::File(_) => builder.read(storage, &path, manifest, asked, stop),
+                    Rows::Given(rows) => builder.given(rows, manifest, asked),
+                };
+                read.map_err(|error| error.in_shard(path.clone()))?;
+                Ok(builder.finish(path, root))
+            }
+        }
+    }
+
+    fn of_folder(folder: &Path, files: &[PathBuf], asked: &Asked<'_>) -> Result<Self> {
+        let mut builder = Builder::default();
+        let (mut classes, mut all_below) = (Texts::default(), true);
+        for file in files {
+            let name = file.strip_prefix(folder).unwrap_or(file);
+            builder.add(None, Some(name.as_os_str().as_encoded_bytes()), None, None)?;
+            let above = name.parent().and_then(Path::file_name);
+            all_below &= above.is_some();
+            classes.push(above.unwrap_or_default().as_encoded_bytes())?;
+        }
+        if all_below && asked.label != Some("") {
+            let mut label = Column::default();
+            classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
+            builder.label = Some(label);
+        }
+        if let Some(name) = asked.label.filter(|name| !name.is_empty()) {
+            return Err(no_columns(folder, "label_column", name));
+        }
+        if let Some(name) = asked.others.first() {
+            return Err(no_columns(folder, "a column", name));
+        }
+        Ok(builder.finish(folder.into(), folder.into()))
+    }
+
+    fn of_list(files: &[PathBuf], asked: &Asked<'_>) -> Result<Self> {
+        let mut builder = Builder::default();
+        for file in files {
+            builder.add(None, Some(file.as_os_str().as_encoded_bytes()), None, None)?;
+        }
+        let first = files.first().map_or(Path::new(""), PathBuf::as_path);
+        if let Some(name) = asked.label.filter(|name| !name.is_empty()) {
+            return Err(no_columns(first, "label_column", name));
+        }
+        if let Some(name) = asked.others.first() {
+            return Err(no_columns(first, "a column", name));
+        }
+        // One file is its own shard; several are those of a folder.
+        let path = if files.len() == 1 { first } else { first.parent().unwrap_or(Path::new("")) };
+        let mut table = builder.finish(path.into(), Path::new("").into());
+        table.is_trusted = true;
+        Ok(table)
+    }
+
+    /// The path of a row as the table has it; None if the row has none.
+    pub(super) fn name(&self, row: u64) -> Option<&[u8]> {
+        let file = self.files[row as usize];
+        (file != NO_FILE).then(|| self.names.get(file as usize))
+    }
+
+    /// The number of the row's file.
+    pub(super) fn file(&self, row: u64) -> u32 {
+        self.files[row as usize]
+    }
+
+    /// The samples of the recording that are the row's.
+    pub(super) fn segment(&self, row: u64) -> Option<Segment> {
+        let segments = self.segments.as_ref()?;
+        let (start, end) = (segments.starts[row as usize], segments.ends[row as usize]);
+        if start.is_nan() && end.is_nan() {
+            return None;
+        }
+        let start = if start.is_nan() { 0.0 } else { start };
+        let end = if end.is_nan() { f64::INFINITY } else { end };
+        Some(match segments.unit {
+            Unit::Seconds => Segment::Seconds(start, end),
+            Unit::Samples => Segment::Samples(start as u64, end as u64),
+        })
+    }
+
+    /// The line of a row in a table of text.
+    pub(super) fn line(&self, row: u64) -> Option<u64> {
+        self.lines.as_ref().map(|lines| lines.of(row))
+    }
+
+    /// A hash of the rows: paths, segments, label and columns, in order.
+    pub(super) fn hash(&self) -> u64 {
+        let mut state = hash_texts(mix(self.n_rows), &self.names);
+        state = self.files.iter().fold(state, |state, &file| mix(state ^ u64::from(file)));
+        if let Some(segments) = &self.segments {
+            state = hash(state, &[segments.unit as u8]);
+            let both = segments.starts.iter().chain(&segments.ends);
+            state = both.fold(state, |state, place| mix(state ^ place.to_bits()));
+        }
+        self.label.iter().chain(&self.others).fold(state, |state, column| column.hash(state))
+    }
+
+    /// The memory of the rows.
+    pub(super) fn bytes_held(&self) -> usize {
+        let segments = self
+            .segments
+            .as_ref()
+            .map_or(0, |segments| (segments.starts.capacity() + segments.ends.capacity()) * size_of::<f64>());
+        let lines = self.lines.as_ref().map_or(0, |lines| lines.0.capacity() * size_of::<(u64, u64)>());
+        let columns: usize = self.label.iter().chain(&self.others).map(Column::bytes_held).sum();
+        self.names.bytes_held() + self.files.capacity() * size_of::<u32>() + segments + lines + columns
+    }
+}
+
+fn no_columns(path: &Path, parameter: &str, name: &str) -> Error {
+    let message = format!(
+        "{parameter} {name:?} is asked for, and recordings without a table have no columns; give forebay.Manifest, or a \
+         metadata.csv in the folder"
+    );
+    Error::new(ErrorKind::Schema, message).in_shard(path)
+}
+
+/// Collects the rows of a table.
+#[derive(Default)]
+struct Builder {
+    unit: Unit,
+    names: Names,
+    files: Vec<u32>,
+    segments: Option<Segments>,
+    label: Option<Column>,
+    others: Vec<Column>,
+    lines: Option<LineNumbers>,
+    n_bytes: u64,
+}
+
+/// The place of a row in messages.
+fn at(line: Option<u64>, row: usize) -> String {
+    line.map_or_else(|| format!("row {row}"), |line| format!("line {line}"))
+}
+
+impl Builder {
+    fn n_rows(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Adds the path and the segment of a row.
+    fn add(
+        &mut self,
+        line: Option<u64>,
+        path: Option<&[u8]>,
+        start: Option<f64>,
+        end: Option<f64>,
+    ) -> Result<()> {
+        let row = self.n_rows();
+        let wrong =
+            |message: String| Err(Error::new(ErrorKind::Config, format!("{}: {message}", at(line, row))));
+        let number = match path.filter(|path| !path.is_empty()) {
+            None => NO_FILE,
+            Some(path) => {
+                let n_before = self.names.texts().len();
+                let number = self.names.number(path)?;
+                if number as usize == n_before {
+                    check_local(path).or_else(wrong)?;
+                }
+                number
+            }
+        };
+        if let Some(Segments { starts, ends, unit }) = &mut self.segments {
+            let unit = match unit {
+                Unit::Seconds => "s",
+                Unit::Samples => "samples",
+            };
+            for (what, place) in [("start", start), ("end", end)] {
+                if let Some(place) = place.filter(|place| !place.is_finite() || *place < 0.0) {
+                    return wrong(format!("{what} is {place}, must be 0 or more {unit}"));
+                }
+            }
+            if let (from, Some(to)) = (start.unwrap_or(0.0), end)
+                && from >= to
+            {
+                return wrong(format!(
+                    "start is {from} and end is {to} {unit}, must be less; columns that are no segments are left alone \
+                     with start=\"\""
+                ));
+            }
+            fallible_alloc::push(starts, start.unwrap_or(f64::NAN))?;
+            fallible_alloc::push(ends, end.unwrap_or(f64::NAN))?;
+        }
+        if let (Some(line), Some(lines)) = (line, &mut self.lines)
+            && (row == 0 || lines.of(row as u64) != line)
+        {
+            fallible_alloc::push(&mut lines.0, (row as u64, line))?;
+        }
+        fallible_alloc::push(&mut self.files, number)
+    }
+
+    /// Begins to collect segments, if there are any.
+    fn with_segments(&mut self, roles: &Roles) {
+        if roles.start.is_some() || roles.end.is_some() {
+            self.segments = Some(Segments { unit: self.unit, starts: Vec::new(), ends: Vec::new() });
+        }
+    }
+
+    fn finish(mut self, path: Arc<Path>, root: Arc<Path>) -> Table {
+        self.files.shrink_to_fit();
+        if let Some(segments) = &mut self.segments {
+            segments.starts.shrink_to_fit();
+            segments.ends.shrink_to_fit();
+        }
+        self.label.iter_mut().chain(&mut self.others).for_each(Column::shrink);
+        Table {
+            path,
+            root,
+            is_trusted: false,
+            n_rows: self.files.len() as u64,
+            n_bytes: self.n_bytes,
+            names: self.names.into_texts(),
+            files: self.files,
+            segments: self.segments,
+            label: self.label,
+            others: self.others,
+            lines: self.lines,
+        }
+    }
+
+    fn read(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        manifest: &Manifest,
+        asked: &Asked<'_>,
+        stop: &AtomicBool,
+    ) -> Result<()> {
+        let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let version = match &ending[..] {
+            "csv" | "tsv" | "tab" | "txt" => self.csv(storage, path, manifest, asked, stop)?,
+            "jsonl" | "ndjson" => self.json(storage, path, manifest, asked, stop)?,
+            "parquet" => self.parquet(storage, path, manifest, asked, stop)?,
+            _ => {
+                let packed = match &ending[..] {
+                    "gz" | "zst" | "bz2" | "xz" | "zip" => "; unpack it first",
+                    "json" => "; write an object on each line, as .jsonl",
+                    "xls" | "xlsx" => "; save it as .csv",
+                    _ => "",
+                };
+                let message = format!(
+                    "it ends in {ending:?}, expected is a table that ends in .csv, .tsv, .txt, .jsonl or .parquet{packed}"
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+        };
+        self.n_bytes = version.size;
+        Ok(())
+    }
+
+    fn csv(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        manifest: &Manifest,
+        asked: &Asked<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Version> {
+        let mut csv = Csv::open(storage, path, manifest.columns.as_deref())?;
+        // Labels of Audacity lie beside their recording.
+        let is_labels = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt"));
+        let roles = Roles::choose(&csv.names, manifest, asked, is_labels)?;
+        let stem = path.file_stem().unwrap_or_default().as_encoded_bytes();
+        self.with_segments(&roles);
+        self.lines = Some(LineNumbers::default());
+        let mut label = roles.label.map(|_| Texts::default());
+        let mut others: Vec<Texts> = roles.others.iter().map(|_| Texts::default()).collect();
+        while let Some(line) = csv.row()? {
+            check_stop(self.n_rows() as u64, stop)?;
+            let name = roles.path.map_or(stem, |path| csv.cell(path).trim_ascii());
+            let number = |role: Option<usize>| {
+                let Some(cell) = role.map(|role| csv.text(role).trim()).filter(|cell| !cell.is_empty())
+                else {
+                    return Ok(None);
+                };
+                cell.parse().map(Some).map_err(|_| no_number(&at(Some(line), 0), cell))
+            };
+            let (start, end) = (number(roles.start)?, number(roles.end)?);
+            self.add(Some(line), Some(name), start, ending(start, end, roles.are_lengths))?;
+            if let (Some(label), Some(role)) = (&mut label, roles.label) {
+                label.push(csv.cell(role))?;
+            }
+            for (other, &role) in others.iter_mut().zip(&roles.others) {
+                other.push(csv.cell(role))?;
+            }
+        }
+        self.label = label.map(Column::inferred).transpose()?;
+        self.others = others.into_iter().map(Column::inferred).collect::<Result<_>>()?;
+        Ok(csv.version())
+    }
+
+    fn json(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        manifest: &Manifest,
+        asked: &Asked<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Version> {
+        let mut lines = Lines::open(storage, path)?;
+        self.lines = Some(LineNumbers::default());
+        let mut chosen: Option<(Vec<String>, Roles)> = None;
+        let mut seen = vec![false; asked.others.len()];
+        while let Some((line, object)) = lines.next()? {
+            check_stop(self.n_rows() as u64, stop)?;
+            if chosen.is_none() {
+                // Later lines may have more columns, so only paths and segments are looked for in the first.
+                let names: Vec<String> = object.keys().cloned().collect();
+                let first = Asked { label: asked.label.filter(|name| name.is_empty()), others: &[] };
+                let roles = Roles::choose(&names, manifest, &first, false)?;
+                self.with_segments(&roles);
+                let has_label = asked.label.is_some_and(|name| !name.is_empty()) || roles.label.is_some();
+                self.label = has_label.then(Column::default);
+                self.others = asked.others.iter().map(|_| Column::default()).collect();
+                chosen = Some((names, roles));
+            }
+            let Some((names, roles)) = &chosen else { continue };
+            let of = |role: Option<usize>| role.and_then(|role| object.get(&names[role]));
+            let place = at(Some(line), 0);
+            let name = match of(roles.path) {
+                None | Some(Json::Null) => None,
+                Some(Json::String(name)) => Some(name.as_bytes()),
+                Some(other) => {
+                    let message = format!("{place}: the path is {other}, expected text");
+                    return Err(Error::new(ErrorKind::Schema, message));
+                }
+            };
+            let number = |role: Option<usize>| match of(role) {
+                None | Some(Json::Null) => Ok(None),
+                Some(Json::Number(number)) => Ok(number.as_f64()),
+                Some(other) => Err(no_number(&place, &other.to_string())),
+            };
+            let (start, end) = (number(roles.start)?, number(roles.end)?);
+            self.add(Some(line), name, start, ending(start, end, roles.are_lengths))?;
+            if let Some(label) = &mut self.label {
+                let name = asked.label.unwrap_or_else(|| roles.label.map_or("", |role| &names[role]));
+                label.push(cell(find(&object, name))).map_err(|error| in_line(&place, name, error))?;
+            }
+            for ((name, column), seen) in asked.others.iter().zip(&mut self.others).zip(&mut seen) {
+                let found = find(&object, name);
+                *seen |= found.is_some();
+                column.push(cell(found)).map_err(|error| in_line(&place, name, error))?;
+            }
+        }
+        let Some((names, _)) = chosen else {
+            return Err(Error::new(ErrorKind::Format, "the table is empty, expected an object on each line"));
+        };
+        if let Some((name, _)) = asked.others.iter().zip(&seen).find(|(_, seen)| !**seen) {
+            let message = format!("there is no column {name:?}; {}", listed(&names));
+            return Err(Error::new(ErrorKind::Schema, message));
+        }
+        if let Some(name) =
+            asked.label.filter(|name| !name.is_empty() && !names.iter().any(|known| known == name))
+            && self.label.as_ref().is_some_and(|label| (0..label.len()).all(|row| label.is_null(row)))
+        {
+            let message =
+                format!("label_column is {name:?}, but there is no such column; {}", listed(&names));
+            return Err(Error::new(ErrorKind::Schema, message));
+        }
+        Ok(lines.version())
+    }
+
+    fn parquet(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        manifest: &Manifest,
+        asked: &Asked<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Version> {
+        let mut table = ParquetTable::open(storage, path, MAX_RECORD_BYTES)?;
+        let names: Vec<String> = table.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let roles = Roles::choose(&names, manifest, asked, false)?;
+        let path_role = roles.path.unwrap_or_default();
+        let version = table.version();
+        let schema = table.schema().clone();
+        let needed = [Some(path_role), roles.start, roles.end, roles.label];
+        let mut columns: Vec<usize> =
+            needed.into_iter().flatten().chain(roles.others.iter().copied()).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        table.select(columns.clone())?;
+        let place = |role: usize| columns.binary_search(&role).unwrap_or_default();
+        self.with_segments(&roles);
+        self.label = roles.label.map(|_| Column::default());
+        self.others = roles.others.iter().map(|_| Column::default()).collect();
+        while let Some(batch) = table.next()? {
+            for row in 0..batch.num_rows() {
+                check_stop(self.n_rows() as u64, stop)?;
+                let number_of_row = self.n_rows();
+                let value = |role: usize| {
+                    cells::value(batch.column(place(role)), row)
+                        .map_err(|error| in_line(&at(None, number_of_row), &names[role], error))
+                };
+                let name = value(path_role)?;
+                let name = match &name {
+                    Value::Text(name) => Some(name.as_bytes()),
+                    Value::Null => None,
+                    _ => {
+                        let message = format!("column {:?} has no text, expected paths", names[path_role]);
+                        return Err(Error::new(ErrorKind::Schema, message));
+                    }
+                };
+                let number = |role: Option<usize>| match role.map(value).transpose()? {
+                    None | Some(Value::Null) => Ok(None),
+                    Some(Value::Int(number)) => Ok(Some(number as f64)),
+                    Some(Value::Float(number)) if number.is_nan() => Ok(None),
+                    Some(Value::Float(number)) => Ok(Some(number)),
+                    Some(other) => Err(no_number(&at(None, number_of_row), &format!("{other:?}"))),
+                };
+                let (start, end) = (number(roles.start)?, number(roles.end)?);
+                let label = roles.label.map(value).transpose()?;
+                self.add(None, name, start, ending(start, end, roles.are_lengths))?;
+                let is_bool =
+                    |role: usize| *schema.field(role).data_type() == arrow_schema::DataType::Boolean;
+                let push = |column: &mut Column, role: usize, value: &Value| {
+                    column
+                        .push(cell_of(value, is_bool(role)))
+                        .map_err(|error| in_line(&at(None, number_of_row), &names[role], error))
+                };
+                if let (Some(column), Some(role), Some(label)) = (&mut self.label, roles.label, &label) {
+                    push(column, role, label)?;
+                }
+                for (column, &role) in self.others.iter_mut().zip(&roles.others) {
+                    push(column, role, &value(role)?)?;
+                }
+            }
+        }
+        Ok(version)
+    }
+
+    fn given(&mut self, rows: &GivenRows, manifest: &Manifest, asked: &Asked<'_>) -> Result<()> {
+        let roles = Roles::choose(&rows.names, manifest, asked, false)?;
+        self.with_segments(&roles);
+        for row in 0..rows.len() {
+            let path = roles.path.map(|role| &rows.columns[role]);
+            let name = path.and_then(|column| column.text(row));
+            if let Some(path) = path.filter(|path| name.is_none() && !path.is_null(row)) {
+                let message = format!("row {row}: the path is {:?}, expected text", path.value(row)?);
+                return Err(Error::new(ErrorKind::Schema, message));
+            }
+            let number = |role: Option<usize>| {
+                let Some(column) = role.map(|role| &rows.columns[role]) else { return Ok(None) };
+                match column.number(row) {
+                    Some(number) => Ok(Some(number).filter(|number| !number.is_nan())),
+                    None if column.is_null(row) => Ok(None),
+                    None => Err(no_number(&at(None, row), &format!("{:?}", column.value(row)?))),
+                }
+            };
+            let (start, end) = (number(roles.start)?, number(roles.end)?);
+            self.add(None, name, start, ending(start, end, roles.are_lengths))?;
+        }
+        self.label = roles.label.map(|role| rows.columns[role].clone());
+        self.others = roles.others.iter().map(|&role| rows.columns[role].clone()).collect();
+        Ok(())
+    }
+}
+
+/// The end of a segment, of which an end or a length is given.
+fn ending(start: Option<f64>, end: Option<f64>, is_length: bool) -> Option<f64> {
+    if is_length { end.map(|length| start.unwrap_or(0.0) + length) } else { end }
+}
+
+fn check_stop(row: u64, stop: &AtomicBool) -> Result<()> {
+    if row.is_multiple_of(POLLED) && stop.load(Ordering::Relaxed) {
+        return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+    }
+    Ok(())
+}
+
+/// Checks that a path is that of a file; the error is the message.
+fn check_local(path: &[u8]) -> Result<(), String> {
+    let is = |start: &&str| {
+        path.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start.as_bytes()))
+    };
+    let Some(start) = REMOTE.iter().find(|start| is(start)) else { return Ok(()) };
+    let path = String::from_utf8_lossy(path);
+    Err(format!(
+        "the path {path:?} begins with {start}, and remote recordings are not read yet (they come later); download \
+         the files, and name them by their paths"
+    ))
+}
+
+fn no_number(place: &str, found: &str) -> Error {
+    let message = format!(
+        "{place}: a segment starts or ends at {found:?}, expected a number; name other columns with start= and end=, \
+         or start=\"\" for none"
+    );
+    Error::new(ErrorKind::Schema, message)
+}
+
+fn in_line(place: &str, column: &str, error: Error) -> Error {
+    let mut error = in_column(column, error);
+    error.message = format!("{place}: {}", error.message);
+    error
+}
+
+/// The value with that name; points separate the names of objects within objects.
+fn find<'a>(object: &'a serde_json::Map<String, Json>, name: &str) -> Option<&'a Json> {
+    if let Some(found) = object.get(name) {
+        return Some(found);
+    }
+    let (first, rest) = name.split_once('.')?;
+    find(object.get(first)?.as_object()?, rest)
+}
+
+fn cell(found: Option<&Json>) -> Cell<'_> {
+    match found {
+        None | Some(Json::Null) => Cell::Null,
+        Some(Json::Bool(value)) => Cell::Bool(*value),
+        Some(Json::Number(number)) => match number.as_i64() {
+            Some(number) => Cell::Int(number),
+            None => Cell::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Some(Json::String(text)) => Cell::Text(text.as_bytes()),
+        Some(Json::Array(items)) => Cell::List(items.iter().map(|item| cell(Some(item))).collect()),
+        // An object is no value.
+        Some(Json::Object(_)) => Cell::List(vec![Cell::List(Vec::new())]),
+    }
+}
+
+fn cell_of(value: &Value, is_bool: bool) -> Cell<'_> {
+    match value {
+        Value::Int(number) if is_bool => Cell::Bool(*number != 0),
+        Value::Int(number) => Cell::Int(*number),
+        Value::Float(number) => Cell::Float(*number),
+        Value::Text(text) => Cell::Text(text.as_bytes()),
+        Value::List(items) => Cell::List(items.iter().map(|item| cell_of(item, false)).collect()),
+        _ => Cell::Null,
+    }
+}
