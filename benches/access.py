@@ -23,8 +23,7 @@ import forebay
 
 # In place of this folder, whose scripts have names of libraries.
 sys.path[0] = str(Path(__file__).parents[1] / "tests" / "python" / "helpers")
-from recordings import read_rows, write_shard
-
+from recordings import read_rows, write_shard  # noqa: E402
 
 AHEAD, TIMED = 5, 8
 """Calls of each turn that are not timed, and those that are."""
@@ -51,7 +50,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         shard = write_shard(Path(folder) / "ogg.arrow", islice(cycle(rows), options.rows), rows_per_batch=100)
         same: dict[str, Any] = {"clip_seconds": options.seconds}
-        order: dict[str, Any] = {"order": "global", "batch_size": options.batch, "shuffle_min_size": 1, "shuffle_buffer_size": 1}
+        order: dict[str, Any] = {
+            "order": "global",
+            "batch_size": options.batch,
+            "shuffle_min_size": 1,
+            "shuffle_buffer_size": 1,
+        }
         loader = forebay.Loader(str(shard), n_workers=options.threads, **order, **same)
         dataset = forebay.AudioDataset(str(shard), crop="random", n_threads=options.threads, **same)
         random = np.random.default_rng(0)

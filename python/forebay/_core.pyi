@@ -445,6 +445,31 @@ class AudioDataset:
 
     def __new__(
         cls,
+        source: _Sources,
+        *,
+        features: _Features | None = None,
+        clip_seconds: float = 5.0,
+        crop: str = "center",
+        targets: _Targets | None = None,
+        columns: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+        n_threads: int | None = None,
+        seed: int = 0,
+        sample_rate: int = 32000,
+        n_mels: int = 128,
+        n_fft: int = 1024,
+        hop_length: int = 320,
+        dtype: str = "float32",
+        layout: str = "mel",
+        n_frames: int | None = None,
+        n_samples: int | None = None,
+        sampling: _Sampling | None = None,
+        audio_column: str | None = None,
+        label_column: str | None = None,
+        max_record_bytes: int = 1073741824,
+        max_decoded_seconds: float = 86400.0,
+        mmap: bool = False,
+        allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
     ) -> Self: ...
     def __len__(self) -> int: ...
     @overload

@@ -140,7 +140,7 @@ def page(dataset: "AudioDataset") -> str:
 def _fields(fields: Sequence[Any]) -> str:
     rows = []
     for field in fields:
-        shape = "" if field["shape"] is None else " × ".join(map(str, field["shape"]))
+        shape = "" if field["shape"] is None else " x ".join(map(str, field["shape"]))
         cells = (field["name"], field["dtype"], shape, field["meaning"])
         rows.append("".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells))
     head = "".join(f"<th>{name}</th>" for name in ("field", "type", "shape", "meaning"))

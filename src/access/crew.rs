@@ -108,3 +108,49 @@ fn labour<W>(queue: &Receiver<Job<W>>, new: &dyn Fn() -> W) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::ErrorKind;
+
+    /// Sends what a worker did: its number of parts so far, and the part; part 3 panics.
+    struct Counting(Mutex<mpsc::Sender<(usize, usize, Option<ErrorKind>)>>);
+
+    impl Work<usize> for Counting {
+        fn part(&self, done: &mut usize, part: usize) {
+            assert_ne!(part, 3, "a test asked for it");
+            *done += 1;
+            self.0.lock().unwrap().send((part, *done, None)).unwrap();
+        }
+
+        fn lost(&self, part: usize, error: Error) {
+            self.0.lock().unwrap().send((part, 0, Some(error.kind))).unwrap();
+        }
+    }
+
+    #[test]
+    fn workers_stay_and_a_panic_is_an_error_of_its_part() {
+        let crew = Crew::new(1, || 0);
+        let (sender, found) = mpsc::channel();
+        let work = Arc::new(Counting(Mutex::new(sender)));
+        crew.begin(&work, 3).unwrap();
+        crew.begin(&work, 5).unwrap();
+        let expected = [(0, 1), (1, 2), (2, 3), (0, 4), (1, 5), (2, 6), (3, 0), (4, 1)];
+        for (part, done) in expected {
+            let kind = (part == 3).then_some(ErrorKind::Panic);
+            assert_eq!(found.recv().unwrap(), (part, done, kind));
+        }
+    }
+
+    #[test]
+    fn no_more_threads_than_parts() {
+        let crew = Crew::new(4, || 0);
+        for (parts, n) in [(0, 0), (1, 1), (3, 3), (2, 3), (9, 4)] {
+            crew.start(usize::min(parts, crew.most())).unwrap();
+            assert_eq!(crew.threads.lock().unwrap().n, n);
+        }
+    }
+}

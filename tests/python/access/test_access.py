@@ -91,7 +91,8 @@ def test_batches(dataset: AudioDataset) -> None:
         assert one["index"] == at
         assert one["spectrogram"].tobytes() == dataset[at]["spectrogram"].tobytes()
     for value in expected.values():
-        assert value.flags.c_contiguous and value.flags.writeable
+        assert value.flags.c_contiguous
+        assert value.flags.writeable
 
 
 def test_an_empty_batch(shard: Path, tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_wrong_waveforms(dataset: AudioDataset) -> None:
         with pytest.raises(ConfigError, match="must be a number of seconds from 0 on"):
             dataset.waveform(6, **keywords)  # type: ignore[arg-type]
     for rate in (0, -1, 768_001, 2**80):
-        with pytest.raises(ConfigError, match="sample_rate is .*, must be 1 to 768000"):
+        with pytest.raises(ConfigError, match=r"sample_rate is .*, must be 1 to 768000"):
             dataset.waveform(6, sample_rate=rate)
     for wrong in ({"start": "1"}, {"seconds": [1]}, {"sample_rate": 1.5}):
         with pytest.raises(TypeError, match=f"{next(iter(wrong))} is"):
@@ -272,9 +273,9 @@ def test_columns(form: str, tmp_path: Path) -> None:
     assert few.column("n").tolist() == [3, 8, 21]
     assert isinstance(few.column("ragged"), JaggedArray)
     for wrong in ("none", "meta.none"):
-        with pytest.raises(ConfigError, match=f"there is no column \"{wrong}\"; the columns are"):
+        with pytest.raises(ConfigError, match=f'there is no column "{wrong}"; the columns are'):
             made.column(wrong)
-    with pytest.raises(ConfigError, match="column \"audio\" is"):
+    with pytest.raises(ConfigError, match='column "audio" is'):
         made.column("audio")
 
 
@@ -390,7 +391,9 @@ def test_views(shard: Path) -> None:
     assert made.shards[0]["num_rows"] == 40
     recipe = str(made.recipe)
     assert "random, 0.01 s at 8000 Hz, short recordings padded at the end" in recipe
-    assert "seed" in recipe and "order" not in recipe and "batch" not in recipe
+    assert "seed" in recipe
+    assert "order" not in recipe
+    assert "batch" not in recipe
     values = json.loads(json.dumps(made.recipe.to_dict()))
     assert (values["crop"], values["clip_seconds"]) == ("random", 0.01)
     assert made.recipe == pickle.loads(pickle.dumps(made)).recipe
@@ -399,10 +402,13 @@ def test_views(shard: Path) -> None:
 
 def test_closing(dataset: AudioDataset) -> None:
     with dataset as same:
-        assert same is dataset and dataset[0]["index"] == 0
+        assert same is dataset
+        assert dataset[0]["index"] == 0
         assert not dataset.closed
     dataset.close()
-    assert dataset.closed and "closed" in repr(dataset) and len(dataset) == 40
+    assert dataset.closed
+    assert "closed" in repr(dataset)
+    assert len(dataset) == 40
     for call in (lambda: dataset[0], lambda: dataset.waveform(0), lambda: dataset.column("label")):
         with pytest.raises(ForebayError, match="closed; make a new one"):
             call()
@@ -424,7 +430,7 @@ def test_any_number_of_threads(tiny_shards: list[Path], n_threads: int) -> None:
 def test_many_callers(tiny_shards: list[Path], soak: int) -> None:
     """Threads share a dataset, some of them with errors; another one reads columns."""
     made = AudioDataset(tiny_shards, **TINY, n_threads=3)
-    expected = [digest(made.get_batch([row, row + 1])) for row in range(0, 6)]
+    expected = [digest(made.get_batch([row, row + 1])) for row in range(6)]
 
     def work(number: int) -> None:
         for turn in range(50 * soak):
@@ -457,7 +463,8 @@ def test_closing_while_others_wait(tiny_shards: list[Path]) -> None:
     made.close()
     for thread in threads:
         thread.join()
-    assert len(found) == 3 and all("closed" in str(error) for error in found)
+    assert len(found) == 3
+    assert all("closed" in str(error) for error in found)
 
 
 @pytest.mark.parametrize("form", ["zstd", "parquet", "plain"])
