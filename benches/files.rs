@@ -2,6 +2,7 @@
 //! (default 1 million).
 
 use std::{
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a program that prints a table")]
     env, fs,
     io::{BufWriter, Write},
     path::Path,

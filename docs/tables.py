@@ -44,7 +44,8 @@ def signature(rows: list[Row]) -> str:
 def stub(text: str) -> str:
     """The text of the stub with the signatures of the tables."""
     for name, rows in _core._parameters().items():
-        start = text.index("        cls,\n", text.index(f"\nclass {name}(")) + len("        cls,\n")
+        [heading] = re.finditer(rf"^class {name}\b", text, re.MULTILINE)
+        start = text.index("        cls,\n", heading.end()) + len("        cls,\n")
         text = text[:start] + signature(rows) + text[text.index("    ) -> Self: ...\n", start) :]
     rows = _core._parameters()["Loader"]
     overrides = [f"    {row['name']}: {row['annotation']}\n" for row in rows if row["default"] is not None]

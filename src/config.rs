@@ -5,6 +5,7 @@
 //! overflow of the conversion; the smallest and the largest `i64` stand for all numbers beyond.
 //! `docs/tuning.md` lists what each parameter costs.
 
+pub(crate) mod access;
 mod limits;
 pub(crate) mod loader;
 mod objects;
@@ -15,6 +16,7 @@ pub(crate) mod table;
 #[cfg(feature = "tokens")]
 pub(crate) mod tokens;
 
+pub use access::AccessConfig;
 #[cfg(feature = "cache")]
 pub use limits::CommitConfig;
 pub use limits::LimitConfig;
@@ -72,7 +74,7 @@ const MOST_WORKERS: i64 = 1024;
 const MAX_EXAMPLE_BYTES: u64 = 1 << 30;
 
 /// The most bytes of a batch.
-const MAX_BATCH_BYTES: u64 = 8 << 30;
+pub(crate) const MAX_BATCH_BYTES: u64 = 8 << 30;
 
 impl LoaderConfig {
     /// The preset for training: infinite, shuffled, random crops.

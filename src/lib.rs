@@ -50,6 +50,8 @@ pub mod batch;
 pub mod dataset;
 pub mod engine;
 pub mod tasks;
+#[cfg(feature = "audio")]
+pub mod access;
 #[cfg(feature = "arrow")]
 pub mod state;
 #[cfg(feature = "cache")]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._async import AsyncDataLoader, BatchResult
 from forebay._buffers import BufferPool
 from forebay._core import (
+    AudioDataset,
     ConfigError,
     DecodeError,
     ForebayError,
@@ -75,6 +76,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AsyncDataLoader",
+    "AudioDataset",
     "BatchResult",
     "BufferPool",
     "ConfigError",

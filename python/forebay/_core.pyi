@@ -3,7 +3,21 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    final,
+    overload,
+    type_check_only,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +32,7 @@ from forebay.sampling import Subset
 from forebay.targets import _TargetPart
 
 __all__ = [
+    "AudioDataset",
     "ConfigError",
     "DataLoader",
     "DecodeError",
@@ -420,6 +435,119 @@ class Loader(LoaderBase[NDArray[Any]]):
     @property
     def shards(self) -> list[_Shard]:
         """The shards in the given order."""
+
+@type_check_only
+class _Recording(TypedDict):
+    codec: str
+    sample_rate: int
+    channels: int
+    n_samples: int
+    seconds: float
+
+@final
+class AudioDataset:
+    """Random access to recordings: rows by number, batches of any rows, crops at any time."""
+
+    def __new__(
+        cls,
+        source: _Sources,
+        *,
+        features: _Features | None = None,
+        clip_seconds: float = 5.0,
+        crop: str = "center",
+        targets: _Targets | None = None,
+        columns: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+        n_threads: int | None = None,
+        seed: int = 0,
+        sample_rate: int = 32000,
+        n_mels: int = 128,
+        n_fft: int = 1024,
+        hop_length: int = 320,
+        dtype: str = "float32",
+        layout: str = "mel",
+        n_frames: int | None = None,
+        n_samples: int | None = None,
+        sampling: _Sampling | None = None,
+        audio_column: str | None = None,
+        label_column: str | None = None,
+        max_record_bytes: int = 1073741824,
+        max_decoded_seconds: float = 86400.0,
+        mmap: bool = False,
+        allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
+    ) -> Self: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> dict[str, Any]:
+        """The fields of a row, or for a slice or several rows a batch."""
+
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | NDArray[np.integer[Any]], /) -> dict[str, NDArray[Any]]: ...
+    def __getitems__(self, indices: Sequence[int] | NDArray[np.integer[Any]], /) -> list[dict[str, Any]]:
+        """The fields of each of these rows."""
+
+    def get_batch(
+        self,
+        indices: Iterable[int] | NDArray[np.integer[Any]],
+        starts: Iterable[float | None] | NDArray[np.floating[Any]] | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """A batch of these rows; `starts` has the seconds at which the clips begin."""
+
+    def waveform(
+        self,
+        index: SupportsIndex,
+        start: float | None = None,
+        seconds: float | None = None,
+        *,
+        sample_rate: int | None = None,
+    ) -> tuple[NDArray[np.float32], int]:
+        """The samples of a row, `[channels, n_samples]`, and their rate."""
+
+    def info(self, index: SupportsIndex) -> _Recording:
+        """The codec, rate, channels and length of a row."""
+
+    def column(self, name: str) -> Any:
+        """A column of all rows, without the recordings."""
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the files, and their types."""
+
+    @property
+    def _classes(self) -> dict[str, list[str]]: ...
+    @property
+    def fields(self) -> list[_BatchField]:
+        """The fields of a row."""
+
+    @property
+    def class_names(self) -> list[str] | dict[str, list[str]] | None:
+        """The names of the classes, by number; a dict if several targets have names."""
+
+    @property
+    def source_names(self) -> list[str] | None:
+        """The names of the sources, if there are several."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the dataset makes of a recording, for `print`; `to_dict()` has it as JSON."""
+
+    @property
+    def shards(self) -> list[_Shard]:
+        """The files in the given order."""
+
+    @property
+    def _bfloat16_fields(self) -> list[str]: ...
+    def close(self) -> None:
+        """Ends the threads."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def _repr_html_(self) -> str: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @type_check_only
 class _Packing(TypedDict):

@@ -1,10 +1,11 @@
-"""What a loader makes of its recordings, line by line."""
+"""What a loader or a dataset makes of its recordings, line by line."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay._part import _Part
+from forebay.crops import Random
 from forebay.features import LogMel
 
 _GIVEN = (
@@ -34,7 +35,8 @@ _GIVEN = (
 class Recipe:
     """The path of a recording to a batch: `print` it, compare it, or take it as JSON with `to_dict`.
 
-    `loader.recipe` has everything on which the values of a batch depend, except for the files themselves.
+    `loader.recipe` has everything on which the values of a batch depend, except for the files themselves;
+    `dataset.recipe` has the same without an order.
     """
 
     __slots__ = ("_fields", "_lines", "_values")
@@ -46,31 +48,26 @@ class Recipe:
             empty_bands="keep",
         )
         targets = given["targets"] or {}
-        chosen = given["crop"]
-        crop = ("random" if given["augment"] else "center") if chosen is None else type(chosen).__name__.lower()
-        order = f"{facts['order']}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"
-        if facts["order"] == "window":
-            order += f", window of {given['shuffle_min_size']}"
-        elif facts["order"] == "era":
-            order += f", eras of {given['era_length']}"
+        chosen = given.get("crop")
+        crop = ("random" if given.get("augment") else "center") if chosen is None else type(chosen).__name__.lower()
         clip = f"{given['clip_seconds']} s at {features.sample_rate} Hz"
-        padding = {"random": "at the end", "center": "on both sides"}.get(crop)
+        padding = {"random": "at the end", "start": "at the end", "center": "on both sides"}.get(crop)
         place = f"{chosen!r}, each {clip}" if padding is None else f"{crop}, {clip}, short recordings padded {padding}"
         self._fields = [dict(field) for field in fields]
         self._lines = [
             ("source", facts["source"]),
-            ("order", order),
+            *_order(given, facts),
             ("crop", place),
             ("features", f"{features!r}"),
             *(("target", f"{name} = {target!r}") for name, target in targets.items()),
             *(("column", name) for name in given["columns"] or ()),
-            ("batch", f"{given['batch_size']} rows"),
+            *((("batch", f"{given['batch_size']} rows"),) if "batch_size" in given else ()),
         ]
         sampling = given["sampling"]
         self._values = {
             "source": facts["source"],
-            "order": facts["order"],
-            **{name: _plain(given[name]) for name in _GIVEN},
+            **facts,
+            **{name: _plain(given[name]) for name in _GIVEN if name in given},
             "sampling": sampling and sampling.to_dict(),
             "crop": crop if chosen is None else chosen.to_dict(),
             "features": features.to_dict(),
@@ -100,6 +97,18 @@ class Recipe:
 
     def __hash__(self) -> int:
         return hash(json.dumps(self._values, sort_keys=True))
+
+
+def _order(given: Mapping[str, Any], facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The line about the order; a dataset has none, but a seed for its crops."""
+    if "order" not in facts:
+        return [("seed", f"{given['seed']}")] if isinstance(given["crop"], Random) else []
+    order = f"{facts['order']}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"
+    if facts["order"] == "window":
+        order += f", window of {given['shuffle_min_size']}"
+    elif facts["order"] == "era":
+        order += f", eras of {given['era_length']}"
+    return [("order", order)]
 
 
 def _plain(value: Any) -> Any:

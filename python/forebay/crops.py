@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from forebay._core import _Crop
 from forebay._part import _Part
 
-__all__ = ["Center", "Random", "Windows"]
+__all__ = ["Center", "Random", "Start", "Windows"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,6 +34,11 @@ class _CropPart(_Part):
 @dataclass(frozen=True, repr=False)
 class Random(_CropPart):
     """A clip at a random place; a short recording is padded with zeros at the end."""
+
+
+@dataclass(frozen=True, repr=False)
+class Start(_CropPart):
+    """The beginning; a short recording is padded with zeros at the end."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -475,7 +475,32 @@ impl Table {
 }
 
 /// What replaces parameters of other libraries: the classes, or none for all loaders; the names; the advice.
-const INSTEAD: [(&[&str], &[&str], &str); 7] = [
+const INSTEAD: [(&[&str], &[&str], &str); 8] = [
+    (
+        &["AudioDataset"],
+        &[
+            "batch_size",
+            "shuffle",
+            "sampler",
+            "batch_sampler",
+            "order",
+            "drop_last",
+            "rank",
+            "world_size",
+            "epochs",
+            "num_epochs",
+            "n_epochs",
+            "max_epochs",
+            "infinite",
+            "repeat",
+            "collate_fn",
+            "collate",
+            "pin_memory",
+            "prefetch",
+            "prefetch_batches",
+        ],
+        "a dataset has rows and no order: get_batch(indices) makes a batch of any, and forebay.Loader makes batches in an order",
+    ),
     (
         &["DataLoader"],
         &["shuffle", "sampler", "batch_sampler", "order", "shuffle_min_size", "shuffle_buffer_size"],

@@ -71,6 +71,8 @@ pub use failures::list::{LISTED, Losses, Lost};
 pub(crate) use failures::policy::Tally;
 pub use failures::policy::{MaxErrors, Policy};
 pub use flow::assembler::{SUBSTITUTES, Step};
+#[cfg(feature = "audio")]
+pub(crate) use flow::shared::{located, panicked};
 pub use headspace::Headspace;
 pub(crate) use observe::activity::during;
 pub use observe::activity::{Role, State, ThreadState};

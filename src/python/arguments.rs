@@ -17,7 +17,7 @@ use pyo3::{
 use super::errors::to_python;
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    config::{Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig, table::nearest},
+    config::{AccessConfig, Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig, table::nearest},
     engine::MaxErrors,
     error::shown,
 };
@@ -541,7 +541,7 @@ where
 #[pyfunction]
 pub fn _parameters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let tables = PyDict::new(py);
-    for table in [LoaderConfig::TABLE, TokenConfig::TABLE, RowConfig::TABLE] {
+    for table in [LoaderConfig::TABLE, AccessConfig::TABLE, TokenConfig::TABLE, RowConfig::TABLE] {
         let rows = PyList::empty(py);
         for (at, row) in table.parameters.iter().enumerate() {
             let dict = PyDict::new(py);

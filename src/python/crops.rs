@@ -27,6 +27,7 @@ impl PyCrop {
         let mut given = Given::new(fields.clone());
         let rule = match kind {
             "Random" => CropConfig::One(CropMode::Random),
+            "Start" => CropConfig::One(CropMode::Start),
             "Center" => CropConfig::One(CropMode::Center),
             "Windows" => {
                 let step: Option<f64> = given.get("step")?;

@@ -246,9 +246,7 @@ impl Argument for Option<FeatureObject> {
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let Some(object) = self else { return Ok(py.None().into_bound(py)) };
-        let values = state::to_python(py, &object.description)?;
-        py.import("forebay.features")?.call_method1("_made", (values,))
+        state::made(py, self.as_ref().map(|object| &object.description))
     }
 }
 

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    config::{Exclude, Origin, Sources, loader::loader_parameters, shown},
+    config::{Exclude, FeatureObject, Origin, Sources, loader::loader_parameters, shown},
     dtype::Dtype,
     engine::{Engine, closed},
     fields::{Columns, Field, Value},
@@ -82,7 +82,7 @@ pub struct Loader {
     audio: AudioPlan,
     fields: Arc<[Field]>,
     /// The class names of each target that has any.
-    class_names: Vec<(String, Arc<Vec<String>>)>,
+    class_names: ClassNamesOf,
 }
 
 #[pymethods]
@@ -96,15 +96,9 @@ impl Loader {
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
             let (mut config, mut problems) = bind::<LoaderConfig>(args, kwargs)?;
-            problems.extend(given_twice(&config, args, kwargs)?);
-            let Sources { names, groups, .. } = &config.arrow_files;
-            if groups.iter().all(Vec::is_empty) {
-                problems.push("arrow_files is empty, must name at least one shard".to_owned());
-            }
-            let is_empty = |file: &Origin| matches!(file, Origin::Path(path) if path.as_os_str().is_empty());
-            if let Some(at) = groups.iter().flatten().position(is_empty) {
-                problems.push(format!("arrow_files is '' at position {at}, must be the path of a shard"));
-            }
+            problems.extend(given_twice::<LoaderConfig>(config.features.as_ref(), args, kwargs)?);
+            problems.extend(source_problems("arrow_files", &config.arrow_files));
+            let names = &config.arrow_files.names;
             if names.is_none() && !config.weights.0.is_empty() {
                 return Err(PyTypeError::new_err(
                     "weights need named sources: pass arrow_files as a dict of names and files",
@@ -119,35 +113,12 @@ impl Loader {
                 return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
             };
             let raise = |error: Error| to_python(py, &error);
-            let mut options = ArrowOptions {
-                audio_column: config.audio_column.clone(),
-                label_column: config.label_column.clone(),
-                mmap: config.mmap,
-                max_record_bytes: config.max_record_bytes as u64,
-                allow_paths: config.allow_paths.clone(),
-                paths: config.reads_paths(),
-                columns: config.read_columns(),
-                ..ArrowOptions::default()
-            };
-            if config.targets.is_some() {
-                options.label_column = Some(String::new());
-            }
-            let asked = config.clone();
-            let (clips, rate) = (audio.crop, audio.features.sample_rate());
-            let (source, positions, outputs) = run_interruptible(py, "forebay-index", move |stop| {
-                let source = Recordings::open(&asked.arrow_files.groups, &options, stop)?;
-                let rows = asked.subset().map(|subset| subset.rows(source.n_rows())).transpose()?;
-                let mut positions = Positions::new(rows);
-                if let ClipRule::Windows(_) = clips {
-                    let infos = source.infos(positions.rows(), stop)?;
-                    let counts: Vec<_> = infos.into_iter().map(|info| clips.count(info, rate)).collect();
-                    positions = positions.with_windows(&counts)?;
-                }
-                let outputs = outputs(&asked, &source, positions.clone(), stop)?;
-                Ok((source, positions, outputs))
-            })?;
+            let (asked, clips, rate) = (config.clone(), audio.crop, audio.features.sample_rate());
+            let opened =
+                run_interruptible(py, "forebay-index", move |stop| Opened::new(&asked, (clips, rate), stop))?;
+            let class_names = opened.class_names();
+            let Opened { source, positions, outputs } = opened;
             let n_rows = positions.len_of(source.n_rows());
-            config.arrow_files.check_rows(&source.group_starts(), source.n_rows()).map_err(raise)?;
             config.fit(&mut plan, &audio, &outputs, n_rows).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
@@ -160,9 +131,6 @@ impl Loader {
                 positions: &positions,
             };
             let identity = facts.identity();
-            let names_of =
-                |target: &Target| Some((target.field().name.clone(), target.class_names()?.clone()));
-            let class_names = outputs.targets().filter_map(names_of).collect();
             let task = AudioTask::new(audio.clone()).with_outputs(outputs);
             let (fields, source) = (task.fields().clone(), Arc::new(source));
             plan.policy.exclude = exclude.iter().flat_map(|&row| positions.of_row(row)).collect();
@@ -245,8 +213,7 @@ impl Loader {
     /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
     #[getter]
     fn _bfloat16_fields(&self) -> Vec<&'static str> {
-        let features = &self.audio.features;
-        if features.dtype() == Dtype::Bfloat16 { vec![features.name()] } else { Vec::new() }
+        bfloat16_fields(&self.audio)
     }
 
     /// Returns batch number `batch`, past or future, without a change of position. Takes the time of
@@ -292,15 +259,7 @@ impl Loader {
     /// names, a dict of them.
     #[getter]
     fn class_names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match &self.class_names[..] {
-            [] => Ok(py.None().into_bound(py)),
-            [(_, names)] => PyList::new(py, names.iter()).map(Bound::into_any),
-            several => {
-                let dict = PyDict::new(py);
-                several.iter().try_for_each(|(name, names)| dict.set_item(name, &**names))?;
-                Ok(dict.into_any())
-            }
-        }
+        names_to_python(py, &self.class_names)
     }
 
     /// What the loader makes of a recording, for `print`: source, order, crop, features, targets and the
@@ -310,16 +269,7 @@ impl Loader {
         let facts = PyDict::new(py);
         let order = self.config.resolved_order().map(|order| order.name()).unwrap_or_default();
         facts.set_item("order", order)?;
-        let names = self.config.arrow_files.names.as_ref();
-        let mixed = names.map_or(String::new(), |names| format!(", mixed of {}", names.join(", ")));
-        let of = if self.n_rows < self.source.n_rows() {
-            format!(" of {}", self.source.n_rows())
-        } else {
-            String::new()
-        };
-        let records = format!("{}{of}", counted(self.n_rows, "record"));
-        let shards = counted(self.source.shards().len() as u64, "shard");
-        facts.set_item("source", format!("{records} in {shards}{mixed}"))?;
+        facts.set_item("source", sourced(&self.config.arrow_files, &self.source, self.n_rows))?;
         let class = py.import("forebay._recipe")?.getattr("Recipe")?;
         class.call1((self.config.keywords(py, None)?, facts, self.fields(py)?))
     }
@@ -328,21 +278,7 @@ impl Loader {
     /// `meaning`.
     #[getter]
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let fields = self.fields.iter().map(|field| {
-            let dict = PyDict::new(py);
-            let is_bfloat16 = self._bfloat16_fields().contains(&&*field.name);
-            let dtype = match field.dtype {
-                _ if field.is_text => "str",
-                _ if is_bfloat16 => "bfloat16",
-                dtype => dtype.name(),
-            };
-            dict.set_item("name", &field.name)?;
-            dict.set_item("dtype", dtype)?;
-            dict.set_item("shape", field.shape.as_ref().map(|shape| PyTuple::new(py, shape)).transpose()?)?;
-            dict.set_item("meaning", self.meaning(&field.name))?;
-            Ok(dict)
-        });
-        PyList::new(py, fields.collect::<PyResult<Vec<_>>>()?)
+        described(py, &self.config, &self.audio, &self.fields)
     }
 
     /// The shards in the given order: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage` (a
@@ -411,36 +347,158 @@ impl Loads for Loader {
 }
 
 impl Loader {
-    /// What a field is.
-    fn meaning(&self, name: &str) -> String {
-        let target = self.config.targets.iter().flatten().find(|target| target.name == name);
-        if let Some(target) = target {
-            return format!("{} of column {:?}", target.form.name(), target.column);
-        }
-        if self.config.columns.iter().any(|column| column == name) {
-            return format!("column {name:?}");
-        }
-        let clip = format!("{} s at {} Hz", self.config.clip_seconds, self.audio.features.sample_rate());
-        match name {
-            "spectrogram" => format!("features of a clip of {clip}"),
-            "waveform" => format!("samples of a clip of {clip}"),
-            "label" => "number of the class, -1 for none".to_owned(),
-            "source" => "number of the source".to_owned(),
-            "index" => "row over all shards".to_owned(),
-            "path" => "path in the row".to_owned(),
-            "start" => "start of the clip in its recording, seconds".to_owned(),
-            "valid_samples" => "samples that are not padding".to_owned(),
-            "valid_frames" => "frames of these samples".to_owned(),
-            "shard" => "number of the shard".to_owned(),
-            "row" => "row within the shard".to_owned(),
-            "window" => "number of the window in its recording".to_owned(),
-            _ => String::new(),
-        }
-    }
-
     fn to_dict<'py>(&self, py: Python<'py>, batch: Columns) -> PyResult<Bound<'py, PyDict>> {
         batch_dict(py, batch, &self.fields)
     }
+}
+
+/// The class names of each target that has any.
+pub type ClassNamesOf = Vec<(String, Arc<Vec<String>>)>;
+
+/// The names of the classes, by number; None if they are not known. If several targets have names, a dict.
+pub fn names_to_python<'py>(py: Python<'py>, class_names: &ClassNamesOf) -> PyResult<Bound<'py, PyAny>> {
+    match &class_names[..] {
+        [] => Ok(py.None().into_bound(py)),
+        [(_, names)] => PyList::new(py, names.iter()).map(Bound::into_any),
+        several => {
+            let dict = PyDict::new(py);
+            several.iter().try_for_each(|(name, names)| dict.set_item(name, &**names))?;
+            Ok(dict.into_any())
+        }
+    }
+}
+
+/// The recordings that are read, in words.
+pub fn sourced(sources: &Sources, source: &Recordings, n_rows: u64) -> String {
+    let names = sources.names.as_ref();
+    let mixed = names.map_or(String::new(), |names| format!(", mixed of {}", names.join(", ")));
+    let of = if n_rows < source.n_rows() { format!(" of {}", source.n_rows()) } else { String::new() };
+    let records = format!("{}{of}", counted(n_rows, "record"));
+    let shards = counted(source.shards().len() as u64, "shard");
+    format!("{records} in {shards}{mixed}")
+}
+
+/// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
+pub fn bfloat16_fields(audio: &AudioPlan) -> Vec<&'static str> {
+    let features = &audio.features;
+    if features.dtype() == Dtype::Bfloat16 { vec![features.name()] } else { Vec::new() }
+}
+
+/// The fields of a batch: dicts with `name`, `dtype`, `shape` and `meaning`.
+pub fn described<'py>(
+    py: Python<'py>,
+    config: &LoaderConfig,
+    audio: &AudioPlan,
+    fields: &[Field],
+) -> PyResult<Bound<'py, PyList>> {
+    let fields = fields.iter().map(|field| {
+        let dict = PyDict::new(py);
+        let dtype = match field.dtype {
+            _ if field.is_text => "str",
+            _ if bfloat16_fields(audio).contains(&&*field.name) => "bfloat16",
+            dtype => dtype.name(),
+        };
+        dict.set_item("name", &field.name)?;
+        dict.set_item("dtype", dtype)?;
+        dict.set_item("shape", field.shape.as_ref().map(|shape| PyTuple::new(py, shape)).transpose()?)?;
+        dict.set_item("meaning", meaning(config, audio, &field.name))?;
+        Ok(dict)
+    });
+    PyList::new(py, fields.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// What a field is.
+fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
+    let target = config.targets.iter().flatten().find(|target| target.name == name);
+    if let Some(target) = target {
+        return format!("{} of column {:?}", target.form.name(), target.column);
+    }
+    if config.columns.iter().any(|column| column == name) {
+        return format!("column {name:?}");
+    }
+    let clip = format!("{} s at {} Hz", config.clip_seconds, audio.features.sample_rate());
+    match name {
+        "spectrogram" => format!("features of a clip of {clip}"),
+        "waveform" => format!("samples of a clip of {clip}"),
+        "label" => "number of the class, -1 for none".to_owned(),
+        "source" => "number of the source".to_owned(),
+        "index" => "row over all shards".to_owned(),
+        "path" => "path in the row".to_owned(),
+        "start" => "start of the clip in its recording, seconds".to_owned(),
+        "valid_samples" => "samples that are not padding".to_owned(),
+        "valid_frames" => "frames of these samples".to_owned(),
+        "shard" => "number of the shard".to_owned(),
+        "row" => "row within the shard".to_owned(),
+        "window" => "number of the window in its recording".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// What the parameters of a loader open.
+pub struct Opened {
+    pub source: Recordings,
+    /// The rows at the positions.
+    pub positions: Positions,
+    /// The fields besides the features.
+    pub outputs: Outputs,
+}
+
+impl Opened {
+    /// Opens the files, for clips by a rule at a sample rate. `stop` is checked between reads.
+    ///
+    /// # Errors
+    /// Those of [`Recordings::open`], [`Subset::rows`](crate::source::Subset::rows) and [`Target::plan`];
+    /// [`ErrorKind::Config`] if a `datasets.Dataset` has other rows than its files.
+    pub fn new(
+        config: &LoaderConfig,
+        (clips, rate): (ClipRule, u32),
+        stop: &AtomicBool,
+    ) -> Result<Self, Error> {
+        let mut options = ArrowOptions {
+            audio_column: config.audio_column.clone(),
+            label_column: config.label_column.clone(),
+            mmap: config.mmap,
+            max_record_bytes: config.max_record_bytes as u64,
+            allow_paths: config.allow_paths.clone(),
+            paths: config.reads_paths(),
+            columns: config.read_columns(),
+            ..ArrowOptions::default()
+        };
+        if config.targets.is_some() {
+            options.label_column = Some(String::new());
+        }
+        let source = Recordings::open(&config.arrow_files.groups, &options, stop)?;
+        let rows = config.subset().map(|subset| subset.rows(source.n_rows())).transpose()?;
+        config.arrow_files.check_rows(&source.group_starts(), source.n_rows())?;
+        let mut positions = Positions::new(rows);
+        if let ClipRule::Windows(_) = clips {
+            let infos = source.infos(positions.rows(), stop)?;
+            let counts: Vec<_> = infos.into_iter().map(|info| clips.count(info, rate)).collect();
+            positions = positions.with_windows(&counts)?;
+        }
+        let outputs = outputs(config, &source, positions.clone(), stop)?;
+        Ok(Self { source, positions, outputs })
+    }
+
+    /// The class names of each target that has any.
+    pub fn class_names(&self) -> ClassNamesOf {
+        let names = |target: &Target| Some((target.field().name.clone(), target.class_names()?.clone()));
+        self.outputs.targets().filter_map(names).collect()
+    }
+}
+
+/// The problems with the files of a source; `parameter` names it.
+pub fn source_problems(parameter: &str, sources: &Sources) -> Vec<String> {
+    let mut problems = Vec::new();
+    let groups = &sources.groups;
+    if groups.iter().all(Vec::is_empty) {
+        problems.push(format!("{parameter} is empty, must name at least one shard"));
+    }
+    let is_empty = |file: &Origin| matches!(file, Origin::Path(path) if path.as_os_str().is_empty());
+    if let Some(at) = groups.iter().flatten().position(is_empty) {
+        problems.push(format!("{parameter} is '' at position {at}, must be the path of a shard"));
+    }
+    problems
 }
 
 /// The fields besides the features.
@@ -457,7 +515,9 @@ fn outputs(
     let sourced =
         Sourced { beside: source.beside(), columns: (names, types), class_names: source.class_names() };
     let mut scan = |column: &str, separator: Option<&str>| {
-        let keep = |keys: &mut BTreeSet<Key>, value: &Value| {
+        let keep = |keys: &mut BTreeSet<Key>, value: Result<&Value, Error>| {
+            // A bad row is told of when it is read.
+            let Ok(value) = value else { return Ok(()) };
             Key::of(value, separator, &mut |key| {
                 keys.insert(key);
             });
@@ -522,21 +582,21 @@ fn check_annotations(target: &Target, source: &Recordings, stop: &AtomicBool) ->
 }
 
 /// The parameters that an object of features has instead of the loader.
-const OF_FEATURES: [&str; 7] =
+pub const OF_FEATURES: [&str; 7] =
     ["sample_rate", "n_mels", "n_fft", "hop_length", "dtype", "layout", "n_frames"];
 
 /// The problem, if features are given twice: as an object, and by parameters.
-fn given_twice(
-    config: &LoaderConfig,
+pub fn given_twice<C: Parameters>(
+    features: Option<&FeatureObject>,
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Option<String>> {
-    if config.features.is_none() {
+    if features.is_none() {
         return Ok(None);
     }
     let mut twice = Vec::new();
     for name in OF_FEATURES {
-        let position = LoaderConfig::TABLE.parameters.iter().position(|one| one.name == name);
+        let position = C::ROWS.parameters.iter().position(|one| one.name == name);
         let by_keyword = kwargs.map(|kwargs| kwargs.contains(name)).transpose()?.unwrap_or(false);
         if by_keyword || position.is_some_and(|at| at < args.len()) {
             twice.push(name);

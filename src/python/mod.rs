@@ -6,6 +6,7 @@
 //! the user ([`calls`]), and holds no lock of forebay meanwhile. So no thread waits for such a lock while it
 //! holds the GIL.
 
+mod access;
 mod allow_paths;
 pub(crate) mod arguments;
 mod arrays;
@@ -112,6 +113,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<loader_base::LoaderBase>()?;
     module.add_class::<loader::Loader>()?;
+    module.add_class::<access::AudioDataset>()?;
     module.add_class::<token_loader::TokenLoader>()?;
     module.add_class::<check::_Check>()?;
     module.add_class::<data_loader::DataLoader>()?;

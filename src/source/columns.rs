@@ -68,6 +68,17 @@ pub enum Beside {
 /// for each example.
 pub(crate) const MOST_PATH_BYTES: usize = 4096;
 
+/// A column of a schema, or a field of a struct in it, whose name has points.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemaColumn {
+    /// The name.
+    pub name: String,
+    /// What is in it, in words: `"audio"` for the recordings, the type as in `columns=`, else that of Arrow.
+    pub content: String,
+    /// The names of its classes, in the schema's metadata.
+    pub class_names: Option<Arc<Vec<String>>>,
+}
+
 /// What a shard has beside its recordings.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Described {
@@ -75,6 +86,8 @@ pub(crate) struct Described {
     pub label_names: Option<Arc<Vec<String>>>,
     /// The types of the other columns, and their class names.
     pub others: Vec<(ColumnType, Option<Arc<Vec<String>>>)>,
+    /// All columns; shared by shards that have the same.
+    pub schema: Arc<[SchemaColumn]>,
 }
 
 /// The types of the other columns `names`, which must be equal in all shards; a column of nulls has any type,
@@ -106,6 +119,11 @@ pub(crate) fn common_types<'a>(
         Ok(common.map_or(ColumnType { item: Item::Null, nesting: Nesting::One }, |(_, found)| found))
     };
     names.iter().enumerate().map(of).collect()
+}
+
+/// The columns of the first shard whose schema could be read.
+pub(crate) fn first_schema(described: &[Described]) -> Arc<[SchemaColumn]> {
+    described.iter().map(|shard| &shard.schema).find(|schema| !schema.is_empty()).cloned().unwrap_or_default()
 }
 
 impl Beside {
@@ -267,6 +285,8 @@ pub(crate) struct Columns {
     pub class_names: Option<Arc<Vec<String>>>,
     /// The other requested columns, in the order of their names.
     pub others: Vec<Other>,
+    /// All columns of the schema.
+    pub schema: Arc<[SchemaColumn]>,
 }
 
 /// The error about a parameter that names a missing column.
@@ -300,6 +320,9 @@ impl Columns {
             let other = columns.other(schema, &features, name)?;
             columns.others.push(other);
         }
+        let audio = columns.bytes.or(columns.path).filter(|_| matches!(payload, Payload::Audio(_)));
+        let audio = audio.and_then(|array| columns.arrays[array].path.first().copied());
+        columns.schema = cache.listed(schema, &features, audio);
         Ok(columns)
     }
 
@@ -319,14 +342,7 @@ impl Columns {
         let structs = (1..path.len()).map(|end| self.want(path[..end].to_vec(), Layout::Struct)).collect();
         let mut item = field;
         let mut item_path = path.clone();
-        let (nesting, list) = match field.data_type() {
-            DataType::List(child) => (Nesting::List, Some((child, Layout::Offsets { width: 4 }))),
-            DataType::LargeList(child) => (Nesting::List, Some((child, Layout::Offsets { width: 8 }))),
-            DataType::FixedSizeList(child, n) => {
-                (Nesting::Fixed(u64::try_from(*n).unwrap_or(0)), Some((child, Layout::Struct)))
-            }
-            _ => (Nesting::One, None),
-        };
+        let (nesting, list) = nesting_of(field);
         let list = list.map(|(child, layout)| {
             item = child;
             item_path.push(0);
@@ -354,7 +370,11 @@ impl Columns {
     /// What is told of the shard.
     pub(crate) fn described(&self) -> Described {
         let others = self.others.iter().map(|other| (other.column_type, other.class_names.clone()));
-        Described { label_names: self.class_names.clone(), others: others.collect() }
+        Described {
+            label_names: self.class_names.clone(),
+            others: others.collect(),
+            schema: self.schema.clone(),
+        }
     }
 
     fn choose_text(&mut self, schema: &Schema, column: &str) -> Result<()> {
@@ -506,6 +526,36 @@ fn find<'a>(schema: &'a Schema, name: &str) -> Option<(Vec<usize>, &'a Field)> {
         field = &fields[at];
     }
     Some((path, field))
+}
+
+/// How a column holds items; for lists the field of the items, and the layout of the lists.
+fn nesting_of(field: &Field) -> (Nesting, Option<(&Field, Layout)>) {
+    match field.data_type() {
+        DataType::List(child) => (Nesting::List, Some((child, Layout::Offsets { width: 4 }))),
+        DataType::LargeList(child) => (Nesting::List, Some((child, Layout::Offsets { width: 8 }))),
+        DataType::FixedSizeList(child, n) => {
+            (Nesting::Fixed(u64::try_from(*n).unwrap_or(0)), Some((child, Layout::Struct)))
+        }
+        _ => (Nesting::One, None),
+    }
+}
+
+/// Adds a column to the list of a schema; of a struct its fields, unless they are nested too deeply.
+fn list(name: String, field: &Field, features: &Features, depth: usize, into: &mut Vec<SchemaColumn>) {
+    const DEEPEST: usize = 4;
+    if let (DataType::Struct(fields), true) = (field.data_type(), depth < DEEPEST) {
+        for field in fields {
+            list(format!("{name}.{}", field.name()), field, features, depth + 1, into);
+        }
+        return;
+    }
+    let (nesting, items) = nesting_of(field);
+    let item = items.map_or(field, |(items, _)| items);
+    let content = match item_of(item.data_type()) {
+        Some(item) => ColumnType { item, nesting }.to_string(),
+        None => shortened(field.data_type()),
+    };
+    into.push(SchemaColumn { class_names: features.class_names.get(&name).cloned(), name, content });
 }
 
 /// The type of the items in a column of this type; `None` for nested and other unsupported ones.
@@ -690,12 +740,32 @@ impl Features {
 /// Caches the features parsed last: shards of a dataset share them, and parsing 10 000 class names takes a
 /// millisecond.
 #[derive(Debug, Default)]
-pub(crate) struct FeatureCache(Mutex<Option<(String, Arc<Features>)>>);
+pub(crate) struct FeatureCache {
+    parsed: Mutex<Option<(String, Arc<Features>)>>,
+    listed: Mutex<Arc<[SchemaColumn]>>,
+}
 
 impl FeatureCache {
+    /// The columns of a schema; `audio` is the number of that of the recordings.
+    fn listed(&self, schema: &Schema, features: &Features, audio: Option<usize>) -> Arc<[SchemaColumn]> {
+        let mut found = Vec::new();
+        for (at, field) in schema.fields().iter().enumerate() {
+            let name = field.name().clone();
+            match audio == Some(at) {
+                true => found.push(SchemaColumn { name, content: "audio".to_owned(), class_names: None }),
+                false => list(name, field, features, 0, &mut found),
+            }
+        }
+        let mut last = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if **last != *found {
+            *last = found.into();
+        }
+        last.clone()
+    }
+
     fn of(&self, schema: &Schema) -> Arc<Features> {
         let Some(json) = schema.metadata().get("huggingface") else { return Arc::default() };
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((known, features)) if known == json => Arc::clone(features),
             _ => {

@@ -32,7 +32,7 @@ mod shard;
 mod storage;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
-pub use columns::{Beside, ClassNames, ColumnType, Item, Nesting, Payload};
+pub use columns::{Beside, ClassNames, ColumnType, Item, Nesting, Payload, SchemaColumn};
 pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]

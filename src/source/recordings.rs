@@ -14,7 +14,7 @@ use std::{
 
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
-    columns::{Beside, ClassNames, ColumnType},
+    columns::{Beside, ClassNames, ColumnType, SchemaColumn},
     files::{FilesReader, FilesSource, Manifest, Plan},
     parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
@@ -180,6 +180,11 @@ impl Recordings {
         either!(&self.files, Files, source => source.columns())
     }
 
+    /// All columns of the first schema.
+    pub fn schema(&self) -> &[SchemaColumn] {
+        either!(&self.files, Files, source => source.schema())
+    }
+
     /// Whether any shard has a label column. Rows of shards without are
     /// [`NO_LABEL`](crate::record::NO_LABEL).
     pub fn has_labels(&self) -> bool {
@@ -192,14 +197,14 @@ impl Recordings {
     }
 
     /// Reads one of the other columns, without recordings, and collects what `keep` takes of the values of
-    /// all rows, on several threads.
+    /// all rows, or of the errors of bad ones, on several threads: a result for each shard.
     ///
     /// # Errors
     /// As [`ReadRecords::read`]; those of `keep`; [`ErrorKind::Closed`] once `stop` is set.
     pub fn collect<T: Default + Send + Sync>(
         &self,
         column: &str,
-        keep: impl Fn(&mut T, &Value) -> Result<()> + Sync,
+        keep: impl Fn(&mut T, Result<&Value>) -> Result<()> + Sync,
         stop: &AtomicBool,
     ) -> Result<Vec<T>> {
         const THREADS: usize = 8;
@@ -234,9 +239,8 @@ impl Recordings {
                     (RecordingsReader::Table(_), _) => Ok(Value::Null),
                 };
                 match found {
-                    Ok(found) => keep(&mut kept, &found)?,
-                    // A bad row is told of when it is read.
-                    Err(error) if error.kind.is_record() => {}
+                    Ok(found) => keep(&mut kept, Ok(&found))?,
+                    Err(error) if error.kind.is_record() => keep(&mut kept, Err(error))?,
                     Err(error) => return Err(error),
                 }
             }

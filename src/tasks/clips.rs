@@ -15,12 +15,12 @@ use crate::{
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
-    record::{Batches, ExampleMaker, Record, Task},
+    record::{Batches, ExampleMaker, Record, Task, Wants},
     source::{Positions, columns::MOST_PATH_BYTES},
     targets::{Clip, Target},
     transform::{
         Crop, CropMode, FeatureScratch, Features, Quality, Resampler, Resamplers, WindowEnd, WindowRule,
-        crop, target_len,
+        crop, crop_at, starts, target_len,
     },
 };
 
@@ -85,6 +85,87 @@ impl AudioPlan {
         let fields = outputs.fields(self);
         ColumnPool::new(fields.into(), batch_size, 0).mapped_bytes()
     }
+}
+
+/// Where a clip begins in its recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Begin {
+    /// Where the plan's rule says.
+    Rule {
+        /// The position, of a recording with several windows.
+        at: u64,
+        /// Random bits.
+        seed: u64,
+    },
+    /// At this many seconds, rounded to a sample at the target rate; below 0, zeros come first.
+    At(f64),
+}
+
+/// A section of a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Section {
+    /// The seconds before it.
+    pub start: f64,
+    /// Its seconds; `None`: to the end. It ends with the recording.
+    pub seconds: Option<f64>,
+    /// The rate to which it is resampled; `None`: the recording's own.
+    pub sample_rate: Option<u32>,
+}
+
+/// What is taken of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Take {
+    /// A clip, which begins there.
+    Clip(Begin),
+    /// The clips at these positions, which are of one recording; with random bits.
+    Clips(Range<u64>, u64),
+    /// A section.
+    Section(Section),
+}
+
+/// The most samples of a [`Waveform`]: 4 GiB.
+const MOST_VALUES: u64 = 1 << 30;
+
+/// The samples of a section of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waveform {
+    /// All channels, one after the other.
+    pub samples: Vec<f32>,
+    /// Samples per second.
+    pub sample_rate: u32,
+    /// All of the row.
+    pub info: Info,
+}
+
+/// A number of samples as seconds, for a message.
+fn seconds_of(samples: i64, rate: u32) -> f64 {
+    let micro = 1e6;
+    (samples as f64 / f64::from(rate) * micro).round() / micro
+}
+
+impl Section {
+    /// The samples of a recording at the rate of the section, and this rate.
+    fn samples(&self, sample_rate: u32, n_samples: u64) -> Result<(Range<u64>, u32)> {
+        let rate = self.sample_rate.unwrap_or(sample_rate);
+        let n = target_len(n_samples, sample_rate, rate);
+        let sample = |seconds: f64| (seconds * f64::from(rate)).round();
+        let first = sample(self.start);
+        if !(first >= 0.0 && first < n as f64) {
+            return Err(beyond(self.start, 0.0, sample_rate, n_samples));
+        }
+        let first = first as u64;
+        let len = self.seconds.map_or(u64::MAX, |seconds| sample(seconds) as u64);
+        Ok((first..first.saturating_add(len).min(n), rate))
+    }
+}
+
+/// The error about a start that is not within its recording.
+fn beyond(start: f64, least: f64, sample_rate: u32, n_samples: u64) -> Error {
+    let seconds = seconds_of(i64::try_from(n_samples).unwrap_or(i64::MAX), sample_rate);
+    let message = format!(
+        "start is {start:?}, must be at least {least:?} and below {seconds:?}, the recording's seconds"
+    );
+    Error::new(ErrorKind::Config, message)
 }
 
 /// Where the value of a field comes from.
@@ -292,14 +373,13 @@ impl AudioTask {
         &self,
         sample_rate: u32,
         n_samples: u64,
-        at: u64,
-        seed: u64,
+        begin: Begin,
     ) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
-        let rate = self.plan.features.sample_rate();
+        let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
         let n = target_len(n_samples, sample_rate, rate);
-        let crop = match self.plan.crop {
-            ClipRule::One(mode) => crop(mode, n, self.plan.clip_samples, seed),
-            ClipRule::Windows(rule) => {
+        let crop = match (begin, self.plan.crop) {
+            (Begin::Rule { seed, .. }, ClipRule::One(mode)) => crop(mode, n, clip, seed),
+            (Begin::Rule { at, .. }, ClipRule::Windows(rule)) => {
                 let (_, window) = self.outputs.positions.window(at);
                 if window >= rule.count(n).max(1) {
                     let message = "the recording is shorter than when the loader was made";
@@ -307,15 +387,70 @@ impl AudioTask {
                 }
                 rule.crop(n, window)
             }
+            (Begin::At(start), _) => {
+                let sample = (start * f64::from(rate)).round();
+                // A NaN is no start.
+                let found = (!sample.is_nan()).then(|| crop_at(sample as i64, n, clip)).flatten();
+                found.ok_or_else(|| {
+                    beyond(start, seconds_of(*starts(n, clip).start(), rate), sample_rate, n_samples)
+                })?
+            }
         };
         let resampler = self.resamplers.get(sample_rate, rate)?;
         let span = resampler.input_span(crop.start..crop.start + crop.len as u64, n_samples);
         Ok((crop, span, resampler))
     }
 
+    /// What a reader must read of a record for that.
+    pub fn wants(&self, take: Take) -> Wanting<'_> {
+        Wanting { task: self, take }
+    }
+
+    /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
+    pub fn collate_in(&self, pool: Arc<ColumnPool>) -> RowCollate {
+        RowCollate::new(pool, self.spare.clone())
+    }
+
     /// The fields of a batch's columns.
     pub fn fields(&self) -> &Arc<[Field]> {
         self.pool.fields()
+    }
+}
+
+/// What a reader must read of a record; [`AudioTask::wants`] makes it.
+#[derive(Debug)]
+pub struct Wanting<'a> {
+    task: &'a AudioTask,
+    take: Take,
+}
+
+impl Wants for Wanting<'_> {
+    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
+        let layout = layout(head, size)?;
+        let span = self.span(layout.info.sample_rate, layout.info.n_samples)?;
+        let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
+        Some(byte(span.start)..byte(span.end))
+    }
+
+    /// The error of a span that there is not is told when the record is decoded.
+    fn span(&self, sample_rate: u32, n_samples: u64) -> Option<Range<u64>> {
+        let span = |begin| self.task.needs(sample_rate, n_samples, begin).ok().map(|(_, span, _)| span);
+        match self.take {
+            Take::Clip(begin) => span(begin),
+            Take::Clips(Range { start, end }, seed) => {
+                let first = span(Begin::Rule { at: start, seed })?;
+                if end <= start + 1 {
+                    return Some(first);
+                }
+                let last = span(Begin::Rule { at: end - 1, seed })?;
+                Some(first.start.min(last.start)..first.end.max(last.end))
+            }
+            Take::Section(section) => {
+                let (samples, rate) = section.samples(sample_rate, n_samples).ok()?;
+                let resampler = self.task.resamplers.get(sample_rate, rate).ok()?;
+                Some(resampler.input_span(samples, n_samples))
+            }
+        }
     }
 }
 
@@ -337,28 +472,15 @@ impl Task for AudioTask {
     }
 
     fn excerpt(&self, head: &[u8], size: u64, at: Range<u64>, seed: u64) -> Option<Range<u64>> {
-        let layout = layout(head, size)?;
-        let span = self.span(layout.info.sample_rate, layout.info.n_samples, at, seed)?;
-        let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
-        Some(byte(span.start)..byte(span.end))
+        self.wants(Take::Clips(at, seed)).excerpt(head, size)
     }
 
     fn span(&self, sample_rate: u32, n_samples: u64, at: Range<u64>, seed: u64) -> Option<Range<u64>> {
-        // The error is told when the record is decoded.
-        let span = |at| self.needs(sample_rate, n_samples, at, seed).ok().map(|(_, span, _)| span);
-        let first = span(at.start)?;
-        Some(match at.end - at.start {
-            0 | 1 => first,
-            _ => {
-                let last = span(at.end - 1)?;
-                first.start.min(last.start)..first.end.max(last.end)
-            }
-        })
+        self.wants(Take::Clips(at, seed)).span(sample_rate, n_samples)
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {
-        let pool = self.pool.serving(batch_size, batch_slots(ahead));
-        RowCollate::new(pool, self.spare.clone())
+        self.collate_in(self.pool.serving(batch_size, batch_slots(ahead)))
     }
 }
 
@@ -383,8 +505,26 @@ impl ExampleMaker for ClipMaker {
     type Example = Example;
 
     fn run(&mut self, record: &Record) -> Result<Example> {
+        self.example(record, Begin::Rule { at: record.index, seed: record.seed })
+    }
+}
+
+impl ClipMaker {
+    /// The samples of a section of a recording, of every channel.
+    ///
+    /// # Errors
+    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a section that begins outside of the recording.
+    pub fn waveform(&mut self, record: &Record, section: &Section) -> Result<Waveform> {
+        self.cutter.waveform(&self.task, record, section)
+    }
+
+    /// The example of the clip that begins there.
+    ///
+    /// # Errors
+    /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a clip that begins outside of the recording.
+    pub fn example(&mut self, record: &Record, begin: Begin) -> Result<Example> {
         let AudioPlan { features, clip_samples, .. } = &self.task.plan;
-        let (crop, clips) = self.cutter.cut(&self.task, record)?;
+        let (crop, clips) = self.cutter.cut(&self.task, record, begin)?;
         let mut values = match self.task.spare.take() {
             Some(values) => values,
             None => features.dtype().zeros(self.task.plan.example_len())?,
@@ -430,23 +570,64 @@ impl ExampleMaker for ClipMaker {
 }
 
 impl Cutter {
-    /// The record's clips, one for each channel that is kept, and their crop. Decoded samples of one channel
-    /// that need neither resampling nor padding are returned without a copy.
-    fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<(Crop, &[f32])> {
+    /// Decodes the span that `span` chooses by the row's length; returns what else it chose.
+    fn read<T>(
+        &mut self,
+        task: &AudioTask,
+        record: &Record,
+        span: impl FnOnce(Info) -> Result<(Range<u64>, T)>,
+    ) -> Result<(Info, T)> {
         let recording = self.decoder.open(&record.bytes)?;
         let (info, row) = recording.info().of_row(record.part.as_deref())?;
         if record.part.is_none() {
             info.check_seconds(task.plan.max_decoded_seconds)?;
         }
-        let (crop, span, resampler) =
-            task.needs(info.sample_rate, info.n_samples, record.index, record.seed)?;
-        let Crop { start, len, pad_front } = crop;
+        let (span, chosen) = span(info)?;
         if record.part.is_some() {
             // Of a recording in a file of its own, this span alone is read.
             Info { n_samples: span.end - span.start, ..info }.check_seconds(task.plan.max_decoded_seconds)?;
         }
         let samples = row.start + span.start..row.start + span.end;
         self.decoder.read(&recording, samples, &mut self.planes)?;
+        Ok((info, chosen))
+    }
+
+    /// The samples of a section of the row.
+    fn waveform(&mut self, task: &AudioTask, record: &Record, section: &Section) -> Result<Waveform> {
+        let (info, (samples, first, rate, resampler)) = self.read(task, record, |info| {
+            let (samples, rate) = section.samples(info.sample_rate, info.n_samples)?;
+            let values = (samples.end - samples.start).saturating_mul(info.channels.into());
+            if values > MOST_VALUES {
+                let message = format!(
+                    "{values} samples of all channels, at most {MOST_VALUES} are read at once; give seconds"
+                );
+                return Err(Error::new(ErrorKind::TooLarge, message));
+            }
+            let resampler = task.resamplers.get(info.sample_rate, rate)?;
+            let span = resampler.input_span(samples.clone(), info.n_samples);
+            let first = span.start;
+            Ok((span, (samples, first, rate, resampler)))
+        })?;
+        let n = (samples.end - samples.start) as usize; // at most `MOST_VALUES`
+        let channels = usize::from(info.channels);
+        let mut found = Vec::new();
+        fallible_alloc::resize(&mut found, n.saturating_mul(channels), 0.0)?;
+        for channel in (0..channels).filter(|_| n > 0) {
+            let out = &mut found[channel * n..(channel + 1) * n];
+            resampler.resample(self.planes.channel(channel), first, samples.start, out)?;
+        }
+        Ok(Waveform { samples: found, sample_rate: rate, info })
+    }
+
+    /// The record's clips, one for each channel that is kept, and their crop. Decoded samples of one channel
+    /// that need neither resampling nor padding are returned without a copy.
+    fn cut(&mut self, task: &AudioTask, record: &Record, begin: Begin) -> Result<(Crop, &[f32])> {
+        let (info, (crop, first, resampler)) = self.read(task, record, |info| {
+            let (crop, span, resampler) = task.needs(info.sample_rate, info.n_samples, begin)?;
+            let first = span.start;
+            Ok((span, (crop, first, resampler)))
+        })?;
+        let Crop { start, len, pad_front } = crop;
         let AudioPlan { features, clip_samples, .. } = &task.plan;
         let (channels, n) = (features.channels(), *clip_samples);
         channels.check(self.planes.channels())?;
@@ -465,7 +646,7 @@ impl Cutter {
             let (middle, behind) = rest.split_at_mut(len);
             front.fill(0.0);
             behind.fill(0.0);
-            resampler.resample(waveform, span.start, start, middle)?;
+            resampler.resample(waveform, first, start, middle)?;
         }
         Ok((crop, &self.clip))
     }

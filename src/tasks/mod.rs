@@ -13,7 +13,7 @@ mod tokens;
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 #[cfg(feature = "audio")]
-pub use clips::{AudioPlan, AudioTask, ClipMaker, ClipRule, Given, Outputs};
+pub use clips::{AudioPlan, AudioTask, Begin, ClipMaker, ClipRule, Given, Outputs, Section, Take, Waveform};
 #[cfg(feature = "cache")]
 pub use documents::{
     COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowMaker, RowShare, Rows, SharedTask, Steps,

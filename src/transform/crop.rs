@@ -6,6 +6,8 @@
 //! generation in an interval" (2019), without rejection: with a 64-bit hash the bias is below 2^-32 for
 //! recordings of under 2^32 samples.
 
+use std::ops::RangeInclusive;
+
 /// Number of samples at `target_hz` of a recording with `source_samples` at `source_hz`: exactly `ceil(n *
 /// target / source)`.
 ///
@@ -30,6 +32,8 @@ pub enum CropMode {
     Random,
     /// Evaluation: the middle; a short recording is padded with zeros on both sides.
     Center,
+    /// The beginning; a short recording is padded with zeros at the end.
+    Start,
 }
 
 /// A span of the recording and its place in the clip, in samples at the target rate.
@@ -46,25 +50,45 @@ pub struct Crop {
 /// Chooses a clip of `clip` samples from a recording of `n`, both at the target rate.
 ///
 /// [`CropMode::Random`] starts uniformly in `0..=n - clip` by `hash`, which must already be mixed: its high
-/// bits decide. [`CropMode::Center`] starts at `floor((n - clip) / 2)` and ignores `hash`.
+/// bits decide. [`CropMode::Center`] starts at `floor((n - clip) / 2)` and ignores `hash`, as
+/// [`CropMode::Start`] does.
 pub fn crop(mode: CropMode, n: u64, clip: usize, hash: u64) -> Crop {
     match n.checked_sub(clip as u64) {
         Some(room) => {
             let start = match mode {
                 CropMode::Random => ((u128::from(hash) * (u128::from(room) + 1)) >> 64) as u64,
                 CropMode::Center => room / 2,
+                CropMode::Start => 0,
             };
             Crop { start, len: clip, pad_front: 0 }
         }
         None => {
             let len = n as usize; // below `clip`, so it fits
             let pad_front = match mode {
-                CropMode::Random => 0,
+                CropMode::Random | CropMode::Start => 0,
                 CropMode::Center => (clip - len) / 2,
             };
             Crop { start: 0, len, pad_front }
         }
     }
+}
+
+/// The samples at which a clip of `clip` samples may begin in a recording of `n`, both at the target rate:
+/// any sample; and below 0, so that zeros come first, if all of a short recording is in the clip.
+pub fn starts(n: u64, clip: usize) -> RangeInclusive<i64> {
+    let [n, clip] = [n, clip as u64].map(|length| i64::try_from(length).unwrap_or(i64::MAX));
+    (n - clip).min(0)..=n - 1
+}
+
+/// The clip that begins at sample `start`; `None` if that is not one of [`starts`].
+pub fn crop_at(start: i64, n: u64, clip: usize) -> Option<Crop> {
+    if !starts(n, clip).contains(&start) {
+        return None;
+    }
+    let pad_front = start.min(0).unsigned_abs() as usize; // at most `clip`
+    let start = start.max(0) as u64;
+    let len = (n - start).min((clip - pad_front) as u64) as usize;
+    Some(Crop { start, len, pad_front })
 }
 
 #[cfg(test)]
@@ -87,6 +111,28 @@ mod tests {
         assert_eq!(crop(CropMode::Random, 3, 10, u64::MAX), Crop { start: 0, len: 3, pad_front: 0 });
         assert_eq!(crop(CropMode::Center, 3, 10, u64::MAX), Crop { start: 0, len: 3, pad_front: 3 });
         assert_eq!(crop(CropMode::Center, 0, 10, 0), Crop { start: 0, len: 0, pad_front: 5 });
+    }
+
+    #[test]
+    fn a_given_start_is_within_the_recording() {
+        for (start, n, clip, found) in [
+            (0, 100, 10, Some((0, 10, 0))),
+            (95, 100, 10, Some((95, 5, 0))),
+            (99, 100, 10, Some((99, 1, 0))),
+            (100, 100, 10, None),
+            (-1, 100, 10, None),
+            (-1, 10, 10, None),
+            (-7, 3, 10, Some((0, 3, 7))),
+            (-8, 3, 10, None),
+            (2, 3, 10, Some((2, 1, 0))),
+            (3, 3, 10, None),
+            (0, 0, 10, None),
+            (i64::MAX, u64::MAX, 10, None),
+            (i64::MIN, 3, usize::MAX, None),
+        ] {
+            let found = found.map(|(start, len, pad_front)| Crop { start, len, pad_front });
+            assert_eq!(crop_at(start, n, clip), found, "{start} {n} {clip}");
+        }
     }
 
     #[test]
@@ -116,6 +162,10 @@ mod tests {
             prop_assert!(crop.start + crop.len as u64 <= n);
             prop_assert!(crop.pad_front + crop.len <= clip);
             prop_assert_eq!(crop.len as u64, n.min(clip as u64));
+            // The start of a clip gives the clip.
+            if n > 0 {
+                prop_assert_eq!(crop_at(crop.start as i64 - crop.pad_front as i64, n, clip), Some(crop));
+            }
         }
     }
 }

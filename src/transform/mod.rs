@@ -31,7 +31,7 @@ mod window;
 pub mod windows;
 
 #[cfg(feature = "audio")]
-pub use crop::{Crop, CropMode, crop, target_len};
+pub use crop::{Crop, CropMode, crop, crop_at, starts, target_len};
 #[cfg(feature = "audio")]
 pub use features::{Channels, FeatureScratch, Features};
 #[cfg(feature = "audio")]

@@ -31,7 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 from forebay._core import ConfigError, __version__, _Check, _shards
 from forebay._files import NotAFileError, open_file, what_is
 from forebay._progress import Progress, clock
-from forebay.cli.common import a_path, add_json, check_files, check_place, subcommand, using
+from forebay.cli.common import a_folder, a_path, add_json, check_files, check_place, subcommand, using
 
 if sys.platform != "win32":
     import fcntl
@@ -490,17 +490,6 @@ def write(file: TextIO, rows: Iterable[Row]) -> None:
     writer.writerows([one_line(row[name]) for name in COLUMNS] for row in rows)
     file.write(lines.getvalue())
     file.flush()
-
-
-def a_folder(text: str) -> Path:
-    """The path of a folder, as the value of `--allow-paths`."""
-    path = a_path(text)
-    if not path.is_dir():
-        kind = "a file" if path.is_file() else "missing" if what_is(path) is None else "no folder"
-        raise argparse.ArgumentTypeError(
-            f"{text} is {kind}, must be a folder; to allow any path, give --allow-paths without FOLDER, after FILE"
-        )
-    return path
 
 
 def add(subparsers: "Subparsers") -> None:

@@ -87,6 +87,17 @@ def a_path(text: str) -> Path:
     return Path(filled(text))
 
 
+def a_folder(text: str) -> Path:
+    """The path of a folder, as the value of `--allow-paths`."""
+    path = a_path(text)
+    if not path.is_dir():
+        kind = "a file" if path.is_file() else "missing" if what_is(path) is None else "no folder"
+        raise argparse.ArgumentTypeError(
+            f"{text} is {kind}, must be a folder; to allow any path, give --allow-paths without FOLDER, after the files"
+        )
+    return path
+
+
 @contextlib.contextmanager
 def using(
     option: str, options: argparse.Namespace, errors: tuple[type[Exception], ...] = (ConfigError, OSError)

@@ -44,7 +44,10 @@ pub use reader::ArrowReader;
 use self::{index::Index, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{Beside, ClassNames, ColumnType, Columns, Described, FeatureCache, common_types},
+    columns::{
+        Beside, ClassNames, ColumnType, Columns, Described, FeatureCache, SchemaColumn, common_types,
+        first_schema,
+    },
     leave::Leave,
     linked::{AllowPaths, Linked},
     mapped::MappedFiles,
@@ -120,6 +123,8 @@ pub struct ArrowSource {
     n_rows: u64,
     /// The types of the other columns.
     columns: Vec<ColumnType>,
+    /// All columns of the schema.
+    schema: Arc<[SchemaColumn]>,
     class_names: ClassNames,
     /// The values of a record.
     beside: Vec<Beside>,
@@ -193,6 +198,7 @@ impl ArrowSource {
             class_names: ClassNames::new(ends, &shards, &described)?,
             beside: Beside::of(has_labels, options.paths, columns.len()),
             columns,
+            schema: first_schema(&described),
             storage,
             retries,
             max_record_bytes: options.max_record_bytes,
@@ -229,6 +235,11 @@ impl ArrowSource {
     /// The types of the other columns that are read.
     pub fn columns(&self) -> &[ColumnType] {
         &self.columns
+    }
+
+    /// All columns of the first schema.
+    pub fn schema(&self) -> &[SchemaColumn] {
+        &self.schema
     }
 
     /// Whether any shard has a label column. Rows of shards without are

@@ -35,7 +35,7 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{Beside, ClassNames, ColumnType, Described, Item, Nesting, common_types},
+    columns::{Beside, ClassNames, ColumnType, Described, Item, Nesting, SchemaColumn, common_types},
     linked::Linked,
     parallel,
     shard::{Shard, locate, shards_of},
@@ -65,6 +65,7 @@ pub struct FilesSource {
     tables: Vec<Table>,
     /// The types of the other columns.
     columns: Vec<ColumnType>,
+    schema: Arc<[SchemaColumn]>,
     class_names: ClassNames,
     /// The values of a record.
     beside: Vec<Beside>,
@@ -115,6 +116,12 @@ impl FilesSource {
         mix_numbers(&mut described, options.columns.len());
         let columns =
             common_types(&options.columns, shards.iter().map(|shard| &*shard.path).zip(&described))?;
+        let schema = options.columns.iter().zip(&columns).map(|(name, found)| SchemaColumn {
+            name: name.clone(),
+            content: found.to_string(),
+            class_names: None,
+        });
+        let schema = schema.collect();
         let has_labels = tables.iter().any(|table| table.label.is_some());
         let fingerprint =
             tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ table.hash()));
@@ -130,6 +137,7 @@ impl FilesSource {
             beside: Beside::of(has_labels, options.paths, columns.len()),
             shards,
             tables,
+            schema,
             columns,
             n_rows,
             fingerprint,
@@ -154,6 +162,11 @@ impl FilesSource {
     /// The types of the other columns that are read.
     pub fn columns(&self) -> &[ColumnType] {
         &self.columns
+    }
+
+    /// The other columns that are read.
+    pub fn schema(&self) -> &[SchemaColumn] {
+        &self.schema
     }
 
     /// Whether any table has a label.

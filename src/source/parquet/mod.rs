@@ -53,7 +53,10 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{Beside, ClassNames, ColumnType, Described, FeatureCache, Payload, common_types},
+    columns::{
+        Beside, ClassNames, ColumnType, Described, FeatureCache, Payload, SchemaColumn, common_types,
+        first_schema,
+    },
     linked::{AllowPaths, Linked},
     parallel,
     shard::{Shard, locate, shards_of},
@@ -157,6 +160,8 @@ pub struct ParquetSource {
     plans: Vec<(Arc<Places>, Arc<Plan>)>,
     /// The types of the other columns.
     columns: Vec<ColumnType>,
+    /// All columns of the schema.
+    schema: Arc<[SchemaColumn]>,
     row_groups: Vec<RowGroup>,
     /// The first row group of each shard, and the number of all.
     group_starts: Vec<usize>,
@@ -266,6 +271,7 @@ impl ParquetSource {
             class_names: ClassNames::new(ends, &shards, &described)?,
             beside: Beside::of(indexes.iter().any(|index| index.has_labels), options.paths, columns.len()),
             columns,
+            schema: first_schema(&described),
             largest: sizes.max_by_key(|&(_, bytes)| bytes).unwrap_or_default(),
             shards,
         })
@@ -318,6 +324,11 @@ impl ParquetSource {
     /// The types of the other columns that are read.
     pub fn columns(&self) -> &[ColumnType] {
         &self.columns
+    }
+
+    /// All columns of the first schema.
+    pub fn schema(&self) -> &[SchemaColumn] {
+        &self.schema
     }
 
     /// Whether any shard has a label column. Rows of shards without are

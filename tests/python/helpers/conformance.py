@@ -20,7 +20,7 @@ import forebay
 from budgets import most_bytes
 from digests import digest
 from fields import assert_described, rows
-from forebay import _core
+from forebay import _core, crops
 from timing import eventually
 
 BATCHES = 9
@@ -335,8 +335,37 @@ def closing(case: Case) -> None:
                 call()
 
 
+def dataset(case: Case) -> None:
+    """An `AudioDataset` has the same rows: by number in any order and twice, with the same crop."""
+    names = {row["name"] for row in _core._parameters()["AudioDataset"]}
+    kept = {name: value for name, value in case.keywords.items() if name in names}
+    outputs = [name for name in kept.pop("outputs", ()) if name != "start"] + ["start"]
+    one_pass = {"infinite": False, "shuffle_min_size": 0, "order": "sequential", "outputs": outputs}
+    if isinstance(case.files, dict):
+        one_pass |= {"order": "global", "stop": "all_exhausted"}
+    with case.loader(**one_pass) as loader:
+        expected = joined(list(loader))
+    kept.setdefault("crop", crops.Random() if case.keywords.get("augment", True) else crops.Center())
+    with forebay.AudioDataset(case.files, outputs=outputs, n_threads=2, **kept) as made:
+        assert len(made) == loader.num_records
+        assert (made.fields, made.class_names) == (loader.fields, loader.class_names)
+        order = np.random.default_rng(0).integers(0, len(expected["index"]), 50)
+        rows = expected["index"][order]
+        chosen = {name: values[order] if isinstance(values, np.ndarray) else [values[at] for at in order]
+                  for name, values in expected.items()}  # fmt: skip
+        same(joined([made.get_batch(rows, expected["start"][order])]), chosen)
+        same(joined([pickle.loads(pickle.dumps(made)).get_batch(rows.tolist(), chosen["start"])]), chosen)
+        if not isinstance(case.files, dict):  # each source of a mixture has an order, and crops, of its own
+            batch = made[rows]
+            assert_described(loader, batch)
+            same(joined([batch]), chosen)
+        for row in sorted(case.bad)[:2]:
+            with pytest.raises(forebay.DecodeError, match=r"\brow \d"):
+                made[row]
+
+
 CHECKS = (workers, ranks, resume, replay_and_plan, pickling, spawn, fork, other_states, exclude, bad_records, budget,
-          views, interrupts, closing)  # fmt: skip
+          views, interrupts, closing, dataset)  # fmt: skip
 
 
 def conforms(files: Files, processes: ProcessPoolExecutor, folder: Path, **keywords: Any) -> None:

@@ -1,0 +1,402 @@
+//! [`Access`]: clips of any rows, in any order, made on threads of its own.
+//!
+//! It runs a loader's stages without the engine: a thread of a [`Crew`] reads a row and makes its example by
+//! the same [`ClipMaker`], and the caller's thread puts it into its row of the batch by the same
+//! [`RowCollate`]. So the bytes are those of a loader, for the same row and crop. A batch does not depend on
+//! the threads, and of several bad rows the first one that was asked for is the error. In memory are the
+//! batches, one record for each thread, and the examples that the caller has not yet put into its batch.
+
+mod crew;
+
+use std::{
+    fmt,
+    ops::Range,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+
+use crate::{
+    Error, ErrorKind, Result,
+    batch::{Example, RowCollate},
+    engine::located,
+    fallible_alloc,
+    fields::{ColumnPool, Columns, Field},
+    record::{Collate, RawRecord, ReadRecords, Record, Source, Task},
+    seed::{Purpose, hash},
+    tasks::{AudioTask, Begin, ClipMaker, Section, Take, Waveform},
+};
+use crew::{Crew, Work};
+
+/// The sizes of batches whose memory is kept.
+const POOLS: usize = 4;
+/// The most rows that a reader is told of.
+const MOST_RUN: usize = 256;
+/// The batches of each size whose memory is kept.
+const SLOTS: usize = 4;
+
+/// A clip of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clip {
+    /// The row number over the files as given.
+    pub row: u64,
+    /// The seconds at which it begins; `None`: where the rule of the crop says.
+    pub start: Option<f64>,
+}
+
+/// Random access to the clips of a source.
+#[derive(Debug)]
+pub struct Access<S: Source> {
+    shared: Arc<Shared<S>>,
+    crew: Crew<Worker<S>>,
+    /// By number of rows, the last one used at the end.
+    pools: Mutex<Vec<Arc<ColumnPool>>>,
+}
+
+struct Shared<S> {
+    source: Arc<S>,
+    task: AudioTask,
+    seed: u64,
+    closed: AtomicBool,
+    /// Calls that have not ended, and parts of work that are being done.
+    busy: AtomicUsize,
+}
+
+impl<S> fmt::Debug for Shared<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("task", &self.task).field("busy", &self.busy).finish_non_exhaustive()
+    }
+}
+
+/// Counts as busy until it is dropped.
+struct Busy<S>(Arc<Shared<S>>);
+
+impl<S> Busy<S> {
+    fn new(shared: &Arc<Shared<S>>) -> Self {
+        shared.busy.fetch_add(1, Ordering::SeqCst);
+        Self(shared.clone())
+    }
+}
+
+impl<S> Drop for Busy<S> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What a thread keeps from row to row.
+struct Worker<S: Source> {
+    reader: S::Reader,
+    maker: ClipMaker,
+}
+
+impl<S: Source> Worker<S> {
+    /// Reads a row and makes something of its record; an error names file and row.
+    fn make<T>(
+        &mut self,
+        shared: &Shared<S>,
+        (row, run): (u64, u64),
+        take: Take,
+        of: impl FnOnce(&mut ClipMaker, &Record) -> Result<T>,
+    ) -> Result<T> {
+        let seed = shared.seed_of(row);
+        let record = self.reader.read(row, run, &shared.task.wants(take));
+        let record = record.map(|RawRecord { bytes, part, values }| Record {
+            bytes,
+            part,
+            values,
+            index: row,
+            seed,
+            epoch: 0,
+        });
+        record
+            .and_then(|record| of(&mut self.maker, &record))
+            .map_err(|error| located(error, &*shared.source, row))
+    }
+}
+
+impl<S> Shared<S> {
+    /// The bits that place a random crop: those of the row in a loader's epoch 0.
+    fn seed_of(&self, row: u64) -> u64 {
+        hash(self.seed, Purpose::Crop, [0, row])
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+}
+
+impl<S: Source> Access<S> {
+    /// Clips of `source` by `task`, on at most `n_threads` threads, which start when they are needed. `seed` is
+    /// that of random crops.
+    pub fn new(source: Arc<S>, task: AudioTask, n_threads: usize, seed: u64) -> Self {
+        let shared = Shared { source, task, seed, closed: AtomicBool::new(false), busy: AtomicUsize::new(0) };
+        Self::over(Arc::new(shared), n_threads)
+    }
+
+    fn over(shared: Arc<Shared<S>>, n_threads: usize) -> Self {
+        let of = shared.clone();
+        let worker = move || Worker { reader: of.source.reader(), maker: of.task.maker() };
+        Self { crew: Crew::new(n_threads, worker), shared, pools: Mutex::default() }
+    }
+
+    /// The same, with threads of its own.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let Shared { source, task, seed, .. } = &*self.shared;
+        Self::new(source.clone(), task.clone(), self.crew.most(), *seed)
+    }
+
+    /// Whether any thread is in a call or at work for one. If none was at a fork, no lock is held in the child.
+    pub fn is_busy(&self) -> bool {
+        self.shared.busy.load(Ordering::SeqCst) > 0
+    }
+
+    /// The fields of a batch.
+    pub fn fields(&self) -> &Arc<[Field]> {
+        self.shared.task.fields()
+    }
+
+    /// Ends the threads, as soon as they have finished the record at hand; calls that wait return an error.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
+    /// The memory of batches of `rows` rows. A smaller batch does not take the memory of a larger one, since
+    /// the user may keep many of them.
+    fn pool(&self, rows: usize) -> Arc<ColumnPool> {
+        let mut pools: MutexGuard<'_, Vec<_>> = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = pools.iter().position(|pool: &Arc<ColumnPool>| pool.rows() == rows);
+        let pool = match known {
+            Some(at) => pools.remove(at),
+            None => Arc::new(ColumnPool::new(self.fields().clone(), rows, SLOTS)),
+        };
+        if pools.len() == POOLS {
+            pools.remove(0);
+        }
+        pools.push(pool.clone());
+        pool
+    }
+
+    /// Begins a batch of these clips, in this order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] after `close`, [`ErrorKind::Io`] if the system cannot start a thread.
+    pub fn batch(&self, clips: &[Clip]) -> Result<Pending<S>> {
+        self.check_open()?;
+        let (replies, received) = unbounded();
+        let mut wanted = fallible_alloc::with_room(clips.len())?;
+        wanted.extend(clips.iter().enumerate().map(|(place, clip)| Wanted { place, clip: *clip }));
+        // In storage order, so that rows of one block or page are read once.
+        wanted.sort_by_key(|wanted| wanted.clip.row);
+        let n = wanted.len();
+        let in_part =
+            if self.shared.source.random_access() { 1 } else { n.div_ceil(self.crew.most()).max(1) };
+        let work = Arc::new(Batch {
+            shared: self.shared.clone(),
+            wanted,
+            in_part,
+            replies,
+            failed: AtomicUsize::new(usize::MAX),
+            stopped: AtomicBool::new(false),
+        });
+        let collate = self.shared.task.collate_in(self.pool(n));
+        self.crew.begin(&work, n.div_ceil(in_part))?;
+        let busy = Busy::new(&self.shared);
+        Ok(Pending { work, received, collate, left: n, failed: None, _busy: busy })
+    }
+
+    /// Begins to decode a section of a row's recording.
+    ///
+    /// # Errors
+    /// As [`Self::batch`].
+    pub fn waveform(&self, row: u64, section: Section) -> Result<PendingWaveform<S>> {
+        self.check_open()?;
+        let (reply, received) = unbounded();
+        self.crew.begin(&Arc::new(One { shared: self.shared.clone(), row, section, reply }), 1)?;
+        Ok(PendingWaveform { received, _busy: Busy::new(&self.shared) })
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(closed()) } else { Ok(()) }
+    }
+}
+
+/// The error of a dataset that was closed.
+pub fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the dataset is closed; make a new one to go on")
+}
+
+/// A clip, and its row in the batch.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    place: usize,
+    clip: Clip,
+}
+
+/// The examples of a batch, as work for the crew.
+struct Batch<S> {
+    shared: Arc<Shared<S>>,
+    /// In storage order.
+    wanted: Vec<Wanted>,
+    /// Clips of a part; the last part may have fewer.
+    in_part: usize,
+    /// For each clip its place and example; nothing, if the call ends with another error anyway.
+    replies: Sender<(usize, Option<Result<Example>>)>,
+    /// The first place whose clip failed.
+    failed: AtomicUsize,
+    /// Whether the caller is gone.
+    stopped: AtomicBool,
+}
+
+impl<S> Batch<S> {
+    fn of_part(&self, part: usize) -> Range<usize> {
+        let first = part * self.in_part;
+        first..(first + self.in_part).min(self.wanted.len())
+    }
+
+    /// Answers for a clip. A caller that is gone needs no answer.
+    fn answer(&self, place: usize, made: Option<Result<Example>>) {
+        if matches!(made, Some(Err(_))) {
+            self.failed.fetch_min(place, Ordering::Relaxed);
+        }
+        let _ = self.replies.send((place, made));
+    }
+}
+
+impl<S: Source> Work<Worker<S>> for Batch<S> {
+    fn part(&self, worker: &mut Worker<S>, part: usize) {
+        let _busy = Busy::new(&self.shared);
+        let wanted = &self.wanted[self.of_part(part)];
+        for (at, &Wanted { place, clip: Clip { row, start } }) in wanted.iter().enumerate() {
+            let is_useless = self.stopped.load(Ordering::Relaxed)
+                || self.shared.is_closed()
+                || place > self.failed.load(Ordering::Relaxed);
+            if is_useless {
+                self.answer(place, None);
+                continue;
+            }
+            let following =
+                wanted[at..].iter().take(MOST_RUN).zip(row..).take_while(|(next, row)| next.clip.row == *row);
+            let begin = start.map_or(Begin::Rule { at: row, seed: self.shared.seed_of(row) }, Begin::At);
+            let run = following.count() as u64;
+            let made = worker.make(&self.shared, (row, run), Take::Clip(begin), |maker, record| {
+                maker.example(record, begin)
+            });
+            self.answer(place, Some(made));
+        }
+    }
+
+    fn lost(&self, part: usize, error: Error) {
+        // Clips of the part that were answered before the panic are answered twice; the error is first.
+        let first = self.wanted[self.of_part(part)].iter().map(|wanted| wanted.place).min();
+        if let Some(place) = first {
+            self.answer(place, Some(Err(error)));
+        }
+    }
+}
+
+/// A batch that is being made. Dropping it ends the work.
+pub struct Pending<S: Source> {
+    work: Arc<Batch<S>>,
+    received: Receiver<(usize, Option<Result<Example>>)>,
+    collate: RowCollate,
+    /// Clips that are not answered.
+    left: usize,
+    failed: Option<(usize, Error)>,
+    _busy: Busy<S>,
+}
+
+impl<S: Source> Drop for Pending<S> {
+    fn drop(&mut self) {
+        self.work.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<S: Source> Pending<S> {
+    /// Waits until the batch is complete, at most until `deadline`: then `None`.
+    ///
+    /// # Errors
+    /// That of the first clip, in the order of the call, that cannot be made, with file and row;
+    /// [`ErrorKind::Closed`].
+    pub fn wait(&mut self, deadline: Instant) -> Result<Option<Columns>> {
+        while self.left > 0 {
+            if self.work.shared.is_closed() {
+                return Err(closed());
+            }
+            let (place, made) = match self.received.recv_deadline(deadline) {
+                Ok(reply) => reply,
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Err(closed()),
+            };
+            self.left -= 1;
+            match made {
+                // A batch that fails needs no more rows.
+                Some(Ok(example)) if self.failed.is_none() => self.collate.put(0, place, example)?,
+                Some(Err(error)) if error.kind == ErrorKind::Panic => return Err(error),
+                Some(Err(error)) if self.failed.as_ref().is_none_or(|(first, _)| place < *first) => {
+                    self.failed = Some((place, error));
+                }
+                _ => {}
+            }
+        }
+        if let Some((_, error)) = self.failed.take() {
+            return Err(error);
+        }
+        let rows = self.work.wanted.len();
+        self.collate.complete(rows)?;
+        Ok(Some(self.collate.take(rows)))
+    }
+}
+
+/// A section of a recording, as work for the crew.
+struct One<S> {
+    shared: Arc<Shared<S>>,
+    row: u64,
+    section: Section,
+    reply: Sender<Result<Waveform>>,
+}
+
+impl<S: Source> Work<Worker<S>> for One<S> {
+    fn part(&self, worker: &mut Worker<S>, _part: usize) {
+        let _busy = Busy::new(&self.shared);
+        let made = worker.make(&self.shared, (self.row, 1), Take::Section(self.section), |maker, record| {
+            maker.waveform(record, &self.section)
+        });
+        // The caller may be gone.
+        let _ = self.reply.send(made);
+    }
+
+    fn lost(&self, _part: usize, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+/// A section of a recording that is being decoded.
+pub struct PendingWaveform<S> {
+    received: Receiver<Result<Waveform>>,
+    _busy: Busy<S>,
+}
+
+impl<S> PendingWaveform<S> {
+    /// Waits until it is decoded, at most until `deadline`: then `None`.
+    ///
+    /// # Errors
+    /// As [`Pending::wait`].
+    pub fn wait(&mut self, deadline: Instant) -> Result<Option<Waveform>> {
+        match self.received.recv_deadline(deadline) {
+            Ok(made) => made.map(Some),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(closed()),
+        }
+    }
+}

@@ -1,0 +1,590 @@
+//! `forebay.AudioDataset`.
+
+use std::{
+    collections::BTreeSet,
+    mem,
+    sync::{Arc, Mutex, atomic::AtomicBool},
+    time::Instant,
+};
+
+use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
+use pyo3::{
+    IntoPyObjectExt,
+    exceptions::PyIndexError,
+    prelude::*,
+    types::{PyDict, PyList, PySlice, PyString, PyTuple},
+};
+
+use super::{
+    SLICE,
+    arguments::{Argument, Parameters, arguments, bind, entries, named, signature, wrong_type},
+    arrays::to_dict,
+    engine_handle::{counted, shards},
+    errors::to_python,
+    interruptible::run_interruptible,
+    loader::{
+        ClassNamesOf, OF_FEATURES, Opened, bfloat16_fields, described, given_twice, names_to_python,
+        source_problems, sourced,
+    },
+    logging,
+};
+use crate::{
+    Error, ErrorKind, LoaderConfig, Result,
+    access::{Access, Clip, closed},
+    batch::{RowCollate, SpareBuffers},
+    config::{AccessConfig, MAX_BATCH_BYTES, access::access_parameters, shown},
+    fallible_alloc,
+    fields::{ColumnPool, Columns, Field, Row, Value},
+    locks,
+    record::Collate,
+    source::{ArrowOptions, Beside, Positions, Recordings, Selection},
+    targets::{self, Sourced, Target, TargetConfig},
+    tasks::{AudioPlan, AudioTask, Section, Waveform},
+};
+
+access_parameters!(arguments);
+
+/// The most rows of a batch, as of a loader.
+const MOST_ROWS: usize = 1 << 20;
+
+#[doc = access_parameters!(signature)]
+/// Random access to recordings: rows by number, batches of any rows, crops at any time.
+///
+/// `len(dataset)`, `dataset[i]` (a dict of fields, without the axis of the batch) and `get_batch(indices)` (a
+/// dict of arrays, as a `Loader` yields them). The values equal those of a `Loader` with the same parameters,
+/// for the same row and crop, bit for bit. It is a map-style dataset for `torch.utils.data.DataLoader` with
+/// any sampler, and for Grain. Slices, lists and arrays of row numbers are batches too: `dataset[10:20]`.
+///
+/// Threads of the dataset read and decode, the GIL is released, and several threads may call it at once. It
+/// can be pickled, and used in a fork: threads are started anew there. Nothing is read ahead.
+///
+/// Parameters
+/// ----------
+#[doc = access_parameters!(entries)]
+/// Raises
+/// ------
+/// ConfigError
+///     A parameter is out of range, or the files have no recordings. Lists every problem.
+/// OSError
+///     A file cannot be opened or read.
+///
+/// Reading rows raises `IndexError` for a row that there is not, `DecodeError` for a bad record, with file and
+/// row, `OSError` if a file can no longer be read, `ConfigError` if a target cannot be made, `MemoryError`, and
+/// `ForebayError` after `close()`.
+#[pyclass(module = "forebay", name = "AudioDataset", frozen, weakref)]
+pub struct AudioDataset {
+    given: AccessConfig,
+    /// The parameters of a loader with the same examples.
+    config: LoaderConfig,
+    audio: AudioPlan,
+    fields: Arc<[Field]>,
+    class_names: ClassNamesOf,
+    source: Arc<Recordings>,
+    n_rows: u64,
+    /// The rows over all files, or their windows.
+    positions: Positions,
+    /// None after `close()`.
+    living: Mutex<Option<Living>>,
+}
+
+/// The access of the process that made it.
+struct Living {
+    access: Held,
+    process: u32,
+}
+
+impl Living {
+    fn new(access: Access<Selection<Recordings>>) -> Self {
+        Self { access: Held(Some(Arc::new(access))), process: std::process::id() }
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // Its threads are the parent's, and locks that they held stay locked.
+            mem::forget(self.access.0.take());
+        }
+    }
+}
+
+/// A reference that is dropped detached, since the last one waits for the end of the threads.
+#[derive(Clone)]
+struct Held(Option<Arc<Access<Selection<Recordings>>>>);
+
+impl Held {
+    /// The access; after the drop has begun it is closed.
+    fn get(&self) -> Result<&Access<Selection<Recordings>>> {
+        self.0.as_deref().ok_or_else(closed)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(access) = self.0.take() else { return };
+        // Threads may have to be awaited; at the end of the interpreter nobody can attach.
+        let mut access = Some(access);
+        Python::try_attach(|py| py.detach(|| drop(access.take())));
+    }
+}
+
+#[pymethods]
+impl AudioDataset {
+    #[new]
+    #[pyo3(signature = (*args, **kwargs), text_signature = None)]
+    fn new(py: Python<'_>, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        logging::emitting(py, || {
+            let (given, mut problems) = bind::<AccessConfig>(args, kwargs)?;
+            problems.extend(given_twice::<AccessConfig>(given.features.as_ref(), args, kwargs)?);
+            problems.extend(source_problems("source", &given.source));
+            let plans = given.check().map_err(|error| problems.push(error.message));
+            let (Ok((config, audio)), true) = (plans, problems.is_empty()) else {
+                return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
+            };
+            let (asked, clips) = (config.clone(), (audio.crop, audio.features.sample_rate()));
+            let opened =
+                run_interruptible(py, "forebay-index", move |stop| Opened::new(&asked, clips, stop))?;
+            let class_names = opened.class_names();
+            let (access, source, positions) = accessed(opened, &audio, &given);
+            let n_rows = positions.len_of(source.n_rows());
+            let fields = access.fields().clone();
+            let living = Mutex::new(Some(Living::new(access)));
+            Ok(Self { given, config, audio, fields, class_names, source, n_rows, positions, living })
+        })
+    }
+
+    /// The number of rows.
+    fn __len__(&self) -> usize {
+        self.n_rows as usize
+    }
+
+    /// The fields of row `index`, from the end if below 0: `dataset[3]`. For a slice, a list or an array of
+    /// rows a batch, as by `get_batch`.
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let found = slice.indices(self.n_rows as isize)?;
+            let rows = (0..found.slicelength).map(|at| (found.start + at as isize * found.step) as i64);
+            let clips = rows.map(|row| self.clip(row, None)).collect::<PyResult<Vec<_>>>()?;
+            return self.batch(py, &clips).map(Bound::into_any);
+        }
+        let axes = index.getattr_opt("ndim")?.map(|axes| axes.extract::<usize>());
+        let is_list = match axes {
+            Some(Ok(axes)) => axes > 0,
+            _ => index.cast::<PyString>().is_err() && index.try_iter().is_ok(),
+        };
+        if is_list {
+            return self.get_batch(py, index, None).map(Bound::into_any);
+        }
+        let expected = "an int, a slice, or a sequence of ints";
+        let row = i64::read("index", index, &mut Vec::new());
+        let row = row.map_err(|refused| refused.raised("index", index, expected))?;
+        row_of(&self.batch(py, &[self.clip(row, None)?])?, 0).map(Bound::into_any)
+    }
+
+    /// The fields of each of these rows, as the fetcher of torch's DataLoader asks for them.
+    fn __getitems__<'py>(
+        &self,
+        py: Python<'py>,
+        indices: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let batch = self.get_batch(py, indices, None)?;
+        let rows = batch.get_item("index")?.map_or(Ok(0), |index| index.len())?;
+        PyList::new(py, (0..rows).map(|at| row_of(&batch, at)).collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// A batch of these rows, in this order: a dict of arrays as a `Loader` yields. `indices` is a sequence or
+    /// an array of whole numbers, which may repeat and count from the end if below 0. `starts` has for each the
+    /// second of its recording at which the clip begins, rounded to a sample at the front end's rate, or None
+    /// for the crop's rule. A clip that reaches beyond the end is padded with zeros; a start below 0 puts zeros
+    /// first, and is possible if all of a short recording is in the clip. So the field `start` of any batch
+    /// gives the same clips again.
+    #[pyo3(signature = (indices, starts=None))]
+    fn get_batch<'py>(
+        &self,
+        py: Python<'py>,
+        indices: &Bound<'py, PyAny>,
+        starts: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let rows: Vec<i64> = each(py, "indices", indices, "a sequence or array of ints")?;
+        let starts = starts.map(|starts| {
+            let expected = "a sequence or array of floats, one for each index, or None";
+            each::<Option<f64>>(py, "starts", starts, expected)
+        });
+        let starts = starts.transpose()?.unwrap_or_else(|| {
+            // bounded: as many as the indices.
+            vec![None; rows.len()]
+        });
+        if starts.len() != rows.len() {
+            let message = format!(
+                "starts has {}, must be one for each of the {}",
+                counted(starts.len() as u64, "second"),
+                counted(rows.len() as u64, "index").replace("indexs", "indices"),
+            );
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        }
+        let clips = rows.iter().zip(starts).map(|(&row, start)| self.clip(row, start));
+        self.batch(py, &clips.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// The samples of row `index` as they are: float32 `[channels, n_samples]`, and their rate in Hz. `start`
+    /// and `seconds` choose a part; it ends with the recording. `sample_rate` resamples it; None is the
+    /// recording's own rate. Features, crop and `clip_seconds` play no part.
+    #[pyo3(signature = (index, start=None, seconds=None, *, sample_rate=None))]
+    fn waveform<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+        start: Option<&Bound<'py, PyAny>>,
+        seconds: Option<&Bound<'py, PyAny>>,
+        sample_rate: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyUntypedArray>, u32)> {
+        let row = self.clip(named("index", index)?, None)?.row;
+        let number = |name: &str, given: Option<&Bound<'py, PyAny>>| -> PyResult<Option<f64>> {
+            let Some(given) = given else { return Ok(None) };
+            let number: f64 = named(name, given)?;
+            if number >= 0.0 && number.is_finite() {
+                return Ok(Some(number));
+            }
+            let message = format!("{name} is {number:?}, must be a number of seconds from 0 on");
+            Err(to_python(py, &Error::new(ErrorKind::Config, message)))
+        };
+        let rate = sample_rate.map(|rate| named::<i64>("sample_rate", rate)).transpose()?;
+        if let Some(rate) = rate.filter(|rate| !(1..=768_000).contains(rate)) {
+            let message = format!("sample_rate is {}, must be 1 to 768000", shown(rate));
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        }
+        let section = Section {
+            start: number("start", start)?.unwrap_or(0.0),
+            seconds: number("seconds", seconds)?,
+            sample_rate: rate.map(|rate| rate as u32),
+        };
+        let found = self.decoded(py, row, section)?;
+        let channels = usize::from(found.info.channels);
+        let n = found.samples.len() / channels;
+        let samples = PyArray1::from_vec(py, found.samples).reshape([channels, n])?;
+        Ok((samples.into_any().cast_into()?, found.sample_rate))
+    }
+
+    /// What row `index` is: a dict of `codec`, `sample_rate`, `channels`, `n_samples` and `seconds`. No sample is
+    /// decoded.
+    fn info<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        let row = self.clip(named("index", index)?, None)?.row;
+        let section = Section { start: 0.0, seconds: Some(0.0), sample_rate: None };
+        let info = self.decoded(py, row, section)?.info;
+        let dict = PyDict::new(py);
+        dict.set_item("codec", info.codec.to_string())?;
+        dict.set_item("sample_rate", info.sample_rate)?;
+        dict.set_item("channels", info.channels)?;
+        dict.set_item("n_samples", info.n_samples)?;
+        dict.set_item("seconds", info.n_samples as f64 / f64::from(info.sample_rate))?;
+        Ok(dict)
+    }
+
+    /// A column of all rows, in their order, without the recordings: an array of numbers, a list of str, or for
+    /// lists what a batch has. A null is NaN, -1, empty text or an empty list, as by `columns=`. Any column of
+    /// `columns` may be named. Raises `DecodeError` if the column cannot be read in a row.
+    fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.access(py)?; // raises if closed
+        let (name, config) = (name.to_owned(), self.config.clone());
+        let (source, positions) = (self.source.clone(), self.positions.clone());
+        let (columns, fields) = logging::emitting(py, || {
+            run_interruptible(py, "forebay-column", move |stop| {
+                column(&config, &source, &positions, &name, stop)
+            })
+        })?;
+        let dict = to_dict(py, columns, &fields)?;
+        dict.values().get_item(0)
+    }
+
+    /// The columns of the files, the fields of structs among them: a dict of names and types, `"audio"` for the
+    /// recordings.
+    #[getter]
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        self.source.schema().iter().try_for_each(|column| dict.set_item(&column.name, &column.content))?;
+        Ok(dict)
+    }
+
+    /// The class names in the schema of each column that has any.
+    #[getter]
+    fn _classes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for column in self.source.schema() {
+            if let Some(names) = &column.class_names {
+                dict.set_item(&column.name, &**names)?;
+            }
+        }
+        Ok(dict)
+    }
+
+    /// The fields of a row: dicts with `name`, `dtype`, `shape` (None if rows differ) and `meaning`.
+    #[getter]
+    fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        described(py, &self.config, &self.audio, &self.fields)
+    }
+
+    /// The names of the classes, by number; None if they are not known. If several targets have
+    /// names, a dict of them.
+    #[getter]
+    fn class_names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        names_to_python(py, &self.class_names)
+    }
+
+    /// The names of the sources, by the numbers in the field `source`; None unless `source` is a dict.
+    #[getter]
+    fn source_names(&self) -> Option<Vec<String>> {
+        self.config.arrow_files.names.clone()
+    }
+
+    /// What the dataset makes of a recording, for `print`: source, crop, features, targets and fields;
+    /// `to_dict()` has it as JSON.
+    #[getter]
+    fn recipe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let facts = PyDict::new(py);
+        facts.set_item("source", sourced(&self.config.arrow_files, &self.source, self.n_rows))?;
+        let class = py.import("forebay._recipe")?.getattr("Recipe")?;
+        class.call1((self.given.keywords(py, None)?, facts, self.fields(py)?))
+    }
+
+    /// The files in the given order, as `Loader.shards`.
+    #[getter]
+    fn shards<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        shards(py, self.source.shards())
+    }
+
+    /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
+    #[getter]
+    fn _bfloat16_fields(&self) -> Vec<&'static str> {
+        bfloat16_fields(&self.audio)
+    }
+
+    /// Ends the threads. Calls that wait in other threads, and all later ones that read rows, raise
+    /// `ForebayError`.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let living = py.detach(|| Ok(locks::lock(&self.living)?.take()));
+        if let Some(living) = living.map_err(|error: Error| to_python(py, &error))? {
+            py.detach(|| living.access.get().map(Access::close)).map_err(|error| to_python(py, &error))?;
+        }
+        logging::emit(py)
+    }
+
+    /// Whether `close()` was called.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        let is_closed = py.detach(|| Ok(locks::lock(&self.living)?.is_none()));
+        is_closed.map_err(|error: Error| to_python(py, &error))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!(
+            "<forebay.AudioDataset: {}, {:?} {}{}>",
+            sourced(&self.config.arrow_files, &self.source, self.n_rows),
+            self.audio.shape(),
+            self.audio.features.dtype().name(),
+            if self.closed(py)? { ", closed" } else { "" },
+        ))
+    }
+
+    /// A table of the fields, and the first recording with its spectrogram, for notebooks.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("forebay._pictures")?.call_method1("page", (slf,))
+    }
+
+    /// Pickles the parameters; the copy opens the same paths.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, given) = (slf.py(), &slf.get().given);
+        let keywords = given.keywords(py, None)?;
+        if given.features.is_some() {
+            OF_FEATURES.iter().try_for_each(|name| keywords.del_item(name))?;
+        }
+        let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
+        (new, (slf.get_type(), PyTuple::empty(py), keywords)).into_bound_py_any(py)
+    }
+}
+
+/// The access that an open source gives, the source, and its rows, if not all are there.
+fn accessed(
+    opened: Opened,
+    audio: &AudioPlan,
+    given: &AccessConfig,
+) -> (Access<Selection<Recordings>>, Arc<Recordings>, Positions) {
+    let Opened { source, positions, outputs } = opened;
+    let source = Arc::new(source);
+    let task = AudioTask::new(audio.clone()).with_outputs(outputs);
+    let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
+    (Access::new(selection, task, given.threads(), given.seed), source, positions)
+}
+
+impl AudioDataset {
+    /// The access to the rows, of this process.
+    fn access(&self, py: Python<'_>) -> PyResult<Held> {
+        let raise = |error: Error| to_python(py, &error);
+        let found = || -> Result<_> {
+            let living = locks::lock(&self.living)?;
+            let Living { access, process } = living.as_ref().ok_or_else(closed)?;
+            Ok((access.clone(), *process == std::process::id()))
+        };
+        let (access, is_ours) = py.detach(found).map_err(raise)?;
+        if is_ours {
+            return Ok(access);
+        }
+        // The threads of the parent do not exist here. If one of them was at work at the fork, locks of the
+        // source may stay locked, so that it is opened again.
+        let parents = mem::ManuallyDrop::new(access);
+        let parents = parents.get().map_err(raise)?;
+        let again = if parents.is_busy() {
+            let (asked, clips) = (self.config.clone(), (self.audio.crop, self.audio.features.sample_rate()));
+            let opened =
+                run_interruptible(py, "forebay-index", move |stop| Opened::new(&asked, clips, stop))?;
+            accessed(opened, &self.audio, &self.given).0
+        } else {
+            parents.again()
+        };
+        let again = Living::new(again);
+        let access = again.access.clone();
+        let parents = py.detach(|| Ok(locks::lock(&self.living)?.replace(again))).map_err(raise)?;
+        mem::forget(parents);
+        Ok(access)
+    }
+
+    /// The clip of a row, counted from the end if below 0.
+    fn clip(&self, index: i64, start: Option<f64>) -> PyResult<Clip> {
+        let n = self.n_rows as i64;
+        let row = if index < 0 { index.saturating_add(n) } else { index };
+        if (0..n).contains(&row) {
+            return Ok(Clip { row: row as u64, start });
+        }
+        Err(PyIndexError::new_err(format!("index {} is out of range: there are {n} rows", shown(index))))
+    }
+
+    fn decoded(&self, py: Python<'_>, row: u64, section: Section) -> PyResult<Waveform> {
+        let access = self.access(py)?;
+        let begun = py.detach(|| access.get()?.waveform(row, section));
+        let mut pending = begun.map_err(|error| to_python(py, &error))?;
+        waited(py, || pending.wait(Instant::now() + SLICE))
+    }
+
+    fn batch<'py>(&self, py: Python<'py>, clips: &[Clip]) -> PyResult<Bound<'py, PyDict>> {
+        let bytes = (clips.len() as u64).saturating_mul(self.audio.example_bytes() as u64);
+        if clips.len() > MOST_ROWS || bytes > MAX_BATCH_BYTES {
+            let message = format!(
+                "indices has {} rows, which makes a batch of {} MiB; at most {MOST_ROWS} rows and {} MiB are allowed",
+                clips.len(),
+                bytes >> 20,
+                MAX_BATCH_BYTES >> 20
+            );
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        }
+        let access = self.access(py)?;
+        let begun = py.detach(|| access.get()?.batch(clips));
+        let mut pending = begun.map_err(|error| to_python(py, &error))?;
+        let columns = waited(py, || pending.wait(Instant::now() + SLICE))?;
+        to_dict(py, columns, &self.fields)
+    }
+}
+
+/// What `step` makes, which waits detached in slices, with checks of signals between them.
+fn waited<T: Send>(py: Python<'_>, mut step: impl FnMut() -> Result<Option<T>> + Send) -> PyResult<T> {
+    loop {
+        let made = py.detach(&mut step).map_err(|error| to_python(py, &error));
+        logging::emit(py)?;
+        py.check_signals()?;
+        if let Some(made) = made? {
+            return Ok(made);
+        }
+    }
+}
+
+/// The items of a sequence or array; `name` is that of the argument.
+fn each<T: Argument>(
+    py: Python<'_>,
+    name: &str,
+    given: &Bound<'_, PyAny>,
+    expected: &str,
+) -> PyResult<Vec<T>> {
+    // Items of an array would be arrays.
+    let list = match given.getattr_opt("tolist")? {
+        Some(tolist) => tolist.call0()?,
+        None => given.clone(),
+    };
+    if list.cast::<PyString>().is_ok() {
+        return Err(wrong_type(name, given, expected));
+    }
+    let items = list.try_iter().map_err(|_| wrong_type(name, given, expected))?;
+    let mut found = Vec::new();
+    for (at, item) in items.enumerate() {
+        let (item, mut problems) = (item?, Vec::new());
+        let value = T::read(name, &item, &mut problems);
+        let value = value.map_err(|refused| {
+            let or_none = if T::IS_OPTIONAL { ", or None" } else { "" };
+            refused.raised(&format!("{name}[{at}]"), &item, &format!("{}{or_none}", T::EXPECTED))
+        })?;
+        fallible_alloc::push(&mut found, value).map_err(|error| to_python(py, &error))?;
+    }
+    Ok(found)
+}
+
+/// The fields of one row of a batch.
+fn row_of<'py>(batch: &Bound<'py, PyDict>, at: usize) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(batch.py());
+    batch.iter().try_for_each(|(name, values)| row.set_item(name, values.get_item(at)?))?;
+    Ok(row)
+}
+
+/// A column of all rows, or of some, as a batch would have it, and its field.
+fn column(
+    config: &LoaderConfig,
+    source: &Recordings,
+    positions: &Positions,
+    name: &str,
+    stop: &AtomicBool,
+) -> Result<(Columns, Arc<[Field]>)> {
+    let reopened;
+    let source = if source.column_names().iter().any(|known| known == name) {
+        source
+    } else {
+        let options = ArrowOptions {
+            audio_column: config.audio_column.clone(),
+            label_column: Some(String::new()),
+            columns: vec![name.to_owned()],
+            ..ArrowOptions::default()
+        };
+        reopened = Recordings::open(&config.arrow_files.groups, &options, stop)?;
+        &reopened
+    };
+    let number = source.column_names().iter().position(|known| known == name).unwrap_or_default();
+    let sourced = Sourced {
+        beside: &[Beside::Other(number)],
+        columns: (source.column_names(), source.columns()),
+        class_names: source.class_names(),
+    };
+    let target = Target::plan(TargetConfig::column(name), &sourced, &mut |_, _| Ok(BTreeSet::new()))?;
+    let keep = |found: &mut Vec<Value>, value: Result<&Value>| fallible_alloc::push(found, value?.clone());
+    let shards = source.collect(name, keep, stop)?;
+    let starts = source.shard_starts();
+    let n = positions.len_of(source.n_rows());
+    let pool = Arc::new(ColumnPool::new(Arc::new([target.field().clone()]), n as usize, 0));
+    let mut collate = RowCollate::new(pool.clone(), Arc::new(SpareBuffers::new(0)));
+    for place in 0..n {
+        let row = positions.row(place);
+        let shard = starts.partition_point(|&start| start <= row).saturating_sub(1);
+        let value = shards.get(shard).and_then(|values| values.get((row - starts[shard]) as usize));
+        let values: Row = [value.cloned().unwrap_or(Value::Null)].into_iter().collect();
+        let made = target.value(&values, 0, targets::Clip::default()).map_err(|error| {
+            let error = error.in_shard(source.shards()[shard].path.clone());
+            error.at_row(row - starts[shard])
+        })?;
+        collate.put(0, place as usize, [made].into_iter().collect())?;
+    }
+    collate.complete(n as usize)?;
+    Ok((collate.take(n as usize), pool.fields().clone()))
+}
