@@ -14,7 +14,7 @@ use std::{
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
     columns::{Beside, ClassNames, ColumnType},
-    files::{FilesReader, FilesSource, Manifest, Plan},
+    files::{FilesReader, FilesSource, Manifest, Plan, ReadCounts},
     parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     paths::{self, Reads},
@@ -163,6 +163,14 @@ impl Recordings {
     /// The names of the classes of all columns, for each group of files.
     pub fn class_names(&self) -> &ClassNames {
         either!(&self.files, Files, source => source.class_names_of_groups())
+    }
+
+    /// What the readers of files did so far; `None` for shards.
+    pub fn read_counts(&self) -> Option<ReadCounts> {
+        match &self.files {
+            Files::Table(source) => Some(source.read_counts()),
+            _ => None,
+        }
     }
 
     /// Bytes of the rows of tables that are in memory; 0 for shards.

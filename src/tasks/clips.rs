@@ -274,6 +274,8 @@ impl AudioTask {
 }
 
 impl Task for AudioTask {
+    const TAKES_SPANS: bool = true;
+
     type Maker = ClipMaker;
     type Collate = RowCollate;
 
@@ -374,7 +376,7 @@ impl Cutter {
     /// The record's clips, one for each channel that is kept, and their crop. Decoded samples of one channel
     /// that need neither resampling nor padding are returned without a copy.
     fn cut(&mut self, task: &AudioTask, record: &Record) -> Result<(Crop, &[f32])> {
-        let recording = self.decoder.open(&record.bytes)?;
+        let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
         let (info, row) = recording.info().of_row(record.part.as_deref())?;
         if record.part.is_none() {
             info.check_seconds(task.plan.max_decoded_seconds)?;
@@ -386,7 +388,7 @@ impl Cutter {
             Info { n_samples: span.end - span.start, ..info }.check_seconds(task.plan.max_decoded_seconds)?;
         }
         let samples = row.start + span.start..row.start + span.end;
-        self.decoder.read(&recording, samples, &mut self.planes)?;
+        self.decoder.read_held(&recording, samples, &mut self.planes)?;
         let AudioPlan { features, clip_samples, .. } = &task.plan;
         let (channels, n) = (features.channels(), *clip_samples);
         channels.check(self.planes.channels())?;
