@@ -104,6 +104,8 @@ fn assert_equal(name: &str, bytes: &[u8], sizes: Sizes, n_spans: usize) -> &'sta
         Kind::Whole => "whole",
         Kind::Linear(_) => "linear",
         Kind::Flac(_) => "flac",
+        Kind::Vorbis(_) => "vorbis",
+        Kind::Mpeg(_) => "mpeg",
     }
 }
 
