@@ -403,7 +403,7 @@ impl<'a> Flac<'a> {
     /// As [`Self::check_number`] and [`Self::check_rest`], and `Corrupt` if so many frames are damaged that
     /// the search for valid ones would read the bytes many times over.
     fn walk(&self, plain: &mut Vec<i64>) -> Result<u64> {
-        let (mut frame, mut valid, mut work) = (self.first, 0, 4 * self.work());
+        let (mut frame, mut valid, mut work) = (self.first, self.first.first, 4 * self.work());
         loop {
             let end = frame.first + u64::from(frame.block);
             match end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget) {

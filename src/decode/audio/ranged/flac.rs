@@ -10,8 +10,7 @@ use std::ops::Range;
 
 use super::{
     super::{
-        DecoderCache, Info, Planes,
-        flac::{Bytes, Flac, Head, Shape, seek_points},
+        DecoderCache, Info, Planes, corrupt, flac::{Bytes, Flac, Head, Shape, seek_points},
         flac_frame::Frame,
     },
     Sizes,
@@ -56,7 +55,7 @@ impl Index {
         let can_be = shape.can_be(size - head.at);
         let budget = shape.frame_budget() as u64;
         let mut points = vec![Point { at: head.at, sample: 0 }];
-        let mut ends = |kept: &mut DecoderCache, reader: &mut Reader<'_>, shape: &Shape| -> Result<bool> {
+        let ends = |kept: &mut DecoderCache, reader: &mut Reader<'_>, shape: &Shape| -> Result<bool> {
             let most = Flac::tail_of(shape) as u64;
             // The last frame is usually in a small tail.
             for len in [sizes.ends.min(most), most] {
@@ -69,8 +68,7 @@ impl Index {
         };
         if !(can_be && ends(kept, reader, &shape)?) {
             let start = reader.keep(head.at..size.min(head.at + 2 * budget + sizes.ends))?;
-            let numbering =
-                Flac::window(Bytes::Whole(&start), shape.clone(), first(0), None).numbering_at_start();
+            let numbering = Flac::window(Bytes::Whole(&start), shape.clone(), first(0), None).numbering_at_start();
             let Some(numbering) = numbering else { return Ok(None) };
             let was_fixed = std::mem::replace(&mut shape.stream.fixed, numbering);
             let ends_now = can_be && numbering != was_fixed && ends(kept, reader, &shape)?;
@@ -79,6 +77,9 @@ impl Index {
             }
         }
         let n_samples = shape.info.n_samples;
+        if n_samples == 0 {
+            return Err(corrupt("none of the FLAC frames is complete").at_byte(head.at));
+        }
         points.push(Point { at: size, sample: n_samples });
         let mut hints = table;
         hints.retain_mut(|hint| {

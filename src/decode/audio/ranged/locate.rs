@@ -64,6 +64,12 @@ impl Points {
         (points[behind - 1], points[behind])
     }
 
+    /// The last point before byte `at`.
+    fn before(&self, at: u64) -> Option<Point> {
+        let points = self.lock();
+        points[..points.partition_point(|point| point.at < at)].last().copied()
+    }
+
     /// The bytes of `n` samples by the mean rate of a recording of `size` bytes.
     fn mean(&self, n: u64, size: u64) -> u64 {
         let last = self.lock().last().map_or(0, |last| last.sample);
@@ -172,8 +178,7 @@ pub(super) fn locate<T: Copy>(
         // Bytes of the span by the rate here, or by that of the whole recording.
         let len = share(want.end - want.start).max(mean);
         let to = guess.max(from).saturating_add(len + len / 8).saturating_add(sizes.margin).min(size);
-        let mut extendable =
-            Extendable { reader, at: from, bytes: reader.read(from..to)?, left: MAX_EXTENSIONS };
+        let mut extendable = Extendable { reader, at: from, bytes: reader.read(from..to)?, left: MAX_EXTENSIONS };
         let mut held = survey(from, &extendable.bytes)?;
         while held.is_none() && extendable.left > MAX_EXTENSIONS / 2 {
             if !extendable.extend((extendable.bytes.len() as u64).max(sizes.margin))? {
@@ -210,6 +215,8 @@ pub(super) fn locate<T: Copy>(
                 is_hint = false;
                 (low, high) = points.around(want.start);
             }
+            // What is damaged at a known place is found from an earlier one.
+            _ if points.before(low.at).is_some() => low = points.before(low.at).unwrap_or(low),
             Some(_) => return Err(contradiction(from)),
             None => {
                 let message = "no frames or pages of the recording are found where they should be";

@@ -13,16 +13,18 @@
 
 mod flac;
 mod locate;
+mod mpeg;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod vorbis;
 
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
 use super::{
-    AudioDecoder, Info, Planes, aiff, au, caf,
+    AudioDecoder, DecoderCache, Info, Planes, aiff, au, caf,
     flac_frame::Frame,
     id3, pcm,
     sniff::{self, Format},
@@ -67,8 +69,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    const USUAL: Self =
-        Self { whole: 128 << 10, ends: 64 << 10, junk: 128 << 10, margin: 48 << 10, piece: 1 << 20 };
+    const USUAL: Self = Self { whole: 128 << 10, ends: 64 << 10, junk: 128 << 10, margin: 48 << 10, piece: 1 << 20 };
 }
 
 /// What is known of a recording in a file: codec, length, headers, and places of samples.
@@ -91,6 +92,8 @@ enum Kind {
     /// Samples or blocks at multiples of a number of bytes.
     Linear(pcm::Shape),
     Flac(flac::Index),
+    Vorbis(vorbis::Index),
+    Mpeg(mpeg::Index),
 }
 
 /// What a part needs to decode its bytes.
@@ -100,6 +103,8 @@ enum What {
     /// The first sample in the bytes.
     Linear(u64),
     Flac(Held<Frame>),
+    Vorbis,
+    Mpeg(mpeg::First),
 }
 
 /// Bytes of a recording that a span needs, and where they belong.
@@ -152,11 +157,15 @@ impl RangeIndex {
             _ => sniffed(&mut reader, sizes.junk)?,
         };
         kept.guarded(|kept| {
+            let mpeg_in = |reader: &mut Reader<'_>, range| {
+                let found = mpeg::Index::open(reader, &sizes, range)?;
+                Ok::<_, Error>(found.map(|(info, index)| (info, Kind::Mpeg(index))))
+            };
             let linear = |shape: pcm::Shape| Some((shape.info, Kind::Linear(shape)));
             Ok(match format {
                 Format::Wav => match reader.explore(|file| wav::find(file))?? {
                     wav::Found::Pcm(shape) => linear(shape),
-                    wav::Found::Mpeg(_) => None,
+                    wav::Found::Mpeg(data) => mpeg_in(&mut Reader::part(io, data.clone()), data)?,
                 },
                 Format::Wave64 => linear(reader.explore(|file| wav::find_wave64(file))??),
                 Format::Aiff => linear(reader.explore(|file| aiff::find(file))??),
@@ -167,8 +176,12 @@ impl RangeIndex {
                         caf::Found::Packets(_) => Ok(None),
                     })??
                     .and_then(linear),
-                Format::Flac => flac::Index::open(kept, &mut reader, &sizes)?
-                    .map(|(info, index)| (info, Kind::Flac(index))),
+                Format::Flac => {
+                    flac::Index::open(kept, &mut reader, &sizes)?.map(|(info, index)| (info, Kind::Flac(index)))
+                }
+                Format::OggVorbis => vorbis::Index::open(kept, &mut reader, &sizes)?
+                    .map(|(info, index)| (info, Kind::Vorbis(index))),
+                Format::Mpeg => mpeg_in(&mut reader, 0..io.size())?,
                 _ => None,
             })
         })
@@ -184,6 +197,8 @@ impl RangeIndex {
         let more = match &self.kind {
             Kind::Whole | Kind::Linear(_) => 0,
             Kind::Flac(index) => index.bytes_held(),
+            Kind::Vorbis(index) => index.bytes_held(),
+            Kind::Mpeg(index) => index.bytes_held(),
         };
         size_of::<Self>() + more
     }
@@ -194,16 +209,10 @@ impl RangeIndex {
     /// [`ErrorKind::Shape`] for a span beyond the recording, [`ErrorKind::Truncated`] if the file has another
     /// size than before, [`ErrorKind::Corrupt`] if its bytes contradict the index, [`ErrorKind::TooLarge`]
     /// beyond [`ReadBytes::limit`], and errors of the reads.
-    pub fn part(
-        self: &Arc<Self>,
-        kept: &mut AudioDecoder,
-        io: &dyn ReadBytes,
-        span: Range<u64>,
-    ) -> Result<Part> {
+    pub fn part(self: &Arc<Self>, kept: &mut AudioDecoder, io: &dyn ReadBytes, span: Range<u64>) -> Result<Part> {
         let n = self.info.n_samples;
         if span.start > span.end || span.end > n {
-            let message =
-                format!("the span {}..{} is not within the recording's {n} samples", span.start, span.end);
+            let message = format!("the span {}..{} is not within the recording's {n} samples", span.start, span.end);
             return Err(Error::new(ErrorKind::Shape, message));
         }
         if io.size() != self.size {
@@ -213,13 +222,13 @@ impl RangeIndex {
         }
         let Window { at, bytes, held: what } = match span.is_empty() {
             true => Window { at: 0, bytes: Bytes::new(), held: What::Whole },
-            false => kept.guarded(|_| self.window(io, &span))?,
+            false => kept.guarded(|kept| self.window(kept, io, &span))?,
         };
         Ok(Part { index: self.clone(), span, at, bytes, what })
     }
 
     /// Reads the window of `span`, which is not empty.
-    fn window(&self, io: &dyn ReadBytes, span: &Range<u64>) -> Result<Window<What>> {
+    fn window(&self, kept: &mut DecoderCache, io: &dyn ReadBytes, span: &Range<u64>) -> Result<Window<What>> {
         let reader = Reader::new(io);
         match &self.kind {
             Kind::Whole => Ok(Window { at: 0, bytes: reader.read(0..self.size)?, held: What::Whole }),
@@ -228,6 +237,11 @@ impl RangeIndex {
                 Ok(Window { at: range.start, bytes: reader.read(range)?, held: What::Linear(first) })
             }
             Kind::Flac(index) => Ok(index.part(&reader, &self.sizes, span)?.map(What::Flac)),
+            Kind::Mpeg(index) => {
+                let reader = Reader::part(io, index.range.clone());
+                Ok(index.part(kept, &reader, &self.sizes, span)?.map(What::Mpeg))
+            }
+            Kind::Vorbis(index) => Ok(index.part(kept, &reader, &self.sizes, span)?.map(|_| What::Vorbis)),
         }
     }
 }
@@ -276,6 +290,10 @@ impl AudioDecoder {
                 shape.read(kept, &part.bytes, span.start - first..span.end - first, out)
             }
             (Kind::Flac(index), What::Flac(held)) => index.read(kept, &part.bytes, held, span, out),
+            (Kind::Vorbis(index), What::Vorbis) => index.read(kept, &part.bytes, part.at, span, out),
+            (Kind::Mpeg(index), What::Mpeg(first)) => {
+                index.read(kept, &part.bytes, part.at, first, span, out)
+            }
             _ => Err(Error::new(ErrorKind::Shape, "the part belongs to another recording")),
         });
         decoded.map_err(|mut error| {
