@@ -1,8 +1,9 @@
 //! Opens a table of recordings: time and memory for each row, by the number of rows in `FOREBAY_ROWS`
 //! (default 1 million).
 
-use std::{
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a program that prints a table")]
+
+use std::{
     env, fs,
     io::{BufWriter, Write},
     path::Path,

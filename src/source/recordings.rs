@@ -15,7 +15,7 @@ use std::{
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
     columns::{Beside, ClassNames, ColumnType, SchemaColumn},
-    files::{FilesReader, FilesSource, Manifest, Plan},
+    files::{FilesReader, FilesSource, Manifest, Plan, ReadCounts},
     parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     paths::{self, Reads},
@@ -167,6 +167,14 @@ impl Recordings {
         either!(&self.files, Files, source => source.class_names_of_groups())
     }
 
+    /// What the readers of files did so far; `None` for shards.
+    pub fn read_counts(&self) -> Option<ReadCounts> {
+        match &self.files {
+            Files::Table(source) => Some(source.read_counts()),
+            _ => None,
+        }
+    }
+
     /// Bytes of the rows of tables that are in memory; 0 for shards.
     pub fn rows_held(&self) -> usize {
         match &self.files {
@@ -271,7 +279,8 @@ impl Recordings {
                 let row = rows.map_or(at, |rows| rows[at as usize]);
                 let run = if rows.is_none() { end - at } else { 1 };
                 let info = reader.read(row, run, &Length).and_then(|record| {
-                    let (info, _) = decoder.open(&record.bytes)?.info().of_row(record.part.as_deref())?;
+                    let part = record.part.as_deref();
+                    let (info, _) = decoder.open_held(&record.bytes, part)?.info().of_row(part)?;
                     Ok(info)
                 });
                 infos.push(match info {

@@ -699,12 +699,13 @@ impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
         while self.next < end && held < limits.piece_bytes {
             match self.reader.read(self.next, self.rows - self.next, &Everything) {
                 Ok(record) => {
-                    held = held.saturating_add(record.bytes.len() as u64 + limits.recording_bytes);
+                    held = held.saturating_add(record.n_bytes() as u64 + limits.recording_bytes);
+                    let part = record.part.as_deref();
                     // A recording that cannot be decoded counts as empty; the decoder reports the error.
                     if limits.second_bytes > 0.0
-                        && let Ok(recording) = self.decoder.open(&record.bytes)
+                        && let Ok(recording) = self.decoder.open_held(&record.bytes, part)
+                        && let Ok((info, _)) = recording.info().of_row(part)
                     {
-                        let info = recording.info();
                         let seconds = info.n_samples as f64 / f64::from(info.sample_rate.max(1));
                         held = held.saturating_add((seconds * limits.second_bytes) as u64);
                     }

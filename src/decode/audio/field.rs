@@ -37,9 +37,3 @@ pub(super) fn u64_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u64> {
         Endian::Big => u64::from_be_bytes,
     })
 }
-
-/// The `len` bytes from `at` on, or fewer if the bytes end before.
-pub(super) fn clipped(bytes: &[u8], at: usize, len: u64) -> &[u8] {
-    let rest = bytes.get(at..).unwrap_or_default();
-    &rest[..usize::try_from(len).unwrap_or(usize::MAX).min(rest.len())]
-}

@@ -70,8 +70,10 @@ pub struct Mpeg<'a> {
     bytes: &'a [u8],
     /// The first frame's header; all frames have its layer, rate and channels.
     header: Header,
-    /// Byte offsets of all frames with audio.
+    /// Byte offsets of all frames with audio, or of those in a window.
     frames: Lent<u32>,
+    /// The number of the first of these frames.
+    first: usize,
     links: Lent<Link>,
     /// Bytes of an incomplete frame at the end, and the bytes that its header declares.
     cut: Option<(usize, usize)>,
@@ -87,14 +89,14 @@ pub(super) struct Shelves {
 }
 
 /// Frames that are decoded without a reset of the decoder.
-#[derive(Debug)]
-struct Link {
-    /// Indices of its frames.
-    frames: Range<usize>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Link {
+    /// Numbers of its frames.
+    pub(super) frames: Range<usize>,
     /// Samples to cut at the start.
-    delay: u64,
+    pub(super) delay: u64,
     /// Samples of the recording after that.
-    n_samples: u64,
+    pub(super) n_samples: u64,
     /// `n_samples` for the number of frames in its tag; None if the tag has no count.
     declared: Option<u64>,
 }
@@ -119,35 +121,82 @@ impl<'a> Mpeg<'a> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
-        let mut scan = Scan { bytes, at: 0, header: None, junk: 0, cut: None, foreign: None };
         let mut frames = kept.shelves::<Shelves>().frames.lend();
         let mut links = kept.shelves::<Shelves>().links.lend();
-        let mut tag = Tag::default();
-        let mut begin = 0;
-        while let Some((offset, frame)) = scan.next() {
-            if let Some(next) = find_tag(&frame, &bytes[offset..offset + frame.len]) {
-                links.push(Link::new(begin..frames.len(), &frame, tag));
-                (tag, begin) = (next, frames.len());
-            } else if frame.has_mixed_block(&bytes[offset..offset + frame.len])
-                // Otherwise the frame is damaged, and does not affect the others.
-                && is_followed(&frame, &bytes[offset + frame.len..])
-            {
-                return Err(unsupported(
-                    "the MPEG layer III recording has mixed blocks, which are not decoded; decode it with another program and store \
-                     it as FLAC",
-                )
-                .at_byte(offset as u64));
-            } else {
-                frames.push(offset as u32);
-            }
-        }
-        let Some(header) = scan.header else { return Err(scan.refuse()) };
-        links.push(Link::new(begin..frames.len(), &header, tag));
-        links.retain(|link| link.n_samples > 0);
-        if links.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "the MPEG audio stream has no frames with samples"));
-        }
-        Ok(Self { bytes, header, frames, links, cut: scan.cut, foreign: scan.foreign })
+        let mut walk = Walk::default();
+        let file = Piece { bytes, base: 0, size: bytes.len() as u64, tail: tail(bytes) };
+        walk.step(&file, &mut links, |offset, _| {
+            frames.push(offset as u32);
+            Ok(true)
+        })?;
+        let header = walk.finish(&file, &mut links)?;
+        Ok(Self { bytes, header, frames, first: 0, links, cut: walk.scan.cut, foreign: walk.scan.foreign })
+    }
+
+    /// The frames in a window of a recording with these links. `start` is the offset in `bytes` of frame
+    /// number `first`; the bytes begin at byte `at` of the recording. Up to `end` frames are listed.
+    pub(super) fn window(
+        kept: &mut DecoderCache,
+        piece: &Piece<'a>,
+        header: Header,
+        links: &[Link],
+        start: u64,
+        numbers: Range<usize>,
+    ) -> Result<Self> {
+        let mut frames = kept.shelves::<Shelves>().frames.lend();
+        let mut found = kept.shelves::<Shelves>().links.lend();
+        let mut walk = Walk::default();
+        (walk.scan.at, walk.scan.header) = (start, Some(header));
+        let mut others = kept.shelves::<Shelves>().links.lend();
+        walk.step(piece, &mut others, |offset, _| {
+            frames.push((offset - piece.base) as u32);
+            Ok(frames.len() < numbers.end - numbers.start)
+        })?;
+        let behind = numbers.start + frames.len();
+        let overlaps = |link: &&Link| link.frames.start < behind && link.frames.end > numbers.start;
+        found.extend(links.iter().filter(overlaps).cloned());
+        let first = numbers.start;
+        Ok(Self { bytes: piece.bytes, header, frames, first, links: found, cut: None, foreign: None })
+    }
+
+    /// The number of the frame after the last one in a window.
+    pub(super) fn behind(&self) -> usize {
+        self.first + self.frames.len()
+    }
+
+    /// Whether a window has all frames from which decoding frame number `wanted` of `link` starts.
+    pub(super) fn has_start(&self, link: &Link, wanted: usize) -> bool {
+        self.start(link, wanted).is_some()
+    }
+
+    /// Decodes the samples `span` of `link` into `out` from its sample `at` on.
+    pub(super) fn read_from(
+        &self,
+        kept: &mut DecoderCache,
+        link: &Link,
+        span: Range<u64>,
+        out: &mut Planes,
+        at: usize,
+    ) -> Result<()> {
+        self.read_link(link, kept, span, out, at)
+    }
+
+    /// The numbers of the frames with the samples `span` of `link`.
+    pub(super) fn frames_of(link: &Link, header: &Header, span: &Range<u64>) -> Range<usize> {
+        let per_frame = u64::from(header.n_samples());
+        let first = (link.delay + span.start) / per_frame;
+        let end = (link.delay + span.end).div_ceil(per_frame);
+        link.frames.start + first as usize..link.frames.start + end as usize
+    }
+
+    /// Byte offsets in the window of its frames.
+    pub(super) fn offsets(&self) -> &[u32] {
+        &self.frames
+    }
+
+    /// The header of a frame in the window.
+    pub(super) fn header_of(&self, number: usize) -> Header {
+        self.frame(number).0
     }
 
     /// Samples per channel by the counts of the tags, if all links have one.
@@ -210,7 +259,11 @@ impl<'a> Mpeg<'a> {
         let per_frame = u64::from(self.header.n_samples());
         let want = link.delay + span.start..link.delay + span.end;
         let wanted_frames = (want.start / per_frame) as usize..want.end.div_ceil(per_frame) as usize;
-        let start = self.start(link, link.frames.start + wanted_frames.start);
+        let short = || Error::new(ErrorKind::TooShort, "MPEG audio frames of the span are missing");
+        let start = self.start(link, link.frames.start + wanted_frames.start).ok_or_else(short)?;
+        if link.frames.start + wanted_frames.end > self.behind() {
+            return Err(short());
+        }
 
         let Header { layer, sample_rate, channels, .. } = self.header;
         let [low, mid, high, _] = sample_rate.to_le_bytes();
@@ -233,17 +286,17 @@ impl<'a> Mpeg<'a> {
     }
 
     /// The frame to start at, so that from the frame `wanted` on the decoder's state is that of a full
-    /// decode.
-    fn start(&self, link: &Link, wanted: usize) -> usize {
+    /// decode; None if it is before the window.
+    fn start(&self, link: &Link, wanted: usize) -> Option<usize> {
         let first = wanted.saturating_sub(PRIMING).max(link.frames.start);
         if self.header.layer != 3 {
-            return first;
+            return Some(first).filter(|&first| first >= self.first);
         }
         let mut held = 0;
-        for start in (link.frames.start..=first).rev() {
+        for start in (link.frames.start.max(self.first)..=first).rev() {
             let mut reservoir = Reservoir::default();
             if (start..=first).any(|index| reservoir.feed(self.main_data(index))) {
-                return start;
+                return Some(start);
             }
             held += self.main_data(start).len;
             // No frame refers back that far, so a full decode lacks main data here, too. Only decoding from
@@ -252,11 +305,11 @@ impl<'a> Mpeg<'a> {
                 break;
             }
         }
-        link.frames.start
+        Some(link.frames.start).filter(|&start| start >= self.first)
     }
 
     fn frame(&self, index: usize) -> (Header, &'a [u8]) {
-        let bytes = &self.bytes[self.frames[index] as usize..];
+        let bytes = &self.bytes[self.frames[index - self.first] as usize..];
         let header = Header::parse(bytes).unwrap_or(self.header);
         (header, &bytes[..header.len.min(bytes.len())])
     }
@@ -268,7 +321,7 @@ impl<'a> Mpeg<'a> {
 
     fn decode<'d>(&self, decoder: &'d mut dyn AudioDecoder, index: usize) -> Result<&'d AudioBuffer<f32>> {
         let (_, frame) = self.frame(index);
-        let offset = u64::from(self.frames[index]);
+        let offset = u64::from(self.frames[index - self.first]);
         let samples =
             decoder.decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, frame)).map_err(
                 |error| corrupt("an MPEG audio frame cannot be decoded").at_byte(offset).because(error),
@@ -313,12 +366,127 @@ fn new_decoder(header: &Header) -> Result<(Box<dyn AudioDecoder>, usize)> {
     Ok((Box::new(decoder), DECODER_BYTES))
 }
 
+/// The most bytes that a step of the scan looks at: a frame, a header, the start of a tag.
+pub(super) const AHEAD_BYTES: u64 = 8 << 10;
+/// The bytes at the end of a recording by which Lyrics3 is recognised: its end, and ID3v1.
+pub(super) const TAIL_LEN: usize = 128 + 9;
+
+/// The last bytes of a recording.
+fn tail(bytes: &[u8]) -> &[u8] {
+    &bytes[bytes.len().saturating_sub(TAIL_LEN)..]
+}
+
+/// A piece of a recording, or all of it.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Its offset in the recording.
+    pub(super) base: u64,
+    /// Bytes of the recording.
+    pub(super) size: u64,
+    /// The last [`TAIL_LEN`] bytes of the recording.
+    pub(super) tail: &'a [u8],
+}
+
+impl<'a> Piece<'a> {
+    /// Whether it reaches to the end of the recording.
+    fn is_end(&self) -> bool {
+        self.base + self.bytes.len() as u64 >= self.size
+    }
+
+    /// The bytes from `at` on; None if a step of the scan may need more than it has.
+    fn from(&self, at: u64) -> Option<&'a [u8]> {
+        let from = usize::try_from(at.checked_sub(self.base)?).ok()?;
+        let rest = self.bytes.get(from..);
+        if self.is_end() {
+            return Some(rest.unwrap_or_default());
+        }
+        rest.filter(|rest| rest.len() as u64 >= AHEAD_BYTES)
+    }
+}
+
+/// Finds the links of a recording, piece by piece.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    pub(super) scan: Scan,
+    tag: Tag,
+    begin: usize,
+    /// The number of frames with audio so far.
+    pub(super) n_frames: usize,
+}
+
+impl Walk {
+    /// Walks the frames in `piece`; returns whether the timeline ends there. If not, the walk continues with
+    /// the piece that begins at [`Scan::at`]. `each` is called with the offset and the number of each frame
+    /// with audio, and ends the walk by returning false.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if a frame has a mixed block, and the errors of `each`.
+    pub(super) fn step(
+        &mut self,
+        piece: &Piece<'_>,
+        links: &mut Vec<Link>,
+        mut each: impl FnMut(u64, usize) -> Result<bool>,
+    ) -> Result<bool> {
+        loop {
+            let (offset, frame) = match self.scan.next(piece) {
+                Step::Frame(offset, frame) => (offset, frame),
+                Step::End => return Ok(true),
+                Step::More => return Ok(false),
+            };
+            let rest = &piece.bytes[(offset - piece.base) as usize..];
+            let (bytes, behind) = rest.split_at(frame.len);
+            if let Some(next) = find_tag(&frame, bytes) {
+                links.push(Link::new(self.begin..self.n_frames, &frame, self.tag));
+                (self.tag, self.begin) = (next, self.n_frames);
+            } else if frame.has_mixed_block(bytes)
+                // Otherwise the frame is damaged, and does not affect the others.
+                && is_followed(&frame, behind, piece.tail)
+            {
+                return Err(unsupported(
+                    "the MPEG layer III recording has mixed blocks, which are not decoded; decode it with another program and store \
+                     it as FLAC",
+                )
+                .at_byte(offset));
+            } else {
+                self.n_frames += 1;
+                if !each(offset, self.n_frames - 1)? {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Ends the last link; returns the header of the first frame. `file` is the piece at the start.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] or [`ErrorKind::Corrupt`] without frames, [`ErrorKind::Empty`] without
+    /// samples.
+    pub(super) fn finish(&mut self, file: &Piece<'_>, links: &mut Vec<Link>) -> Result<Header> {
+        let Some(header) = self.scan.header else { return Err(refuse(file)) };
+        links.push(Link::new(self.begin..self.n_frames, &header, self.tag));
+        links.retain(|link| link.n_samples > 0);
+        if links.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "the MPEG audio stream has no frames with samples"));
+        }
+        Ok(header)
+    }
+
+    /// The number of frames that the tag of the current link declares.
+    pub(super) fn declared(&self) -> Option<u32> {
+        self.tag.n_frames
+    }
+}
+
 /// Walks the frames of the timeline.
-struct Scan<'a> {
-    bytes: &'a [u8],
-    at: usize,
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Byte offset of the next frame.
+    pub(super) at: u64,
     /// The first frame's header.
-    header: Option<Header>,
+    pub(super) header: Option<Header>,
+    /// Whether the bytes before are no frame.
+    is_lost: bool,
     /// Bytes skipped before the first frame.
     junk: usize,
     /// Bytes of a frame that is cut off by the recording's end, and the bytes that its header declares.
@@ -327,15 +495,37 @@ struct Scan<'a> {
     foreign: Option<usize>,
 }
 
-impl Scan<'_> {
-    /// The next frame: its offset and header.
-    fn next(&mut self) -> Option<(usize, Header)> {
-        let mut is_lost = self.header.is_none();
+/// A step of a scan.
+enum Step {
+    /// A frame: its offset and header.
+    Frame(u64, Header),
+    /// The timeline ends.
+    End,
+    /// The next piece is needed, from [`Scan::at`] on.
+    More,
+}
+
+impl Scan {
+    /// Whether it ended at an incomplete frame, or at frames of another kind.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.is_some() || self.foreign.is_some()
+    }
+
+    /// The next frame.
+    fn next(&mut self, piece: &Piece<'_>) -> Step {
+        let mut is_lost = self.is_lost || self.header.is_none();
         loop {
-            self.at += tags_len(&self.bytes[self.at..]);
-            let rest = &self.bytes[self.at..];
+            self.is_lost = is_lost;
+            let Some(mut rest) = piece.from(self.at) else { return Step::More };
+            while let Some(len) = tag_len(rest, piece.size.saturating_sub(self.at), piece.tail) {
+                self.at += len;
+                match piece.from(self.at) {
+                    Some(next) => rest = next,
+                    None => return Step::More,
+                }
+            }
             if rest.len() < HEADER_LEN || self.junk > MAX_LEADING_JUNK {
-                return None;
+                return Step::End;
             }
             match Header::parse(rest).filter(|header| header.len > 0) {
                 Some(header) if self.header.is_none_or(|first| first.is_akin(&header)) => {
@@ -343,22 +533,25 @@ impl Scan<'_> {
                         // A frame that is cut off by the end of the recording, or a false header.
                         if !is_lost {
                             self.cut = Some((rest.len(), header.len));
-                            return None;
+                            return Step::End;
                         }
-                    } else if !is_lost || is_followed(&header, &rest[header.len..]) {
+                    } else if !is_lost || is_followed(&header, &rest[header.len..], piece.tail) {
                         let offset = self.at;
-                        self.at += header.len;
-                        prefetch(self.bytes, offset + AHEAD * header.len);
+                        self.at += header.len as u64;
+                        prefetch(rest, AHEAD * header.len);
                         self.header.get_or_insert(header);
-                        return Some((offset, header));
+                        self.is_lost = false;
+                        return Step::Frame(offset, header);
                     }
                 }
                 // Two frames of another kind directly after a frame: another recording begins.
                 Some(header)
-                    if !is_lost && header.len <= rest.len() && is_followed(&header, &rest[header.len..]) =>
+                    if !is_lost
+                        && header.len <= rest.len()
+                        && is_followed(&header, &rest[header.len..], piece.tail) =>
                 {
-                    self.foreign = Some(self.at);
-                    return None;
+                    self.foreign = Some(self.at as usize);
+                    return Step::End;
                 }
                 _ => {}
             }
@@ -367,16 +560,19 @@ impl Scan<'_> {
             self.junk += usize::from(self.header.is_none());
         }
     }
+}
 
-    /// The error for a recording without a frame.
-    fn refuse(&self) -> Error {
-        let start = tags_len(self.bytes);
-        match Header::parse(&self.bytes[start..]) {
-            Some(header) if header.len == 0 => unsupported(
-                "the MPEG audio stream is of free format, whose frames do not declare their length; encode it with a fixed bit rate",
-            ),
-            _ => corrupt("no two MPEG audio frames follow one another at the start of the recording"),
-        }
+/// The error for a recording without a frame.
+fn refuse(file: &Piece<'_>) -> Error {
+    let mut rest = file.bytes;
+    while let Some(len) = tag_len(rest, rest.len() as u64, file.tail) {
+        rest = &rest[len as usize..];
+    }
+    match Header::parse(rest) {
+        Some(header) if header.len == 0 => unsupported(
+            "the MPEG audio stream is of free format, whose frames do not declare their length; encode it with a fixed bit rate",
+        ),
+        _ => corrupt("no two MPEG audio frames follow one another at the start of the recording"),
     }
 }
 
@@ -396,23 +592,15 @@ fn prefetch(bytes: &[u8], at: usize) {
 
 /// Whether `rest`, the bytes after a frame, starts with a frame of the same kind or a tag, or is shorter than
 /// a header.
-fn is_followed(header: &Header, rest: &[u8]) -> bool {
+fn is_followed(header: &Header, rest: &[u8], tail: &[u8]) -> bool {
     rest.len() < HEADER_LEN
-        || tags_len(rest) > 0
+        || tag_len(rest, rest.len() as u64, tail).is_some_and(|len| len > 0)
         || Header::parse(rest).is_some_and(|next| next.len > 0 && next.is_akin(header))
 }
 
-/// Length of the tags at the start of `bytes`.
-fn tags_len(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(len) = tag_len(&bytes[at..]) {
-        at += len;
-    }
-    at
-}
-
-/// Length of the tag at the start of `bytes`, at most that of `bytes`.
-fn tag_len(bytes: &[u8]) -> Option<usize> {
+/// Length of the tag at the start of `bytes`, at most `left`, the bytes to the end of the recording. `tail`
+/// are the recording's last bytes.
+fn tag_len(bytes: &[u8], left: u64, tail: &[u8]) -> Option<u64> {
     // Frames are much more frequent than tags.
     if bytes.first().is_none_or(|&byte| byte == 0xff) {
         return None;
@@ -429,14 +617,14 @@ fn tag_len(bytes: &[u8]) -> Option<usize> {
         32 + if is_header { u32::from_le_bytes([a, b, c, d]) as usize } else { 0 }
     } else if bytes.starts_with(b"LYRICSBEGIN") {
         // Lyrics3 is the last tag, or followed only by ID3v1, so its end is checked only there.
-        let behind = bytes.len().checked_sub(128).map_or(&[][..], |at| &bytes[at..]);
-        let lyrics = &bytes[..bytes.len() - if behind.starts_with(b"TAG") { 128 } else { 0 }];
+        let id3v1 = if left > 128 && tail.len() >= 128 && tail[tail.len() - 128..].starts_with(b"TAG") { 128 } else { 0 };
+        let lyrics = &tail[..tail.len() - id3v1];
         let ends = [&b"LYRICS200"[..], b"LYRICSEND"].iter().any(|end| lyrics.ends_with(end));
-        return ends.then_some(lyrics.len());
+        return ends.then_some(left.saturating_sub(id3v1 as u64));
     } else {
         return None;
     };
-    Some(len.min(bytes.len()))
+    Some((len as u64).min(left))
 }
 
 /// The tag in a frame without audio; None for a frame with audio.

@@ -26,7 +26,7 @@ pub(super) struct Page {
     pub offset: usize,
     /// Serial number of its logical stream.
     pub serial: u32,
-    sequence: u32,
+    pub sequence: u32,
     /// End position of the last packet that ends on this page, if one does.
     pub granule: Option<i64>,
     /// The largest granule position on this page and the earlier audio pages of its stream, once the stream
@@ -64,7 +64,7 @@ impl Page {
     }
 
     /// Byte offset of the first byte after the page.
-    fn end(&self) -> usize {
+    pub fn end(&self) -> usize {
         self.body_offset() + usize::from(self.body_len)
     }
 
@@ -99,6 +99,12 @@ impl Page {
     /// The content of its segments.
     pub fn body<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.body_offset()..self.end()]
+    }
+
+    /// Whether a packet begins and ends on it.
+    pub fn has_whole_packet(&self, bytes: &[u8]) -> bool {
+        let ends = self.lacing(bytes).iter().filter(|&&value| value < 255).count();
+        ends > usize::from(self.continues())
     }
 
     /// Whether its checksum is correct.

@@ -28,6 +28,7 @@
 //! Source: Vorbis I specification, sections 1.3.2, 4.3 and appendix A; RFC 3533.
 
 mod setup;
+pub(super) mod window;
 
 use std::{ops::Range, sync::Arc};
 
@@ -127,6 +128,11 @@ struct Link {
     first_granule: i64,
     /// Granule positions of its first sample and after its last one.
     granules: Range<i64>,
+    /// The recording's samples before it.
+    begin: u64,
+    /// Whether `pages` begin and end where its audio does; not in every window.
+    is_start: bool,
+    is_end: bool,
 }
 
 /// The most pages between a group and the start of a packet that it needs; a packet that starts further back
@@ -137,7 +143,7 @@ const MAX_BACK: usize = 1 << 10;
 const MAX_GROUP: usize = 1 << 14;
 
 /// The most bytes of all decoders of a chain: each change of headers between links needs a new decoder.
-const MAX_CHAIN_BYTES: usize = 256 << 20;
+pub(super) const MAX_CHAIN_BYTES: usize = 256 << 20;
 
 /// Packets up to a page with a granule position.
 struct Group<'a> {
@@ -283,7 +289,8 @@ impl<'a> Vorbis<'a> {
         let mut decoder_bytes = 0;
         for (first, range) in streams.drain(..) {
             match Link::open(kept, bytes, &mut pages, &first, range) {
-                Ok(link) => {
+                Ok(mut link) => {
+                    link.begin = links.last().map_or(0, Link::behind);
                     if links.first().is_some_and(|first| !first.continues_as(&link)) {
                         break;
                     }
@@ -321,7 +328,7 @@ impl<'a> Vorbis<'a> {
             codec: Codec::Vorbis,
             sample_rate: setup.sample_rate,
             channels: u16::from(setup.channels),
-            n_samples: self.links.iter().map(Link::n_samples).sum(),
+            n_samples: self.links.last().map_or(0, Link::behind),
         }
     }
 
@@ -338,16 +345,18 @@ impl<'a> Vorbis<'a> {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if a page or packet that the span needs is damaged or lost.
     pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        let mut begin = 0;
+        let mut found = 0;
         for link in self.links.iter() {
-            let end = begin + link.n_samples();
-            let (from, to) = (span.start.max(begin), span.end.min(end));
+            let (from, to) = (span.start.max(link.begin), span.end.min(link.behind()));
             if from < to {
                 let at = (from - span.start) as usize;
                 let paged = Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] };
-                link.read(paged, kept, from - begin..to - begin, out, at)?;
+                link.read(paged, kept, from - link.begin..to - link.begin, out, at)?;
+                found += to - from;
             }
-            begin = end;
+        }
+        if found < span.end - span.start {
+            return Err(Error::new(ErrorKind::TooShort, "pages of the Vorbis stream are missing"));
         }
         Ok(())
     }
@@ -405,22 +414,23 @@ impl Link {
         let audio = &mut pages[setup.last_page + 1..];
         let is_last = |page: &Page| page.granule.is_some() && page.is_sound(bytes);
         let n_pages = audio.iter().rposition(is_last).map_or(0, |last| last + 1);
-        let mut reach = i64::MIN;
-        for page in &mut audio[..n_pages] {
-            reach = reach.max(page.granule.unwrap_or(i64::MIN));
-            page.reach = reach;
-        }
+        set_reach(&mut audio[..n_pages]);
         let paged = Paged { bytes, pages: &audio[..n_pages] };
         range.start += setup.last_page + 1;
         range.end = range.start + n_pages;
-        let mut this = Self { headers, pages: range, first_granule: 0, granules: 0..0 };
+        let mut this = Self {
+            headers,
+            pages: range,
+            first_granule: 0,
+            granules: 0..0,
+            begin: 0,
+            is_start: true,
+            is_end: true,
+        };
         let Some(group) = Groups::new(paged, &this.headers.setup, 0, 0).next()? else {
             return Ok(this);
         };
-        this.first_granule = group.told - group.n_samples;
-        if paged.pages[group.pages.end - 1].ends_stream() {
-            this.first_granule = this.first_granule.max(0);
-        }
+        this.first_granule = first_granule(paged, &group);
         this.granules = this.first_granule.max(0)..0;
         this.granules.end = this.last_granule(paged)?.max(this.granules.start);
         Ok(this)
@@ -450,6 +460,16 @@ impl Link {
         (self.granules.end - self.granules.start) as u64
     }
 
+    /// The recording's samples up to its end.
+    fn behind(&self) -> u64 {
+        self.begin + self.n_samples()
+    }
+
+    /// Whether `group` is its last one; `pages` are those in memory.
+    fn is_last(&self, group: &Group<'_>, pages: &[Page]) -> bool {
+        self.is_end && group.pages.end == pages.len()
+    }
+
     /// Whether `other` is on the same timeline.
     fn continues_as(&self, other: &Self) -> bool {
         let (this, other) = (&self.headers.setup, &other.headers.setup);
@@ -475,7 +495,11 @@ impl Link {
         let mut held = None;
 
         let last_page = pages.partition_point(|page| page.reach <= want.start);
-        let mut groups = self.groups(paged, first_page(pages, last_page)?);
+        let first_page = first_page(pages, last_page)?;
+        if first_page == 0 && !self.is_start {
+            return Err(Error::new(ErrorKind::TooShort, "the Ogg pages before the span are missing"));
+        }
+        let mut groups = self.groups(paged, first_page);
         // The range in `out` of samples of the link.
         let place = |samples: &Range<i64>| {
             at + (samples.start - want.start) as usize..at + (samples.end - want.start) as usize
@@ -485,7 +509,7 @@ impl Link {
                 return Err(Error::new(ErrorKind::TooShort, "the Vorbis stream ends before its last sample"));
             };
             self.check(paged, &group)?;
-            let end = if group.pages.end == pages.len() { want.end } else { want.end.min(group.told) };
+            let end = if self.is_last(&group, pages) { want.end } else { want.end.min(group.told) };
             let (mut position, mut before) = (group.begin, group.before);
             while position < end
                 && let Some((packet, size)) = group.next_packet(setup)
@@ -533,7 +557,7 @@ impl Link {
     fn check(&self, Paged { bytes, pages }: Paged<'_>, group: &Group<'_>) -> Result<i64> {
         let &Group { begin, told, n_samples, .. } = group;
         let end = begin + n_samples;
-        let is_last = group.pages.end == pages.len();
+        let is_last = self.is_last(group, pages);
         if end == told || is_last && end >= self.granules.end {
             return Ok(0);
         }
@@ -586,6 +610,21 @@ impl Link {
         let decoder = VorbisDecoder::try_new(&parameters, &AudioDecoderOptions::default())
             .map_err(|error| corrupt("a decoder cannot be built from the Vorbis headers").because(error))?;
         Ok((Box::new(decoder), setup.decoder_bytes))
+    }
+}
+
+/// Granule position of the first packet's end, by the first group; below 0 if samples are cut at the start.
+fn first_granule(paged: Paged<'_>, group: &Group<'_>) -> i64 {
+    let first = group.told - group.n_samples;
+    if paged.pages[group.pages.end - 1].ends_stream() { first.max(0) } else { first }
+}
+
+/// Sets [`Page::reach`] of consecutive pages.
+fn set_reach(pages: &mut [Page]) {
+    let mut reach = i64::MIN;
+    for page in pages {
+        reach = reach.max(page.granule.unwrap_or(i64::MIN));
+        page.reach = reach;
     }
 }
 

@@ -29,6 +29,10 @@ pub(in crate::decode::audio) struct Header {
     is_low_rate: bool,
     is_mpeg25: bool,
     has_crc: bool,
+    /// Bytes of as many frames of this bit rate as a second has samples, and bytes of a slot, by which frames
+    /// differ.
+    rate: u32,
+    slot: u8,
     /// Length of the frame with its header, in bytes; 0 for free format, which does not declare it.
     pub len: usize,
 }
@@ -72,6 +76,8 @@ impl Header {
             is_low_rate,
             is_mpeg25,
             has_crc: version & 1 == 0,
+            rate: factor * u32::from(kbits) * slot as u32,
+            slot: slot as u8,
             len: if index == 0 { 0 } else { slots as usize * slot },
         })
     }
@@ -80,6 +86,29 @@ impl Header {
     pub fn is_akin(&self, other: &Self) -> bool {
         let key = |it: &Self| (it.layer, it.sample_rate, it.channels);
         key(self) == key(other)
+    }
+
+    /// Whether `other` has the same bit rate, too.
+    pub fn has_rate_of(&self, other: &Self) -> bool {
+        self.is_akin(other) && (self.rate, self.is_low_rate) == (other.rate, other.is_low_rate)
+    }
+
+    /// Bytes of `n` frames at a constant bit rate.
+    pub fn bytes_of(&self, n: u64) -> u64 {
+        (u128::from(n) * u128::from(self.rate) / u128::from(self.sample_rate)) as u64
+    }
+
+    /// The number of frames at a constant bit rate that have `bytes` bytes; None for any other number.
+    pub fn frames_in(&self, bytes: u64) -> Option<u64> {
+        let (rate, per) = (u128::from(self.rate.max(1)), u128::from(self.sample_rate));
+        let n = u64::try_from((u128::from(bytes) * per + rate / 2) / rate).ok()?;
+        self.is_near(bytes, n).then_some(n)
+    }
+
+    /// Whether frame number `n` may begin `bytes` bytes after the first one at a constant bit rate: encoders
+    /// round to slots in their own ways.
+    pub fn is_near(&self, bytes: u64, n: u64) -> bool {
+        bytes.abs_diff(self.bytes_of(n)) <= 2 * u64::from(self.slot)
     }
 
     /// Samples per channel in one frame.
