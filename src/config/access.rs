@@ -13,8 +13,8 @@ macro_rules! access_parameters {
         /// Parameters of a dataset of recordings, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
         AccessConfig as "AudioDataset" {
-        /// The recordings, as a `Loader` takes them: files, folders, patterns, a `datasets.Dataset`, or a dict
-        /// of names and these. Rows are counted over all of them, in the order given.
+        /// The recordings, as a `Loader` takes them: files, folders, patterns, a `datasets.Dataset`, or a
+        /// dict of names and these. Rows are counted over all of them, in the order given.
         source: Sources, data,
             elsewhere(arrow_files, dataset, data_files, files, shards, urls, path, paths, data_source);
         "*";
@@ -26,9 +26,9 @@ macro_rules! access_parameters {
         /// Length of the clips; longer recordings are cropped, shorter ones padded with zeros.
         clip_seconds: Float = 5.0, free, above(0, 3600),
             elsewhere(duration, clip_duration, clip_length, chunk_length_s, segment_seconds, max_length);
-        /// Where a clip is in a longer recording: `"center"`, `"start"`, or `"random"`, which depends on `seed`
-        /// and row alone: the crop of a `Loader` with this seed in its epoch 0. A shorter recording is padded
-        /// on both sides by `"center"`, else at the end.
+        /// Where a clip is in a longer recording: `"center"`, `"start"`, or `"random"`, which depends on
+        /// `seed` and row alone: the crop of a `Loader` with this seed in its epoch 0. A shorter recording is
+        /// padded on both sides by `"center"`, else at the end.
         crop: Text = "center", free, one_of("center", "start", "random"),
             elsewhere(augment, random_crop, crop_mode);
         /// What a loss function takes of each row: a dict of field names and objects of `forebay.targets`; an
