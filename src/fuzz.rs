@@ -38,7 +38,7 @@ mod mutate;
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 22] = [
+pub const TARGETS: [(&str, Target); 23] = [
     ("decode", decode),
     ("wav", audio::fuzz::wav),
     ("aiff", audio::fuzz::aiff),
@@ -50,6 +50,7 @@ pub const TARGETS: [(&str, Target); 22] = [
     ("flac", audio::fuzz::flac),
     ("arrow", arrow),
     ("parquet", parquet_file),
+    ("table", table),
     ("loader", loader),
     ("check", check),
     ("pages", parquet::pages),
@@ -124,6 +125,28 @@ fn arrow(bytes: &[u8]) {
     let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
     if let Ok(source) = ArrowSource::open_in(storage, &paths, &options, &stop) {
         read_rows(&Arc::new(source));
+    }
+}
+
+/// Parses a table that names recordings, as each format of text.
+fn table(bytes: &[u8]) {
+    for name in ["a.csv", "a.tsv", "a.txt", "a.jsonl"] {
+        let (storage, _, stop) = in_memory(bytes);
+        let options = ArrowOptions {
+            threads: 1,
+            max_record_bytes: MAX_RECORD_BYTES,
+            paths: true,
+            ..ArrowOptions::default()
+        };
+        if let Ok(source) = Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop) {
+            let (rows, source) = (source.n_rows(), Arc::new(source));
+            assert!(rows <= bytes.len() as u64);
+            let mut reader = source.reader();
+            for row in 0..rows.min(40) {
+                assert!(reader.read(row, 1, &Everything).is_err_and(|error| error.kind.is_record()));
+                let _ = reader.path(row);
+            }
+        }
     }
 }
 

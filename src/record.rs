@@ -75,7 +75,27 @@ pub struct RawRecord {
     pub values: Row,
 }
 
+impl PartOf {
+    /// The bytes of the part.
+    pub fn len(&self) -> usize {
+        #[cfg(feature = "audio")]
+        return self.part.as_ref().map_or(0, crate::decode::Part::len);
+        #[cfg(not(feature = "audio"))]
+        return 0;
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 impl RawRecord {
+    /// The bytes that were read.
+    pub fn n_bytes(&self) -> usize {
+        self.bytes.len() + self.part.as_ref().map_or(0, |part| part.len())
+    }
+
     /// The label; [`NO_LABEL`] if it is null or the source has no labels.
     pub fn label(&self) -> i64 {
         self.values.first().and_then(Value::as_int).unwrap_or(NO_LABEL)
@@ -96,6 +116,11 @@ pub trait Wants {
         None
     }
 
+    /// Whether [`Wants::span`] says which samples are needed; otherwise whole recordings are read.
+    fn takes_spans(&self) -> bool {
+        false
+    }
+
     /// The samples that are needed of a row with this rate and length; `None` if all are, or if the row is
     /// bad. A row that is a segment has the segment's length, and the range is counted from its start.
     fn span(&self, _sample_rate: u32, _n_samples: u64) -> Option<Range<u64>> {
@@ -112,6 +137,9 @@ impl Wants for Everything {}
 /// A recording in a file of its own. Its row may be a segment of it.
 #[derive(Debug, Clone, Default)]
 pub struct PartOf {
+    /// The bytes that a span needs, if not all were read.
+    #[cfg(feature = "audio")]
+    pub part: Option<crate::decode::Part>,
     /// The samples of the recording that are the row's; `None`: all.
     pub segment: Option<Segment>,
 }
@@ -216,6 +244,13 @@ pub struct Record {
     pub seed: u64,
     /// The epoch.
     pub epoch: u64,
+}
+
+impl Record {
+    /// The bytes that were read.
+    pub fn n_bytes(&self) -> usize {
+        self.bytes.len() + self.part.as_ref().map_or(0, |part| part.len())
+    }
 }
 
 /// A set of shards whose rows can be read by number.
@@ -425,6 +460,9 @@ pub trait Task: Send + Sync + 'static {
     /// The words of messages for the threads' work.
     const WORDS: Words = Words::DEFAULT;
 
+    /// Whether [`Task::span`] says which samples of a recording are needed.
+    const TAKES_SPANS: bool = false;
+
     /// The stage of the workers.
     type Maker: ExampleMaker;
     /// The stage of the collator's thread.
@@ -457,6 +495,10 @@ pub(crate) struct WantedBy<'a, K> {
 impl<K: Task> Wants for WantedBy<'_, K> {
     fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
         self.task.excerpt(head, size, self.seed)
+    }
+
+    fn takes_spans(&self) -> bool {
+        K::TAKES_SPANS
     }
 
     fn span(&self, sample_rate: u32, n_samples: u64) -> Option<Range<u64>> {

@@ -11,6 +11,9 @@ pub mod tokenizer;
 #[cfg(feature = "audio")]
 pub(crate) use audio::KEPT_SAMPLES;
 #[cfg(feature = "audio")]
-pub use audio::{AudioDecoder, Claims, Codec, Info, Layout, Planes, Recording, Repairs, layout};
+pub use audio::{
+    AudioDecoder, Claims, Codec, Held, Info, Layout, Part, Planes, RangeIndex, ReadBytes, Recording, Repairs,
+    layout,
+};
 #[cfg(feature = "tokens")]
 pub use tokenizer::{Encoder, Tokenizer, TokenizerOptions};

@@ -339,6 +339,20 @@ impl Loads for Loader {
         self.engine.headspace(py, seconds, |batch| batch.rows, |batch| self.to_dict(py, batch))
     }
 
+    fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
+        let Some(counts) = self.source.read_counts() else { return Ok(()) };
+        let dict = PyDict::new(stats.py());
+        dict.set_item("opened", counts.opened)?;
+        dict.set_item("open", counts.open)?;
+        dict.set_item("reads", counts.reads)?;
+        dict.set_item("read_bytes", counts.bytes)?;
+        dict.set_item("indexed", counts.indexed)?;
+        dict.set_item("index_hits", counts.index_hits)?;
+        dict.set_item("indexes", counts.indexes)?;
+        dict.set_item("index_bytes", counts.index_bytes)?;
+        stats.set_item("files", dict)
+    }
+
     fn identity(&self, _py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
         Ok(Cow::Borrowed(&self.identity))
     }

@@ -362,6 +362,9 @@ impl Walk<'_> {
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
+        if files.len() == before {
+            files.append(&mut found.archives);
+        }
         if files.len() > before {
             return Ok(());
         }
@@ -406,7 +409,9 @@ impl Walk<'_> {
                 if self.reads == Reads::Recordings && METADATA.iter().any(|known| name == *known) {
                     fallible_alloc::push(&mut found.metadata, path.clone())?;
                 }
-                if found.count(self.reads, name) {
+                if self.reads == Reads::Recordings && path.extension() == Some(OsStr::new("tar")) {
+                    fallible_alloc::push(&mut found.archives, path)?;
+                } else if found.count(self.reads, name) {
                     fallible_alloc::push(files, path)?;
                 } else if self.reads == Reads::Recordings && is_recording(name) {
                     fallible_alloc::push(&mut found.recordings, path)?;
@@ -521,6 +526,8 @@ struct Found {
     others: BTreeMap<String, u64>,
     /// Hidden, unfinished and cached files, and hidden folders.
     left_out: u64,
+    /// Archives of recordings.
+    archives: Vec<PathBuf>,
     /// Recordings, and the tables that describe them, for a reader of recordings.
     recordings: Vec<PathBuf>,
     metadata: Vec<PathBuf>,
@@ -845,7 +852,8 @@ mod tests {
     fn the_work_is_bounded() {
         let all = folder(&["a.arrow", "b.arrow", "c/d.arrow"]);
         let stop = AtomicBool::new(false);
-        let mut walk = Walk { reads: Reads::Recordings, stop: &stop, left: 4, has_links: false };
+        let mut walk =
+            Walk { reads: Reads::Recordings, stop: &stop, left: 4, has_links: false, folders: Vec::new() };
         let mut files = Vec::new();
         walk.folder(all.path(), &mut files).unwrap();
         assert_eq!((files.len(), walk.left), (3, 0));

@@ -14,7 +14,7 @@ use std::{
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
     columns::{Beside, ClassNames, ColumnType, SchemaColumn},
-    files::{FilesReader, FilesSource, Manifest, Plan},
+    files::{FilesReader, FilesSource, Manifest, Plan, ReadCounts},
     parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     paths::{self, Reads},
@@ -51,6 +51,24 @@ pub enum Entry {
     Path(PathBuf),
     /// A table whose rows name recordings.
     Manifest(Arc<Manifest>),
+}
+
+impl Entry {
+    /// Whether it is a table, a folder or a recording, rather than a shard.
+    pub fn is_of_files(&self) -> bool {
+        match self {
+            Self::Manifest(_) => true,
+            Self::Path(path) => path.is_dir() || is_table(path) || paths::is_recording(path.as_os_str()),
+        }
+    }
+
+    /// The path, or of rows in memory a name.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Path(path) => path.clone(),
+            Self::Manifest(manifest) => manifest.path().to_owned(),
+        }
+    }
 }
 
 impl From<PathBuf> for Entry {
@@ -145,6 +163,22 @@ impl Recordings {
     /// The names of the classes of all columns, for each group of files.
     pub fn class_names(&self) -> &ClassNames {
         either!(&self.files, Files, source => source.class_names_of_groups())
+    }
+
+    /// What the readers of files did so far; `None` for shards.
+    pub fn read_counts(&self) -> Option<ReadCounts> {
+        match &self.files {
+            Files::Table(source) => Some(source.read_counts()),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the rows of tables that are in memory; 0 for shards.
+    pub fn rows_held(&self) -> usize {
+        match &self.files {
+            Files::Table(source) => source.bytes_held(),
+            _ => 0,
+        }
     }
 
     /// The types of the other columns that are read.
@@ -342,7 +376,8 @@ fn shards_or_tables(parts: Vec<Part>) -> Result<Result<Vec<PathBuf>, Vec<Plan>>>
 /// Whether a path is that of a table that names recordings. Parquet is a shard.
 fn is_table(path: &Path) -> bool {
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    ["csv", "tsv", "jsonl", "ndjson", "txt"].contains(&&ending[..])
+    let is_packed = path.file_stem().is_some_and(|stem| Path::new(stem).extension() == Some("tar".as_ref()));
+    is_packed || ["csv", "tsv", "jsonl", "ndjson", "txt", "tar", "tgz"].contains(&&ending[..])
 }
 
 /// Whether the files are Parquet. Mixed formats are an error.

@@ -282,6 +282,12 @@ impl StoredFile {
         self.version
     }
 
+    /// Whether the file still has the version that it had when it was opened.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn is_current(&self) -> bool {
+        self.handle().version().is_ok_and(|now| now == self.version)
+    }
+
     pub(crate) fn path(&self) -> &Arc<Path> {
         &self.path
     }

@@ -59,7 +59,7 @@ impl Finding {
     fn new(record: &Record) -> Self {
         Self {
             index: record.index,
-            n_bytes: record.bytes.len() as u64,
+            n_bytes: record.n_bytes() as u64,
             info: None,
             claims: Claims::default(),
             peak: 0.0,
@@ -148,21 +148,24 @@ pub struct FindingMaker {
 
 impl FindingMaker {
     fn decode(&mut self, record: &Record, finding: &mut Finding) -> Result<()> {
-        let bytes = &record.bytes;
-        let recording = self.decoder.open(bytes)?;
+        let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
         let (info, Range { start: mut at, end: last }) = recording.info().of_row(record.part.as_deref())?;
         finding.info = Some(info);
         let step = (SPAN_VALUES / u64::from(info.channels)).max(1);
         while at < last {
             let end = last.min(at + step);
-            self.decoder.read(&recording, at..end, &mut self.planes)?;
+            self.decoder.read_held(&recording, at..end, &mut self.planes)?;
             for channel in 0..usize::from(info.channels) {
                 finding.listen(self.planes.channel(channel));
             }
             at = end;
         }
-        finding.repairs = self.decoder.repairs(&recording);
-        finding.claims = recording.claims(bytes);
+        // A segment does not have the length that its recording declares.
+        let is_all = record.part.as_deref().is_none_or(|part| part.segment.is_none());
+        if let Some(recording) = recording.whole().filter(|_| is_all) {
+            finding.repairs = self.decoder.repairs(recording);
+            finding.claims = recording.claims(&record.bytes);
+        }
         Ok(())
     }
 }

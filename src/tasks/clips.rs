@@ -399,6 +399,8 @@ impl Wants for Wanting<'_> {
 }
 
 impl Task for AudioTask {
+    const TAKES_SPANS: bool = true;
+
     type Maker = ClipMaker;
     type Collate = RowCollate;
 
@@ -516,7 +518,7 @@ impl Cutter {
         record: &Record,
         span: impl FnOnce(Info) -> Result<(Range<u64>, T)>,
     ) -> Result<(Info, T)> {
-        let recording = self.decoder.open(&record.bytes)?;
+        let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
         let (info, row) = recording.info().of_row(record.part.as_deref())?;
         if record.part.is_none() {
             info.check_seconds(task.plan.max_decoded_seconds)?;
@@ -527,7 +529,7 @@ impl Cutter {
             Info { n_samples: span.end - span.start, ..info }.check_seconds(task.plan.max_decoded_seconds)?;
         }
         let samples = row.start + span.start..row.start + span.end;
-        self.decoder.read(&recording, samples, &mut self.planes)?;
+        self.decoder.read_held(&recording, samples, &mut self.planes)?;
         Ok((info, chosen))
     }
 

@@ -24,11 +24,12 @@ from forebay.cache._documents import columns
 from forebay.cache.running import CacheBuild, watch
 from forebay.cache.store import TreeStore
 from forebay.features import _FrontEndPart, preset
+from forebay.manifest import Manifest
 from forebay.tokens import Tokenizer
 
 _Path: TypeAlias = str | PathLike[str]
-Shards: TypeAlias = _Path | Sequence[_Path] | Mapping[str, Iterable[Any]]
-"""Files, or iterables of documents by name."""
+Shards: TypeAlias = _Path | Manifest | Sequence[_Path | Manifest] | Mapping[str, Iterable[Any]]
+"""Files, tables of recordings, or iterables of documents by name."""
 Order: TypeAlias = Literal["round_robin", "concat"]
 Engine: TypeAlias = Literal["threads", "ray"]
 OnError: TypeAlias = Literal["raise", "skip"]
@@ -191,7 +192,7 @@ def build(
     limits = {"max_record_bytes": max_record_bytes, "max_decoded_seconds": max_decoded_seconds}
     kind = {**described(processor, shards, columns), **limits, "allow_paths": listed(allow_paths)}
     check_inputs(shards, folder / split)
-    given: Any = opened(shards)
+    given: Any = opened(shards, has_recordings=kind["kind"] == "features")
     made_by = {
         "batch_size": str(batch_size),
         "order": order,
@@ -269,8 +270,18 @@ def check_inputs(shards: Shards, folder: Path) -> None:
             )
 
 
-def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
-    """Paths, or functions that open an iterable after its first documents."""
+def opened(
+    shards: Shards, *, has_recordings: bool = False
+) -> list[str] | list[str | Manifest] | list[tuple[str, "Skipping"]]:
+    """Paths and tables, or functions that open an iterable after its first documents."""
+    if isinstance(shards, Manifest):
+        return [shards]
+    if isinstance(shards, Sequence) and any(isinstance(shard, Manifest) for shard in shards):
+        return [
+            path
+            for shard in shards
+            for path in ([shard] if isinstance(shard, Manifest) else _shards("shards", shard, "recordings"))
+        ]
     if isinstance(shards, Mapping):
         for name, documents in shards.items():
             if isinstance(documents, Iterator):
@@ -279,7 +290,7 @@ def opened(shards: Shards) -> list[str] | list[tuple[str, "Skipping"]]:
                     "build could resume with it; pass a list, or an object whose iter() begins at the first document"
                 )
         return [(str(name), Skipping(documents)) for name, documents in shards.items()]
-    return _shards("shards", shards, "inputs")
+    return _shards("shards", shards, "recordings" if has_recordings else "inputs")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ use crate::{
     record::{Everything, MAX_RECORD_BYTES, RawRecord, ReadRecords},
     seed::mix,
     source::{
-        AllowPaths, ArrowOptions, ArrowSource, LocalFiles, Storage,
+        self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, Storage,
         arrow::table::ArrowTable,
         parquet::{ParquetOptions, ParquetSource, table::ParquetTable},
     },
@@ -110,11 +110,14 @@ enum Kind {
     Arrow,
     Json,
     Text,
+    /// Recordings in files of their own.
+    Table,
 }
 
 /// Files as shards.
 #[derive(Debug)]
 pub struct Files {
+    entries: Vec<Entry>,
     paths: Vec<PathBuf>,
     names: Vec<String>,
     kinds: Vec<Kind>,
@@ -128,22 +131,57 @@ impl Files {
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Config`] if there are no files, or for a file
     /// in another format.
-    pub fn new(paths: Vec<PathBuf>, want: Want, limits: Limits) -> Result<Self> {
-        if paths.is_empty() {
+    pub fn new<T: Into<Entry>>(shards: Vec<T>, want: Want, limits: Limits) -> Result<Self> {
+        if shards.is_empty() {
             return Err(Error::new(ErrorKind::Config, "there are no shards; name at least one file"));
         }
-        let kinds = paths.iter().map(|path| kind_of(path)).collect::<Result<_>>()?;
+        let entries: Vec<Entry> = shards.into_iter().map(Into::into).collect();
+        let has_recordings = matches!(want, Want::Recordings { .. });
+        let kind = |entry: &Entry| match entry {
+            entry if has_recordings && entry.is_of_files() => Ok(Kind::Table),
+            Entry::Path(path) => kind_of(path),
+            Entry::Manifest(_) => {
+                let message =
+                    "a forebay.Manifest names recordings; give an object of forebay.features as processor";
+                Err(Error::new(ErrorKind::Config, message))
+            }
+        };
+        let kinds = entries.iter().map(kind).collect::<Result<_>>()?;
+        let paths: Vec<PathBuf> = entries.iter().map(Entry::path).collect();
         let names = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        Ok(Self { paths, names, kinds, want, limits })
+        Ok(Self { entries, paths, names, kinds, want, limits })
     }
 
-    /// The name and fingerprint of each file: its size, and a hash of both its ends.
+    /// The rows of a table.
+    fn table(&self, shard: usize) -> Result<Arc<source::Recordings>> {
+        let allow_paths = match &self.want {
+            Want::Recordings { allow_paths, .. } => allow_paths.clone(),
+            _ => AllowPaths::default(),
+        };
+        let options = ArrowOptions {
+            allow_paths,
+            threads: 1,
+            max_record_bytes: self.limits.max_record_bytes,
+            ..ArrowOptions::default()
+        };
+        let entries = [&self.entries[shard..=shard]];
+        source::Recordings::open(&entries, &options, &AtomicBool::new(false)).map(Arc::new)
+    }
+
+    /// The name and fingerprint of each file: its size, and a hash of both its ends; of a table, a hash of its
+    /// rows.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
     pub fn fingerprints(&self) -> Result<Vec<(String, String)>> {
-        let one = |(path, name): (&PathBuf, &String)| Ok((name.clone(), fingerprint(path)?));
-        self.paths.iter().zip(&self.names).map(one).collect()
+        let one = |shard: usize| match self.kinds[shard] {
+            Kind::Table => {
+                let table = self.table(shard)?;
+                Ok(format!("{} rows, {:016x}", table.n_rows(), table.fingerprint()))
+            }
+            _ => fingerprint(&self.paths[shard]),
+        };
+        (0..self.paths.len()).map(|shard| Ok((self.names[shard].clone(), one(shard)?))).collect()
     }
 }
 
@@ -199,6 +237,11 @@ impl Shards for Files {
                 if let Some(damage) = source.shards().first().and_then(|shard| shard.damage.clone()) {
                     return Err(damage);
                 }
+                let rows = source.n_rows();
+                Ok(Recordings::over(source.reader(), rows, skip, at))
+            }
+            (Kind::Table, _) => {
+                let source = self.table(shard)?;
                 let rows = source.n_rows();
                 Ok(Recordings::over(source.reader(), rows, skip, at))
             }
@@ -656,12 +699,13 @@ impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
         while self.next < end && held < limits.piece_bytes {
             match self.reader.read(self.next, self.rows - self.next, &Everything) {
                 Ok(record) => {
-                    held = held.saturating_add(record.bytes.len() as u64 + limits.recording_bytes);
+                    held = held.saturating_add(record.n_bytes() as u64 + limits.recording_bytes);
+                    let part = record.part.as_deref();
                     // A recording that cannot be decoded counts as empty; the decoder reports the error.
                     if limits.second_bytes > 0.0
-                        && let Ok(recording) = self.decoder.open(&record.bytes)
+                        && let Ok(recording) = self.decoder.open_held(&record.bytes, part)
+                        && let Ok((info, _)) = recording.info().of_row(part)
                     {
-                        let info = recording.info();
                         let seconds = info.n_samples as f64 / f64::from(info.sample_rate.max(1));
                         held = held.saturating_add((seconds * limits.second_bytes) as u64);
                     }

@@ -160,7 +160,7 @@ impl Process<Rows> for Worker {
 
 impl Worker {
     fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
-        let recording = self.decoder.open(&record.bytes)?;
+        let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
         let (info, samples) = recording.info().of_row(record.part.as_deref())?;
         info.check_seconds(self.what.max_decoded_seconds)?;
         let plan = &self.what.plan;
@@ -174,7 +174,7 @@ impl Worker {
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
-        self.decoder.read(&recording, samples, &mut self.planes)?;
+        self.decoder.read_held(&recording, samples, &mut self.planes)?;
         let channels = plan.channels();
         channels.check(self.planes.channels())?;
         let n = usize::try_from(n).unwrap_or(usize::MAX);

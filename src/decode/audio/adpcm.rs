@@ -126,14 +126,20 @@ impl Blocks {
     }
 
     /// Samples per channel in `bytes` bytes of blocks, the last of which may be cut short.
-    pub(super) fn n_samples(&self, bytes: usize) -> u64 {
-        let whole = (bytes / self.block_bytes) as u64 * self.block_samples as u64;
-        whole + self.samples_in(bytes % self.block_bytes).min(self.block_samples) as u64
+    pub(super) fn n_samples(&self, bytes: u64) -> u64 {
+        let (block_bytes, block_samples) = self.unit();
+        let whole = (bytes / block_bytes).saturating_mul(block_samples);
+        whole.saturating_add(self.samples_in((bytes % block_bytes) as usize).min(self.block_samples) as u64)
+    }
+
+    /// Bytes and samples per channel of a block.
+    pub(super) fn unit(&self) -> (u64, u64) {
+        (self.block_bytes as u64, self.block_samples as u64)
     }
 
     /// Whether `n` samples end within the last block of `bytes` bytes. Only then is a `fact` chunk's number
     /// used, since some writers count other units. libsndfile divides by the channels once too often.
-    pub(super) fn is_in_last(&self, n: u64, bytes: usize) -> bool {
+    pub(super) fn is_in_last(&self, n: u64, bytes: u64) -> bool {
         let total = self.n_samples(bytes);
         let is_divided = self.channels > 1 && n == total / self.channels as u64;
         n <= total && n + self.block_samples as u64 > total && !is_divided

@@ -5,33 +5,47 @@
 
 use super::{
     corrupt,
-    field::{Endian, array_at, clipped, u16_at, u32_at},
-    pcm::{Coding, Pcm, float_coding, int_coding},
+    field::{Endian, array_at, u16_at, u32_at},
+    pcm::{Coding, Pcm, Shape, float_coding, int_coding},
+    ranged::Look,
     unsupported,
 };
 use crate::Result;
 
+/// The most bytes of a `COMM` chunk that are looked at.
+const MAX_COMM: u64 = 4096;
+
 /// Opens `FORM AIFF` and `FORM AIFC`.
+///
+/// # Errors
+/// As [`find`].
+pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
+    Ok(find(&bytes)?.of(bytes))
+}
+
+/// Finds the samples in `FORM AIFF` and `FORM AIFC`.
 ///
 /// # Errors
 /// `Corrupt` without `COMM` or `SSND`, `Unsupported` for compressions not decoded here, `Empty` without
 /// samples.
-pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
+pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
     let big = Endian::Big;
-    let is_aifc = bytes.get(8..12) == Some(b"AIFC");
+    let is_aifc = file.clipped(8, 4) == b"AIFC";
     let mut at = 12;
     let (mut comm, mut ssnd) = (None, None);
-    while let (Some(id), Some(size)) = (bytes.get(at..at + 4), u32_at(bytes, at + 4, big)) {
+    while let Some(head) = file.get(at, 8)
+        && let Some(size) = u32_at(head, 4, big).map(u64::from)
+    {
         let body = at + 8;
-        match id {
-            b"COMM" => comm = Some(clipped(bytes, body, size.into())),
-            b"SSND" => ssnd = Some(clipped(bytes, body, size.into())),
+        match &head[..4] {
+            b"COMM" => comm = Some(file.clipped(body, size.min(MAX_COMM))),
+            b"SSND" => ssnd = Some(body..file.size().min(body + size)),
             _ => {}
         }
         if comm.is_some() && ssnd.is_some() {
             break;
         }
-        at = body.saturating_add(size as usize).saturating_add((size & 1) as usize);
+        at = body + size + (size & 1);
     }
     let comm = comm.ok_or_else(|| corrupt("the AIFF file has no `COMM` chunk"))?;
     let ssnd = ssnd.ok_or_else(|| corrupt("the AIFF file has no `SSND` chunk"))?;
@@ -62,10 +76,13 @@ pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
             )));
         }
     };
-    let offset = u32_at(ssnd, 0, big).ok_or_else(|| corrupt("the `SSND` chunk has no header"))?;
-    let data = clipped(ssnd, 8usize.saturating_add(offset as usize), u64::MAX);
+    let offset = file.get(ssnd.start, 4).filter(|_| ssnd.end - ssnd.start >= 4);
+    let offset = offset
+        .and_then(|offset| u32_at(offset, 0, big))
+        .ok_or_else(|| corrupt("the `SSND` chunk has no header"))?;
+    let data = (ssnd.start + 8 + u64::from(offset)).min(ssnd.end)..ssnd.end;
     let n_samples = Some(u64::from(frames)).filter(|&n| n > 0);
-    Ok(Pcm::new(data, coding, rate, channels, n_samples)?.declaring_samples(n_samples))
+    Ok(Shape::new(data, coding, rate, channels, n_samples)?.declaring_samples(n_samples))
 }
 
 /// Converts an 80-bit extended float (IEEE 754-1985) to a rate, rounded to the nearest integer.

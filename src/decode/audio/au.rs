@@ -4,8 +4,9 @@
 
 use super::{
     corrupt,
-    field::{Endian, clipped, u32_at},
-    pcm::{Coding, Pcm, float_coding, int_coding},
+    field::{Endian, u32_at},
+    pcm::{Coding, Pcm, Shape, float_coding, int_coding},
+    ranged::Look,
     unsupported,
 };
 use crate::Result;
@@ -13,14 +14,24 @@ use crate::Result;
 /// Opens `.snd`.
 ///
 /// # Errors
-/// `Corrupt` with a header cut short, `Unsupported` for encodings not decoded here, `Empty` without samples.
+/// As [`find`].
 pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
+    Ok(find(&bytes)?.of(bytes))
+}
+
+/// Finds the samples in `.snd`.
+///
+/// # Errors
+/// `Corrupt` with a header cut short, `Unsupported` for encodings not decoded here, `Empty` without samples.
+pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
+    let head = file.clipped(0, 24);
     let word = |i: usize| {
-        u32_at(bytes, 4 * i, Endian::Big)
+        u32_at(head, 4 * i, Endian::Big)
             .ok_or_else(|| corrupt("the AU header is cut short; 24 bytes are needed"))
     };
     // A size of all ones is unknown: the samples then extend to the end.
-    let data = clipped(bytes, word(1)? as usize, word(2)?.into());
+    let at = u64::from(word(1)?).min(file.size());
+    let data = at..file.size().min(at + u64::from(word(2)?));
     let coding = match word(3)? {
         1 => Coding::Mulaw,
         27 => Coding::Alaw,
@@ -37,5 +48,5 @@ pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
     let channels = u16::try_from(channels)
         .map_err(|_| corrupt(format!("the AU header declares {channels} channels")))?;
     let size = Some(u64::from(word(2)?)).filter(|&size| size != u64::from(u32::MAX));
-    Ok(Pcm::new(data, coding, word(4)?, channels, None)?.declaring_bytes(size))
+    Ok(Shape::new(data, coding, word(4)?, channels, None)?.declaring_bytes(size))
 }

@@ -6,16 +6,22 @@
 //!
 //! Source: Apple "Core Audio Format Specification" 1.0.
 
+use std::ops::Range;
+
 use super::{
     DecoderCache, corrupt,
     decoder_cache::Lent,
     demux::{self, Demuxed, Packets},
-    field::{Endian, clipped, u32_at, u64_at},
+    field::{Endian, u32_at, u64_at},
     packet::Packet,
-    pcm::{Coding, Pcm, float_coding, int_coding},
+    pcm::{Coding, Pcm, Shape, float_coding, int_coding},
+    ranged::Look,
     unsupported,
 };
 use crate::{Result, fallible_alloc};
+
+/// The most bytes of the chunks `desc` and `kuki` that are looked at.
+const MAX_HEAD: u64 = 64 << 10;
 
 /// The content of a CAF file.
 pub(super) enum Opened<'a> {
@@ -23,25 +29,45 @@ pub(super) enum Opened<'a> {
     Packets(Demuxed<'a>),
 }
 
+/// The place of the content in a CAF file.
+pub(super) enum Found<'a> {
+    Pcm(Shape),
+    Packets(Packets<'a>),
+}
+
 /// Opens `caff`.
 ///
 /// # Errors
-/// `Corrupt` without `desc` or `data`, `Unsupported` for codecs not decoded here, `Empty` without samples.
+/// As [`find`].
 pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opened<'a>> {
+    Ok(match find(kept, &bytes)? {
+        Found::Pcm(shape) => Opened::Pcm(shape.of(bytes)),
+        Found::Packets(packets) => Opened::Packets(Demuxed::alac(kept, bytes, packets)?),
+    })
+}
+
+/// Finds the samples or packets in `caff`.
+///
+/// # Errors
+/// `Corrupt` without `desc` or `data`, `Unsupported` for codecs not decoded here, `Empty` without samples.
+pub(super) fn find<'a>(kept: &mut DecoderCache, file: &impl Look<'a>) -> Result<Found<'a>> {
     let big = Endian::Big;
     let mut at = 8;
     let (mut desc, mut data, mut cookie, mut table) = (None, None, None, None);
-    while let (Some(id), Some(size)) = (bytes.get(at..at + 4), u64_at(bytes, at + 4, big)) {
+    while let Some(head) = file.get(at, 12)
+        && let Some(size) = u64_at(head, 4, big)
+    {
         let body = at + 12;
-        match id {
-            b"desc" => desc = Some(clipped(bytes, body, size)),
-            b"kuki" => cookie = Some(clipped(bytes, body, size)),
-            b"pakt" => table = Some(clipped(bytes, body, size)),
+        let end = body.saturating_add(size).min(file.size());
+        match &head[..4] {
+            b"desc" => desc = Some(file.clipped(body, size.min(MAX_HEAD))),
+            b"kuki" => cookie = Some(file.clipped(body, size.min(MAX_HEAD))),
+            b"pakt" => table = Some(body..end),
             // The data starts with an edit count of four bytes; with a size of -1 it extends to the end.
-            b"data" => data = Some(clipped(clipped(bytes, body, size), 4, u64::MAX)),
+            b"data" => data = Some((body + 4).min(end)..end),
             _ => {}
         }
-        match usize::try_from(size).ok().and_then(|size| body.checked_add(size)) {
+        match body.checked_add(size) {
             Some(next) => at = next,
             None => break,
         }
@@ -73,9 +99,9 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opene
     if &format.to_be_bytes() == b"alac" {
         let missing = || corrupt("the CAF file lacks the chunk `kuki` or `pakt`, which its codec needs");
         let (cookie, table) = (cookie.ok_or_else(missing)?, table.ok_or_else(missing)?);
-        let packets =
-            alac(kept.shelves::<demux::Shelves>().packets.lend(), cookie, table, data, packet, frames)?;
-        return Demuxed::alac(kept, packets).map(Opened::Packets);
+        let table = file.get(table.start, table.end - table.start).unwrap_or_default();
+        let packets = kept.shelves::<demux::Shelves>().packets.lend();
+        return alac(packets, cookie, table, data, packet, frames).map(Found::Packets);
     }
     if frames != 1 || packet % u32::from(channels) != 0 {
         return Err(corrupt(format!(
@@ -94,7 +120,7 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opene
         (false, _) if stride == 1 => Coding::Mulaw,
         _ => return Err(corrupt(format!("companded samples of {stride} bytes"))),
     };
-    Pcm::new(data, coding, rate.round() as u32, channels, None).map(Opened::Pcm)
+    Shape::new(data, coding, rate.round() as u32, channels, None).map(Found::Pcm)
 }
 
 /// Splits `data` into packets by the packet table, which has the sizes and lengths that `desc` does not fix,
@@ -103,7 +129,7 @@ fn alac<'a>(
     mut packets: Lent<Packet>,
     cookie: &'a [u8],
     table: &[u8],
-    data: &'a [u8],
+    data: Range<u64>,
     size: u32,
     frames: u32,
 ) -> Result<Packets<'a>> {
@@ -123,12 +149,12 @@ fn alac<'a>(
         None
     };
     let n_packets = u64_at(table, 0, Endian::Big).ok_or_else(cut)?;
-    let mut at = 0usize;
+    let mut at = data.start;
     for _ in 0..n_packets {
         let size = if size == 0 { number().ok_or_else(cut)? } else { size.into() };
         let frames = if frames == 0 { number().ok_or_else(cut)? } else { frames.into() };
         // A packet that reaches past the end of the bytes is missing, and so are all after it.
-        let Some(len) = u32::try_from(size).ok().filter(|&len| len as usize <= data.len() - at) else {
+        let Some(len) = u32::try_from(size).ok().filter(|&len| u64::from(len) <= data.end - at) else {
             break;
         };
         if len == 0 {
@@ -136,9 +162,9 @@ fn alac<'a>(
         }
         fallible_alloc::push(
             &mut packets,
-            Packet { at, len, dur: u32::try_from(frames).unwrap_or(u32::MAX) },
+            Packet { at: at as usize, len, dur: u32::try_from(frames).unwrap_or(u32::MAX) },
         )?;
-        at += len as usize;
+        at += u64::from(len);
     }
-    Ok(Packets { cookie, data, packets, delay: priming.into(), n_valid })
+    Ok(Packets { cookie, packets, delay: priming.into(), n_valid })
 }

@@ -54,9 +54,7 @@ const AAC_SBR: usize = 2;
 pub(super) struct Packets<'a> {
     /// The decoder's setup.
     pub(super) cookie: &'a [u8],
-    /// The bytes that hold the packets.
-    pub(super) data: &'a [u8],
-    /// The packets; their ticks are samples per channel.
+    /// The packets in the file; their ticks are samples per channel.
     pub(super) packets: Lent<Packet>,
     /// Samples before the recording's first.
     pub(super) delay: u64,
@@ -115,10 +113,10 @@ impl<'a> Demuxed<'a> {
     ///
     /// # Errors
     /// As [`Demuxed::open_adts`].
-    pub(super) fn alac(kept: &mut DecoderCache, from: Packets<'a>) -> Result<Self> {
-        let Packets { cookie, data, packets, delay, n_valid } = from;
+    pub(super) fn alac(kept: &mut DecoderCache, bytes: &'a [u8], from: Packets<'_>) -> Result<Self> {
+        let Packets { cookie, packets, delay, n_valid } = from;
         let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), timescale: None };
-        Self::new(kept, data, Codec::Alac, cookie, packets, None, edit)
+        Self::new(kept, bytes, Codec::Alac, cookie, packets, None, edit)
     }
 
     /// `timescale` is the ticks per second of the packets; None if ticks are samples.

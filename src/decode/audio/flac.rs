@@ -30,9 +30,9 @@ use symphonia::{
 use super::{
     Codec, DecoderCache, Info, Planes, corrupt,
     decoder_cache::{Lent, Shelf},
-    flac_frame::{Frame, Header, Stream, crc16, end_of, follower, linked, next_header},
-    flac_plain,
-    id3::skip_id3v2,
+    flac_frame::{Frame, Header, MAX_HEADER, Stream, crc16, end_of, follower, linked, next_header},
+    flac_plain, id3,
+    ranged::Look,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
@@ -74,48 +74,91 @@ pub(super) struct Shelves {
     plain: Shelf<i64>,
 }
 
-/// A FLAC recording.
+/// The most seek points that are looked at.
+const MAX_SEEK_POINTS: usize = 1 << 16;
+
+/// The properties of a recording that all its frames share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) info: Info,
+    pub(super) stream: Stream,
+    /// STREAMINFO for the decoder, with the largest block corrected by the first frame.
+    pub(super) setup: [u8; STREAMINFO],
+    /// Samples per channel in STREAMINFO; 0 if unknown.
+    pub(super) declared: u64,
+}
+
+/// What the metadata and the first frame's header say.
+#[derive(Debug, Clone)]
+pub(super) struct Head {
+    pub(super) shape: Shape,
+    /// The seek table's body.
+    pub(super) seek_table: Range<u64>,
+    /// Byte offset and samples of the first frame.
+    pub(super) at: u64,
+    pub(super) block: u32,
+}
+
+/// A FLAC recording, or a window of its frames.
 #[derive(Debug)]
 pub struct Flac<'a> {
     bytes: Bytes<'a>,
-    info: Info,
-    stream: Stream,
-    /// STREAMINFO for the decoder, with the largest block corrected by the first frame.
-    setup: [u8; STREAMINFO],
+    shape: Shape,
     /// The seek table's body in `bytes`.
     seek_table: Range<usize>,
-    /// The first frame.
+    /// The first frame in `bytes`, and the sample after the last one.
     first: Frame,
+    behind: Option<u64>,
     /// The bytes within which the end of a frame is searched: twice the largest frame stored verbatim, and
     /// 64.
     frame_budget: usize,
-    /// Samples per channel in STREAMINFO; 0 if unknown.
-    declared: u64,
 }
 
-impl<'a> Flac<'a> {
-    /// Reads the metadata, and the first and the last frame.
+impl Shape {
+    /// [`Flac::frame_budget`].
+    pub(super) fn frame_budget(&self) -> usize {
+        let largest = usize::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
+        let verbatim = largest * usize::from(self.stream.channels) * (usize::from(self.stream.bits) + 1) / 8;
+        // A subframe may be larger than verbatim. No encoder reaches twice that, and the budget only bounds a
+        // search.
+        2 * verbatim + 64
+    }
+
+    /// The most samples that frames in `bytes` bytes can hold; a header that declares more is wrong.
+    pub(super) fn most_samples(&self, bytes: u64) -> u64 {
+        let largest = u64::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
+        (bytes / MIN_FRAME as u64 + 1).saturating_mul(largest)
+    }
+
+    /// Whether STREAMINFO's length is possible with `bytes` bytes of frames.
+    pub(super) fn can_be(&self, bytes: u64) -> bool {
+        self.declared > 0 && self.declared <= self.most_samples(bytes)
+    }
+}
+
+impl Head {
+    /// Reads the metadata and the first frame's header.
     ///
     /// # Errors
-    /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without samples.
-    pub(super) fn open(kept: &mut DecoderCache, bytes: Bytes<'a>) -> Result<Self> {
-        let mut plain = kept.shelves::<Shelves>().plain.lend();
-        let start = skip_id3v2(&bytes);
-        if bytes.get(start..start + 4) != Some(&crate::magic::FLAC) {
-            return Err(corrupt("the FLAC marker is missing").at_byte(start as u64));
+    /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without frames.
+    pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Self> {
+        let mut at = id3::skip(file);
+        if file.clipped(at, 4) != crate::magic::FLAC {
+            return Err(corrupt("the FLAC marker is missing").at_byte(at));
         }
-        let (mut at, mut setup, mut seek_table) = (start + 4, None, 0..0);
+        at += 4;
+        let (mut setup, mut seek_table) = (None, 0..0);
         loop {
-            let Some(&[head, a, b, c]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) else {
-                return Err(corrupt("the FLAC metadata run past the end of the bytes").at_byte(at as u64));
+            let Some(&[head, a, b, c]) = file.get(at, 4).and_then(|head| head.first_chunk::<4>()) else {
+                return Err(corrupt("the FLAC metadata run past the end of the bytes").at_byte(at));
             };
-            let len = u32::from_be_bytes([0, a, b, c]) as usize;
+            let len = u64::from(u32::from_be_bytes([0, a, b, c]));
             let body = at + 4;
             match head & 0x7f {
                 0 if setup.is_none() => {
-                    setup = bytes.get(body..).and_then(|body| body.first_chunk::<STREAMINFO>()).copied();
+                    setup = file.get(body, STREAMINFO as u64).and_then(|body| body.first_chunk()).copied();
                 }
-                3 => seek_table = body..(body + len).min(bytes.len()),
+                3 => seek_table = body.min(file.size())..(body + len).min(file.size()),
                 _ => {}
             }
             at = body + len;
@@ -123,7 +166,8 @@ impl<'a> Flac<'a> {
                 break;
             }
         }
-        let mut setup = setup.ok_or_else(|| corrupt("the FLAC file has no STREAMINFO block"))?;
+        let mut setup: [u8; STREAMINFO] =
+            setup.ok_or_else(|| corrupt("the FLAC file has no STREAMINFO block"))?;
         let packed = u64::from_be_bytes([
             setup[10], setup[11], setup[12], setup[13], setup[14], setup[15], setup[16], setup[17],
         ]);
@@ -139,12 +183,12 @@ impl<'a> Flac<'a> {
             return Err(unsupported("the FLAC file has a sample rate of 0, so it holds no audio"));
         }
         let none = |at| {
-            if at == bytes.len() {
+            if at == file.size() {
                 return Error::new(ErrorKind::Empty, "the FLAC file has metadata but no frames");
             }
-            corrupt("no valid frame that agrees with STREAMINFO follows the FLAC metadata").at_byte(at as u64)
+            corrupt("no valid frame that agrees with STREAMINFO follows the FLAC metadata").at_byte(at)
         };
-        let header = bytes.get(at..).and_then(Header::parse).ok_or_else(|| none(at))?;
+        let header = Header::parse(file.clipped(at, MAX_HEADER as u64)).ok_or_else(|| none(at))?;
         stream.is_variable = header.is_variable;
         // If frames hold one sample, both numbers are the same.
         stream.fixed = (!header.is_variable && header.block > 1).then_some(header.block);
@@ -155,87 +199,161 @@ impl<'a> Flac<'a> {
                     "the first FLAC frame begins at sample {first}: the file was cut out of another one without \
                      encoding it again; encode it again, so that it begins at 0"
                 );
-                return Err(unsupported(message).at_byte(at as u64));
+                return Err(unsupported(message).at_byte(at));
             }
         }
-        let first = Frame { at, first: 0, block: header.block };
-
         let largest = u32::from(u16::from_be_bytes([setup[2], setup[3]])).max(header.block).max(16);
         setup[2..4].copy_from_slice(&(largest.min(65535) as u16).to_be_bytes());
-        let verbatim = largest as usize * usize::from(stream.channels) * (usize::from(stream.bits) + 1) / 8;
-        let mut flac = Self {
-            info: Info {
-                codec: Codec::Flac,
-                sample_rate: stream.sample_rate,
-                channels: stream.channels.into(),
-                n_samples: total,
-            },
-            stream,
-            setup: decoder_setup(setup),
-            seek_table,
-            first,
-            // A subframe may be larger than verbatim. No encoder reaches twice that, and the budget only
-            // bounds a search.
-            frame_budget: 2 * verbatim + 64,
-            declared: total,
-            bytes,
+        let info = Info {
+            codec: Codec::Flac,
+            sample_rate: stream.sample_rate,
+            channels: stream.channels.into(),
+            n_samples: total,
         };
-        let behind = flac.bytes.len() - at;
-        let can_be = total > 0 && total <= flac.most_samples(behind);
-        if !(can_be && flac.ends_at(total, &mut plain)) {
-            let was_fixed = flac.stream.fixed;
-            flac.stream.fixed = flac.numbering();
-            let ends_now = can_be && flac.stream.fixed != was_fixed && flac.ends_at(total, &mut plain);
+        let shape = Shape { info, stream, setup: decoder_setup(setup), declared: total };
+        Ok(Self { shape, seek_table, at, block: header.block })
+    }
+}
+
+/// The seek points of a seek table: samples, and bytes after the first frame. Placeholders are all ones, so
+/// they are past the end.
+pub(super) fn seek_points(table: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    table.as_chunks::<18>().0.iter().take(MAX_SEEK_POINTS).map(|point| {
+        let number =
+            |at: usize| point[at..at + 8].iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
+        (number(0), number(8))
+    })
+}
+
+/// The frames found in a window.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Survey {
+    /// The first frame that is complete, and the byte and the sample after the last one.
+    pub(super) first: Frame,
+    pub(super) end: usize,
+    pub(super) behind: u64,
+}
+
+impl<'a> Flac<'a> {
+    /// Reads the metadata, and the first and the last frame.
+    ///
+    /// # Errors
+    /// As [`Head::find`], and `Corrupt` without a complete frame.
+    pub(super) fn open(kept: &mut DecoderCache, bytes: Bytes<'a>) -> Result<Self> {
+        let mut plain = kept.shelves::<Shelves>().plain.lend();
+        let Head { shape, seek_table, at, block } = Head::find(&&*bytes)?;
+        let first = Frame { at: at as usize, first: 0, block };
+        let mut flac = Self::window(bytes, shape, first, None);
+        flac.seek_table = seek_table.start as usize..seek_table.end as usize;
+        let can_be = flac.shape.can_be(flac.bytes.len() as u64 - at);
+        if !(can_be && flac.ends_at_declared(&mut plain)) {
+            let was_fixed = flac.shape.stream.fixed;
+            flac.shape.stream.fixed = flac.numbering();
+            let ends_now =
+                can_be && flac.shape.stream.fixed != was_fixed && flac.ends_at_declared(&mut plain);
             if !ends_now {
-                flac.info.n_samples = flac.walk(&mut plain)?;
+                flac.shape.info.n_samples = flac.walk(&mut plain)?;
             }
         }
-        if flac.info.n_samples == 0 {
-            return Err(corrupt("none of the FLAC frames is complete").at_byte(at as u64));
+        if flac.shape.info.n_samples == 0 {
+            return Err(corrupt("none of the FLAC frames is complete").at_byte(at));
         }
         Ok(flac)
     }
 
+    /// A window of frames of a recording, from its frame `first` up to sample `behind`, if that is known.
+    pub(super) fn window(bytes: Bytes<'a>, shape: Shape, first: Frame, behind: Option<u64>) -> Self {
+        let frame_budget = shape.frame_budget();
+        Self { bytes, shape, seek_table: 0..0, first, behind, frame_budget }
+    }
+
+    /// Finds the complete frames of a window, also those between damaged ones. The number of the first one is
+    /// at least `least`. `is_end` says whether the window reaches to the end of the recording, where no frame
+    /// follows the last one.
+    pub(super) fn survey(&self, least: u64, is_end: bool) -> Option<Survey> {
+        let (bytes, stream) = (&*self.bytes, &self.shape.stream);
+        let mut work = self.work();
+        let mut found: Option<Survey> = None;
+        let (mut at, mut next) = (0, None);
+        loop {
+            let known = next.take();
+            let Some(frame) = known.or_else(|| next_header(bytes, stream, at..bytes.len(), None)) else {
+                return found;
+            };
+            at = frame.at + 1;
+            let least = found.map_or(least, |found| found.behind);
+            if frame.first < least || frame.first >= self.shape.info.n_samples {
+                continue;
+            }
+            match end_of(bytes, stream, frame, self.frame_budget) {
+                Some((end, follower)) if is_end || follower.is_some() => {
+                    let survey = found.get_or_insert(Survey { first: frame, end, behind: 0 });
+                    (survey.end, survey.behind) = (end, frame.first + u64::from(frame.block));
+                    (at, next) = (end, follower);
+                }
+                _ => match work.checked_sub(self.frame_budget.min(bytes.len() - frame.at)) {
+                    Some(left) => work = left,
+                    None => return found,
+                },
+            }
+        }
+    }
+
     /// Codec, rate, channels and length, checked against the frames.
     pub fn info(&self) -> Info {
-        self.info
+        self.shape.info
     }
 
     /// Samples per channel in STREAMINFO, if known.
     pub(super) fn declared(&self) -> Option<u64> {
-        Some(self.declared).filter(|&n| n > 0)
+        Some(self.shape.declared).filter(|&n| n > 0)
     }
 
     /// [`Stream::fixed`] by the numbers of the first two consecutive frames; unchanged if there are none.
     fn numbering(&self) -> Option<u32> {
         let range = self.first.at..self.bytes.len();
-        let Some((one, next)) = linked(&self.bytes, range, self.frame_budget, &mut self.work()) else {
-            return self.stream.fixed;
-        };
+        match linked(&self.bytes, range, self.frame_budget, &mut self.work()) {
+            Some((one, next)) => self.numbered(&one, &next),
+            None => self.shape.stream.fixed,
+        }
+    }
+
+    /// [`Stream::fixed`] by two consecutive frames at the start of a window; None if the window does not show
+    /// them.
+    pub(super) fn numbering_at_start(&self) -> Option<Option<u32>> {
+        let one = Header::parse(&self.bytes[self.first.at..])?;
+        let next = follower(&self.bytes, self.first.at, self.frame_budget)?;
+        Some(self.numbered(&one, &next))
+    }
+
+    /// [`Stream::fixed`] by two consecutive frames.
+    fn numbered(&self, one: &Header, next: &Header) -> Option<u32> {
         if one.number.checked_add(one.block.into()) == Some(next.number) {
             None
         } else if one.number + 1 == next.number {
             Some(self.first.block)
         } else {
-            self.stream.fixed
+            self.shape.stream.fixed
         }
     }
 
-    /// Whether a complete frame near the end of the bytes ends at sample `total`.
-    fn ends_at(&self, total: u64, plain: &mut Vec<i64>) -> bool {
-        let bytes = &*self.bytes;
-        let lowest = bytes.len().saturating_sub(TAIL.max(self.frame_budget)).max(self.first.at);
+    /// Whether a complete frame near the end of the bytes ends at the sample that STREAMINFO declares.
+    ///
+    /// Looks at the last [`Self::tail`] bytes.
+    fn ends_at_declared(&self, plain: &mut Vec<i64>) -> bool {
+        let (bytes, total) = (&*self.bytes, self.shape.declared);
+        let lowest = bytes.len().saturating_sub(self.tail()).max(self.first.at);
         let (mut end, mut n_tries) = (bytes.len(), 0);
         while end > lowest && n_tries < 8 {
             // Pieces are searched backwards, each of them forwards.
             let start = end.saturating_sub(1 << 12).max(lowest);
             let mut at = start;
-            while let Some(frame) = next_header(bytes, &self.stream, at..end, None) {
+            while let Some(frame) = next_header(bytes, &self.shape.stream, at..end, None) {
                 if frame.first + u64::from(frame.block) == total {
                     // The CRC-16 shows whether the frame of this header is complete. If junk follows, the
                     // decoder finds its end.
                     n_tries += 1;
-                    let is_whole = end_of(bytes, &self.stream, frame, usize::MAX).is_some()
+                    let is_whole = end_of(bytes, &self.shape.stream, frame, usize::MAX).is_some()
                         || self.last_end(frame, plain).is_some();
                     if is_whole {
                         return true;
@@ -248,10 +366,30 @@ impl<'a> Flac<'a> {
         false
     }
 
-    /// The most samples that frames in `bytes` bytes can hold; a header that declares more is wrong.
-    fn most_samples(&self, bytes: usize) -> u64 {
-        let largest = u64::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
-        (bytes / MIN_FRAME + 1) as u64 * largest
+    /// The bytes at the end that are searched for the last frame.
+    fn tail(&self) -> usize {
+        TAIL.max(self.frame_budget)
+    }
+
+    /// [`Self::tail`] of a recording of this shape.
+    pub(super) fn tail_of(shape: &Shape) -> usize {
+        TAIL.max(shape.frame_budget())
+    }
+
+    /// [`Self::walk`] over a window that reaches to the end of the recording.
+    pub(super) fn walk_to_end(&self, kept: &mut DecoderCache) -> Result<u64> {
+        self.walk(&mut kept.shelves::<Shelves>().plain.lend())
+    }
+
+    /// [`Self::ends_at_declared`] for the window at the end of the recording.
+    pub(super) fn window_ends(&self, kept: &mut DecoderCache) -> bool {
+        self.ends_at_declared(&mut kept.shelves::<Shelves>().plain.lend())
+    }
+
+    /// The frame after `frame`, or the end of the recording if it is the last in its bytes; None if it is
+    /// damaged, or cut by the end of a window.
+    pub(super) fn step(&self, frame: Frame) -> Option<(usize, Option<Frame>)> {
+        end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget)
     }
 
     /// The most bytes that a search may read without result.
@@ -268,7 +406,7 @@ impl<'a> Flac<'a> {
         let (mut frame, mut valid, mut work) = (self.first, 0, 4 * self.work());
         loop {
             let end = frame.first + u64::from(frame.block);
-            match end_of(&self.bytes, &self.stream, frame, self.frame_budget) {
+            match end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget) {
                 Some((_, Some(next))) => (frame, valid) = (next, end),
                 Some((_, None)) => return Ok(end),
                 None => {
@@ -303,7 +441,7 @@ impl<'a> Flac<'a> {
         let next = follower(&self.bytes, frame.at, self.frame_budget);
         match (number, next) {
             (Some(number), Some(next))
-                if next.number == number + 1 && next.agrees(&self.stream) && frame.block > 1 =>
+                if next.number == number + 1 && next.agrees(&self.shape.stream) && frame.block > 1 =>
             {
                 let message = "the FLAC frames have different block sizes, but frame numbers, so samples cannot be located; decode \
                                and re-encode the recording";
@@ -320,12 +458,12 @@ impl<'a> Flac<'a> {
     /// `Unsupported` if they have another rate, width or number of channels, `Corrupt` if their numbers do
     /// not continue.
     fn check_rest(&self, n_samples: u64, behind: usize, work: &mut usize) -> Result<()> {
-        if n_samples == self.declared {
+        if n_samples == self.shape.declared {
             return Ok(());
         }
         let rest = behind..self.bytes.len();
         let Some((one, _)) = linked(&self.bytes, rest, self.frame_budget, work) else { return Ok(()) };
-        let error = if one.agrees(&self.stream) {
+        let error = if one.agrees(&self.shape.stream) {
             corrupt(format!(
                 "the numbers of the FLAC frames after sample {n_samples} do not continue; decode and re-encode the recording"
             ))
@@ -343,8 +481,9 @@ impl<'a> Flac<'a> {
         let mut at = damaged.at + 1;
         while at < n {
             if let Some(frame) = self.confirmed(at..n, damaged, (n, u64::MAX), work) {
-                return (frame.first - damaged.first <= self.most_samples(frame.at - damaged.at))
-                    .then_some(frame);
+                return (frame.first - damaged.first
+                    <= self.shape.most_samples((frame.at - damaged.at) as u64))
+                .then_some(frame);
             }
             at += 2 * self.frame_budget;
         }
@@ -353,7 +492,7 @@ impl<'a> Flac<'a> {
 
     /// The end of a last frame before junk: found by decoding the frame, and confirmed by its CRC-16.
     fn last_end(&self, frame: Frame, plain: &mut Vec<i64>) -> Option<usize> {
-        let len = flac_plain::decode(&self.bytes[frame.at..], &self.stream, plain)?;
+        let len = flac_plain::decode(&self.bytes[frame.at..], &self.shape.stream, plain)?;
         let end = frame.at + len;
         (crc16(0, self.bytes.get(frame.at..end)?) == 0).then_some(end)
     }
@@ -362,13 +501,11 @@ impl<'a> Flac<'a> {
     fn seek(&self, target: u64) -> Frame {
         let bytes = &*self.bytes;
         let mut work = self.work();
-        let (mut low, mut high) = (self.first, (bytes.len(), self.info.n_samples));
-        // The nearest seek points around the target. Placeholders are all ones, so they are past the end.
+        let (mut low, mut high) =
+            (self.first, (bytes.len(), self.behind.unwrap_or(self.shape.info.n_samples)));
+        // The nearest seek points around the target.
         let (mut before, mut behind) = ((0, 0), (u64::MAX, 0));
-        for point in bytes[self.seek_table.clone()].as_chunks::<18>().0 {
-            let number =
-                |at: usize| point[at..at + 8].iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
-            let (sample, offset) = (number(0), number(8));
+        for (sample, offset) in seek_points(&bytes[self.seek_table.clone()]) {
             if sample <= target {
                 before = before.max((sample, offset));
             } else {
@@ -416,9 +553,9 @@ impl<'a> Flac<'a> {
     ) -> Option<Frame> {
         let stop = range.end.min(range.start.saturating_add(2 * self.frame_budget)).min(self.bytes.len());
         let mut at = range.start;
-        while let Some(frame) = next_header(&self.bytes, &self.stream, at..stop, None) {
+        while let Some(frame) = next_header(&self.bytes, &self.shape.stream, at..stop, None) {
             if frame.first > low.first && frame.first < high.1 {
-                if end_of(&self.bytes, &self.stream, frame, self.frame_budget).is_some() {
+                if end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget).is_some() {
                     return Some(frame);
                 }
                 *work = work.checked_sub(self.frame_budget.min(self.bytes.len() - frame.at))?;
@@ -430,28 +567,29 @@ impl<'a> Flac<'a> {
 
     fn decoder(&self) -> Result<(Box<dyn AudioDecoder>, usize)> {
         let mut params = AudioCodecParameters::new();
-        params.for_codec(CODEC_ID_FLAC).with_extra_data(self.setup.into());
+        params.for_codec(CODEC_ID_FLAC).with_extra_data(self.shape.setup.into());
         let decoder = FlacDecoder::try_new(&params, &AudioDecoderOptions::default().gapless(false))
             .map_err(|error| corrupt("the FLAC decoder refuses STREAMINFO").because(error))?;
-        let block = usize::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
-        Ok((Box::new(decoder), 4 * block * usize::from(self.stream.channels)))
+        let block = usize::from(u16::from_be_bytes([self.shape.setup[2], self.shape.setup[3]]));
+        Ok((Box::new(decoder), 4 * block * usize::from(self.shape.stream.channels)))
     }
 
     /// Whether the frame needs more than the 32-bit arithmetic of the fast decoder.
     fn is_too_wide(&self, frame: &[u8]) -> bool {
-        self.stream.bits == 32 && Header::parse(frame).is_some_and(|header| header.channels.side().is_some())
+        self.shape.stream.bits == 32
+            && Header::parse(frame).is_some_and(|header| header.channels.side().is_some())
     }
 
     pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut plain = kept.shelves::<Shelves>().plain.lend();
-        let decoder = kept.decoder(Codec::Flac, &self.setup, || self.decoder())?;
+        let decoder = kept.decoder(Codec::Flac, &self.shape.setup, || self.decoder())?;
         let damaged = |frame: Frame| {
             corrupt(format!("the FLAC frame of sample {} is damaged or cut short", frame.first))
                 .at_byte(frame.at as u64)
         };
         let mut frame = self.seek(span.start);
         loop {
-            let (end, next) = match end_of(&self.bytes, &self.stream, frame, self.frame_budget) {
+            let (end, next) = match end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget) {
                 Some(found) => found,
                 None => (self.last_end(frame, &mut plain).ok_or_else(|| damaged(frame))?, None),
             };
@@ -463,7 +601,8 @@ impl<'a> Flac<'a> {
                 let wanted = (from - frame.first) as usize..(from - frame.first) as usize + n;
                 let at = (from - span.start) as usize;
                 if self.is_too_wide(bytes) {
-                    flac_plain::decode(bytes, &self.stream, &mut plain).ok_or_else(|| damaged(frame))?;
+                    flac_plain::decode(bytes, &self.shape.stream, &mut plain)
+                        .ok_or_else(|| damaged(frame))?;
                     for (c, plane) in plain.chunks_exact(frame.block as usize).enumerate() {
                         scale(&mut out.channel_mut(c)[at..at + n], &plane[wanted.clone()], |x| x as i32);
                     }
@@ -473,7 +612,7 @@ impl<'a> Flac<'a> {
                     let GenericAudioBufferRef::S32(decoded) = decoded else {
                         return Err(corrupt("the FLAC decoder yields no 32-bit integers"));
                     };
-                    for c in 0..usize::from(self.info.channels) {
+                    for c in 0..usize::from(self.shape.info.channels) {
                         let plane = decoded.plane(c).and_then(|plane| plane.get(wanted.clone()));
                         scale(
                             &mut out.channel_mut(c)[at..at + n],
@@ -487,7 +626,8 @@ impl<'a> Flac<'a> {
                 return Ok(());
             }
             frame = next.ok_or_else(|| {
-                let message = format!("the FLAC frames end at sample {behind} of {}", self.info.n_samples);
+                let message =
+                    format!("the FLAC frames end at sample {behind} of {}", self.shape.info.n_samples);
                 Error::new(ErrorKind::TooShort, message)
             })?;
         }
@@ -525,24 +665,24 @@ mod tests {
         let flac = Flac::open(&mut DecoderCache::default(), Bytes::Whole(bytes)).unwrap();
         let mut plain = Vec::new();
         let mut out = Planes::new();
-        out.reset(flac.info.channels, flac.info.n_samples as usize).unwrap();
-        flac.read(&mut DecoderCache::default(), 0..flac.info.n_samples, &mut out).unwrap();
+        out.reset(flac.shape.info.channels, flac.shape.info.n_samples as usize).unwrap();
+        flac.read(&mut DecoderCache::default(), 0..flac.shape.info.n_samples, &mut out).unwrap();
         let mut frame = Some(flac.first);
         let mut n = 0;
         while let Some(this) = frame {
-            let (end, next) = end_of(&flac.bytes, &flac.stream, this, usize::MAX).unwrap();
-            let len = flac_plain::decode(&flac.bytes[this.at..], &flac.stream, &mut plain).unwrap();
+            let (end, next) = end_of(&flac.bytes, &flac.shape.stream, this, usize::MAX).unwrap();
+            let len = flac_plain::decode(&flac.bytes[this.at..], &flac.shape.stream, &mut plain).unwrap();
             assert_eq!(this.at + len, end);
             for (c, plane) in plain.chunks_exact(this.block as usize).enumerate() {
                 for (i, &x) in plane.iter().enumerate() {
-                    let want = x as f64 / f64::from(1u32 << (flac.stream.bits - 1));
+                    let want = x as f64 / f64::from(1u32 << (flac.shape.stream.bits - 1));
                     assert_eq!(out.channel(c)[n + i], want as f32, "channel {c}, sample {}", n + i);
                 }
             }
             n += this.block as usize;
             frame = next;
         }
-        assert_eq!(n as u64, flac.info.n_samples);
+        assert_eq!(n as u64, flac.shape.info.n_samples);
     }
 
     /// The numbering of a made stream's headers.
@@ -619,7 +759,7 @@ mod tests {
                 let bytes = made(blocks, is_variable, count, total);
                 let mut kept = DecoderCache::default();
                 let flac = Flac::open(&mut kept, Bytes::Whole(&bytes)).unwrap();
-                assert_eq!(flac.info.n_samples, n, "{what}");
+                assert_eq!(flac.shape.info.n_samples, n, "{what}");
                 for span in [0..n, 0..1, n - 1..n, n / 3..n / 3 + 700, n / 2 + 5..n / 2 + 6, n - 900..n - 100]
                 {
                     let mut out = Planes::new();
@@ -668,7 +808,7 @@ mod tests {
         let one = made(&[128; 20], false, Count::Frames, 2560);
         let both = [&one[..], &other].concat();
         assert_eq!(
-            Flac::open(&mut DecoderCache::default(), Bytes::Whole(&both)).unwrap().info.n_samples,
+            Flac::open(&mut DecoderCache::default(), Bytes::Whole(&both)).unwrap().info().n_samples,
             2560
         );
     }

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 /// The most bytes of a frame header: 4 fixed, 7 number, 2 block size, 2 rate, 1 CRC.
-const MAX_HEADER: usize = 16;
+pub(super) const MAX_HEADER: usize = 16;
 
 /// The properties that all frames of a stream share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

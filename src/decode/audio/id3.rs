@@ -1,15 +1,22 @@
 //! Skips ID3v2 tags before a recording.
 
+use super::ranged::Look;
+
 /// The offset after any ID3v2 tags at the start.
 pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
+    skip(&bytes) as usize
+}
+
+/// The offset after any ID3v2 tags at the start.
+pub(super) fn skip<'a>(file: &impl Look<'a>) -> u64 {
     let mut at = 0;
-    while let Some(rest) = bytes.get(at..)
-        && rest.get(3) != Some(&0xff)
-        && let Some(len) = id3v2_len(rest)
+    while let head = file.clipped(at, 10)
+        && head.get(3) != Some(&0xff)
+        && let Some(len) = id3v2_len(head)
     {
-        at += len;
+        at = (at + len as u64).min(file.size());
     }
-    at.min(bytes.len())
+    at
 }
 
 /// The length of the ID3v2 tag at the start of `bytes`, which may exceed them. Source: ID3v2.4.0 main

@@ -37,6 +37,8 @@ mod packet;
 mod ogg_flac;
 mod pcm;
 mod planes;
+mod held;
+mod ranged;
 mod sniff;
 mod vorbis;
 mod wav;
@@ -47,12 +49,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use crate::{Error, ErrorKind, Result, record::PartOf};
+use crate::{Error, ErrorKind, Result};
 pub use claims::Claims;
 pub(crate) use decoder_cache::DecoderCache;
+pub use held::Held;
 pub use pcm::Layout;
 pub(crate) use planes::KEPT_SAMPLES;
 pub use planes::Planes;
+pub use ranged::{Part, RangeIndex, ReadBytes};
 use sniff::Format;
 
 /// The most values (samples times channels) of one read: 4 GiB of float32.
@@ -129,14 +133,54 @@ pub struct Info {
 }
 
 impl Info {
-    /// The info of a row, which may be a segment of its recording, and the row's samples in the recording.
+    /// Checks the numbers of an opened recording.
     ///
     /// # Errors
-    /// As [`Segment::samples`](crate::record::Segment::samples).
-    pub fn of_row(self, part: Option<&PartOf>) -> Result<(Self, Range<u64>)> {
-        let Some(segment) = part.and_then(|part| part.segment) else { return Ok((self, 0..self.n_samples)) };
-        let samples = segment.samples(self.sample_rate, self.n_samples)?;
-        Ok((Self { n_samples: samples.end - samples.start, ..self }, samples))
+    /// [`ErrorKind::Empty`] without samples, [`ErrorKind::Corrupt`] for rates beyond every converter's.
+    fn check(&self) -> Result<()> {
+        if self.n_samples == 0 {
+            return Err(Error::new(ErrorKind::Empty, "the recording has headers but no samples"));
+        }
+        let Info { sample_rate: rate, channels, .. } = *self;
+        if !(1..=MAX_RATE).contains(&rate) {
+            return Err(corrupt(format!(
+                "the header declares {rate} samples per second; at most {MAX_RATE} are accepted"
+            )));
+        }
+        if u64::from(rate) * u64::from(channels) > MAX_VALUES_PER_SECOND {
+            let message = format!(
+                "the header declares {channels} channels of {rate} samples per second; at most {MAX_VALUES_PER_SECOND} values \
+                 per second are accepted"
+            );
+            return Err(corrupt(message));
+        }
+        Ok(())
+    }
+
+    /// Checks the span of a read and gives `out` its shape; returns whether there are samples to decode.
+    ///
+    /// # Errors
+    /// As [`AudioDecoder::read`].
+    fn prepare(&self, span: &Range<u64>, out: &mut Planes) -> Result<bool> {
+        if span.start > span.end || span.end > self.n_samples {
+            let (start, end, n) = (span.start, span.end, self.n_samples);
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("the span {start}..{end} is not within the recording's {n} samples"),
+            ));
+        }
+        let n_samples = span.end - span.start;
+        if n_samples.saturating_mul(u64::from(self.channels)) > MAX_VALUES {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "{n_samples} samples of {} channels exceed the limit of one read, 4 GiB",
+                    self.channels
+                ),
+            ));
+        }
+        out.reset(self.channels, n_samples as usize)?;
+        Ok(n_samples > 0)
     }
 
     /// Checks the length of a recording before its samples are decoded.
@@ -241,22 +285,7 @@ impl AudioDecoder {
     /// here, [`ErrorKind::Corrupt`] if the headers contradict themselves or the bytes, [`ErrorKind::Memory`].
     pub fn open<'a>(&mut self, bytes: &'a [u8]) -> Result<Recording<'a>> {
         let recording = self.guarded(|kept| open(kept, bytes))?;
-        if recording.info().n_samples == 0 {
-            return Err(Error::new(ErrorKind::Empty, "the recording has headers but no samples"));
-        }
-        let Info { sample_rate: rate, channels, .. } = recording.info();
-        if !(1..=MAX_RATE).contains(&rate) {
-            return Err(corrupt(format!(
-                "the header declares {rate} samples per second; at most {MAX_RATE} are accepted"
-            )));
-        }
-        if u64::from(rate) * u64::from(channels) > MAX_VALUES_PER_SECOND {
-            let message = format!(
-                "the header declares {channels} channels of {rate} samples per second; at most {MAX_VALUES_PER_SECOND} values \
-                 per second are accepted"
-            );
-            return Err(corrupt(message));
-        }
+        recording.info().check()?;
         Ok(recording)
     }
 
@@ -282,26 +311,7 @@ impl AudioDecoder {
     /// [`ErrorKind::NonFinite`] if they yield NaN, infinity or values beyond 2^32, [`ErrorKind::Memory`] if
     /// an allocation failed. After an error the content of `out` is unspecified.
     pub fn read(&mut self, recording: &Recording<'_>, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        let info = recording.info();
-        if span.start > span.end || span.end > info.n_samples {
-            let (start, end, n) = (span.start, span.end, info.n_samples);
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!("the span {start}..{end} is not within the recording's {n} samples"),
-            ));
-        }
-        let n_samples = span.end - span.start;
-        if n_samples.saturating_mul(u64::from(info.channels)) > MAX_VALUES {
-            return Err(Error::new(
-                ErrorKind::TooLarge,
-                format!(
-                    "{n_samples} samples of {} channels exceed the limit of one read, 4 GiB",
-                    info.channels
-                ),
-            ));
-        }
-        out.reset(info.channels, n_samples as usize)?;
-        if n_samples == 0 {
+        if !recording.info().prepare(&span, out)? {
             return Ok(());
         }
         self.guarded(|kept| match recording {

@@ -40,8 +40,16 @@ impl Coding {
         }
     }
 
+    /// Samples per channel in `bytes` bytes.
+    fn n_samples(&self, bytes: u64, channels: u16) -> u64 {
+        match self {
+            Coding::Adpcm(blocks) => blocks.n_samples(bytes),
+            linear => bytes / (linear.stride() as u64 * u64::from(channels)),
+        }
+    }
+
     /// Bytes from a sample of one channel to that of the next channel; 0 for ADPCM.
-    fn stride(&self) -> usize {
+    pub(super) fn stride(&self) -> usize {
         match self {
             Coding::Unsigned8 | Coding::Alaw | Coding::Mulaw => 1,
             Coding::Int { stride, .. } => *stride,
@@ -68,20 +76,29 @@ pub struct Layout {
 /// A recording of directly addressable samples.
 #[derive(Debug)]
 pub struct Pcm<'a> {
-    info: Info,
-    coding: Coding,
+    shape: Shape,
     data: &'a [u8],
+}
+
+/// The coding of a recording and the place of its samples, without their bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) info: Info,
+    pub(super) coding: Coding,
+    /// The bytes of the file with the samples.
+    pub(super) data: Range<u64>,
     /// Samples per channel that the header declares; None if it declares none.
     declared: Option<u64>,
 }
 
-impl<'a> Pcm<'a> {
-    /// `data` has `coding` samples of `channels` interleaved channels; an incomplete last frame is left out.
+impl Shape {
+    /// The bytes `data` of the file have `coding` samples of `channels` interleaved channels; an incomplete
+    /// last frame is left out.
     ///
     /// `limit` is the container's number of samples per channel, if it has one that may shorten the
     /// recording.
     pub(super) fn new(
-        data: &'a [u8],
+        data: Range<u64>,
         coding: Coding,
         sample_rate: u32,
         channels: u16,
@@ -93,11 +110,7 @@ impl<'a> Pcm<'a> {
         if sample_rate == 0 {
             return Err(corrupt("the header declares 0 samples per second"));
         }
-        let n_samples = match &coding {
-            Coding::Adpcm(blocks) => blocks.n_samples(data.len()),
-            linear => (data.len() / (linear.stride() * usize::from(channels))) as u64,
-        };
-        let n_samples = n_samples.min(limit.unwrap_or(u64::MAX));
+        let n_samples = coding.n_samples(data.end - data.start, channels).min(limit.unwrap_or(u64::MAX));
         if n_samples == 0 {
             return Err(Error::new(ErrorKind::Empty, "the recording has a header but no samples"));
         }
@@ -107,12 +120,11 @@ impl<'a> Pcm<'a> {
 
     /// Sets the number of bytes of samples that the header declares; `data` has the existing ones.
     pub(super) fn declaring_bytes(mut self, bytes: Option<u64>) -> Self {
-        let bytes = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        self.declared = bytes.filter(|&bytes| bytes > self.data.len()).map(|bytes| match &self.coding {
-            Coding::Adpcm(blocks) => blocks.n_samples(bytes),
-            linear => (bytes / (linear.stride() * usize::from(self.info.channels))) as u64,
+        let existing = self.data.end - self.data.start;
+        self.declared = bytes.map(|bytes| match bytes > existing {
+            true => self.coding.n_samples(bytes, self.info.channels),
+            false => self.info.n_samples,
         });
-        self.declared = self.declared.or(bytes.map(|_| self.info.n_samples));
         self
     }
 
@@ -122,28 +134,41 @@ impl<'a> Pcm<'a> {
         self
     }
 
-    /// Samples per channel that the header declares, if any.
-    pub(super) fn declared(&self) -> Option<u64> {
-        self.declared
+    /// The recording with the bytes of its file.
+    pub(super) fn of(self, bytes: &[u8]) -> Pcm<'_> {
+        let data = &bytes[self.data.start as usize..self.data.end as usize];
+        Pcm { shape: self, data }
     }
 
-    /// Codec, rate, channels and length, checked against the bytes.
-    pub fn info(&self) -> Info {
-        self.info
+    /// Bytes and samples of the units that can be decoded alone: frames, or blocks of ADPCM.
+    fn unit(&self) -> (u64, u64) {
+        match &self.coding {
+            Coding::Adpcm(blocks) => blocks.unit(),
+            linear => (linear.stride() as u64 * u64::from(self.info.channels), 1),
+        }
     }
 
-    /// Bytes of a frame, and all frames; None for ADPCM.
-    pub(super) fn frames(&self) -> Option<(u64, &'a [u8])> {
-        let frame = self.coding.stride() * usize::from(self.info.channels);
-        (frame > 0).then_some((frame as u64, self.data))
+    /// The bytes of the file that hold `span`, and the first sample in them.
+    pub(super) fn bytes_of(&self, span: &Range<u64>) -> (Range<u64>, u64) {
+        let (bytes, samples) = self.unit();
+        let (first, end) = (span.start / samples, span.end.div_ceil(samples));
+        let end = self.data.end.min(self.data.start.saturating_add(end.saturating_mul(bytes)));
+        (self.data.start + first * bytes..end, first * samples)
     }
 
-    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    /// Decodes `span`, counted from the first sample in `data`.
+    pub(super) fn read(
+        &self,
+        kept: &mut DecoderCache,
+        data: &[u8],
+        span: Range<u64>,
+        out: &mut Planes,
+    ) -> Result<()> {
         if let Coding::Adpcm(blocks) = &self.coding {
-            return blocks.read(self.data, &mut kept.block, span, out);
+            return blocks.read(data, &mut kept.block, span, out);
         }
         let frame = self.coding.stride() * usize::from(self.info.channels);
-        let bytes = &self.data[span.start as usize * frame..span.end as usize * frame];
+        let bytes = &data[span.start as usize * frame..span.end as usize * frame];
         match self.coding {
             Coding::Unsigned8 => convert(bytes, out, 1, |[x]: [u8; 1]| (f32::from(x) - 128.0) / 128.0),
             Coding::Alaw => convert(bytes, out, 1, |[x]: [u8; 1]| f32::from(ALAW[usize::from(x)]) / 32768.0),
@@ -160,6 +185,22 @@ impl<'a> Pcm<'a> {
             Coding::Adpcm(_) => {}
         }
         Ok(())
+    }
+}
+
+impl Pcm<'_> {
+    /// Samples per channel that the header declares, if any.
+    pub(super) fn declared(&self) -> Option<u64> {
+        self.shape.declared
+    }
+
+    /// Codec, rate, channels and length, checked against the bytes.
+    pub fn info(&self) -> Info {
+        self.shape.info
+    }
+
+    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        self.shape.read(kept, self.data, span, out)
     }
 }
 
@@ -300,7 +341,7 @@ mod tests {
         for endian in [Endian::Little, Endian::Big] {
             for n in 1..=7usize {
                 let coding = int_coding(8 * n as u16, n, endian).unwrap();
-                let pcm = Pcm::new(&bytes, coding, 8000, 2, None).unwrap();
+                let pcm = Shape::new(0..bytes.len() as u64, coding, 8000, 2, None).unwrap().of(&bytes);
                 let mut out = Planes::new();
                 out.reset(2, pcm.info().n_samples as usize).unwrap();
                 pcm.read(&mut DecoderCache::default(), 0..pcm.info().n_samples, &mut out).unwrap();

@@ -49,25 +49,30 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
         return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
     }
     let start = skip_id3v2(bytes);
-    let rest = &bytes[start..];
+    sniff_after(&bytes[start..], start > 0)
+}
+
+/// Returns the format of a recording whose first bytes are `rest`, perhaps after an ID3v2 tag.
+///
+/// # Errors
+/// As [`sniff`].
+pub(super) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<Format> {
     if rest.starts_with(&magic::FLAC) {
         return Ok(Format::Flac);
     }
-    if start == 0
-        && let Some(format) = container(bytes)?
-    {
+    if !is_tagged && let Some(format) = container(rest)? {
         return Ok(format);
     }
     match frames(rest) {
         Some(format) => Ok(format),
-        None if start > 0 && rest.is_empty() => {
+        None if is_tagged && rest.is_empty() => {
             Err(Error::new(ErrorKind::Empty, "the recording has an ID3v2 tag and nothing after it"))
         }
-        None if start > 0 => Err(unsupported(format!(
+        None if is_tagged => Err(unsupported(format!(
             "no audio that is decoded here follows the ID3v2 tag; the bytes after it {}",
             describe(rest)
         ))),
-        None => Err(unsupported(format!("no known audio format; the bytes {}", describe(bytes)))),
+        None => Err(unsupported(format!("no known audio format; the bytes {}", describe(rest)))),
     }
 }
 

@@ -8,12 +8,15 @@
 //! Source: Microsoft/IBM multimedia WAVE registration (RIFF, WAVEFORMATEX, WAVEFORMATEXTENSIBLE); ITU-R
 //! BS.2088 (BW64); EBU Tech 3306 (RF64); Sony Wave64 specification.
 
+use std::ops::Range;
+
 use super::{
     Info,
     adpcm::Blocks,
     corrupt,
-    field::{Endian, array_at, clipped, u16_at, u32_at, u64_at},
-    pcm::{Coding, Layout, Pcm, float_coding, int_coding},
+    field::{Endian, array_at, u16_at, u32_at, u64_at},
+    pcm::{Coding, Layout, Pcm, Shape, float_coding, int_coding},
+    ranged::Look,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
@@ -29,6 +32,9 @@ const OWN_FIELDS_EXTENSIBLE: usize = 40;
 /// The bytes of Wave64's chunk GUIDs after the four letters (all chunks but `riff`).
 const WAVE64_TAIL: [u8; 12] = [0xf3, 0xac, 0xd3, 0x11, 0x8c, 0xd1, 0x00, 0xc0, 0x4f, 0x8e, 0xdb, 0x8a];
 
+/// The most bytes of a `fmt ` chunk that are looked at: more than any coding has.
+const MAX_FMT: u64 = 4096;
+
 /// The content of a WAV file.
 pub(super) enum Opened<'a> {
     Pcm(Pcm<'a>),
@@ -36,42 +42,67 @@ pub(super) enum Opened<'a> {
     Mpeg(&'a [u8]),
 }
 
+/// The place of the content in a WAV file.
+pub(super) enum Found {
+    Pcm(Shape),
+    Mpeg(Range<u64>),
+}
+
 /// Sizes from here to 2^32 are placeholders of writers that never fill in the true size.
 const UNKNOWN_SIZE: u64 = 0x7fff_f000;
 
-/// A `data` chunk: its existing bytes, and the number that its header declares, if any.
-#[derive(Clone, Copy)]
-struct Data<'a> {
-    bytes: &'a [u8],
+/// A `data` chunk: the place of its existing bytes, and the number that its header declares, if any.
+#[derive(Clone)]
+struct Data {
+    bytes: Range<u64>,
     said: Option<u64>,
+}
+
+impl Data {
+    /// A chunk of `size` bytes from `at` on in a file of `end` bytes.
+    fn new(at: u64, size: u64, end: u64, said: Option<u64>) -> Self {
+        Self { bytes: at.min(end)..at.saturating_add(size).min(end), said }
+    }
 }
 
 /// Opens RIFF, RIFX, RF64 and BW64.
 ///
 /// # Errors
+/// As [`find`].
+pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
+    Ok(match find(&bytes)? {
+        Found::Pcm(shape) => Opened::Pcm(shape.of(bytes)),
+        Found::Mpeg(data) => Opened::Mpeg(&bytes[data.start as usize..data.end as usize]),
+    })
+}
+
+/// Finds the samples in RIFF, RIFX, RF64 and BW64.
+///
+/// # Errors
 /// `Corrupt` without `fmt ` or `data`, `Unsupported` for format tags not decoded here, `Empty` without
 /// samples.
-pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
-    let endian = if bytes.starts_with(b"RIFX") { Endian::Big } else { Endian::Little };
+pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Found> {
+    let endian = if file.clipped(0, 4) == b"RIFX" { Endian::Big } else { Endian::Little };
     let mut at = 12;
     let (mut fmt, mut data, mut large, mut fact) = (None, None, None, None);
-    while let (Some(id), Some(said)) = (bytes.get(at..at + 4), u32_at(bytes, at + 4, endian)) {
+    while let Some(head) = file.get(at, 8)
+        && let Some(said) = u32_at(head, 4, endian)
+    {
         let body = at + 8;
+        let id = &head[..4];
         let size = match (id, large) {
             (b"data", Some(large)) if said == u32::MAX => large,
             _ => u64::from(said),
         };
         match id {
-            b"ds64" => large = u64_at(bytes, body + 8, Endian::Little),
-            b"fmt " => fmt = Some(clipped(bytes, body, size)),
-            b"fact" => fact = u32_at(bytes, body, endian),
+            b"ds64" => large = file.get(body + 8, 8).and_then(|size| u64_at(size, 0, Endian::Little)),
+            b"fmt " => fmt = Some(file.clipped(body, size.min(MAX_FMT))),
+            b"fact" => fact = file.get(body, 4).and_then(|fact| u32_at(fact, 0, endian)),
             b"data" => {
-                let unknown = size == 0 && !chunks_follow(bytes, body, endian);
+                let unknown = size == 0 && !chunks_follow(file, body, endian);
                 let is_filler = large.is_none() && (UNKNOWN_SIZE..1 << 32).contains(&size);
-                data = Some(Data {
-                    bytes: clipped(bytes, body, if unknown { u64::MAX } else { size }),
-                    said: Some(size).filter(|_| !unknown && !is_filler),
-                });
+                let said = Some(size).filter(|_| !unknown && !is_filler);
+                data = Some(Data::new(body, if unknown { u64::MAX } else { size }, file.size(), said));
             }
             _ => {}
         }
@@ -79,8 +110,11 @@ pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
             break;
         }
         // Chunks are padded to even sizes. The walk ends at a chunk that reaches the end of the bytes.
-        let next = usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_add(size & 1));
-        match next.filter(|&next| next < bytes.len()) {
+        match body
+            .checked_add(size)
+            .and_then(|end| end.checked_add(size & 1))
+            .filter(|&next| next < file.size())
+        {
             Some(next) => at = next,
             None => break,
         }
@@ -94,57 +128,68 @@ pub(super) fn layout(head: &[u8], size: u64) -> Option<Layout> {
         return None;
     }
     // The walk over the chunks ends at `data`, so it finds the same chunks in the head as in the whole file.
-    let Ok(Opened::Pcm(pcm)) = open(head) else { return None };
-    let (frame_bytes, data) = pcm.frames()?;
-    let data_at = data.as_ptr() as usize - head.as_ptr() as usize;
-    let said = u32_at(head, data_at - 4, Endian::Little).filter(|&said| said != 0 && said != u32::MAX)?;
-    let n_samples = u64::from(said).min(size.checked_sub(data_at as u64)?) / frame_bytes;
-    Some(Layout { info: Info { n_samples, ..pcm.info() }, data_at: data_at as u64, frame_bytes })
+    let Ok(Found::Pcm(shape)) = find(&head) else { return None };
+    let frame_bytes = shape.coding.stride() as u64 * u64::from(shape.info.channels);
+    let data_at = shape.data.start;
+    let said =
+        u32_at(head, data_at as usize - 4, Endian::Little).filter(|&said| said != 0 && said != u32::MAX)?;
+    let n_samples = u64::from(said).min(size.checked_sub(data_at)?).checked_div(frame_bytes)?;
+    Some(Layout { info: Info { n_samples, ..shape.info }, data_at, frame_bytes })
 }
 
 /// Whether the bytes from `at` to the end are whole chunks with printable names, at least one.
-fn chunks_follow(bytes: &[u8], mut at: usize, endian: Endian) -> bool {
+fn chunks_follow<'a>(file: &impl Look<'a>, mut at: u64, endian: Endian) -> bool {
     let first = at;
-    while bytes.len().checked_sub(at).is_some_and(|left| left >= 8) {
-        let named = bytes[at..at + 4].iter().all(|letter| (0x20..0x7f).contains(letter));
-        let Some(size) = u32_at(bytes, at + 4, endian).filter(|_| named) else { return false };
-        at = at.saturating_add(8).saturating_add(size as usize).saturating_add((size & 1) as usize);
+    while file.size().checked_sub(at).is_some_and(|left| left >= 8) {
+        let Some(head) = file.get(at, 8) else { return false };
+        let named = head[..4].iter().all(|letter| (0x20..0x7f).contains(letter));
+        let Some(size) = u32_at(head, 4, endian).filter(|_| named) else { return false };
+        at = at.saturating_add(8).saturating_add(size.into()).saturating_add((size & 1).into());
     }
-    at > first && at <= bytes.len() + 1
+    at > first && at <= file.size() + 1
 }
 
-/// Opens Wave64: chunks named by GUIDs, sizes of 64 bits that count the chunk's own header, padded to 8
-/// bytes.
+/// Opens Wave64.
 ///
 /// # Errors
 /// As [`open`].
 pub(super) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
+    Ok(find_wave64(&bytes)?.of(bytes))
+}
+
+/// Finds the samples in Wave64: chunks named by GUIDs, sizes of 64 bits that count the chunk's own header,
+/// padded to 8 bytes.
+///
+/// # Errors
+/// As [`find`].
+pub(super) fn find_wave64<'a>(file: &impl Look<'a>) -> Result<Shape> {
     let mut at = 40;
     let (mut fmt, mut data, mut fact) = (None, None, None);
-    while let (Some(id), Some(said)) = (bytes.get(at..at + 16), u64_at(bytes, at + 16, Endian::Little)) {
+    while let Some(head) = file.get(at, 24)
+        && let Some(said) = u64_at(head, 16, Endian::Little)
+    {
         let body = at + 24;
         let size = said.saturating_sub(24);
-        if id[4..] == WAVE64_TAIL {
-            match &id[..4] {
-                b"fmt " => fmt = Some(clipped(bytes, body, size)),
-                b"fact" => fact = u32_at(bytes, body, Endian::Little),
-                b"data" => data = Some(Data { bytes: clipped(bytes, body, size), said: Some(size) }),
+        if head[4..16] == WAVE64_TAIL {
+            match &head[..4] {
+                b"fmt " => fmt = Some(file.clipped(body, size.min(MAX_FMT))),
+                b"fact" => fact = file.get(body, 4).and_then(|fact| u32_at(fact, 0, Endian::Little)),
+                b"data" => data = Some(Data::new(body, size, file.size(), Some(size))),
                 _ => {}
             }
         }
         if fmt.is_some() && data.is_some() {
             break;
         }
-        let next =
-            usize::try_from(size).ok().and_then(|size| body.checked_add(size)?.checked_next_multiple_of(8));
-        match next.filter(|&next| next < bytes.len()) {
+        let next = body.checked_add(size).and_then(|end| end.checked_next_multiple_of(8));
+        match next.filter(|&next| next < file.size()) {
             Some(next) => at = next,
             None => break,
         }
     }
     match coded(fmt, data, fact, Endian::Little)? {
-        Opened::Pcm(pcm) => Ok(pcm),
-        Opened::Mpeg(_) => Err(unsupported("MPEG audio in Wave64 is not decoded; convert it to WAV or MP3")),
+        Found::Pcm(shape) => Ok(shape),
+        Found::Mpeg(_) => Err(unsupported("MPEG audio in Wave64 is not decoded; convert it to WAV or MP3")),
     }
 }
 
@@ -179,13 +224,8 @@ fn tag_name(tag: u16) -> &'static str {
     }
 }
 
-/// Opens `data` as declared by `fmt `.
-fn coded<'a>(
-    fmt: Option<&'a [u8]>,
-    data: Option<Data<'a>>,
-    fact: Option<u32>,
-    endian: Endian,
-) -> Result<Opened<'a>> {
+/// The samples in `data` as declared by `fmt `.
+fn coded(fmt: Option<&[u8]>, data: Option<Data>, fact: Option<u32>, endian: Endian) -> Result<Found> {
     let fmt = fmt.ok_or_else(|| corrupt("the WAV file has no `fmt ` chunk"))?;
     let Data { bytes: data, said } = data.ok_or_else(|| corrupt("the WAV file has no `data` chunk"))?;
     if data.is_empty() {
@@ -228,10 +268,10 @@ fn coded<'a>(
                 2 => Blocks::ms(own, endian, channels, block, bits)?,
                 _ => Blocks::ima(own, endian, channels, block, bits)?,
             };
-            limit = fact.map(u64::from).filter(|&n| blocks.is_in_last(n, data.len()));
+            limit = fact.map(u64::from).filter(|&n| blocks.is_in_last(n, data.end - data.start));
             Coding::Adpcm(blocks)
         }
-        0x50 | 0x55 => return Ok(Opened::Mpeg(data)),
+        0x50 | 0x55 => return Ok(Found::Mpeg(data)),
         3 | 6 | 7 => return Err(corrupt(format!("blocks of {block} bytes do not fit {bits}-bit samples"))),
         _ => {
             return Err(unsupported(format!(
@@ -240,8 +280,8 @@ fn coded<'a>(
             )));
         }
     };
-    let pcm = Pcm::new(data, coding, sample_rate, channels, limit)?;
-    Ok(Opened::Pcm(pcm.declaring_bytes(said)))
+    let shape = Shape::new(data, coding, sample_rate, channels, limit)?;
+    Ok(Found::Pcm(shape.declaring_bytes(said)))
 }
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ impl<S: Source, K: Task> Reader<S, K> {
             let assigned = Assignment { run, ..assigned };
             let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
             if !has_turn {
-                in_hand += fetched.outcome.as_ref().map_or(0, |record| record.bytes.len());
+                in_hand += fetched.outcome.as_ref().map_or(0, RawRecord::n_bytes);
                 hand.push(fetched);
                 has_turn = self.shared.sequencer.has_come(number);
                 if has_turn && hand.len() == 1 && self.to_workers.is_empty() {
@@ -235,10 +235,11 @@ impl<S: Source, K: Task> Reader<S, K> {
                 }
                 answer.give(Err(located(error, &*self.source, row)));
             }
-            Ok(RawRecord { bytes, part, values }) => {
+            Ok(record) => {
                 Counters::add(&counters.records_read);
                 // Permits granted before the read are released when the record is dropped.
-                let size = if is_counted { 0 } else { bytes.len() };
+                let size = if is_counted { 0 } else { record.n_bytes() };
+                let RawRecord { bytes, part, values } = record;
                 let record = Record { bytes, part, values, index: row, seed, epoch };
                 let own = self.gate.own();
                 let is_admitted = channel_limit.try_acquire(size, own)

@@ -25,7 +25,7 @@ use crate::{
             tokens::Tokenize,
         },
     },
-    config::{CommitConfig, FeatureObject, LimitConfig, PolicyConfig},
+    config::{CommitConfig, FeatureObject, LimitConfig, Origin, PolicyConfig},
     engine::{MaxErrors, Policy},
     fields::DataType,
     float_mode,
@@ -34,7 +34,7 @@ use crate::{
         calls::expect_calls,
         errors::{ForebayError, to_python},
         interruptible::run_interruptible,
-        logging,
+        logging, manifest,
         spectrogram::SpectrogramTransform,
         state,
         tokenizer::Tokenizer,
@@ -132,16 +132,33 @@ fn features(given: &Bound<'_, PyAny>, max_decoded_seconds: f64) -> PyResult<Feat
 }
 
 /// Files, or functions that open iterators.
-#[derive(FromPyObject)]
 enum Given {
-    Paths(Vec<PathBuf>),
+    Files(Vec<Origin>),
     Open(Vec<(String, Py<PyAny>)>),
 }
 
 impl Given {
+    fn read(shards: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let tables = shards.try_iter()?.map(|shard| manifest::of(&shard?)).collect::<PyResult<Vec<_>>>()?;
+        if !tables.iter().any(Option::is_some) {
+            return match shards.extract::<Vec<PathBuf>>() {
+                Ok(paths) => Ok(Self::Files(paths.into_iter().map(Origin::Path).collect())),
+                Err(_) => shards.extract().map(Self::Open),
+            };
+        }
+        let mut files = Vec::new();
+        for (table, shard) in tables.into_iter().zip(shards.try_iter()?) {
+            files.push(match table {
+                Some(table) => table,
+                None => Origin::Path(shard?.extract()?),
+            });
+        }
+        Ok(Self::Files(files))
+    }
+
     fn shards(self, want: Want, limits: Limits, is_processed: bool) -> Result<AnyShards> {
         match self {
-            Self::Paths(paths) => Ok(AnyShards::Files(Files::new(paths, want, limits)?)),
+            Self::Files(files) => Ok(AnyShards::Files(Files::new(files, want, limits)?)),
             Self::Open(shards) => {
                 expect_calls();
                 let (names, open) = shards.into_iter().unzip();
@@ -190,7 +207,7 @@ impl _CacheBuild {
     ) -> PyResult<Self> {
         let to_python = |error: Error| to_python(py, &error);
         let (processor, want, limits) = self::processor(processor)?;
-        let given: Given = shards.extract()?;
+        let given = Given::read(shards)?;
         let made_by: Map<String, Value> = serde_json::from_str(made_by).map_err(|error| {
             to_python(Error::new(ErrorKind::Config, "made_by is not a JSON object").because(error))
         })?;
@@ -226,7 +243,7 @@ impl _CacheBuild {
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = shards.py();
         let (processor, want, limits) = self::processor(processor)?;
-        let given: Given = shards.extract()?;
+        let given = Given::read(shards)?;
         let dict = PyDict::new(py);
         if let Some(what) = processor.describe() {
             match what {
@@ -342,7 +359,7 @@ impl _ShardWork {
     ) -> PyResult<Self> {
         let (processor, want, limits) = self::processor(processor)?;
         let policy = policy(on_error.to_owned(), None).map_err(|error| to_python(py, &error))?;
-        let given: Given = shard.extract()?;
+        let given = Given::read(shard)?;
         let opened = py.detach(|| given.shards(want, limits, false)?.open(0, skip_batches, batch_size));
         let reader = opened.map_err(|error| to_python(py, &error))?;
         let begin = skip_batches.saturating_mul(batch_size);

@@ -113,6 +113,14 @@ impl Names {
         Ok(self.last)
     }
 
+    /// The number of a text, if it has one.
+    pub(crate) fn find(&self, text: &[u8]) -> Option<u32> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        self.slots[self.slot(text)].checked_sub(1)
+    }
+
     /// The texts by number.
     pub(crate) fn into_texts(mut self) -> Texts {
         self.texts.shrink();

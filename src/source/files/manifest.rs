@@ -1,6 +1,6 @@
 //! [`Manifest`]: a table of recordings as a user describes it, and which of its columns are what.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::column::Column;
 use crate::{Error, ErrorKind, Result};
@@ -35,6 +35,14 @@ impl Manifest {
             end: None,
             unit: Unit::Seconds,
             columns: None,
+        }
+    }
+
+    /// The table's file, or a name for rows in memory.
+    pub fn path(&self) -> &Path {
+        match &self.rows {
+            Rows::File(path) => path,
+            Rows::Given(_) => Path::new("<rows>"),
         }
     }
 }

@@ -9,9 +9,13 @@
 //! - The fingerprint is that of the rows (paths, segments, columns), not that of the files.
 
 pub(crate) mod column;
+#[cfg(feature = "audio")]
+mod indexes;
+mod lru;
 mod manifest;
 mod reader;
 mod table;
+mod tar;
 mod text;
 
 use std::{
@@ -23,7 +27,7 @@ use std::{
 };
 
 pub use manifest::{GivenRows, GivenValue, Manifest, Rows, Unit};
-pub use reader::FilesReader;
+pub use reader::{FilesReader, ReadCounts};
 pub(crate) use table::Plan;
 
 use self::{
@@ -60,6 +64,7 @@ pub struct FilesSource {
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
     linked: Linked,
+    opened: reader::Opened,
     shards: Vec<Shard>,
     tables: Vec<Table>,
     /// The types of the other columns.
@@ -106,7 +111,8 @@ impl FilesSource {
             described.extend(label_classes(&mut tables[from..end])?);
             from = end;
         }
-        let rows = tables.iter().map(|table| (&table.path, (table.n_rows, table.n_bytes, None)));
+        let rows =
+            tables.iter().map(|table| (&table.path, (table.n_rows, table.n_bytes, table.damage.clone())));
         let (shards, n_rows) = shards_of(rows)?;
         for (table, described) in tables.iter().zip(&mut described) {
             described.others = table.others.iter().map(|column| (column.column_type(), None)).collect();
@@ -131,6 +137,7 @@ impl FilesSource {
             blocks: Arc::default(),
             max_record_bytes: options.max_record_bytes,
             linked: Linked::new(options.allow_paths.clone()),
+            opened: reader::Opened::new(),
             class_names: ClassNames::new(ends, &shards, &described)?,
             beside: Beside::of(has_labels, options.paths, columns.len()),
             shards,
@@ -192,10 +199,15 @@ impl FilesSource {
         FilesReader::new(self.clone())
     }
 
-    /// The table that holds `row`, and the row's number there.
-    fn table(&self, row: u64) -> (&Table, u64) {
+    /// What the readers did so far.
+    pub fn read_counts(&self) -> ReadCounts {
+        self.opened.counts()
+    }
+
+    /// The table that holds `row`, its number, and the row's number there.
+    fn table(&self, row: u64) -> (usize, &Table, u64) {
         let (shard, row) = locate(&self.shards, row);
-        (&self.tables[shard], row)
+        (shard, &self.tables[shard], row)
     }
 
     /// The value of another column in a row.
@@ -203,7 +215,7 @@ impl FilesSource {
     /// # Errors
     /// As [`Column::value`].
     pub(super) fn other(&self, row: u64, number: usize) -> Result<Value> {
-        let (table, row) = self.table(row);
+        let (_, table, row) = self.table(row);
         self.value(table, row, number)
     }
 
@@ -347,7 +359,7 @@ impl Source for FilesSource {
     }
 
     fn block_rows(&self, row: u64, run: u64) -> u64 {
-        let (table, row) = self.table(row);
+        let (_, table, row) = self.table(row);
         let most = run.min(table.n_rows - row).min(MOST_TOGETHER);
         (1..most).find(|&n| table.file(row + n) != table.file(row)).unwrap_or(most).max(1)
     }
@@ -368,3 +380,6 @@ impl Source for FilesSource {
         self.reader()
     }
 }
+
+#[cfg(test)]
+mod tests;

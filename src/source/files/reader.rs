@@ -1,14 +1,23 @@
-//! Reads the files that rows name.
+//! Reads the files that rows name: small ones whole, of others what is wanted.
 
-use std::{borrow::Cow, ffi::OsStr, path::Path, sync::Arc};
+use std::{
+    borrow::Cow,
+    ffi::OsStr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 
-use super::{FilesSource, Table, name_of};
+use super::{FilesSource, Table, lru::Lru, name_of, table::Place};
 use crate::{
     Error, ErrorKind, Result,
-    record::{Gate, PartOf, RawRecord, ReadRecords, SMALL_READ, Wants},
+    record::{Gate, PartOf, RawRecord, ReadRecords, Segment, Wants, check_record_bytes},
     source::{
+        block::BlockPool,
         leave::Leave,
         linked::{self, Outside},
         paths::RECORDINGS,
@@ -16,18 +25,133 @@ use crate::{
     },
 };
 
+/// Files of at most this many bytes are read whole, in one read.
+const SMALL: u64 = 256 << 10;
+/// The most files that are open at a time, besides those that are being read.
+const MOST_OPEN: usize = 64;
+
+/// A file of a table: the number of the table, whether it is an archive, and its number.
+pub(super) type Key = (usize, bool, u32);
+
+/// What the readers of a source share.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// Large files and archives, open.
+    files: Lru<Key, Arc<StoredFile>>,
+    #[cfg(feature = "audio")]
+    indexes: super::indexes::Indexes,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    opened: AtomicU64,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What the readers of files did, since the source was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadCounts {
+    /// Files opened.
+    pub opened: u64,
+    /// Files that are open now.
+    pub open: u64,
+    /// Reads of ranges of files.
+    pub reads: u64,
+    /// Bytes of these reads.
+    pub bytes: u64,
+    /// Indexes in memory now, and their bytes.
+    pub indexes: u64,
+    /// Bytes of the indexes in memory.
+    pub index_bytes: u64,
+    /// Indexes that were made from the recordings, and that were found on disk.
+    pub indexed: u64,
+    /// Indexes that were found on disk.
+    pub index_hits: u64,
+}
+
+impl Opened {
+    pub(super) fn new() -> Self {
+        Self {
+            files: Lru::new(MOST_OPEN),
+            #[cfg(feature = "audio")]
+            indexes: super::indexes::Indexes::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> ReadCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { opened, reads, bytes } = &self.counts;
+        let mut counts = ReadCounts {
+            opened: of(opened),
+            open: self.files.held().0 as u64,
+            reads: of(reads),
+            bytes: of(bytes),
+            ..ReadCounts::default()
+        };
+        #[cfg(feature = "audio")]
+        self.indexes.add_to(&mut counts);
+        counts.open = self.files.held().0 as u64;
+        counts
+    }
+}
+
 /// Reads rows for one thread.
 #[derive(Debug)]
 pub struct FilesReader {
     source: Arc<FilesSource>,
     leave: Leave,
-    /// Table and file of the last row, and the file's bytes: segments of a file are often neighbours.
-    last: Option<(Arc<Path>, u32, Bytes)>,
+    /// The last small file and its bytes: segments of a file are often neighbours.
+    last: Option<(Key, Bytes)>,
+    #[cfg(feature = "audio")]
+    decoder: crate::decode::AudioDecoder,
+}
+
+/// The bytes of a recording: a file, or a member of an archive.
+pub(super) struct Recorded<'a> {
+    pub file: Arc<StoredFile>,
+    pub at: u64,
+    pub len: u64,
+    pub key: Key,
+    source: &'a FilesSource,
+    leave: &'a Leave,
+}
+
+impl Recorded<'_> {
+    /// Reads a range.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Truncated`] if the file ends before; [`ErrorKind::Io`], [`ErrorKind::Memory`].
+    pub(super) fn read_range(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
+        let len = range.end.saturating_sub(range.start);
+        check_record_bytes(len, self.source.max_record_bytes)?;
+        let len = len as usize;
+        let permit = self.leave.admit(BlockPool::size_of(len) as u64)?;
+        let mut block = self.source.blocks.take(len, permit)?;
+        self.file.read_long(block.as_mut_slice(), self.at.saturating_add(range.start), self.leave)?;
+        let Counts { reads, bytes, .. } = &self.source.opened.counts;
+        reads.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(Bytes::from_owner(block))
+    }
+
+    /// The most bytes of a read.
+    pub(super) fn most(&self) -> u64 {
+        self.source.max_record_bytes
+    }
 }
 
 impl FilesReader {
     pub(super) fn new(source: Arc<FilesSource>) -> Self {
-        Self { source, leave: Leave::default(), last: None }
+        Self {
+            source,
+            leave: Leave::default(),
+            last: None,
+            #[cfg(feature = "audio")]
+            decoder: crate::decode::AudioDecoder::new(),
+        }
     }
 
     /// The row's path as the table has it, for reports.
@@ -35,94 +159,184 @@ impl FilesReader {
     /// # Panics
     /// If there is no such row.
     pub fn path(&self, row: u64) -> Option<String> {
-        let (table, row) = self.source.table(row);
+        let (_, table, row) = self.source.table(row);
         name_of(table, row)
     }
 
-    fn read_row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
+    /// The values of a row, without its recording.
+    #[cfg(test)]
+    pub(super) fn values(&self, row: u64) -> Result<crate::fields::Row> {
+        let (_, table, row) = self.source.table(row);
+        self.source.values(table, row)
+    }
+
+    #[cfg(test)]
+    pub(super) fn segment(&self, row: u64) -> Option<Segment> {
+        let (_, table, row) = self.source.table(row);
+        table.segment(row)
+    }
+
+    fn read_row(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         let source = self.source.clone();
-        let (table, row) = source.table(row);
-        let values = source.values(table, row).map_err(|error| in_row(error, table, row))?;
-        let part = Some(Box::new(PartOf { segment: table.segment(row) }));
-        let file = table.file(row);
-        if let Some((path, last, bytes)) = &self.last
-            && (&**path, *last) == (&*table.path, file)
-        {
-            let bytes = bytes.clone();
-            if !self.goes_on(table, row, run) {
-                self.last = None;
-            }
-            return Ok(RawRecord { bytes, part, values });
-        }
-        self.last = None;
-        let bytes = self.read_file(table, row).map_err(|error| in_row(error, table, row))?;
-        if bytes.is_empty() {
-            return Err(in_row(Error::new(ErrorKind::Empty, "the file has no bytes"), table, row));
-        }
-        if bytes.len() as u64 <= SMALL_READ && self.goes_on(table, row, run) {
-            self.last = Some((table.path.clone(), file, bytes.clone()));
-        }
-        Ok(RawRecord { bytes, part, values })
+        let (number, table, row) = source.table(row);
+        self.read_in(&source, number, row, run, wants).map_err(|error| in_row(error, table, row))
     }
 
-    /// Whether the next row is of the same file.
-    fn goes_on(&self, table: &Table, row: u64, run: u64) -> bool {
-        run > 1 && row + 1 < table.n_rows && table.file(row + 1) == table.file(row)
-    }
-
-    fn read_file(&self, table: &Table, row: u64) -> Result<Bytes> {
-        let Some(name) = table.name(row) else {
-            return Err(Error::new(ErrorKind::Unreadable, "the row has no path"));
-        };
-        let name = path_of(name);
-        let file = self.open(table, &name)?;
-        linked::read_whole(&file, &self.source.blocks, self.source.max_record_bytes, &self.leave)
-    }
-
-    /// Opens the file of a row: the one with that name, or of a name without an ending the recording.
-    fn open(&self, table: &Table, name: &Path) -> Result<StoredFile> {
-        let error = match self.open_one(table, name) {
-            Err(error) if linked::is_of_path(&error) => error,
-            opened => return opened,
-        };
-        if !has_ending(name) {
-            for ending in RECORDINGS {
-                let mut longer = name.as_os_str().to_owned();
-                longer.push(".");
-                longer.push(ending);
-                match self.open_one(table, Path::new(&longer)) {
-                    Err(error) if linked::is_of_path(&error) => {}
-                    opened => return opened,
+    fn read_in(
+        &mut self,
+        source: &FilesSource,
+        number: usize,
+        row: u64,
+        run: u64,
+        wants: &dyn Wants,
+    ) -> Result<RawRecord> {
+        let table = &source.tables[number];
+        let values = source.values(table, row)?;
+        let segment = table.segment(row);
+        let key = (number, false, table.file(row));
+        let goes_on = run > 1 && row + 1 < table.n_rows && table.file(row + 1) == table.file(row);
+        let last = self.last.take().filter(|(last, _)| *last == key);
+        let (bytes, part) = match last {
+            Some((_, bytes)) => (bytes, PartOf { segment, ..PartOf::default() }),
+            None => {
+                let leave = self.leave.clone();
+                let place = find(source, &leave, number, table, row)?;
+                let read = self.read_place(&place, segment, wants);
+                if read.is_err() {
+                    source.opened.files.remove(place.key);
                 }
-            }
-        }
-        let message = format!("the file {name:?} cannot be opened");
-        Err(Error { message, kind: ErrorKind::Unreadable, ..error })
-    }
-
-    fn open_one(&self, table: &Table, name: &Path) -> Result<StoredFile> {
-        let source = &self.source;
-        let path = match table.is_trusted {
-            true => table.root.join(name).into(),
-            false => {
-                let found = source.linked.find(&*source.storage, &table.root, name)?;
-                found.map_err(|Outside { path, home }| {
-                    let message = format!(
-                        "the file {name:?} is not below the folder {}{}; if you trust the table, pass allow_paths={:?} or a \
-                         folder above it, or allow_paths=True for any path",
-                        home.display(),
-                        source.linked.nor(),
-                        path.parent().unwrap_or(&path),
-                    );
-                    Error::new(ErrorKind::Unreadable, message)
-                })?
+                unchanged(&place.file, read)?
             }
         };
-        StoredFile::open(&source.storage, &path)
+        if bytes.len() as u64 <= SMALL && !bytes.is_empty() && goes_on {
+            self.last = Some((key, bytes.clone()));
+        }
+        Ok(RawRecord { bytes, part: Some(Box::new(part)), values })
+    }
+
+    /// Reads what is wanted of a recording.
+    fn read_place(
+        &mut self,
+        place: &Recorded<'_>,
+        segment: Option<Segment>,
+        wants: &dyn Wants,
+    ) -> Result<(Bytes, PartOf)> {
+        if place.len == 0 {
+            return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+        }
+        #[cfg(feature = "audio")]
+        if place.len > SMALL {
+            let part = place.source.opened.indexes.part(&mut self.decoder, place, segment, wants)?;
+            if let Some(part) = part {
+                return Ok((Bytes::new(), PartOf { part: Some(part), segment }));
+            }
+        }
+        let _ = wants;
+        Ok((place.read_range(0..place.len)?, PartOf { segment, ..PartOf::default() }))
     }
 }
 
-/// Whether a name ends as files do; `a.b c` does not.
+/// Finds the bytes of a row's recording.
+fn find<'a>(
+    source: &'a FilesSource,
+    leave: &'a Leave,
+    number: usize,
+    table: &Table,
+    row: u64,
+) -> Result<Recorded<'a>> {
+    let Some(name) = table.name(row) else {
+        return Err(Error::new(ErrorKind::Unreadable, "the row has no path"));
+    };
+    let name = path_of(name);
+    let Opened { files, counts, .. } = &source.opened;
+    let place = match table.place(row) {
+        None => None,
+        Some(Some(place)) => Some(place),
+        Some(None) => {
+            return Err(Error::new(ErrorKind::Unreadable, format!("no archive has the member {name:?}")));
+        }
+    };
+    let key = match place {
+        Some(Place { archive, .. }) => (number, true, archive),
+        None => (number, false, table.file(row)),
+    };
+    let file = match files.get(key).filter(|file| file.is_current()) {
+        Some(file) => file,
+        None => {
+            files.remove(key);
+            let file = Arc::new(match place {
+                Some(Place { archive, .. }) => {
+                    StoredFile::open(&source.storage, &table.archives[archive as usize])?
+                }
+                None => open(source, table, &name)?,
+            });
+            counts.opened.fetch_add(1, Ordering::Relaxed);
+            if place.is_some() || file.size() > SMALL {
+                files.put(key, file.clone(), 1);
+            }
+            file
+        }
+    };
+    let (at, len) = place.map_or((0, file.size()), |place| (place.at, place.len));
+    // A member of an archive has an index of its own.
+    let key = if place.is_some() { (number, true, table.file(row)) } else { key };
+    Ok(Recorded { file, at, len, key, source, leave })
+}
+
+/// Opens the file of a row: the one with that name, or of a name without an ending the recording.
+fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> {
+    let error = match open_one(source, table, name) {
+        Err(error) if linked::is_of_path(&error) => error,
+        opened => return opened,
+    };
+    if !has_ending(name) {
+        for ending in RECORDINGS {
+            let mut longer = name.as_os_str().to_owned();
+            longer.push(".");
+            longer.push(ending);
+            match open_one(source, table, Path::new(&longer)) {
+                Err(error) if linked::is_of_path(&error) => {}
+                opened => return opened,
+            }
+        }
+    }
+    let message = format!("the file {name:?} cannot be opened");
+    Err(Error { message, kind: ErrorKind::Unreadable, ..error })
+}
+
+fn open_one(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> {
+    let path = match table.is_trusted {
+        true => table.root.join(name).into(),
+        false => {
+            let found = source.linked.find(&*source.storage, &table.root, name)?;
+            found.map_err(|Outside { path, home }| {
+                let message = format!(
+                    "the file {name:?} is not below the folder {}{}; if you trust the table, pass allow_paths={:?} or a \
+                     folder above it, or allow_paths=True for any path",
+                    home.display(),
+                    source.linked.nor(),
+                    path.parent().unwrap_or(&path),
+                );
+                Error::new(ErrorKind::Unreadable, message)
+            })?
+        }
+    };
+    StoredFile::open(&source.storage, &path)
+}
+
+/// What was read of a file, if the file did not change meanwhile: otherwise the record is bad.
+fn unchanged<T>(file: &StoredFile, read: Result<T>) -> Result<T> {
+    match read {
+        // The system failed, or the loader was closed.
+        Err(error) if error.kind.is_io() && error.cause.is_some() || error.kind == ErrorKind::Closed => {
+            Err(error)
+        }
+        read if file.is_current() => read,
+        _ => Err(Error::new(ErrorKind::Unreadable, "the file was changed while it was read")),
+    }
+}
+
+/// Whether a name ends as recordings do; `a.b c` does not.
 fn has_ending(name: &Path) -> bool {
     let ending = name.extension().and_then(OsStr::to_str);
     ending.is_some_and(|ending| RECORDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
@@ -152,7 +366,7 @@ impl ReadRecords for FilesReader {
         self.leave = Leave::of(gate);
     }
 
-    fn read(&mut self, row: u64, run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
-        self.read_row(row, run)
+    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
+        self.read_row(row, run, wants)
     }
 }

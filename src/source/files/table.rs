@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 use super::{
     column::{Cell, Column, Names, Texts, hash, hash_texts},
     manifest::{Asked, GivenRows, Manifest, Roles, Rows, Unit, listed},
+    tar::{self, Tar},
     text::{Csv, Lines},
 };
 use crate::{
@@ -22,8 +23,9 @@ use crate::{
     seed::mix,
     source::{
         cells,
-        columns::in_column,
+        columns::{MOST_TEXT_BYTES, in_column},
         parquet::table::ParquetTable,
+        paths::{self, Reads},
         storage::{Storage, Version},
     },
 };
@@ -65,13 +67,27 @@ pub(super) struct Table {
     pub is_trusted: bool,
     pub n_rows: u64,
     pub n_bytes: u64,
+    /// What is wrong with the table from some row on.
+    pub damage: Option<Error>,
     names: Texts,
     files: Vec<u32>,
+    /// The archives that have the files, and the place of each file; empty for files of their own.
+    pub archives: Vec<Arc<Path>>,
+    places: Vec<Option<Place>>,
     segments: Option<Segments>,
     /// Numbers of classes, or numbers.
     pub label: Option<Column>,
     pub others: Vec<Column>,
     lines: Option<LineNumbers>,
+}
+
+/// The place of a file in an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The number of the archive.
+    pub archive: u32,
+    pub at: u64,
+    pub len: u64,
 }
 
 #[derive(Debug)]
@@ -110,21 +126,22 @@ impl Table {
             Plan::Folder { folder, files } => Self::of_folder(folder, files, asked),
             Plan::List(files) => Self::of_list(files, asked),
             Plan::Manifest(manifest) => {
-                let path: Arc<Path> = match &manifest.rows {
-                    Rows::File(path) => path.as_path().into(),
-                    Rows::Given(_) => Path::new("<rows>").into(),
-                };
+                let path: Arc<Path> = manifest.path().into();
                 let folder = match &manifest.rows {
                     Rows::File(path) => path.parent().unwrap_or(Path::new("")),
                     Rows::Given(_) => Path::new(""),
                 };
                 let root: Arc<Path> = manifest.root.as_deref().unwrap_or(folder).into();
                 let mut builder = Builder { unit: manifest.unit, ..Builder::default() };
+                let in_archives = manifest.root.as_deref().is_some_and(is_archive);
                 let read = match &manifest.rows {
                     Rows::File(_) => builder.read(storage, &path, manifest, asked, stop),
                     Rows::Given(rows) => builder.given(rows, manifest, asked),
                 };
                 read.map_err(|error| error.in_shard(path.clone()))?;
+                if in_archives {
+                    builder.find_in(&root, storage, stop)?;
+                }
                 Ok(builder.finish(path, root))
             }
         }
@@ -199,6 +216,11 @@ impl Table {
         })
     }
 
+    /// Whether the row's file is in an archive, and its place there, if it was found.
+    pub(super) fn place(&self, row: u64) -> Option<Option<Place>> {
+        (!self.archives.is_empty()).then(|| self.places.get(self.file(row) as usize).copied().flatten())
+    }
+
     /// The line of a row in a table of text.
     pub(super) fn line(&self, row: u64) -> Option<u64> {
         self.lines.as_ref().map(|lines| lines.of(row))
@@ -223,9 +245,24 @@ impl Table {
             .as_ref()
             .map_or(0, |segments| (segments.starts.capacity() + segments.ends.capacity()) * size_of::<f64>());
         let lines = self.lines.as_ref().map_or(0, |lines| lines.0.capacity() * size_of::<(u64, u64)>());
+        let lines = lines + self.places.capacity() * size_of::<Option<Place>>();
         let columns: usize = self.label.iter().chain(&self.others).map(Column::bytes_held).sum();
         self.names.bytes_held() + self.files.capacity() * size_of::<u32>() + segments + lines + columns
     }
+}
+
+/// Whether a path is that of tar archives.
+fn is_archive(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
+}
+
+/// The members of one key: its recording, and what is told of it.
+#[derive(Default)]
+struct Group {
+    recording: Option<(Vec<u8>, Place)>,
+    json: Option<Vec<u8>>,
+    /// The label, then the columns.
+    cells: Vec<Option<Vec<u8>>>,
 }
 
 fn no_columns(path: &Path, parameter: &str, name: &str) -> Error {
@@ -247,6 +284,9 @@ struct Builder {
     others: Vec<Column>,
     lines: Option<LineNumbers>,
     n_bytes: u64,
+    damage: Option<Error>,
+    archives: Vec<Arc<Path>>,
+    places: Vec<Option<Place>>,
 }
 
 /// The place of a row in messages.
@@ -330,6 +370,9 @@ impl Builder {
             is_trusted: false,
             n_rows: self.files.len() as u64,
             n_bytes: self.n_bytes,
+            damage: self.damage,
+            archives: self.archives,
+            places: self.places,
             names: self.names.into_texts(),
             files: self.files,
             segments: self.segments,
@@ -350,17 +393,18 @@ impl Builder {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let version = match &ending[..] {
             "csv" | "tsv" | "tab" | "txt" => self.csv(storage, path, manifest, asked, stop)?,
-            "jsonl" | "ndjson" => self.json(storage, path, manifest, asked, stop)?,
+            // NeMo gives lines this ending, too.
+            "jsonl" | "ndjson" | "json" => self.json(storage, path, manifest, asked, stop)?,
             "parquet" => self.parquet(storage, path, manifest, asked, stop)?,
+            "tar" => self.tar(storage, path, manifest, asked, stop)?,
             _ => {
                 let packed = match &ending[..] {
-                    "gz" | "zst" | "bz2" | "xz" | "zip" => "; unpack it first",
-                    "json" => "; write an object on each line, as .jsonl",
+                    "gz" | "tgz" | "zst" | "bz2" | "xz" | "zip" => "; unpack it first",
                     "xls" | "xlsx" => "; save it as .csv",
                     _ => "",
                 };
                 let message = format!(
-                    "it ends in {ending:?}, expected is a table that ends in .csv, .tsv, .txt, .jsonl or .parquet{packed}"
+                    "it ends in {ending:?}, expected is a table that ends in .csv, .tsv, .txt, .jsonl or .parquet, or a .tar{packed}"
                 );
                 return Err(Error::new(ErrorKind::Config, message));
             }
@@ -550,6 +594,191 @@ impl Builder {
         Ok(version)
     }
 
+    /// Members of a WebDataset, or of a shar of Lhotse: those of one key are a row.
+    fn tar(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        manifest: &Manifest,
+        asked: &Asked<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Version> {
+        let mut tar = Tar::open(storage, path)?;
+        let chosen = manifest.path_column.as_deref().map(|ending| ending.trim_start_matches('.'));
+        let label = asked.label.unwrap_or("cls");
+        // An ending, or the name of a value in the member that ends in json.
+        let wanted: Vec<&str> = std::iter::once(label)
+            .chain(asked.others.iter().map(|name| name.trim_start_matches('.')))
+            .collect();
+        let (mut keys, mut groups) = (Names::default(), Vec::<Group>::new());
+        let mut seen = vec![false; wanted.len()];
+        let (mut damage, n_wanted) = (None, wanted.len());
+        loop {
+            let member = match tar.next() {
+                Ok(Some(member)) => member,
+                Ok(None) => break,
+                Err(error)
+                    if error.kind.is_record()
+                        && error.kind != ErrorKind::Unsupported
+                        && !groups.is_empty() =>
+                {
+                    damage = Some(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            check_stop(groups.len() as u64, stop)?;
+            let Some((key, ending)) = tar::split(&member.name) else { continue };
+            let key = keys.number(key)? as usize;
+            if key == groups.len() {
+                fallible_alloc::push(&mut groups, Group::default())?;
+            }
+            let group = &mut groups[key];
+            let ending = String::from_utf8_lossy(ending).to_ascii_lowercase();
+            let is_recording = match chosen {
+                Some(chosen) => ending.eq_ignore_ascii_case(chosen),
+                None => crate::source::paths::is_recording(format!("x.{ending}").as_ref()),
+            };
+            if is_recording {
+                let place = Place { archive: 0, at: member.at, len: member.len };
+                if let Some((before, _)) = &group.recording {
+                    let show = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+                    let (before, name) = (show(before), show(&member.name));
+                    let message = match tar::split(before.as_bytes()) {
+                        Some((_, one)) if one != ending.as_bytes() => format!(
+                            "{before:?} and {name:?} have the same key, expected one recording each; choose one ending, as \
+                             with forebay.Manifest(..., path_column={ending:?})"
+                        ),
+                        _ => {
+                            format!("the archive has {name:?} twice; write it with a key for each recording")
+                        }
+                    };
+                    return Err(Error::new(ErrorKind::Config, message));
+                }
+                group.recording = Some((member.name, place));
+                continue;
+            }
+            let number =
+                wanted.iter().position(|wanted| *wanted == ending).filter(|&at| at > 0 || !label.is_empty());
+            let is_json = ending == "json";
+            if number.is_none() && !is_json {
+                continue;
+            }
+            if member.len > MOST_TEXT_BYTES {
+                let message = format!(
+                    "the member {:?} has {} bytes, at most {MOST_TEXT_BYTES} are read as columns",
+                    String::from_utf8_lossy(&member.name),
+                    member.len
+                );
+                return Err(Error::new(ErrorKind::TooLarge, message));
+            }
+            let data = tar.exactly(member.at, member.len)?;
+            for (at, wanted) in wanted.iter().enumerate() {
+                if *wanted == ending && (at > 0 || !label.is_empty()) {
+                    seen[at] = true;
+                    // bounded: one for each column.
+                    group.cells.resize(n_wanted, None);
+                    group.cells[at] = Some(data.clone());
+                }
+            }
+            if is_json {
+                group.json = Some(data);
+            }
+        }
+        let version = tar.file().version();
+        let mut columns: Vec<Column> = wanted.iter().map(|_| Column::default()).collect();
+        for group in groups {
+            let Some((name, place)) = group.recording else { continue };
+            let row = self.n_rows();
+            let shown = String::from_utf8_lossy(&name).into_owned();
+            if place.at.saturating_add(place.len) > version.size && damage.is_none() {
+                let message = format!("the archive is cut off within {shown:?}");
+                damage = Some(Error::new(ErrorKind::Truncated, message).at_byte(version.size));
+            }
+            let number = self.names.number(&name)?;
+            if number as usize != self.places.len() {
+                let message =
+                    format!("the archive has {shown:?} twice; write it with a key for each recording");
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            fallible_alloc::push(&mut self.places, Some(place))?;
+            fallible_alloc::push(&mut self.files, number)?;
+            let json: Option<Json> = match &group.json {
+                Some(json) => Some(serde_json::from_slice(json).map_err(|error| {
+                    let message = format!("the member that ends in json beside {shown:?} is not JSON");
+                    Error::new(ErrorKind::Format, message).because(error)
+                })?),
+                None => None,
+            };
+            for (at, (column, name)) in columns.iter_mut().zip(&wanted).enumerate() {
+                let cell = match group.cells.get(at).and_then(Option::as_ref) {
+                    // Numbers of classes are whole numbers.
+                    Some(text) if *name == "cls" => {
+                        let text = text.trim_ascii();
+                        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+                        number.map_or(Cell::Text(text), Cell::Int)
+                    }
+                    Some(text) => Cell::Text(text.trim_ascii_end()),
+                    None => {
+                        let object = json.as_ref().and_then(Json::as_object);
+                        let found = match at {
+                            0 if asked.label.is_none() => object.and_then(|object| object.get("label")),
+                            _ => object.and_then(|object| find(object, name)),
+                        };
+                        seen[at] |= found.is_some();
+                        self::cell(found)
+                    }
+                };
+                column.push(cell).map_err(|error| in_line(&at_member(row, &shown), name, error))?;
+            }
+        }
+        for (at, name) in wanted.iter().enumerate() {
+            if !seen[at] && (at > 0 || asked.label.is_some_and(|label| !label.is_empty())) {
+                let message = format!(
+                    "there is no column {name:?}: no member ends in it, and no member that ends in json has it"
+                );
+                return Err(Error::new(ErrorKind::Schema, message));
+            }
+        }
+        if self.files.is_empty() {
+            let message = match chosen {
+                Some(chosen) => format!("no member of the archive ends in .{chosen}, as path_column says"),
+                None => "no member of the archive is a recording".to_owned(),
+            };
+            return Err(Error::new(ErrorKind::Format, message));
+        }
+        let mut columns = columns.into_iter();
+        self.label = columns.next().filter(|_| seen[0]);
+        self.others = columns.collect();
+        self.archives = vec![path.clone()];
+        self.damage = damage;
+        Ok(version)
+    }
+
+    /// Finds the files in the archives at `root`, which may be a pattern.
+    fn find_in(&mut self, root: &Path, storage: &Arc<dyn Storage>, stop: &AtomicBool) -> Result<()> {
+        let archives = paths::expand(&[root], Reads::Recordings, stop)?;
+        self.places = vec![None; self.names.texts().len()];
+        for (number, path) in (0..).zip(&archives) {
+            let path: Arc<Path> = path.as_path().into();
+            let mut read = || -> Result<()> {
+                let mut tar = Tar::open(storage, &path)?;
+                while let Some(member) = tar.next()? {
+                    check_stop(0, stop)?;
+                    let name = member.name.strip_prefix(b"./").unwrap_or(&member.name);
+                    if let Some(file) = self.names.find(name) {
+                        self.places[file as usize] =
+                            Some(Place { archive: number, at: member.at, len: member.len });
+                    }
+                }
+                Ok(())
+            };
+            read().map_err(|error| error.in_shard(path.clone()))?;
+            self.archives.push(path.clone());
+        }
+        Ok(())
+    }
+
     fn given(&mut self, rows: &GivenRows, manifest: &Manifest, asked: &Asked<'_>) -> Result<()> {
         let roles = Roles::choose(&rows.names, manifest, asked, false)?;
         self.with_segments(&roles);
@@ -600,6 +829,11 @@ fn check_local(path: &[u8]) -> Result<(), String> {
         "the path {path:?} begins with {start}, and remote recordings are not read yet (they come later); download \
          the files, and name them by their paths"
     ))
+}
+
+/// The place of a row of an archive in messages.
+fn at_member(row: usize, name: &str) -> String {
+    format!("row {row}, {name:?}")
 }
 
 fn no_number(place: &str, found: &str) -> Error {

@@ -1,0 +1,208 @@
+//! FLAC by head and tail, and windows of frames.
+//!
+//! The length is proven as in a full decode: the last frame ends at the number that STREAMINFO declares.
+//! Otherwise all frames are walked once, in pieces. The seek table is a hint: what is found there counts by
+//! its own number.
+//!
+//! Source: RFC 9639.
+
+use std::ops::Range;
+
+use super::{
+    super::{
+        DecoderCache, Info, Planes,
+        flac::{Bytes, Flac, Head, Shape, seek_points},
+        flac_frame::Frame,
+    },
+    Sizes,
+    locate::{Held, MAX_POINTS, Point, Points, Window, locate, thin},
+    reader::{Look, Reader},
+};
+use crate::{Result, fallible_alloc};
+
+/// The most bytes after a damaged frame that are read at once, to find where the recording ends.
+const MAX_END: u64 = 16 << 20;
+/// The most bytes of a seek table that are looked at.
+const MAX_TABLE: u64 = 1 << 20;
+
+/// What is known of a FLAC file.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) shape: Shape,
+    pub(super) points: Points,
+    /// The seek table's points, which are not proven.
+    pub(super) hints: Vec<Point>,
+}
+
+impl Index {
+    /// Opens a file; None if its frames are damaged so that their number is unknown.
+    pub(super) fn open(
+        kept: &mut DecoderCache,
+        reader: &mut Reader<'_>,
+        sizes: &Sizes,
+    ) -> Result<Option<(Info, Self)>> {
+        let (head, table) = reader.explore(|file| {
+            let head = Head::find(file)?;
+            let Range { start, end } = head.seek_table;
+            let mut table = Vec::new();
+            let bytes = file.clipped(start, (end - start).min(MAX_TABLE));
+            fallible_alloc::reserve(&mut table, bytes.len() / 18)?;
+            table.extend(seek_points(bytes).map(|(sample, at)| Point { at, sample }));
+            Ok((head, table))
+        })??;
+        let size = reader.size();
+        let first = |at: u64| Frame { at: at as usize, first: 0, block: head.block };
+        let mut shape = head.shape;
+        let can_be = shape.can_be(size - head.at);
+        let budget = shape.frame_budget() as u64;
+        let mut points = vec![Point { at: head.at, sample: 0 }];
+        let mut ends = |kept: &mut DecoderCache, reader: &mut Reader<'_>, shape: &Shape| -> Result<bool> {
+            let most = Flac::tail_of(shape) as u64;
+            // The last frame is usually in a small tail.
+            for len in [sizes.ends.min(most), most] {
+                let tail = reader.keep(size.saturating_sub(len).max(head.at)..size)?;
+                if Flac::window(Bytes::Whole(&tail), shape.clone(), first(0), None).window_ends(kept) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        if !(can_be && ends(kept, reader, &shape)?) {
+            let start = reader.keep(head.at..size.min(head.at + 2 * budget + sizes.ends))?;
+            let numbering =
+                Flac::window(Bytes::Whole(&start), shape.clone(), first(0), None).numbering_at_start();
+            let Some(numbering) = numbering else { return Ok(None) };
+            let was_fixed = std::mem::replace(&mut shape.stream.fixed, numbering);
+            let ends_now = can_be && numbering != was_fixed && ends(kept, reader, &shape)?;
+            if !ends_now && !walk(kept, reader, sizes, &mut shape, head.at, &mut points)? {
+                return Ok(None);
+            }
+        }
+        let n_samples = shape.info.n_samples;
+        points.push(Point { at: size, sample: n_samples });
+        let mut hints = table;
+        hints.retain_mut(|hint| {
+            hint.at = hint.at.saturating_add(head.at);
+            hint.at < size && hint.sample < n_samples
+        });
+        if !hints.is_sorted_by_key(|hint| hint.at) || !hints.is_sorted_by_key(|hint| hint.sample) {
+            hints = Vec::new();
+        }
+        while hints.len() > MAX_POINTS {
+            thin(&mut hints);
+        }
+        hints.shrink_to_fit();
+        Ok(Some((shape.info, Self { shape, points: Points::new(points), hints })))
+    }
+
+    /// Reads the frames of `span`.
+    pub(super) fn part(
+        &self,
+        reader: &Reader<'_>,
+        sizes: &Sizes,
+        span: &Range<u64>,
+    ) -> Result<Window<Held<Frame>>> {
+        let size = reader.size();
+        let none = Frame { at: 0, first: 0, block: 0 };
+        locate(reader, sizes, &self.points, self.hint(span.start), span, |at, bytes| {
+            let is_end = at + bytes.len() as u64 == size;
+            let flac = Flac::window(Bytes::Whole(bytes), self.shape.clone(), none, None);
+            Ok(flac.survey(0, is_end).map(|found| Held {
+                first: Point { at: at + found.first.at as u64, sample: found.first.first },
+                behind: Point {
+                    at: at + found.end as u64,
+                    sample: found.behind.min(self.shape.info.n_samples),
+                },
+                what: found.first,
+            }))
+        })
+    }
+
+    pub(super) fn bytes_held(&self) -> usize {
+        self.points.bytes_held() + self.hints.capacity() * size_of::<Point>()
+    }
+
+    /// The nearest seek points, if they are nearer than what is proven.
+    fn hint(&self, sample: u64) -> Option<(Point, Point)> {
+        let (low, high) = self.points.around(sample);
+        let behind = self.hints.partition_point(|hint| hint.sample <= sample);
+        let before = behind.checked_sub(1).map(|before| self.hints[before]);
+        let before = before.filter(|hint| hint.at > low.at && hint.at < high.at && hint.sample >= low.sample);
+        let next = self.hints.get(behind).copied();
+        let next = next.filter(|hint| hint.at < high.at && hint.at > low.at && hint.sample <= high.sample);
+        (before.is_some() || next.is_some()).then(|| (before.unwrap_or(low), next.unwrap_or(high)))
+    }
+
+    /// Decodes `span` from a window that begins with the frame `first`.
+    pub(super) fn read(
+        &self,
+        kept: &mut DecoderCache,
+        bytes: &[u8],
+        held: &Held<Frame>,
+        span: Range<u64>,
+        out: &mut Planes,
+    ) -> Result<()> {
+        let flac = Flac::window(Bytes::Whole(bytes), self.shape.clone(), held.what, Some(held.behind.sample));
+        flac.read(kept, span, out)
+    }
+}
+
+/// Walks all frames in pieces, sets the number of samples and appends points; false if frames are damaged
+/// long before the end.
+fn walk(
+    kept: &mut DecoderCache,
+    reader: &Reader<'_>,
+    sizes: &Sizes,
+    shape: &mut Shape,
+    at: u64,
+    points: &mut Vec<Point>,
+) -> Result<bool> {
+    let size = reader.size();
+    let budget = shape.frame_budget() as u64;
+    // The offset of the piece, and the frame in it.
+    let (mut base, mut block, mut sample) = (at, None, 0);
+    let mut apart = sizes.piece / 16;
+    loop {
+        let end = size.min(base + sizes.piece + 2 * budget);
+        let bytes = reader.read(base..end)?;
+        let start = match block {
+            Some(block) => Frame { at: 0, first: sample, block },
+            None => match super::super::flac_frame::Header::parse(&bytes) {
+                Some(header) => Frame { at: 0, first: 0, block: header.block },
+                None => return Ok(false),
+            },
+        };
+        let flac = Flac::window(Bytes::Whole(&bytes), shape.clone(), start, None);
+        let mut frame = start;
+        loop {
+            let here = base + frame.at as u64;
+            if points.last().is_none_or(|last| here >= last.at + apart) {
+                fallible_alloc::push(points, Point { at: here, sample: frame.first })?;
+                if points.len() == MAX_POINTS / 2 {
+                    thin(points);
+                    apart *= 2;
+                }
+            }
+            let left = bytes.len() - frame.at;
+            if end < size && (left as u64) < budget + 64 {
+                break;
+            }
+            match flac.step(frame) {
+                Some((_, Some(next))) => frame = next,
+                _ if size - here <= MAX_END => {
+                    // The end, perhaps cut or damaged, as a full decode walks it.
+                    let rest = reader.read(here..size)?;
+                    let last = Frame { at: 0, ..frame };
+                    let flac = Flac::window(Bytes::Whole(&rest), shape.clone(), last, None);
+                    shape.info.n_samples = flac.walk_to_end(kept)?;
+                    return Ok(true);
+                }
+                _ => return Ok(false),
+            }
+        }
+        if frame.at == 0 {
+            return Ok(false);
+        }
+        (base, block, sample) = (base + frame.at as u64, Some(frame.block), frame.first);
+    }
+}

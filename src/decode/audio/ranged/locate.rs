@@ -1,0 +1,254 @@
+//! Finds the bytes of a span by interpolation between places that are known.
+//!
+//! A window is read where the span is expected, large enough that it usually holds the whole span. What was
+//! found in it is remembered, so that later spans are found at once. The number of reads is bounded for any
+//! content.
+//!
+//! Source: own.
+
+use std::{
+    ops::Range,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+
+use super::{super::corrupt, Sizes, reader::Reader};
+use crate::{Result, fallible_alloc};
+
+/// The most points that an index keeps.
+pub(super) const MAX_POINTS: usize = 1 << 12;
+/// The most reads for a span.
+const MAX_PROBES: usize = 48;
+/// The number of probes after which the search goes on from the last known place before the span.
+const PATIENCE: usize = 24;
+/// The most reads by which a window is extended.
+const MAX_EXTENSIONS: usize = 24;
+
+/// A place in the bytes from which on a sample, and all after it, can be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) at: u64,
+    pub(super) sample: u64,
+}
+
+/// Places that were found in a recording, bounded in number and shared by threads.
+#[derive(Debug)]
+pub(super) struct Points(Mutex<Vec<Point>>);
+
+impl Points {
+    /// `points` ascend in bytes and samples. There are at least two: the start, and the end of the bytes with
+    /// the number of samples.
+    pub(super) fn new(points: Vec<Point>) -> Self {
+        Self(Mutex::new(points))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Point>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy of the points.
+    pub(super) fn list(&self) -> Vec<Point> {
+        self.lock().clone()
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes_held(&self) -> usize {
+        self.lock().capacity() * size_of::<Point>()
+    }
+
+    /// The nearest points at or before `sample`, and after it.
+    pub(super) fn around(&self, sample: u64) -> (Point, Point) {
+        let points = self.lock();
+        let behind = points.partition_point(|point| point.sample <= sample).clamp(1, points.len() - 1);
+        (points[behind - 1], points[behind])
+    }
+
+    /// The bytes of `n` samples by the mean rate of a recording of `size` bytes.
+    fn mean(&self, n: u64, size: u64) -> u64 {
+        let last = self.lock().last().map_or(0, |last| last.sample);
+        scaled(size, n, last).min(size)
+    }
+
+    /// Remembers a point.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Corrupt`] if it contradicts the others.
+    pub(super) fn add(&self, point: Point) -> Result<()> {
+        let mut points = self.lock();
+        let at = points.partition_point(|known| known.at < point.at);
+        let is_known = points.get(at).is_some_and(|known| known.at == point.at);
+        let behind = at + usize::from(is_known);
+        let is_between = at.checked_sub(1).is_none_or(|before| points[before].sample <= point.sample)
+            && points.get(behind).is_none_or(|next| next.sample >= point.sample);
+        if !is_between {
+            return Err(contradiction(point.at));
+        }
+        if is_known {
+            points[at].sample = points[at].sample.min(point.sample);
+            return Ok(());
+        }
+        if points.len() >= MAX_POINTS {
+            thin(&mut points);
+            let at = points.partition_point(|known| known.at < point.at);
+            points.insert(at, point);
+        } else {
+            fallible_alloc::reserve(&mut points, (at + 1).next_multiple_of(16))?;
+            points.insert(at, point);
+        }
+        Ok(())
+    }
+}
+
+/// Leaves out every second point, but not the ends.
+pub(super) fn thin(points: &mut Vec<Point>) {
+    let (mut number, last) = (0, points.len().saturating_sub(1));
+    points.retain(|_| {
+        number += 1;
+        number % 2 == 1 || number - 1 == last
+    });
+}
+
+/// The error for bytes that are not those that were indexed.
+pub(super) fn contradiction(at: u64) -> crate::Error {
+    corrupt("the recording's bytes contradict those that were indexed, or are out of order").at_byte(at)
+}
+
+/// What a window of bytes holds: all samples from `first` to `behind`, whose bytes begin and end there. The
+/// samples between damaged bytes count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held<T> {
+    pub(super) first: Point,
+    pub(super) behind: Point,
+    /// What the codec needs to decode the window.
+    pub(super) what: T,
+}
+
+/// A window: its byte offset, its bytes and what they hold.
+#[derive(Debug)]
+pub(super) struct Window<T> {
+    pub(super) at: u64,
+    pub(super) bytes: Bytes,
+    pub(super) held: T,
+}
+
+impl<T> Window<T> {
+    /// The same window with what `f` makes of its content.
+    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> Window<U> {
+        Window { at: self.at, bytes: self.bytes, held: f(self.held) }
+    }
+}
+
+/// Reads a window that holds the samples `want`.
+///
+/// `hint` are places around the start of `want` that are not proven. `survey` finds what the bytes from an
+/// offset on hold; None if no sample.
+///
+/// # Errors
+/// [`crate::ErrorKind::Corrupt`] if the bytes contradict the points, and the errors of reads and of `survey`.
+pub(super) fn locate<T: Copy>(
+    reader: &Reader<'_>,
+    sizes: &Sizes,
+    points: &Points,
+    hint: Option<(Point, Point)>,
+    want: &Range<u64>,
+    mut survey: impl FnMut(u64, &Bytes) -> Result<Option<Held<T>>>,
+) -> Result<Window<Held<T>>> {
+    let size = reader.size();
+    let mean = points.mean(want.end - want.start, size);
+    let mut is_hint = hint.is_some();
+    let (mut low, mut high) = hint.unwrap_or_else(|| points.around(want.start));
+    for probe in 0..MAX_PROBES {
+        let gap = high.at.saturating_sub(low.at);
+        let samples = high.sample.saturating_sub(low.sample).max(1);
+        let share = |n: u64| scaled(gap, n, samples).min(size);
+        // Every second step is plain halving, if interpolation does not lead there soon.
+        let guess = match probe > 3 && probe % 2 == 1 {
+            true => low.at + gap / 2,
+            false => low.at + share(want.start.saturating_sub(low.sample)).min(gap),
+        };
+        let is_near = gap <= 2 * sizes.margin || probe >= PATIENCE;
+        let from = if is_near { low.at } else { guess.saturating_sub(sizes.margin).max(low.at) };
+        // Bytes of the span by the rate here, or by that of the whole recording.
+        let len = share(want.end - want.start).max(mean);
+        let to = guess.max(from).saturating_add(len + len / 8).saturating_add(sizes.margin).min(size);
+        let mut extendable =
+            Extendable { reader, at: from, bytes: reader.read(from..to)?, left: MAX_EXTENSIONS };
+        let mut held = survey(from, &extendable.bytes)?;
+        while held.is_none() && extendable.left > MAX_EXTENSIONS / 2 {
+            if !extendable.extend((extendable.bytes.len() as u64).max(sizes.margin))? {
+                break;
+            }
+            held = survey(from, &extendable.bytes)?;
+        }
+        match held {
+            Some(mut found) if found.first.sample <= want.start && found.behind.sample > want.start => {
+                points.add(found.first)?;
+                while found.behind.sample < want.end {
+                    let had = found.behind.sample - found.first.sample;
+                    let bytes = scaled(found.behind.at - found.first.at, want.end - found.behind.sample, had);
+                    if !extendable.extend((bytes + bytes / 8).saturating_add(sizes.margin / 4).min(size))? {
+                        // The rest is damaged, which decoding will tell.
+                        break;
+                    }
+                    found = survey(from, &extendable.bytes)?.ok_or_else(|| contradiction(from))?;
+                }
+                points.add(found.behind)?;
+                return Ok(Window { at: from, bytes: extendable.bytes, held: found });
+            }
+            Some(found) if found.first.sample <= want.start && found.behind.at > low.at => {
+                points.add(found.behind)?;
+                low = found.behind;
+                high = if high.at > low.at { high } else { points.around(want.start).1 };
+            }
+            Some(found) if found.first.sample > want.start && from > low.at => {
+                points.add(found.first)?;
+                high = Point { at: from, sample: found.first.sample };
+            }
+            None if from > low.at => high.at = from,
+            _ if is_hint => {
+                is_hint = false;
+                (low, high) = points.around(want.start);
+            }
+            Some(_) => return Err(contradiction(from)),
+            None => {
+                let message = "no frames or pages of the recording are found where they should be";
+                return Err(corrupt(message).at_byte(from));
+            }
+        }
+    }
+    Err(corrupt("the samples of the recording are not found in their order"))
+}
+
+/// `whole * n / of`.
+fn scaled(whole: u64, n: u64, of: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(n) / u128::from(of.max(1))).unwrap_or(u64::MAX)
+}
+
+/// A window that grows at its end.
+struct Extendable<'a, 'r> {
+    reader: &'a Reader<'r>,
+    at: u64,
+    bytes: Bytes,
+    /// The number of times that it may still grow.
+    left: usize,
+}
+
+impl Extendable<'_, '_> {
+    /// Reads `by` more bytes; returns whether there were any.
+    fn extend(&mut self, by: u64) -> Result<bool> {
+        let end = self.at + self.bytes.len() as u64;
+        let to = end.saturating_add(by).min(self.reader.size());
+        if to <= end || self.left == 0 {
+            return Ok(false);
+        }
+        self.left -= 1;
+        self.reader.check(to - self.at)?;
+        let more = self.reader.read(end..to)?;
+        let mut joined = fallible_alloc::with_room(self.bytes.len() + more.len())?;
+        joined.extend_from_slice(&self.bytes);
+        joined.extend_from_slice(&more);
+        self.bytes = joined.into();
+        Ok(true)
+    }
+}

@@ -1,0 +1,287 @@
+//! Decodes spans of a recording whose bytes are in a file, from the bytes that the spans need.
+//!
+//! Input: reads of ranges of bytes ([`ReadBytes`]). Output: the samples of any span, equal bit for bit to the
+//! same slice of a full decode. [`RangeIndex::open`] reads head and tail of the recording, or scans it in
+//! pieces where its format has no other way; [`RangeIndex::part`] reads the bytes of a span, usually at once;
+//! [`AudioDecoder::read_part`] decodes them by the same code as [`AudioDecoder::read`].
+//!
+//! What a file says of itself is a claim. A position that the index has was found in the bytes, and bytes
+//! that contradict it are an error. A recording that cannot be opened in part, or only with doubt, is read
+//! whole.
+//!
+//! Source: own; the formats' specifications as their modules cite them.
+
+mod flac;
+mod locate;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{
+    AudioDecoder, Info, Planes, aiff, au, caf,
+    flac_frame::Frame,
+    id3, pcm,
+    sniff::{self, Format},
+    wav,
+};
+use crate::{Error, ErrorKind, Result};
+use locate::{Held, Window};
+pub(super) use reader::Look;
+use reader::Reader;
+
+/// Bytes of a recording that lies in a file of its own, or in a tar.
+pub trait ReadBytes {
+    /// Bytes of the recording.
+    fn size(&self) -> u64;
+
+    /// Reads exactly this range.
+    ///
+    /// # Errors
+    /// If the range cannot be read, or the file has no such bytes.
+    fn read(&self, range: Range<u64>) -> Result<Bytes>;
+
+    /// The most bytes that may be held at once: those of a span, or of a recording that can only be read
+    /// whole.
+    fn limit(&self) -> u64 {
+        1 << 30
+    }
+}
+
+/// The sizes of reads.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    /// Recordings of up to so many bytes are read whole.
+    whole: u64,
+    /// Bytes read at the start and at the end when a recording is opened.
+    ends: u64,
+    /// Bytes read at the start to recognise MPEG audio after junk.
+    junk: u64,
+    /// Bytes read before and after those where a span is expected.
+    margin: u64,
+    /// Bytes of the pieces of a scan.
+    piece: u64,
+}
+
+impl Sizes {
+    const USUAL: Self =
+        Self { whole: 128 << 10, ends: 64 << 10, junk: 128 << 10, margin: 48 << 10, piece: 1 << 20 };
+}
+
+/// What is known of a recording in a file: codec, length, headers, and places of samples.
+///
+/// It is shared by threads, holds no file, and has a bounded size for a recording of any length.
+#[derive(Debug)]
+pub struct RangeIndex {
+    /// Bytes of the recording.
+    size: u64,
+    info: Info,
+    sizes: Sizes,
+    kind: Kind,
+}
+
+/// What an index knows, by the way in which spans are located.
+#[derive(Debug)]
+enum Kind {
+    /// The recording can only be read whole.
+    Whole,
+    /// Samples or blocks at multiples of a number of bytes.
+    Linear(pcm::Shape),
+    Flac(flac::Index),
+}
+
+/// What a part needs to decode its bytes.
+#[derive(Debug, Clone)]
+enum What {
+    Whole,
+    /// The first sample in the bytes.
+    Linear(u64),
+    Flac(Held<Frame>),
+}
+
+/// Bytes of a recording that a span needs, and where they belong.
+#[derive(Debug, Clone)]
+pub struct Part {
+    index: Arc<RangeIndex>,
+    span: Range<u64>,
+    /// Byte offset of `bytes` in the recording.
+    at: u64,
+    bytes: Bytes,
+    what: What,
+}
+
+impl RangeIndex {
+    /// Opens a recording by its head and tail, or by a scan in pieces of bounded memory where a format needs
+    /// one.
+    ///
+    /// # Errors
+    /// As [`AudioDecoder::open`] over all bytes, as far as they are read; errors of the reads, and
+    /// [`ErrorKind::TooLarge`] if the recording can only be read whole and exceeds [`ReadBytes::limit`].
+    pub fn open(kept: &mut AudioDecoder, io: &dyn ReadBytes) -> Result<Self> {
+        Self::open_by(kept, io, Sizes::USUAL)
+    }
+
+    fn open_by(kept: &mut AudioDecoder, io: &dyn ReadBytes, sizes: Sizes) -> Result<Self> {
+        let (info, kind) = match Self::find(kept, io, sizes)? {
+            Some(found) => found,
+            None => (kept.open(&Reader::new(io).read(0..io.size())?)?.info(), Kind::Whole),
+        };
+        info.check()?;
+        Ok(Self { size: io.size(), info, sizes, kind })
+    }
+
+    /// Opens a recording without reading all of its bytes; None if that is not possible.
+    fn find(kept: &mut AudioDecoder, io: &dyn ReadBytes, sizes: Sizes) -> Result<Option<(Info, Kind)>> {
+        if io.size() <= sizes.whole {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(io);
+        reader.keep(0..io.size().min(sizes.ends))?;
+        // Tags at the start have up to some MB, with a picture.
+        let start = reader.explore(|file| id3::skip(file))?;
+        let sniffed = |reader: &mut Reader<'_>, len: u64| {
+            let head = reader.keep(start..io.size().min(start + len))?;
+            sniff::sniff_after(&head, start > 0)
+        };
+        // Frames may follow junk, and only those after it show whether they are frames.
+        let format = match sniffed(&mut reader, sizes.ends) {
+            Ok(format) if sniffed(&mut reader, sizes.ends / 2).is_ok_and(|again| again == format) => format,
+            _ => sniffed(&mut reader, sizes.junk)?,
+        };
+        kept.guarded(|kept| {
+            let linear = |shape: pcm::Shape| Some((shape.info, Kind::Linear(shape)));
+            Ok(match format {
+                Format::Wav => match reader.explore(|file| wav::find(file))?? {
+                    wav::Found::Pcm(shape) => linear(shape),
+                    wav::Found::Mpeg(_) => None,
+                },
+                Format::Wave64 => linear(reader.explore(|file| wav::find_wave64(file))??),
+                Format::Aiff => linear(reader.explore(|file| aiff::find(file))??),
+                Format::Au => linear(reader.explore(|file| au::find(file))??),
+                Format::Caf => reader
+                    .explore(|file| match caf::find(kept, file)? {
+                        caf::Found::Pcm(shape) => Ok(Some(shape)),
+                        caf::Found::Packets(_) => Ok(None),
+                    })??
+                    .and_then(linear),
+                Format::Flac => flac::Index::open(kept, &mut reader, &sizes)?
+                    .map(|(info, index)| (info, Kind::Flac(index))),
+                _ => None,
+            })
+        })
+    }
+
+    /// Codec, rate, channels and length, as after opening all bytes.
+    pub fn info(&self) -> Info {
+        self.info
+    }
+
+    /// Approximate bytes of memory that it holds.
+    pub fn bytes_held(&self) -> usize {
+        let more = match &self.kind {
+            Kind::Whole | Kind::Linear(_) => 0,
+            Kind::Flac(index) => index.bytes_held(),
+        };
+        size_of::<Self>() + more
+    }
+
+    /// Reads the bytes that `span` (in samples) needs: usually one read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] for a span beyond the recording, [`ErrorKind::Truncated`] if the file has another
+    /// size than before, [`ErrorKind::Corrupt`] if its bytes contradict the index, [`ErrorKind::TooLarge`]
+    /// beyond [`ReadBytes::limit`], and errors of the reads.
+    pub fn part(
+        self: &Arc<Self>,
+        kept: &mut AudioDecoder,
+        io: &dyn ReadBytes,
+        span: Range<u64>,
+    ) -> Result<Part> {
+        let n = self.info.n_samples;
+        if span.start > span.end || span.end > n {
+            let message =
+                format!("the span {}..{} is not within the recording's {n} samples", span.start, span.end);
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        if io.size() != self.size {
+            let message =
+                format!("the recording has {} bytes, it had {} when it was indexed", io.size(), self.size);
+            return Err(Error::new(ErrorKind::Truncated, message));
+        }
+        let Window { at, bytes, held: what } = match span.is_empty() {
+            true => Window { at: 0, bytes: Bytes::new(), held: What::Whole },
+            false => kept.guarded(|_| self.window(io, &span))?,
+        };
+        Ok(Part { index: self.clone(), span, at, bytes, what })
+    }
+
+    /// Reads the window of `span`, which is not empty.
+    fn window(&self, io: &dyn ReadBytes, span: &Range<u64>) -> Result<Window<What>> {
+        let reader = Reader::new(io);
+        match &self.kind {
+            Kind::Whole => Ok(Window { at: 0, bytes: reader.read(0..self.size)?, held: What::Whole }),
+            Kind::Linear(shape) => {
+                let (range, first) = shape.bytes_of(span);
+                Ok(Window { at: range.start, bytes: reader.read(range)?, held: What::Linear(first) })
+            }
+            Kind::Flac(index) => Ok(index.part(&reader, &self.sizes, span)?.map(What::Flac)),
+        }
+    }
+}
+
+impl Part {
+    /// Codec, rate, channels and length of the recording.
+    pub fn info(&self) -> Info {
+        self.index.info
+    }
+
+    /// Bytes that it holds.
+    #[expect(clippy::len_without_is_empty, reason = "a size in bytes; a part has no items")]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl AudioDecoder {
+    /// Decodes the samples `span` (of the recording) of every channel into `out`, which then holds exactly
+    /// `span.len()` samples per channel: those of [`AudioDecoder::read`] over all bytes.
+    ///
+    /// # Errors
+    /// As [`AudioDecoder::read`], and [`ErrorKind::Shape`] for samples that the part was not read for.
+    pub fn read_part(&mut self, part: &Part, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        let RangeIndex { info, kind, .. } = &*part.index;
+        if !info.prepare(&span, out)? {
+            return Ok(());
+        }
+        if span.start < part.span.start || span.end > part.span.end {
+            let (from, to) = (part.span.start, part.span.end);
+            let message = format!(
+                "the span {}..{} is not within the samples {from}..{to} that were read",
+                span.start, span.end
+            );
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        if let Kind::Whole = kind {
+            let recording = self.open(&part.bytes)?;
+            if recording.info() != *info {
+                return Err(super::corrupt("the recording's bytes differ from those that were indexed"));
+            }
+            return self.read(&recording, span, out);
+        }
+        let decoded = self.guarded(|kept| match (kind, &part.what) {
+            (Kind::Linear(shape), What::Linear(first)) => {
+                shape.read(kept, &part.bytes, span.start - first..span.end - first, out)
+            }
+            (Kind::Flac(index), What::Flac(held)) => index.read(kept, &part.bytes, held, span, out),
+            _ => Err(Error::new(ErrorKind::Shape, "the part belongs to another recording")),
+        });
+        decoded.map_err(|mut error| {
+            error.place.byte = error.place.byte.map(|byte| byte + part.at);
+            error
+        })?;
+        out.check_finite()
+    }
+}
