@@ -35,7 +35,8 @@ HEARD_HZ = 24_000
 
 def mono(samples: "Samples") -> "Samples":
     """The mean of the channels."""
-    return samples.mean(axis=0, dtype=np.float32)
+    mean: Samples = samples.mean(axis=0, dtype=np.float32)
+    return mean
 
 
 def peaks(samples: "Samples", columns: int) -> "NDArray[np.float32]":

@@ -131,8 +131,8 @@ impl<S> Shared<S> {
 }
 
 impl<S: Source> Access<S> {
-    /// Clips of `source` by `task`, on at most `n_threads` threads, which start when they are needed. `seed` is
-    /// that of random crops.
+    /// Clips of `source` by `task`, on at most `n_threads` threads, which start when they are needed. `seed`
+    /// is that of random crops.
     pub fn new(source: Arc<S>, task: AudioTask, n_threads: usize, seed: u64) -> Self {
         let shared = Shared { source, task, seed, closed: AtomicBool::new(false), busy: AtomicUsize::new(0) };
         Self::over(Arc::new(shared), n_threads)
@@ -151,7 +151,8 @@ impl<S: Source> Access<S> {
         Self::new(source.clone(), task.clone(), self.crew.most(), *seed)
     }
 
-    /// Whether any thread is in a call or at work for one. If none was at a fork, no lock is held in the child.
+    /// Whether any thread is in a call or at work for one. If none was at a fork, no lock is held in the
+    /// child.
     pub fn is_busy(&self) -> bool {
         self.shared.busy.load(Ordering::SeqCst) > 0
     }

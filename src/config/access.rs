@@ -13,8 +13,8 @@ macro_rules! access_parameters {
         /// Parameters of a dataset of recordings, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
         AccessConfig as "AudioDataset" {
-        /// The recordings, as a `Loader` takes them: files, folders, patterns, a `datasets.Dataset`, or a dict
-        /// of names and these. Rows are counted over all of them, in the order given.
+        /// The recordings, as a `Loader` takes them: files, folders, patterns, a `datasets.Dataset`, or a
+        /// dict of names and these. Rows are counted over all of them, in the order given.
         source: Sources, data,
             elsewhere(arrow_files, dataset, data_files, files, shards, urls, path, paths, data_source);
         "*";

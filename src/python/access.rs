@@ -68,9 +68,9 @@ const MOST_ROWS: usize = 1 << 20;
 /// OSError
 ///     A file cannot be opened or read.
 ///
-/// Reading rows raises `IndexError` for a row that there is not, `DecodeError` for a bad record, with file and
-/// row, `OSError` if a file can no longer be read, `ConfigError` if a target cannot be made, `MemoryError`, and
-/// `ForebayError` after `close()`.
+/// Reading rows raises `IndexError` for a row that there is not, `DecodeError` for a bad record, with file
+/// and row, `OSError` if a file can no longer be read, `ConfigError` if a target cannot be made,
+/// `MemoryError`, and `ForebayError` after `close()`.
 #[pyclass(module = "forebay", name = "AudioDataset", frozen, weakref)]
 pub struct AudioDataset {
     given: AccessConfig,
@@ -87,6 +87,9 @@ pub struct AudioDataset {
     living: Mutex<Option<Living>>,
 }
 
+/// Access to the rows of a dataset.
+type Rows = Access<Selection<Recordings>>;
+
 /// The access of the process that made it.
 struct Living {
     access: Held,
@@ -94,7 +97,7 @@ struct Living {
 }
 
 impl Living {
-    fn new(access: Access<Selection<Recordings>>) -> Self {
+    fn new(access: Rows) -> Self {
         Self { access: Held(Some(Arc::new(access))), process: std::process::id() }
     }
 }
@@ -110,11 +113,11 @@ impl Drop for Living {
 
 /// A reference that is dropped detached, since the last one waits for the end of the threads.
 #[derive(Clone)]
-struct Held(Option<Arc<Access<Selection<Recordings>>>>);
+struct Held(Option<Arc<Rows>>);
 
 impl Held {
     /// The access; after the drop has begun it is closed.
-    fn get(&self) -> Result<&Access<Selection<Recordings>>> {
+    fn get(&self) -> Result<&Rows> {
         self.0.as_deref().ok_or_else(closed)
     }
 }
@@ -192,12 +195,12 @@ impl AudioDataset {
         PyList::new(py, (0..rows).map(|at| row_of(&batch, at)).collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// A batch of these rows, in this order: a dict of arrays as a `Loader` yields. `indices` is a sequence or
-    /// an array of whole numbers, which may repeat and count from the end if below 0. `starts` has for each the
-    /// second of its recording at which the clip begins, rounded to a sample at the front end's rate, or None
-    /// for the crop's rule. A clip that reaches beyond the end is padded with zeros; a start below 0 puts zeros
-    /// first, and is possible if all of a short recording is in the clip. So the field `start` of any batch
-    /// gives the same clips again.
+    /// A batch of these rows, in this order: a dict of arrays as a `Loader` yields. `indices` is a sequence
+    /// or an array of whole numbers, which may repeat and count from the end if below 0. `starts` has for
+    /// each the second of its recording at which the clip begins, rounded to a sample at the front end's
+    /// rate, or None for the crop's rule. A clip that reaches beyond the end is padded with zeros; a start
+    /// below 0 puts zeros first, and is possible if all of a short recording is in the clip. So the field
+    /// `start` of any batch gives the same clips again.
     #[pyo3(signature = (indices, starts=None))]
     fn get_batch<'py>(
         &self,
@@ -265,8 +268,8 @@ impl AudioDataset {
         Ok((samples.into_any().cast_into()?, found.sample_rate))
     }
 
-    /// What row `index` is: a dict of `codec`, `sample_rate`, `channels`, `n_samples` and `seconds`. No sample is
-    /// decoded.
+    /// What row `index` is: a dict of `codec`, `sample_rate`, `channels`, `n_samples` and `seconds`. No
+    /// sample is decoded.
     fn info<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let row = self.clip(named("index", index)?, None)?.row;
         let section = Section { start: 0.0, seconds: Some(0.0), sample_rate: None };
@@ -280,9 +283,9 @@ impl AudioDataset {
         Ok(dict)
     }
 
-    /// A column of all rows, in their order, without the recordings: an array of numbers, a list of str, or for
-    /// lists what a batch has. A null is NaN, -1, empty text or an empty list, as by `columns=`. Any column of
-    /// `columns` may be named. Raises `DecodeError` if the column cannot be read in a row.
+    /// A column of all rows, in their order, without the recordings: an array of numbers, a list of str, or
+    /// for lists what a batch has. A null is NaN, -1, empty text or an empty list, as by `columns=`. Any
+    /// column of `columns` may be named. Raises `DecodeError` if the column cannot be read in a row.
     fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         self.access(py)?; // raises if closed
         let (name, config) = (name.to_owned(), self.config.clone());
@@ -296,8 +299,8 @@ impl AudioDataset {
         dict.values().get_item(0)
     }
 
-    /// The columns of the files, the fields of structs among them: a dict of names and types, `"audio"` for the
-    /// recordings.
+    /// The columns of the files, the fields of structs among them: a dict of names and types, `"audio"` for
+    /// the recordings.
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
@@ -412,11 +415,7 @@ impl AudioDataset {
 }
 
 /// The access that an open source gives, the source, and its rows, if not all are there.
-fn accessed(
-    opened: Opened,
-    audio: &AudioPlan,
-    given: &AccessConfig,
-) -> (Access<Selection<Recordings>>, Arc<Recordings>, Positions) {
+fn accessed(opened: Opened, audio: &AudioPlan, given: &AccessConfig) -> (Rows, Arc<Recordings>, Positions) {
     let Opened { source, positions, outputs } = opened;
     let source = Arc::new(source);
     let task = AudioTask::new(audio.clone()).with_outputs(outputs);

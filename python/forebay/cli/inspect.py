@@ -77,6 +77,8 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     out = sys.stderr if options.json else sys.stdout
     if options.png is not None:
         check_place("--png", options.png.parent)
+        if not options.png.parent.is_dir():
+            raise ConfigError(f"the folder of --png {options.png} does not exist; create it, or give another name")
         if found := what_is(options.png):
             raise ConfigError(f"--png {options.png} is there already, {found}; give another name")
     allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths

@@ -185,7 +185,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
         (["--row", "1", "--start", "-1"], 2, "--start is -1, must be a number of seconds from 0 on"),
         (["--row", "1", "--seconds", "nan"], 2, "--seconds is nan, must be a number"),
         (["--audio-column", "sound"], 2, "there is no such column"),
-        (["--png", "none/row.png"], 2, "--png"),
+        (["--png", "none/row.png"], 2, "the folder of --png none/row.png does not exist"),
     ],
 )
 def test_errors(

@@ -23,6 +23,7 @@ def opened(shard: Path, **parameters: Any) -> AudioDataset:
     return AudioDataset(shard, **TINY, n_threads=2, outputs=["path", "start"], **parameters)
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:.*use of fork:DeprecationWarning")
 @pytest.mark.parametrize(("n_workers", "method"), [(0, None), (4, "fork"), (4, "spawn"), (2, "forkserver")])
 def test_a_dataloader(n_workers: int, method: str | None, shard: Path) -> None:
     torch = pytest.importorskip("torch")
@@ -31,7 +32,7 @@ def test_a_dataloader(n_workers: int, method: str | None, shard: Path) -> None:
     dataset = opened(shard)
     expected = dataset[:N]  # threads run at a fork
     workers: dict[str, Any] = {"num_workers": n_workers, "multiprocessing_context": method}
-    few = Subset(dataset, range(N))  # type: ignore[arg-type,var-annotated]
+    few = Subset(dataset, range(N))
     samplers: list[dict[str, Any]] = [
         {"shuffle": True}, {}, {"sampler": WeightedRandomSampler([1.0] * N, 20)}, {"sampler": RandomSampler(few)},
     ]  # fmt: skip
@@ -45,24 +46,25 @@ def test_a_dataloader(n_workers: int, method: str | None, shard: Path) -> None:
         assert torch.cat([batch["label"] for batch in batches]).tolist() == expected["label"][index].tolist()
         assert [path for batch in batches for path in batch["path"]] == [expected["path"][at] for at in index]
     whole = BatchSampler(range(N), 8, drop_last=False)
-    joined = list(DataLoader(dataset, sampler=whole, batch_size=None, **workers))  # type: ignore[arg-type,var-annotated]
+    joined = list(DataLoader(dataset, sampler=whole, batch_size=None, **workers))
     assert torch.cat([batch["spectrogram"] for batch in joined]).numpy().tobytes() == expected["spectrogram"].tobytes()
     with pytest.raises(DecodeError if not n_workers else Exception, match=f"row {N}"):
-        list(DataLoader(dataset, batch_size=7, **workers))  # type: ignore[arg-type,var-annotated]
+        list(DataLoader(dataset, batch_size=7, **workers))
     assert dataset[0]["index"] == 0
 
 
 def test_tensors_as_indices(shard: Path) -> None:
     torch = pytest.importorskip("torch")
     dataset = opened(shard)
-    assert dataset[torch.tensor(3)]["index"] == 3  # type: ignore[call-overload]
-    assert dataset[torch.tensor([3])]["index"].tolist() == [3]  # type: ignore[call-overload]
+    assert dataset[torch.tensor(3)]["index"] == 3
+    assert dataset[torch.tensor([3])]["index"].tolist() == [3]
     assert dataset.get_batch(torch.arange(4), torch.zeros(4))["start"].tolist() == [0.0] * 4
 
 
 @pytest.mark.parametrize("n_workers", [0, 2])
 def test_grain(n_workers: int, shard: Path) -> None:
     grain = pytest.importorskip("grain")
+    pytest.importorskip("absl.flags").FLAGS.mark_as_parsed()  # which a program's main does
     dataset = opened(shard, n_samples=20)
     source = grain.MapDataset.source(dataset).shuffle(seed=3)
     rows = list(source) if not n_workers else list(source.to_iter_dataset().mp_prefetch(

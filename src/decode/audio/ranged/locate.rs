@@ -178,7 +178,8 @@ pub(super) fn locate<T: Copy>(
         // Bytes of the span by the rate here, or by that of the whole recording.
         let len = share(want.end - want.start).max(mean);
         let to = guess.max(from).saturating_add(len + len / 8).saturating_add(sizes.margin).min(size);
-        let mut extendable = Extendable { reader, at: from, bytes: reader.read(from..to)?, left: MAX_EXTENSIONS };
+        let mut extendable =
+            Extendable { reader, at: from, bytes: reader.read(from..to)?, left: MAX_EXTENSIONS };
         let mut held = survey(from, &extendable.bytes)?;
         while held.is_none() && extendable.left > MAX_EXTENSIONS / 2 {
             if !extendable.extend((extendable.bytes.len() as u64).max(sizes.margin))? {

@@ -60,7 +60,9 @@ impl Rng {
 }
 
 fn bits(planes: &Planes) -> Vec<Vec<u32>> {
-    (0..planes.channels()).map(|c| planes.channel(usize::from(c)).iter().map(|x| x.to_bits()).collect()).collect()
+    (0..planes.channels())
+        .map(|c| planes.channel(usize::from(c)).iter().map(|x| x.to_bits()).collect())
+        .collect()
 }
 
 /// Asserts that spans in parts equal those of a full open; the kind of the index is returned.
@@ -119,7 +121,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if !["txt", "tsv", "py"].contains(&path.extension().unwrap_or_default().to_str().unwrap()) {
+            } else if !["txt", "tsv", "py"].contains(&path.extension().unwrap_or_default().to_str().unwrap())
+            {
                 files.push((path.display().to_string(), std::fs::read(&path).unwrap()));
             }
         }
