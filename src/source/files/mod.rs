@@ -104,6 +104,9 @@ impl FilesSource {
         let asked = Asked { label: options.label_column.as_deref(), others: &options.columns };
         let mut tables =
             parallel::each(plans, options.threads, |plan| Table::open(plan, &storage, &asked, stop))?;
+        // With the names of classes, before they become numbers.
+        let fingerprint =
+            tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ table.hash()));
         let mut described = Vec::new();
         let mut from = 0;
         for &end in ends {
@@ -120,8 +123,6 @@ impl FilesSource {
         let columns =
             common_types(&options.columns, shards.iter().map(|shard| &*shard.path).zip(&described))?;
         let has_labels = tables.iter().any(|table| table.label.is_some());
-        let fingerprint =
-            tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ table.hash()));
         let held: usize = tables.iter().map(Table::bytes_held).sum();
         log::debug!("{n_rows} rows of {} tables take {held} bytes", tables.len());
         Ok(Self {
