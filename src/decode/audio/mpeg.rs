@@ -194,6 +194,12 @@ impl<'a> Mpeg<'a> {
         &self.frames
     }
 
+    /// The bytes of a frame in the window.
+    #[cfg(test)]
+    pub(super) fn bytes_of(&self, number: usize) -> &'a [u8] {
+        self.frame(number).1
+    }
+
     /// The header of a frame in the window.
     pub(super) fn header_of(&self, number: usize) -> Header {
         self.frame(number).0

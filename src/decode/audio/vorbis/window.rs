@@ -250,3 +250,52 @@ impl Link {
         self.begin + (granule.clamp(start, end) - start) as u64
     }
 }
+
+/// Makes a file of at least `n_samples` from the packets of `bytes`, over and over, in pages of some 4 KB with
+/// right positions and checksums.
+#[cfg(test)]
+pub(in crate::decode::audio) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8> {
+    let pages: Vec<Page> = Pages::new(bytes).collect();
+    let mut packets = Packets::new(bytes, &pages, 0);
+    let mut scratch = Vec::new();
+    let heads: Vec<_> = packets.by_ref().take(3).collect();
+    let headers: Vec<Vec<u8>> =
+        heads.iter().map(|packet| packet.data(bytes, &pages, &mut scratch).unwrap().to_vec()).collect();
+    let setup = Setup::parse(&headers[0][..IDENTIFICATION_LEN], &headers[2]).unwrap();
+    let mut out = bytes[..pages[heads[2].last_page].end()].to_vec();
+    let mut sequence = pages[heads[2].last_page].sequence;
+    let audio: Vec<(Vec<u8>, u16)> = packets
+        .filter_map(|packet| {
+            let size = setup.block_size(packet.first)?;
+            Some((packet.data(bytes, &pages, &mut scratch).unwrap().to_vec(), size))
+        })
+        .collect();
+    let (mut granule, mut before) = (0, None);
+    let (mut lacing, mut body) = (Vec::new(), Vec::new());
+    for (data, size) in audio.iter().cycle() {
+        granule += before.map_or(0, |before| super::yielded(before, *size));
+        before = Some(*size);
+        lacing.extend(std::iter::repeat_n(255, data.len() / 255));
+        lacing.push((data.len() % 255) as u8);
+        body.extend(data);
+        let is_last = granule >= n_samples;
+        if is_last || body.len() > 4000 || lacing.len() > 200 {
+            sequence += 1;
+            let at = out.len();
+            out.extend(b"OggS\0");
+            out.push(if is_last { 4 } else { 0 });
+            out.extend(granule.to_le_bytes());
+            out.extend(pages[0].serial.to_le_bytes());
+            out.extend(sequence.to_le_bytes());
+            out.extend([0; 4]);
+            out.push(lacing.len() as u8);
+            out.append(&mut lacing);
+            out.append(&mut body);
+            Page::seal(&mut out[at..]);
+        }
+        if is_last {
+            return out;
+        }
+    }
+    out
+}
