@@ -65,7 +65,7 @@ pub struct ReadCounts {
     pub indexes: u64,
     /// Bytes of the indexes in memory.
     pub index_bytes: u64,
-    /// Indexes that were made from the recordings, and that were found on disk.
+    /// Indexes that were made from the recordings.
     pub indexed: u64,
     /// Indexes that were found on disk.
     pub index_hits: u64,
@@ -86,7 +86,6 @@ impl Opened {
         let Counts { opened, reads, bytes } = &self.counts;
         let mut counts = ReadCounts {
             opened: of(opened),
-            open: self.files.held().0 as u64,
             reads: of(reads),
             bytes: of(bytes),
             ..ReadCounts::default()

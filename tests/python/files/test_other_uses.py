@@ -64,7 +64,7 @@ def test_build(kind: str, folder: Path) -> None:
         with pytest.raises(forebay.ForebayError, match=r"t\.csv"):
             cache.build(shards, FRONT, folder / "cache", on_error="skip", progress=False)
     if kind == "manifest":
-        with pytest.raises(forebay.ConfigError, match="a forebay.Manifest names recordings"):
+        with pytest.raises(forebay.ConfigError, match=r"a forebay\.Manifest names recordings"):
             cache.build(shards, None, folder / "other", progress=False)
 
 

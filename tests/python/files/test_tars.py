@@ -95,7 +95,8 @@ def test_a_manifest_of_members(tmp_path: Path) -> None:
     write_tar(tmp_path / "audio_0.tar", audio[:3])
     write_tar(tmp_path / "audio_1.tar", [("./" + name, data) for name, data in audio[3:]])
     lines = [
-        {"audio_filepath": f"{i % 6:03}.wav", "offset": 0.001 * (i % 3), "duration": 0.01, "text": f"{i}"} for i in range(12)
+        {"audio_filepath": f"{i % 6:03}.wav", "offset": 0.001 * (i % 3), "duration": 0.01, "text": f"{i}"}
+        for i in range(12)
     ]
     lines.append({"audio_filepath": "none.wav", "offset": 0.0, "duration": 1.0, "text": ""})
     (tmp_path / "manifest.json").write_text("\n".join(map(json.dumps, lines)))
@@ -130,7 +131,9 @@ def test_wrong_archives(members: Any, changes: Any, told: str, tmp_path: Path) -
 
 def test_the_recording_is_chosen_by_its_ending(tmp_path: Path) -> None:
     rows = tiny_rows(4)
-    members = [(f"{i}.{side}.wav", rows[2 * i + n].audio or b"") for i in range(2) for n, side in enumerate(("left", "right"))]
+    members = [
+        (f"{i}.{side}.wav", rows[2 * i + n].audio or b"") for i in range(2) for n, side in enumerate(("left", "right"))
+    ]
     tar = write_tar(tmp_path / "a.tar", members)
     assert all_rows(Manifest(tar, path_column="right.wav"), outputs=["path"])["path"] == ["0.right.wav", "1.right.wav"]
 
