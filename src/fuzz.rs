@@ -38,7 +38,7 @@ mod mutate;
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 23] = [
+pub const TARGETS: [(&str, Target); 24] = [
     ("decode", decode),
     ("wav", audio::fuzz::wav),
     ("aiff", audio::fuzz::aiff),
@@ -51,6 +51,7 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("arrow", arrow),
     ("parquet", parquet_file),
     ("table", table),
+    ("tar", tar),
     ("loader", loader),
     ("check", check),
     ("pages", parquet::pages),
@@ -146,6 +147,21 @@ fn table(bytes: &[u8]) {
                 assert!(reader.read(row, 1, &Everything).is_err_and(|error| error.kind.is_record()));
                 let _ = reader.path(row);
             }
+        }
+    }
+}
+
+/// Parses an archive of recordings and reads its members.
+fn tar(bytes: &[u8]) {
+    let (storage, _, stop) = in_memory(bytes);
+    let columns = vec!["txt".to_owned(), "x".to_owned()];
+    for columns in [Vec::new(), columns] {
+        let options =
+            ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, columns, ..ArrowOptions::default() };
+        let path = [PathBuf::from("a.tar")];
+        if let Ok(source) = Recordings::open_in(storage.clone(), &[path], &options, &stop) {
+            assert!(source.n_rows() * 512 <= bytes.len() as u64);
+            read_rows(&Arc::new(source));
         }
     }
 }

@@ -11,8 +11,9 @@ macro_rules! loader_parameters {
         /// keeps its order; files of folders and patterns are sorted by path, numbers by value. Arrow IPC
         /// streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in
         /// `.parquet`; all of one kind. Or a folder written by `save_to_disk`, or a `datasets.Dataset`, whose
-        /// files are read: all of their rows, by their own column names. A dict names sources that are mixed
-        /// by `weights`.
+        /// files are read: all of their rows, by their own column names. Or recordings in files of their own:
+        /// a folder of them, a table (`.csv`, `.tsv`, `.jsonl`, a `forebay.Manifest`), a tar, or their paths.
+        /// A dict names sources that are mixed by `weights`.
         arrow_files: Sources, data, elsewhere(data_files, files, shards, urls, path, paths);
         /// Seed of all random decisions, 0 to `2**64 - 1`.
         seed: Seed = 0, state, elsewhere(random_seed, random_state, generator);

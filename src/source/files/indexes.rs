@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::{
     lru::Lru,
-    reader::{Key, ReadCounts, Recorded},
+    recorded::{Key, ReadCounts, Recorded},
 };
 use crate::{
     Result,

@@ -14,6 +14,7 @@ mod indexes;
 mod lru;
 mod manifest;
 mod reader;
+mod recorded;
 mod table;
 mod tar;
 mod text;
@@ -27,7 +28,8 @@ use std::{
 };
 
 pub use manifest::{GivenRows, GivenValue, Manifest, Rows, Unit};
-pub use reader::{FilesReader, ReadCounts};
+pub use reader::FilesReader;
+pub use recorded::ReadCounts;
 pub(crate) use table::Plan;
 
 use self::{
@@ -105,6 +107,9 @@ impl FilesSource {
         let asked = Asked { label: options.label_column.as_deref(), others: &options.columns };
         let mut tables =
             parallel::each(plans, options.threads, |plan| Table::open(plan, &storage, &asked, stop))?;
+        // With the names of classes, before they become numbers.
+        let fingerprint =
+            tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ table.hash()));
         let mut described = Vec::new();
         let mut from = 0;
         for &end in ends {
@@ -127,8 +132,6 @@ impl FilesSource {
         });
         let schema = schema.collect();
         let has_labels = tables.iter().any(|table| table.label.is_some());
-        let fingerprint =
-            tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ table.hash()));
         let held: usize = tables.iter().map(Table::bytes_held).sum();
         log::debug!("{n_rows} rows of {} tables take {held} bytes", tables.len());
         Ok(Self {

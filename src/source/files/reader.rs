@@ -12,12 +12,17 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{FilesSource, Table, lru::Lru, name_of, table::Place};
+use super::{
+    FilesSource, Table,
+    lru::Lru,
+    name_of,
+    recorded::{Counts, Key, ReadCounts, Recorded},
+    table::Place,
+};
 use crate::{
     Error, ErrorKind, Result,
-    record::{Gate, PartOf, RawRecord, ReadRecords, Segment, Wants, check_record_bytes},
+    record::{Gate, PartOf, RawRecord, ReadRecords, Segment, Wants},
     source::{
-        block::BlockPool,
         leave::Leave,
         linked::{self, Outside},
         paths::RECORDINGS,
@@ -30,9 +35,6 @@ const SMALL: u64 = 256 << 10;
 /// The most files that are open at a time, besides those that are being read.
 const MOST_OPEN: usize = 64;
 
-/// A file of a table: the number of the table, whether it is an archive, and its number.
-pub(super) type Key = (usize, bool, u32);
-
 /// What the readers of a source share.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -41,34 +43,6 @@ pub(super) struct Opened {
     #[cfg(feature = "audio")]
     indexes: super::indexes::Indexes,
     counts: Counts,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    opened: AtomicU64,
-    reads: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// What the readers of files did, since the source was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReadCounts {
-    /// Files opened.
-    pub opened: u64,
-    /// Files that are open now.
-    pub open: u64,
-    /// Reads of ranges of files.
-    pub reads: u64,
-    /// Bytes of these reads.
-    pub bytes: u64,
-    /// Indexes in memory now, and their bytes.
-    pub indexes: u64,
-    /// Bytes of the indexes in memory.
-    pub index_bytes: u64,
-    /// Indexes that were made from the recordings, and that were found on disk.
-    pub indexed: u64,
-    /// Indexes that were found on disk.
-    pub index_hits: u64,
 }
 
 impl Opened {
@@ -81,12 +55,15 @@ impl Opened {
         }
     }
 
+    pub(super) fn counted(&self) -> &Counts {
+        &self.counts
+    }
+
     pub(super) fn counts(&self) -> ReadCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Counts { opened, reads, bytes } = &self.counts;
         let mut counts = ReadCounts {
             opened: of(opened),
-            open: self.files.held().0 as u64,
             reads: of(reads),
             bytes: of(bytes),
             ..ReadCounts::default()
@@ -107,40 +84,6 @@ pub struct FilesReader {
     last: Option<(Key, Bytes)>,
     #[cfg(feature = "audio")]
     decoder: crate::decode::AudioDecoder,
-}
-
-/// The bytes of a recording: a file, or a member of an archive.
-pub(super) struct Recorded<'a> {
-    pub file: Arc<StoredFile>,
-    pub at: u64,
-    pub len: u64,
-    pub key: Key,
-    source: &'a FilesSource,
-    leave: &'a Leave,
-}
-
-impl Recorded<'_> {
-    /// Reads a range.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Truncated`] if the file ends before; [`ErrorKind::Io`], [`ErrorKind::Memory`].
-    pub(super) fn read_range(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
-        let len = range.end.saturating_sub(range.start);
-        check_record_bytes(len, self.source.max_record_bytes)?;
-        let len = len as usize;
-        let permit = self.leave.admit(BlockPool::size_of(len) as u64)?;
-        let mut block = self.source.blocks.take(len, permit)?;
-        self.file.read_long(block.as_mut_slice(), self.at.saturating_add(range.start), self.leave)?;
-        let Counts { reads, bytes, .. } = &self.source.opened.counts;
-        reads.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(len as u64, Ordering::Relaxed);
-        Ok(Bytes::from_owner(block))
-    }
-
-    /// The most bytes of a read.
-    pub(super) fn most(&self) -> u64 {
-        self.source.max_record_bytes
-    }
 }
 
 impl FilesReader {

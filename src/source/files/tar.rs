@@ -352,7 +352,7 @@ mod tests {
             (b"\x28\xb5\x2f\xfd more of it".to_vec(), 0, ErrorKind::Format, "zstd -d"),
             ([a.clone(), member(b"b", b'S', b"0\0", b"")].concat(), 1, ErrorKind::Unsupported, "sparse"),
             (
-                [member(b"p", b'x', b"00000000030\0", b"24 GNU.sparse.major=1\n!!"), a.clone()].concat(),
+                [member(b"p", b'x', b"00000000026\0", b"22 GNU.sparse.major=1\n"), a.clone()].concat(),
                 0,
                 ErrorKind::Unsupported,
                 "sparse",

@@ -326,7 +326,7 @@ impl Csv {
             self.skipped += found[..n].iter().filter(|&&byte| byte == b'\n').count() as u64;
             self.input.consume(n);
         }
-        self.row_at = self.input.at - (self.input.to - self.input.from) as u64;
+        let row_at = self.input.at - (self.input.to - self.input.from) as u64;
         let line = self.reader.line() + self.skipped;
         let (mut filled, mut n) = (0, 0);
         loop {
@@ -359,7 +359,7 @@ impl Csv {
                 }
             }
         }
-        (self.n, self.line) = (n, line);
+        (self.n, self.line, self.row_at) = (n, line, row_at);
         self.check_text(filled)?;
         Ok(Some(line))
     }

@@ -40,7 +40,10 @@ def test_every_kind_of_table_has_the_same_batches(name: str, folder: Path, names
     made = rows(names, segments=True)
     reference = write_table(tmp_path / "reference.csv", made)
     given: dict[str, Any] = {
-        "targets": {"several": targets.MultiHot("several", classes=BIRDS, separator=","), "x": targets.Number("x", null=9)},
+        "targets": {
+            "several": targets.MultiHot("several", classes=BIRDS, separator=","),
+            "x": targets.Number("x", null=9),
+        },
         "columns": ["bird", "is_good", "text"],
         "outputs": ["path", "valid_samples"],
     }  # fmt: skip
@@ -54,7 +57,7 @@ def test_every_kind_of_table_has_the_same_batches(name: str, folder: Path, names
         assert np.array_equal(np.array(expected[field]), np.array(found[field])), field
 
 
-def test_recordings_in_files_are_those_in_shards(folder: Path, names: list[str], tmp_path: Path) -> None:
+def test_recordings_in_files_are_those_in_shards(tmp_path: Path) -> None:
     """Bit for bit, whatever the format of the recording."""
     recordings = sorted(FORMATS.iterdir())
     readable = [path for path in recordings if path.suffix in {".wav", ".flac", ".ogg", ".mp3", ".m4a"}]

@@ -33,7 +33,7 @@ LOADERS: dict[str, Any] = {
 }
 TABLES: dict[str, list[dict[str, Any]]] = _core._parameters()
 FEATURES = ("sample_rate", "n_mels", "n_fft", "hop_length", "dtype", "layout", "n_frames")
-ROWS = [(name, row["name"]) for name, rows in TABLES.items() for row in rows]
+ROWS = [(name, row["name"]) for name in LOADERS for row in TABLES[name]]
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,7 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for row, kind in zip(rows, ("bird", "music"), strict=False):
         (folder / "recordings" / kind).mkdir(parents=True)
         (folder / "recordings" / kind / "1.ogg").write_bytes(row.audio or b"")
+    write_annotated(folder / "soundscapes", rows)
     (folder / "gpt2.tiktoken").symlink_to(ROOT / "tests" / "data" / "tokens" / "gpt2.tiktoken")
     texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]
     for shards in (folder / "shards", folder / "fineweb", folder / "forebay" / "base_data"):
@@ -122,6 +123,16 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("web", "code"):
         cache.build({"all": range(len(DOCUMENTS))}, lambda numbers: DOCUMENTS[: len(numbers)], folder / "caches" / name)
     return folder
+
+
+def write_annotated(folder: Path, rows: list[Row]) -> None:
+    """The recordings and the table of docs/files.md."""
+    (folder / "audio").mkdir(parents=True)
+    lines = ["Begin Path,Begin Time (s),End Time (s),species,quality"]
+    for i, row in enumerate(rows[:4]):
+        (folder / "audio" / f"{i}.ogg").write_bytes(row.audio or b"")
+        lines += [f"{i}.ogg,{at},{at + 1.5},species {i % 3},{'A' if i % 2 else ''}" for at in (0.0, 0.25)]
+    (folder / "annotations.csv").write_text("\n".join(lines))
 
 
 def write_labelled(folder: Path, rows: list[Row]) -> None:

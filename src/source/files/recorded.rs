@@ -1,0 +1,77 @@
+//! A recording in a file or an archive: where its bytes are, and reads of them.
+
+use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+
+use bytes::Bytes;
+
+use super::FilesSource;
+use crate::{
+    Result,
+    record::check_record_bytes,
+    source::{block::BlockPool, leave::Leave, storage::StoredFile},
+};
+
+/// A file of a table: the number of the table, whether it is an archive, and its number.
+pub(super) type Key = (usize, bool, u32);
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub opened: AtomicU64,
+    pub reads: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+/// What the readers of files did, since the source was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadCounts {
+    /// Files opened.
+    pub opened: u64,
+    /// Files that are open now.
+    pub open: u64,
+    /// Reads of ranges of files.
+    pub reads: u64,
+    /// Bytes of these reads.
+    pub bytes: u64,
+    /// Indexes in memory now, and their bytes.
+    pub indexes: u64,
+    /// Bytes of the indexes in memory.
+    pub index_bytes: u64,
+    /// Indexes that were made from the recordings.
+    pub indexed: u64,
+    /// Indexes that were found on disk.
+    pub index_hits: u64,
+}
+
+/// The bytes of a recording: a file, or a member of an archive.
+pub(super) struct Recorded<'a> {
+    pub file: Arc<StoredFile>,
+    pub at: u64,
+    pub len: u64,
+    pub key: Key,
+    pub source: &'a FilesSource,
+    pub leave: &'a Leave,
+}
+
+impl Recorded<'_> {
+    /// Reads a range.
+    ///
+    /// # Errors
+    /// [`Truncated`](crate::ErrorKind::Truncated) if the file ends before; those of the system and of memory.
+    pub(super) fn read_range(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
+        let len = range.end.saturating_sub(range.start);
+        check_record_bytes(len, self.source.max_record_bytes)?;
+        let len = len as usize;
+        let permit = self.leave.admit(BlockPool::size_of(len) as u64)?;
+        let mut block = self.source.blocks.take(len, permit)?;
+        self.file.read_long(block.as_mut_slice(), self.at.saturating_add(range.start), self.leave)?;
+        let Counts { reads, bytes, .. } = self.source.opened.counted();
+        reads.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(Bytes::from_owner(block))
+    }
+
+    /// The most bytes of a read.
+    pub(super) fn most(&self) -> u64 {
+        self.source.max_record_bytes
+    }
+}

@@ -1,0 +1,178 @@
+"""Large files are read in part; what changes meanwhile is a bad record."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from forebay import Manifest, _core
+from recordings import FORMATS, Row, write_shard
+
+CLIP: dict[str, Any] = {"sample_rate": 8000, "clip_seconds": 0.5, "n_fft": 256, "hop_length": 80, "n_mels": 16}
+ONE_PASS: dict[str, Any] = {**CLIP, "batch_size": 4, "infinite": False, "order": "sequential", "shuffle_min_size": 0}
+
+
+def wav(samples: bytes, rate: int = 8000) -> bytes:
+    return (
+        b"RIFF" + (36 + len(samples)).to_bytes(4, "little") + b"WAVEfmt " + (16).to_bytes(4, "little")
+        + b"\x01\x00\x01\x00" + rate.to_bytes(4, "little") + (2 * rate).to_bytes(4, "little") + b"\x02\x00\x10\x00"
+        + b"data" + len(samples).to_bytes(4, "little") + samples
+    )  # fmt: skip
+
+
+def minutes(n: int) -> bytes:
+    """As many minutes at 8 kHz, in which no two clips are alike."""
+    return np.random.default_rng(n).integers(-9000, 9000, n * 60 * 8000, np.int16).tobytes()
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("long") / "long.wav"
+    path.write_bytes(wav(minutes(20)))
+    return path
+
+
+def n_open() -> int:
+    """The files that this process has open; 0 where the system does not tell."""
+    folder = Path("/proc/self/fd")
+    return len([*folder.iterdir()]) if folder.is_dir() else 0
+
+
+def of(source: Any, **changes: Any) -> list[dict[str, Any]]:
+    with forebay.Loader(source, **{**ONE_PASS, **changes}) as loader:
+        found = list(loader)
+        assert not loader.errors()
+    return found
+
+
+def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    assert len(one) == len(other)
+    for mine, theirs in zip(one, other, strict=True):
+        for name in mine:
+            assert np.array_equal(mine[name], theirs[name]), name
+
+
+def test_a_part_is_the_same_as_the_whole(long: Path, tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.arrow", [Row(long.read_bytes(), 0)] * 3, classes=None)
+    for seed in range(5):
+        for changes in ({"augment": True, "seed": seed}, {"augment": False}, {"sample_rate": 11025, "augment": True}):
+            same(of([long, long, long], **changes), of([shard], **changes))
+
+
+def test_few_bytes_are_read(long: Path) -> None:
+    segments = [{"path": long, "start": 10.0 * i, "end": 10.0 * i + 5} for i in range(100)]
+    with forebay.Loader(Manifest(segments, root=long.parent), **ONE_PASS, n_readers=4) as loader:
+        assert sum(len(batch["index"]) for batch in loader) == 100
+        found = loader.stats()["files"]
+    # Head and tail once for each reader at most, then one read for each row.
+    assert found["indexes"] == 1
+    assert found["indexed"] <= 4
+    assert found["reads"] <= 100 + 3 * found["indexed"]
+    assert found["read_bytes"] <= 100 * (2 * 8000 + 200_000) + found["indexed"] * (1 << 20)
+    assert found["open"] == 1
+
+
+def test_segments_of_a_long_file(long: Path, tmp_path: Path) -> None:
+    pcm = long.read_bytes()[44:]
+    segments = [{"path": "long.wav", "start": 37.5 * i, "end": 37.5 * i + 2 + i / 7} for i in range(30)]
+    parts = []
+    for i, row in enumerate(segments):
+        start, end = (round(row[name] * 8000) for name in ("start", "end"))  # type: ignore[call-overload]
+        (tmp_path / f"{i}.wav").write_bytes(wav(pcm[2 * start : 2 * end]))
+        parts.append({"path": f"{i}.wav"})
+    for changes in ({"augment": True}, {"sample_rate": 22050, "augment": True}):
+        same(
+            of(Manifest(segments, root=long.parent), **changes, outputs=["start"]),
+            of(Manifest(parts, root=tmp_path), **changes, outputs=["start"]),
+        )
+
+
+def test_limits_are_those_of_what_is_read(long: Path) -> None:
+    """A recording above max_record_bytes and max_decoded_seconds is good if only a span is read."""
+    limits = {"max_record_bytes": 1 << 20, "max_decoded_seconds": 10.0}
+    same(of([long], **limits), of([long]))
+    with forebay.Loader([long], **{**ONE_PASS, "clip_seconds": 30.0}, **limits) as loader:
+        assert [*loader] == []
+        (error,) = loader.errors()
+    assert error["kind"] == "too_large"
+    assert "max_decoded_seconds allows 10" in error["reason"]
+
+
+def test_memory_of_a_day(tmp_path: Path) -> None:
+    """A file of 24 hours, with holes, takes no more than one of a minute."""
+    n = 24 * 3600 * 8000
+    path = tmp_path / "day.wav"
+    with path.open("wb") as file:
+        file.write(wav(b"")[:40] + (2 * n).to_bytes(4, "little"))
+        file.truncate(44 + 2 * n)
+        file.seek(44 + 2 * (n - 100))
+        file.write(b"\x11\x22" * 100)
+    header = bytearray(wav(b""))
+    header[4:8] = (36 + 2 * n).to_bytes(4, "little")
+    with path.open("r+b") as file:
+        file.write(header[:40])
+    rows = [{"path": "day.wav", "start": 86399.5}, {"path": "day.wav", "start": 3600.0, "end": 3601.0}]
+    with forebay.Loader(Manifest(rows, root=tmp_path), **ONE_PASS, outputs=["valid_samples"]) as loader:
+        (batch,) = loader
+        assert loader.stats()["files"]["read_bytes"] < 2 << 20
+    assert batch["valid_samples"].tolist() == [4000, 4000]
+    assert batch["spectrogram"][0].max() > batch["spectrogram"][1].max()
+
+
+def test_many_files_are_open_one_by_one(tmp_path: Path) -> None:
+    for i in range(150):
+        (tmp_path / f"{i:03}.wav").write_bytes(wav(minutes(1)[: 300_000 + 2 * i]))
+    before = n_open()
+    with forebay.Loader(tmp_path, **ONE_PASS, n_readers=4) as loader:
+        for _ in loader:
+            assert n_open() < before + 100
+        found = loader.stats()["files"]
+    assert (found["opened"], found["open"], found["indexes"]) == (150, 64, 150)
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced", "truncated", "grown"])
+def test_a_file_that_changes(what: str, tmp_path: Path) -> None:
+    """Between two reads: deleted and replaced ones are as they are now; nothing else is lost."""
+    for name in ("a.wav", "b.wav"):
+        (tmp_path / name).write_bytes(wav(minutes(1)))
+    rows = [{"path": "ab"[i % 2] + ".wav", "start": float(i), "end": i + 1.0} for i in range(40)]
+    keywords = {
+        **ONE_PASS,
+        "batch_size": 2,
+        "n_workers": 1,
+        "prefetch_batches": 1,
+        "n_readers": 1,
+        "raw_channel_size": 1,
+    }
+    _core._inject_delays(fixed_ms=5)
+    with forebay.Loader(Manifest(rows, root=tmp_path), **keywords) as loader:
+        first = [next(loader)["index"].tolist() for _ in range(2)]
+        path = tmp_path / "a.wav"
+        if what == "deleted":
+            path.unlink()
+        elif what == "replaced":
+            (tmp_path / "new").write_bytes(wav(minutes(2)))
+            (tmp_path / "new").rename(path)
+        elif what == "truncated":
+            os.truncate(path, 1000)
+        else:
+            with path.open("ab") as file:
+                file.write(bytes(1000))
+        rest = [index for batch in loader for index in batch["index"].tolist()]
+        bad = [error["index"] for error in loader.errors()]
+    given = [index for batch in first for index in batch] + rest
+    assert sorted(given + bad) == [*range(40)]
+    assert all(index % 2 == 0 for index in bad)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path.name for path in FORMATS.iterdir() if path.suffix in {".wav", ".flac", ".ogg", ".mp3"})
+)
+def test_small_files_of_every_format_have_segments(path: str) -> None:
+    rows = [{"path": path}, {"path": path, "start": 0.05, "end": 0.4}]
+    with forebay.Loader(Manifest(rows, root=FORMATS), **ONE_PASS) as loader:
+        given = sum(len(batch["index"]) for batch in loader)
+        assert given + len(loader.errors()) == 2
