@@ -15,6 +15,7 @@ mod flac;
 mod locate;
 mod mpeg;
 mod reader;
+mod sidecar;
 #[cfg(test)]
 mod tests;
 mod vorbis;
@@ -201,6 +202,19 @@ impl RangeIndex {
             Kind::Mpeg(index) => index.bytes_held(),
         };
         size_of::<Self>() + more
+    }
+
+    /// The index as bytes, with a version and a checksum, for [`Self::from_bytes`].
+    pub fn to_bytes(&self) -> Vec<u8> {
+        sidecar::write(self)
+    }
+
+    /// The index that [`Self::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`] for bytes of another version, or damaged ones.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        sidecar::read(bytes)
     }
 
     /// Reads the bytes that `span` (in samples) needs: usually one read.
