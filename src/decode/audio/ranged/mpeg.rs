@@ -225,7 +225,7 @@ fn constant(reader: &mut Reader<'_>, sizes: &Sizes, last: &[u8], tail: &[u8]) ->
     // After a tag at the start, which may be long.
     let mut from = 0;
     let mut head = reader.keep(0..size.min(sizes.ends.max(4 * AHEAD_BYTES)))?;
-    let tagged = reader.explore(|file| id3::skip(file))?;
+    let Some(tagged) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
     if tagged > 0 {
         from = tagged;
         head = reader.keep(from..size.min(from + sizes.ends.max(4 * AHEAD_BYTES)))?;

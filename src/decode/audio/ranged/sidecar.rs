@@ -21,7 +21,7 @@ use super::{
     },
     Kind, RangeIndex, Sizes, flac,
     locate::{MAX_POINTS, Point, Points},
-    mpeg, vorbis,
+    mpeg, packets, vorbis,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -205,6 +205,25 @@ pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
                 }
             }
         }
+        Kind::Packets(_) => {}
+    }
+    if let Kind::Packets(packets) = kind {
+        to.byte(5);
+        let packets::Index { setup, lens, runs, gap, delay, behind } = packets;
+        to.word(setup.len() as u32);
+        to.bytes(setup);
+        to.word(*gap);
+        to.long(*delay);
+        to.long(*behind);
+        to.word(lens.len() as u32);
+        lens.iter().for_each(|len| to.bytes(&len.to_le_bytes()));
+        to.word(runs.len() as u32);
+        for &packets::Run { number, at, start, dur } in runs {
+            to.word(number);
+            to.long(at);
+            to.long(start);
+            to.word(dur);
+        }
     }
     let mut bytes = MAGIC.to_vec();
     bytes.extend(crc32(u32::MAX, &to.0).to_le_bytes());
@@ -271,6 +290,7 @@ fn read_body(from: &mut Parser<'_>) -> Option<RangeIndex> {
         2 => Kind::Flac(read_flac(from, size, info)?),
         3 => Kind::Vorbis(read_vorbis(from, size, info)?),
         4 => Kind::Mpeg(read_mpeg(from, size, info)?),
+        5 => Kind::Packets(read_packets(from, size, info)?),
         _ => return None,
     };
     Some(RangeIndex { size, info, sizes: Sizes::USUAL, kind })
@@ -411,4 +431,25 @@ fn read_mpeg(from: &mut Parser<'_>, size: u64, info: Info) -> Option<mpeg::Index
         _ => return None,
     };
     (total == info.n_samples).then_some(mpeg::Index { range, header, links, places })
+}
+
+fn read_packets(from: &mut Parser<'_>, size: u64, info: Info) -> Option<packets::Index> {
+    if !matches!(info.codec, Codec::Aac | Codec::Alac) {
+        return None;
+    }
+    let len = from.word()? as usize;
+    let setup = from.bytes(len)?.to_vec();
+    let gap = from.word().filter(|&gap| gap < 16)?;
+    let (delay, behind) = (from.long()?, from.long()?);
+    let len = from.word()? as usize;
+    let lens: Vec<u16> = from.bytes(len.checked_mul(2)?)?.as_chunks::<2>().0.iter().map(|&len| u16::from_le_bytes(len)).collect();
+    let n = from.word().filter(|&n| n as usize <= packets::MAX_RUNS)?;
+    let mut runs: Vec<packets::Run> = Vec::new();
+    for _ in 0..n {
+        let run =
+            packets::Run { number: from.word()?, at: from.long()?, start: from.long()?, dur: from.word()? };
+        runs.push(run);
+    }
+    let index = packets::Index { setup, lens, runs, gap, delay, behind };
+    (index.is_valid(size) && delay.checked_add(info.n_samples)? <= behind).then_some(index)
 }

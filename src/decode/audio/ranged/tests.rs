@@ -109,6 +109,7 @@ fn assert_equal(name: &str, bytes: &[u8], sizes: Sizes, n_spans: usize) -> &'sta
         Kind::Flac(_) => "flac",
         Kind::Vorbis(_) => "vorbis",
         Kind::Mpeg(_) => "mpeg",
+        Kind::Packets(_) => "packets",
     }
 }
 
@@ -281,6 +282,9 @@ fn of_each_kind() -> Vec<(&'static str, Vec<u8>)> {
         "mpeg/mp3_concat_44100.mp3",
         "mpeg/mp3_cbr128_32000_stereo.mp3",
         "codec-ladder/aac_44100_mono.m4a",
+        "codec-ladder/aac_adts_44100_mono.aac",
+        "made/alac16.caf",
+        "codec-ladder/oggflac_44100_mono.oga",
     ]
     .into_iter()
     .map(|name| (name, data(name)))
