@@ -131,8 +131,7 @@ impl<'a> Demuxed<'a> {
         timescale: Option<u32>,
         edit: Edit,
     ) -> Result<Self> {
-        let looked_at: Vec<&[u8]> =
-            packets.iter().take(AAC_LOOK).map(|packet| data(bytes, packet)).collect();
+        let looked_at: Vec<&[u8]> = packets.iter().take(AAC_LOOK).map(|packet| data(bytes, packet)).collect();
         let first = First::of(kept, codec, setup, &looked_at)?;
         let mut starts = kept.shelves::<Shelves>().starts.lend();
         fallible_alloc::reserve(&mut starts, packets.len() + 1)?;
@@ -242,8 +241,9 @@ impl First {
         if codec == Codec::Aac {
             aac::check_setup(setup)?;
         }
-        let first =
-            looked_at.first().ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
+        let first = looked_at
+            .first()
+            .ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
 
         // The decoded first packet determines channels and rate: a container may declare others.
         let mut new = None;

@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use super::{
     super::{
-        DecoderCache, Info, Planes, corrupt, flac::{Bytes, Flac, Head, Shape, seek_points},
+        DecoderCache, Info, Planes, corrupt,
+        flac::{Bytes, Flac, Head, Shape, seek_points},
         flac_frame::Frame,
     },
     Sizes,
@@ -69,7 +70,8 @@ impl Index {
         };
         if !(can_be && ends(kept, reader, &shape)?) {
             let start = reader.keep(head.at..size.min(head.at + 2 * budget + sizes.ends))?;
-            let numbering = Flac::window(Bytes::Whole(&start), shape.clone(), first(0), None).numbering_at_start();
+            let numbering =
+                Flac::window(Bytes::Whole(&start), shape.clone(), first(0), None).numbering_at_start();
             let Some(numbering) = numbering else { return Ok(None) };
             let was_fixed = std::mem::replace(&mut shape.stream.fixed, numbering);
             let ends_now = can_be && numbering != was_fixed && ends(kept, reader, &shape)?;

@@ -71,7 +71,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    const USUAL: Self = Self { whole: 128 << 10, ends: 64 << 10, junk: 128 << 10, margin: 48 << 10, piece: 1 << 20 };
+    const USUAL: Self =
+        Self { whole: 128 << 10, ends: 64 << 10, junk: 128 << 10, margin: 48 << 10, piece: 1 << 20 };
 }
 
 /// What is known of a recording in a file: codec, length, headers, and places of samples.
@@ -186,9 +187,8 @@ impl RangeIndex {
                 Format::Adts => packets::Index::open_adts(kept, &mut reader, &sizes, start)?
                     .map(|(info, index)| (info, Kind::Packets(index))),
                 Format::OggFlac => None,
-                Format::Flac => {
-                    flac::Index::open(kept, &mut reader, &sizes)?.map(|(info, index)| (info, Kind::Flac(index)))
-                }
+                Format::Flac => flac::Index::open(kept, &mut reader, &sizes)?
+                    .map(|(info, index)| (info, Kind::Flac(index))),
                 Format::OggVorbis => vorbis::Index::open(kept, &mut reader, &sizes)?
                     .map(|(info, index)| (info, Kind::Vorbis(index))),
                 Format::Mpeg => mpeg_in(&mut reader, 0..io.size())?,
@@ -232,10 +232,16 @@ impl RangeIndex {
     /// [`ErrorKind::Shape`] for a span beyond the recording, [`ErrorKind::Truncated`] if the file has another
     /// size than before, [`ErrorKind::Corrupt`] if its bytes contradict the index, [`ErrorKind::TooLarge`]
     /// beyond [`ReadBytes::limit`], and errors of the reads.
-    pub fn part(self: &Arc<Self>, kept: &mut AudioDecoder, io: &dyn ReadBytes, span: Range<u64>) -> Result<Part> {
+    pub fn part(
+        self: &Arc<Self>,
+        kept: &mut AudioDecoder,
+        io: &dyn ReadBytes,
+        span: Range<u64>,
+    ) -> Result<Part> {
         let n = self.info.n_samples;
         if span.start > span.end || span.end > n {
-            let message = format!("the span {}..{} is not within the recording's {n} samples", span.start, span.end);
+            let message =
+                format!("the span {}..{} is not within the recording's {n} samples", span.start, span.end);
             return Err(Error::new(ErrorKind::Shape, message));
         }
         if io.size() != self.size {

@@ -165,7 +165,11 @@ impl Index {
                 let bytes = reader.read(from..to)?;
                 let first = first_of(&self.header, &bytes, from, expected(numbers.start));
                 let offset = first.ok_or_else(|| contradiction(from))?;
-                let window = Window { at: from, bytes, held: First { number: numbers.start, offset, end: numbers.end } };
+                let window = Window {
+                    at: from,
+                    bytes,
+                    held: First { number: numbers.start, offset, end: numbers.end },
+                };
                 let mpeg = self.window(kept, &window.bytes, from, &window.held)?;
                 for (i, &offset) in mpeg.offsets().iter().enumerate() {
                     let number = numbers.start + i;
@@ -182,19 +186,17 @@ impl Index {
         }
     }
 
-    fn window<'a>(
-        &self,
-        kept: &mut DecoderCache,
-        bytes: &'a [u8],
-        at: u64,
-        first: &First,
-    ) -> Result<Mpeg<'a>>
+    fn window<'a>(&self, kept: &mut DecoderCache, bytes: &'a [u8], at: u64, first: &First) -> Result<Mpeg<'a>>
     where
         Self: 'a,
     {
         let size = self.range.end - self.range.start;
         // Lyrics3 is looked for at the end only, where a window has the last bytes.
-        let tail = if at + bytes.len() as u64 >= size { &bytes[bytes.len().saturating_sub(TAIL_LEN)..] } else { &[] };
+        let tail = if at + bytes.len() as u64 >= size {
+            &bytes[bytes.len().saturating_sub(TAIL_LEN)..]
+        } else {
+            &[]
+        };
         let piece = Piece { bytes, base: at, size, tail };
         Mpeg::window(kept, &piece, self.header, &self.links, at + first.offset, first.number..first.end)
     }

@@ -142,7 +142,11 @@ impl Index {
         Self::new(kept, reader, &listed)
     }
 
-    fn new(kept: &mut DecoderCache, reader: &mut Reader<'_>, listed: &Listed<'_>) -> Result<Option<(Info, Self)>> {
+    fn new(
+        kept: &mut DecoderCache,
+        reader: &mut Reader<'_>,
+        listed: &Listed<'_>,
+    ) -> Result<Option<(Info, Self)>> {
         let &Listed { codec, setup, packets, gap, timescale, edit } = listed;
         if packets.len() > MAX_PACKETS {
             return Ok(None);
@@ -152,9 +156,10 @@ impl Index {
         let firsts = &packets[..packets.len().min(AAC_LOOK)];
         if let Some((one, rest)) = firsts.split_first() {
             // They usually lie together: one read.
-            let together = rest.iter().map(of).fold(of(one), |sum, packet| {
-                sum.start.min(packet.start)..sum.end.max(packet.end)
-            });
+            let together = rest
+                .iter()
+                .map(of)
+                .fold(of(one), |sum, packet| sum.start.min(packet.start)..sum.end.max(packet.end));
             if together.end - together.start <= 1 << 16 {
                 reader.keep(together)?;
             }
@@ -176,7 +181,8 @@ impl Index {
             let n = first.samples(packet.dur, timescale, last.as_deref().filter(|_| is_last));
             let (Ok(len), Ok(dur)) = (u16::try_from(packet.len), u32::try_from(n)) else { return Ok(None) };
             let at = packet.at as u64;
-            let goes_on = runs.last().is_some_and(|run| run.dur == dur && i - (run.number as usize) < MAX_RUN);
+            let goes_on =
+                runs.last().is_some_and(|run| run.dur == dur && i - (run.number as usize) < MAX_RUN);
             if !goes_on || at != next {
                 fallible_alloc::push(&mut runs, Run { number: i as u32, at, start: total, dur })?;
                 if runs.len() > MAX_RUNS {
@@ -203,7 +209,8 @@ impl Index {
             && n > 0
             && self.lens.len() <= MAX_PACKETS
             && self.runs.iter().zip(numbers.zip(starts)).all(|(run, (number, start))| {
-                let Some(n) = number.checked_sub(run.number.into()).filter(|&n| (1..=MAX_RUN as u64).contains(&n))
+                let Some(n) =
+                    number.checked_sub(run.number.into()).filter(|&n| (1..=MAX_RUN as u64).contains(&n))
                 else {
                     return false;
                 };
@@ -263,7 +270,8 @@ impl Index {
             (from, to, sum) = (from.min(at), to.max(at + u64::from(len)), sum + u64::from(len));
         }
         if to.saturating_sub(from) > 4 * sum + MAX_SPREAD {
-            let message = "the packets of the span are spread over more than 64 MiB; store the recording alone";
+            let message =
+                "the packets of the span are spread over more than 64 MiB; store the recording alone";
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         Ok(Window { at: from, bytes: reader.read(from..to)?, held: numbers })
@@ -283,11 +291,13 @@ impl Index {
     ) -> Result<()> {
         let behind = match numbers.end == self.lens.len() {
             true => self.behind,
-            false => self.packets(numbers.end..numbers.end + 1).next().map_or(self.behind, |(_, _, start)| start),
+            false => {
+                self.packets(numbers.end..numbers.end + 1).next().map_or(self.behind, |(_, _, start)| start)
+            }
         };
-        let list = self.packets(numbers).map(|(here, len, start)| {
-            (Packet { at: (here - at) as usize, len, dur: 0 }, start)
-        });
+        let list = self
+            .packets(numbers)
+            .map(|(here, len, start)| (Packet { at: (here - at) as usize, len, dur: 0 }, start));
         Demuxed::window(kept, bytes, info, &self.setup, self.delay, list, behind)?.read(kept, span, out)
     }
 }

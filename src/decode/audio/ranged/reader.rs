@@ -46,7 +46,10 @@ impl<'a> Reader<'a> {
     pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         let n = range.end.saturating_sub(range.start);
         if range.end > self.size {
-            return Err(Error::new(ErrorKind::Truncated, "the recording ends before the bytes of its samples"));
+            return Err(Error::new(
+                ErrorKind::Truncated,
+                "the recording ends before the bytes of its samples",
+            ));
         }
         if n == 0 {
             return Ok(Bytes::new());
@@ -159,10 +162,12 @@ impl<'a> Look<'a> for View<'a> {
             let from = usize::try_from(at.checked_sub(*start)?).ok()?;
             bytes.get(from..from.checked_add(usize::try_from(n).ok()?)?)
         });
-        if found.is_none() && self.missing.take().is_none_or(|missing| {
-            self.missing.set(Some(missing));
-            false
-        }) {
+        if found.is_none()
+            && self.missing.take().is_none_or(|missing| {
+                self.missing.set(Some(missing));
+                false
+            })
+        {
             self.missing.set(Some(at..end));
         }
         found

@@ -284,7 +284,8 @@ fn read_body(from: &mut Parser<'_>) -> Option<RangeIndex> {
         1 => {
             let data = from.range().filter(|data| data.end <= size)?;
             let coding = read_coding(from, info.channels)?;
-            let shape = Shape::new(data, coding, info.sample_rate, info.channels, Some(info.n_samples)).ok()?;
+            let shape =
+                Shape::new(data, coding, info.sample_rate, info.channels, Some(info.n_samples)).ok()?;
             Kind::Linear(Some(shape).filter(|shape| shape.info == info)?)
         }
         2 => Kind::Flac(read_flac(from, size, info)?),
@@ -389,10 +390,13 @@ fn read_vorbis(from: &mut Parser<'_>, size: u64, info: Info) -> Option<vorbis::I
 }
 
 fn read_mpeg(from: &mut Parser<'_>, size: u64, info: Info) -> Option<mpeg::Index> {
-    let range = from.range().filter(|range| range.end <= size && range.end - range.start <= u32::MAX.into())?;
+    let range =
+        from.range().filter(|range| range.end <= size && range.end - range.start <= u32::MAX.into())?;
     let header = Header::parse(&from.array::<4>()?).filter(|header| header.len > 0)?;
     let codec = [Codec::Mp1, Codec::Mp2, Codec::Mp3][usize::from(header.layer - 1)];
-    if (codec, header.sample_rate, u16::from(header.channels)) != (info.codec, info.sample_rate, info.channels) {
+    if (codec, header.sample_rate, u16::from(header.channels))
+        != (info.codec, info.sample_rate, info.channels)
+    {
         return None;
     }
     let n = from.word().filter(|&n| n as usize <= mpeg::MAX_LINKS + 1)?;
@@ -442,7 +446,13 @@ fn read_packets(from: &mut Parser<'_>, size: u64, info: Info) -> Option<packets:
     let gap = from.word().filter(|&gap| gap < 16)?;
     let (delay, behind) = (from.long()?, from.long()?);
     let len = from.word()? as usize;
-    let lens: Vec<u16> = from.bytes(len.checked_mul(2)?)?.as_chunks::<2>().0.iter().map(|&len| u16::from_le_bytes(len)).collect();
+    let lens: Vec<u16> = from
+        .bytes(len.checked_mul(2)?)?
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|&len| u16::from_le_bytes(len))
+        .collect();
     let n = from.word().filter(|&n| n as usize <= packets::MAX_RUNS)?;
     let mut runs: Vec<packets::Run> = Vec::new();
     for _ in 0..n {

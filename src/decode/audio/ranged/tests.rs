@@ -4,7 +4,10 @@ use std::sync::{
 };
 
 use super::{
-    super::{Planes, flac::{Table, repeated}},
+    super::{
+        Planes,
+        flac::{Table, repeated},
+    },
     *,
 };
 
@@ -63,7 +66,9 @@ impl Rng {
 }
 
 fn bits(planes: &Planes) -> Vec<Vec<u32>> {
-    (0..planes.channels()).map(|c| planes.channel(usize::from(c)).iter().map(|x| x.to_bits()).collect()).collect()
+    (0..planes.channels())
+        .map(|c| planes.channel(usize::from(c)).iter().map(|x| x.to_bits()).collect())
+        .collect()
 }
 
 /// Asserts that spans in parts equal those of a full open; the kind of the index is returned.
@@ -123,7 +128,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if !["txt", "tsv", "py"].contains(&path.extension().unwrap_or_default().to_str().unwrap()) {
+            } else if !["txt", "tsv", "py"].contains(&path.extension().unwrap_or_default().to_str().unwrap())
+            {
                 files.push((path.display().to_string(), std::fs::read(&path).unwrap()));
             }
         }
@@ -193,10 +199,15 @@ fn assert_reads(name: &str, bytes: &[u8], most_reads: u64, most_bytes: u64) -> (
         let part = index.part(&mut decoder, &io, seconds(start)).unwrap();
         let (reads, n_bytes) = io.take();
         most = (most.0.max(reads), most.1.max(n_bytes));
-        assert!(reads <= most_reads && n_bytes <= most_bytes, "{name} at {share}/10: {reads} reads, {n_bytes} bytes");
+        assert!(
+            reads <= most_reads && n_bytes <= most_bytes,
+            "{name} at {share}/10: {reads} reads, {n_bytes} bytes"
+        );
         decoder.read_part(&part, seconds(start), &mut out).unwrap();
         // The same place, one near it, and others.
-        for start in [start, start + u64::from(sample_rate), start / 2, start / 3 * 2, start / 10, n_samples / 40 * 39] {
+        for start in
+            [start, start + u64::from(sample_rate), start / 2, start / 3 * 2, start / 10, n_samples / 40 * 39]
+        {
             let part = index.part(&mut decoder, &io, seconds(start)).unwrap();
             let (reads, n_bytes) = io.take();
             again = (again.0.max(reads), again.1.max(n_bytes));
@@ -315,7 +326,11 @@ fn a_sidecar_gives_the_same_index() {
         for at in 0..kept.len() {
             let mut damaged = kept.clone();
             damaged[at] ^= 1 << (at % 8);
-            assert_eq!(RangeIndex::from_bytes(&damaged).unwrap_err().kind, ErrorKind::Format, "{name}: byte {at}");
+            assert_eq!(
+                RangeIndex::from_bytes(&damaged).unwrap_err().kind,
+                ErrorKind::Format,
+                "{name}: byte {at}"
+            );
         }
         for at in (0..kept.len()).step_by(7) {
             assert!(RangeIndex::from_bytes(&kept[..at]).is_err(), "{name}: {at} bytes");

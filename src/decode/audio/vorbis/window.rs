@@ -8,9 +8,13 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    super::{DecoderCache, Info, corrupt, ogg::{Packets, Page, Pages}},
+    super::{
+        DecoderCache, Info, corrupt,
+        ogg::{Packets, Page, Pages},
+    },
     Codec, Groups, Headers, IDENTIFICATION_LEN, Link, Paged, Shelves, Vorbis, first_granule, first_page,
-    is_whole, list_streams, set_reach, setup::Setup,
+    is_whole, list_streams, set_reach,
+    setup::Setup,
 };
 use crate::Result;
 
@@ -92,7 +96,12 @@ impl Place {
     ///
     /// # Errors
     /// As [`Vorbis::open`].
-    pub(in crate::decode::audio) fn tail(&mut self, kept: &mut DecoderCache, bytes: &[u8], at: u64) -> Result<bool> {
+    pub(in crate::decode::audio) fn tail(
+        &mut self,
+        kept: &mut DecoderCache,
+        bytes: &[u8],
+        at: u64,
+    ) -> Result<bool> {
         let mut pages = kept.shelves::<Shelves>().pages.lend();
         let is_ours = |page: &Page| page.serial == self.serial && at + page.offset as u64 >= self.bytes.start;
         pages.extend(Pages::new(bytes).filter(is_ours).filter(|page| !page.begins_stream()));
@@ -166,7 +175,15 @@ impl Place {
             Some(before) => before.begin.checked_add(before.n_samples())?,
             None => 0,
         };
-        is_valid.then_some(Self { serial, headers, first_granule, granules: start..end, begin, bytes, sequences })
+        is_valid.then_some(Self {
+            serial,
+            headers,
+            first_granule,
+            granules: start..end,
+            begin,
+            bytes,
+            sequences,
+        })
     }
 
     pub(in crate::decode::audio) fn n_samples(&self) -> u64 {
@@ -218,11 +235,16 @@ impl<'a> Vorbis<'a> {
         let mut current = None;
         for page in Pages::new(bytes) {
             let offset = at + page.offset as u64;
-            let Some(number) = places.partition_point(|place| place.bytes.start <= offset).checked_sub(1) else {
+            let Some(number) = places.partition_point(|place| place.bytes.start <= offset).checked_sub(1)
+            else {
                 continue;
             };
             let place = &places[number];
-            if place.n_samples() == 0 || offset >= place.bytes.end || page.serial != place.serial || page.begins_stream() {
+            if place.n_samples() == 0
+                || offset >= place.bytes.end
+                || page.serial != place.serial
+                || page.begins_stream()
+            {
                 continue;
             }
             if current != Some(number) {
