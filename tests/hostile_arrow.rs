@@ -519,7 +519,7 @@ fn footers_that_lie() {
 fn build_reads(path: &Path) -> std::result::Result<u64, ErrorKind> {
     let policy = forebay::engine::Policy { skip_bad: true, ..Default::default() };
     let limits = Limits { max_record_bytes: 1 << 20, ..Limits::default() };
-    let files = Files::new(vec![path.into()], Want::All, limits).map_err(|error| error.kind)?;
+    let files = Files::new(vec![path.to_path_buf()], Want::All, limits).map_err(|error| error.kind)?;
     let mut reader = files.open(0, 0, 128).map_err(|error| error.kind)?;
     let mut rows = 0;
     for _ in 0..20 {

@@ -6,6 +6,7 @@ use super::{AudioDecoder, Info, Part, Planes, Recording};
 use crate::{Result, record::PartOf};
 
 /// An opened recording.
+#[expect(clippy::large_enum_variant, reason = "one on the stack of a worker")]
 pub enum Held<'a> {
     /// Of all bytes.
     Whole(Recording<'a>),

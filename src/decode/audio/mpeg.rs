@@ -98,7 +98,7 @@ pub(super) struct Link {
     /// Samples of the recording after that.
     pub(super) n_samples: u64,
     /// `n_samples` for the number of frames in its tag; None if the tag has no count.
-    declared: Option<u64>,
+    pub(super) declared: Option<u64>,
 }
 
 /// The fields of a Xing, Info or VBRI tag.

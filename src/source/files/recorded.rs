@@ -1,6 +1,9 @@
 //! A recording in a file or an archive: where its bytes are, and reads of them.
 
-use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use bytes::Bytes;
 

@@ -21,6 +21,8 @@ const RATES_2: [[u16; 15]; 2] = [
 /// A frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode::audio) struct Header {
+    /// Its bytes.
+    pub raw: [u8; HEADER_LEN],
     /// 1, 2 or 3.
     pub layer: u8,
     pub sample_rate: u32,
@@ -40,7 +42,8 @@ pub(in crate::decode::audio) struct Header {
 impl Header {
     /// Parses the header at the start of `bytes`; None if there is none, or it has a reserved value.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let [sync, version, rates, mode] = *bytes.first_chunk::<HEADER_LEN>()?;
+        let raw = *bytes.first_chunk::<HEADER_LEN>()?;
+        let [sync, version, rates, mode] = raw;
         if sync != 0xff || version & 0xe0 != 0xe0 {
             return None;
         }
@@ -70,6 +73,7 @@ impl Header {
         };
         let slots = factor * u32::from(kbits) / sample_rate + u32::from(rates >> 1 & 1);
         Some(Self {
+            raw,
             layer,
             sample_rate,
             channels: if mode >> 6 == 3 { 1 } else { 2 },
@@ -96,13 +100,6 @@ impl Header {
     /// Bytes of `n` frames at a constant bit rate.
     pub fn bytes_of(&self, n: u64) -> u64 {
         (u128::from(n) * u128::from(self.rate) / u128::from(self.sample_rate)) as u64
-    }
-
-    /// The number of frames at a constant bit rate that have `bytes` bytes; None for any other number.
-    pub fn frames_in(&self, bytes: u64) -> Option<u64> {
-        let (rate, per) = (u128::from(self.rate.max(1)), u128::from(self.sample_rate));
-        let n = u64::try_from((u128::from(bytes) * per + rate / 2) / rate).ok()?;
-        self.is_near(bytes, n).then_some(n)
     }
 
     /// Whether frame number `n` may begin `bytes` bytes after the first one at a constant bit rate: encoders

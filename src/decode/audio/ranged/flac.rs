@@ -41,7 +41,7 @@ impl Index {
         reader: &mut Reader<'_>,
         sizes: &Sizes,
     ) -> Result<Option<(Info, Self)>> {
-        let (head, table) = reader.explore(|file| {
+        let found = reader.explore(|file| {
             let head = Head::find(file)?;
             let Range { start, end } = head.seek_table;
             let mut table = Vec::new();
@@ -49,7 +49,8 @@ impl Index {
             fallible_alloc::reserve(&mut table, bytes.len() / 18)?;
             table.extend(seek_points(bytes).map(|(sample, at)| Point { at, sample }));
             Ok((head, table))
-        })??;
+        })?;
+        let Some((head, table)) = found else { return Ok(None) };
         let size = reader.size();
         let first = |at: u64| Frame { at: at as usize, first: 0, block: head.block };
         let mut shape = head.shape;

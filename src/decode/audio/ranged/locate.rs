@@ -184,7 +184,9 @@ pub(super) fn locate<T: Copy>(
         // Too few bytes for a sample, or for one behind the last known place.
         let is_short = |held: &Option<Held<T>>| {
             held.is_none_or(|found| {
-                found.behind.sample <= want.start && found.behind.at <= low.at && found.first.sample <= want.start
+                found.behind.sample <= want.start
+                    && found.behind.at <= low.at
+                    && found.first.sample <= want.start
             })
         };
         while is_short(&held) && extendable.left > MAX_EXTENSIONS / 2 {

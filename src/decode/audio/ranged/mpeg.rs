@@ -24,9 +24,9 @@ use super::{
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The most places of a scan that are kept.
-const MAX_POINTS: usize = 1 << 15;
+pub(super) const MAX_POINTS: usize = 1 << 15;
 /// The most links that are kept; more are read whole.
-const MAX_LINKS: usize = 1 << 12;
+pub(super) const MAX_LINKS: usize = 1 << 12;
 /// The frames before a span that are read at first, for the bit reservoir.
 const LEAD: usize = 16;
 /// The fewest frames at an end that prove a constant bit rate.
@@ -39,8 +39,6 @@ pub(super) struct Index {
     pub(super) range: Range<u64>,
     pub(super) header: Header,
     pub(super) links: Vec<Link>,
-    /// The last bytes.
-    pub(super) tail: Bytes,
     pub(super) places: Places,
 }
 
@@ -85,7 +83,7 @@ impl Index {
             channels: header.channels.into(),
             n_samples: links.iter().map(|link| link.n_samples).sum(),
         };
-        Ok(Some((info, Self { range, header, links, tail, places })))
+        Ok(Some((info, Self { range, header, links, places })))
     }
 
     pub(super) fn bytes_held(&self) -> usize {
@@ -93,7 +91,7 @@ impl Index {
             Places::Constant { .. } => 0,
             Places::Found(points) => points.capacity() * size_of::<Point>(),
         };
-        places + self.links.capacity() * size_of::<Link>() + self.tail.len()
+        places + self.links.capacity() * size_of::<Link>()
     }
 
     /// The links that `span` overlaps, with their parts of it and the samples of `span` before these.
@@ -193,7 +191,7 @@ impl Index {
         Self: 'a,
     {
         let size = self.range.end - self.range.start;
-        // The tail is copied into the piece's lifetime by its own bytes, if they reach the end.
+        // Lyrics3 is looked for at the end only, where a window has the last bytes.
         let tail = if at + bytes.len() as u64 >= size {
             &bytes[bytes.len().saturating_sub(TAIL_LEN)..]
         } else {
@@ -229,7 +227,7 @@ fn constant(reader: &mut Reader<'_>, sizes: &Sizes, last: &[u8], tail: &[u8]) ->
     // After a tag at the start, which may be long.
     let mut from = 0;
     let mut head = reader.keep(0..size.min(sizes.ends.max(4 * AHEAD_BYTES)))?;
-    let tagged = reader.explore(|file| id3::skip(file))?;
+    let Some(tagged) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
     if tagged > 0 {
         from = tagged;
         head = reader.keep(from..size.min(from + sizes.ends.max(4 * AHEAD_BYTES)))?;

@@ -6,7 +6,7 @@ use std::{cell::Cell, ops::Range};
 
 use bytes::Bytes;
 
-use super::{super::corrupt, ReadBytes};
+use super::ReadBytes;
 use crate::{Error, ErrorKind, Result};
 
 /// The most reads by which a head is explored: a walk over chunks, each of which may be anywhere.
@@ -91,20 +91,21 @@ impl<'a> Reader<'a> {
         self.pieces.clear();
     }
 
-    /// Runs `parse` over the bytes read so far, reads what it lacked, and runs it again, until it lacks none.
+    /// Runs `parse` over the bytes read so far, reads what it lacked, and runs it again, until it lacks none;
+    /// None if it takes more than [`MAX_LOOKS`] reads.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if it takes more than [`MAX_LOOKS`] reads; errors of the reads.
-    pub(super) fn explore<T>(&mut self, mut parse: impl FnMut(&View<'_>) -> T) -> Result<T> {
+    /// Those of the reads and of the last `parse`.
+    pub(super) fn explore<T>(&mut self, mut parse: impl FnMut(&View<'_>) -> Result<T>) -> Result<Option<T>> {
         for _ in 0..MAX_LOOKS {
             let view = View { pieces: &self.pieces, size: self.size, missing: Cell::new(None) };
             let parsed = parse(&view);
-            let Some(missing) = view.missing.take() else { return Ok(parsed) };
+            let Some(missing) = view.missing.take() else { return parsed.map(Some) };
             let end = missing.end.max(missing.start.saturating_add(LOOK)).min(self.size);
             let bytes = self.read(missing.start..end)?;
             self.pieces.push((missing.start, bytes));
         }
-        Err(corrupt(format!("the head of the recording is spread over more than {MAX_LOOKS} places")))
+        Ok(None)
     }
 }
 

@@ -27,7 +27,7 @@ const MAX_END: u64 = 16 << 20;
 /// The most bytes of a page, and a capture pattern behind it.
 const MAX_PAGE: u64 = (27 + 255 + 255 * 255) + 8;
 /// The most links that are kept, and the most bytes of their headers.
-const MAX_LINKS: usize = 1 << 11;
+pub(super) const MAX_LINKS: usize = 1 << 11;
 const MAX_HEADERS: usize = 512 << 10;
 
 /// What is known of an Ogg Vorbis file.

@@ -138,6 +138,54 @@ impl Place {
         Ok(true)
     }
 
+    /// Identification and setup header, one after the other.
+    pub(in crate::decode::audio) fn headers(&self) -> &[u8] {
+        &self.headers.bytes
+    }
+
+    /// Granule positions of the first packet's end, of the first sample, and after the last one.
+    pub(in crate::decode::audio) fn granules(&self) -> [i64; 3] {
+        [self.first_granule, self.granules.start, self.granules.end]
+    }
+
+    /// A link of these parts; `before` is the one before it. None if they contradict each other.
+    pub(in crate::decode::audio) fn of_parts(
+        before: Option<&Self>,
+        headers: &[u8],
+        granules: [i64; 3],
+        serial: u32,
+        bytes: Range<u64>,
+        sequences: Range<u32>,
+    ) -> Option<Self> {
+        let headers = match before {
+            Some(before) if before.headers.bytes == headers => before.headers.clone(),
+            _ => {
+                let (identification, rest) = headers.split_at_checked(IDENTIFICATION_LEN)?;
+                let setup = Setup::parse(identification, rest).ok()?;
+                Arc::new(Headers { bytes: headers.to_vec(), setup })
+            }
+        };
+        let limit = 1i64 << 61;
+        let [first_granule, start, end] = granules;
+        let is_valid = granules.iter().all(|granule| (-limit..=limit).contains(granule))
+            && start == first_granule.max(0)
+            && start <= end
+            && bytes.start <= bytes.end;
+        let begin = match before {
+            Some(before) => before.begin.checked_add(before.n_samples())?,
+            None => 0,
+        };
+        is_valid.then_some(Self {
+            serial,
+            headers,
+            first_granule,
+            granules: start..end,
+            begin,
+            bytes,
+            sequences,
+        })
+    }
+
     pub(in crate::decode::audio) fn n_samples(&self) -> u64 {
         (self.granules.end - self.granules.start) as u64
     }
