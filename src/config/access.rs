@@ -26,9 +26,9 @@ macro_rules! access_parameters {
         /// Length of the clips; longer recordings are cropped, shorter ones padded with zeros.
         clip_seconds: Float = 5.0, free, above(0, 3600),
             elsewhere(duration, clip_duration, clip_length, chunk_length_s, segment_seconds, max_length);
-        /// The place of a clip in its recording: an object of `forebay.crops`. `Random()` depends on `seed` and
-        /// row alone: it is the crop of a `Loader` with this seed in its epoch 0. With `Windows()` each window
-        /// of each recording is a row. None: `Center()`.
+        /// The place of a clip in its recording: an object of `forebay.crops`. `Random()` depends on `seed`
+        /// and row alone: it is the crop of a `Loader` with this seed in its epoch 0. With `Windows()` each
+        /// window of each recording is a row. None: `Center()`.
         crop: Crop = None, free, elsewhere(augment, random_crop, windows, crop_mode);
         /// What a loss function takes of each row: a dict of field names and objects of `forebay.targets`; an
         /// object alone is the field `label`. None: `label`, the column `label_column` as it is.

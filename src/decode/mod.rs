@@ -12,7 +12,7 @@ pub mod tokenizer;
 pub(crate) use audio::KEPT_SAMPLES;
 #[cfg(feature = "audio")]
 pub use audio::{
-    AudioDecoder, Claims, Codec, Held, Info, Layout, Part, Planes, RangeIndex, ReadBytes, Recording, Repairs,
+    AudioDecoder, Claims, Codec, Info, Layout, Part, Planes, RangeIndex, ReadBytes, Recording, Repairs,
     layout,
 };
 #[cfg(feature = "tokens")]

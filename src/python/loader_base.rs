@@ -321,9 +321,10 @@ impl LoaderBase {
     ///   `tokens` that the packers of this rank hold, the `bytes` that they take, and since construction the
     ///   tokens `delivered` in rows and `dropped` by cropping documents.
     /// - `cache.DataLoader`: the `rows` and `bytes` read, including those for `headspace`.
-    /// - `Loader` of recordings in files: `files`, since construction, with the files `opened`, the `reads` of
-    ///   them and their `read_bytes`, the indexes made (`indexed`) and found on disk (`index_hits`); and now, the
-    ///   files that are `open` besides those being read, the `indexes` in memory and their `index_bytes`.
+    /// - `Loader` of recordings in files: `files`, since construction, with the files `opened`, the `reads`
+    ///   of them and their `read_bytes`, the indexes made (`indexed`) and found on disk (`index_hits`); and
+    ///   now, the files that are `open` besides those being read, the `indexes` in memory and their
+    ///   `index_bytes`.
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let this = kind(slf)?;
         let stats = this.engine().stats(slf.py())?;

@@ -17,6 +17,8 @@ mod cells;
 pub(crate) mod columns;
 #[cfg(feature = "parquet")]
 pub mod files;
+#[cfg(feature = "audio")]
+mod held;
 mod leave;
 mod linked;
 mod mapped;
@@ -33,6 +35,8 @@ mod storage;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{Beside, ClassNames, ColumnType, Item, Nesting, Payload, SchemaColumn};
+#[cfg(feature = "audio")]
+pub use held::Held;
 pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]

@@ -168,8 +168,8 @@ impl Files {
         source::Recordings::open(&entries, &options, &AtomicBool::new(false)).map(Arc::new)
     }
 
-    /// The name and fingerprint of each file: its size, and a hash of both its ends; of a table, a hash of its
-    /// rows.
+    /// The name and fingerprint of each file: its size, and a hash of both its ends; of a table, a hash of
+    /// its rows.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].

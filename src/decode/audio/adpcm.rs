@@ -112,8 +112,8 @@ impl Blocks {
         (pairs, [self.channels, self.block_bytes, self.block_samples])
     }
 
-    /// Blocks of Microsoft ADPCM with these coefficients, of IMA ADPCM without; None if the numbers contradict
-    /// each other.
+    /// Blocks of Microsoft ADPCM with these coefficients, of IMA ADPCM without; None if the numbers
+    /// contradict each other.
     pub(super) fn of_fields(pairs: Vec<[i16; 2]>, fields: [usize; 3]) -> Option<Self> {
         let [channels, block_bytes, block_samples] = fields;
         let kind = if pairs.is_empty() { Kind::Ima } else { Kind::Ms(pairs) };

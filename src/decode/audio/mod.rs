@@ -37,7 +37,6 @@ mod packet;
 mod ogg_flac;
 mod pcm;
 mod planes;
-mod held;
 mod ranged;
 mod sniff;
 mod vorbis;
@@ -52,7 +51,6 @@ use std::{
 use crate::{Error, ErrorKind, Result};
 pub use claims::Claims;
 pub(crate) use decoder_cache::DecoderCache;
-pub use held::Held;
 pub use pcm::Layout;
 pub(crate) use planes::KEPT_SAMPLES;
 pub use planes::Planes;

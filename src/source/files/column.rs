@@ -286,6 +286,7 @@ impl Column {
         if self.nulls.len() <= word {
             let more = word + 1 - self.nulls.len();
             fallible_alloc::grow(&mut self.nulls, more)?;
+            // bounded: reserved above.
             self.nulls.resize(word + 1, 0);
         }
         self.nulls[word] |= 1 << (row % 64);
@@ -382,8 +383,8 @@ impl Column {
     /// The value of a row.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] for a text or a list beyond the limits; [`ErrorKind::Corrupt`] for text that is
-    /// not UTF-8.
+    /// [`ErrorKind::TooLarge`] for a text or a list beyond the limits; [`ErrorKind::Corrupt`] for text that
+    /// is not UTF-8.
     pub(crate) fn value(&self, row: usize) -> Result<Value> {
         if self.is_null(row) {
             return Ok(Value::Null);

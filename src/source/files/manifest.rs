@@ -108,7 +108,8 @@ impl GivenRows {
     /// Rows by column. `NaN` in a column of anything but numbers is a null, as pandas writes it.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for columns of different lengths; [`ErrorKind::Schema`] for one of several types.
+    /// [`ErrorKind::Config`] for columns of different lengths; [`ErrorKind::Schema`] for one of several
+    /// types.
     pub fn new(columns: Vec<(String, Vec<GivenValue>)>) -> Result<Self> {
         let mut rows = Self::default();
         let mut first: Option<(String, usize)> = None;

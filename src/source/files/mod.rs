@@ -308,6 +308,7 @@ fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
     let class_names: Arc<Vec<String>> = Arc::new(
         sorted.iter().map(|&name| String::from_utf8_lossy(texts.get(name as usize)).into_owned()).collect(),
     );
+    // bounded: as many as there are names in memory.
     let mut classes = vec![0; sorted.len()];
     for (class, &name) in (0..).zip(&sorted) {
         classes[name as usize] = class;

@@ -5,8 +5,8 @@
 //! a new one. What is missing, damaged or stale is made again; what cannot be written is left out.
 //!
 //! Layout, little endian: `FBIX`, the version of the layout (u32), the recording's size (u64) and time of the
-//! last change (u64 seconds, u32 nanoseconds), the length of its path (u32), the path, the length of the index
-//! (u64), the index, a hash of all before (u64). The name is a hash of the path.
+//! last change (u64 seconds, u32 nanoseconds), the length of its path (u32), the path, the length of the
+//! index (u64), the index, a hash of all before (u64). The name is a hash of the path.
 
 use std::{
     env, fs,

@@ -465,6 +465,7 @@ impl Builder {
         let mut lines = Lines::open(storage, path)?;
         self.lines = Some(LineNumbers::default());
         let mut chosen: Option<(Vec<String>, Roles)> = None;
+        // bounded: the columns that the user names.
         let mut seen = vec![false; asked.others.len()];
         while let Some((line, object)) = lines.next()? {
             check_stop(self.n_rows() as u64, stop)?;
@@ -611,6 +612,7 @@ impl Builder {
             .chain(asked.others.iter().map(|name| name.trim_start_matches('.')))
             .collect();
         let (mut keys, mut groups) = (Names::default(), Vec::<Group>::new());
+        // bounded: the columns that the user names.
         let mut seen = vec![false; wanted.len()];
         let (mut damage, n_wanted) = (None, wanted.len());
         loop {
@@ -758,7 +760,7 @@ impl Builder {
     /// Finds the files in the archives at `root`, which may be a pattern.
     fn find_in(&mut self, root: &Path, storage: &Arc<dyn Storage>, stop: &AtomicBool) -> Result<()> {
         let archives = paths::expand(&[root], Reads::Recordings, stop)?;
-        self.places = vec![None; self.names.texts().len()];
+        fallible_alloc::resize(&mut self.places, self.names.texts().len(), None)?;
         for (number, path) in (0..).zip(&archives) {
             let path: Arc<Path> = path.as_path().into();
             let mut read = || -> Result<()> {

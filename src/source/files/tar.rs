@@ -1,7 +1,7 @@
 //! The members of tar archives: names, and the places of their bytes.
 //!
-//! Only headers are read, so an archive of any size is indexed with little memory. Read are ustar, pax and GNU
-//! long names, archives one after the other in a file, and numbers beyond octal ones. Refused are sparse
+//! Only headers are read, so an archive of any size is indexed with little memory. Read are ustar, pax and
+//! GNU long names, archives one after the other in a file, and numbers beyond octal ones. Refused are sparse
 //! members and archives of several volumes, whose bytes are not where a header says, and compressed archives,
 //! which cannot be read by range. Source: POSIX.1-2017 (pax), the manual of GNU tar.
 
@@ -65,8 +65,8 @@ impl Tar {
     /// The next regular file; None after the last.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for a header that is none; [`ErrorKind::Truncated`] if the archive ends within a
-    /// member; [`ErrorKind::Unsupported`] for a sparse member or one of several volumes.
+    /// [`ErrorKind::Corrupt`] for a header that is none; [`ErrorKind::Truncated`] if the archive ends within
+    /// a member; [`ErrorKind::Unsupported`] for a sparse member or one of several volumes.
     pub(super) fn next(&mut self) -> Result<Option<Member>> {
         let (mut name, mut size): (Option<Vec<u8>>, Option<u64>) = (None, None);
         loop {

@@ -1,7 +1,7 @@
 //! Reads tables in text: csv and its relatives, labels of Audacity, JSON lines.
 //!
-//! Files are read once, in pieces. `csv-core` splits rows into cells, so quoted commas, quotes and line breaks
-//! are as everywhere. Lines are counted here, since messages name them. Source: RFC 4180 and files as
+//! Files are read once, in pieces. `csv-core` splits rows into cells, so quoted commas, quotes and line
+//! breaks are as everywhere. Lines are counted here, since messages name them. Source: RFC 4180 and files as
 //! programs write them.
 
 use std::{path::Path, sync::Arc};

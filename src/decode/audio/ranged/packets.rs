@@ -111,7 +111,8 @@ impl Index {
         Ok(Self::new(kept, reader, &listed)?.map(|(info, index)| Caf::Packets(info, index)))
     }
 
-    /// Opens AAC in ADTS after `start` bytes of tags, by a scan in pieces; None if its packets cannot be kept.
+    /// Opens AAC in ADTS after `start` bytes of tags, by a scan in pieces; None if its packets cannot be
+    /// kept.
     pub(super) fn open_adts(
         kept: &mut DecoderCache,
         reader: &mut Reader<'_>,

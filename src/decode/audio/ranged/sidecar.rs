@@ -116,10 +116,10 @@ impl<'a> Parser<'a> {
     /// Points that ascend, up to byte `end` and sample `behind`.
     fn points(&mut self, most: usize, end: u64, behind: u64) -> Option<Vec<Point>> {
         let n = self.word()? as usize;
-        // 16 bytes each, so the bytes bound the allocation.
         if n > most || n > self.0.len() / 16 {
             return None;
         }
+        // bounded: the bytes have 16 for each.
         let mut points: Vec<Point> = Vec::with_capacity(n);
         for _ in 0..n {
             let point = Point { at: self.long()?, sample: self.long()? };

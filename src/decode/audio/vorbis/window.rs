@@ -313,8 +313,8 @@ impl Link {
     }
 }
 
-/// Makes a file of at least `n_samples` from the packets of `bytes`, over and over, in pages of some 4 KB with
-/// right positions and checksums.
+/// Makes a file of at least `n_samples` from the packets of `bytes`, over and over, in pages of some 4 KB
+/// with right positions and checksums.
 #[cfg(test)]
 pub(in crate::decode::audio) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8> {
     let pages: Vec<Page> = Pages::new(bytes).collect();

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use super::{AudioDecoder, Info, Part, Planes, Recording};
-use crate::{Result, record::PartOf};
+use crate::{
+    Result,
+    decode::{AudioDecoder, Info, Part, Planes, Recording},
+    record::PartOf,
+};
 
 /// An opened recording.
 #[expect(clippy::large_enum_variant, reason = "one on the stack of a worker")]
