@@ -102,13 +102,6 @@ impl Header {
         (u128::from(n) * u128::from(self.rate) / u128::from(self.sample_rate)) as u64
     }
 
-    /// The number of frames at a constant bit rate that have `bytes` bytes; None for any other number.
-    pub fn frames_in(&self, bytes: u64) -> Option<u64> {
-        let (rate, per) = (u128::from(self.rate.max(1)), u128::from(self.sample_rate));
-        let n = u64::try_from((u128::from(bytes) * per + rate / 2) / rate).ok()?;
-        self.is_near(bytes, n).then_some(n)
-    }
-
     /// Whether frame number `n` may begin `bytes` bytes after the first one at a constant bit rate: encoders
     /// round to slots in their own ways.
     pub fn is_near(&self, bytes: u64, n: u64) -> bool {
