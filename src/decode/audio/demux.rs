@@ -131,8 +131,12 @@ impl<'a> Demuxed<'a> {
         timescale: Option<u32>,
         edit: Edit,
     ) -> Result<Self> {
-        let looked_at: Vec<&[u8]> = packets.iter().take(AAC_LOOK).map(|packet| data(bytes, packet)).collect();
-        let first = First::of(kept, codec, setup, &looked_at)?;
+        let mut looked_at = [&[][..]; AAC_LOOK];
+        let n = packets.len().min(AAC_LOOK);
+        for (slot, packet) in looked_at.iter_mut().zip(packets.iter()) {
+            *slot = data(bytes, packet);
+        }
+        let first = First::of(kept, codec, setup, &looked_at[..n])?;
         let mut starts = kept.shelves::<Shelves>().starts.lend();
         fallible_alloc::reserve(&mut starts, packets.len() + 1)?;
         let mut total = 0u64;

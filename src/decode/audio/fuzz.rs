@@ -1,9 +1,12 @@
 //! Fuzz targets of the containers' parsers; see [`crate::fuzz`].
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use super::{
-    DecoderCache, Info, Planes, aiff, au, caf,
+    AudioDecoder, DecoderCache, Info, Planes, RangeIndex, ReadBytes, aiff, au, caf,
     flac::{Bytes, Flac},
     flac_frame,
     mp4::Track,
@@ -54,6 +57,44 @@ pub(crate) fn wav(bytes: &[u8]) {
 pub(crate) fn aiff(bytes: &[u8]) {
     if let Ok(pcm) = aiff::open(bytes) {
         last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+    }
+}
+
+/// An index of a recording, and a span by it from a file of as many bytes as it says, up to a limit.
+pub(crate) fn range_index(bytes: &[u8]) {
+    struct Pattern(u64);
+
+    impl ReadBytes for Pattern {
+        fn size(&self) -> u64 {
+            self.0
+        }
+
+        fn read(&self, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
+            Ok(range.map(|at| (at.wrapping_mul(2_654_435_761) >> 9) as u8).collect())
+        }
+
+        fn limit(&self) -> u64 {
+            1 << 20
+        }
+    }
+
+    let mut decoder = AudioDecoder::new();
+    let mut planes = Planes::new();
+    // As it is, and with the checksum that it should have.
+    for index in [RangeIndex::from_bytes(bytes), RangeIndex::from_unsealed(bytes)].into_iter().flatten() {
+        let index = Arc::new(index);
+        let Info { n_samples, channels, .. } = index.info();
+        assert!(n_samples > 0 && channels > 0);
+        assert!(RangeIndex::from_bytes(&index.to_bytes()).is_ok_and(|again| again.info() == index.info()));
+        let len = (VALUES / u64::from(channels)).clamp(1, n_samples);
+        let io = Pattern(index.size());
+        for start in [0, (n_samples - len) / 2, n_samples - len] {
+            if let Ok(part) = index.part(&mut decoder, &io, start..start + len) {
+                tolerant(|| {
+                    let _ = decoder.read_part(&part, start..start + len, &mut planes);
+                });
+            }
+        }
     }
 }
 

@@ -226,6 +226,20 @@ impl RangeIndex {
         sidecar::read(bytes)
     }
 
+    /// [`Self::from_bytes`] of bytes whose checksum need not be right.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn from_unsealed(bytes: &[u8]) -> Result<Self> {
+        let mut bytes = bytes.to_vec();
+        sidecar::seal(&mut bytes);
+        sidecar::read(&bytes)
+    }
+
+    /// Bytes of the recording.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
     /// Reads the bytes that `span` (in samples) needs: usually one read.
     ///
     /// # Errors

@@ -226,9 +226,19 @@ pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
         }
     }
     let mut bytes = MAGIC.to_vec();
-    bytes.extend(crc32(u32::MAX, &to.0).to_le_bytes());
+    bytes.extend([0; 4]);
     bytes.extend(to.0);
+    seal(&mut bytes);
     bytes
+}
+
+/// Sets the checksum.
+pub(super) fn seal(bytes: &mut [u8]) {
+    if let Some((_, rest)) = bytes.split_at_mut_checked(MAGIC.len())
+        && let Some((told, body)) = rest.split_first_chunk_mut::<4>()
+    {
+        *told = crc32(u32::MAX, body).to_le_bytes();
+    }
 }
 
 fn write_coding(to: &mut Writer, coding: &Coding) {
@@ -271,12 +281,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<RangeIndex> {
 }
 
 fn read_body(from: &mut Parser<'_>) -> Option<RangeIndex> {
-    let size = from.long()?;
+    // No file is larger, and sums of offsets do not overflow.
+    let size = from.long().filter(|&size| size < 1 << 60)?;
     let codec = *CODECS.get(usize::from(from.byte()?))?;
     let info = Info {
         codec,
         sample_rate: from.word()?,
-        channels: u16::try_from(from.word()?).ok()?,
+        channels: u16::try_from(from.word()?).ok().filter(|&channels| channels > 0)?,
         n_samples: from.long()?,
     };
     let kind = match from.byte()? {
