@@ -193,41 +193,72 @@ fn fill_kind(mut bits: Bits<'_>, at: usize, end: usize) -> Option<u64> {
     first.filter(|_| bits.at == end)
 }
 
-/// Finds the frames of an ADTS stream: returns the setup from the first header, and appends the positions of
-/// the packets.
+/// A walk over the frames of an ADTS stream, piece by piece.
 ///
 /// Ends at the last complete frame, or at an invalid header.
-///
-/// # Errors
-/// `Corrupt` without a frame, `Unsupported` for several packets a frame.
-pub(super) fn adts(bytes: &[u8], packets: &mut Vec<Packet>) -> Result<[u8; 2]> {
-    let (mut at, mut setup) = (0, None);
-    while let Some(skip) = bytes[at..].windows(2).position(|two| two[0] == 0xff && two[1] & 0xf6 == 0xf0) {
-        at += skip;
-        let Some(head) = bytes[at..].first_chunk::<7>() else { break };
-        let head_len = if head[1] & 1 == 0 { 9 } else { 7 };
-        let len = usize::from(head[3] & 3) << 11 | usize::from(head[4]) << 3 | usize::from(head[5] >> 5);
-        let rate = head[2] >> 2 & 15;
-        if len < head_len || rate > 12 {
-            break;
+#[derive(Debug, Default)]
+pub(super) struct Adts {
+    /// Byte offset of the next frame.
+    pub(super) at: usize,
+    /// The setup from the first header, and the length of that header.
+    setup: Option<([u8; 2], u32)>,
+}
+
+impl Adts {
+    /// Appends the positions of the packets in `bytes`, which begin at byte `base` of the stream; returns
+    /// whether the stream ends there. If not, the walk continues with the bytes from [`Self::at`] on.
+    /// `is_end` says whether these are the last bytes.
+    ///
+    /// # Errors
+    /// `Unsupported` for several packets a frame.
+    pub(super) fn step(
+        &mut self,
+        bytes: &[u8],
+        base: usize,
+        is_end: bool,
+        packets: &mut Vec<Packet>,
+    ) -> Result<bool> {
+        loop {
+            let rest = bytes.get(self.at - base..).unwrap_or_default();
+            let Some(skip) = rest.windows(2).position(|two| two[0] == 0xff && two[1] & 0xf6 == 0xf0) else {
+                self.at += rest.len().saturating_sub(1);
+                return Ok(is_end);
+            };
+            self.at += skip;
+            let rest = &rest[skip..];
+            let Some(head) = rest.first_chunk::<7>() else { return Ok(is_end) };
+            let head_len = if head[1] & 1 == 0 { 9 } else { 7 };
+            let len = usize::from(head[3] & 3) << 11 | usize::from(head[4]) << 3 | usize::from(head[5] >> 5);
+            let rate = head[2] >> 2 & 15;
+            if len < head_len || rate > 12 {
+                return Ok(true);
+            }
+            if head[6] & 3 != 0 {
+                return Err(unsupported("ADTS with several AAC packets a frame; one is decoded"));
+            }
+            if len > rest.len() {
+                return Ok(is_end);
+            }
+            self.setup.get_or_insert_with(|| {
+                let channels = u16::from((head[2] & 1) << 2 | head[3] >> 6);
+                let setup = (u16::from(head[2] >> 6) + 1) << 11 | u16::from(rate) << 7 | channels << 3;
+                (setup.to_be_bytes(), head_len as u32)
+            });
+            fallible_alloc::push(
+                packets,
+                Packet { at: self.at + head_len, len: (len - head_len) as u32, dur: FRAME },
+            )?;
+            self.at += len;
         }
-        if head[6] & 3 != 0 {
-            return Err(unsupported("ADTS with several AAC packets a frame; one is decoded"));
-        }
-        if at + len > bytes.len() {
-            break;
-        }
-        setup.get_or_insert_with(|| {
-            let channels = u16::from((head[2] & 1) << 2 | head[3] >> 6);
-            ((u16::from(head[2] >> 6) + 1) << 11 | u16::from(rate) << 7 | channels << 3).to_be_bytes()
-        });
-        fallible_alloc::push(
-            packets,
-            Packet { at: at + head_len, len: (len - head_len) as u32, dur: FRAME },
-        )?;
-        at += len;
     }
-    setup.ok_or_else(|| corrupt("no whole ADTS frame"))
+
+    /// The setup from the first header, and the length of that header.
+    ///
+    /// # Errors
+    /// `Corrupt` without a frame.
+    pub(super) fn setup(&self) -> Result<([u8; 2], u32)> {
+        self.setup.ok_or_else(|| corrupt("no whole ADTS frame"))
+    }
 }
 
 #[cfg(test)]

@@ -106,6 +106,24 @@ impl Blocks {
         Ok(blocks)
     }
 
+    /// Numbers from which [`Self::of_fields`] makes equal blocks.
+    pub(super) fn fields(&self) -> (&[[i16; 2]], [usize; 3]) {
+        let pairs: &[_] = if let Kind::Ms(pairs) = &self.kind { pairs } else { &[] };
+        (pairs, [self.channels, self.block_bytes, self.block_samples])
+    }
+
+    /// Blocks of Microsoft ADPCM with these coefficients, of IMA ADPCM without; None if the numbers contradict
+    /// each other.
+    pub(super) fn of_fields(pairs: Vec<[i16; 2]>, fields: [usize; 3]) -> Option<Self> {
+        let [channels, block_bytes, block_samples] = fields;
+        let kind = if pairs.is_empty() { Kind::Ima } else { Kind::Ms(pairs) };
+        let blocks = Self { kind, channels, block_bytes, block_samples };
+        let is_valid = (1..=2).contains(&channels)
+            && block_bytes <= usize::from(u16::MAX)
+            && (1..=blocks.samples_in(block_bytes)).contains(&block_samples);
+        is_valid.then_some(blocks)
+    }
+
     pub(super) fn codec(&self) -> Codec {
         match self.kind {
             Kind::Ima => Codec::AdpcmIma,

@@ -39,7 +39,7 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// AAC packets decoded before the span's first: one for the overlap, one more for window shapes that depend
 /// on it.
-const AAC_PREROLL: usize = 2;
+pub(super) const AAC_PREROLL: usize = 2;
 
 /// The most bytes of a cached ALAC decoder: for the most frames that the library allows in a packet, in eight
 /// channels.
@@ -47,7 +47,7 @@ const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 
 /// The number of AAC packets searched for SBR that the setup does not signal, and how many of them must have
 /// it, to exclude chance.
-const AAC_LOOK: usize = 4;
+pub(super) const AAC_LOOK: usize = 4;
 const AAC_SBR: usize = 2;
 
 /// ALAC packets of a container.
@@ -95,7 +95,9 @@ impl<'a> Demuxed<'a> {
     pub(super) fn open_adts(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         let bytes = &bytes[super::id3::skip_id3v2(bytes)..];
         let mut packets = kept.shelves::<Shelves>().packets.lend();
-        let setup = aac::adts(bytes, &mut packets)?;
+        let mut walk = aac::Adts::default();
+        walk.step(bytes, 0, true, &mut packets)?;
+        let (setup, _) = walk.setup()?;
         Self::new(kept, bytes, Codec::Aac, &setup, packets, None, Edit::default())
     }
 
@@ -105,7 +107,7 @@ impl<'a> Demuxed<'a> {
     /// As [`Track::open`], and errors of the first packet.
     pub(super) fn open_mp4(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         let mut packets = kept.shelves::<Shelves>().packets.lend();
-        let Track { codec, setup, timescale, edit } = Track::open(bytes, &mut packets)?;
+        let Track { codec, setup, timescale, edit } = Track::open(&bytes, &mut packets)?;
         Self::new(kept, bytes, codec, setup, packets, Some(timescale), edit)
     }
 
@@ -129,58 +131,40 @@ impl<'a> Demuxed<'a> {
         timescale: Option<u32>,
         edit: Edit,
     ) -> Result<Self> {
-        let mut params = AudioCodecParameters::new();
-        params.for_codec(if codec == Codec::Aac { CODEC_ID_AAC } else { CODEC_ID_ALAC });
-        params.with_extra_data(setup.into());
-        if codec == Codec::Aac {
-            aac::check_setup(setup)?;
-        }
-        let first =
-            packets.first().ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
-
-        // The decoded first packet determines channels and rate: a container may declare others.
-        let mut new = None;
-        let decoder = decoder(kept, &mut new, codec, &params)?;
-        let decoded = decode(decoder, data(bytes, first))
-            .map_err(|e| corrupt("the first packet is damaged").because(e))?;
-        let sample_rate = decoded.spec().rate();
-        let channels = decoded.num_planes() as u16;
-        let in_full = decoded.frames() as u64;
-        if sample_rate == 0 || channels == 0 {
-            return Err(corrupt("the first packet decodes to no channels or a sample rate of 0"));
-        }
-        if codec == Codec::Aac {
-            let looked_at = &packets[..packets.len().min(AAC_LOOK)];
-            let has_sbr =
-                |packet: &&Packet| aac::has_sbr(data(bytes, packet), |core| decode(decoder, core).is_ok());
-            if looked_at.iter().filter(has_sbr).count() >= AAC_SBR.min(looked_at.len()) {
-                return Err(aac::he_aac(false));
-            }
-        }
-
-        let scale = |ticks: u64, timescale: Option<u32>| match timescale {
-            Some(timescale) => (u128::from(ticks) * u128::from(sample_rate) / u128::from(timescale)) as u64,
-            None => ticks,
-        };
+        let looked_at: Vec<&[u8]> = packets.iter().take(AAC_LOOK).map(|packet| data(bytes, packet)).collect();
+        let first = First::of(kept, codec, setup, &looked_at)?;
         let mut starts = kept.shelves::<Shelves>().starts.lend();
         fallible_alloc::reserve(&mut starts, packets.len() + 1)?;
         let mut total = 0u64;
         for (i, packet) in packets.iter().enumerate() {
             starts.push(total);
-            let n = scale(packet.dur.into(), timescale);
-            let n = match codec {
-                // A decoder yields whole packets; by the table the last one may be used in part.
-                Codec::Aac => n.min(in_full),
-                _ if i + 1 == packets.len() => n.min(alac_frames(data(bytes, packet)).unwrap_or(n)),
-                _ => n,
-            };
-            total = total.saturating_add(n);
+            let last = (i + 1 == packets.len()).then(|| data(bytes, packet));
+            total = total.saturating_add(first.samples(packet.dur, timescale, last));
         }
         starts.push(total);
-        let delay = scale(edit.delay, edit.timescale);
-        let length = edit.length.map_or(u64::MAX, |n| scale(n, edit.timescale).max(1));
-        let info = Info { codec, sample_rate, channels, n_samples: total.saturating_sub(delay).min(length) };
-        Ok(Self { bytes, info, params, packets, starts, delay })
+        let (delay, info) = first.edited(total, edit);
+        Ok(Self { bytes, info, params: first.params, packets, starts, delay })
+    }
+
+    /// A window of packets: those at these places in `bytes`, whose first samples (before the edit) are
+    /// `starts`, with one more for the end.
+    pub(super) fn window(
+        kept: &mut DecoderCache,
+        bytes: &'a [u8],
+        info: Info,
+        setup: &[u8],
+        delay: u64,
+        list: impl Iterator<Item = (Packet, u64)>,
+        behind: u64,
+    ) -> Result<Self> {
+        let mut packets = kept.shelves::<Shelves>().packets.lend();
+        let mut starts = kept.shelves::<Shelves>().starts.lend();
+        for (packet, start) in list {
+            fallible_alloc::push(&mut packets, packet)?;
+            fallible_alloc::push(&mut starts, start)?;
+        }
+        fallible_alloc::push(&mut starts, behind)?;
+        Ok(Self { bytes, info, params: parameters(info.codec, setup), packets, starts, delay })
     }
 
     /// Codec, rate, channels and length, checked against the packets.
@@ -225,6 +209,88 @@ impl<'a> Demuxed<'a> {
             }
         }
         Ok(())
+    }
+}
+
+fn parameters(codec: Codec, setup: &[u8]) -> AudioCodecParameters {
+    let mut params = AudioCodecParameters::new();
+    params.for_codec(if codec == Codec::Aac { CODEC_ID_AAC } else { CODEC_ID_ALAC });
+    params.with_extra_data(setup.into());
+    params
+}
+
+/// What the first packets of a recording show.
+pub(super) struct First {
+    codec: Codec,
+    params: AudioCodecParameters,
+    sample_rate: u32,
+    channels: u16,
+    /// Samples per channel of a whole packet.
+    in_full: u64,
+}
+
+impl First {
+    /// Decodes the first of these packets, which are up to [`AAC_LOOK`].
+    pub(super) fn of(
+        kept: &mut DecoderCache,
+        codec: Codec,
+        setup: &[u8],
+        looked_at: &[&[u8]],
+    ) -> Result<Self> {
+        let params = parameters(codec, setup);
+        if codec == Codec::Aac {
+            aac::check_setup(setup)?;
+        }
+        let first = looked_at
+            .first()
+            .ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
+
+        // The decoded first packet determines channels and rate: a container may declare others.
+        let mut new = None;
+        let decoder = decoder(kept, &mut new, codec, &params)?;
+        let decoded =
+            decode(decoder, first).map_err(|e| corrupt("the first packet is damaged").because(e))?;
+        let sample_rate = decoded.spec().rate();
+        let channels = decoded.num_planes() as u16;
+        let in_full = decoded.frames() as u64;
+        if sample_rate == 0 || channels == 0 {
+            return Err(corrupt("the first packet decodes to no channels or a sample rate of 0"));
+        }
+        if codec == Codec::Aac {
+            let has_sbr = |packet: &&&[u8]| aac::has_sbr(packet, |core| decode(decoder, core).is_ok());
+            if looked_at.iter().filter(has_sbr).count() >= AAC_SBR.min(looked_at.len()) {
+                return Err(aac::he_aac(false));
+            }
+        }
+        Ok(Self { codec, params, sample_rate, channels, in_full })
+    }
+
+    fn scale(&self, ticks: u64, timescale: Option<u32>) -> u64 {
+        match timescale {
+            Some(timescale) => {
+                (u128::from(ticks) * u128::from(self.sample_rate) / u128::from(timescale)) as u64
+            }
+            None => ticks,
+        }
+    }
+
+    /// Samples per channel of a packet of `dur` ticks; `last` are its bytes if it is the last one.
+    pub(super) fn samples(&self, dur: u32, timescale: Option<u32>, last: Option<&[u8]>) -> u64 {
+        let n = self.scale(dur.into(), timescale);
+        match (self.codec, last) {
+            // A decoder yields whole packets; by the table the last one may be used in part.
+            (Codec::Aac, _) => n.min(self.in_full),
+            (_, Some(last)) => n.min(alac_frames(last).unwrap_or(n)),
+            _ => n,
+        }
+    }
+
+    /// Samples before the edit's first, and the recording of `total` samples after the edit.
+    pub(super) fn edited(&self, total: u64, edit: Edit) -> (u64, Info) {
+        let Self { codec, sample_rate, channels, .. } = *self;
+        let delay = self.scale(edit.delay, edit.timescale);
+        let length = edit.length.map_or(u64::MAX, |n| self.scale(n, edit.timescale).max(1));
+        (delay, Info { codec, sample_rate, channels, n_samples: total.saturating_sub(delay).min(length) })
     }
 }
 

@@ -31,8 +31,7 @@ use super::{
     Codec, DecoderCache, Info, Planes, corrupt,
     decoder_cache::{Lent, Shelf},
     flac_frame::{Frame, Header, MAX_HEADER, Stream, crc16, end_of, follower, linked, next_header},
-    flac_plain,
-    id3,
+    flac_plain, id3,
     ranged::Look,
     unsupported,
 };
@@ -482,8 +481,9 @@ impl<'a> Flac<'a> {
         let mut at = damaged.at + 1;
         while at < n {
             if let Some(frame) = self.confirmed(at..n, damaged, (n, u64::MAX), work) {
-                return (frame.first - damaged.first <= self.shape.most_samples((frame.at - damaged.at) as u64))
-                    .then_some(frame);
+                return (frame.first - damaged.first
+                    <= self.shape.most_samples((frame.at - damaged.at) as u64))
+                .then_some(frame);
             }
             at += 2 * self.frame_budget;
         }
@@ -501,7 +501,8 @@ impl<'a> Flac<'a> {
     fn seek(&self, target: u64) -> Frame {
         let bytes = &*self.bytes;
         let mut work = self.work();
-        let (mut low, mut high) = (self.first, (bytes.len(), self.behind.unwrap_or(self.shape.info.n_samples)));
+        let (mut low, mut high) =
+            (self.first, (bytes.len(), self.behind.unwrap_or(self.shape.info.n_samples)));
         // The nearest seek points around the target.
         let (mut before, mut behind) = ((0, 0), (u64::MAX, 0));
         for (sample, offset) in seek_points(&bytes[self.seek_table.clone()]) {
@@ -575,7 +576,8 @@ impl<'a> Flac<'a> {
 
     /// Whether the frame needs more than the 32-bit arithmetic of the fast decoder.
     fn is_too_wide(&self, frame: &[u8]) -> bool {
-        self.shape.stream.bits == 32 && Header::parse(frame).is_some_and(|header| header.channels.side().is_some())
+        self.shape.stream.bits == 32
+            && Header::parse(frame).is_some_and(|header| header.channels.side().is_some())
     }
 
     pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
@@ -599,7 +601,8 @@ impl<'a> Flac<'a> {
                 let wanted = (from - frame.first) as usize..(from - frame.first) as usize + n;
                 let at = (from - span.start) as usize;
                 if self.is_too_wide(bytes) {
-                    flac_plain::decode(bytes, &self.shape.stream, &mut plain).ok_or_else(|| damaged(frame))?;
+                    flac_plain::decode(bytes, &self.shape.stream, &mut plain)
+                        .ok_or_else(|| damaged(frame))?;
                     for (c, plane) in plain.chunks_exact(frame.block as usize).enumerate() {
                         scale(&mut out.channel_mut(c)[at..at + n], &plane[wanted.clone()], |x| x as i32);
                     }
@@ -623,7 +626,8 @@ impl<'a> Flac<'a> {
                 return Ok(());
             }
             frame = next.ok_or_else(|| {
-                let message = format!("the FLAC frames end at sample {behind} of {}", self.shape.info.n_samples);
+                let message =
+                    format!("the FLAC frames end at sample {behind} of {}", self.shape.info.n_samples);
                 Error::new(ErrorKind::TooShort, message)
             })?;
         }

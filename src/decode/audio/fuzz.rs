@@ -74,7 +74,7 @@ pub(crate) fn caf(bytes: &[u8]) {
 /// The boxes of MP4: at most as many packets, and bytes in them, as the file has bytes.
 pub(crate) fn mp4(bytes: &[u8]) {
     let mut packets = Vec::new();
-    let _ = Track::open(bytes, &mut packets);
+    let _ = Track::open(&bytes, &mut packets);
     let total: usize = packets.iter().map(|packet| packet.len as usize).sum();
     assert!(packets.len() <= bytes.len() && total <= bytes.len());
     assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));

@@ -15,10 +15,13 @@
 //! hexadecimal numbers, of which the second, third and fourth are samples before, after, and in the
 //! recording.
 
+use std::ops::Range;
+
 use super::{
     Codec, corrupt,
     field::{Endian, u16_at, u32_at, u64_at},
     packet::Packet,
+    ranged::Look,
     unsupported,
 };
 use crate::{Result, fallible_alloc};
@@ -64,6 +67,26 @@ fn all_boxes(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8], &[u8])> {
     })
 }
 
+/// The boxes of a file: their start, name and the place of their content.
+fn file_boxes<'a>(file: &impl Look<'a>) -> impl Iterator<Item = (u64, [u8; 4], Range<u64>)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let left = file.size().checked_sub(at)?;
+        let head = file.get(at, 8)?;
+        let (len, size) = match u32_at(head, 0, Endian::Big)? {
+            0 => (8, left),
+            1 => (16, u64_at(file.get(at, 16)?, 8, Endian::Big)?),
+            size => (8, size.into()),
+        };
+        let (start, size) = (at, size.min(left));
+        if size < len {
+            return None;
+        }
+        at += size;
+        Some((start, *head[4..].first_chunk()?, start + len..start + size))
+    })
+}
+
 /// The boxes directly in `bytes` that are named `name`.
 fn boxes<'a>(bytes: &'a [u8], name: &'static [u8; 4]) -> impl Iterator<Item = &'a [u8]> {
     all_boxes(bytes).filter(move |(_, this, _)| this == name).map(|(_, _, body)| body)
@@ -96,10 +119,12 @@ impl<'a> Track<'a> {
     /// # Errors
     /// `Corrupt` if boxes are missing or their claims are impossible, `Unsupported` without a sound track and
     /// for codecs not decoded here.
-    pub(super) fn open(bytes: &'a [u8], packets: &mut Vec<Packet>) -> Result<Self> {
+    pub(super) fn open(file: &impl Look<'a>, packets: &mut Vec<Packet>) -> Result<Self> {
         let missing =
             |name: &str| corrupt(format!("the MP4 file has no `{name}` box: it is damaged or cut short"));
-        let moov = find(bytes, &[b"moov"]).ok_or_else(|| missing("moov"))?;
+        let moov = file_boxes(file).find(|(_, name, _)| name == b"moov");
+        let moov = moov.and_then(|(_, _, body)| file.get(body.start, body.end - body.start));
+        let moov = moov.ok_or_else(|| missing("moov"))?;
         let is_sound = |media: &[u8]| boxes(media, b"hdlr").any(|hdlr| hdlr.get(8..12) == Some(b"soun"));
         let (track, media) = boxes(moov, b"trak")
             .filter_map(|track| Some((track, find(track, &[b"mdia"])?)))
@@ -115,11 +140,11 @@ impl<'a> Track<'a> {
         let table = find(media, &[b"minf", b"stbl"]).ok_or_else(|| missing("stbl"))?;
         let (codec, setup) = codec(find(table, &[b"stsd"]).ok_or_else(|| missing("stsd"))?)?;
 
-        let mut claims = Claims { bytes: bytes.len(), n_packets: 0, n_bytes: 0, packets };
+        let mut claims = Claims { bytes: file.size() as usize, n_packets: 0, n_bytes: 0, packets };
         if claims.table(table)? == Walk::On
             && let Some(extends) = find(moov, &[b"mvex"])
         {
-            claims.fragments(bytes, extends, track)?;
+            claims.fragments(file, extends, track)?;
         }
         let edit = match find(track, &[b"edts", b"elst"]) {
             Some(list) => Edit::of_list(list, moov, timescale),
@@ -313,15 +338,16 @@ impl Claims<'_> {
     }
 
     /// Adds the packets of `track` in the fragments of the file `bytes`; `extends` has their defaults.
-    fn fragments(&mut self, bytes: &[u8], extends: &[u8], track: &[u8]) -> Result<()> {
+    fn fragments<'a>(&mut self, file: &impl Look<'a>, extends: &[u8], track: &[u8]) -> Result<()> {
         let header = find(track, &[b"tkhd"]).unwrap_or_default();
         let id = word(header, if header.first() == Some(&1) { 5 } else { 3 });
         let defaults = boxes(extends, b"trex").find(|trex| word(trex, 1) == id).unwrap_or_default();
         let default = |i| word(defaults, i).unwrap_or_default();
-        for (start, _, fragment) in all_boxes(bytes).filter(|(_, name, _)| name == b"moof") {
+        for (start, _, body) in file_boxes(file).filter(|(_, name, _)| name == b"moof") {
+            let Some(fragment) = file.get(body.start, body.end - body.start) else { continue };
             // The start of the data for runs without an offset. By the old rule, it is after the data of the
             // previous track.
-            let mut behind = start as u64;
+            let mut behind = start;
             for part in boxes(fragment, b"traf") {
                 let Some(header) = find(part, &[b"tfhd"]) else { continue };
                 let flags = word(header, 0).unwrap_or_default();
@@ -338,7 +364,7 @@ impl Claims<'_> {
                     field(8, 4).and_then(|at| u32_at(header, at, Endian::Big)).unwrap_or(default(3));
                 let size =
                     field(0x10, 4).and_then(|at| u32_at(header, at, Endian::Big)).unwrap_or(default(4));
-                let base = base.unwrap_or(if flags & 0x2_0000 != 0 { start as u64 } else { behind });
+                let base = base.unwrap_or(if flags & 0x2_0000 != 0 { start } else { behind });
                 let mut at = base;
                 for run in boxes(part, b"trun") {
                     let run = Run::of(run, duration, size);

@@ -98,7 +98,7 @@ pub(super) struct Link {
     /// Samples of the recording after that.
     pub(super) n_samples: u64,
     /// `n_samples` for the number of frames in its tag; None if the tag has no count.
-    declared: Option<u64>,
+    pub(super) declared: Option<u64>,
 }
 
 /// The fields of a Xing, Info or VBRI tag.
@@ -623,7 +623,11 @@ fn tag_len(bytes: &[u8], left: u64, tail: &[u8]) -> Option<u64> {
         32 + if is_header { u32::from_le_bytes([a, b, c, d]) as usize } else { 0 }
     } else if bytes.starts_with(b"LYRICSBEGIN") {
         // Lyrics3 is the last tag, or followed only by ID3v1, so its end is checked only there.
-        let id3v1 = if left > 128 && tail.len() >= 128 && tail[tail.len() - 128..].starts_with(b"TAG") { 128 } else { 0 };
+        let id3v1 = if left > 128 && tail.len() >= 128 && tail[tail.len() - 128..].starts_with(b"TAG") {
+            128
+        } else {
+            0
+        };
         let lyrics = &tail[..tail.len() - id3v1];
         let ends = [&b"LYRICS200"[..], b"LYRICSEND"].iter().any(|end| lyrics.ends_with(end));
         return ends.then_some(left.saturating_sub(id3v1 as u64));

@@ -362,7 +362,7 @@ const fn crc_tables() -> [[u32; 256]; 8] {
 }
 
 /// Continues the checksum `crc` over `bytes`, eight at a time.
-fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
+pub(super) fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
     let (eights, rest) = bytes.as_chunks::<8>();
     for eight in eights {
         let [a, b, c, d] = (crc ^ u32::from_be_bytes([eight[0], eight[1], eight[2], eight[3]])).to_be_bytes();

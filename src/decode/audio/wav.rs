@@ -110,7 +110,11 @@ pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Found> {
             break;
         }
         // Chunks are padded to even sizes. The walk ends at a chunk that reaches the end of the bytes.
-        match body.checked_add(size).and_then(|end| end.checked_add(size & 1)).filter(|&next| next < file.size()) {
+        match body
+            .checked_add(size)
+            .and_then(|end| end.checked_add(size & 1))
+            .filter(|&next| next < file.size())
+        {
             Some(next) => at = next,
             None => break,
         }
@@ -127,7 +131,8 @@ pub(super) fn layout(head: &[u8], size: u64) -> Option<Layout> {
     let Ok(Found::Pcm(shape)) = find(&head) else { return None };
     let frame_bytes = shape.coding.stride() as u64 * u64::from(shape.info.channels);
     let data_at = shape.data.start;
-    let said = u32_at(head, data_at as usize - 4, Endian::Little).filter(|&said| said != 0 && said != u32::MAX)?;
+    let said =
+        u32_at(head, data_at as usize - 4, Endian::Little).filter(|&said| said != 0 && said != u32::MAX)?;
     let n_samples = u64::from(said).min(size.checked_sub(data_at)?).checked_div(frame_bytes)?;
     Some(Layout { info: Info { n_samples, ..shape.info }, data_at, frame_bytes })
 }

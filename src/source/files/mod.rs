@@ -14,6 +14,8 @@ mod indexes;
 mod lru;
 mod manifest;
 mod reader;
+#[cfg(feature = "audio")]
+mod sidecar;
 mod table;
 mod tar;
 mod text;

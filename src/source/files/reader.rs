@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    cell::Cell,
     ffi::OsStr,
     path::Path,
     sync::{
@@ -116,6 +117,8 @@ pub(super) struct Recorded<'a> {
     pub key: Key,
     source: &'a FilesSource,
     leave: &'a Leave,
+    /// The bytes that were read of it.
+    n_read: Cell<u64>,
 }
 
 impl Recorded<'_> {
@@ -133,7 +136,21 @@ impl Recorded<'_> {
         let Counts { reads, bytes, .. } = &self.source.opened.counts;
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
+        self.n_read.set(self.n_read.get() + len as u64);
         Ok(Bytes::from_owner(block))
+    }
+
+    /// The bytes that were read so far.
+    #[cfg(feature = "audio")]
+    pub(super) fn n_read(&self) -> u64 {
+        self.n_read.get()
+    }
+
+    /// The resolved path of a file of its own.
+    #[cfg(feature = "audio")]
+    pub(super) fn resolved(&self) -> Option<std::path::PathBuf> {
+        let (_, is_archived, _) = self.key;
+        (!is_archived).then(|| self.source.storage.resolve(self.file.path()).ok()).flatten()
     }
 
     /// The most bytes of a read.
@@ -279,7 +296,7 @@ fn find<'a>(
     let (at, len) = place.map_or((0, file.size()), |place| (place.at, place.len));
     // A member of an archive has an index of its own.
     let key = if place.is_some() { (number, true, table.file(row)) } else { key };
-    Ok(Recorded { file, at, len, key, source, leave })
+    Ok(Recorded { file, at, len, key, source, leave, n_read: Cell::new(0) })
 }
 
 /// Opens the file of a row: the one with that name, or of a name without an ending the recording.

@@ -161,7 +161,7 @@ def test_a_file_that_changes(what: str, tmp_path: Path) -> None:
         else:
             with path.open("ab") as file:
                 file.write(bytes(1000))
-        rest = [index for batch in loader for index in batch["index"].tolist()]
+        rest = [index for batch in iter(lambda: next(loader, None), None) for index in batch["index"].tolist()]
         bad = [error["index"] for error in loader.errors()]
     given = [index for batch in first for index in batch] + rest
     assert sorted(given + bad) == [*range(40)]
@@ -176,3 +176,49 @@ def test_small_files_of_every_format_have_segments(path: str) -> None:
     with forebay.Loader(Manifest(rows, root=FORMATS), **ONE_PASS) as loader:
         given = sum(len(batch["index"]) for batch in loader)
         assert given + len(loader.errors()) == 2
+
+
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MP3 without a length, which only a scan finds."""
+    frames = (FORMATS.parent / "mp3_cbr128_48000_stereo.mp3").read_bytes()
+    start = frames.index(b"\xff\xfb")
+    path = tmp_path_factory.mktemp("scanned") / "long.mp3"
+    path.write_bytes(frames[start:] * (3_000_000 // len(frames)))
+    return path
+
+
+def counts(path: Path) -> dict[str, int]:
+    with forebay.Loader([path] * 8, **ONE_PASS, n_readers=1) as loader:
+        assert sum(len(batch["index"]) for batch in loader) == 8, loader.errors()
+        found: dict[str, int] = loader.stats()["files"]
+    return found
+
+
+def test_an_index_is_kept_on_disk(scanned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = counts(scanned)
+    assert (first["indexed"], first["index_hits"]) == (1, 0)
+    (index,) = (tmp_path / "forebay" / "index").iterdir()
+    again = counts(scanned)
+    assert (again["indexed"], again["index_hits"], again["reads"]) == (0, 1, 8)
+    assert again["read_bytes"] < first["read_bytes"] / 2
+    # Damaged, stale, cut: made again.
+    whole = index.read_bytes()
+    for damaged in (whole[:-1], b"", whole[:50] + b"\x00" + whole[51:]):
+        index.write_bytes(damaged)
+        assert counts(scanned)["indexed"] == 1
+        assert index.read_bytes() == whole
+    os.utime(scanned, (1, 1))
+    assert counts(scanned)["indexed"] == 1
+    assert counts(scanned)["index_hits"] == 1
+
+
+def test_no_place_for_indexes(scanned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that cannot be written is no error."""
+    (tmp_path / "file").write_text("x")
+    full = "/dev/full" if Path("/dev/full").exists() else str(tmp_path / "file")
+    for home in (str(tmp_path / "file"), full, "relative", ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", home)
+        monkeypatch.setenv("HOME", str(tmp_path / "file"))
+        assert counts(scanned)["indexed"] == 1

@@ -21,6 +21,8 @@ const RATES_2: [[u16; 15]; 2] = [
 /// A frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode::audio) struct Header {
+    /// Its bytes.
+    pub raw: [u8; HEADER_LEN],
     /// 1, 2 or 3.
     pub layer: u8,
     pub sample_rate: u32,
@@ -40,7 +42,8 @@ pub(in crate::decode::audio) struct Header {
 impl Header {
     /// Parses the header at the start of `bytes`; None if there is none, or it has a reserved value.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let [sync, version, rates, mode] = *bytes.first_chunk::<HEADER_LEN>()?;
+        let raw = *bytes.first_chunk::<HEADER_LEN>()?;
+        let [sync, version, rates, mode] = raw;
         if sync != 0xff || version & 0xe0 != 0xe0 {
             return None;
         }
@@ -70,6 +73,7 @@ impl Header {
         };
         let slots = factor * u32::from(kbits) / sample_rate + u32::from(rates >> 1 & 1);
         Some(Self {
+            raw,
             layer,
             sample_rate,
             channels: if mode >> 6 == 3 { 1 } else { 2 },

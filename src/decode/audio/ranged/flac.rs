@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use super::{
     super::{
-        DecoderCache, Info, Planes, corrupt, flac::{Bytes, Flac, Head, Shape, seek_points},
+        DecoderCache, Info, Planes, corrupt,
+        flac::{Bytes, Flac, Head, Shape, seek_points},
         flac_frame::Frame,
     },
     Sizes,
@@ -40,7 +41,7 @@ impl Index {
         reader: &mut Reader<'_>,
         sizes: &Sizes,
     ) -> Result<Option<(Info, Self)>> {
-        let (head, table) = reader.explore(|file| {
+        let found = reader.explore(|file| {
             let head = Head::find(file)?;
             let Range { start, end } = head.seek_table;
             let mut table = Vec::new();
@@ -48,7 +49,8 @@ impl Index {
             fallible_alloc::reserve(&mut table, bytes.len() / 18)?;
             table.extend(seek_points(bytes).map(|(sample, at)| Point { at, sample }));
             Ok((head, table))
-        })??;
+        })?;
+        let Some((head, table)) = found else { return Ok(None) };
         let size = reader.size();
         let first = |at: u64| Frame { at: at as usize, first: 0, block: head.block };
         let mut shape = head.shape;
@@ -68,7 +70,8 @@ impl Index {
         };
         if !(can_be && ends(kept, reader, &shape)?) {
             let start = reader.keep(head.at..size.min(head.at + 2 * budget + sizes.ends))?;
-            let numbering = Flac::window(Bytes::Whole(&start), shape.clone(), first(0), None).numbering_at_start();
+            let numbering =
+                Flac::window(Bytes::Whole(&start), shape.clone(), first(0), None).numbering_at_start();
             let Some(numbering) = numbering else { return Ok(None) };
             let was_fixed = std::mem::replace(&mut shape.stream.fixed, numbering);
             let ends_now = can_be && numbering != was_fixed && ends(kept, reader, &shape)?;

@@ -178,12 +178,15 @@ pub(super) fn locate<T: Copy>(
         // Bytes of the span by the rate here, or by that of the whole recording.
         let len = share(want.end - want.start).max(mean);
         let to = guess.max(from).saturating_add(len + len / 8).saturating_add(sizes.margin).min(size);
-        let mut extendable = Extendable { reader, at: from, bytes: reader.read(from..to)?, left: MAX_EXTENSIONS };
+        let mut extendable =
+            Extendable { reader, at: from, bytes: reader.read(from..to)?, left: MAX_EXTENSIONS };
         let mut held = survey(from, &extendable.bytes)?;
         // Too few bytes for a sample, or for one behind the last known place.
         let is_short = |held: &Option<Held<T>>| {
             held.is_none_or(|found| {
-                found.behind.sample <= want.start && found.behind.at <= low.at && found.first.sample <= want.start
+                found.behind.sample <= want.start
+                    && found.behind.at <= low.at
+                    && found.first.sample <= want.start
             })
         };
         while is_short(&held) && extendable.left > MAX_EXTENSIONS / 2 {

@@ -14,7 +14,9 @@
 mod flac;
 mod locate;
 mod mpeg;
+mod packets;
 mod reader;
+mod sidecar;
 #[cfg(test)]
 mod tests;
 mod vorbis;
@@ -24,7 +26,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    AudioDecoder, DecoderCache, Info, Planes, aiff, au, caf,
+    AudioDecoder, DecoderCache, Info, Planes, aiff, au,
     flac_frame::Frame,
     id3, pcm,
     sniff::{self, Format},
@@ -69,7 +71,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    const USUAL: Self = Self { whole: 128 << 10, ends: 64 << 10, junk: 128 << 10, margin: 48 << 10, piece: 1 << 20 };
+    const USUAL: Self =
+        Self { whole: 128 << 10, ends: 64 << 10, junk: 128 << 10, margin: 48 << 10, piece: 1 << 20 };
 }
 
 /// What is known of a recording in a file: codec, length, headers, and places of samples.
@@ -94,6 +97,7 @@ enum Kind {
     Flac(flac::Index),
     Vorbis(vorbis::Index),
     Mpeg(mpeg::Index),
+    Packets(packets::Index),
 }
 
 /// What a part needs to decode its bytes.
@@ -105,6 +109,8 @@ enum What {
     Flac(Held<Frame>),
     Vorbis,
     Mpeg(mpeg::First),
+    /// The packets' numbers.
+    Packets(Range<usize>),
 }
 
 /// Bytes of a recording that a span needs, and where they belong.
@@ -146,7 +152,7 @@ impl RangeIndex {
         let mut reader = Reader::new(io);
         reader.keep(0..io.size().min(sizes.ends))?;
         // Tags at the start have up to some MB, with a picture.
-        let start = reader.explore(|file| id3::skip(file))?;
+        let Some(start) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
         let sniffed = |reader: &mut Reader<'_>, len: u64| {
             let head = reader.keep(start..io.size().min(start + len))?;
             sniff::sniff_after(&head, start > 0)
@@ -163,26 +169,29 @@ impl RangeIndex {
             };
             let linear = |shape: pcm::Shape| Some((shape.info, Kind::Linear(shape)));
             Ok(match format {
-                Format::Wav => match reader.explore(|file| wav::find(file))?? {
-                    wav::Found::Pcm(shape) => linear(shape),
-                    wav::Found::Mpeg(data) => mpeg_in(&mut Reader::part(io, data.clone()), data)?,
+                Format::Wav => match reader.explore(|file| wav::find(file))? {
+                    None => None,
+                    Some(wav::Found::Pcm(shape)) => linear(shape),
+                    Some(wav::Found::Mpeg(data)) => mpeg_in(&mut Reader::part(io, data.clone()), data)?,
                 },
-                Format::Wave64 => linear(reader.explore(|file| wav::find_wave64(file))??),
-                Format::Aiff => linear(reader.explore(|file| aiff::find(file))??),
-                Format::Au => linear(reader.explore(|file| au::find(file))??),
-                Format::Caf => reader
-                    .explore(|file| match caf::find(kept, file)? {
-                        caf::Found::Pcm(shape) => Ok(Some(shape)),
-                        caf::Found::Packets(_) => Ok(None),
-                    })??
-                    .and_then(linear),
-                Format::Flac => {
-                    flac::Index::open(kept, &mut reader, &sizes)?.map(|(info, index)| (info, Kind::Flac(index)))
-                }
+                Format::Wave64 => reader.explore(|file| wav::find_wave64(file))?.and_then(linear),
+                Format::Aiff => reader.explore(|file| aiff::find(file))?.and_then(linear),
+                Format::Au => reader.explore(|file| au::find(file))?.and_then(linear),
+                Format::Caf => match packets::Index::open_caf(kept, &mut reader)? {
+                    Some(packets::Caf::Pcm(shape)) => linear(shape),
+                    Some(packets::Caf::Packets(info, index)) => Some((info, Kind::Packets(index))),
+                    None => None,
+                },
+                Format::Mp4 => packets::Index::open_mp4(kept, &mut reader)?
+                    .map(|(info, index)| (info, Kind::Packets(index))),
+                Format::Adts => packets::Index::open_adts(kept, &mut reader, &sizes, start)?
+                    .map(|(info, index)| (info, Kind::Packets(index))),
+                Format::OggFlac => None,
+                Format::Flac => flac::Index::open(kept, &mut reader, &sizes)?
+                    .map(|(info, index)| (info, Kind::Flac(index))),
                 Format::OggVorbis => vorbis::Index::open(kept, &mut reader, &sizes)?
                     .map(|(info, index)| (info, Kind::Vorbis(index))),
                 Format::Mpeg => mpeg_in(&mut reader, 0..io.size())?,
-                _ => None,
             })
         })
     }
@@ -199,8 +208,22 @@ impl RangeIndex {
             Kind::Flac(index) => index.bytes_held(),
             Kind::Vorbis(index) => index.bytes_held(),
             Kind::Mpeg(index) => index.bytes_held(),
+            Kind::Packets(index) => index.bytes_held(),
         };
         size_of::<Self>() + more
+    }
+
+    /// The index as bytes, with a version and a checksum, for [`Self::from_bytes`].
+    pub fn to_bytes(&self) -> Vec<u8> {
+        sidecar::write(self)
+    }
+
+    /// The index that [`Self::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`] for bytes of another version, or damaged ones.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        sidecar::read(bytes)
     }
 
     /// Reads the bytes that `span` (in samples) needs: usually one read.
@@ -209,10 +232,16 @@ impl RangeIndex {
     /// [`ErrorKind::Shape`] for a span beyond the recording, [`ErrorKind::Truncated`] if the file has another
     /// size than before, [`ErrorKind::Corrupt`] if its bytes contradict the index, [`ErrorKind::TooLarge`]
     /// beyond [`ReadBytes::limit`], and errors of the reads.
-    pub fn part(self: &Arc<Self>, kept: &mut AudioDecoder, io: &dyn ReadBytes, span: Range<u64>) -> Result<Part> {
+    pub fn part(
+        self: &Arc<Self>,
+        kept: &mut AudioDecoder,
+        io: &dyn ReadBytes,
+        span: Range<u64>,
+    ) -> Result<Part> {
         let n = self.info.n_samples;
         if span.start > span.end || span.end > n {
-            let message = format!("the span {}..{} is not within the recording's {n} samples", span.start, span.end);
+            let message =
+                format!("the span {}..{} is not within the recording's {n} samples", span.start, span.end);
             return Err(Error::new(ErrorKind::Shape, message));
         }
         if io.size() != self.size {
@@ -241,6 +270,7 @@ impl RangeIndex {
                 let reader = Reader::part(io, index.range.clone());
                 Ok(index.part(kept, &reader, &self.sizes, span)?.map(What::Mpeg))
             }
+            Kind::Packets(index) => Ok(index.part(&reader, span)?.map(What::Packets)),
             Kind::Vorbis(index) => Ok(index.part(kept, &reader, &self.sizes, span)?.map(|_| What::Vorbis)),
         }
     }
@@ -293,6 +323,9 @@ impl AudioDecoder {
             (Kind::Vorbis(index), What::Vorbis) => index.read(kept, &part.bytes, part.at, span, out),
             (Kind::Mpeg(index), What::Mpeg(first)) => {
                 index.read(kept, &part.bytes, part.at, first, span, out)
+            }
+            (Kind::Packets(index), What::Packets(numbers)) => {
+                index.read(kept, &part.bytes, part.at, numbers.clone(), *info, span, out)
             }
             _ => Err(Error::new(ErrorKind::Shape, "the part belongs to another recording")),
         });

@@ -24,9 +24,9 @@ use super::{
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The most places of a scan that are kept.
-const MAX_POINTS: usize = 1 << 15;
+pub(super) const MAX_POINTS: usize = 1 << 15;
 /// The most links that are kept; more are read whole.
-const MAX_LINKS: usize = 1 << 12;
+pub(super) const MAX_LINKS: usize = 1 << 12;
 /// The frames before a span that are read at first, for the bit reservoir.
 const LEAD: usize = 16;
 /// The fewest frames at an end that prove a constant bit rate.
@@ -39,8 +39,6 @@ pub(super) struct Index {
     pub(super) range: Range<u64>,
     pub(super) header: Header,
     pub(super) links: Vec<Link>,
-    /// The last bytes.
-    pub(super) tail: Bytes,
     pub(super) places: Places,
 }
 
@@ -85,7 +83,7 @@ impl Index {
             channels: header.channels.into(),
             n_samples: links.iter().map(|link| link.n_samples).sum(),
         };
-        Ok(Some((info, Self { range, header, links, tail, places })))
+        Ok(Some((info, Self { range, header, links, places })))
     }
 
     pub(super) fn bytes_held(&self) -> usize {
@@ -93,7 +91,7 @@ impl Index {
             Places::Constant { .. } => 0,
             Places::Found(points) => points.capacity() * size_of::<Point>(),
         };
-        places + self.links.capacity() * size_of::<Link>() + self.tail.len()
+        places + self.links.capacity() * size_of::<Link>()
     }
 
     /// The links that `span` overlaps, with their parts of it and the samples of `span` before these.
@@ -167,7 +165,11 @@ impl Index {
                 let bytes = reader.read(from..to)?;
                 let first = first_of(&self.header, &bytes, from, expected(numbers.start));
                 let offset = first.ok_or_else(|| contradiction(from))?;
-                let window = Window { at: from, bytes, held: First { number: numbers.start, offset, end: numbers.end } };
+                let window = Window {
+                    at: from,
+                    bytes,
+                    held: First { number: numbers.start, offset, end: numbers.end },
+                };
                 let mpeg = self.window(kept, &window.bytes, from, &window.held)?;
                 for (i, &offset) in mpeg.offsets().iter().enumerate() {
                     let number = numbers.start + i;
@@ -184,19 +186,17 @@ impl Index {
         }
     }
 
-    fn window<'a>(
-        &self,
-        kept: &mut DecoderCache,
-        bytes: &'a [u8],
-        at: u64,
-        first: &First,
-    ) -> Result<Mpeg<'a>>
+    fn window<'a>(&self, kept: &mut DecoderCache, bytes: &'a [u8], at: u64, first: &First) -> Result<Mpeg<'a>>
     where
         Self: 'a,
     {
         let size = self.range.end - self.range.start;
-        // The tail is copied into the piece's lifetime by its own bytes, if they reach the end.
-        let tail = if at + bytes.len() as u64 >= size { &bytes[bytes.len().saturating_sub(TAIL_LEN)..] } else { &[] };
+        // Lyrics3 is looked for at the end only, where a window has the last bytes.
+        let tail = if at + bytes.len() as u64 >= size {
+            &bytes[bytes.len().saturating_sub(TAIL_LEN)..]
+        } else {
+            &[]
+        };
         let piece = Piece { bytes, base: at, size, tail };
         Mpeg::window(kept, &piece, self.header, &self.links, at + first.offset, first.number..first.end)
     }
@@ -227,7 +227,7 @@ fn constant(reader: &mut Reader<'_>, sizes: &Sizes, last: &[u8], tail: &[u8]) ->
     // After a tag at the start, which may be long.
     let mut from = 0;
     let mut head = reader.keep(0..size.min(sizes.ends.max(4 * AHEAD_BYTES)))?;
-    let tagged = reader.explore(|file| id3::skip(file))?;
+    let Some(tagged) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
     if tagged > 0 {
         from = tagged;
         head = reader.keep(from..size.min(from + sizes.ends.max(4 * AHEAD_BYTES)))?;

@@ -6,7 +6,7 @@ use std::{cell::Cell, ops::Range};
 
 use bytes::Bytes;
 
-use super::{ReadBytes, super::corrupt};
+use super::ReadBytes;
 use crate::{Error, ErrorKind, Result};
 
 /// The most reads by which a head is explored: a walk over chunks, each of which may be anywhere.
@@ -46,7 +46,10 @@ impl<'a> Reader<'a> {
     pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         let n = range.end.saturating_sub(range.start);
         if range.end > self.size {
-            return Err(Error::new(ErrorKind::Truncated, "the recording ends before the bytes of its samples"));
+            return Err(Error::new(
+                ErrorKind::Truncated,
+                "the recording ends before the bytes of its samples",
+            ));
         }
         if n == 0 {
             return Ok(Bytes::new());
@@ -88,20 +91,21 @@ impl<'a> Reader<'a> {
         self.pieces.clear();
     }
 
-    /// Runs `parse` over the bytes read so far, reads what it lacked, and runs it again, until it lacks none.
+    /// Runs `parse` over the bytes read so far, reads what it lacked, and runs it again, until it lacks none;
+    /// None if it takes more than [`MAX_LOOKS`] reads.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if it takes more than [`MAX_LOOKS`] reads; errors of the reads.
-    pub(super) fn explore<T>(&mut self, mut parse: impl FnMut(&View<'_>) -> T) -> Result<T> {
+    /// Those of the reads and of the last `parse`.
+    pub(super) fn explore<T>(&mut self, mut parse: impl FnMut(&View<'_>) -> Result<T>) -> Result<Option<T>> {
         for _ in 0..MAX_LOOKS {
             let view = View { pieces: &self.pieces, size: self.size, missing: Cell::new(None) };
             let parsed = parse(&view);
-            let Some(missing) = view.missing.take() else { return Ok(parsed) };
+            let Some(missing) = view.missing.take() else { return parsed.map(Some) };
             let end = missing.end.max(missing.start.saturating_add(LOOK)).min(self.size);
             let bytes = self.read(missing.start..end)?;
             self.pieces.push((missing.start, bytes));
         }
-        Err(corrupt(format!("the head of the recording is spread over more than {MAX_LOOKS} places")))
+        Ok(None)
     }
 }
 
@@ -158,10 +162,12 @@ impl<'a> Look<'a> for View<'a> {
             let from = usize::try_from(at.checked_sub(*start)?).ok()?;
             bytes.get(from..from.checked_add(usize::try_from(n).ok()?)?)
         });
-        if found.is_none() && self.missing.take().is_none_or(|missing| {
-            self.missing.set(Some(missing));
-            false
-        }) {
+        if found.is_none()
+            && self.missing.take().is_none_or(|missing| {
+                self.missing.set(Some(missing));
+                false
+            })
+        {
             self.missing.set(Some(at..end));
         }
         found

@@ -4,7 +4,10 @@ use std::sync::{
 };
 
 use super::{
-    super::{Planes, flac::{Table, repeated}},
+    super::{
+        Planes,
+        flac::{Table, repeated},
+    },
     *,
 };
 
@@ -63,7 +66,9 @@ impl Rng {
 }
 
 fn bits(planes: &Planes) -> Vec<Vec<u32>> {
-    (0..planes.channels()).map(|c| planes.channel(usize::from(c)).iter().map(|x| x.to_bits()).collect()).collect()
+    (0..planes.channels())
+        .map(|c| planes.channel(usize::from(c)).iter().map(|x| x.to_bits()).collect())
+        .collect()
 }
 
 /// Asserts that spans in parts equal those of a full open; the kind of the index is returned.
@@ -109,6 +114,7 @@ fn assert_equal(name: &str, bytes: &[u8], sizes: Sizes, n_spans: usize) -> &'sta
         Kind::Flac(_) => "flac",
         Kind::Vorbis(_) => "vorbis",
         Kind::Mpeg(_) => "mpeg",
+        Kind::Packets(_) => "packets",
     }
 }
 
@@ -122,7 +128,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if !["txt", "tsv", "py"].contains(&path.extension().unwrap_or_default().to_str().unwrap()) {
+            } else if !["txt", "tsv", "py"].contains(&path.extension().unwrap_or_default().to_str().unwrap())
+            {
                 files.push((path.display().to_string(), std::fs::read(&path).unwrap()));
             }
         }
@@ -192,10 +199,15 @@ fn assert_reads(name: &str, bytes: &[u8], most_reads: u64, most_bytes: u64) -> (
         let part = index.part(&mut decoder, &io, seconds(start)).unwrap();
         let (reads, n_bytes) = io.take();
         most = (most.0.max(reads), most.1.max(n_bytes));
-        assert!(reads <= most_reads && n_bytes <= most_bytes, "{name} at {share}/10: {reads} reads, {n_bytes} bytes");
+        assert!(
+            reads <= most_reads && n_bytes <= most_bytes,
+            "{name} at {share}/10: {reads} reads, {n_bytes} bytes"
+        );
         decoder.read_part(&part, seconds(start), &mut out).unwrap();
         // The same place, one near it, and others.
-        for start in [start, start + u64::from(sample_rate), start / 2, start / 3 * 2, start / 10, n_samples / 40 * 39] {
+        for start in
+            [start, start + u64::from(sample_rate), start / 2, start / 3 * 2, start / 10, n_samples / 40 * 39]
+        {
             let part = index.part(&mut decoder, &io, seconds(start)).unwrap();
             let (reads, n_bytes) = io.take();
             again = (again.0.max(reads), again.1.max(n_bytes));
@@ -265,5 +277,63 @@ fn an_hour_of_mpeg() {
         assert_eq!(matches!(mpeg.places, mpeg::Places::Constant { .. }), is_constant, "{name}");
         let most = if is_constant { (3, 1_000_000) } else { (200, u64::MAX) };
         assert_reads(name, &long, most.0, most.1);
+    }
+}
+
+/// Bytes of the test data for each kind of index.
+fn of_each_kind() -> Vec<(&'static str, Vec<u8>)> {
+    [
+        "made/s24.aiff",
+        "made/ms_stereo.wav",
+        "made/ima_stereo.wav",
+        "mewkiz-flac/80574.flac",
+        "vorbis/perch_16000_mono.ogg",
+        "vorbis/vorbis_chained_same_32000.ogg",
+        "mpeg/mp3_vbr9_44100_stereo.mp3",
+        "mpeg/mp3_concat_44100.mp3",
+        "mpeg/mp3_cbr128_32000_stereo.mp3",
+        "codec-ladder/aac_44100_mono.m4a",
+        "codec-ladder/aac_adts_44100_mono.aac",
+        "made/alac16.caf",
+        "codec-ladder/oggflac_44100_mono.oga",
+    ]
+    .into_iter()
+    .map(|name| (name, data(name)))
+    .collect()
+}
+
+#[test]
+fn a_sidecar_gives_the_same_index() {
+    for (name, bytes) in of_each_kind() {
+        let io = Counted::new(bytes.clone());
+        let mut decoder = AudioDecoder::new();
+        let index = Arc::new(RangeIndex::open_by(&mut decoder, &io, SMALL).unwrap());
+        let n = index.info().n_samples;
+        let (mut want, mut got) = (Planes::new(), Planes::new());
+        let mut rng = Rng(3);
+        for _ in 0..20 {
+            let span = rng.span(n);
+            let part = index.part(&mut decoder, &io, span.clone()).unwrap();
+            decoder.read_part(&part, span.clone(), &mut want).unwrap();
+            let kept = index.to_bytes();
+            let again = Arc::new(RangeIndex::from_bytes(&kept).unwrap());
+            assert_eq!((again.info(), again.to_bytes() == kept), (index.info(), true), "{name}");
+            let part = again.part(&mut decoder, &io, span.clone()).unwrap();
+            decoder.read_part(&part, span.clone(), &mut got).unwrap();
+            assert!(bits(&want) == bits(&got), "{name}: {span:?}");
+        }
+        let kept = index.to_bytes();
+        for at in 0..kept.len() {
+            let mut damaged = kept.clone();
+            damaged[at] ^= 1 << (at % 8);
+            assert_eq!(
+                RangeIndex::from_bytes(&damaged).unwrap_err().kind,
+                ErrorKind::Format,
+                "{name}: byte {at}"
+            );
+        }
+        for at in (0..kept.len()).step_by(7) {
+            assert!(RangeIndex::from_bytes(&kept[..at]).is_err(), "{name}: {at} bytes");
+        }
     }
 }

@@ -11,7 +11,9 @@ use std::ops::Range;
 
 use super::{
     super::{
-        DecoderCache, Info, Planes, ogg::Pages, unsupported,
+        DecoderCache, Info, Planes,
+        ogg::Pages,
+        unsupported,
         vorbis::{MAX_CHAIN_BYTES, Vorbis, window::Place},
     },
     Sizes,
@@ -25,7 +27,7 @@ const MAX_END: u64 = 16 << 20;
 /// The most bytes of a page, and a capture pattern behind it.
 const MAX_PAGE: u64 = (27 + 255 + 255 * 255) + 8;
 /// The most links that are kept, and the most bytes of their headers.
-const MAX_LINKS: usize = 1 << 11;
+pub(super) const MAX_LINKS: usize = 1 << 11;
 const MAX_HEADERS: usize = 512 << 10;
 
 /// What is known of an Ogg Vorbis file.
@@ -114,7 +116,10 @@ impl Index {
         if n_samples == 0 {
             return Err(empty());
         }
-        points.push(Point { at: last.bytes.end.max(points.last().map_or(0, |point| point.at + 1)), sample: n_samples });
+        points.push(Point {
+            at: last.bytes.end.max(points.last().map_or(0, |point| point.at + 1)),
+            sample: n_samples,
+        });
         while points.len() > MAX_POINTS / 2 {
             thin(&mut points);
         }
@@ -218,7 +223,8 @@ fn single(kept: &mut DecoderCache, reader: &mut Reader<'_>, sizes: &Sizes) -> Re
     let Some(steps) = place.sequences.end.checked_sub(place.sequences.start) else { return Ok(None) };
     let told = u128::from(steps) + 1;
     // The pages' mean size at both ends, against that between them.
-    let (seen, all) = (u128::from(n_bytes) * told, u128::from(place.bytes.end - place.bytes.start) * u128::from(n_pages));
+    let (seen, all) =
+        (u128::from(n_bytes) * told, u128::from(place.bytes.end - place.bytes.start) * u128::from(n_pages));
     Ok(Some(place).filter(|_| 5 * all > 3 * seen && 3 * all < 5 * seen))
 }
 
@@ -259,7 +265,8 @@ fn scan(reader: &Reader<'_>, sizes: &Sizes) -> Result<Option<Vec<Stream>>> {
                 continue;
             }
             in_head = false;
-            let Some(stream) = streams.last_mut().filter(|stream| found && stream.serial == page.serial) else {
+            let Some(stream) = streams.last_mut().filter(|stream| found && stream.serial == page.serial)
+            else {
                 continue;
             };
             stream.bytes.end = behind;

@@ -8,9 +8,13 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    super::{DecoderCache, Info, corrupt, ogg::{Packets, Page, Pages}},
+    super::{
+        DecoderCache, Info, corrupt,
+        ogg::{Packets, Page, Pages},
+    },
     Codec, Groups, Headers, IDENTIFICATION_LEN, Link, Paged, Shelves, Vorbis, first_granule, first_page,
-    is_whole, list_streams, set_reach, setup::Setup,
+    is_whole, list_streams, set_reach,
+    setup::Setup,
 };
 use crate::Result;
 
@@ -92,7 +96,12 @@ impl Place {
     ///
     /// # Errors
     /// As [`Vorbis::open`].
-    pub(in crate::decode::audio) fn tail(&mut self, kept: &mut DecoderCache, bytes: &[u8], at: u64) -> Result<bool> {
+    pub(in crate::decode::audio) fn tail(
+        &mut self,
+        kept: &mut DecoderCache,
+        bytes: &[u8],
+        at: u64,
+    ) -> Result<bool> {
         let mut pages = kept.shelves::<Shelves>().pages.lend();
         let is_ours = |page: &Page| page.serial == self.serial && at + page.offset as u64 >= self.bytes.start;
         pages.extend(Pages::new(bytes).filter(is_ours).filter(|page| !page.begins_stream()));
@@ -127,6 +136,54 @@ impl Place {
         self.bytes.end = at + pages[last].end() as u64;
         self.sequences.end = pages[last].sequence;
         Ok(true)
+    }
+
+    /// Identification and setup header, one after the other.
+    pub(in crate::decode::audio) fn headers(&self) -> &[u8] {
+        &self.headers.bytes
+    }
+
+    /// Granule positions of the first packet's end, of the first sample, and after the last one.
+    pub(in crate::decode::audio) fn granules(&self) -> [i64; 3] {
+        [self.first_granule, self.granules.start, self.granules.end]
+    }
+
+    /// A link of these parts; `before` is the one before it. None if they contradict each other.
+    pub(in crate::decode::audio) fn of_parts(
+        before: Option<&Self>,
+        headers: &[u8],
+        granules: [i64; 3],
+        serial: u32,
+        bytes: Range<u64>,
+        sequences: Range<u32>,
+    ) -> Option<Self> {
+        let headers = match before {
+            Some(before) if before.headers.bytes == headers => before.headers.clone(),
+            _ => {
+                let (identification, rest) = headers.split_at_checked(IDENTIFICATION_LEN)?;
+                let setup = Setup::parse(identification, rest).ok()?;
+                Arc::new(Headers { bytes: headers.to_vec(), setup })
+            }
+        };
+        let limit = 1i64 << 61;
+        let [first_granule, start, end] = granules;
+        let is_valid = granules.iter().all(|granule| (-limit..=limit).contains(granule))
+            && start == first_granule.max(0)
+            && start <= end
+            && bytes.start <= bytes.end;
+        let begin = match before {
+            Some(before) => before.begin.checked_add(before.n_samples())?,
+            None => 0,
+        };
+        is_valid.then_some(Self {
+            serial,
+            headers,
+            first_granule,
+            granules: start..end,
+            begin,
+            bytes,
+            sequences,
+        })
     }
 
     pub(in crate::decode::audio) fn n_samples(&self) -> u64 {
@@ -178,11 +235,16 @@ impl<'a> Vorbis<'a> {
         let mut current = None;
         for page in Pages::new(bytes) {
             let offset = at + page.offset as u64;
-            let Some(number) = places.partition_point(|place| place.bytes.start <= offset).checked_sub(1) else {
+            let Some(number) = places.partition_point(|place| place.bytes.start <= offset).checked_sub(1)
+            else {
                 continue;
             };
             let place = &places[number];
-            if place.n_samples() == 0 || offset >= place.bytes.end || page.serial != place.serial || page.begins_stream() {
+            if place.n_samples() == 0
+                || offset >= place.bytes.end
+                || page.serial != place.serial
+                || page.begins_stream()
+            {
                 continue;
             }
             if current != Some(number) {

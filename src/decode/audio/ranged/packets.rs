@@ -1,0 +1,303 @@
+//! AAC and ALAC in packets: the sizes of all packets, in two bytes each, and runs of packets that lie one
+//! after the other and have equal lengths.
+//!
+//! Packets do not say where they end, so their sizes are kept. Recordings with more packets than
+//! [`MAX_PACKETS`] (12 hours of AAC at 44.1 kHz), of larger ones, or in more pieces, are read whole.
+//!
+//! Source: as [`super::super::demux`].
+
+use std::ops::Range;
+
+use super::{
+    super::{
+        Codec, DecoderCache, Info, Planes, aac, caf,
+        demux::{AAC_LOOK, AAC_PREROLL, Demuxed, First, Shelves},
+        mp4::{Edit, Track},
+        packet::Packet,
+        pcm,
+    },
+    Sizes,
+    locate::Window,
+    reader::Reader,
+};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
+
+/// The most packets that are kept: 4 MiB of sizes.
+pub(super) const MAX_PACKETS: usize = 2 << 20;
+/// The most runs.
+pub(super) const MAX_RUNS: usize = 1 << 15;
+/// The most packets of a run, so that a packet is found soon.
+const MAX_RUN: usize = 256;
+/// The most bytes between packets that are read with them.
+const MAX_SPREAD: u64 = 64 << 20;
+
+/// What is known of a recording in packets.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// The setup of the decoder.
+    pub(super) setup: Vec<u8>,
+    /// Bytes of each packet.
+    pub(super) lens: Vec<u16>,
+    pub(super) runs: Vec<Run>,
+    /// Bytes between the packets of a run.
+    pub(super) gap: u32,
+    /// Samples before the recording's first.
+    pub(super) delay: u64,
+    /// Samples of all packets.
+    pub(super) behind: u64,
+}
+
+/// Packets that lie one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    /// The number of its first packet.
+    pub(super) number: u32,
+    /// The place of that packet, and its first sample before the edit.
+    pub(super) at: u64,
+    pub(super) start: u64,
+    /// Samples of each packet.
+    pub(super) dur: u32,
+}
+
+/// The content of a CAF file.
+pub(super) enum Caf {
+    Pcm(pcm::Shape),
+    Packets(Info, Index),
+}
+
+/// What a container says of its packets.
+struct Listed<'a> {
+    codec: Codec,
+    setup: &'a [u8],
+    packets: &'a [Packet],
+    gap: u32,
+    timescale: Option<u32>,
+    edit: Edit,
+}
+
+impl Index {
+    /// Opens MP4, M4A and MOV; None if its packets cannot be kept.
+    pub(super) fn open_mp4(kept: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<(Info, Self)>> {
+        let mut packets = kept.shelves::<Shelves>().packets.lend();
+        let track = reader.explore(|file| {
+            packets.clear();
+            let Track { codec, setup, timescale, edit } = Track::open(file, &mut packets)?;
+            Ok((codec, setup.to_vec(), timescale, edit))
+        })?;
+        let Some((codec, setup, timescale, edit)) = track else { return Ok(None) };
+        reader.forget();
+        let timescale = Some(timescale);
+        let listed = Listed { codec, setup: &setup, packets: &packets, gap: 0, timescale, edit };
+        Self::new(kept, reader, &listed)
+    }
+
+    /// Opens CAF; None if its packets cannot be kept.
+    pub(super) fn open_caf(kept: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Caf>> {
+        let found = reader.explore(|file| {
+            Ok(match caf::find(kept, file)? {
+                caf::Found::Pcm(shape) => Err(shape),
+                caf::Found::Packets(it) => Ok((it.cookie.to_vec(), it.packets, it.delay, it.n_valid)),
+            })
+        })?;
+        let (setup, packets, delay, n_valid) = match found {
+            Some(Ok(packets)) => packets,
+            Some(Err(shape)) => return Ok(Some(Caf::Pcm(shape))),
+            None => return Ok(None),
+        };
+        reader.forget();
+        let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), timescale: None };
+        let listed =
+            Listed { codec: Codec::Alac, setup: &setup, packets: &packets, gap: 0, timescale: None, edit };
+        Ok(Self::new(kept, reader, &listed)?.map(|(info, index)| Caf::Packets(info, index)))
+    }
+
+    /// Opens AAC in ADTS after `start` bytes of tags, by a scan in pieces; None if its packets cannot be kept.
+    pub(super) fn open_adts(
+        kept: &mut DecoderCache,
+        reader: &mut Reader<'_>,
+        sizes: &Sizes,
+        start: u64,
+    ) -> Result<Option<(Info, Self)>> {
+        reader.forget();
+        let size = reader.size();
+        let mut packets = kept.shelves::<Shelves>().packets.lend();
+        let mut walk = aac::Adts::default();
+        walk.at = start as usize;
+        loop {
+            let base = walk.at as u64;
+            // At least the longest frame.
+            let end = size.min(base + sizes.piece.max(16 << 10));
+            let bytes = reader.read(base.min(size)..end)?;
+            if walk.step(&bytes, base as usize, end == size, &mut packets)? {
+                break;
+            }
+            if packets.len() > MAX_PACKETS {
+                return Ok(None);
+            }
+        }
+        let (setup, gap) = walk.setup()?;
+        let edit = Edit::default();
+        let listed =
+            Listed { codec: Codec::Aac, setup: &setup, packets: &packets, gap, timescale: None, edit };
+        Self::new(kept, reader, &listed)
+    }
+
+    fn new(
+        kept: &mut DecoderCache,
+        reader: &mut Reader<'_>,
+        listed: &Listed<'_>,
+    ) -> Result<Option<(Info, Self)>> {
+        let &Listed { codec, setup, packets, gap, timescale, edit } = listed;
+        if packets.len() > MAX_PACKETS {
+            return Ok(None);
+        }
+        let of = |packet: &Packet| packet.at as u64..packet.at as u64 + u64::from(packet.len);
+        let mut looked_at = Vec::new();
+        let firsts = &packets[..packets.len().min(AAC_LOOK)];
+        if let Some((one, rest)) = firsts.split_first() {
+            // They usually lie together: one read.
+            let together = rest
+                .iter()
+                .map(of)
+                .fold(of(one), |sum, packet| sum.start.min(packet.start)..sum.end.max(packet.end));
+            if together.end - together.start <= 1 << 16 {
+                reader.keep(together)?;
+            }
+        }
+        for packet in firsts {
+            looked_at.push(reader.keep(of(packet))?);
+        }
+        let slices: Vec<&[u8]> = looked_at.iter().map(|bytes| &bytes[..]).collect();
+        let first = First::of(kept, codec, setup, &slices)?;
+        let last = match (codec, packets.last()) {
+            (Codec::Alac, Some(last)) => Some(reader.keep(of(last))?),
+            _ => None,
+        };
+        let mut lens: Vec<u16> = fallible_alloc::with_room(packets.len())?;
+        let mut runs: Vec<Run> = Vec::new();
+        let (mut total, mut next) = (0u64, u64::MAX);
+        for (i, packet) in packets.iter().enumerate() {
+            let is_last = i + 1 == packets.len();
+            let n = first.samples(packet.dur, timescale, last.as_deref().filter(|_| is_last));
+            let (Ok(len), Ok(dur)) = (u16::try_from(packet.len), u32::try_from(n)) else { return Ok(None) };
+            let at = packet.at as u64;
+            let goes_on =
+                runs.last().is_some_and(|run| run.dur == dur && i - (run.number as usize) < MAX_RUN);
+            if !goes_on || at != next {
+                fallible_alloc::push(&mut runs, Run { number: i as u32, at, start: total, dur })?;
+                if runs.len() > MAX_RUNS {
+                    return Ok(None);
+                }
+            }
+            lens.push(len);
+            total = total.saturating_add(n);
+            next = at + u64::from(len) + u64::from(gap);
+        }
+        let (delay, info) = first.edited(total, edit);
+        runs.shrink_to_fit();
+        let index = Self { setup: setup.to_vec(), lens, runs, gap, delay, behind: total };
+        Ok(Some((info, index)).filter(|(_, index)| index.is_valid(reader.size())))
+    }
+
+    /// Whether its numbers agree with each other and with a file of `size` bytes.
+    pub(super) fn is_valid(&self, size: u64) -> bool {
+        let n = self.lens.len() as u64;
+        let is_first = self.runs.first().is_some_and(|run| run.number == 0 && run.start == 0);
+        let numbers = self.runs.iter().skip(1).map(|run| u64::from(run.number)).chain([n]);
+        let starts = self.runs.iter().skip(1).map(|run| run.start).chain([self.behind]);
+        is_first
+            && n > 0
+            && self.lens.len() <= MAX_PACKETS
+            && self.runs.iter().zip(numbers.zip(starts)).all(|(run, (number, start))| {
+                let Some(n) =
+                    number.checked_sub(run.number.into()).filter(|&n| (1..=MAX_RUN as u64).contains(&n))
+                else {
+                    return false;
+                };
+                let lens = &self.lens[run.number as usize..number.min(self.lens.len() as u64) as usize];
+                let bytes: u64 = lens.iter().map(|&len| u64::from(len) + u64::from(self.gap)).sum();
+                lens.len() as u64 == n
+                    && run.start.checked_add(n * u64::from(run.dur)) == Some(start)
+                    && run.at.checked_add(bytes).is_some_and(|end| end <= size + u64::from(self.gap))
+            })
+    }
+
+    pub(super) fn bytes_held(&self) -> usize {
+        self.setup.len() + 2 * self.lens.capacity() + self.runs.capacity() * size_of::<Run>()
+    }
+
+    /// The packets with these numbers, and their first samples.
+    fn packets(&self, numbers: Range<usize>) -> impl Iterator<Item = (u64, u32, u64)> {
+        let run = self.runs.partition_point(|run| run.number as usize <= numbers.start).max(1) - 1;
+        let (mut run, mut at, mut start) = (run, 0, 0);
+        let begin = self.runs.get(run).map_or(0, |run| run.number as usize);
+        let listed = (begin..numbers.end).map(move |number| {
+            if let Some(next) = self.runs.get(run).filter(|next| next.number as usize == number) {
+                (at, start) = (next.at, next.start);
+                run += 1;
+            }
+            let dur = self.runs[run - 1].dur;
+            let len = u32::from(self.lens[number]);
+            let packet = (at, len, start);
+            at += u64::from(len) + u64::from(self.gap);
+            start += u64::from(dur);
+            packet
+        });
+        listed.skip(numbers.start - begin)
+    }
+
+    /// The number of the first packet that begins after `sample`.
+    fn after(&self, sample: u64) -> usize {
+        let run = self.runs.partition_point(|run| run.start <= sample).max(1) - 1;
+        let end = self.runs.get(run + 1).map_or(self.lens.len(), |next| next.number as usize);
+        let run = &self.runs[run];
+        let n = (end - run.number as usize) as u64;
+        let past = match run.dur {
+            0 => n,
+            dur => ((sample - run.start) / u64::from(dur) + 1).min(n),
+        };
+        run.number as usize + past as usize
+    }
+
+    /// Reads the packets of `span`.
+    pub(super) fn part(&self, reader: &Reader<'_>, span: &Range<u64>) -> Result<Window<Range<usize>>> {
+        let (start, end) = (span.start + self.delay, span.end + self.delay);
+        let first = self.after(start).saturating_sub(1).saturating_sub(AAC_PREROLL);
+        // Up to the first packet that begins at the end or later.
+        let numbers = first..self.after(end - 1);
+        let (mut from, mut to, mut sum) = (u64::MAX, 0, 0);
+        for (at, len, _) in self.packets(numbers.clone()) {
+            (from, to, sum) = (from.min(at), to.max(at + u64::from(len)), sum + u64::from(len));
+        }
+        if to.saturating_sub(from) > 4 * sum + MAX_SPREAD {
+            let message =
+                "the packets of the span are spread over more than 64 MiB; store the recording alone";
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        Ok(Window { at: from, bytes: reader.read(from..to)?, held: numbers })
+    }
+
+    /// Decodes `span` from a window with these packets.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a window")]
+    pub(super) fn read(
+        &self,
+        kept: &mut DecoderCache,
+        bytes: &[u8],
+        at: u64,
+        numbers: Range<usize>,
+        info: Info,
+        span: Range<u64>,
+        out: &mut Planes,
+    ) -> Result<()> {
+        let behind = match numbers.end == self.lens.len() {
+            true => self.behind,
+            false => {
+                self.packets(numbers.end..numbers.end + 1).next().map_or(self.behind, |(_, _, start)| start)
+            }
+        };
+        let list = self
+            .packets(numbers)
+            .map(|(here, len, start)| (Packet { at: (here - at) as usize, len, dur: 0 }, start));
+        Demuxed::window(kept, bytes, info, &self.setup, self.delay, list, behind)?.read(kept, span, out)
+    }
+}
