@@ -3,7 +3,20 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack, final, type_check_only
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NotRequired,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    final,
+    type_check_only,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,6 +220,19 @@ class _Delivered(TypedDict):
     records_lost: int
 
 @type_check_only
+class _FileReads(TypedDict):
+    """What a `Loader` of recordings in files did."""
+
+    opened: int
+    open: int
+    reads: int
+    read_bytes: int
+    indexed: int
+    index_hits: int
+    indexes: int
+    index_bytes: int
+
+@type_check_only
 class _Stats(TypedDict):
     records_read: int
     records_decoded: int
@@ -225,6 +251,7 @@ class _Stats(TypedDict):
     queues: _Queues
     batch_times: _BatchTimes
     threads: list[_Thread]
+    files: NotRequired[_FileReads]
 
 @type_check_only
 class _Headspace(TypedDict):

@@ -549,8 +549,8 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         check_place("-o", stem.parent)
     with using("FILE", options):
         # A folder that is left is one of recordings.
-        found = _shards("files", options.files, "recordings")
-        check_files("FILE", (file for file in found if not Path(file).is_dir()))
+        sources = _shards("files", options.files, "recordings")
+        check_files("FILE", (source for source in sources if not Path(source).is_dir()))
     try:
         allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
         with using("FILE", options, (ConfigError,)):
