@@ -156,8 +156,12 @@ fn tar(bytes: &[u8]) {
     let (storage, _, stop) = in_memory(bytes);
     let columns = vec!["txt".to_owned(), "x".to_owned()];
     for columns in [Vec::new(), columns] {
-        let options =
-            ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, columns, ..ArrowOptions::default() };
+        let options = ArrowOptions {
+            threads: 1,
+            max_record_bytes: MAX_RECORD_BYTES,
+            columns,
+            ..ArrowOptions::default()
+        };
         let path = [PathBuf::from("a.tar")];
         if let Ok(source) = Recordings::open_in(storage.clone(), &[path], &options, &stop) {
             assert!(source.n_rows() * 512 <= bytes.len() as u64);

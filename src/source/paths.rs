@@ -852,7 +852,8 @@ mod tests {
     fn the_work_is_bounded() {
         let all = folder(&["a.arrow", "b.arrow", "c/d.arrow"]);
         let stop = AtomicBool::new(false);
-        let mut walk = Walk { reads: Reads::Recordings, stop: &stop, left: 4, has_links: false, folders: Vec::new() };
+        let mut walk =
+            Walk { reads: Reads::Recordings, stop: &stop, left: 4, has_links: false, folders: Vec::new() };
         let mut files = Vec::new();
         walk.folder(all.path(), &mut files).unwrap();
         assert_eq!((files.len(), walk.left), (3, 0));

@@ -85,12 +85,8 @@ impl Opened {
     pub(super) fn counts(&self) -> ReadCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Counts { opened, reads, bytes } = &self.counts;
-        let mut counts = ReadCounts {
-            opened: of(opened),
-            reads: of(reads),
-            bytes: of(bytes),
-            ..ReadCounts::default()
-        };
+        let mut counts =
+            ReadCounts { opened: of(opened), reads: of(reads), bytes: of(bytes), ..ReadCounts::default() };
         #[cfg(feature = "audio")]
         self.indexes.add_to(&mut counts);
         counts.open = self.files.held().0 as u64;
