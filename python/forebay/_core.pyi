@@ -8,6 +8,7 @@ from typing import (
     Final,
     Generic,
     Literal,
+    NotRequired,
     Protocol,
     Self,
     SupportsIndex,
@@ -226,6 +227,19 @@ class _Delivered(TypedDict):
     records_lost: int
 
 @type_check_only
+class _FileReads(TypedDict):
+    """What a `Loader` of recordings in files did."""
+
+    opened: int
+    open: int
+    reads: int
+    read_bytes: int
+    indexed: int
+    index_hits: int
+    indexes: int
+    index_bytes: int
+
+@type_check_only
 class _Stats(TypedDict):
     records_read: int
     records_decoded: int
@@ -244,6 +258,7 @@ class _Stats(TypedDict):
     queues: _Queues
     batch_times: _BatchTimes
     threads: list[_Thread]
+    files: NotRequired[_FileReads]
 
 @type_check_only
 class _Headspace(TypedDict):

@@ -69,18 +69,16 @@ class Manifest(_Part):
         call = super().__repr__().removeprefix("Manifest(table=")
         if isinstance(self.table, str):
             return f"Manifest({call}"
-        table = repr(self.table)
-        if isinstance(self.table, tuple) and len(self.table) > _SHOWN:
-            shown = ", ".join(map(repr, self.table[:_SHOWN]))
-            table = f"[{shown}, ... ({len(self.table)} rows)]"
-        elif isinstance(self.table, Mapping):
+        rows: Any = self.table
+        if isinstance(rows, Mapping):
             columns = (
                 f"{name!r}: [{', '.join(map(repr, values[:_SHOWN]))}{', ...' if len(values) > _SHOWN else ''}]"
-                for name, values in self.table.items()
+                for name, values in rows.items()
             )
             table = f"{{{', '.join(columns)}}}"
         else:
-            table = f"[{', '.join(map(repr, self.table))}]"
+            more = f", ... ({len(rows)} rows)" if len(rows) > _SHOWN else ""
+            table = f"[{', '.join(map(repr, rows[:_SHOWN]))}{more}]"
         return f"Manifest({table}{call.removeprefix(repr(self.table))}"
 
     def __hash__(self) -> int:

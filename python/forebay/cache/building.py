@@ -274,9 +274,7 @@ def check_inputs(shards: Shards, folder: Path) -> None:
             )
 
 
-def opened(
-    shards: Shards, *, has_recordings: bool = False
-) -> list[str] | list[str | Manifest] | list[tuple[str, "Skipping"]]:
+def opened(shards: Shards, *, has_recordings: bool = False) -> Sequence[str | Manifest] | list[tuple[str, "Skipping"]]:
     """Paths and tables, or functions that open an iterable after its first documents."""
     if isinstance(shards, Manifest):
         return [shards]

@@ -537,7 +537,9 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     if stem.name and stem.parent.exists():
         check_place("-o", stem.parent)
     with using("FILE", options):
-        check_files("FILE", _shards("files", options.files, "recordings"))
+        # A folder that is left is one of recordings.
+        sources = _shards("files", options.files, "recordings")
+        check_files("FILE", (source for source in sources if not Path(source).is_dir()))
     try:
         allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
         with using("FILE", options, (ConfigError,)):

@@ -1,7 +1,11 @@
-//! Indexes of recordings: in memory, bounded in bytes and shared by readers.
+//! Indexes of recordings: in memory, bounded in bytes and shared by readers, and beside them on disk.
+//!
+//! An index that took more than [`COSTLY`] bytes to make is written to the user's cache, for the next process.
+//! One of an archive's member is not: its place is known only with the archive.
 
 use std::{
     ops::Range,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,6 +17,7 @@ use bytes::Bytes;
 use super::{
     lru::Lru,
     recorded::{Key, ReadCounts, Recorded},
+    sidecar::Sidecars,
 };
 use crate::{
     Result,
@@ -23,17 +28,22 @@ use crate::{
 
 /// The most bytes of all indexes in memory.
 const MOST_BYTES: usize = 64 << 20;
+/// An index that took more bytes than these is kept on disk: reading it back costs less.
+const COSTLY: u64 = 384 << 10;
 
 /// The indexes of the recordings that were read last.
 #[derive(Debug)]
 pub(super) struct Indexes {
     kept: Lru<Key, (Version, Arc<RangeIndex>)>,
+    sidecars: Sidecars,
     made: AtomicU64,
+    found: AtomicU64,
 }
 
 impl Default for Indexes {
     fn default() -> Self {
-        Self { kept: Lru::new(MOST_BYTES), made: AtomicU64::new(0) }
+        let (made, found) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { kept: Lru::new(MOST_BYTES), sidecars: Sidecars::of_user(), made, found }
     }
 }
 
@@ -79,10 +89,40 @@ impl Indexes {
         if let Some((_, index)) = self.kept.get(recorded.key).filter(|(known, _)| *known == version) {
             return Ok(index);
         }
-        let index = Arc::new(RangeIndex::open(decoder, recorded)?);
-        self.made.fetch_add(1, Ordering::Relaxed);
+        let path = recorded.resolved();
+        let found = path.as_deref().and_then(|path| self.sidecars.read(path, version));
+        let found = found.and_then(|bytes| RangeIndex::from_bytes(&bytes).ok());
+        let index = match found {
+            Some(index) => {
+                self.found.fetch_add(1, Ordering::Relaxed);
+                index
+            }
+            None => self.make(decoder, recorded, path.as_deref(), version)?,
+        };
+        let index = Arc::new(index);
         let weight = index.bytes_held() + size_of::<(Key, Version)>();
         self.kept.put(recorded.key, (version, index.clone()), weight);
+        Ok(index)
+    }
+
+    /// Makes an index of the recording.
+    fn make(
+        &self,
+        decoder: &mut AudioDecoder,
+        recorded: &Recorded<'_>,
+        path: Option<&Path>,
+        version: Version,
+    ) -> Result<RangeIndex> {
+        let before = recorded.n_read();
+        let index = RangeIndex::open(decoder, recorded)?;
+        self.made.fetch_add(1, Ordering::Relaxed);
+        // What was made of a file that changed meanwhile belongs to no version.
+        if let Some(path) = path
+            && recorded.n_read() - before > COSTLY
+            && recorded.file.is_current()
+        {
+            self.sidecars.write(path, version, &index.to_bytes());
+        }
         Ok(index)
     }
 
@@ -90,5 +130,6 @@ impl Indexes {
         let (n, bytes) = self.kept.held();
         (counts.indexes, counts.index_bytes) = (n as u64, bytes as u64);
         counts.indexed = self.made.load(Ordering::Relaxed);
+        counts.index_hits = self.found.load(Ordering::Relaxed);
     }
 }

@@ -15,6 +15,8 @@ mod lru;
 mod manifest;
 mod reader;
 mod recorded;
+#[cfg(feature = "audio")]
+mod sidecar;
 mod table;
 mod tar;
 mod text;

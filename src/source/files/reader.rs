@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    cell::Cell,
     ffi::OsStr,
     path::Path,
     sync::{
@@ -219,7 +220,7 @@ fn find<'a>(
     let (at, len) = place.map_or((0, file.size()), |place| (place.at, place.len));
     // A member of an archive has an index of its own.
     let key = if place.is_some() { (number, true, table.file(row)) } else { key };
-    Ok(Recorded { file, at, len, key, source, leave })
+    Ok(Recorded { file, at, len, key, source, leave, n_read: Cell::new(0) })
 }
 
 /// Opens the file of a row: the one with that name, or of a name without an ending the recording.

@@ -1,8 +1,11 @@
 //! A recording in a file or an archive: where its bytes are, and reads of them.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -53,6 +56,8 @@ pub(super) struct Recorded<'a> {
     pub key: Key,
     pub source: &'a FilesSource,
     pub leave: &'a Leave,
+    /// The bytes that were read of it.
+    pub n_read: Cell<u64>,
 }
 
 impl Recorded<'_> {
@@ -70,7 +75,21 @@ impl Recorded<'_> {
         let Counts { reads, bytes, .. } = self.source.opened.counted();
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
+        self.n_read.set(self.n_read.get() + len as u64);
         Ok(Bytes::from_owner(block))
+    }
+
+    /// The bytes that were read so far.
+    #[cfg(feature = "audio")]
+    pub(super) fn n_read(&self) -> u64 {
+        self.n_read.get()
+    }
+
+    /// The resolved path of a file of its own.
+    #[cfg(feature = "audio")]
+    pub(super) fn resolved(&self) -> Option<std::path::PathBuf> {
+        let (_, is_archived, _) = self.key;
+        (!is_archived).then(|| self.source.storage.resolve(self.file.path()).ok()).flatten()
     }
 
     /// The most bytes of a read.

@@ -52,6 +52,13 @@ def test_a_table(order: str, folder: Path, processes: ProcessPoolExecutor, tmp_p
     conforms(forebay.Manifest(folder / "table.csv"), processes, tmp_path, **{**SETTING, **GIVEN, **ORDERS[order]})
 
 
+def test_a_folder(processes: ProcessPoolExecutor, tmp_path: Path) -> None:
+    described = tmp_path / "described"
+    names = write_recordings(described / "deep", 30, bad_every=20)
+    write_table(described / "metadata.jsonl", rows([f"deep/{name}" for name in names]))
+    conforms(described, processes, tmp_path, **SETTING, **GIVEN)
+
+
 def test_rows(folder: Path, processes: ProcessPoolExecutor, tmp_path: Path) -> None:
     names = sorted(path.name for path in (folder / "audio").iterdir())
     source = forebay.Manifest(rows(names, segments=True), root=folder / "audio")

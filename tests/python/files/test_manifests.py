@@ -87,7 +87,7 @@ def test_a_segment_is_a_recording_of_its_own(tmp_path: Path) -> None:
 
     wav("whole.wav", pcm[: 2 * 8000])
     spans = [(0, 8000), (100, 101), (4000, 4160), (17, 7999), (7900, 9999), (1234, 2345)]
-    segments = [{"path": "whole.wav", "start": start, "end": end} for start, end in spans]
+    segments: list[dict[str, Any]] = [{"path": "whole.wav", "start": start, "end": end} for start, end in spans]
     parts = [{"path": wav(f"{start}.wav", pcm[2 * start : 2 * min(end, 8000)])} for start, end in spans]
     for changes in (
         {"augment": True},
@@ -113,12 +113,12 @@ def test_a_segment_is_a_recording_of_its_own(tmp_path: Path) -> None:
                     assert np.array_equal(mine[name], theirs[name]), (name, changes)
     # In seconds.
     seconds = [{**row, "start": row["start"] / 8000, "end": row["end"] / 8000} for row in segments]
-    one, other = all_rows(Manifest(seconds, root=tmp_path)), all_rows(Manifest(segments, root=tmp_path, unit="samples"))
-    assert np.array_equal(one["spectrogram"], other["spectrogram"])
+    whole, cut = all_rows(Manifest(seconds, root=tmp_path)), all_rows(Manifest(segments, root=tmp_path, unit="samples"))
+    assert np.array_equal(whole["spectrogram"], cut["spectrogram"])
 
 
 def test_a_segment_after_the_end_is_a_bad_record(folder: Path, names: list[str]) -> None:
-    made = [{"path": names[0]}, {"path": names[1], "start": 1.0, "end": 2.0}, {"path": None}]
+    made: list[dict[str, Any]] = [{"path": names[0]}, {"path": names[1], "start": 1.0, "end": 2.0}, {"path": None}]
     with forebay.Loader(Manifest(made, root=folder), **ONE_PASS, shuffle_min_size=0) as loader:
         assert [batch["index"].tolist() for batch in loader] == [[0]]
         errors = loader.errors()
@@ -152,7 +152,8 @@ def test_metadata_of_a_folder(tmp_path: Path) -> None:
     )
     with forebay.Loader(tmp_path / "train", **ONE_PASS, shuffle_min_size=0, outputs=["path"]) as loader:
         (batch,) = loader
-        assert (batch["path"], batch["label"].tolist()) == ([names[2], names[0]], [1, 0])
+        assert [*batch["path"]] == [names[2], names[0]]
+        assert batch["label"].tolist() == [1, 0]
         assert loader.class_names == ["a", "b"]
 
 

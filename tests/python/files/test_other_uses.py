@@ -69,7 +69,7 @@ def test_build(kind: str, folder: Path) -> None:
 
 
 def test_a_loader_of_a_manifest_is_pickled(folder: Path) -> None:
-    source = {"a": Manifest(folder / "t.csv", start=""), "b": [folder / "audio"]}
+    source: Any = {"a": Manifest(folder / "t.csv", start=""), "b": [folder / "audio"]}
     with forebay.Loader(source, **{**ONE_PASS, "order": "global"}, weights={"a": 1, "b": 1}) as loader:
         next(loader)
         with pickle.loads(pickle.dumps(loader)) as copied:

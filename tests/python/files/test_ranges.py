@@ -63,7 +63,7 @@ def test_a_part_is_the_same_as_the_whole(long: Path, tmp_path: Path) -> None:
 
 
 def test_few_bytes_are_read(long: Path) -> None:
-    segments = [{"path": long, "start": 10.0 * i, "end": 10.0 * i + 5} for i in range(100)]
+    segments: list[dict[str, Any]] = [{"path": long, "start": 10.0 * i, "end": 10.0 * i + 5} for i in range(100)]
     with forebay.Loader(Manifest(segments, root=long.parent), **ONE_PASS, n_readers=4) as loader:
         assert sum(len(batch["index"]) for batch in loader) == 100
         found = loader.stats()["files"]
@@ -77,10 +77,12 @@ def test_few_bytes_are_read(long: Path) -> None:
 
 def test_segments_of_a_long_file(long: Path, tmp_path: Path) -> None:
     pcm = long.read_bytes()[44:]
-    segments = [{"path": "long.wav", "start": 37.5 * i, "end": 37.5 * i + 2 + i / 7} for i in range(30)]
+    segments: list[dict[str, Any]] = [
+        {"path": "long.wav", "start": 37.5 * i, "end": 37.5 * i + 2 + i / 7} for i in range(30)
+    ]
     parts = []
     for i, row in enumerate(segments):
-        start, end = (round(row[name] * 8000) for name in ("start", "end"))  # type: ignore[call-overload]
+        start, end = (round(row[name] * 8000) for name in ("start", "end"))
         (tmp_path / f"{i}.wav").write_bytes(wav(pcm[2 * start : 2 * end]))
         parts.append({"path": f"{i}.wav"})
     for changes in ({"augment": True}, {"sample_rate": 22050, "augment": True}):
@@ -92,7 +94,7 @@ def test_segments_of_a_long_file(long: Path, tmp_path: Path) -> None:
 
 def test_limits_are_those_of_what_is_read(long: Path) -> None:
     """A recording above max_record_bytes and max_decoded_seconds is good if only a span is read."""
-    limits = {"max_record_bytes": 1 << 20, "max_decoded_seconds": 10.0}
+    limits: dict[str, Any] = {"max_record_bytes": 1 << 20, "max_decoded_seconds": 10.0}
     same(of([long], **limits), of([long]))
     with forebay.Loader([long], **{**ONE_PASS, "clip_seconds": 30.0}, **limits) as loader:
         assert [*loader] == []
@@ -114,7 +116,10 @@ def test_memory_of_a_day(tmp_path: Path) -> None:
     header[4:8] = (36 + 2 * n).to_bytes(4, "little")
     with path.open("r+b") as file:
         file.write(header[:40])
-    rows = [{"path": "day.wav", "start": 86399.5}, {"path": "day.wav", "start": 3600.0, "end": 3601.0}]
+    rows: list[dict[str, Any]] = [
+        {"path": "day.wav", "start": 86399.5},
+        {"path": "day.wav", "start": 3600.0, "end": 3601.0},
+    ]
     with forebay.Loader(Manifest(rows, root=tmp_path), **ONE_PASS, outputs=["valid_samples"]) as loader:
         (batch,) = loader
         assert loader.stats()["files"]["read_bytes"] < 2 << 20
@@ -138,7 +143,7 @@ def test_a_file_that_changes(what: str, tmp_path: Path) -> None:
     """Between two reads: deleted and replaced ones are as they are now; nothing else is lost."""
     for name in ("a.wav", "b.wav"):
         (tmp_path / name).write_bytes(wav(minutes(1)))
-    rows = [{"path": "ab"[i % 2] + ".wav", "start": float(i), "end": i + 1.0} for i in range(40)]
+    rows: list[dict[str, Any]] = [{"path": "ab"[i % 2] + ".wav", "start": float(i), "end": i + 1.0} for i in range(40)]
     keywords = {
         **ONE_PASS,
         "batch_size": 2,
@@ -161,7 +166,7 @@ def test_a_file_that_changes(what: str, tmp_path: Path) -> None:
         else:
             with path.open("ab") as file:
                 file.write(bytes(1000))
-        rest = [index for batch in loader for index in batch["index"].tolist()]
+        rest = [index for batch in iter(lambda: next(loader, None), None) for index in batch["index"].tolist()]
         bad = [error["index"] for error in loader.errors()]
     given = [index for batch in first for index in batch] + rest
     assert sorted(given + bad) == [*range(40)]
@@ -172,7 +177,52 @@ def test_a_file_that_changes(what: str, tmp_path: Path) -> None:
     "path", sorted(path.name for path in FORMATS.iterdir() if path.suffix in {".wav", ".flac", ".ogg", ".mp3"})
 )
 def test_small_files_of_every_format_have_segments(path: str) -> None:
-    rows = [{"path": path}, {"path": path, "start": 0.05, "end": 0.4}]
+    rows: list[dict[str, Any]] = [{"path": path}, {"path": path, "start": 0.05, "end": 0.4}]
     with forebay.Loader(Manifest(rows, root=FORMATS), **ONE_PASS) as loader:
         given = sum(len(batch["index"]) for batch in loader)
         assert given + len(loader.errors()) == 2
+
+
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MP3 without a length, which only a scan finds."""
+    frames = (FORMATS.parent / "mp3_cbr128_48000_stereo.mp3").read_bytes()
+    start = frames.index(b"\xff\xfb")
+    path = tmp_path_factory.mktemp("scanned") / "long.mp3"
+    path.write_bytes(frames[start:] * (3_000_000 // len(frames)))
+    return path
+
+
+def counts(path: Path) -> Any:
+    with forebay.Loader([path] * 8, **ONE_PASS, n_readers=1) as loader:
+        assert sum(len(batch["index"]) for batch in loader) == 8, loader.errors()
+        return loader.stats()["files"]
+
+
+def test_an_index_is_kept_on_disk(scanned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = counts(scanned)
+    assert (first["indexed"], first["index_hits"]) == (1, 0)
+    (index,) = (tmp_path / "forebay" / "index").iterdir()
+    again = counts(scanned)
+    assert (again["indexed"], again["index_hits"], again["reads"]) == (0, 1, 8)
+    assert again["read_bytes"] < first["read_bytes"] / 2
+    # Damaged, stale, cut: made again.
+    whole = index.read_bytes()
+    for damaged in (whole[:-1], b"", whole[:50] + b"\x00" + whole[51:]):
+        index.write_bytes(damaged)
+        assert counts(scanned)["indexed"] == 1
+        assert index.read_bytes() == whole
+    os.utime(scanned, (1, 1))
+    assert counts(scanned)["indexed"] == 1
+    assert counts(scanned)["index_hits"] == 1
+
+
+def test_no_place_for_indexes(scanned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that cannot be written is no error."""
+    (tmp_path / "file").write_text("x")
+    full = "/dev/full" if Path("/dev/full").exists() else str(tmp_path / "file")
+    for home in (str(tmp_path / "file"), full, "relative", ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", home)
+        monkeypatch.setenv("HOME", str(tmp_path / "file"))
+        assert counts(scanned)["indexed"] == 1
