@@ -34,6 +34,13 @@ def in_child(work, limit=60):
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
+def n_threads(n):
+    \"\"\"Waits until there are n threads, which get their names when they run first; their number.\"\"\"
+    until = time.perf_counter() + 60
+    while len(threads()) != n and time.perf_counter() < until:
+        time.sleep(0.002)
+    return len(threads())
+
 good = [row for row in range(300) if row % 20 != 7]
 """
 )
@@ -46,16 +53,16 @@ def test_threads_start_when_needed_and_end(mixed_folder: Path) -> None:
     dataset = opened(n_threads=5)
     counts = [len(threads())]
     dataset[0]
-    counts.append(len(threads()))
+    counts.append(n_threads(1))
     for _ in range(20):
         dataset.get_batch(good[:50])
-    counts.append(len(threads()))
+    counts.append(n_threads(5))
     dataset.close()
     seconds_to_end()
     counts.append(len(threads()))
     other = opened(n_threads=3)
     other[good]
-    counts.append(len(threads()))
+    counts.append(n_threads(3))
     del other
     seconds_to_end()
     report(counts=[*counts, len(threads())])
@@ -109,7 +116,7 @@ def test_a_fork(mixed_folder: Path) -> None:
 
     def child():
         ok = digest(dataset.get_batch(good)) == expected == digest(before.get_batch(good))
-        ok &= dataset.waveform(3)[1] == 8000 and len(dataset.column("label")) == 300 and len(threads()) == 4
+        ok &= dataset.waveform(3)[1] == 8000 and len(dataset.column("label")) == 300 and n_threads(4) == 4
         return 0 if ok and in_child(lambda: int(digest(dataset.get_batch(good)) != expected)) == 0 else 1
 
     def closes():
