@@ -1,8 +1,6 @@
 //! Opens a table of recordings: time and memory for each row, by the number of rows in `FOREBAY_ROWS`
 //! (default 1 million). `FOREBAY_ROWS=10000000 cargo bench --bench files`: at most 10 s and 60 bytes a row.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking, and prints")]
-
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a program that prints a table")]
 
 use std::{
