@@ -774,12 +774,15 @@ mod tests {
     fn nothing_found_says_what_is_there() {
         let all = folder(&["a/1.wav", "a/2.wav", "a/x.txt", "b/.git/x.parquet", "c/x.parquet.tmp", "d/none"]);
         let error = |named: &str| found(all.path(), named, Reads::Recordings).unwrap_err();
-        let (kind, message) = error("a");
+        // A folder of recordings stands for itself, where recordings are read.
+        assert_eq!(found(all.path(), "a", Reads::Recordings).unwrap(), "a");
+        let (kind, message) = found(all.path(), "a", Reads::Documents).unwrap_err();
         assert_eq!(kind, ErrorKind::NotFound);
         assert!(
-            message.contains("end in .arrow or .parquet, found 2 files ending in .wav, 1 ending in .txt"),
+            message.contains("end in .parquet, found 2 files ending in .wav, 1 ending in .txt"),
             "{message}"
         );
+        assert!(error("b,c").1.contains("end in .arrow or .parquet, found"));
         assert!(message.contains("write their bytes or paths into one"), "{message}");
         for hidden in ["b", "c"] {
             assert!(error(hidden).1.contains("found 1 left out (hidden"), "{hidden}");
