@@ -469,7 +469,7 @@ class AudioDataset:
         *,
         features: _Features | None = None,
         clip_seconds: float = 5.0,
-        crop: str = "center",
+        crop: _Crops | None = None,
         targets: _Targets | None = None,
         columns: Sequence[str] | None = None,
         outputs: Sequence[str] | None = None,

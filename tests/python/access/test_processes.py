@@ -4,7 +4,7 @@ import pickle
 from pathlib import Path
 
 from digests import digest
-from forebay import AudioDataset
+from forebay import AudioDataset, crops
 from recordings import TINY, Row, tiny_rows, write_shard
 from scenes import PRELUDE, Scenes
 
@@ -175,7 +175,7 @@ def test_the_end_of_a_process(mixed_folder: Path) -> None:
 def test_another_process(tmp_path: Path) -> None:
     """Pickled as it was made, with relative paths too."""
     write_shard(tmp_path / "a.arrow", [*tiny_rows(9), Row(b"", 0)])
-    made = AudioDataset(tmp_path / "a.arrow", **TINY, columns=[], crop=forebay.crops.Random(), seed=5, n_threads=3)
+    made = AudioDataset(tmp_path / "a.arrow", **TINY, columns=[], crop=crops.Random(), seed=5, n_threads=3)
     copied = pickle.loads(pickle.dumps(made))
     assert repr(copied) == repr(made)
     assert digest(copied[:9]) == digest(made[:9])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from caches import files
 from forebay import ConfigError, DecodeError, Loader, SpectrogramTransform, StateError, cache, decode, features
+from forebay._part import _Part
 from recordings import Row, write_shard
 
 SMALL: dict[str, Any] = {"sample_rate": 8000, "n_fft": 64, "hop_length": 32, "n_mels": 8}
@@ -139,7 +140,7 @@ def test_recordings_too_short_for_a_frame(front_end: Any, least: int, tmp_path: 
         padded[:n] = decode(recordings[at])[0]
         assert same(store[at]["spectrogram"], front_end(padded))
     assert 0 in front_end.shape(least - 1)
-    fixed: Any = features._Part.from_dict({**front_end.to_dict(), "n_frames": 3})
+    fixed: Any = _Part.from_dict({**front_end.to_dict(), "n_frames": 3})
     store = cache.build(path, fixed, tmp_path / "fixed")
     assert all(same(store[at]["spectrogram"], called(fixed, audio)) for at, audio in enumerate(recordings))
 

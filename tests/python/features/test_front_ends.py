@@ -11,6 +11,7 @@ import pytest
 
 import front_ends
 from forebay import ConfigError, SpectrogramTransform, features
+from forebay._part import _Part
 from golden_features import LOUD, MEAN, QUIET, Golden, goldens, table
 
 CLASSES: dict[str, Any] = {
@@ -26,7 +27,7 @@ def known(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def front_end(golden: Golden, **changes: Any) -> Any:
-    return features._Part.from_dict(known(golden.kind, golden.parameters | changes))
+    return _Part.from_dict(known(golden.kind, golden.parameters | changes))
 
 
 # Where arithmetic in float32 itself is the limit: DC and a square wave of full scale, whose energy is in a few
@@ -56,11 +57,11 @@ def test_presets(name: str) -> None:
     """The table of the package is that of the golden files; presets print, compare, pickle, and are JSON."""
     found = features.preset(name)
     entry = table("presets")[name]
-    expected = features._Part.from_dict(known(entry["class"], entry["parameters"]))
+    expected = _Part.from_dict(known(entry["class"], entry["parameters"]))
     assert dataclasses.replace(found, **kept(found)) == expected
     assert eval(repr(found), vars(features).copy()) == found
     assert pickle.loads(pickle.dumps(found)) == found
-    assert features._Part.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert _Part.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     assert hash(found) == hash(features.preset(name))
 
 
