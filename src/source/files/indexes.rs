@@ -1,7 +1,7 @@
 //! Indexes of recordings: in memory, bounded in bytes and shared by readers, and beside them on disk.
 //!
-//! An index that took more than [`COSTLY`] bytes to make is written to the user's cache, for the next process.
-//! One of an archive's member is not: its place is known only with the archive.
+//! An index that took more than [`COSTLY`] bytes to make is written to the user's cache, for the next
+//! process. One of an archive's member is not: its place is known only with the archive.
 
 use std::{
     ops::Range,

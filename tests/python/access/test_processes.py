@@ -51,7 +51,7 @@ play = Scenes(SETUP).play
 def test_threads_start_when_needed_and_end(mixed_folder: Path) -> None:
     scene = """
     dataset = opened(n_threads=5)
-    counts = [len(threads())]
+    counts = [n_threads(0)]
     dataset[0]
     counts.append(n_threads(1))
     for _ in range(20):
@@ -59,13 +59,13 @@ def test_threads_start_when_needed_and_end(mixed_folder: Path) -> None:
     counts.append(n_threads(5))
     dataset.close()
     seconds_to_end()
-    counts.append(len(threads()))
+    counts.append(n_threads(0))
     other = opened(n_threads=3)
     other[good]
     counts.append(n_threads(3))
     del other
     seconds_to_end()
-    report(counts=[*counts, len(threads())])
+    report(counts=[*counts, n_threads(0)])
     """
     assert play(scene, mixed_folder)["counts"] == [0, 1, 5, 0, 3, 0]
 
