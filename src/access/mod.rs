@@ -1,6 +1,6 @@
 //! [`Access`]: clips of any rows, in any order, made on threads of its own.
 //!
-//! It runs a loader's stages without the engine: a thread of a [`Crew`] reads a row and makes its example by
+//! It runs a loader's stages without the engine: a thread of a `Crew` reads a row and makes its example by
 //! the same [`ClipMaker`], and the caller's thread puts it into its row of the batch by the same
 //! [`RowCollate`]. So the bytes are those of a loader, for the same row and crop. A batch does not depend on
 //! the threads, and of several bad rows the first one that was asked for is the error. In memory are the

@@ -3,7 +3,7 @@
 //! Input: a [`Manifest`], a folder, or paths. Output: rows of a loader, each a file or a segment of one, with
 //! the columns of the table. Invariants:
 //! - A row's number follows from the table, or from the names in the folder, alone.
-//! - Tables are read once, when the source is opened ([`table`]). Files are opened when they are read, and
+//! - Tables are read once, when the source is opened (`table`). Files are opened when they are read, and
 //!   none is held.
 //! - A table is not trusted: a file is read only below its root, or below folders that the user allows.
 //! - The fingerprint is that of the rows (paths, segments, columns), not that of the files.
