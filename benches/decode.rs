@@ -22,7 +22,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use forebay::{
     LoaderConfig,
     decode::{AudioDecoder, Planes},
-    record::{Batches, Collate, ExampleMaker, Record, Task},
+    record::{Batches, Collate, ExampleMaker, RawRecord, Task},
     seed::{below, mix},
     tasks::AudioTask,
 };
@@ -70,8 +70,7 @@ fn example(criterion: &mut Criterion) {
     for (name, bytes) in recordings() {
         let (mut stage, mut collate) =
             (task.maker(), task.collate(Batches { size: 1, n_streams: 1, ahead: 1 }));
-        let mut record =
-            Record { bytes, part: None, values: Default::default(), index: 0, seed: 0, epoch: 0 };
+        let mut record = RawRecord::new(bytes, Default::default()).numbered(0, 0, 0);
         group.bench_function(name, |bench| {
             bench.iter(|| {
                 record.seed = mix(record.seed);

@@ -17,7 +17,7 @@ use forebay::{
     Result,
     engine::{Engine, Plan, Step},
     order::Order,
-    record::{Batches, Everything, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task},
+    record::{Batches, Everything, ExampleMaker, ReadRecords, Record, Source, Task},
     seed::mix,
 };
 use toy::{SOON, ToyCollate, toy};
@@ -106,11 +106,8 @@ fn unordered() -> f64 {
         let mut reader = Source::reader(&source);
         move || {
             for row in 0.. {
-                let RawRecord { bytes, part, values } = reader.read(row % ROWS, 1, &Everything).unwrap();
-                if to_workers
-                    .send(Record { bytes, part, values, index: row % ROWS, seed: 0, epoch: 0 })
-                    .is_err()
-                {
+                let record = reader.read(row % ROWS, 1, &Everything).unwrap();
+                if to_workers.send(record.numbered(row % ROWS, 0, 0)).is_err() {
                     return;
                 }
             }

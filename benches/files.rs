@@ -1,17 +1,22 @@
 //! Opens a table of recordings: time and memory for each row, by the number of rows in `FOREBAY_ROWS`
 //! (default 1 million). `FOREBAY_ROWS=10000000 cargo bench --bench files`: at most 10 s and 60 bytes a row.
+//! Then the same for a folder of `FOREBAY_FILES` (default 10 thousand) small recordings, each of which is
+//! read.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a program that prints a table")]
 
 use std::{
     env, fs,
     io::{BufWriter, Write},
-    path::Path,
-    sync::atomic::AtomicBool,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
     time::Instant,
 };
 
-use forebay::source::{ArrowOptions, Recordings};
+use forebay::{
+    record::{Everything, ReadRecords},
+    source::{ArrowOptions, Recordings},
+};
 
 /// Writes a table of segments: a hundred of each file, with a label, a number and a text that is not read.
 fn write_table(path: &Path, rows: u64) {
@@ -30,6 +35,53 @@ fn write_table(path: &Path, rows: u64) {
         .unwrap();
     }
     file.flush().unwrap();
+}
+
+/// Writes recordings of 16 ms, a thousand in each folder.
+fn write_files(folder: &Path, files: u64) {
+    let mut wav = b"RIFF\x24\x01\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00".to_vec();
+    wav.extend(8000u32.to_le_bytes());
+    wav.extend(16_000u32.to_le_bytes());
+    wav.extend(b"\x02\x00\x10\x00data\x00\x01\x00\x00");
+    wav.extend([0; 256]);
+    for file in 0..files {
+        let class = folder.join(format!("class{:04}", file / 1000));
+        if file % 1000 == 0 {
+            fs::create_dir_all(&class).unwrap();
+        }
+        fs::write(class.join(format!("XC{file:07}.wav")), &wav).unwrap();
+    }
+}
+
+/// The number of files that this process has open, where the system tells it.
+fn n_open() -> usize {
+    fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// Opens a source of small files, and reads each.
+fn read_files(what: &str, path: &Path, files: u64) {
+    let (begin, before) = (Instant::now(), n_open());
+    let source =
+        Recordings::open::<PathBuf>(&[[path.to_owned()]], &ArrowOptions::default(), &AtomicBool::new(false))
+            .unwrap();
+    let opened = begin.elapsed().as_secs_f64();
+    assert_eq!(source.n_rows(), files);
+    let (source, mut most) = (Arc::new(source), 0);
+    let (mut reader, begin) = (source.reader(), Instant::now());
+    for row in 0..files {
+        let record = reader.read(row, 1, &Everything).unwrap();
+        assert_eq!(record.bytes.len(), 300);
+        if row % 1000 == 0 {
+            most = most.max(n_open() - before);
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    println!(
+        "{what} of {files} files: opened in {opened:.2} s, {:.1} bytes each; read in {seconds:.1} s, {:.1} us each; at most \
+         {most} open",
+        source.rows_held() as f64 / files as f64,
+        seconds / files as f64 * 1e6,
+    );
 }
 
 fn main() {
@@ -51,4 +103,12 @@ fn main() {
             source.rows_held() as f64 / rows as f64,
         );
     }
+    let files = env::var("FOREBAY_FILES").map_or(10_000, |files| files.parse().unwrap());
+    let recordings = folder.path().join("recordings");
+    write_files(&recordings, files);
+    read_files("folder", &recordings, files);
+    let table = recordings.join("files.csv");
+    let rows = (0..files).map(|file| format!("class{:04}/XC{file:07}.wav\n", file / 1000));
+    fs::write(&table, std::iter::once("path\n".to_owned()).chain(rows).collect::<String>()).unwrap();
+    read_files("table", &table, files);
 }

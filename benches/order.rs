@@ -5,7 +5,7 @@
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay::order::{Bijection, Eras, Mixture, Stop, WeightStage, Window};
+use forebay::order::{Bijection, Eras, Mixture, Stop, WeightStage, WeightedRows, Window};
 use forebay::seed::Purpose;
 use std::hint::black_box;
 
@@ -50,6 +50,37 @@ fn bijection(criterion: &mut Criterion) {
     });
 }
 
+/// The row of a copy, in storage order and scattered. `FOREBAY_ROWS` adds a number of rows: 1e9 take 16 GB.
+fn weighted(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("weighted");
+    group.throughput(Throughput::Elements(RUN));
+    let more = std::env::var("FOREBAY_ROWS").ok().and_then(|n| n.parse().ok());
+    for n in [1000, 1_000_000, 100_000_000].into_iter().chain(more) {
+        // As the classes of a long tail, in no order.
+        let weights: Vec<f64> =
+            (0..n as u64).map(|row| 1.0 / (1 + forebay::seed::mix(row) % 1000) as f64).collect();
+        let Ok(rows) = WeightedRows::new(&weights, n as u64) else { return };
+        drop(weights);
+        let copies = rows.epoch(1, 0);
+        let shuffle = Bijection::new(1, Purpose::Global, [0, 0], n as u64);
+        group.bench_function(format!("{n:e} in order"), |bench| {
+            let mut begin = 0;
+            bench.iter(|| {
+                begin = (begin + RUN) % (n as u64 - RUN + 1);
+                (begin..begin + RUN).map(|copy| rows.row(copies, copy)).fold(0, u64::wrapping_add)
+            });
+        });
+        group.bench_function(format!("{n:e} scattered"), |bench| {
+            let mut begin = 0;
+            bench.iter(|| {
+                begin = (begin + RUN) % (n as u64 - RUN + 1);
+                (begin..begin + RUN).map(|copy| rows.row(copies, shuffle.at(copy))).fold(0, u64::wrapping_add)
+            });
+        });
+    }
+    group.finish();
+}
+
 fn mixture(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("mixture");
     group.throughput(Throughput::Elements(RUN));
@@ -82,5 +113,5 @@ fn window(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, bijection, mixture, window);
+criterion_group!(benches, bijection, weighted, mixture, window);
 criterion_main!(benches);

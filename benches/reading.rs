@@ -156,6 +156,7 @@ fn plan(order: Order, n_readers: usize) -> Plan {
         seed: 1,
         order,
         mixture: None,
+        weights: None,
         groups: None,
         window: 500,
         batch_size: 64,

@@ -12,7 +12,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::{
     dtype::Dtype,
     transform::{
-        CropMode, Form, Layout, Quality, Resampler, SpectrogramConfig, SpectrogramTransform, crop, target_len,
+        CropMode, Form, Layout, Padding, Quality, Resampler, SpectrogramConfig, SpectrogramTransform, crop,
+        target_len,
     },
 };
 use std::hint::black_box;
@@ -87,7 +88,7 @@ fn crop_arithmetic(criterion: &mut Criterion) {
     criterion.bench_function("crop", |bench| {
         bench.iter(|| {
             let n = target_len(black_box(2_646_000), 44_100, RATE);
-            crop(CropMode::Random, n, 160_000, black_box(0x9e37_79b9_7f4a_7c15))
+            crop(CropMode::Random, Padding::Behind, n, 160_000, black_box(0x9e37_79b9_7f4a_7c15))
         });
     });
 }

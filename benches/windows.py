@@ -18,32 +18,24 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
+from sounds import sound
 
 import forebay
 from forebay import crops
 
 RATE = 32_000
 CLIP = 5 * RATE
-TESTS = Path(__file__).parents[1] / "tests" / "data" / "recordings"
 
 
 def write(path: Path, hours: float) -> None:
     """A recording of speech, music and birds, whose level changes."""
-    parts = []
-    for file in sorted(TESTS.glob("*.*")):
-        try:
-            samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
-        except (soundfile.LibsndfileError, TypeError):
-            continue
-        if rate == RATE:
-            parts.append(samples.mean(axis=1))
-    sound = np.concatenate(parts)
+    recording = sound(RATE)
     left = int(hours * 3600 * RATE)
     with soundfile.SoundFile(path, "w", RATE, 1, format="OGG", subtype="VORBIS") as out:
         turn = 0
         while left > 0:
-            out.write(sound[:left] * (0.3 + 0.7 * (turn % 5) / 4))
-            left -= len(sound)
+            out.write(recording[:left] * (0.3 + 0.7 * (turn % 5) / 4))
+            left -= len(recording)
             turn += 1
 
 

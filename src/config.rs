@@ -21,8 +21,8 @@ pub use access::AccessConfig;
 pub use limits::CommitConfig;
 pub use limits::LimitConfig;
 pub use objects::{
-    CropConfig, CropObject, Exclude, FeatureObject, Names, Opaque, Origin, SamplingObject, Sources, Weights,
-    WindowConfig,
+    AugmentObject, CropConfig, CropObject, Exclude, FeatureObject, Names, Opaque, Origin, SamplingObject,
+    Sources, SpanConfig, Weights, WindowConfig,
 };
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]
@@ -39,10 +39,14 @@ use crate::{
     float_mode,
     memory::{self, RAW_CHANNEL_BYTES},
     order::{Mixture, Order, Stop, WeightStage},
+    sampling::Sampling,
     source::Subset,
     targets::{TargetConfig, TargetForm},
-    tasks::{AudioPlan, ClipRule, Outputs},
-    transform::{CropMode, Features, Form, Layout, SpectrogramConfig, WindowEnd, WindowRule},
+    tasks::{AudioPlan, ClipCrop, ClipRule, Outputs, Place},
+    transform::{
+        Augment, CropMode, Features, Form, Layout, SpanRule, SpectrogramConfig, WindowEnd, WindowRule,
+        augment::{Kind, MixTargets},
+    },
 };
 
 use table::{
@@ -152,12 +156,35 @@ impl LoaderConfig {
         problems: &mut Vec<String>,
     ) -> Result<(ClipRule, Features)> {
         let windows = match self.crop.as_ref().map(|object| &object.rule) {
-            None if self.augment => return Ok((ClipRule::One(CropMode::Random), features)),
-            None => return Ok((ClipRule::One(CropMode::Center), features)),
-            Some(CropConfig::One(mode)) => return Ok((ClipRule::One(*mode), features)),
+            None if self.augment != AugmentObject::Crop(false) => {
+                return Ok((ClipRule::Clip(CropMode::Random.into()), features));
+            }
+            None => return Ok((ClipRule::Clip(CropMode::Center.into()), features)),
+            Some(CropConfig::Clip(crop, spans)) => {
+                let place = spans.as_ref().map_or(crop.place, |spans| Place::Spans {
+                    rule: match spans.widen {
+                        Some(seconds) => {
+                            SpanRule::Event((seconds * f64::from(features.sample_rate())).round() as u64)
+                        }
+                        None => SpanRule::Inside,
+                    },
+                    are_required: spans.are_required,
+                });
+                return Ok((ClipRule::Clip(ClipCrop { place, ..*crop }), features));
+            }
             Some(CropConfig::Windows(windows)) => windows,
         };
-        let step = windows.step.map_or(clip as f64, |step| step * f64::from(features.sample_rate())).round();
+        let samples = |seconds: f64| (seconds * f64::from(features.sample_rate())).round();
+        let context = samples(windows.context) as usize;
+        let window = clip.saturating_sub(context.saturating_mul(2));
+        if window == 0 && clip > 0 {
+            let WindowConfig { context, .. } = windows;
+            problems.push(format!(
+                "context is {context:?} seconds on both sides, which leaves no window of the {clip} samples of a clip; \
+                 give less, or longer clips"
+            ));
+        }
+        let step = windows.step.map_or(window.max(1) as f64, samples);
         if step < 1.0 {
             problems.push(format!(
                 "step is {:?}, which at sample_rate {} is less than a sample",
@@ -170,16 +197,70 @@ impl LoaderConfig {
             _ => features,
         };
         Ok((
-            ClipRule::Windows(WindowRule { clip: clip.max(1), step: step.max(1.0) as u64, end: windows.end }),
+            ClipRule::Windows(WindowRule {
+                window: window.max(1),
+                step: step.max(1.0) as u64,
+                end: windows.end,
+                context,
+            }),
             features,
         ))
+    }
+
+    /// The steps of augmentation.
+    fn planned_augment(
+        &self,
+        features: &Features,
+        clip_samples: usize,
+        problems: &mut Vec<String>,
+    ) -> Result<Augment> {
+        let AugmentObject::Steps { augment, .. } = &self.augment else { return Ok(Augment::default()) };
+        let is_windows = matches!(&self.crop, Some(CropObject { rule: CropConfig::Windows(_), .. }));
+        for step in augment.steps() {
+            let name = step.kind.name();
+            if step.kind.is_on_features() && features.is_waveform() {
+                problems.push(format!(
+                    "augment has {name}, which changes spectrograms, and the features are waveforms; leave it out"
+                ));
+            }
+            let mixes_targets = matches!(&step.kind, Kind::Mix(mixing) if mixing.targets != MixTargets::Keep);
+            let is_views = matches!(&self.crop, Some(CropObject { rule: CropConfig::Clip(crop, _), .. }) if crop.views > 0);
+            if is_views && mixes_targets {
+                problems.push(
+                    "augment has a Mix that mixes targets, and the clips of Views() share them; give targets=\"keep\"".to_owned(),
+                );
+            }
+            if is_windows && matches!(step.kind, Kind::Speed { .. }) {
+                problems.push(
+                    "augment has Speed, which changes the lengths of recordings, and crop is Windows(), which counts their windows beforehand; leave one of them out"
+                        .to_owned(),
+                );
+            }
+        }
+        let is_scattered = self.resolved_order().is_ok_and(|order| order.is_scattered());
+        let augment = augment.anywhere(is_scattered);
+        if !augment.needs_silence() || features.is_waveform() {
+            return Ok(augment);
+        }
+        let silence = features.silence(clip_samples)?;
+        if silence.is_none() {
+            problems.push(
+                "augment has SpecAugment with fill=\"silence\", and the features of a frame depend on the other frames (by \
+                 top_db, PCEN or a normalization per example); give fill \"minimum\", \"mean\" or a number"
+                    .to_owned(),
+            );
+        }
+        Ok(augment.with_silence(silence.unwrap_or_default()))
     }
 
     /// The columns that targets and `columns` read, each once.
     pub fn read_columns(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let targets = self.targets.iter().flatten().flat_map(TargetConfig::columns);
-        for name in targets.chain(&self.columns) {
+        let sampling = self.sampling.iter().flat_map(|object| object.sampling.columns());
+        let spans =
+            self.crop.iter().filter_map(|object| object.rule.spans()).flat_map(|spans| &spans.columns);
+        for name in targets.chain(&self.columns).chain(sampling).chain(spans) {
             if !names.contains(name) {
                 names.push(name.clone());
             }
@@ -195,9 +276,12 @@ impl LoaderConfig {
     }
 
     /// The rows that are read, if not all.
-    pub fn subset(&self) -> Option<Subset> {
-        let sampling = self.sampling.as_ref().map(|object| object.subset.clone());
-        sampling.or(self.n_samples.map(|n| Subset::Random { n: n.max(1) as u64, seed: 0 }))
+    pub fn sampled(&self) -> Option<Sampling> {
+        let sampling = self.sampling.as_ref().map(|object| object.sampling.clone());
+        sampling.or_else(|| {
+            let subset = Some(Subset::Random { n: self.n_samples?.max(1) as u64, seed: 0 });
+            Some(Sampling { subset, ..Sampling::default() })
+        })
     }
 
     /// Rows of all ranks' batches.
@@ -295,11 +379,40 @@ impl LoaderConfig {
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
         let policy = self.policy().check(&mut problems);
-        problems.extend(Outputs::problems(&self.outputs, &self.columns));
+        let no_steps = Augment::default();
+        let steps = match &self.augment {
+            AugmentObject::Steps { augment, .. } => augment,
+            AugmentObject::Crop(_) => &no_steps,
+        };
+        problems.extend(Outputs::problems(&self.outputs, &self.columns, steps));
         if self.n_samples.is_some() && self.sampling.is_some() {
             problems.push("n_samples and sampling are given; Subset(n) has the number itself".to_owned());
         }
-        if self.subset().is_some() && self.is_mixture() {
+        let sampled = self.sampled().unwrap_or_default();
+        if self.is_mixture() && sampled.epoch_size.is_some() {
+            problems.push(
+                "epoch_size is about one source, and arrow_files is a dict; the weights of the sources say how often they come"
+                    .to_owned(),
+            );
+        }
+        let is_windows = matches!(&self.crop, Some(CropObject { rule: CropConfig::Windows(_), .. }));
+        if sampled.weighs() && is_windows {
+            problems.push(
+                "sampling says how often a row comes, and Windows() gives each window once; leave one of them out"
+                    .to_owned(),
+            );
+        }
+        let has_views = self.crop.as_ref().is_some_and(|object| object.rule.views().is_some());
+        let mut targets = self.targets.iter().flatten();
+        if has_views
+            && let Some(target) = targets.find(|target| matches!(target.form, TargetForm::Annotations { .. }))
+        {
+            problems.push(format!(
+                "target {:?} is that of a clip, and Views() makes several clips of a row; leave one of them out",
+                target.name
+            ));
+        }
+        if sampled.chooses() && self.is_mixture() {
             problems.push(
                 "n_samples and sampling choose rows of one source, and arrow_files is a dict".to_owned(),
             );
@@ -328,7 +441,10 @@ impl LoaderConfig {
             ));
         }
         let (crop, features) = self.planned_crop(features, clip_samples, &mut problems)?;
-        let audio = AudioPlan { clip_samples, crop, features, max_decoded_seconds: self.max_decoded_seconds };
+        let augment = self.planned_augment(&features, clip_samples, &mut problems)?;
+        let max_decoded_seconds = self.max_decoded_seconds;
+        let partners = Vec::new();
+        let audio = AudioPlan { clip_samples, crop, augment, partners, features, max_decoded_seconds };
         let example_bytes = audio.example_bytes() as u64;
         if example_bytes > MAX_EXAMPLE_BYTES {
             let smaller = match (&self.features, self.n_frames) {
@@ -361,6 +477,7 @@ impl LoaderConfig {
             seed: self.seed,
             order,
             mixture,
+            weights: None,
             groups: None,
             window: self.shuffle_min_size.max(1) as u64,
             batch_size: self.batch_size as usize,
@@ -398,7 +515,8 @@ impl LoaderConfig {
         let [of_example, of_row] = outputs.most_bytes();
         let batch = batch.saturating_add(batch_rows.saturating_mul(of_row));
         let example = (audio.example_bytes() as u64).saturating_add(of_example);
-        let sizes = memory::Sizes { example, batch, rows };
+        let mixes = audio.augment.mixes().count() as u64;
+        let sizes = memory::Sizes { example, batch, rows, mixes };
         memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none())
     }
 
@@ -453,10 +571,10 @@ mod tests {
     fn the_presets_are_what_the_readme_says() {
         let (train, audio) = LoaderConfig::train().check().unwrap();
         assert_eq!((train.window, train.buffer_size, train.n_workers), (8000, 10_000, 8));
-        assert_eq!((audio.clip_samples, audio.crop), (160_000, ClipRule::One(CropMode::Random)));
+        assert_eq!((audio.clip_samples, audio.crop), (160_000, ClipRule::Clip(CropMode::Random.into())));
         let (eval, audio) = LoaderConfig::eval().check().unwrap();
         assert_eq!((eval.window, eval.buffer_size, eval.n_workers), (1, 1000, 4));
-        assert_eq!((eval.order, audio.crop), (Order::Sequential, ClipRule::One(CropMode::Center)));
+        assert_eq!((eval.order, audio.crop), (Order::Sequential, ClipRule::Clip(CropMode::Center.into())));
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub mod source;
 pub mod report;
 #[cfg(feature = "audio")]
 pub mod targets;
+#[cfg(feature = "audio")]
+pub mod sampling;
 #[cfg(any(feature = "audio", feature = "tokens"))]
 pub mod decode;
 pub mod transform;
@@ -57,6 +59,7 @@ pub mod state;
 #[cfg(feature = "cache")]
 pub mod cache;
 mod sync;
+pub mod parts;
 #[cfg(test)]
 #[path = "../tests/patience/mod.rs"]
 mod patience;

@@ -44,6 +44,8 @@ pub struct Sizes {
     pub batch: u64,
     /// Rows of all files.
     pub rows: u64,
+    /// Steps that mix a partner in; each worker reads and decodes one for each.
+    pub mixes: u64,
 }
 
 /// A part of a loader's memory.
@@ -100,12 +102,18 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
             "n_workers",
         ),
         part(
+            (n_workers as u64).checked_mul(sizes.mixes).and_then(|n| n.checked_mul(THREAD_BYTES)),
+            format!("partners of {} steps for {n_workers} threads of {THREAD_BYTES}", sizes.mixes),
+            "n_workers",
+        ),
+        part(
             (n_reads as u64).checked_mul(READ_BYTES),
             format!("{n_reads} reads of {READ_BYTES} in flight"),
             "n_readers",
         ),
         part(window.checked_mul(SLOT_BYTES), format!("a window of {window}"), "shuffle_min_size"),
     ];
+    parts.retain(|part| part.bytes > 0);
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
     parts
 }
@@ -172,7 +180,7 @@ mod tests {
     use crate::{LoaderConfig, config::Count, engine::Auto};
     use proptest::prelude::*;
 
-    const SIZES: Sizes = Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30 };
+    const SIZES: Sizes = Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30, mixes: 0 };
 
     fn default_plan(auto: Auto) -> Plan {
         let auto_or = |is_auto, n| if is_auto { Count::Auto } else { Count::Exactly(n) };

@@ -73,6 +73,29 @@ pub struct RawRecord {
     pub part: Option<Box<PartOf>>,
     /// The row's other columns, in the source's order.
     pub values: Row,
+    /// What it shares with the records of neighbouring windows of its recording.
+    pub together: Option<Arc<Together>>,
+}
+
+/// What the records of a run of windows of one recording share.
+#[derive(Debug)]
+pub struct Together {
+    /// The positions of the windows.
+    pub positions: Range<u64>,
+    /// Their samples.
+    #[cfg(feature = "audio")]
+    pub spans: crate::decode::SharedSpans,
+}
+
+impl Together {
+    /// Of the windows at these positions.
+    pub fn new(positions: Range<u64>) -> Self {
+        Self {
+            positions,
+            #[cfg(feature = "audio")]
+            spans: Default::default(),
+        }
+    }
 }
 
 impl PartOf {
@@ -88,9 +111,28 @@ impl PartOf {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Whether all of the recording was read.
+    pub fn is_whole(&self) -> bool {
+        #[cfg(feature = "audio")]
+        return self.part.is_none();
+        #[cfg(not(feature = "audio"))]
+        return true;
+    }
 }
 
 impl RawRecord {
+    /// A row of these bytes and columns.
+    pub fn new(bytes: Bytes, values: Row) -> Self {
+        Self { bytes, values, part: None, together: None }
+    }
+
+    /// The record that a worker takes.
+    pub fn numbered(self, index: u64, seed: u64, epoch: u64) -> Record {
+        let Self { bytes, part, values, together } = self;
+        Record { bytes, part, values, together, index, seed, epoch }
+    }
+
     /// The bytes that were read.
     pub fn n_bytes(&self) -> usize {
         self.bytes.len() + self.part.as_ref().map_or(0, |part| part.len())
@@ -117,13 +159,17 @@ pub trait Wants {
     }
 
     /// Whether [`Wants::span`] says which samples are needed; otherwise whole recordings are read.
-    fn takes_spans(&self) -> bool {
+    fn takes_spans(&self) -> bool;
+
+    /// Whether the same row will be read next.
+    fn repeats(&self) -> bool {
         false
     }
 
-    /// The samples that are needed of a row with this rate and length; `None` if all are, or if the row is
-    /// bad. A row that is a segment has the segment's length, and the range is counted from its start.
-    fn span(&self, _sample_rate: u32, _n_samples: u64) -> Option<Range<u64>> {
+    /// The samples that are needed of a row with this rate and length, and these values of other columns;
+    /// `None` if all are, or if the row is bad. A row that is a segment has the segment's length, and the
+    /// range is counted from its start.
+    fn span(&self, _sample_rate: u32, _n_samples: u64, _values: &Row) -> Option<Range<u64>> {
         None
     }
 
@@ -133,7 +179,7 @@ pub trait Wants {
     }
 
     /// As [`Wants::span`], for this position and the following `n - 1`, which are of the same record.
-    fn span_of(&self, _n: u64, _sample_rate: u32, _n_samples: u64) -> Option<Range<u64>> {
+    fn span_of(&self, _n: u64, _sample_rate: u32, _n_samples: u64, _values: &Row) -> Option<Range<u64>> {
         None
     }
 }
@@ -150,8 +196,12 @@ impl Wants for Several<'_> {
         self.wants.excerpt_of(self.n, head, size)
     }
 
-    fn span(&self, sample_rate: u32, n_samples: u64) -> Option<Range<u64>> {
-        self.wants.span_of(self.n, sample_rate, n_samples)
+    fn takes_spans(&self) -> bool {
+        self.wants.takes_spans()
+    }
+
+    fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
+        self.wants.span_of(self.n, sample_rate, n_samples, values)
     }
 }
 
@@ -159,7 +209,11 @@ impl Wants for Several<'_> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Everything;
 
-impl Wants for Everything {}
+impl Wants for Everything {
+    fn takes_spans(&self) -> bool {
+        false
+    }
+}
 
 /// A recording in a file of its own. Its row may be a segment of it.
 #[derive(Debug, Clone, Default)]
@@ -265,6 +319,8 @@ pub struct Record {
     pub part: Option<Box<PartOf>>,
     /// The row's other columns, in the source's order.
     pub values: Row,
+    /// What it shares with the records of neighbouring windows of its recording.
+    pub together: Option<Arc<Together>>,
     /// The row number over the files as given.
     pub index: u64,
     /// 64 random bits of this record in this epoch, which determine the crop.
@@ -504,8 +560,9 @@ pub trait Task: Send + Sync + 'static {
         None
     }
 
-    /// The samples that are needed of a row, for the positions `at`: see [`Wants::span`].
-    fn span(&self, _sample_rate: u32, _n_samples: u64, _at: Range<u64>, _seed: u64) -> Option<Range<u64>> {
+    /// The samples that are needed of a row with this rate, length and values, for the positions `at`: see
+    /// [`Wants::span`].
+    fn span(&self, _of: (u32, u64, &Row), _at: Range<u64>, _seed: u64) -> Option<Range<u64>> {
         None
     }
 
@@ -519,27 +576,33 @@ pub(crate) struct WantedBy<'a, K> {
     pub task: &'a K,
     pub at: u64,
     pub seed: u64,
+    pub repeats: bool,
 }
 
 impl<K: Task> Wants for WantedBy<'_, K> {
     fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
-        self.excerpt_of(1, head, size)
+        // The next one wants another excerpt.
+        if self.repeats { None } else { self.excerpt_of(1, head, size) }
+    }
+
+    fn repeats(&self) -> bool {
+        self.repeats
     }
 
     fn takes_spans(&self) -> bool {
         K::TAKES_SPANS
     }
 
-    fn span(&self, sample_rate: u32, n_samples: u64) -> Option<Range<u64>> {
-        self.span_of(1, sample_rate, n_samples)
+    fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
+        self.span_of(1, sample_rate, n_samples, values)
     }
 
     fn excerpt_of(&self, n: u64, head: &[u8], size: u64) -> Option<Range<u64>> {
         self.task.excerpt(head, size, self.at..self.at + n, self.seed)
     }
 
-    fn span_of(&self, n: u64, sample_rate: u32, n_samples: u64) -> Option<Range<u64>> {
-        self.task.span(sample_rate, n_samples, self.at..self.at + n, self.seed)
+    fn span_of(&self, n: u64, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
+        self.task.span((sample_rate, n_samples, values), self.at..self.at + n, self.seed)
     }
 }
 

@@ -38,6 +38,24 @@ pub enum Purpose {
     Groups = 11,
     /// The rows of a subset.
     Subset = 12,
+    /// Which rows of fractional expectation come once more in an epoch, with weights.
+    Copies = 13,
+    /// The rows of a group that are kept.
+    Limit = 14,
+    /// What a step of augmentation draws.
+    Augment = 15,
+    /// How the padding of a short recording is divided.
+    Padding = 20,
+    /// The samples of noise beside a short recording.
+    PaddingNoise = 21,
+    /// The event of a row that is in the clip.
+    Event = 22,
+    /// A further position of which the loudest is taken.
+    Candidate = 23,
+    /// A further position after silence.
+    Redraw = 24,
+    /// A further clip of the same recording.
+    View = 25,
 }
 
 /// Spreads every bit of `x` over the whole word: a bijection of 64 bits.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use serde_json::{Value as Json, json};
+use smallvec::SmallVec;
 
 use crate::{
     Error, ErrorKind, Result,
@@ -24,6 +25,7 @@ use crate::{
         Beside, ClassNames, ColumnType, Item, Nesting,
         columns::{MOST_ITEMS, MOST_TEXT_BYTES},
     },
+    transform::augment::MixTargets,
 };
 
 pub use annotations::{Annotation, Annotations, Clip, Overlap};
@@ -283,7 +285,7 @@ pub struct Sourced<'a> {
 
 impl Sourced<'_> {
     /// The number of a column, its index among a record's values, and its type.
-    fn find(&self, column: &str) -> Result<(usize, usize, ColumnType)> {
+    pub(crate) fn find(&self, column: &str) -> Result<(usize, usize, ColumnType)> {
         let (names, types) = self.columns;
         let found = names.iter().position(|name| name == column).and_then(|number| {
             let value = self.beside.iter().position(|beside| *beside == Beside::Other(number))?;
@@ -295,6 +297,40 @@ impl Sourced<'_> {
 
 /// Finds the values of a column in the data, given its name and the separator of names.
 pub type Scan<'a> = &'a mut dyn FnMut(&str, Option<&str>) -> Result<BTreeSet<Key>>;
+
+/// The value made of those of a clip and of a partner with this weight.
+pub fn mixed(clip: Value, partner: &Value, how: MixTargets, weight: f64) -> Value {
+    let real = |value: &Value| match value {
+        Value::Int(number) => *number as f64,
+        Value::Float(number) => *number,
+        _ => 0.0,
+    };
+    let at = |value: &Value, place: u32| match value {
+        Value::Sparse(row) => {
+            let found = row.values.iter().find(|(known, _)| *known == place);
+            f64::from(found.map_or(row.others, |(_, value)| *value))
+        }
+        Value::List(items) => items.get(place as usize).map_or(0.0, real),
+        _ => 0.0,
+    };
+    let of = |place: u32| how.of(at(&clip, place), at(partner, place), weight);
+    match (&clip, partner) {
+        (Value::Sparse(one), Value::Sparse(other)) => {
+            let places = one.values.iter().chain(&other.values).map(|(place, _)| *place);
+            let mut places: SmallVec<[u32; 8]> = places.collect();
+            places.sort_unstable();
+            places.dedup();
+            let others = how.of(one.others.into(), other.others.into(), weight) as f32;
+            let values = places.iter().map(|&place| (place, of(place) as f32)).collect();
+            Value::Sparse(Arc::new(Sparse { others, values }))
+        }
+        (Value::List(items), _) | (_, Value::List(items)) => {
+            Value::List((0..items.len() as u32).map(|place| Value::Float(of(place))).collect())
+        }
+        (Value::Float(_), Value::Float(_)) => Value::Float(how.of(real(&clip), real(partner), weight)),
+        _ => clip,
+    }
+}
 
 impl Target {
     /// The label of a loader without targets: numbers as they are, or united by name.
@@ -339,6 +375,7 @@ impl Target {
             return Self::of_annotations(config, &all, sourced);
         }
         let (number, value, column_type) = sourced.find(&config.column)?;
+        column_type.check_flat(&config.column)?;
         let ColumnType { item, nesting } = column_type;
         let TargetConfig { name, column, dtype, .. } = &config;
         let misfit = |expected: &str| {
@@ -365,6 +402,7 @@ impl Target {
                 vocabulary = config.vocabulary(item, &sourced.class_names.others[number], scan)?;
                 if let Some((further, _)) = further {
                     let (number, at, found) = sourced.find(further)?;
+                    found.check_flat(further)?;
                     if matches!(found.item, Item::Float(_)) {
                         let message = format!(
                             "target {name:?}: column {further:?} is {found}, expected whole numbers, text, or lists of these"
@@ -399,8 +437,8 @@ impl Target {
                         return misfit(&format!("lists of {size}, since size is {size}"));
                     }
                     (Nesting::Fixed(n), _) => n,
-                    (Nesting::List, Some(size)) => *size,
-                    (Nesting::List, None) => {
+                    (Nesting::List | Nesting::Pairs, Some(size)) => *size,
+                    (Nesting::List | Nesting::Pairs, None) => {
                         return misfit("lists of one length in the schema, or size=, their length");
                     }
                     (Nesting::One, _) => return misfit("lists of numbers"),
@@ -509,7 +547,9 @@ impl Target {
                 self.vocabulary.n.unwrap_or(0).saturating_mul(size_of::<(u32, f32)>() as u64)
             }
             (TargetForm::Column | TargetForm::Soft { .. }, Nesting::Fixed(n)) => items(n),
-            (TargetForm::Column | TargetForm::Soft { .. }, Nesting::List) => items(MOST_ITEMS),
+            (TargetForm::Column | TargetForm::Soft { .. }, Nesting::List | Nesting::Pairs) => {
+                items(MOST_ITEMS)
+            }
             (TargetForm::Column, _) if self.item == Item::Text => MOST_TEXT_BYTES,
             _ => 0,
         }
@@ -576,6 +616,34 @@ impl Target {
                 };
                 Ok(self.annotated(all.as_ref(), path, clip, *least, *is_share))
             }
+        }
+    }
+
+    /// Whether it takes part in mixing; a column that is passed on does not.
+    pub fn is_mixed(&self) -> bool {
+        !matches!(self.config.form, TargetForm::Column)
+    }
+
+    /// The problem with mixing its value with that of another row.
+    pub fn mix_problem(&self, how: MixTargets) -> Option<String> {
+        (self.is_mixed() && how != MixTargets::Keep && !self.can_mix(how)).then(|| {
+            format!(
+                "augment has a Mix that mixes targets, and target {:?} is a {}, which cannot be mixed so; give a MultiHot or \
+                 Soft target, or targets=\"keep\"",
+                self.config.name,
+                self.config.form.name()
+            )
+        })
+    }
+
+    /// Whether the value can be mixed with that of another row.
+    pub fn can_mix(&self, how: MixTargets) -> bool {
+        match &self.config.form {
+            TargetForm::MultiHot { .. } | TargetForm::Soft { .. } | TargetForm::Annotations { .. } => {
+                self.config.dtype.is_real()
+            }
+            TargetForm::Number => how == MixTargets::Mix && self.config.dtype.is_real(),
+            TargetForm::Class | TargetForm::Text { .. } | TargetForm::Column => false,
         }
     }
 
@@ -726,7 +794,7 @@ impl Target {
             (Nesting::Fixed(n), _) => {
                 (0..n).map(|_| self.item(&Value::Null)).collect::<Result<Arc<[Value]>>>().map(Value::List)
             }
-            (Nesting::List, _) => Ok(Value::List(Arc::new([]))),
+            (Nesting::List | Nesting::Pairs, _) => Ok(Value::List(Arc::new([]))),
         }
     }
 
@@ -773,7 +841,7 @@ fn column_field(name: &str, ColumnType { item, nesting }: ColumnType) -> Field {
     };
     match nesting {
         Nesting::One => Field::number(name, dtype),
-        Nesting::List => Field::jagged(name, dtype, 1),
+        Nesting::List | Nesting::Pairs => Field::jagged(name, dtype, 1),
         Nesting::Fixed(n) => Field::stacked(name, dtype, [n]),
     }
 }

@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use forebay::{
     LoaderConfig,
-    record::{Batches, Collate, ExampleMaker, Record, Task},
+    record::{Batches, Collate, ExampleMaker, RawRecord, Task},
     seed::mix,
     tasks::AudioTask,
     transform::{CropRule, Document, Packer},
@@ -125,7 +125,7 @@ fn a_warm_worker_allocates_nothing_of_its_own() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let read = |(name, most): (&'static str, usize)| {
         let bytes = Bytes::from(fs::read(folder.join(name)).unwrap());
-        (name, most, Record { bytes, part: None, values: Default::default(), index: 0, seed: 1, epoch: 0 })
+        (name, most, RawRecord::new(bytes, Default::default()).numbered(0, 1, 0))
     };
     let mut records: Vec<_> = FILES.map(read).into();
     // One format more than once in a round would get more than its share of the kept decoders.

@@ -163,6 +163,7 @@ fn plan(order: Order, policy: Policy) -> Plan {
         seed: 5,
         order,
         mixture: None,
+        weights: None,
         groups: None,
         window: if order == Order::Window { 30 } else { 1 },
         batch_size: 8,

@@ -18,7 +18,7 @@ use forebay::{
     ErrorKind, LoaderConfig,
     dtype::Typed,
     fields::Value,
-    record::{ExampleMaker, Record, Task},
+    record::{ExampleMaker, RawRecord, Record, Task},
     tasks::{AudioTask, ClipMaker},
 };
 use hostile_common::{
@@ -67,7 +67,7 @@ fn name(outcome: &Result<Vec<u32>, ErrorKind>) -> &'static str {
 }
 
 fn record(bytes: Vec<u8>, seed: u64) -> Record {
-    Record { bytes: Bytes::from(bytes), part: None, values: Default::default(), index: 0, seed, epoch: 0 }
+    RawRecord::new(Bytes::from(bytes), Default::default()).numbered(0, seed, 0)
 }
 
 /// Runs damaged copies of `files`, one by one, through one worker's stage.

@@ -158,11 +158,7 @@ impl ReadRecords for LargeReader {
         if is_bad(row) {
             return Err(Error::new(ErrorKind::Corrupt, "cannot be read"));
         }
-        Ok(RawRecord {
-            bytes: Bytes::from_owner(Held(bytes, permit)),
-            part: None,
-            values: Default::default(),
-        })
+        Ok(RawRecord::new(Bytes::from_owner(Held(bytes, permit)), Default::default()))
     }
 }
 

@@ -8,7 +8,10 @@
 mod toy;
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -16,7 +19,7 @@ use std::{
 use forebay::{
     ErrorKind,
     engine::{Canon, Engine, MixturePlan, Plan, Position, Step},
-    order::{Order, Stop, WeightStage},
+    order::{Order, Stop, WeightStage, WeightedRows},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
@@ -49,7 +52,63 @@ fn plans() -> Vec<Plan> {
             plans.push(Plan { order: Order::Global, mixture, infinite, batch_size: GLOBAL, ..plan() });
         }
     }
-    plans
+    let weighted: Vec<_> = plans.iter().map(|plan| with(plan, weight, 1.25)).collect();
+    plans.into_iter().chain(weighted).collect()
+}
+
+/// Zeros, repeated rows, and rows that come now and then.
+fn weight(row: u64) -> f64 {
+    [0.0, 1.0, 0.3, 4.5, 1.0, 0.01][row as usize % 6]
+}
+
+/// The plan with these weights, and as many copies as rows times `share`.
+fn with(plan: &Plan, weight: fn(u64) -> f64, share: f64) -> Plan {
+    let starts = plan.mixture.as_ref().map_or(vec![0, N], |mixture| mixture.starts.clone());
+    let weights = starts.windows(2).map(|part| {
+        let weights: Vec<f64> = (part[0]..part[1]).map(weight).collect();
+        Arc::new(WeightedRows::new(&weights, (weights.len() as f64 * share) as u64).unwrap())
+    });
+    Plan { weights: Some(weights.collect()), ..plan.clone() }
+}
+
+#[test]
+fn equal_weights_change_nothing() {
+    for plan in plans().into_iter().filter(|plan| plan.weights.is_none()) {
+        let of = |plan| on(&mut engine(plan, shards(), SOME_BAD), 25);
+        assert_eq!(of(with(&plan, |_| 0.7, 1.0)), of(plan));
+    }
+}
+
+#[test]
+fn a_row_comes_as_often_as_its_weight_says() {
+    let (total, n): (f64, u64) = ((0..N).map(weight).sum(), 175);
+    for plan in plans().into_iter().filter(|plan| plan.mixture.is_none() && plan.weights.is_some()) {
+        let plan = Plan { infinite: false, drop_last: false, ..plan };
+        let mut engine = engine(plan.clone(), shards(), QUICK);
+        let mut sums = vec![0; N as usize];
+        for epoch in 0..40 {
+            let mut counts = vec![0_u64; N as usize];
+            let mut seen = 0;
+            while let Some(batch) = next(&mut engine) {
+                batch.iter().for_each(|(row, _)| counts[*row as usize] += 1);
+                // Copies of a row have seeds of their own.
+                let seeds: std::collections::HashSet<_> = batch.iter().collect();
+                assert_eq!(seeds.len(), batch.len());
+                seen += batch.len() as u64;
+            }
+            assert_eq!(seen, n, "epoch {epoch} of {:?}", plan.order);
+            for (row, count) in counts.iter().enumerate() {
+                let expected = weight(row as u64) * n as f64 / total;
+                assert!(*count == expected.floor() as u64 || *count == expected.ceil() as u64, "row {row}");
+                sums[row] += count;
+            }
+            engine.rewind().unwrap();
+        }
+        for (row, sum) in sums.into_iter().enumerate() {
+            let expected = 40.0 * weight(row as u64) * n as f64 / total;
+            assert!((sum as f64 - expected).abs() < 14.0, "row {row}: {sum} of {expected}");
+        }
+    }
 }
 
 fn shards() -> Toy {
@@ -106,7 +165,8 @@ fn ranks_side_by_side_are_one_process() {
 
 #[test]
 fn a_pass_over_all_ranks_delivers_or_reports_each_row_once() {
-    for plan in plans().into_iter().filter(|plan| !plan.infinite && plan.mixture.is_none()) {
+    let is_pass = |plan: &Plan| !plan.infinite && plan.mixture.is_none() && plan.weights.is_none();
+    for plan in plans().into_iter().filter(is_pass) {
         for world in [1, 2, 8] {
             let mut ranks = ranks(&plan, world);
             let mut seen = Vec::new();
@@ -383,7 +443,7 @@ fn a_pass_without_batches_is_refused() {
 #[test]
 fn a_rank_without_rows_ends_its_pass() {
     let has_positions = |plan: &Plan| !plan.infinite && plan.mixture.is_none() && plan.order != Order::Window;
-    for plan in plans().into_iter().filter(has_positions) {
+    for plan in plans().into_iter().filter(|plan| has_positions(plan) && plan.weights.is_none()) {
         for _ in 0..50 {
             let one = Plan { rank: 0, world_size: 2, batch_size: 2, prefetch_batches: 1, ..plan.clone() };
             let mut rank = engine(one, toy(&[1]), QUICK);

@@ -24,9 +24,11 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use forebay::{
     ErrorKind, Result,
     engine::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
-    order::Order,
-    record::{Batches, Collate, ExampleMaker, Record, Task},
-    source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
+    order::{Order, WeightedRows},
+    record::{Batches, Collate, ExampleMaker, Record, Source, Task},
+    source::{
+        ArrowOptions, ArrowSource, LocalFiles, MappedFiles, Positions, ReadAt, Selection, Storage, Version,
+    },
 };
 use patience::{undisturbed, until};
 use source_common::*;
@@ -50,18 +52,20 @@ struct Far {
     opened: Condvar,
     n_reads: AtomicU64,
     n_stalled: AtomicU64,
+    /// The ranges read of each file, in the order of the reads.
+    read: Mutex<Vec<(PathBuf, Range<u64>)>>,
 }
 
 #[derive(Debug, Clone)]
 struct FarFiles(Arc<Far>);
 
-struct FarFile(Box<dyn ReadAt>, Arc<Far>);
+struct FarFile(Box<dyn ReadAt>, Arc<Far>, PathBuf);
 
 impl Storage for FarFiles {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         thread::sleep(self.0.latency);
         let file = if self.0.mapped { MappedFiles.open(path)? } else { LocalFiles.open(path)? };
-        Ok(Box::new(FarFile(file, Arc::clone(&self.0))))
+        Ok(Box::new(FarFile(file, Arc::clone(&self.0), path.into())))
     }
 }
 
@@ -69,6 +73,7 @@ impl FarFile {
     fn wait(&self, at: u64, len: usize) -> io::Result<()> {
         let far = &*self.1;
         far.n_reads.fetch_add(1, Relaxed);
+        far.read.lock().unwrap().push((self.2.clone(), at..at + len as u64));
         thread::sleep(far.latency + far.jitter.mul_f64(rand::random()));
         if far.stalls_from.is_some_and(|from| at >= from) || far.stalls_long && len >= 1 << 20 {
             far.n_stalled.fetch_add(1, Relaxed);
@@ -183,6 +188,7 @@ fn plan(order: Order, n_readers: usize) -> Plan {
         seed: 7,
         order,
         mixture: None,
+        weights: None,
         groups: None,
         window: if order == Order::Window { 60 } else { 1 },
         batch_size: 16,
@@ -207,13 +213,16 @@ fn engine(far: &Arc<Far>, paths: &[PathBuf], plan: Plan) -> Engine<ArrowSource, 
 }
 
 fn engine_of(far: &Arc<Far>, paths: &[PathBuf], plan: Plan, sum: Sum) -> Engine<ArrowSource, Sum> {
-    let storage = Arc::new(FarFiles(far.clone()));
-    let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
-    let source = ArrowSource::open_in(storage, paths, &options, &AtomicBool::new(false)).unwrap();
-    Engine::new(Arc::new(source), sum, plan).unwrap()
+    Engine::new(source_of(far, paths), sum, plan).unwrap()
 }
 
-fn next(engine: &mut Engine<ArrowSource, Sum>) -> Result<Option<Vec<(u64, u64)>>> {
+fn source_of(far: &Arc<Far>, paths: &[PathBuf]) -> Arc<ArrowSource> {
+    let storage = Arc::new(FarFiles(far.clone()));
+    let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
+    Arc::new(ArrowSource::open_in(storage, paths, &options, &AtomicBool::new(false)).unwrap())
+}
+
+fn next<S: Source>(engine: &mut Engine<S, Sum>) -> Result<Option<Vec<(u64, u64)>>> {
     match engine.next(SOON)? {
         Step::Batch(_, batch) => Ok(Some(batch)),
         Step::End => Ok(None),
@@ -309,6 +318,116 @@ fn place_of(path: &Path, row: u64) -> Range<u64> {
     let bytes = source.reader().read(row, 1).unwrap().bytes;
     let at = content.windows(bytes.len()).position(|window| window == bytes).unwrap() as u64;
     at..at + bytes.len() as u64
+}
+
+/// The bytes of each row of a shard.
+fn places_of(path: &Path, n: usize) -> Vec<Range<u64>> {
+    let content = std::fs::read(path).unwrap();
+    let source = open(&[path.into()]).unwrap();
+    let mut reader = source.reader();
+    let mut from = 0;
+    let place = |row| {
+        let bytes = reader.read(row, 1).unwrap().bytes;
+        let at = from + content[from..].windows(bytes.len()).position(|window| window == bytes).unwrap();
+        from = at + bytes.len();
+        at as u64..from as u64
+    };
+    (0..n as u64).map(place).collect()
+}
+
+/// How a shard was read.
+#[derive(Debug)]
+struct Touched {
+    /// For each row, how often it came, and how many reads touched it.
+    rows: Vec<(u64, usize)>,
+    /// Whether the reads are in storage order.
+    is_ordered: bool,
+}
+
+/// How four shards of `n_rows` each are read in a pass over rows with weights; the first entry is the number
+/// of the shard that was read first.
+fn touched(
+    order: Order,
+    n_readers: usize,
+    (n_rows, len): (usize, usize),
+    weights: &[f64],
+) -> (usize, Vec<Touched>) {
+    let folder = tempfile::tempdir().unwrap();
+    let paths: Vec<_> =
+        (0..4).map(|n| shard(&folder.path().join(format!("{n}.arrow")), n * n_rows, n_rows, len)).collect();
+    let far = Arc::new(Far::default());
+    let weights = WeightedRows::new(weights, weights.len() as u64).unwrap();
+    let window = if order == Order::Window { 10 } else { 1 };
+    let plan = Plan { weights: Some(Arc::new([Arc::new(weights)])), window, ..plan(order, n_readers) };
+    let source = Arc::new(Selection::new(source_of(&far, &paths), Positions::default()));
+    let mut engine = Engine::new(source, Sum::default(), plan).unwrap();
+    far.read.lock().unwrap().clear();
+    let mut copies = vec![0; 4 * n_rows];
+    while let Some(batch) = next(&mut engine).unwrap() {
+        batch.iter().for_each(|&(row, _)| copies[row as usize] += 1);
+    }
+    let read = far.read.lock().unwrap();
+    let first = paths.iter().position(|path| *path == read[0].0).unwrap();
+    let of_shard = |(number, path): (usize, &PathBuf)| {
+        let places = places_of(path, n_rows);
+        // Other reads are those of offsets and labels.
+        let is_recording = |range: &Range<u64>| places.iter().any(|place| place.start == range.start);
+        let own: Vec<_> = read
+            .iter()
+            .filter(|(of, range)| of == path && is_recording(range))
+            .map(|(_, range)| range)
+            .collect();
+        let touches = |place: &Range<u64>| {
+            own.iter().filter(|range| range.start < place.end && place.start < range.end).count()
+        };
+        let rows =
+            copies[number * n_rows..].iter().zip(&places).map(|(&n, place)| (n, touches(place))).collect();
+        Touched { rows, is_ordered: own.is_sorted_by_key(|range| range.start) }
+    };
+    (first, paths.iter().enumerate().map(of_shard).collect())
+}
+
+/// Each shard's rows are read once, however often they come, and in storage order. Rows that do not come are
+/// not read, not even between others. While a window fills, which is in its first shard here, rows that the
+/// first batches need are read on their own too.
+#[test]
+fn rows_with_weights_are_read_once_and_in_order() {
+    // Small rows, many to a block, and large ones, a dozen to a block.
+    for (n_rows, len) in [(300, 6000), (60, 150_000)] {
+        // A shard and runs of rows without a weight, single ones, and rows that come dozens of times.
+        let weights: Vec<f64> = (0..4 * n_rows)
+            .map(|row| match row {
+                row if row / n_rows == 2 || (10..20).contains(&(row % 50)) || row % 11 == 3 => 0.0,
+                row if row % 40 == 7 => 30.0,
+                row => 0.5 + (row % 3) as f64,
+            })
+            .collect();
+        let check = |order: Order, n_readers: usize| {
+            let (first, shards) = touched(order, n_readers, (n_rows, len), &weights);
+            let mut again = 0;
+            for (number, Touched { rows, is_ordered }) in shards.iter().enumerate() {
+                let fills = order == Order::Window && number == first;
+                assert!(fills || n_readers > 1 || *is_ordered, "{order:?}, shard {number}");
+                for (row, &(copies, reads)) in rows.iter().enumerate() {
+                    assert!(weights[number * n_rows + row] > 0.0 || copies == 0);
+                    assert_eq!(
+                        reads > 0,
+                        copies > 0,
+                        "{order:?}, row {row} of shard {number}: {reads} reads"
+                    );
+                    again += if fills { 0 } else { reads.saturating_sub(1) };
+                }
+            }
+            assert!(shards.iter().flat_map(|shard| &shard.rows).any(|&(copies, _)| copies > 10));
+            again
+        };
+        for order in [Order::Window, Order::Sequential] {
+            assert_eq!(check(order, 1), 0, "{order:?}");
+            // On a busy machine a batch may wait for a row while all threads read ahead; then it is read
+            // alone.
+            undisturbed(|| check(order, 8), |&again| again == 0);
+        }
+    }
 }
 
 #[test]
@@ -484,11 +603,7 @@ fn a_record_alone_costs_one_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = shard(&folder.path().join("a.arrow"), 0, 200, 300_000);
     let far = Arc::new(Far::default());
-    let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
-    let source = Arc::new(
-        ArrowSource::open_in(Arc::new(FarFiles(far.clone())), &[path], &options, &AtomicBool::new(false))
-            .unwrap(),
-    );
+    let source = source_of(&far, &[path]);
     let reads = |row: u64, part: Option<Range<u64>>| {
         // Readers share the buffers that locate a row.
         let mut reader = source.reader();

@@ -44,12 +44,14 @@ if TYPE_CHECKING:
 
 _SUBMODULES = (
     "accelerate",
+    "augment",
     "cache",
     "crops",
     "features",
     "jax",
     "lightning",
     "queue",
+    "recipes",
     "sampling",
     "targets",
     "tokens",

@@ -28,6 +28,7 @@ _USUAL = {
 """The usual names of columns, in lower case."""
 
 _SUFFIXES = (".csv", ".tsv", ".txt")
+_WITHIN = "file offset (s)"
 
 
 def read(table: Any, columns: Mapping[str, str] | None) -> list[Row]:
@@ -93,6 +94,7 @@ def _table(path: Path, columns: Mapping[str, str] | None) -> Iterator[Row]:
     try:
         header = [name.strip() for name in next(rows, [])]
         at = _columns(path, header, columns)
+        within = _within(header, at)
         for row in rows:
             if not any(cell.strip() for cell in row):
                 continue
@@ -101,6 +103,9 @@ def _table(path: Path, columns: Mapping[str, str] | None) -> Iterator[Row]:
                 raise ConfigError(f"{where}, has {len(row)} fields, expected {len(header)}")
             recording = row[at["path"]].strip() if "path" in at else _recording(path)
             start, end = (_seconds(row[at[name]].strip(), f"{where}: {name}") for name in ("start", "end"))
+            if within is not None and within < len(row) and row[within].strip():
+                first = _seconds(row[within].strip(), f"{where}: {_WITHIN}")
+                start, end = first, first + (end - start)
             yield recording, start, end, row[at["label"]].strip()
     except csv.Error as error:
         raise ConfigError(f"{path}, line {rows.line_num}, is no table: {error}") from error
@@ -123,6 +128,13 @@ def _columns(path: Path, header: list[str], given: Mapping[str, str] | None) -> 
                 f'columns={{"{column}": ...}}'
             )
     return found
+
+
+def _within(header: list[str], at: Mapping[str, int]) -> int | None:
+    """The column of starts within files, of a table whose other times are those of several files in a row."""
+    names = [name.lower() for name in header]
+    is_raven = "path" in at and names[at["start"]] == "begin time (s)" and names[at["end"]] == "end time (s)"
+    return names.index(_WITHIN) if is_raven and _WITHIN in names else None
 
 
 def _is_label(line: str) -> bool:

@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from typing_extensions import TypeVar, disjoint_base
 
 from forebay._recipe import Recipe
+from forebay.augment import _StepPart
 from forebay.cache.datasets import AsyncDataset
 from forebay.crops import _CropPart
 from forebay.features import _FrontEndPart
 from forebay.manifest import Manifest
-from forebay.sampling import Subset
+from forebay.sampling import _SamplingPart
 from forebay.targets import _TargetPart
 
 __all__ = [
@@ -50,13 +51,17 @@ __all__ = [
     "_Crop",
     "_Dataset",
     "_FrontEnd",
+    "_Index",
     "_List",
     "_Manifest",
     "_ParquetText",
+    "_Sampling",
     "_ShardWork",
-    "_Subset",
+    "_Step",
     "_Target",
     "__version__",
+    "_augment_features",
+    "_augment_waveform",
     "_close_all",
     "_cores",
     "_inject_delays",
@@ -90,7 +95,8 @@ _Files: TypeAlias = str | PathLike[str] | Manifest | Sequence[str | PathLike[str
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
 _Crops: TypeAlias = _CropPart
-_Sampling: TypeAlias = Subset
+_Rows: TypeAlias = _SamplingPart
+_Steps: TypeAlias = Sequence[_StepPart]
 _Targets: TypeAlias = _TargetPart | Mapping[str, _TargetPart]
 _Weights: TypeAlias = Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]]
 _Value = TypeVar("_Value", default=Any)
@@ -109,12 +115,12 @@ class _Overrides(TypedDict, total=False):
     n_workers: int | Literal["auto"]
     raw_channel_size: int
     infinite: bool
-    augment: bool
+    augment: bool | _Steps
     features: _Features | None
     targets: _Targets | None
     columns: Sequence[str] | None
     n_samples: int | None
-    sampling: _Sampling | None
+    sampling: _Rows | None
     crop: _Crops | None
     order: str | None
     rank: int
@@ -146,6 +152,15 @@ class _Overrides(TypedDict, total=False):
     exclude: str | PathLike[str] | Iterable[int] | None
     outputs: Sequence[str] | None
     stall_warning_s: float | None
+
+@type_check_only
+class _BadPartner(TypedDict):
+    step: int
+    index: int
+    shard: str
+    row: int
+    kind: str
+    reason: str
 
 @type_check_only
 class _BadRecord(TypedDict):
@@ -240,6 +255,23 @@ class _FileReads(TypedDict):
     index_bytes: int
 
 @type_check_only
+class _Classes(TypedDict):
+    """The classes of a column."""
+
+    column: str
+    source: str | None
+    classes: list[str | int | None]
+    rows: list[int]
+
+@type_check_only
+class _ClassCounts(_Classes):
+    examples: list[int]
+
+@type_check_only
+class _ExpectedClasses(_Classes):
+    expected: list[float]
+
+@type_check_only
 class _Stats(TypedDict):
     records_read: int
     records_decoded: int
@@ -259,6 +291,8 @@ class _Stats(TypedDict):
     batch_times: _BatchTimes
     threads: list[_Thread]
     files: NotRequired[_FileReads]
+    classes: NotRequired[list[_ExpectedClasses]]
+    redraws: NotRequired[int]
 
 @type_check_only
 class _Headspace(TypedDict):
@@ -365,13 +399,13 @@ class Loader(LoaderBase[NDArray[Any]]):
         n_workers: int | Literal["auto"] = 8,
         raw_channel_size: int = 256,
         infinite: bool = True,
-        augment: bool = True,
+        augment: bool | _Steps = True,
         *,
         features: _Features | None = None,
         targets: _Targets | None = None,
         columns: Sequence[str] | None = None,
         n_samples: int | None = None,
-        sampling: _Sampling | None = None,
+        sampling: _Rows | None = None,
         crop: _Crops | None = None,
         order: str | None = None,
         rank: int = 0,
@@ -412,6 +446,9 @@ class Loader(LoaderBase[NDArray[Any]]):
     def eval(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:
         """A loader for evaluation: one pass in order, center crops, buffer 1000 / minimum 0, 4 workers."""
 
+    def partner_errors(self) -> list[_BadPartner]:
+        """The recordings that `Mix` could not decode, of which others were mixed in."""
+
     def errors(self) -> list[_BadRecord]:
         """The records that were skipped, each with its index and the reason."""
 
@@ -420,6 +457,9 @@ class Loader(LoaderBase[NDArray[Any]]):
 
     def plan(self, n: int) -> NDArray[np.int64]:
         """The row numbers of the next `n` examples, without reading any data."""
+
+    def class_counts(self, epoch: int | None = None, *, column: str | None = None) -> list[_ClassCounts]:
+        """Counts rows and examples of each class in an epoch, before and after balancing, without decoding."""
 
     @property
     def num_records(self) -> int:
@@ -483,7 +523,7 @@ class AudioDataset:
         layout: str = "mel",
         n_frames: int | None = None,
         n_samples: int | None = None,
-        sampling: _Sampling | None = None,
+        sampling: _Rows | None = None,
         audio_column: str | None = None,
         label_column: str | None = None,
         max_record_bytes: int = 1073741824,
@@ -700,10 +740,17 @@ class _Manifest:
     def __new__(cls, fields: dict[str, Any]) -> Self: ...
 
 @final
-class _Subset:
+class _Sampling:
     """The description of an object of `forebay.sampling`."""
 
-    def __new__(cls, fields: dict[str, Any]) -> Self: ...
+    def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
+    def joined(self, other: _Sampling) -> Self: ...
+
+@final
+class _Step:
+    """The description of an object of `forebay.augment`."""
+
+    def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
 
 @final
 class Tokenizer:
@@ -794,6 +841,7 @@ class _Dataset:
     ) -> _Dataset: ...
     def tokens(self, field: str, max_seq_len: int, doc_ids: bool, dtype: str) -> _Dataset: ...
     def with_integers(self, dtype: str) -> _Dataset: ...
+    def weighted(self, weights: NDArray[np.float64] | str, epoch_size: int | None, seed: int) -> _Dataset: ...
     def permutation(self, seed: int) -> _Dataset: ...
     def eras(self, era_length: int, seed: int) -> _Dataset: ...
     def describe(self) -> str: ...
@@ -812,6 +860,12 @@ def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
 def _inject_panic(row: int | None = None) -> None: ...
 def _inject_records(n: int) -> None: ...
 def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
+def _augment_features(
+    given: Sequence[_StepPart], features: NDArray[np.float32], layout: str, silence: list[float] | None, seed: int
+) -> None: ...
+def _augment_waveform(
+    given: Sequence[_StepPart], waveform: NDArray[np.float32], sample_rate: int, seed: int
+) -> NDArray[np.float32]: ...
 def _cores() -> int: ...
 def _parameters() -> dict[str, list[dict[str, Any]]]: ...
 def _unknown_keyword(path: str, names: list[str], unknown: str) -> TypeError: ...
@@ -888,6 +942,47 @@ class _Check:
     def close(self) -> None: ...
     @property
     def step(self) -> int: ...
+    @property
+    def shards(self) -> list[_Shard]: ...
+
+@type_check_only
+class _Surveyed(TypedDict):
+    recordings: int
+    bytes: int
+    rates: list[tuple[int, int, int]]
+    channels: list[tuple[int, int]]
+    codecs: list[tuple[str, int]]
+    classes: list[tuple[int, str | None, int]]
+    n_classes: int
+    found: int
+    written: int
+    needless: int
+    unwritten: int
+    why_unwritten: str | None
+    n_bad: int
+    bad: list[dict[str, Any]]
+
+@final
+class _Index:
+    def __new__(
+        cls,
+        files: Sequence[str | PathLike[str]],
+        *,
+        audio_column: str | None = None,
+        label_column: str | None = None,
+        allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
+    ) -> Self: ...
+    def next(self) -> tuple[int, int, bool]: ...
+    def totals(self) -> _Surveyed: ...
+    def close(self) -> None: ...
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_recordings(self) -> int: ...
+    @property
+    def has_indexes(self) -> bool: ...
+    @property
+    def folder(self) -> Path | None: ...
     @property
     def shards(self) -> list[_Shard]: ...
 

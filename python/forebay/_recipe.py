@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay._part import _Part
-from forebay.crops import Random
+from forebay.crops import Center, End, Start, Windows
 from forebay.features import LogMel
 
 _GIVEN = (
@@ -49,15 +49,19 @@ class Recipe:
         )
         targets = given["targets"] or {}
         chosen = given.get("crop")
-        crop = ("random" if given.get("augment") else "center") if chosen is None else type(chosen).__name__.lower()
+        crop = "center" if given.get("augment") in (None, False) else "random"
         clip = f"{given['clip_seconds']} s at {features.sample_rate} Hz"
-        padding = {"random": "at the end", "start": "at the end", "center": "on both sides"}.get(crop)
-        place = f"{chosen!r}, each {clip}" if padding is None else f"{crop}, {clip}, short recordings padded {padding}"
+        padding = "at the end" if crop == "random" else "on both sides"
+        place = f"{crop}, {clip}, short recordings padded {padding}" if chosen is None else f"{chosen!r}, each {clip}"
+        augment = given.get("augment")
+        steps = augment if isinstance(augment, list) else []
         self._fields = [dict(field) for field in fields]
         self._lines = [
             ("source", facts["source"]),
             *_order(given, facts),
+            *((("sampling", f"{given['sampling']!r}"),) if given["sampling"] else ()),
             ("crop", place),
+            *(("augment", f"{step!r}") for step in steps),
             ("features", f"{features!r}"),
             *(("target", f"{name} = {target!r}") for name, target in targets.items()),
             *(("column", name) for name in given["columns"] or ()),
@@ -70,6 +74,7 @@ class Recipe:
             **{name: _plain(given[name]) for name in _GIVEN if name in given},
             "sampling": sampling and sampling.to_dict(),
             "crop": crop if chosen is None else chosen.to_dict(),
+            **({"augment": [step.to_dict() for step in steps]} if steps else {}),
             "features": features.to_dict(),
             "targets": {
                 name: {**target.to_dict(), "class_names": getattr(target, "_class_names", None)}
@@ -102,7 +107,8 @@ class Recipe:
 def _order(given: Mapping[str, Any], facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The line about the order; a dataset has none, but a seed for its crops."""
     if "order" not in facts:
-        return [("seed", f"{given['seed']}")] if isinstance(given["crop"], Random) else []
+        is_drawn = given["crop"] is not None and not isinstance(given["crop"], (Start, Center, End, Windows))
+        return [("seed", f"{given['seed']}")] if is_drawn else []
     order = f"{facts['order']}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"
     if facts["order"] == "window":
         order += f", window of {given['shuffle_min_size']}"

@@ -8,13 +8,13 @@ Windows(step=2.5)
 frozen dataclasses; each checks its parameters when it is made.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 from forebay._core import _Crop
-from forebay._part import _Part
+from forebay._part import NESTED, _Part
 
-__all__ = ["Center", "Random", "Start", "Windows"]
+__all__ = ["Center", "End", "Events", "Inside", "Loudest", "Pad", "Random", "Start", "Views", "Windows"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,36 +27,164 @@ class _CropPart(_Part):
         def _plan(self) -> _Crop: ...
 
     def __post_init__(self) -> None:
-        given = self.to_dict()
-        object.__setattr__(self, "_plan", _Crop(given.pop("type"), given))
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        object.__setattr__(self, "_plan", _Crop(type(self).__name__, given))
+
+
+Pad = Literal["behind", "front", "both", "random", "repeat", "noise"]
+"""What becomes of a clip whose recording is shorter.
+
+`"behind"`, `"front"`, `"both"`: zeros behind the recording, before it, or half of them on each side. `"random"`: zeros
+on both sides, divided at random. `"repeat"`: the recording again and again, from its first sample on. `"noise"`: white
+noise behind the recording, of a root mean square of `noise_db` (dB, 0 is full scale).
+"""
 
 
 @dataclass(frozen=True, repr=False)
 class Random(_CropPart):
-    """A clip at a random place; a short recording is padded with zeros at the end."""
+    """A clip at a random place; see `Pad` for `pad` and `noise_db`.
+
+    `silence_db`: a clip whose root mean square is below this level (dB, 0 is full scale; without padding, at the
+    rate of the features) is drawn again, at most `redraws` times; if all are below it, the loudest is kept. Of a large
+    recording in a file of its own, all that lies between the places that may be drawn is read.
+    """
+
+    _: KW_ONLY
+    pad: Pad = "behind"
+    noise_db: float | None = None
+    silence_db: float | None = None
+    redraws: int = 4
 
 
 @dataclass(frozen=True, repr=False)
 class Start(_CropPart):
-    """The beginning; a short recording is padded with zeros at the end."""
+    """The beginning; see `Pad` for `pad` and `noise_db`."""
+
+    _: KW_ONLY
+    pad: Pad = "behind"
+    noise_db: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class End(_CropPart):
+    """The end; see `Pad` for `pad` and `noise_db`."""
+
+    _: KW_ONLY
+    pad: Pad = "front"
+    noise_db: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class Center(_CropPart):
-    """The clip in the middle; a short recording is padded with zeros on both sides."""
+    """The clip in the middle; see `Pad` for `pad` and `noise_db`."""
+
+    _: KW_ONLY
+    pad: Pad = "both"
+    noise_db: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class _SpanPart(_CropPart):
+    """What crops by spans share."""
+
+    column: str | tuple[str, str]
+
+    def __post_init__(self) -> None:
+        given: object = self.column
+        if isinstance(given, list):  # as JSON has it
+            object.__setattr__(self, "column", tuple(given))
+        super().__post_init__()
+
+
+@dataclass(frozen=True, repr=False)
+class Events(_SpanPart):
+    """A clip at random about an event: the rule of BirdSet (Rauch et al. 2024, https://arxiv.org/abs/2403.10380).
+
+    Of the events of a row one is drawn, each as likely. It is widened to at least `widen` seconds around its middle
+    (and to at least a clip), shifted to lie within the recording, and the clip is at a random place within. A longer
+    event is not widened.
+
+    `column` has lists of pairs `[start, end]`, or of structs with the fields `start` and `end`; or it names two
+    columns, `(starts, ends)`, of lists or of numbers. A point separates the names of fields within structs.
+    `unit`: `"seconds"`, or `"samples"` at the recording's own rate, counted from the start of the row's recording. An
+    event is cut to the recording; one that lies outside is left out; one that ends where it begins is a point. Events
+    that overlap are drawn one by one. A row without any (an empty list, a null) has a clip at a random place, or with
+    `empty="error"` ends the run with an error, as do an end before its start, a null in a pair and NaN.
+
+    See `Pad` for `pad` and `noise_db`, and `Random` for `silence_db` and `redraws`: event and place are drawn again.
+    """
+
+    widen: float = 8.0
+    _: KW_ONLY
+    unit: Literal["seconds", "samples"] = "seconds"
+    empty: Literal["random", "error"] = "random"
+    pad: Pad = "behind"
+    noise_db: float | None = None
+    silence_db: float | None = None
+    redraws: int = 4
+
+
+@dataclass(frozen=True, repr=False)
+class Inside(_SpanPart):
+    """A clip at a random place inside one of the spans of a row; `column`, `unit` and `empty` are those of `Events`.
+
+    All places at which a clip lies in a span are as likely, so a longer span is drawn more often. A span shorter than
+    a clip has one place, at which it is in the middle of the clip.
+
+    See `Pad` for `pad` and `noise_db`, and `Random` for `silence_db` and `redraws`.
+    """
+
+    _: KW_ONLY
+    unit: Literal["seconds", "samples"] = "seconds"
+    empty: Literal["random", "error"] = "random"
+    pad: Pad = "behind"
+    noise_db: float | None = None
+    silence_db: float | None = None
+    redraws: int = 4
+
+
+@dataclass(frozen=True, repr=False)
+class Loudest(_CropPart):
+    """The loudest of `of` clips at random places (2 to 64), by the root mean square of its samples without padding.
+
+    All of them are decoded: together in one go if that is less than one by one, as of a recording that is not much
+    longer than all clips. See `Pad` for `pad` and `noise_db`.
+    """
+
+    of: int = 4
+    _: KW_ONLY
+    pad: Pad = "behind"
+    noise_db: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Views(_CropPart):
+    """Several clips of each recording in one example: features `[batch, n, ...]`.
+
+    `n` is 1 to 256. `crop`, any crop of a single clip, makes each of them, with draws of its own; the first one is the
+    clip that `crop` makes alone. `outputs=["start", "valid_samples", "valid_frames"]` have `[batch, n]`. The recording
+    is read and opened once, and decoded in one go where that is less than clip by clip. Other fields are those of the
+    row; targets that depend on the clip (`Annotations`) are refused.
+    """
+
+    n: int
+    crop: _CropPart = Random()
 
 
 @dataclass(frozen=True, repr=False)
 class Windows(_CropPart):
-    """Each window of each recording, exactly once in an epoch; a window has `clip_seconds`.
+    """Each window of each recording, exactly once in an epoch; a window has `clip_seconds` (see `context`).
 
-    `step`: seconds from the start of a window to that of the next. None: `clip_seconds`, so that windows follow one
-    another without overlap.
+    `step`: seconds from the start of a window to that of the next. None: the length of a window, so that they
+    follow one another without overlap.
 
     `end`, for the samples behind the last whole window, and for a recording shorter than a window: `"pad"`, a further
     window with zeros behind them; `"remainder"`, a further window whose features are those of these samples alone, and
     filled up behind as the features say; `"shift"`, a further window that ends with the recording (a shorter recording
     is padded); `"drop"`, none. Samples between windows, if `step` is above `clip_seconds`, belong to none.
+
+    `context`: seconds of the recording on each side of a window that its example has besides, zeros where the recording
+    has none. A window has `clip_seconds - 2 * context` then; `step`, `end`, annotations and `start` are about windows.
 
     Windows are examples: orders, ranks, resume and `exclude` work as with rows. `index` in a batch is the row of the
     recording, `outputs=["window", "start"]` adds the number and the start of the window. The lengths of all recordings
@@ -66,3 +194,7 @@ class Windows(_CropPart):
     step: float | None = None
     _: KW_ONLY
     end: Literal["pad", "drop", "shift", "remainder"] = "pad"
+    context: float = 0.0
+
+
+NESTED["crop"] = _CropPart

@@ -31,8 +31,8 @@ class Manifest(_Part):
 
     `path_column`, `start`, `end`: the names of columns. By default the usual ones: `path`, `file_name`, `filepath`,
     `audio_filepath` and the like; `start` and `end`, `start_time` and `end_time`, `Begin Time (s)` and `End Time (s)`,
-    `onset` and `offset`, or `offset` and `duration`. `start=""` leaves segments out. `unit`: seconds, or samples at the
-    recording's rate. A row with a segment is a recording that consists of these samples alone.
+    `onset` and `offset`, `offset` and `duration`, or a start alone. `start=""` leaves segments out. `unit`: seconds, or
+    samples at the recording's rate. A row with a segment is a recording that consists of these samples alone.
 
     `columns`: the names of the columns of a table without a header.
     """

@@ -7,6 +7,8 @@
 //! batches, one record for each thread, and the examples that the caller has not yet put into its batch.
 
 mod crew;
+#[cfg(feature = "parquet")]
+mod survey;
 
 use std::{
     fmt,
@@ -26,11 +28,13 @@ use crate::{
     engine::located,
     fallible_alloc,
     fields::{ColumnPool, Columns, Field},
-    record::{Collate, RawRecord, ReadRecords, Record, Source, Task},
+    record::{Collate, ReadRecords, Record, Source, Task},
     seed::{Purpose, hash},
     tasks::{AudioTask, Begin, ClipMaker, Section, Take, Waveform},
 };
 use crew::{Crew, Work};
+#[cfg(feature = "parquet")]
+pub use survey::{Bad, Survey, Totals};
 
 /// The sizes of batches whose memory is kept.
 const POOLS: usize = 4;
@@ -105,16 +109,8 @@ impl<S: Source> Worker<S> {
     ) -> Result<T> {
         let seed = shared.seed_of(row);
         let record = self.reader.read(row, run, &shared.task.wants(take));
-        let record = record.map(|RawRecord { bytes, part, values }| Record {
-            bytes,
-            part,
-            values,
-            index: row,
-            seed,
-            epoch: 0,
-        });
         record
-            .and_then(|record| of(&mut self.maker, &record))
+            .and_then(|record| of(&mut self.maker, &record.numbered(row, seed, 0)))
             .map_err(|error| located(error, &*shared.source, row))
     }
 }

@@ -84,17 +84,27 @@ pub fn cast(bytes: &[u8], from: DataType, to: DataType) -> Result<Vec<u8>> {
             }
         };
     }
-    let wide: Box<dyn Iterator<Item = f64>> = match from {
-        Float16 => Box::new(values!(half::f16, bytes).map(f64::from)),
-        Float32 => Box::new(values!(f32, bytes).map(f64::from)),
-        Float64 => Box::new(values!(f64, bytes)),
-        _ => return Err(mixed()),
-    };
+    if !from.is_real() {
+        return Err(mixed());
+    }
+    let wide = reals(bytes, from);
     match to {
         Float16 => Ok(wide.flat_map(|value| half::f16::from_f64(value).to_le_bytes()).collect()),
         Float32 => Ok(wide.flat_map(|value| (value as f32).to_le_bytes()).collect()),
         Float64 => Ok(wide.flat_map(f64::to_le_bytes).collect()),
         _ => Err(mixed()),
+    }
+}
+
+/// The values as `f64`: integers beyond 2^53 are rounded to nearest, booleans are 0 and 1.
+pub fn reals(bytes: &[u8], from: DataType) -> Box<dyn Iterator<Item = f64> + '_> {
+    match from {
+        Bool => Box::new(bytes.iter().map(|&value| value.into())),
+        Float16 => Box::new(values!(half::f16, bytes).map(f64::from)),
+        Float32 => Box::new(values!(f32, bytes).map(f64::from)),
+        Float64 => Box::new(values!(f64, bytes)),
+        from => with_integer!(from, Number => Box::new(values!(Number, bytes).map(|value| value as f64)),
+            else Box::new(std::iter::empty())),
     }
 }
 

@@ -84,7 +84,7 @@ macro_rules! access_parameters {
         mmap: Bool = false, free, elsewhere(memory_map, dont_use_mmap, use_mmap);
         /// Files that may be read for rows with a path instead of bytes, as in `Loader`. None or False: files
         /// below the folder of the row's shard. One or more folders: also files below these. True: any file.
-        allow_paths: Folders = None, free, elsewhere(root, file_root, data_dir, allow_path);
+        allow_paths: Folders = None, free, elsewhere(allow_path);
         } }
     };
 }
@@ -144,6 +144,13 @@ impl AccessConfig {
             return Err(Error::new(ErrorKind::Config, own.join("; ")));
         }
         let (_, plan) = theirs?;
+        if self.sampling.as_ref().is_some_and(|object| object.sampling.weighs()) {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "sampling says how often a row comes, and a dataset has each row once; give the weights to a Loader, or \
+                 to the sampler of your own loop",
+            ));
+        }
         Ok((loader, plan))
     }
 }

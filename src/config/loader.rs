@@ -53,8 +53,10 @@ macro_rules! loader_parameters {
         /// returned without rows, since all ranks must take the same number of steps.
         infinite: Bool = true, state, eval(false), elsewhere(repeat, resampled, endless, loop_forever);
         /// True: random crops (short recordings are padded with zeros at the end). False: center crops (zeros
-        /// on both sides).
-        augment: Bool = true, state, eval(false), elsewhere(random_crop, train, training, augmentation);
+        /// on both sides). A list of objects of `forebay.augment`, such as `[Gain(db=(-6, 6), p=0.5)]`:
+        /// random crops, and these steps in their order.
+        augment: Augment = true, state(augment), eval(false),
+            elsewhere(random_crop, train, training, augmentation, augmentations);
         "*";
         /// What a model takes of each clip: an object of `forebay.features`, or the name of a preset, such as
         /// `"whisper"`. The field of a batch is `spectrogram`, or `waveform` for a `Waveform`. The object has
@@ -76,7 +78,8 @@ macro_rules! loader_parameters {
         /// all.
         n_samples: OptionalInt = None, state(subset), range(1, 1 << 40),
             elsewhere(num_samples, max_samples, limit, take);
-        /// Which rows are read: an object of `forebay.sampling`, such as `Subset(1000, seed=1)`. None: all.
+        /// Which rows are read, and how often each comes: an object of `forebay.sampling`, such as
+        /// `Balanced("label")` or `Where("quality", minimum=3)`. None: all rows, once.
         sampling: Sampling = None, state(subset), elsewhere(subset, indices);
         /// The place of a clip in its recording: an object of `forebay.crops`, such as `Windows(step=2.5)`,
         /// which makes each window of each recording an example. None: `Random()` with `augment=True`,
@@ -171,7 +174,7 @@ macro_rules! loader_parameters {
         /// from which a dataset was made. True: any file that this process may open, for trusted shards.
         /// Symbolic links and `..` are resolved first. A row with another path is a bad record
         /// (`unreadable`). Not part of the state, since folders have other names on another machine.
-        allow_paths: Folders = None, free, elsewhere(root, file_root, data_dir, allow_path);
+        allow_paths: Folders = None, free, elsewhere(allow_path);
         /// Policy for bad records: `"skip"` leaves the record out (finite) or replaces it by another row
         /// (infinite), and counts, lists and logs it; `"raise"` raises `DecodeError` at its position.
         on_error: OnError = "skip", free, elsewhere(handler, errors, ignore_errors, skip_errors);
@@ -193,8 +196,9 @@ macro_rules! loader_parameters {
         /// none, if it is not UTF-8, or above 4096 bytes. `"start"`: float64 `[batch]`, start of the clip in
         /// its recording, in seconds; below 0 if zeros precede it. `"valid_samples"`: int64 `[batch]`,
         /// samples at `sample_rate` that are not padding. `"valid_frames"`: int64 `[batch]`, frames of these
-        /// samples. `"shard"` and `"row"`: int64 `[batch]`, number of the shard and row within it. Not part
-        /// of the state.
+        /// samples. `"shard"` and `"row"`: int64 `[batch]`, number of the shard and row within it. What steps
+        /// of `augment` did, float64 `[batch]` (`"mix_index"` int64): see docs/augmentation.md. Not part of
+        /// the state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.

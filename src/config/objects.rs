@@ -4,8 +4,10 @@ use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
 use crate::{
     Error, ErrorKind, Result,
-    source::{Entry, Subset, files::Manifest},
-    transform::{CropMode, Features, WindowEnd},
+    sampling::Sampling,
+    source::{Entry, files::Manifest},
+    tasks::{ClipCrop, SpanUnit},
+    transform::{Augment, Features, WindowEnd},
 };
 
 /// The files of each source; sources that are mixed have names.
@@ -106,21 +108,76 @@ pub struct CropObject {
 }
 
 /// A rule for the clips of a recording.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum CropConfig {
-    /// One clip.
-    One(CropMode),
+    /// A clip, or several; if there are spans, its place is that of spans.
+    Clip(ClipCrop, Option<SpanConfig>),
     /// Windows.
     Windows(WindowConfig),
 }
 
-/// Windows of the length of a clip.
+/// The spans that place clips.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpanConfig {
+    /// A column of pairs, or one of starts and one of ends.
+    pub columns: Vec<String>,
+    /// Their unit.
+    pub unit: SpanUnit,
+    /// The least seconds to which one is widened; `None`: clips are inside of one.
+    pub widen: Option<f64>,
+    /// Whether a row without spans is an error.
+    pub are_required: bool,
+}
+
+impl CropConfig {
+    /// The spans that place clips.
+    pub fn spans(&self) -> Option<&SpanConfig> {
+        match self {
+            Self::Clip(_, spans) => spans.as_ref(),
+            Self::Windows(_) => None,
+        }
+    }
+
+    /// The number of clips of an example, if they have an axis.
+    pub fn views(&self) -> Option<u32> {
+        match self {
+            Self::Clip(crop, _) => Some(crop.views).filter(|&n| n > 0),
+            Self::Windows(_) => None,
+        }
+    }
+}
+
+/// Windows within clips.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WindowConfig {
     /// Seconds from the start of one to that of the next; `None`: the length.
     pub step: Option<f64>,
     /// The rule for the end.
     pub end: WindowEnd,
+    /// Seconds of the recording on each side of a window that its clip has besides.
+    pub context: f64,
+}
+
+/// What is left to chance: the crop alone, or steps of `forebay.augment` too.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AugmentObject {
+    /// Whether crops are random.
+    Crop(bool),
+    /// Random crops, and these steps.
+    Steps {
+        /// The objects as JSON.
+        description: Vec<serde_json::Value>,
+        /// What they do.
+        augment: Augment,
+        /// The recordings that each step that mixes mixes in; `None`: the loader's own.
+        sources: Vec<Option<Sources>>,
+    },
+}
+
+impl From<bool> for AugmentObject {
+    fn from(is_random: bool) -> Self {
+        Self::Crop(is_random)
+    }
 }
 
 /// An object of `forebay.sampling`.
@@ -128,8 +185,8 @@ pub struct WindowConfig {
 pub struct SamplingObject {
     /// The object as JSON.
     pub description: serde_json::Value,
-    /// The rows.
-    pub subset: Subset,
+    /// What it says.
+    pub sampling: Sampling,
 }
 
 /// An object whose type only `src/python` knows.

@@ -82,6 +82,7 @@ impl RowConfig {
             seed: 0,
             order: Order::Sequential,
             mixture: None,
+            weights: None,
             groups: None,
             window: 1,
             batch_size: 1,

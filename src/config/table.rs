@@ -60,6 +60,7 @@ pub(super) mod kind {
     pub type Ids = BTreeMap<String, u32>;
     pub type Features = Option<crate::config::FeatureObject>;
     pub type Crop = Option<crate::config::CropObject>;
+    pub type Augment = crate::config::AugmentObject;
     pub type Sampling = Option<crate::config::SamplingObject>;
     pub type Targets = Option<Vec<crate::targets::TargetConfig>>;
     pub type Tokenizer = crate::config::Opaque;
@@ -200,11 +201,17 @@ macro_rules! kind_text {
     (stub Crop) => {
         "_Crops | None"
     };
+    (docs Augment) => {
+        "bool or sequence of objects of forebay.augment"
+    };
+    (stub Augment) => {
+        "bool | _Steps"
+    };
     (docs Sampling) => {
         "object of forebay.sampling, optional"
     };
     (stub Sampling) => {
-        "_Sampling | None"
+        "_Rows | None"
     };
     (docs Targets) => {
         "dict of str and objects of forebay.targets, or one object, optional"
@@ -249,6 +256,9 @@ macro_rules! value {
     };
     (Count $value:tt) => {
         $crate::config::Count::Exactly($value)
+    };
+    (Augment $value:tt) => {
+        $crate::config::AugmentObject::Crop($value)
     };
     (OptionalInt None) => {
         None
@@ -475,7 +485,13 @@ impl Table {
 }
 
 /// What replaces parameters of other libraries: the classes, or none for all loaders; the names; the advice.
-const INSTEAD: [(&[&str], &[&str], &str); 8] = [
+const INSTEAD: [(&[&str], &[&str], &str); 9] = [
+    (
+        &["Loader", "AudioDataset"],
+        &["root", "file_root", "data_dir", "audio_dir"],
+        "the folder of a table's paths is given with the table, as in forebay.Manifest(\"t.csv\", root=\"recordings\"); folders that \
+         links and other paths may lead to are allow_paths",
+    ),
     (
         &["AudioDataset"],
         &[

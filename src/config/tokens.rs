@@ -220,6 +220,7 @@ impl TokenConfig {
             seed: self.seed.unwrap_or_default(),
             order: Order::Groups,
             mixture: None,
+            weights: None,
             groups: Some(Arc::new(groups)),
             window: self.window().max(1) as u64,
             batch_size: self.batch_size as usize,

@@ -2,9 +2,9 @@
 //!
 //! A [`Dataset`] is a tree. Its leaves ([`Leaf`]) hold rows: the documents of a cache or of a list, windows
 //! over their tokens, a dataset of the user's own. Its inner nodes ([`View`]) map positions by the arithmetic
-//! of `order/`: a permutation, eras, a mixture. So a read has two steps, regardless of the depth of the tree.
-//! Positions are mapped to rows of leaves. Then each leaf reads its rows at once, in storage order, directly
-//! into their places in the batch.
+//! of `order/`: weights, a permutation, eras, a mixture. So a read has two steps, regardless of the depth of
+//! the tree. Positions are mapped to rows of leaves. Then each leaf reads its rows at once, in storage order,
+//! directly into their places in the batch.
 //!
 //! An order is a pure function of `(seed, epoch)`. Rows may be added while a dataset is read. An existing row
 //! never moves, and [`Dataset::wait`] waits for new ones.
@@ -30,8 +30,10 @@ pub use view::{MixtureRules, View};
 
 use crate::{
     Error, ErrorKind, Result,
+    cache::cast::reals,
+    fallible_alloc,
     fields::{ColumnPool, Columns, DataType, Field},
-    order::Bijection,
+    order::{Bijection, WeightedRows},
 };
 
 /// A row of a leaf; during the mapping, a position in a view.
@@ -70,12 +72,75 @@ impl Dataset {
     fn next_depth(&self) -> Result<usize> {
         if self.depth >= MOST_DEPTH {
             let message = format!(
-                "the dataset has {MOST_DEPTH} nested views (permutations, eras, mixtures), the maximum; \
+                "the dataset has {MOST_DEPTH} nested views (weights, permutations, eras, mixtures), the maximum; \
                  give the dataset below them a new seed instead of another view, as set_epoch() of a DataLoader does"
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
         Ok(self.depth + 1)
+    }
+
+    /// Each row as often as its weight says, in storage order: `n_copies` in all, `None` for as many as
+    /// weights. It is empty until the length of this dataset is final.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if this dataset is no leaf, since rows of other datasets are others in each
+    /// epoch; if its final length is known and not the number of weights; as [`WeightedRows::new`].
+    pub fn weighted(self, weights: &[f64], n_copies: Option<u64>, seed: u64) -> Result<Self> {
+        let depth = self.next_depth()?;
+        self.check_leaf()?;
+        let rows = WeightedRows::new(weights, n_copies.unwrap_or(weights.len().max(1) as u64))?;
+        let mut made = Self { depth, view: View::weighted(self.view, Arc::new(rows), seed), ..self };
+        made.length(0)?;
+        Ok(made)
+    }
+
+    fn check_leaf(&self) -> Result<()> {
+        if let View::Leaf(_) = self.view {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Config,
+            "weights are those of stored rows, and the rows of this dataset are others in each epoch: weigh first, and \
+             shuffle or mix the dataset with weights, as in PermutationDataset(WeightedDataset(ds, weights), seed)",
+        ))
+    }
+
+    /// The numbers of a field in all current rows, in storage order; other fields are not read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if this dataset is no leaf, or has no such field of one number; those of leaves;
+    /// [`ErrorKind::Closed`] after `give_up` returns true.
+    pub fn numbers(&self, name: &str, give_up: &dyn Fn() -> bool) -> Result<Vec<f64>> {
+        const READ: u64 = 1 << 14;
+        self.check_leaf()?;
+        let leaf = &self.leaves[0];
+        let fields = leaf.fields()?;
+        let Some(number) = fields.iter().position(|field| field.name == name && field.rank == 0) else {
+            let known: Vec<_> = fields.iter().map(ToString::to_string).collect();
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "weights is {name:?}, must be a field with one number in each row; there are {}",
+                    known.join(", ")
+                ),
+            ));
+        };
+        let (n, dtype) = (leaf.length()?.rows, fields[number].dtype);
+        let size = dtype.bytes();
+        let mut numbers = fallible_alloc::with_room(n as usize)?;
+        for begin in (0..n).step_by(READ as usize) {
+            if give_up() {
+                return Err(Error::new(ErrorKind::Closed, "reading the weights was stopped"));
+            }
+            let rows: Vec<u64> = (begin..n.min(begin + READ)).collect();
+            let places: Vec<usize> = (0..rows.len()).map(|row| row * size).collect();
+            // bounded: a value of each of the rows.
+            let mut data = vec![0; rows.len() * size];
+            leaf.select(&rows)?.read(number, &places, &mut data)?;
+            numbers.extend(reals(&data, dtype));
+        }
+        Ok(numbers)
     }
 
     /// All rows in a new order each epoch. It is empty until the length of this dataset is final.

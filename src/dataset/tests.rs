@@ -204,6 +204,43 @@ proptest! {
         prop_assert_eq!(zero, (0..n as u64).collect::<Vec<_>>());
     }
 
+    /// Copies are in storage order, each row as often as it should be, rounded; shuffles and mixtures take
+    /// them as rows of their own.
+    #[test]
+    fn rows_with_weights_come_as_often_as_they_should(
+        seed: u64, epoch in 0u64..1000, weights in proptest::collection::vec(0u32..20, 1..300), size in 1u64..700, era in 1u64..50,
+    ) {
+        let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
+        prop_assume!(total > 0);
+        let given: Vec<f64> = weights.iter().map(|&weight| f64::from(weight) / 7.0).collect();
+        let plain = list(0, weights.len());
+        let weighted = plain.clone().weighted(&given, Some(size), seed).unwrap();
+        let copies = rows(&weighted, epoch);
+        prop_assert_eq!(copies.len() as u64, size);
+        prop_assert!(copies.is_sorted());
+        for (row, &weight) in weights.iter().enumerate() {
+            let n = copies.iter().filter(|&&copy| copy == row as u64).count() as u64;
+            let expected = u64::from(weight) * size;
+            prop_assert!(n == expected / total || n == expected.div_ceil(total), "{n} of {expected} / {total}");
+        }
+        prop_assert_eq!(weighted.clone().length_bounds().unwrap(), (size, size));
+        // A shuffle of the copies is one of a plain dataset of as many rows.
+        for shuffled in [|of: Dataset, _: u64| of.permutation(9), |of: Dataset, era| of.eras(era, 9)] {
+            let expected: Vec<u64> =
+                rows(&shuffled(list(0, size as usize), era).unwrap(), epoch).iter().map(|&at| copies[at as usize]).collect();
+            prop_assert_eq!(rows(&shuffled(weighted.clone(), era).unwrap(), epoch), expected);
+        }
+        let sources = vec![("a".to_owned(), weighted.clone()), ("b".to_owned(), plain)];
+        let mut mixture = Dataset::mixture(sources, rules(&[1.0, 1.0], 4, Stop::Restart)).unwrap();
+        let picks = mixture.locate(0, 0..4 * size).unwrap();
+        let drawn: Vec<u64> = picks.iter().filter(|pick| pick.leaf == 0).map(|pick| pick.row).collect();
+        let passes: Vec<u64> = (0..2).flat_map(|pass| rows(&weighted, pass)).collect();
+        prop_assert_eq!(drawn, passes);
+        // Equal weights are none.
+        let equal = list(0, weights.len()).weighted(&vec![0.3; weights.len()], None, seed).unwrap();
+        prop_assert!(rows(&equal, epoch).into_iter().eq(0..weights.len() as u64));
+    }
+
     #[test]
     fn l12_eras_keep_to_themselves(seed: u64, n in 1usize..700, length in 1u64..100) {
         let dataset = list(0, n).eras(length, seed).unwrap();
@@ -351,6 +388,104 @@ fn l9_what_is_there_grows_and_never_shrinks() {
             assert_eq!(dataset.locate(0, [position]).unwrap(), [*pick]);
         }
     }
+}
+
+#[test]
+fn l9_weights_wait_for_the_final_length() {
+    let (store, documents) = growing();
+    let weights: Vec<f64> = (0..30).map(f64::from).collect();
+    let mut weighted = documents.clone().weighted(&weights, Some(100), 3).unwrap();
+    let mut wrong = documents.weighted(&weights[1..], None, 3).unwrap();
+    append(&store, 20);
+    assert_eq!(weighted.length(0).unwrap(), Length { rows: 0, is_final: false });
+    let writer = thread::spawn(move || {
+        append(&store, 10);
+        store.finish().unwrap();
+    });
+    assert_eq!(weighted.wait(0, 1, &never).unwrap(), Length { rows: 100, is_final: true });
+    writer.join().unwrap();
+    let expected = list(0, 30).weighted(&weights, Some(100), 3).unwrap();
+    assert_eq!(rows(&weighted, 4), rows(&expected, 4));
+    let error = wrong.length(0).unwrap_err();
+    assert_eq!(error.message, "there are 29 weights for 30 rows, must be one for each row");
+}
+
+#[test]
+fn weights_are_those_of_stored_rows() {
+    let message = |made: Result<Dataset>| made.unwrap_err().message;
+    for (weights, n, told) in [
+        (&[1.0, -2.0, 1.0][..], None, "the weight of row 1 is -2, must be a number from 0 on"),
+        (&[1.0, 1.0, f64::NAN], None, "the weight of row 2 is NaN"),
+        (&[f64::INFINITY, 1.0, 1.0], None, "the weight of row 0 is inf"),
+        (&[0.0; 3], None, "no row of 3 has a weight above 0"),
+        (&[1.0; 4], None, "there are 4 weights for 3 rows"),
+        (&[1.0; 3], Some(0), "epoch_size is 0, must be 1 to"),
+    ] {
+        let found = message(list(0, 3).weighted(weights, n, 0));
+        assert!(found.starts_with(told), "{found}");
+    }
+    let mixture = vec![("a".to_owned(), list(0, 3))];
+    for moving in [
+        list(0, 3).permutation(1).unwrap(),
+        list(0, 3).eras(2, 1).unwrap(),
+        list(0, 3).weighted(&[1.0; 3], None, 1).unwrap(),
+        Dataset::mixture(mixture, rules(&[1.0], 3, Stop::FirstExhausted)).unwrap(),
+    ] {
+        assert!(
+            message(moving.clone().weighted(&[1.0; 3], None, 1)).contains("weigh first, and shuffle or mix")
+        );
+        assert!(moving.numbers("ids", &never).unwrap_err().message.contains("weigh first"));
+    }
+    // A state of other weights, another size or another seed is another dataset's.
+    let described = |weights: &[f64], n, seed| list(0, 3).weighted(weights, n, seed).unwrap().describe();
+    let all = [
+        described(&[1.0, 2.0, 3.0], None, 1),
+        described(&[1.0, 2.0, 4.0], None, 1),
+        described(&[1.0, 2.0, 3.0], Some(4), 1),
+        described(&[1.0, 2.0, 3.0], None, 2),
+    ];
+    assert!((1..all.len()).all(|i| !all[..i].contains(&all[i])), "{all:?}");
+    assert_eq!(all[0], described(&[2.0, 4.0, 6.0], None, 1));
+}
+
+#[test]
+fn numbers_of_a_field_are_read_alone() {
+    for dtype in DataType::ALL {
+        let store = Arc::new(ListStore::new(vec![
+            Field::jagged("ids", DataType::Int32, 1),
+            Field::number("w", dtype),
+        ]));
+        let n = 20_000;
+        for i in 0..n {
+            let bytes = match dtype {
+                DataType::Float32 => (i as f32 / 3.0).to_ne_bytes().to_vec(),
+                DataType::Float64 => (f64::from(i) / 3.0).to_ne_bytes().to_vec(),
+                DataType::Float16 => half::f16::from_f64(f64::from(i % 500) / 4.0).to_ne_bytes().to_vec(),
+                DataType::Bool => vec![(i % 2) as u8],
+                dtype => bytes(dtype, &[i128::from(i % 128)]),
+            };
+            store.append(&[(vec![1], &[0; 4]), (vec![], &bytes)]).unwrap();
+        }
+        store.finish().unwrap();
+        let dataset = Dataset::of(Arc::new(DocumentLeaf(store)));
+        let expected = (0..n).map(|i| match dtype {
+            DataType::Float32 => f64::from(i as f32 / 3.0),
+            DataType::Float64 => f64::from(i) / 3.0,
+            DataType::Float16 => f64::from(i % 500) / 4.0,
+            DataType::Bool => f64::from(i % 2),
+            _ => f64::from(i % 128),
+        });
+        assert!(dataset.numbers("w", &never).unwrap().into_iter().eq(expected), "{dtype:?}");
+        assert_eq!(dataset.numbers("w", &|| true).unwrap_err().kind, ErrorKind::Closed);
+        for wrong in ["ids", "none"] {
+            let error = dataset.numbers(wrong, &never).unwrap_err();
+            assert!(error.message.contains("must be a field with one number in each row"), "{error}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write_cache(folder.path(), 500, 77, |_, _| ());
+    let cache = Dataset::of(Arc::new(DocumentLeaf(open(folder.path()))));
+    assert!(cache.numbers("number", &never).unwrap().into_iter().eq((0..500).map(f64::from)));
 }
 
 #[test]

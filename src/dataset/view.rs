@@ -1,9 +1,9 @@
-//! The order of rows: permutations, eras and mixtures of rows, nested in any way.
+//! The order of rows: weights, permutations, eras and mixtures of rows, nested in any way.
 //!
 //! A view maps the positions of a whole batch to positions of the nodes below it, down to rows of leaves, by
 //! the arithmetic of `order/`. For rows that are still to be added it determines two things: how many
 //! positions the current rows are enough for, and how many rows a number of positions needs. A permutation
-//! needs all rows; an era needs its rows; a mixture ends with the source that ends first.
+//! and weights need all rows; an era needs its rows; a mixture ends with the source that ends first.
 
 use std::{
     ops::Range,
@@ -16,7 +16,7 @@ use std::{
 use super::{Leaf, Length, Pick};
 use crate::{
     Error, ErrorKind, Result,
-    order::{Bijection, Eras, Mixture, Stop, WeightStage},
+    order::{Bijection, Copies, Eras, Mixture, Stop, WeightStage, WeightedRows},
     seed::{Purpose, hash},
 };
 
@@ -25,12 +25,25 @@ use crate::{
 pub enum View {
     /// The rows of a leaf, by its index.
     Leaf(usize),
+    /// Copies of rows in storage order, as many as their weights say.
+    Weighted(Box<Weighted>),
     /// All rows in a new order each epoch.
     Permutation(Box<Permutation>),
     /// The rows of each era in a new order each epoch.
     Eras(Box<EraView>),
     /// Several views, mixed by weight.
     Mixture(Box<Mixed>),
+}
+
+/// Copies of the rows of a view, as many as their weights say.
+#[derive(Debug, Clone)]
+pub struct Weighted {
+    of: View,
+    rows: Arc<WeightedRows>,
+    seed: u64,
+    /// The epoch and the copies used last.
+    recent: Option<(u64, Copies)>,
+    told: Told,
 }
 
 /// All rows of a view in a new order each epoch.
@@ -40,8 +53,19 @@ pub struct Permutation {
     seed: u64,
     /// The epoch and the order used last.
     recent: Option<(u64, Bijection)>,
-    /// Whether the wait was logged; once is enough.
-    told: Arc<AtomicBool>,
+    told: Told,
+}
+
+/// Whether a wait for the final length was logged; once is enough.
+#[derive(Debug, Clone, Default)]
+struct Told(Arc<AtomicBool>);
+
+impl Told {
+    fn wait(&self, what: &str, hint: &str) {
+        if !self.0.swap(true, Ordering::Relaxed) {
+            log::info!("{what} waits for the final length of its dataset and has no row before{hint}");
+        }
+    }
 }
 
 /// The rows of each era of a view in a new order each epoch.
@@ -100,7 +124,11 @@ const ENDLESS_PASSES: u64 = 1 << 32;
 
 impl View {
     pub(super) fn permutation(of: Self, seed: u64) -> Self {
-        Self::Permutation(Box::new(Permutation { of, seed, recent: None, told: Arc::default() }))
+        Self::Permutation(Box::new(Permutation { of, seed, recent: None, told: Told::default() }))
+    }
+
+    pub(super) fn weighted(of: Self, rows: Arc<WeightedRows>, seed: u64) -> Self {
+        Self::Weighted(Box::new(Weighted { of, rows, seed, recent: None, told: Told::default() }))
     }
 
     pub(super) fn eras(of: Self, era_length: u64, seed: u64) -> Self {
@@ -124,6 +152,7 @@ impl View {
     pub(super) fn set_block(&mut self, block: u64) -> Result<()> {
         match self {
             Self::Leaf(_) => Ok(()),
+            Self::Weighted(node) => node.of.set_block(block),
             Self::Permutation(node) => node.of.set_block(block),
             Self::Eras(node) => node.of.set_block(block),
             Self::Mixture(node) => node.set_block(block),
@@ -133,7 +162,7 @@ impl View {
     /// Whether there is no end.
     pub(super) fn is_endless(&self) -> bool {
         match self {
-            Self::Leaf(_) | Self::Permutation(_) => false,
+            Self::Leaf(_) | Self::Weighted(_) | Self::Permutation(_) => false,
             Self::Eras(node) => node.of.is_endless(),
             Self::Mixture(node) => node.rules.stop == Stop::Restart,
         }
@@ -142,6 +171,18 @@ impl View {
     pub(super) fn length(&mut self, epoch: u64, lengths: &[Length]) -> Result<Length> {
         Ok(match self {
             Self::Leaf(leaf) => lengths[*leaf],
+            Self::Weighted(node) => match node.of.length(epoch, lengths)? {
+                all if all.is_final => {
+                    let (n, weights) = (all.rows, node.rows.n_rows());
+                    if n != weights {
+                        let message =
+                            format!("there are {weights} weights for {n} rows, must be one for each row");
+                        return Err(Error::new(ErrorKind::Config, message));
+                    }
+                    Length { rows: node.rows.n_copies(), is_final: true }
+                }
+                _ => Length { rows: 0, is_final: false },
+            },
             Self::Permutation(node) => match node.of.length(epoch, lengths)? {
                 all if all.is_final && all.rows > Bijection::MAX => {
                     let message = format!(
@@ -166,6 +207,7 @@ impl View {
     pub(super) fn length_bounds(&mut self, lengths: &[Length]) -> Result<(u64, u64)> {
         Ok(match self {
             Self::Leaf(leaf) => (lengths[*leaf].rows, lengths[*leaf].rows),
+            Self::Weighted(node) => (node.rows.n_copies(), node.rows.n_copies()),
             Self::Permutation(node) => node.of.length_bounds(lengths)?,
             Self::Eras(node) => node.of.length_bounds(lengths)?,
             Self::Mixture(node) => {
@@ -192,13 +234,12 @@ impl View {
                 wanted[*leaf] = wanted[*leaf].max(rows);
                 Ok(())
             }
+            Self::Weighted(node) => {
+                node.told.wait("a dataset with weights", "");
+                node.of.wanted(epoch, u64::MAX, lengths, wanted)
+            }
             Self::Permutation(node) => {
-                if !node.told.swap(true, Ordering::Relaxed) {
-                    log::info!(
-                        "a permutation waits for the final length of its dataset and has no row before; to begin at once, shuffle \
-                         by eras"
-                    );
-                }
+                node.told.wait("a permutation", "; to begin at once, shuffle by eras");
                 node.of.wanted(epoch, u64::MAX, lengths, wanted)
             }
             Self::Eras(node) => {
@@ -215,6 +256,13 @@ impl View {
             Self::Leaf(leaf) => {
                 picks.iter_mut().for_each(|pick| pick.leaf = *leaf);
                 Ok(())
+            }
+            Self::Weighted(node) => {
+                let known = node.recent.take().filter(|(of, _)| *of == epoch);
+                let (_, copies) =
+                    node.recent.insert(known.unwrap_or_else(|| (epoch, node.rows.epoch(node.seed, epoch))));
+                picks.iter_mut().for_each(|pick| pick.row = node.rows.row(*copies, pick.row));
+                node.of.resolve(epoch, lengths, picks)
             }
             Self::Permutation(node) => {
                 let Length { rows, .. } = node.of.length(epoch, lengths)?;
@@ -241,6 +289,15 @@ impl View {
     pub(super) fn describe(&self, leaves: &[Arc<dyn Leaf>]) -> String {
         match self {
             Self::Leaf(leaf) => leaves[*leaf].describe(),
+            Self::Weighted(node) => {
+                format!(
+                    "weighted({}, weights={:016x}, epoch_size={}, seed={})",
+                    node.of.describe(leaves),
+                    node.rows.digest(),
+                    node.rows.n_copies(),
+                    node.seed
+                )
+            }
             Self::Permutation(node) => {
                 format!("permutation({}, seed={})", node.of.describe(leaves), node.seed)
             }

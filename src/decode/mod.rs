@@ -13,7 +13,7 @@ pub(crate) use audio::KEPT_SAMPLES;
 #[cfg(feature = "audio")]
 pub use audio::{
     AudioDecoder, Claims, Codec, Info, Layout, Part, Planes, RangeIndex, ReadBytes, Recording, Repairs,
-    layout,
+    SharedSpans, SpareBlocks, layout,
 };
 #[cfg(feature = "tokens")]
 pub use tokenizer::{Encoder, Tokenizer, TokenizerOptions};

@@ -97,7 +97,7 @@ pub use {
 
 use crate::{
     Error, ErrorKind, Result,
-    order::{Layout, Mixture, Rules, Schedule, Sources},
+    order::{Layout, Mixture, Rules, Schedule, Sources, WeightedRows},
     record::{Source, Standings, Task},
     seed::{Purpose, hash},
     shuffle::ConcurrentShuffleBuffer,
@@ -268,6 +268,12 @@ impl<S: Source, K: Task> Engine<S, K> {
             source.check_scattered()?;
         }
         let rows = shard_rows.iter().sum::<u64>();
+        if let Some(weights) = &plan.weights
+            && weights.iter().map(|weights| weights.n_rows()).sum::<u64>() != rows
+        {
+            let n: u64 = weights.iter().map(|weights| weights.n_rows()).sum();
+            return Err(Error::new(ErrorKind::Config, format!("there are {n} weights for {rows} rows")));
+        }
         if plan.policy.exclude.len() as u64 >= rows {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -449,7 +455,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.n_batches = schedule.n_batches();
         self.is_over = false;
         self.skip.clear();
-        let per_epoch = self.n_batches.unwrap_or_else(|| self.rows().div_ceil(self.global_batch()));
+        let per_epoch = self.n_batches.unwrap_or_else(|| self.per_epoch().div_ceil(self.global_batch()));
         self.control.batches_per_epoch.store(per_epoch, Ordering::Relaxed);
     }
 
@@ -508,6 +514,13 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Rows of all shards.
     pub fn rows(&self) -> u64 {
         self.shard_rows.iter().sum()
+    }
+
+    /// Examples of an epoch: rows, or with weights their copies.
+    fn per_epoch(&self) -> u64 {
+        let copies =
+            |weights: &Arc<[Arc<WeightedRows>]>| weights.iter().map(|weights| weights.n_copies()).sum();
+        self.plan.weights.as_ref().map_or_else(|| self.rows(), copies)
     }
 
     /// Batches of one epoch; in a finite pass their exact number.
@@ -600,9 +613,17 @@ impl<S: Source, K: Task> Engine<S, K> {
         };
         let sources = self.plan.mixture.as_ref().map(|plan| {
             let MixturePlan { stages, block, stop, starts } = plan;
-            let lengths: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-            Mixture::new(seed, stages, *block, *stop, &lengths)
-                .map(|mixture| Sources { mixture, starts: starts.clone() })
+            // Of rows with weights, their copies are counted.
+            let lengths: Vec<u64> = match &self.plan.weights {
+                None => starts.windows(2).map(|pair| pair[1] - pair[0]).collect(),
+                Some(weights) => weights.iter().map(|weights| weights.n_copies()).collect(),
+            };
+            let ends = lengths.iter().scan(0, |end, length| {
+                *end += length;
+                Some(*end)
+            });
+            let starts = [0].into_iter().chain(ends).collect();
+            Mixture::new(seed, stages, *block, *stop, &lengths).map(|mixture| Sources { mixture, starts })
         });
         let rules = Rules {
             seed,
@@ -618,9 +639,13 @@ impl<S: Source, K: Task> Engine<S, K> {
             infinite,
             drop_last,
         };
-        match &self.plan.groups {
-            Some(groups) => Schedule::dealt(rules, groups),
-            None => Schedule::new(rules, &self.source.shard_rows_in(epoch)?, sources.transpose()?),
+        let sources = sources.transpose()?;
+        match (&self.plan.groups, &self.plan.weights) {
+            (Some(groups), _) => Schedule::dealt(rules, groups),
+            (None, None) => Schedule::new(rules, &self.source.shard_rows_in(epoch)?, sources),
+            (None, Some(weights)) => {
+                Schedule::weighted(rules, &self.source.shard_rows_in(epoch)?, sources, weights.clone())
+            }
         }
     }
 }

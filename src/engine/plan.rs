@@ -7,7 +7,7 @@ use crate::{
         failures::policy::Policy,
         threads::autoscale::{Auto, Numbers},
     },
-    order::{self, Groups, Order, Stop},
+    order::{self, Groups, Order, Stop, WeightedRows},
     record::Task,
 };
 
@@ -24,6 +24,8 @@ pub struct Plan {
     pub order: Order,
     /// How several sources are mixed, if there are several.
     pub mixture: Option<MixturePlan>,
+    /// The weights of the rows, if they have any: of all, or of each source of the mixture.
+    pub weights: Option<Arc<[Arc<WeightedRows>]>>,
     /// The row groups of [`Order::Groups`].
     pub groups: Option<Arc<Groups>>,
     /// Slots of this rank's shuffle window at the first start; at most the rows of an epoch are used.

@@ -3,10 +3,12 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Engine, Losses, MAX_EPOCH, Plan, Replay, flow::shared::closed, flow::shared::located};
+use super::{
+    Engine, Losses, MAX_EPOCH, Plan, Replay, epoch_out_of_range, flow::shared::closed, flow::shared::located,
+};
 use crate::{
     Error, ErrorKind, Result,
-    order::{Place, Schedule},
+    order::{Copies, Place, Schedule, WeightedRows},
     record::{Source, Standings, Task},
 };
 
@@ -81,7 +83,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         if !self.plan.infinite || !self.plan.order.is_counted() {
             return self.epoch;
         }
-        self.batch().saturating_mul(self.global_batch()) / self.rows()
+        self.batch().saturating_mul(self.global_batch()) / self.per_epoch()
     }
 
     /// Makes `batch`, counted from the start of the pass, the next one.
@@ -318,6 +320,17 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(Upcoming { schedule, batch: self.batch(), n_batches: self.n_batches, skip: self.skip.clone() })
     }
 
+    /// The rows with weights of each source, and their copies in an epoch; none without weights.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for an epoch beyond the last; those of [`Engine::new`].
+    pub fn copies(&self, epoch: u64) -> Result<Vec<(Arc<WeightedRows>, Copies)>> {
+        if epoch > MAX_EPOCH {
+            return Err(epoch_out_of_range(epoch));
+        }
+        Ok(self.schedule(epoch)?.copies(epoch))
+    }
+
     /// The place that each stream of this rank reads next, in its reading order.
     ///
     /// # Errors
@@ -411,7 +424,7 @@ impl Upcoming {
                     .because(cause)
                 })?;
                 let tickets = std::iter::from_fn(|| window.draw()).take(draws as usize);
-                rows.extend(tickets.map(|ticket| self.schedule.assign(stream, ticket).row as i64));
+                rows.extend(tickets.map(|ticket| self.schedule.place(stream, ticket).row as i64));
             }
             batch += 1;
         }

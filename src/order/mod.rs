@@ -12,6 +12,7 @@ mod groups;
 mod mixture;
 mod reading;
 mod schedule;
+mod weighted;
 mod window;
 
 pub use bijection::Bijection;
@@ -20,4 +21,5 @@ pub use groups::{Groups, Stride};
 pub use mixture::{Mixture, Stop, WeightStage};
 pub use reading::{Place, Reading, ShardOrder};
 pub use schedule::{Assignment, Draw, Layout, Order, Rules, Schedule, Sources};
+pub use weighted::{Copies, WeightedRows};
 pub use window::Window;

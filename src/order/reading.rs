@@ -4,8 +4,9 @@
 //! Rows are read in storage order, because a parallel file system reads sequentially a hundred times faster
 //! than it seeks; the window mixes them.
 
-use std::{collections::VecDeque, ops::Range};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
+use super::{Copies, WeightedRows};
 use crate::seed::{Purpose, below, hash};
 
 /// The order of shards in an epoch.
@@ -28,6 +29,8 @@ pub struct Place {
     pub row: u64,
     /// How many more rows directly follow this one both in storage and in reading order.
     pub following: u64,
+    /// The row's number among the copies of the epoch's rows in storage order: without weights the row.
+    pub copy: u64,
 }
 
 /// Maps places in reading order to rows.
@@ -38,6 +41,7 @@ pub struct Reading {
     /// The rows of each shard.
     shards: Vec<Range<u64>>,
     rows: u64,
+    weights: Option<Arc<WeightedRows>>,
     recent: VecDeque<Epoch>,
 }
 
@@ -47,6 +51,8 @@ struct Epoch {
     number: u64,
     shards: Vec<u32>,
     begins: Vec<u64>,
+    /// The epoch's copies, and those of each shard, if rows have weights.
+    copies: Option<(Copies, Vec<Range<u64>>)>,
 }
 
 /// The number of epochs kept, since a window spans few; others are computed again when needed.
@@ -66,28 +72,41 @@ impl Reading {
     /// Creates the reading order of these rows, one range for each shard or row group.
     pub fn over(seed: u64, order: ShardOrder, shards: Vec<Range<u64>>) -> Self {
         let rows = shards.iter().map(|shard| shard.end - shard.start).sum();
-        Self { seed, order, shards, rows, recent: VecDeque::new() }
+        Self { seed, order, shards, rows, weights: None, recent: VecDeque::new() }
     }
 
-    /// The number of rows in an epoch.
+    /// The reading order of the copies of rows with weights.
+    pub fn weighted(mut self, weights: Arc<WeightedRows>) -> Self {
+        self.rows = weights.n_copies();
+        self.weights = Some(weights);
+        self
+    }
+
+    /// The number of rows in an epoch, or of their copies.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
     /// The record at `offset` (less than [`Reading::rows`]) of `epoch`'s reading order.
     pub fn place(&mut self, epoch: u64, offset: u64) -> Place {
-        let number = if self.order == ShardOrder::Given { 0 } else { epoch };
+        let number = if self.order == ShardOrder::Given && self.weights.is_none() { 0 } else { epoch };
         let known = self.recent.iter().position(|e| e.number == number).unwrap_or_else(|| {
             let made = self.permute(number);
             self.recent.truncate(RECENT_EPOCHS - 1);
             self.recent.push_front(made);
             0
         });
-        let Epoch { shards, begins, .. } = &self.recent[known];
+        let Epoch { shards: order, begins, copies, .. } = &self.recent[known];
         let nth = begins.partition_point(|&begin| begin <= offset) - 1;
-        let Range { start, end } = self.shards[shards[nth] as usize];
-        let row = start + (offset - begins[nth]);
-        Place { epoch, row, following: end - row - 1 }
+        let shard = order[nth] as usize;
+        let shards = copies.as_ref().map_or(&self.shards, |(_, shards)| shards);
+        let Range { start, end } = shards[shard];
+        let copy = start + (offset - begins[nth]);
+        let row = match (&self.weights, copies) {
+            (Some(weights), Some((copies, _))) => weights.row(*copies, copy),
+            _ => copy,
+        };
+        Place { epoch, row, following: end - copy - 1, copy }
     }
 
     fn permute(&self, number: u64) -> Epoch {
@@ -102,8 +121,14 @@ impl Reading {
                 shards.swap(i, below(random, i as u64 + 1) as usize);
             }
         }
+        let copies = self.weights.as_ref().map(|weights| {
+            let copies = weights.epoch(self.seed, number);
+            let before = |row| weights.before(copies, row);
+            (copies, self.shards.iter().map(|shard| before(shard.start)..before(shard.end)).collect())
+        });
         let size = |s: u32| {
-            let Range { start, end } = self.shards[s as usize];
+            let shards: &Vec<Range<u64>> = copies.as_ref().map_or(&self.shards, |(_, shards)| shards);
+            let Range { start, end } = shards[s as usize];
             end - start
         };
         shards.retain(|&s| size(s) > 0);
@@ -115,7 +140,7 @@ impl Reading {
                 Some(begin)
             })
             .collect();
-        Epoch { number, shards, begins }
+        Epoch { number, shards, begins, copies }
     }
 }
 
@@ -132,8 +157,8 @@ mod tests {
     fn given_order_is_row_order() {
         let mut reading = Reading::new(1, ShardOrder::Given, [3, 0, 2]);
         assert_eq!(rows_of(&mut reading, 0), [0, 1, 2, 3, 4]);
-        assert_eq!(reading.place(1, 2), Place { epoch: 1, row: 2, following: 0 });
-        assert_eq!(reading.place(0, 3), Place { epoch: 0, row: 3, following: 1 });
+        assert_eq!(reading.place(1, 2), Place { epoch: 1, row: 2, following: 0, copy: 2 });
+        assert_eq!(reading.place(0, 3), Place { epoch: 0, row: 3, following: 1, copy: 3 });
     }
 
     #[test]

@@ -12,7 +12,12 @@
 //! batch can be computed without those before it, except with [`Order::Groups`], where the collator
 //! determines how many draws a batch takes.
 
-use super::{Bijection, Eras, Groups, Mixture, Place, Reading, ShardOrder, Window, groups::Stride};
+use std::sync::Arc;
+
+use super::{
+    Bijection, Copies, Eras, Groups, Mixture, Place, Reading, ShardOrder, WeightedRows, Window,
+    groups::Stride,
+};
 use crate::{
     Error, ErrorKind, Result,
     seed::{Purpose, below, hash},
@@ -92,7 +97,7 @@ impl Layout {
 pub struct Sources {
     /// Maps a position to a source and its sample.
     pub mixture: Mixture,
-    /// `starts[s]` is the first row of source `s`; one more entry than sources.
+    /// `starts[s]` is the first row of source `s`, or the first copy; one more entry than sources.
     pub starts: Vec<u64>,
 }
 
@@ -122,6 +127,10 @@ pub struct Assignment {
     pub row: u64,
     /// The number of rows, from this one on, that are consecutive in storage and in the order of tickets.
     pub run: u64,
+    /// The number of tickets that these rows have: more than rows, if some come several times.
+    pub tickets: u64,
+    /// Whether the next ticket has the same row.
+    pub repeats: bool,
     /// The random bits that place the crop.
     pub seed: u64,
     /// The epoch.
@@ -149,9 +158,36 @@ pub struct Schedule {
     /// With [`Order::Groups`], one for each stream of this rank.
     dealt: Vec<Reading>,
     sources: Option<Sources>,
+    /// The weights of the rows, of each source.
+    weights: Option<Vec<Weighted>>,
     /// The last permutation used for each source, with its epoch.
     permutations: Vec<Option<(u64, Permutation)>>,
 }
+
+/// The weights of a source's rows.
+#[derive(Debug, Clone)]
+struct Weighted {
+    rows: Arc<WeightedRows>,
+    /// The first row.
+    begin: u64,
+    seed: u64,
+    /// The last epoch used.
+    recent: Option<(u64, Copies)>,
+}
+
+impl Weighted {
+    /// The row of a copy, counted over all files.
+    fn row(&mut self, epoch: u64, copy: u64) -> u64 {
+        let copies = match self.recent {
+            Some((known, copies)) if known == epoch => copies,
+            _ => self.recent.insert((epoch, self.rows.epoch(self.seed, epoch))).1,
+        };
+        self.begin + self.rows.row(copies, copy)
+    }
+}
+
+/// The most tickets after one that are looked at for a run of rows with weights.
+const MOST_RUN: u64 = 63;
 
 #[derive(Debug, Clone)]
 enum Permutation {
@@ -184,7 +220,45 @@ impl Schedule {
         let n_sources = sources.as_ref().map_or(0, |sources| sources.starts.len());
         // bounded: as many as there are sources.
         let permutations = vec![None; n_sources + 1];
-        Ok(Self { rules, positions, reading, dealt: Vec::new(), sources, permutations })
+        Ok(Self { rules, positions, reading, dealt: Vec::new(), sources, weights: None, permutations })
+    }
+
+    /// The schedule over rows with weights: those of all rows, or of each source's.
+    ///
+    /// # Errors
+    /// As [`Schedule::new`].
+    pub fn weighted(
+        rules: Rules,
+        shard_rows: &[u64],
+        sources: Option<Sources>,
+        weights: Arc<[Arc<WeightedRows>]>,
+    ) -> Result<Self> {
+        let n: u64 = weights.iter().map(|weights| weights.n_copies()).sum();
+        let n_streams = rules.layout.n_streams;
+        if n < n_streams {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "epoch_size is {n}, must be at least {n_streams}, the number of streams (n_streams, else world_size)"
+                ),
+            ));
+        }
+        let mut schedule = Self::new(rules, shard_rows, sources)?;
+        if let ([all], None) = (&*weights, &schedule.sources) {
+            schedule.reading = schedule.reading.weighted(all.clone());
+            schedule.positions = n;
+        }
+        let seed = schedule.rules.seed;
+        let mut begin = 0;
+        let mut parts = Vec::new();
+        for (number, rows) in (1..).zip(weights.iter()) {
+            // As permutations.
+            let seed = if schedule.sources.is_none() { seed } else { hash(seed, Purpose::Source, [number]) };
+            parts.push(Weighted { rows: rows.clone(), begin, seed, recent: None });
+            begin += rows.n_rows();
+        }
+        schedule.weights = Some(parts);
+        Ok(schedule)
     }
 
     /// The schedule over row groups, for [`Order::Groups`].
@@ -312,9 +386,62 @@ impl Schedule {
 
     /// The record of a ticket.
     pub fn assign(&mut self, stream: usize, ticket: u64) -> Assignment {
-        let Place { epoch, row, following } = self.place(stream, ticket);
-        let seed = hash(self.rules.seed, Purpose::Crop, [epoch, row]);
-        Assignment { row, run: following + 1, seed, epoch }
+        let place = self.place(stream, ticket);
+        let Place { epoch, row, following, copy } = place;
+        let seed = hash(self.rules.seed, Purpose::Crop, [epoch, copy]);
+        let (run, tickets, repeats) = match self.weights {
+            None => (following + 1, following + 1, false),
+            Some(_) => self.run(place, u64::MAX),
+        };
+        Assignment { row, run, tickets, repeats, seed, epoch }
+    }
+
+    /// The number of tickets that the first `rows` rows of a ticket's run have.
+    pub fn tickets_of(&mut self, stream: usize, ticket: u64, rows: u64) -> u64 {
+        match self.weights {
+            None => rows,
+            Some(_) => {
+                let place = self.place(stream, ticket);
+                self.run(place, rows).1
+            }
+        }
+    }
+
+    /// The rows with weights of each source, and their copies in an epoch; none without weights.
+    pub fn copies(&self, epoch: u64) -> Vec<(Arc<WeightedRows>, Copies)> {
+        let own = |part: &Weighted| (part.rows.clone(), part.rows.epoch(part.seed, epoch));
+        self.weights.iter().flatten().map(own).collect()
+    }
+
+    /// How many neighbouring rows, at most `most`, follow from a place, how many tickets they have, and
+    /// whether the next ticket has the same row. A row whose tickets go on after those that are looked at is
+    /// left to the next run, unless it is the first.
+    fn run(&mut self, place: Place, most: u64) -> (u64, u64, bool) {
+        let (mut last, mut tickets, mut repeats) = (place.row, 1, false);
+        let mut before_last = 0;
+        for copy in place.copy + 1..=place.copy + place.following.min(MOST_RUN) {
+            let row = self.row_of(0, place.epoch, copy);
+            if row > last + 1 || row - place.row >= most {
+                return (last - place.row + 1, tickets, repeats);
+            }
+            repeats |= tickets == 1 && row == last;
+            if row > last {
+                (last, before_last) = (row, tickets);
+            }
+            tickets += 1;
+        }
+        match before_last {
+            1.. if place.following > MOST_RUN => (last - place.row, before_last, repeats),
+            _ => (last - place.row + 1, tickets, repeats),
+        }
+    }
+
+    /// The row of a copy in a source, counted over all files.
+    fn row_of(&mut self, source: usize, epoch: u64, copy: u64) -> u64 {
+        match &mut self.weights {
+            None => copy,
+            Some(weights) => weights[source].row(epoch, copy),
+        }
     }
 
     /// The `attempt`-th substitute, counted from 1, for the bad record of `draw`: a random row of the same
@@ -333,16 +460,20 @@ impl Schedule {
             (Some(sources), _) => {
                 let (source, _) = sources.mixture.at(position);
                 let (begin, end) = (sources.starts[source], sources.starts[source + 1]);
-                begin + below(random, end - begin)
+                let copy = below(random, end - begin);
+                match self.weights {
+                    None => begin + copy,
+                    Some(_) => self.row_of(source, place.epoch, copy),
+                }
             }
             (None, Order::Window | Order::Sequential | Order::Groups) => {
                 let (begin, end) = self.cut(draw.stream);
                 self.reading(draw.stream).place(place.epoch, begin + below(random, end - begin)).row
             }
-            (None, _) => below(random, self.reading.rows()),
+            (None, _) => self.row_of(0, place.epoch, below(random, self.reading.rows())),
         };
         let seed = hash(seed, Purpose::SubstituteCrop, words);
-        Assignment { row, run: 1, seed, epoch: place.epoch }
+        Assignment { row, run: 1, tickets: 1, repeats: false, seed, epoch: place.epoch }
     }
 
     /// The number of a stream of this rank among all streams.
@@ -420,9 +551,17 @@ impl Schedule {
                     }
                 };
                 let (epoch, offset) = (first + sample / rows, sample % rows);
-                if order != Order::Sequential {
-                    let row = begin + self.permuted(epoch, source, rows, offset);
-                    return Place { epoch, row, following: 0 };
+                let is_mixture = self.sources.is_some();
+                if order != Order::Sequential || (is_mixture && self.weights.is_some()) {
+                    let copy = match order {
+                        Order::Sequential => offset,
+                        _ => self.permuted(epoch, source, rows, offset),
+                    };
+                    let row = match self.weights {
+                        None => begin + copy,
+                        Some(_) => self.row_of(source.saturating_sub(1) as usize, epoch, copy),
+                    };
+                    return Place { epoch, row, following: 0, copy: begin + copy };
                 }
                 let place = self.reading.place(epoch, begin + offset);
                 // The rank's part of a batch is contiguous; the rows after it belong to other ranks, or to

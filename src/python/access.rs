@@ -225,6 +225,10 @@ impl AudioDataset {
             );
             return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
         }
+        if self.audio.crop.views().is_some() && starts.iter().any(Option::is_some) {
+            let message = "starts has the start of a clip, and crop=Views() makes several clips of a row; leave starts out";
+            return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
+        }
         let clips = rows.iter().zip(starts).map(|(&row, start)| self.clip(row, start));
         self.batch(py, &clips.collect::<PyResult<Vec<_>>>()?)
     }
@@ -416,7 +420,7 @@ impl AudioDataset {
 
 /// The access that an open source gives, the source, and its rows, if not all are there.
 fn accessed(opened: Opened, audio: &AudioPlan, given: &AccessConfig) -> (Rows, Arc<Recordings>, Positions) {
-    let Opened { source, positions, outputs } = opened;
+    let Opened { source, positions, outputs, .. } = opened;
     let source = Arc::new(source);
     let task = AudioTask::new(audio.clone()).with_outputs(outputs);
     let selection = Arc::new(Selection::new(source.clone(), positions.clone()));

@@ -1,5 +1,7 @@
 //! The objects of `forebay.crops`, checked: from the values of their fields to a [`CropConfig`].
 
+use std::ops::RangeInclusive;
+
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
@@ -8,12 +10,22 @@ use super::{
     state,
 };
 use crate::{
-    config::{CropConfig, CropObject, WindowConfig},
-    transform::{CropMode, WindowEnd},
+    config::{CropConfig, CropObject, SpanConfig, WindowConfig},
+    error::shown,
+    tasks::{ClipCrop, Draws, SpanUnit},
+    transform::{CropMode, Padding, WindowEnd},
 };
 
 /// The longest step, seconds: a day.
 const LONGEST_STEP: f64 = 86_400.0;
+/// The lowest and the highest level, dB of full scale.
+const LEVELS: RangeInclusive<f64> = -200.0..=0.0;
+/// How many places may be tried for the loudest.
+const PLACES: RangeInclusive<i64> = 2..=64;
+/// The most places after silence.
+const MOST_REDRAWS: i64 = 64;
+/// The most clips of a recording in one example.
+const MOST_VIEWS: i64 = 256;
 
 /// The description of a crop.
 #[pyclass(module = "forebay._core", name = "_Crop", frozen)]
@@ -26,30 +38,147 @@ impl PyCrop {
     fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut given = Given::new(fields.clone());
         let rule = match kind {
-            "Random" => CropConfig::One(CropMode::Random),
-            "Start" => CropConfig::One(CropMode::Start),
-            "Center" => CropConfig::One(CropMode::Center),
-            "Windows" => {
-                let step: Option<f64> = given.get("step")?;
-                if let Some(step) = step.filter(|step| !(*step > 0.0 && *step <= LONGEST_STEP)) {
-                    given
-                        .problems
-                        .push(format!("step is {step:?}, must be above 0, at most {LONGEST_STEP} seconds"));
-                }
-                const ENDS: [(&str, WindowEnd); 4] = [
-                    ("pad", WindowEnd::Pad),
-                    ("drop", WindowEnd::Drop),
-                    ("shift", WindowEnd::Shift),
-                    ("remainder", WindowEnd::Remainder),
-                ];
-                let (_, end) = ENDS[given.one_of("end", &ENDS.map(|(name, _)| name))?];
-                CropConfig::Windows(WindowConfig { step, end })
+            "Random" => CropConfig::Clip(clip(&mut given, CropMode::Random)?, None),
+            "Start" => CropConfig::Clip(clip(&mut given, CropMode::Start)?, None),
+            "End" => CropConfig::Clip(clip(&mut given, CropMode::End)?, None),
+            "Center" => CropConfig::Clip(clip(&mut given, CropMode::Center)?, None),
+            "Loudest" => {
+                let of = whole(&mut given, "of", PLACES)?;
+                let crop = clip(&mut given, CropMode::Random)?;
+                CropConfig::Clip(ClipCrop { draws: Draws::Loudest(of), ..crop }, None)
             }
+            "Events" | "Inside" => {
+                let spans = spans(&mut given)?;
+                CropConfig::Clip(clip(&mut given, CropMode::Random)?, Some(spans))
+            }
+            "Views" => views(&mut given)?,
+            "Windows" => CropConfig::Windows(windows(&mut given)?),
             other => return Err(PyTypeError::new_err(format!("{other} is no crop"))),
         };
         given.check()?;
         Ok(Self(rule))
     }
+}
+
+/// A whole number within a range; another one is reported.
+fn whole(given: &mut Given<'_>, name: &str, range: RangeInclusive<i64>) -> PyResult<u32> {
+    let value: i64 = given.get(name)?;
+    if !range.contains(&value) {
+        let (least, most) = range.clone().into_inner();
+        given.problems.push(format!("{name} is {}, must be {least} to {most}", shown(value)));
+    }
+    Ok(value.clamp(*range.start(), *range.end()) as u32)
+}
+
+/// A level in dB as an amplitude; one out of range is reported.
+fn level(given: &mut Given<'_>, name: &str) -> PyResult<Option<f64>> {
+    let db: Option<f64> = given.get(name)?;
+    if let Some(db) = db.filter(|db| !LEVELS.contains(db)) {
+        let (lowest, highest) = LEVELS.into_inner();
+        given
+            .problems
+            .push(format!("{name} is {db:?}, must be from {lowest} to {highest}, in dB of full scale"));
+    }
+    Ok(db.map(|db| 10_f64.powf(db / 20.0)))
+}
+
+/// A clip by a mode, padded and drawn again as the fields say.
+fn clip(given: &mut Given<'_>, mode: CropMode) -> PyResult<ClipCrop> {
+    let mut crop = ClipCrop { padding: padding(given)?, ..mode.into() };
+    if given.has("silence_db")? {
+        let silence = level(given, "silence_db")?;
+        let most = whole(given, "redraws", 1..=MOST_REDRAWS)?;
+        if let Some(level) = silence {
+            crop.draws = Draws::Redraw { power: level * level, most };
+        }
+    }
+    Ok(crop)
+}
+
+/// The padding of short recordings.
+fn padding(given: &mut Given<'_>) -> PyResult<Padding> {
+    const RULES: [(&str, Padding); 6] = [
+        ("behind", Padding::Behind),
+        ("front", Padding::Front),
+        ("both", Padding::Both),
+        ("random", Padding::Random),
+        ("repeat", Padding::Repeat),
+        ("noise", Padding::Noise(0.0)),
+    ];
+    let (_, padding) = RULES[given.one_of("pad", &RULES.map(|(name, _)| name))?];
+    match (padding, level(given, "noise_db")?) {
+        (Padding::Noise(_), Some(level)) => return Ok(Padding::Noise(level as f32)),
+        (Padding::Noise(_), None) => {
+            given.problems.push("pad is \"noise\", which needs noise_db, its level in dB".to_owned());
+        }
+        (_, Some(_)) => {
+            given.problems.push("noise_db is given, but only pad=\"noise\" has noise".to_owned());
+        }
+        (_, None) => {}
+    }
+    Ok(padding)
+}
+
+/// The spans of `Events` and `Inside`.
+fn spans(given: &mut Given<'_>) -> PyResult<SpanConfig> {
+    let column = given.value("column")?;
+    let columns = match (column.extract::<String>(), column.extract::<(String, String)>()) {
+        (Ok(name), _) => vec![name],
+        (_, Ok((starts, ends))) => vec![starts, ends],
+        _ => {
+            return Err(PyTypeError::new_err(format!(
+                "column is {}, must be the name of a column of pairs, or the names of two columns, (starts, ends)",
+                column.repr()?
+            )));
+        }
+    };
+    if columns.iter().any(String::is_empty) {
+        given.problems.push("column is \"\", must be the name of a column".to_owned());
+    }
+    const UNITS: [(&str, SpanUnit); 2] = [("seconds", SpanUnit::Seconds), ("samples", SpanUnit::Samples)];
+    let (_, unit) = UNITS[given.one_of("unit", &UNITS.map(|(name, _)| name))?];
+    let are_required = given.one_of("empty", &["random", "error"])? == 1;
+    let widen: Option<f64> = if given.has("widen")? { Some(given.get("widen")?) } else { None };
+    if let Some(seconds) = widen.filter(|seconds| !(0.0..=LONGEST_STEP).contains(seconds)) {
+        given.problems.push(format!("widen is {seconds:?}, must be from 0 to {LONGEST_STEP} seconds"));
+    }
+    Ok(SpanConfig { columns, unit, widen, are_required })
+}
+
+/// Several clips by another crop.
+fn views(given: &mut Given<'_>) -> PyResult<CropConfig> {
+    let n = whole(given, "n", 1..=MOST_VIEWS)?;
+    let crop = given.value("crop")?;
+    let wrong = || PyTypeError::new_err("crop must be an object of forebay.crops, such as Random()");
+    let plan = crop.getattr("_plan").map_err(|_| wrong())?;
+    match &plan.cast::<PyCrop>().map_err(|_| wrong())?.get().0 {
+        CropConfig::Clip(crop, spans) if crop.views == 0 => {
+            Ok(CropConfig::Clip(ClipCrop { views: n, ..*crop }, spans.clone()))
+        }
+        other => {
+            given.problems.push(format!("crop is {}, must be one of a single clip", crop.repr()?));
+            Ok(other.clone())
+        }
+    }
+}
+
+fn windows(given: &mut Given<'_>) -> PyResult<WindowConfig> {
+    let step: Option<f64> = given.get("step")?;
+    if let Some(step) = step.filter(|step| !(*step > 0.0 && *step <= LONGEST_STEP)) {
+        given.problems.push(format!("step is {step:?}, must be above 0, at most {LONGEST_STEP} seconds"));
+    }
+    const ENDS: [(&str, WindowEnd); 4] = [
+        ("pad", WindowEnd::Pad),
+        ("drop", WindowEnd::Drop),
+        ("shift", WindowEnd::Shift),
+        ("remainder", WindowEnd::Remainder),
+    ];
+    let (_, end) = ENDS[given.one_of("end", &ENDS.map(|(name, _)| name))?];
+    let context: f64 = given.get("context")?;
+    if !(0.0..=LONGEST_STEP).contains(&context) {
+        given.problems.push(format!("context is {context:?}, must be from 0 to {LONGEST_STEP} seconds"));
+    }
+    Ok(WindowConfig { step, end, context })
 }
 
 impl Argument for Option<CropObject> {
@@ -61,7 +190,7 @@ impl Argument for Option<CropObject> {
             return Ok(None);
         }
         let plan = given.getattr("_plan").map_err(|_| Refused::Type)?;
-        let rule = plan.cast::<PyCrop>().map_err(|_| Refused::Type)?.get().0;
+        let rule = plan.cast::<PyCrop>().map_err(|_| Refused::Type)?.get().0.clone();
         let description = state::json(&given.call_method0("to_dict")?)?;
         Ok(Some(CropObject { description, rule }))
     }

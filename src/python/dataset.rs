@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -190,6 +190,35 @@ impl _Dataset {
     fn with_integers(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let dataset = self.dataset.clone().with_integers(id_type_of(dtype)?, None);
         Ok(Self { store: self.store.clone(), ..Self::of(dataset, self.objects(py)) })
+    }
+
+    /// Each row as often as its weight says: an array with one for each row, or the name of a field of
+    /// numbers, for which the final length is awaited.
+    fn weighted(
+        &self,
+        py: Python<'_>,
+        weights: &Bound<'_, PyAny>,
+        epoch_size: Option<i64>,
+        seed: u64,
+    ) -> PyResult<Self> {
+        let epoch_size = epoch_size.map(|n| n.max(0) as u64);
+        let dataset = self.dataset.clone();
+        let made = match weights.extract::<String>() {
+            Ok(field) => {
+                self.await_rows(py, 0, i64::MAX as u64, None)?;
+                run_interruptible(py, "forebay-weights", move |stop| {
+                    let weights = dataset.numbers(&field, &|| stop.load(Ordering::Relaxed))?;
+                    dataset.weighted(&weights, epoch_size, seed)
+                })?
+            }
+            Err(_) => {
+                let weights: PyReadonlyArray1<'_, f64> = weights.extract()?;
+                let weights = weights.as_slice()?;
+                py.detach(|| dataset.weighted(weights, epoch_size, seed))
+                    .map_err(|error| to_python(py, &error))?
+            }
+        };
+        Ok(Self::of(made, self.objects(py)))
     }
 
     /// The rows in a new order each epoch.

@@ -222,13 +222,8 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
             let index = error.place.index.map(&row);
             py.check_signals()?;
             let path = py.detach(|| index.and_then(&mut path));
-            let dict = PyDict::new(py);
-            dict.set_item("index", index)?;
-            dict.set_item("shard", error.place.shard.as_ref().map(|shard| shown(shard)))?;
-            dict.set_item("row", error.place.row)?;
+            let dict = error_dict(py, &error, index)?;
             dict.set_item("path", path)?;
-            dict.set_item("kind", error.kind.name())?;
-            dict.set_item("reason", error.reason())?;
             list.append(dict)?;
         }
         Ok(list)
@@ -386,6 +381,17 @@ fn length(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     }
     let message = format!("seconds is {seconds}, must be 0 to 3600");
     Err(to_python(py, &Error::new(ErrorKind::Config, message)))
+}
+
+/// A bad record of row `index` as a dict.
+pub fn error_dict<'py>(py: Python<'py>, error: &Error, index: Option<u64>) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("index", index)?;
+    dict.set_item("shard", error.place.shard.as_ref().map(|shard| shown(shard)))?;
+    dict.set_item("row", error.place.row)?;
+    dict.set_item("kind", error.kind.name())?;
+    dict.set_item("reason", error.reason())?;
+    Ok(dict)
 }
 
 /// A number with its noun, as in "1 record" and "2 records".

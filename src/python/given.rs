@@ -41,6 +41,11 @@ impl<'py> Given<'py> {
         self.fields.contains(name)
     }
 
+    /// For errors.
+    pub fn py(&self) -> Python<'py> {
+        self.fields.py()
+    }
+
     /// Raises one error for all problems.
     pub fn check(&self) -> PyResult<()> {
         if self.problems.is_empty() {

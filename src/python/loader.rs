@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -19,25 +19,32 @@ use pyo3::{
 
 use super::{
     arguments::argument,
-    arguments::{Parameters, arguments, bind, entries, preset, signature},
+    arguments::{Parameters, arguments, bind, entries, named, preset, signature},
     arrays::to_dict as batch_dict,
-    engine_handle::{AnyEngine, EngineHandle, counted, shards},
+    engine_handle::{AnyEngine, EngineHandle, counted, error_dict, shards},
     errors::to_python,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, Loads},
     logging,
+    sampling::class_dicts,
     state::Facts,
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    config::{Exclude, FeatureObject, Origin, Sources, loader::loader_parameters, shown},
+    config::{
+        AugmentObject, CropConfig, Exclude, FeatureObject, Origin, Sources, loader::loader_parameters, shown,
+    },
     dtype::Dtype,
-    engine::{Engine, closed},
+    engine::{Engine, closed, epoch_out_of_range},
     fields::{Columns, Field, Value},
+    order::WeightedRows,
+    record::Source,
+    sampling::{Balance, Chosen, ClassCounts, class_counts},
     source::{ArrowOptions, Beside, Positions, Recordings, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
-    tasks::{AudioPlan, AudioTask, ClipRule, Given, Outputs},
+    tasks::{AudioPlan, AudioTask, ClipRule, Given, Outputs, Partners, SpanColumns},
+    transform::augment::{MixTargets, Outcome},
 };
 
 loader_parameters!(arguments);
@@ -83,6 +90,10 @@ pub struct Loader {
     fields: Arc<[Field]>,
     /// The class names of each target that has any.
     class_names: ClassNamesOf,
+    /// The classes of each column that is balanced, with the expected examples of an epoch.
+    classes: Vec<ClassCounts>,
+    /// The places that were drawn again after silence.
+    redraws: Option<Arc<AtomicU64>>,
 }
 
 #[pymethods]
@@ -109,7 +120,7 @@ impl Loader {
                     .push("mixture_block and stop need named sources: pass arrow_files as a dict".to_owned());
             }
             let plans = config.check().map_err(|error| problems.push(error.message));
-            let (Ok((mut plan, audio)), true) = (plans, problems.is_empty()) else {
+            let (Ok((mut plan, mut audio)), true) = (plans, problems.is_empty()) else {
                 return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
             };
             let raise = |error: Error| to_python(py, &error);
@@ -117,7 +128,7 @@ impl Loader {
             let opened =
                 run_interruptible(py, "forebay-index", move |stop| Opened::new(&asked, (clips, rate), stop))?;
             let class_names = opened.class_names();
-            let Opened { source, positions, outputs } = opened;
+            let Opened { source, positions, weights, classes, outputs, backgrounds } = opened;
             let n_rows = positions.len_of(source.n_rows());
             config.fit(&mut plan, &audio, &outputs, n_rows).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
@@ -128,16 +139,30 @@ impl Loader {
                 source: &source,
                 outputs: &outputs,
                 exclude: &exclude,
+                backgrounds: &backgrounds,
                 positions: &positions,
+                weights: weights.as_deref(),
             };
+            plan.weights = weights.clone();
             let identity = facts.identity();
-            let task = AudioTask::new(audio.clone()).with_outputs(outputs);
-            let (fields, source) = (task.fields().clone(), Arc::new(source));
             plan.policy.exclude = exclude.iter().flat_map(|&row| positions.of_row(row)).collect();
+            let starts: Vec<_> = source.group_starts().into_iter().map(|row| positions.before(row)).collect();
             if let Some(mixture) = &mut plan.mixture {
-                mixture.over(source.group_starts().into_iter().map(|row| positions.before(row)).collect());
+                mixture.over(starts.clone());
             }
+            let source = Arc::new(source);
             let selection = Arc::new(Selection::new(source.clone(), positions));
+            let partners = backgrounds.into_iter().map(|background| match background {
+                Some(source) => {
+                    let starts = [0, source.n_rows()];
+                    Partners::new(source, Arc::new(starts), Vec::new())
+                }
+                None => Partners::new(selection.clone(), starts.clone().into(), plan.policy.exclude.to_vec()),
+            });
+            audio.partners = partners.collect();
+            let task = AudioTask::new(audio.clone()).with_outputs(outputs);
+            let redraws = audio.crop.redraws().then(|| task.redraws().clone());
+            let fields = task.fields().clone();
             let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
                 let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
                 raise(match damage {
@@ -147,8 +172,19 @@ impl Loader {
             })?;
             let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let engine = EngineHandle::new(engine, stall_warning_s);
-            let loader =
-                Self { engine, identity, config, audio, fields, class_names, source, selection, n_rows };
+            let loader = Self {
+                engine,
+                identity,
+                config,
+                audio,
+                fields,
+                class_names,
+                classes,
+                source,
+                selection,
+                n_rows,
+                redraws,
+            };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
     }
@@ -189,6 +225,25 @@ impl Loader {
         // A path that cannot be read is None; `reason` says why the record is bad.
         let path = move |row| reader.path(row).ok().flatten();
         self.engine.errors(py, move |at| selection.positions().row(at), path)
+    }
+
+    /// Returns the recordings that steps `Mix` could not decode, in place of which others were mixed in: a
+    /// list of dicts with `step` (the number of the step among those that mix, from 0), and `index`, `shard`,
+    /// `row`, `kind` and `reason` as in `errors()`, of the files of that step. At most 10000 for each step.
+    /// The list has those of batches made ahead, too.
+    fn partner_errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        logging::emit(py)?;
+        let list = PyList::empty(py);
+        let steps = self.audio.augment.mixes().zip(&self.audio.partners).enumerate();
+        for (step, (mixing, partners)) in steps {
+            for error in partners.failures() {
+                let row = |at| if mixing.is_own { self.selection.positions().row(at) } else { at };
+                let dict = error_dict(py, &error, error.place.index.map(row))?;
+                dict.set_item("step", step)?;
+                list.append(dict)?;
+            }
+        }
+        Ok(list)
     }
 
     /// The number of rows in all shards, or of those that `n_samples` or `sampling` choose; with
@@ -253,6 +308,61 @@ impl Loader {
         let mut rows = rows.ok_or_else(|| to_python(py, &closed()))?;
         rows.iter_mut().for_each(|row| *row = self.selection.positions().row(*row as u64) as i64);
         Ok(PyArray1::from_vec(py, rows))
+    }
+
+    /// Counts rows and examples of each class in an epoch, over all ranks, without decoding: a list of dicts,
+    /// one for each `Balanced` of `sampling`.
+    ///
+    /// `column`; `source`, the name of the source in a mixture, else None; `classes`, names or numbers, the
+    /// most common first, None for rows without any; `rows`, how many rows each class has among those that
+    /// are read; `examples`, how often these come in `epoch` (default: the current one). A row of several
+    /// classes counts in each. Rows that are bad or excluded are counted. In a mixture the epoch is that of
+    /// each source alone, the first of a pass. `column` counts another column instead, one that the loader
+    /// reads for `sampling`, `targets` or `columns`. Reads the column again. `stats()["classes"]` has what is
+    /// expected on average instead, at no cost.
+    ///
+    /// Raises `ConfigError` if there is neither a `Balanced` nor `column`, or the loader does not read it.
+    #[pyo3(signature = (epoch=None, *, column=None))]
+    fn class_counts<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: Option<&Bound<'py, PyAny>>,
+        column: Option<String>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let raise = |message: String| to_python(py, &Error::new(ErrorKind::Config, message));
+        let epoch = match epoch.map(|epoch| named::<i64>("epoch", epoch)).transpose()? {
+            None => self.engine.epoch(py)?,
+            Some(epoch) => {
+                u64::try_from(epoch).map_err(|_| to_python(py, &epoch_out_of_range(shown(epoch))))?
+            }
+        };
+        let known = self.config.read_columns();
+        let columns: Vec<(String, Option<String>)> = match column {
+            Some(column) if known.contains(&column) => vec![(column, None)],
+            Some(column) => {
+                return Err(raise(format!(
+                    "column is {column:?}, which the loader does not read: name it in columns; it reads {known:?}"
+                )));
+            }
+            None => {
+                let sampled = self.config.sampled().unwrap_or_default();
+                let of = |balance: &Balance| (balance.column.clone(), balance.separator.clone());
+                sampled.balances().map(of).collect()
+            }
+        };
+        if columns.is_empty() {
+            return Err(raise("sampling has no Balanced, so there are no classes; name a column".to_owned()));
+        }
+        let copies = self.engine.ask(py, |engine| engine.copies(epoch))?;
+        let (source, selection) = (self.source.clone(), self.selection.clone());
+        let counts = run_interruptible(py, "forebay-counts", move |stop| {
+            let counts = columns.iter().map(|(column, separator)| {
+                let column = (column.as_str(), separator.as_deref());
+                class_counts(&source, column, selection.positions(), &copies, stop)
+            });
+            Ok(counts.collect::<Result<Vec<_>, Error>>()?.concat())
+        })?;
+        class_dicts(py, &counts, self.config.arrow_files.names.as_ref(), false)
     }
 
     /// The names of the classes, by number; None if they are not known. If several targets have
@@ -342,6 +452,13 @@ impl Loads for Loader {
     }
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
+        if !self.classes.is_empty() {
+            let sources = self.config.arrow_files.names.as_ref();
+            stats.set_item("classes", class_dicts(stats.py(), &self.classes, sources, true)?)?;
+        }
+        if let Some(redraws) = &self.redraws {
+            stats.set_item("redraws", redraws.load(Ordering::Relaxed))?;
+        }
         let Some(counts) = self.source.read_counts() else { return Ok(()) };
         let dict = PyDict::new(stats.py());
         dict.set_item("opened", counts.opened)?;
@@ -444,7 +561,7 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "shard" => "number of the shard".to_owned(),
         "row" => "row within the shard".to_owned(),
         "window" => "number of the window in its recording".to_owned(),
-        _ => String::new(),
+        _ => Outcome::named(name).map_or_else(String::new, |(.., meaning)| meaning.to_owned()),
     }
 }
 
@@ -453,8 +570,14 @@ pub struct Opened {
     pub source: Recordings,
     /// The rows at the positions.
     pub positions: Positions,
+    /// Their weights, for each source.
+    pub weights: Option<Arc<[Arc<WeightedRows>]>>,
+    /// The classes of each column that is balanced, with the expected examples of an epoch.
+    pub classes: Vec<ClassCounts>,
     /// The fields besides the features.
     pub outputs: Outputs,
+    /// The recordings that steps of augmentation mix in; `None`: the loader's own.
+    pub backgrounds: Vec<Option<Arc<Recordings>>>,
 }
 
 impl Opened {
@@ -482,16 +605,17 @@ impl Opened {
             options.label_column = Some(String::new());
         }
         let source = Recordings::open(&config.arrow_files.groups, &options, stop)?;
-        let rows = config.subset().map(|subset| subset.rows(source.n_rows())).transpose()?;
+        let sampled = config.sampled().map(|sampling| sampling.choose(&source, stop)).transpose()?;
+        let Chosen { rows, weights, classes } = sampled.unwrap_or_default();
         config.arrow_files.check_rows(&source.group_starts(), source.n_rows())?;
         let mut positions = Positions::new(rows);
         if let ClipRule::Windows(_) = clips {
             let infos = source.infos(positions.rows(), stop)?;
-            let counts: Vec<_> = infos.into_iter().map(|info| clips.count(info, rate)).collect();
-            positions = positions.with_windows(&counts)?;
+            positions = positions.with_windows(infos.into_iter().map(|info| clips.windows(info, rate)))?;
         }
         let outputs = outputs(config, &source, positions.clone(), stop)?;
-        Ok(Self { source, positions, outputs })
+        let backgrounds = backgrounds(config, &outputs, stop)?;
+        Ok(Self { source, positions, weights, classes, outputs, backgrounds })
     }
 
     /// The class names of each target that has any.
@@ -499,6 +623,49 @@ impl Opened {
         let names = |target: &Target| Some((target.field().name.clone(), target.class_names()?.clone()));
         self.outputs.targets().filter_map(names).collect()
     }
+}
+
+/// Opens the recordings that steps of augmentation mix in, and checks that the targets can be mixed.
+fn backgrounds(
+    config: &LoaderConfig,
+    outputs: &Outputs,
+    stop: &AtomicBool,
+) -> Result<Vec<Option<Arc<Recordings>>>, Error> {
+    let AugmentObject::Steps { augment, sources, .. } = &config.augment else { return Ok(Vec::new()) };
+    let mut problems: Vec<_> = augment
+        .mixes()
+        .flat_map(|mixing| outputs.targets().filter_map(|target| target.mix_problem(mixing.targets)))
+        .collect();
+    let mixes_targets = augment.mixes().any(|mixing| mixing.targets != MixTargets::Keep);
+    if mixes_targets && !outputs.targets().any(Target::is_mixed) {
+        problems.push(
+            "augment has a Mix that mixes targets, and the loader has none; give targets=, such as \
+             MultiHot(\"labels\"), or targets=\"keep\" in Mix"
+                .to_owned(),
+        );
+    }
+    if !problems.is_empty() {
+        return Err(Error::new(ErrorKind::Config, problems.join("; ")));
+    }
+    let opened = sources.iter().map(|source| {
+        let Some(source) = source else { return Ok(None) };
+        let options = ArrowOptions {
+            label_column: Some(String::new()),
+            mmap: config.mmap,
+            max_record_bytes: config.max_record_bytes as u64,
+            allow_paths: config.allow_paths.clone(),
+            ..ArrowOptions::default()
+        };
+        let found = Recordings::open(&source.groups, &options, stop)?;
+        source.check_rows(&found.group_starts(), found.n_rows())?;
+        found.check_scattered()?;
+        if found.n_rows() == 0 {
+            let message = "the source of a Mix has no recordings, must have at least one";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok(Some(Arc::new(found)))
+    });
+    opened.collect()
 }
 
 /// The problems with the files of a source; `parameter` names it.
@@ -557,7 +724,12 @@ fn outputs(
     for target in &targets {
         check_annotations(target, source, stop)?;
     }
+    let crop = config.crop.as_ref().map(|object| &object.rule);
+    let spans = crop.and_then(CropConfig::spans);
+    let spans = spans.map(|spans| SpanColumns::plan(&spans.columns, spans.unit, &sourced)).transpose()?;
     Outputs::new(Given {
+        spans,
+        views: crop.and_then(CropConfig::views),
         targets,
         path: source.beside().iter().position(|beside| *beside == Beside::Path),
         group_starts: &source.group_starts(),

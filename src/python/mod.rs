@@ -10,6 +10,7 @@ mod access;
 mod allow_paths;
 pub(crate) mod arguments;
 mod arrays;
+mod augment;
 mod fair_lock;
 mod features;
 mod given;
@@ -24,6 +25,7 @@ mod decode;
 mod engine_handle;
 mod errors;
 mod exclude;
+mod index;
 #[cfg(debug_assertions)]
 mod inject;
 mod loader;
@@ -116,6 +118,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<access::AudioDataset>()?;
     module.add_class::<token_loader::TokenLoader>()?;
     module.add_class::<check::_Check>()?;
+    module.add_class::<index::_Index>()?;
     module.add_class::<data_loader::DataLoader>()?;
     module.add_class::<dataset::_Dataset>()?;
     module.add_class::<dataset::_List>()?;
@@ -123,7 +126,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<targets::PyTarget>()?;
     module.add_class::<crops::PyCrop>()?;
     module.add_class::<manifest::PyManifest>()?;
-    module.add_class::<sampling::PySubset>()?;
+    module.add_class::<sampling::PySampling>()?;
+    module.add_class::<augment::PyStep>()?;
+    module.add_function(wrap_pyfunction!(augment::_augment_waveform, module)?)?;
+    module.add_function(wrap_pyfunction!(augment::_augment_features, module)?)?;
     module.add_class::<spectrogram::SpectrogramTransform>()?;
     module.add_class::<tokenizer::Tokenizer>()?;
     cache::add(module)?;

@@ -6,7 +6,7 @@ use pyo3::{
     IntoPyObjectExt,
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyByteArray, PyBytes, PyFrozenSet, PySet},
+    types::{PyByteArray, PyBytes, PyFrozenSet, PySet, PyString},
 };
 
 use super::arguments::{Argument, Refused, wrong_type};
@@ -75,7 +75,8 @@ const LONGEST_NAME: usize = 255;
 
 /// Raises for a text in place of a path: one with a line break, or with a name that no file system allows.
 fn refuse_text(name: &str, given: &Bound<'_, PyAny>, path: &Path) -> PyResult<()> {
-    let is_text = path.as_os_str().as_encoded_bytes().contains(&b'\n')
+    // A path object is no text.
+    let is_text = given.is_instance_of::<PyString>() && path.as_os_str().as_encoded_bytes().contains(&b'\n')
         || path.iter().any(|part| part.len() > LONGEST_NAME);
     if !is_text {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Converts states between Python's dicts and the core's JSON.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use pyo3::{
     exceptions::{PyRecursionError, PyTypeError, PyValueError},
@@ -16,7 +16,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
+    config::AugmentObject,
     config::loader::loader_parameters,
+    order::WeightedRows,
     seed::mix,
     source::{Positions, Recordings},
     state::{Identity, Share},
@@ -30,8 +32,12 @@ pub struct Facts<'a> {
     pub source: &'a Recordings,
     pub outputs: &'a Outputs,
     pub exclude: &'a [u64],
+    /// The recordings that steps of augmentation mix in; `None`: the loader's own.
+    pub backgrounds: &'a [Option<Arc<Recordings>>],
     /// The rows at the positions.
     pub positions: &'a Positions,
+    /// Their weights, for each source.
+    pub weights: Option<&'a [Arc<WeightedRows>]>,
 }
 
 loader_parameters!(identity);
@@ -101,7 +107,32 @@ impl Facts<'_> {
 
     /// The rows that are read, if not all.
     fn subset(&self) -> Option<Value> {
-        exclude::identity(self.positions.rows()?)
+        let rows = self.positions.rows().and_then(exclude::identity);
+        let Some(weights) = self.weights else { return rows };
+        let weights =
+            weights.iter().map(|part| format!("{} copies, {:016x}", part.n_copies(), part.digest()));
+        Some(json!({"rows": rows, "weights": weights.collect::<Vec<_>>()}))
+    }
+
+    fn augment(&self) -> Option<Value> {
+        Some(match &self.config.augment {
+            AugmentObject::Crop(is_random) => json!(is_random),
+            AugmentObject::Steps { description, augment, .. } => {
+                let mut sources = self.backgrounds.iter();
+                let each = description.iter().zip(augment.steps()).map(|(step, planned)| {
+                    let mut step = step.clone();
+                    if planned.kind.name() == "Mix" {
+                        // Not the names of the files.
+                        let source = sources.next().and_then(Option::as_ref).map(|source| {
+                            json!({"rows": source.n_rows(), "fingerprint": hex(source.fingerprint())})
+                        });
+                        step["source"] = json!(source);
+                    }
+                    step
+                });
+                Value::Array(each.collect())
+            }
+        })
     }
 
     fn crop(&self) -> Option<Value> {
@@ -126,7 +157,7 @@ impl Facts<'_> {
 
     /// That of an object of features follows from it.
     fn n_frames(&self) -> Option<Value> {
-        let shape = self.audio.shape();
+        let shape = self.audio.clip_shape();
         let frames = if self.config.layout == "time" { shape.first() } else { shape.last() };
         frames.filter(|_| self.config.features.is_none()).map(|&n| n.into())
     }

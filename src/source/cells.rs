@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, cast::AsArray, types::*};
 use arrow_schema::DataType;
 
-use super::columns::{MOST_ITEMS, check_text, text, whole};
+use super::columns::{MOST_ITEMS, check_pair, check_text, span_fields, text, whole};
 use crate::{Error, ErrorKind, Result, fields::Value};
 
-/// The value of a row. A struct has one field, whose value it is.
+/// The value of a row. A struct has one field, whose value it is, or a start and an end, which are a pair.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`] for a text or a list beyond the limits; [`ErrorKind::Corrupt`] for text that is
@@ -42,6 +42,10 @@ pub(crate) fn value(array: &ArrayRef, row: usize) -> Result<Value> {
         LargeList(_) => items(&array.as_list::<i64>().value(row)),
         FixedSizeList(..) => items(&array.as_fixed_size_list().value(row)),
         Struct(fields) if fields.len() == 1 => value(array.as_struct().column(0), row),
+        other if let Some(places) = span_fields(other) => {
+            let [start, end] = places.map(|at| value(array.as_struct().column(at), row));
+            Ok(Value::List([start?, end?].into()))
+        }
         other => Err(Error::new(ErrorKind::Schema, format!("a column of type {other} is not supported"))),
     }
 }
@@ -56,5 +60,12 @@ fn items(items: &ArrayRef) -> Result<Value> {
         let message = format!("a list has {} items, at most {MOST_ITEMS} are read", items.len());
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
-    (0..items.len()).map(|at| value(items, at)).collect::<Result<Arc<[Value]>>>().map(Value::List)
+    let item = |at| {
+        let found = value(items, at)?;
+        if let Value::List(pair) = &found {
+            check_pair(pair.len() as u64)?;
+        }
+        Ok(found)
+    };
+    (0..items.len()).map(item).collect::<Result<Arc<[Value]>>>().map(Value::List)
 }

@@ -186,6 +186,18 @@ pub(crate) fn check_text(bytes: u64) -> Result<()> {
     Err(Error::new(ErrorKind::TooLarge, message))
 }
 
+/// Checks the length of a list within a list, which has a start and an end.
+///
+/// # Errors
+/// [`ErrorKind::Schema`] beyond the limit: few values could make many, since a value is larger than a number.
+pub(crate) fn check_pair(items: u64) -> Result<()> {
+    if items <= 2 {
+        return Ok(());
+    }
+    let message = format!("a list in a list has {items} items, expected pairs [start, end]");
+    Err(Error::new(ErrorKind::Schema, message))
+}
+
 /// The type of the items of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item {
@@ -208,6 +220,8 @@ pub enum Nesting {
     List,
     /// A list of this length.
     Fixed(u64),
+    /// A list of lists, or of structs with a start and an end: spans, as crops take them.
+    Pairs,
 }
 
 /// The type of a column that is read beside the recordings.
@@ -220,9 +234,28 @@ pub struct ColumnType {
 }
 
 impl ColumnType {
+    /// Checks that a row has no lists of lists.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] that names the column.
+    pub(crate) fn check_flat(self, column: &str) -> Result<()> {
+        if self.nesting != Nesting::Pairs {
+            return Ok(());
+        }
+        let message = format!(
+            "column {column:?} is {self}, expected numbers, booleans, text, or lists of these; forebay.crops take spans"
+        );
+        Err(Error::new(ErrorKind::Schema, message))
+    }
+
     /// Whether it has only nulls, which may stand for values of the other type.
     fn is_nulls_of(self, other: Self) -> bool {
-        self.item == Item::Null && (self.nesting == Nesting::One || self.nesting == other.nesting)
+        let is_nested_alike = match (self.nesting, other.nesting) {
+            // An empty list may be one of anything.
+            (Nesting::One, _) | (Nesting::List, Nesting::Pairs) => true,
+            (mine, others) => mine == others,
+        };
+        self.item == Item::Null && is_nested_alike
     }
 }
 
@@ -237,6 +270,7 @@ impl fmt::Display for ColumnType {
             Nesting::One => f.write_str(item),
             Nesting::List => write!(f, "lists of {item}"),
             Nesting::Fixed(n) => write!(f, "lists of {n} {item}"),
+            Nesting::Pairs => write!(f, "lists of lists of {item}"),
         }
     }
 }
@@ -262,7 +296,21 @@ pub(crate) struct Other {
     pub list: Option<usize>,
     /// The array of its items.
     pub items: usize,
+    /// The lists or structs in its lists.
+    pub pair: Option<Pair>,
 }
+
+/// The items of a list of pairs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pair {
+    /// The array of lists; `None` for its layout, or the length of each.
+    Lists(usize, Option<u64>),
+    /// The array of structs, and that of their ends; the items are the starts.
+    Structs(usize, usize),
+}
+
+/// The names of the fields of a struct that is a span.
+pub(crate) const SPAN_FIELDS: [&str; 2] = ["start", "end"];
 
 /// One array to find in every batch.
 #[derive(Debug, Clone)]
@@ -348,6 +396,26 @@ impl Columns {
             item_path.push(0);
             self.want(path.clone(), layout)
         });
+        let (mut nesting, mut pair) = (nesting, None);
+        if let (Some(_), (inner, Some((child, layout)))) = (list, nesting_of(item)) {
+            let fixed = if let Nesting::Fixed(n) = inner { Some(n) } else { None };
+            pair = Some(Pair::Lists(self.want_nested(item_path.clone(), layout, false), fixed));
+            (nesting, item) = (Nesting::Pairs, child);
+            item_path.push(0);
+        } else if let (Some(_), Some([start, end])) = (list, span_fields(item.data_type())) {
+            let array = self.want_nested(item_path.clone(), Layout::Struct, false);
+            let DataType::Struct(fields) = item.data_type() else { return wrong(String::new()) };
+            let ends =
+                layout_of(&fields[end]).filter(|_| fields[end].data_type() == fields[start].data_type());
+            let Some(layout) = ends else {
+                return wrong(format!("column {name:?} has starts and ends of different types"));
+            };
+            let mut path = item_path.clone();
+            path.push(end);
+            pair = Some(Pair::Structs(array, self.want_nested(path, layout, false)));
+            (nesting, item) = (Nesting::Pairs, &fields[start]);
+            item_path.push(start);
+        }
         let Some((found, layout)) = item_of(item.data_type()).zip(layout_of(item)) else {
             return wrong(format!(
                 "column {name:?} is {}, expected numbers, booleans, text, or lists of these",
@@ -356,15 +424,8 @@ impl Columns {
         };
         let items = self.want_nested(item_path, layout, list.is_none());
         let class_names = features.class_names.get(name).cloned();
-        Ok(Other {
-            name: name.into(),
-            column_type: ColumnType { item: found, nesting },
-            class_names,
-            path,
-            structs,
-            list,
-            items,
-        })
+        let column_type = ColumnType { item: found, nesting };
+        Ok(Other { name: name.into(), column_type, class_names, path, structs, list, items, pair })
     }
 
     /// What is told of the shard.
@@ -538,6 +599,25 @@ fn nesting_of(field: &Field) -> (Nesting, Option<(&Field, Layout)>) {
         }
         _ => (Nesting::One, None),
     }
+}
+
+/// The places of the start and the end among the fields of a struct.
+pub(crate) fn span_fields(data_type: &DataType) -> Option<[usize; 2]> {
+    let DataType::Struct(fields) = data_type else { return None };
+    let at = |name: &str| fields.iter().position(|field| field.name() == name);
+    Some([at(SPAN_FIELDS[0])?, at(SPAN_FIELDS[1])?])
+}
+
+/// The columns of a table, structs as they are, with class names in the schema's metadata.
+#[cfg(feature = "parquet")]
+pub(crate) fn columns_of(schema: &Schema) -> Vec<SchemaColumn> {
+    const NOT_INTO_STRUCTS: usize = usize::MAX;
+    let features = FeatureCache::default().of(schema);
+    let mut found = Vec::new();
+    for field in schema.fields() {
+        list(field.name().clone(), field, &features, NOT_INTO_STRUCTS, &mut found);
+    }
+    found
 }
 
 /// Adds a column to the list of a schema; of a struct its fields, unless they are nested too deeply.

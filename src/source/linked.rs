@@ -184,6 +184,10 @@ pub(crate) fn name(bytes: &[u8]) -> Result<Option<String>> {
 pub(crate) fn is_of_path(error: &Error) -> bool {
     let system = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<io::Error>());
     use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound, PermissionDenied};
+    #[cfg(unix)]
+    if system.and_then(io::Error::raw_os_error) == Some(libc::ELOOP) {
+        return true;
+    }
     matches!(
         system.map(io::Error::kind),
         Some(NotFound | PermissionDenied | InvalidInput | InvalidFilename | NotADirectory)

@@ -31,6 +31,7 @@ pub mod pattern;
 mod recordings;
 mod selection;
 mod shard;
+mod splits;
 mod storage;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
@@ -41,7 +42,7 @@ pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
 pub use recordings::{Entry, Recordings, RecordingsReader};
-pub use selection::{Positions, Selection, Subset};
+pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};
 #[cfg(feature = "cache")]

@@ -8,6 +8,8 @@
 //! - Any other folder stands for all shards below it, in [natural order](natural). Hidden names (`.x`, `_x`),
 //!   unfinished files (`x.tmp`) and caches of `map` are left out. All must have one format. A folder of
 //!   recordings without shards stands for itself, with the recordings below it.
+//! - A folder of recordings or their shards that has several splits (`splits`) is an error: mixing them is
+//!   for the user to say, by naming them.
 //! - A pattern stands for what it matches, in natural order: a file as it is, a folder as above.
 //! - An existing path is taken literally, whatever characters it has.
 //!
@@ -32,6 +34,7 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     source::{
         pattern::Pattern,
+        splits,
         storage::{LocalFiles, Storage, StoredFile},
     },
 };
@@ -43,9 +46,9 @@ const MOST_ENTRIES: u64 = 1 << 20;
 /// The most folders below each other that one expansion enters.
 const DEEPEST: usize = 64;
 /// Endings of recordings, in small letters.
-pub(crate) const RECORDINGS: [&str; 20] = [
+pub(crate) const RECORDINGS: [&str; 21] = [
     "wav", "flac", "ogg", "mp3", "m4a", "opus", "aiff", "aif", "oga", "mp4", "aac", "caf", "wave", "au",
-    "snd", "aifc", "mp2", "m4b", "rf64", "bwf",
+    "snd", "aifc", "mp2", "m4b", "rf64", "bwf", "w64",
 ];
 /// Names of tables that describe the recordings of their folder.
 const METADATA: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.parquet"];
@@ -345,6 +348,11 @@ impl Walk<'_> {
         if !found.recordings.is_empty() && are_metadata(&files[before..]) {
             files.truncate(before);
             let Found { recordings, metadata, .. } = found;
+            // A table at the top says itself what is to be read.
+            let is_told = metadata.iter().any(|table| table.parent() == Some(folder));
+            if let Some(message) = splits::of_recordings(folder, &recordings).filter(|_| !is_told) {
+                return Err(Error::new(ErrorKind::Config, message));
+            }
             fallible_alloc::push(
                 &mut self.folders,
                 Folder { path: folder.to_owned(), recordings, metadata },
@@ -366,12 +374,22 @@ impl Walk<'_> {
             files.append(&mut found.archives);
         }
         if files.len() > before {
-            return Ok(());
+            return match splits::of_shards(folder, &files[before..]) {
+                Some(message) if self.reads == Reads::Recordings => {
+                    Err(Error::new(ErrorKind::Config, message))
+                }
+                _ => Ok(()),
+            };
         }
         let message = format!(
-            "{} has no shards that can be read here: expected are files that end in {}, found {}",
+            "{} has no shards that can be read here: expected are files that end in {}{}, found {}",
             folder.display(),
             self.reads.expected(),
+            if self.reads == Reads::Recordings {
+                ", recordings such as .wav, or .tar archives of them"
+            } else {
+                ""
+            },
             found.told()
         );
         Err(not_found(folder, message))
@@ -396,7 +414,15 @@ impl Walk<'_> {
             return Ok(());
         }
         if folder.join("dataset_dict.json").is_file() {
-            let message = format!("{} holds several splits; pass the folder of one split", folder.display());
+            let mut splits = self.list(folder)?;
+            splits.retain(|entry| entry.path.join("state.json").is_file());
+            if let [split] = &splits[..] {
+                return self.below(&split.path, &way, files, found);
+            }
+            let names: Vec<_> = splits.iter().map(|entry| format!("{:?}", entry.path)).collect();
+            let names = if names.is_empty() { "none is there".to_owned() } else { names.join(", ") };
+            let message =
+                format!("{} holds several splits; pass the folder of one split: {names}", folder.display());
             return Err(Error::new(ErrorKind::Format, message));
         }
         for Entry { path, is_folder } in self.list(folder)? {
@@ -409,7 +435,9 @@ impl Walk<'_> {
                 if self.reads == Reads::Recordings && METADATA.iter().any(|known| name == *known) {
                     fallible_alloc::push(&mut found.metadata, path.clone())?;
                 }
-                if self.reads == Reads::Recordings && path.extension() == Some(OsStr::new("tar")) {
+                if self.reads == Reads::Recordings
+                    && path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
+                {
                     fallible_alloc::push(&mut found.archives, path)?;
                 } else if found.count(self.reads, name) {
                     fallible_alloc::push(files, path)?;
@@ -782,7 +810,8 @@ mod tests {
             message.contains("end in .parquet, found 2 files ending in .wav, 1 ending in .txt"),
             "{message}"
         );
-        assert!(error("b,c").1.contains("end in .arrow or .parquet, found"));
+        let expected = "end in .arrow or .parquet, recordings such as .wav, or .tar archives of them, found";
+        assert!(error("b,c").1.contains(expected));
         assert!(message.contains("write their bytes or paths into one"), "{message}");
         for hidden in ["b", "c"] {
             assert!(error(hidden).1.contains("found 1 left out (hidden"), "{hidden}");
@@ -906,6 +935,15 @@ mod tests {
         let (kind, message) = at("two", Reads::Recordings).unwrap_err();
         assert_eq!(kind, ErrorKind::Format);
         assert!(message.contains("several splits"), "{message}");
+        // Of several splits the error names each, and one is taken.
+        let dict = folder(&["dict/dataset_dict.json", "dict/test/state.json", "dict/test/0.arrow"]);
+        let state = r#"{"_data_files": [{"filename": "0.arrow"}]}"#;
+        fs::write(dict.path().join("dict/test/state.json"), state).unwrap();
+        assert_eq!(found(dict.path(), "dict", Reads::Inputs).unwrap(), "dict/test/0.arrow");
+        fs::create_dir(dict.path().join("dict/train")).unwrap();
+        fs::write(dict.path().join("dict/train/state.json"), state).unwrap();
+        let (_, message) = found(dict.path(), "dict", Reads::Recordings).unwrap_err();
+        assert!(message.contains("dict/test\", \"") && message.contains("dict/train\""), "{message}");
     }
 
     #[test]

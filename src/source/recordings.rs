@@ -169,18 +169,25 @@ impl Recordings {
 
     /// What the readers of files did so far; `None` for shards.
     pub fn read_counts(&self) -> Option<ReadCounts> {
+        self.files().map(FilesSource::read_counts)
+    }
+
+    /// The tables, if the recordings are in files of their own.
+    pub(crate) fn files(&self) -> Option<&FilesSource> {
         match &self.files {
-            Files::Table(source) => Some(source.read_counts()),
+            Files::Table(source) => Some(source),
             _ => None,
         }
     }
 
+    /// The folder of the indexes of recordings; `None` for shards, and if the user has no folder of caches.
+    pub fn index_folder(&self) -> Option<&Path> {
+        self.files()?.index_folder()
+    }
+
     /// Bytes of the rows of tables that are in memory; 0 for shards.
     pub fn rows_held(&self) -> usize {
-        match &self.files {
-            Files::Table(source) => source.bytes_held(),
-            _ => 0,
-        }
+        self.files().map_or(0, FilesSource::bytes_held)
     }
 
     /// The types of the other columns that are read.
@@ -220,6 +227,7 @@ impl Recordings {
         let number = self.column_names().iter().position(|name| name == column);
         let number =
             number.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))?;
+        self.columns()[number].check_flat(column)?;
         let alone = match &self.files {
             Files::Arrow(_) | Files::Table(_) => None,
             Files::Parquet(source) => {
@@ -278,13 +286,8 @@ impl Recordings {
                 }
                 let row = rows.map_or(at, |rows| rows[at as usize]);
                 let run = if rows.is_none() { end - at } else { 1 };
-                let info = reader.read(row, run, &Length).and_then(|record| {
-                    let part = record.part.as_deref();
-                    let (info, _) = decoder.open_held(&record.bytes, part)?.info().of_row(part)?;
-                    Ok(info)
-                });
-                infos.push(match info {
-                    Ok(info) => Some(info),
+                infos.push(match reader.info(&mut decoder, row, run) {
+                    Ok((info, _)) => Some(info),
                     Err(error) if error.kind.is_record() => None,
                     Err(error) => return Err(error),
                 });
@@ -347,7 +350,11 @@ impl Wants for Length {
         layout(head, size).map(|_| 0..0)
     }
 
-    fn span(&self, _: u32, _: u64) -> Option<Range<u64>> {
+    fn takes_spans(&self) -> bool {
+        true
+    }
+
+    fn span(&self, _: u32, _: u64, _: &Row) -> Option<Range<u64>> {
         Some(0..0)
     }
 }
@@ -373,6 +380,9 @@ fn parts_of(entries: Vec<Entry>, parts: &mut Vec<Part>, stop: &AtomicBool) -> Re
         let mut paths = vec![path];
         while let Some(Entry::Path(path)) = entries.next_if(|entry| matches!(entry, Entry::Path(_))) {
             paths.push(path);
+        }
+        for path in paths.iter().filter(|path| !path.exists()) {
+            super::files::check_named(path)?;
         }
         let (files, folders) = paths::expand_folders(&paths, Reads::Recordings, stop)?;
         let (mut folders, mut list) = (folders.into_iter().peekable(), Vec::new());
@@ -439,8 +449,13 @@ fn shards_or_tables(parts: Vec<Part>) -> Result<Result<Vec<PathBuf>, Vec<Plan>>>
 /// Whether a path is that of a table that names recordings. Parquet is a shard.
 fn is_table(path: &Path) -> bool {
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let is_packed = path.file_stem().is_some_and(|stem| Path::new(stem).extension() == Some("tar".as_ref()));
-    is_packed || ["csv", "tsv", "jsonl", "ndjson", "txt", "tar", "tgz"].contains(&&ending[..])
+    const TABLES: [&str; 7] = ["csv", "tsv", "jsonl", "ndjson", "json", "txt", "tar"];
+    const PACKED: [&str; 5] = ["gz", "zst", "bz2", "xz", "zip"];
+    let is = |ending: &str| TABLES.contains(&ending);
+    let inner =
+        || Path::new(path.file_stem().unwrap_or_default()).extension().unwrap_or_default().to_string_lossy();
+    // What cannot be read is told of as a table.
+    is(&ending) || ["tgz", "xls", "xlsx"].contains(&&*ending) || PACKED.contains(&&*ending) && is(&inner())
 }
 
 /// Whether the files are Parquet. Mixed formats are an error.
@@ -514,6 +529,18 @@ pub enum RecordingsReader {
 }
 
 impl RecordingsReader {
+    /// Codec, rate, channels and length of a row's recording, or of the segment that the row is, and the
+    /// values of the row.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`] and [`AudioDecoder::open`].
+    pub(crate) fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<(Info, Row)> {
+        let record = self.read(row, run, &Length)?;
+        let part = record.part.as_deref();
+        let (info, _) = decoder.open_held(&record.bytes, part)?.info().of_row(part)?;
+        Ok((info, record.values))
+    }
+
     /// The recording's own path field, if the row has one; for reports.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use std::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     order::Bijection,
-    record::{Gate, RawRecord, ReadRecords, SMALL_READ, Several, Source, Wants},
+    record::{Gate, RawRecord, ReadRecords, SMALL_READ, Several, Source, Together, Wants},
     seed::Purpose,
 };
 
@@ -75,26 +75,39 @@ pub struct Positions {
     rows: Option<Arc<[u64]>>,
     /// The first position of each row, and the number of all positions; `None`: each row has one.
     windows: Option<Arc<[u64]>>,
+    /// The most windows of each row that are read together.
+    together: Option<Arc<[u16]>>,
+}
+
+/// The windows of a row.
+#[derive(Debug, Clone, Copy)]
+pub struct RowWindows {
+    /// How many there are.
+    pub count: u64,
+    /// How many are read together.
+    pub together: u64,
 }
 
 impl Positions {
     /// The `rows` of a source, in ascending order; `None`: all.
     pub fn new(rows: Option<Arc<[u64]>>) -> Self {
-        Self { rows, windows: None }
+        Self { rows, windows: None, together: None }
     }
 
-    /// The same with a position for each window, given their number in each row.
+    /// The same with a position for each window, given those of each row.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if there are none, or more than 2^40; [`ErrorKind::Memory`].
-    pub fn with_windows(self, counts: &[u64]) -> Result<Self> {
+    pub fn with_windows(self, rows: impl ExactSizeIterator<Item = RowWindows>) -> Result<Self> {
         const MOST: u64 = 1 << 40;
-        let mut starts = fallible_alloc::with_room(counts.len() + 1)?;
+        let mut starts = fallible_alloc::with_room(rows.len() + 1)?;
+        let mut most = fallible_alloc::with_room(rows.len())?;
         let mut n = 0_u64;
         starts.push(0);
-        for &count in counts {
+        for RowWindows { count, together } in rows {
             n = n.saturating_add(count);
             starts.push(n);
+            most.push(u16::try_from(together).unwrap_or(u16::MAX).max(1));
         }
         if !(1..=MOST).contains(&n) {
             let message = match n {
@@ -105,7 +118,7 @@ impl Positions {
             };
             return Err(Error::new(ErrorKind::Config, message));
         }
-        Ok(Self { windows: Some(starts.into()), ..self })
+        Ok(Self { windows: Some(starts.into()), together: Some(most.into()), ..self })
     }
 
     /// The row of the source.
@@ -169,7 +182,8 @@ impl Positions {
     fn neighbours(&self, at: u64, run: u64) -> u64 {
         if let Some(starts) = &self.windows {
             let (row, _) = self.window(at);
-            return run.min(starts[row as usize + 1] - at).min(MOST_TOGETHER);
+            let together = self.together.as_ref().map_or(1, |together| together[row as usize]);
+            return run.min(starts[row as usize + 1] - at).min(together.into());
         }
         let Some(rows) = &self.rows else { return run };
         let first = rows[at as usize];
@@ -183,9 +197,6 @@ impl Positions {
         self.windows.as_ref().map_or(rows, |starts| starts[rows as usize])
     }
 }
-
-/// The most windows of a recording that are read together.
-const MOST_TOGETHER: u64 = 64;
 
 /// Some positions of a source as a source of its own.
 #[derive(Debug)]
@@ -268,7 +279,8 @@ impl<S: Source> Source for Selection<S> {
 pub struct SelectionReader<R> {
     reader: R,
     positions: Positions,
-    /// The positions of windows of one recording that were read together, and the recording.
+    /// The positions of windows of one recording that were read together, or of a row that comes again, and
+    /// the recording.
     held: Option<(Range<u64>, RawRecord)>,
     gate: Option<Arc<dyn Gate>>,
 }
@@ -282,9 +294,6 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
     fn read(&mut self, at: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         let row = self.positions.row(at);
         let together = self.positions.neighbours(at, run);
-        if !self.positions.has_windows() {
-            return self.reader.read(row, together, wants);
-        }
         if let Some((positions, record)) = self.held.take()
             && positions.contains(&at)
         {
@@ -294,14 +303,25 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
                 gate.covers();
             }
             // After the last window only its records hold the recording.
-            self.held = (at + 1 < positions.end).then(|| (positions, record.clone()));
+            let goes_on = at + 1 < positions.end || wants.repeats();
+            self.held = goes_on.then(|| (positions, record.clone()));
+            return Ok(record);
+        }
+        if !self.positions.has_windows() {
+            let record = self.reader.read(row, together, wants)?;
+            let is_whole = record.part.as_ref().is_none_or(|part| part.is_whole());
+            if wants.repeats() && is_whole {
+                self.held = Some((at..at + 1, record.clone()));
+            }
             return Ok(record);
         }
         if together == 1 {
             return self.reader.read(row, 1, wants);
         }
-        let record = self.reader.read(row, 1, &Several { wants, n: together })?;
-        self.held = Some((at..at + together, record.clone()));
+        let mut record = self.reader.read(row, 1, &Several { wants, n: together })?;
+        let positions = at..at + together;
+        record.together = Some(Arc::new(Together::new(positions.clone())));
+        self.held = Some((positions, record.clone()));
         Ok(record)
     }
 }
@@ -346,7 +366,10 @@ mod tests {
 
     #[test]
     fn each_window_has_a_position() {
-        let positions = Positions::new(Some([2, 5, 6, 9].into())).with_windows(&[2, 0, 3, 1]).unwrap();
+        let row = |count| RowWindows { count, together: 64 };
+        let positions = Positions::new(Some([2, 5, 6, 9].into()))
+            .with_windows([2, 0, 3, 1].map(row).into_iter())
+            .unwrap();
         let rows: Vec<_> = (0..6).map(|at| (positions.row(at), positions.window(at))).collect();
         assert_eq!(rows, [(2, (0, 0)), (2, (0, 1)), (6, (2, 0)), (6, (2, 1)), (6, (2, 2)), (9, (3, 0))]);
         let of = |row| positions.of_row(row);
@@ -361,7 +384,10 @@ mod tests {
             [positions.neighbours(0, 9), positions.neighbours(3, 9), positions.neighbours(2, 2)],
             [2, 2, 2]
         );
-        let error = Positions::default().with_windows(&[0, 0]).unwrap_err();
+        let few = [2, 9].map(|count| RowWindows { count, together: 4 });
+        let few = Positions::default().with_windows(few.into_iter()).unwrap();
+        assert_eq!([few.neighbours(0, 20), few.neighbours(2, 20), few.neighbours(9, 20)], [2, 4, 2]);
+        let error = Positions::default().with_windows([0, 0].map(row).into_iter()).unwrap_err();
         assert!(error.message.contains("no window"), "{error}");
     }
 }

@@ -104,6 +104,7 @@ impl CheckTask {
             seed: 0,
             order: Order::Sequential,
             mixture: None,
+            weights: None,
             groups: None,
             window: 1,
             batch_size: CHECKED_TOGETHER,
@@ -206,17 +207,11 @@ impl Collate for CheckCollate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::RawRecord;
 
     #[test]
     fn what_is_heard() {
-        let record = Record {
-            bytes: bytes::Bytes::from_static(b"no"),
-            part: None,
-            values: Default::default(),
-            index: 3,
-            seed: 0,
-            epoch: 0,
-        };
+        let record = RawRecord::new(bytes::Bytes::from_static(b"no"), Default::default()).numbered(3, 0, 0);
         let mut finding = Finding::new(&record);
         let samples: Vec<f32> = (0..200_000)
             .map(|n| match n % 4 {
@@ -234,14 +229,8 @@ mod tests {
 
     #[test]
     fn a_bad_one_is_a_finding() {
-        let record = Record {
-            bytes: bytes::Bytes::from_static(b"no recording"),
-            part: None,
-            values: Default::default(),
-            index: 3,
-            seed: 0,
-            epoch: 0,
-        };
+        let record =
+            RawRecord::new(bytes::Bytes::from_static(b"no recording"), Default::default()).numbered(3, 0, 0);
         let finding = CheckTask.maker().run(&record).unwrap();
         assert_eq!(finding.error.unwrap().kind, crate::ErrorKind::Unsupported);
         assert_eq!((finding.index, finding.n_bytes, finding.info), (3, 12, None));

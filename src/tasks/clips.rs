@@ -4,168 +4,43 @@
 //! that it needs is decoded. Decoders, resamplers and scratch that a worker keeps from record to record
 //! change no value.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use smallvec::SmallVec;
 
+use super::{
+    clip_rule::ClipRule,
+    cutter::{Cut, Cutter},
+    mixing::{Mixed, Mixer},
+    places::{AudioPlan, Begin, Places, Section, Waveform},
+    span_columns::SpanColumns,
+    wanting::{Take, Wanting},
+};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Example, RowCollate, SpareBuffers},
-    decode::{AudioDecoder, Info, Planes, layout},
     fallible_alloc,
-    fields::{ColumnPool, DataType, Field, SharedPool, Value},
+    fields::{ColumnPool, DataType, Field, Row, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
     record::{Batches, ExampleMaker, Record, Task, Wants},
     source::{Positions, columns::MOST_PATH_BYTES},
-    targets::{Clip, Target},
+    targets::{self, Target},
     transform::{
-        Crop, CropMode, FeatureScratch, Features, Quality, Resampler, Resamplers, WindowEnd, WindowRule,
-        crop, crop_at, starts, target_len,
+        Augment, AugmentScratch, Clips, Crop, FeatureScratch,
+        augment::{Amount, MixTargets, Outcome},
     },
 };
 
-/// How the place of a clip in its recording is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClipRule {
-    /// One clip of each recording.
-    One(CropMode),
-    /// The windows of each recording.
-    Windows(WindowRule),
-}
-
-impl ClipRule {
-    /// The number of windows of a recording; a bad record has one, which tells of it in its turn.
-    pub fn count(&self, info: Option<Info>, rate: u32) -> u64 {
-        match (self, info) {
-            (Self::One(_), _) | (_, None) => 1,
-            (Self::Windows(rule), Some(info)) => {
-                rule.count(target_len(info.n_samples, info.sample_rate, rate))
-            }
-        }
-    }
-
-    /// Whether the last window of a recording may have fewer samples than the others.
-    fn leaves_remainders(&self) -> bool {
-        matches!(self, Self::Windows(WindowRule { end: WindowEnd::Remainder, .. }))
-    }
-}
-
-/// How audio examples are made: length, crop and features.
-#[derive(Debug, Clone)]
-pub struct AudioPlan {
-    /// Samples of a clip at the target rate.
-    pub clip_samples: usize,
-    /// How the place of a clip in its recording is chosen.
-    pub crop: ClipRule,
-    /// The features, the target rate among them.
-    pub features: Features,
-    /// The maximum length of a recording in seconds.
-    pub max_decoded_seconds: f64,
-}
-
 impl AudioPlan {
-    /// The shape of an example's features.
-    pub fn shape(&self) -> SmallVec<[usize; 3]> {
-        self.features.shape(self.clip_samples)
-    }
-
-    /// Values of an example's features.
-    pub fn example_len(&self) -> usize {
-        self.shape().iter().fold(1, |len, &axis| len.saturating_mul(axis))
-    }
-
-    /// Bytes of an example's features, in their own buffer or in a batch.
-    pub fn example_bytes(&self) -> usize {
-        self.example_len().saturating_mul(self.features.dtype().bytes())
-    }
-
     /// Bytes of address space, and of memory once written, that the fields of a batch take, rounded up to
     /// what the system allocates.
     pub fn batch_bytes(&self, batch_size: usize, outputs: &Outputs) -> usize {
         let fields = outputs.fields(self);
         ColumnPool::new(fields.into(), batch_size, 0).mapped_bytes()
     }
-}
-
-/// Where a clip begins in its recording.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Begin {
-    /// Where the plan's rule says.
-    Rule {
-        /// The position, of a recording with several windows.
-        at: u64,
-        /// Random bits.
-        seed: u64,
-    },
-    /// At this many seconds, rounded to a sample at the target rate; below 0, zeros come first.
-    At(f64),
-}
-
-/// A section of a recording.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Section {
-    /// The seconds before it.
-    pub start: f64,
-    /// Its seconds; `None`: to the end. It ends with the recording.
-    pub seconds: Option<f64>,
-    /// The rate to which it is resampled; `None`: the recording's own.
-    pub sample_rate: Option<u32>,
-}
-
-/// What is taken of a recording.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Take {
-    /// A clip, which begins there.
-    Clip(Begin),
-    /// The clips at these positions, which are of one recording; with random bits.
-    Clips(Range<u64>, u64),
-    /// A section.
-    Section(Section),
-}
-
-/// The most samples of a [`Waveform`]: 4 GiB.
-const MOST_VALUES: u64 = 1 << 30;
-
-/// The samples of a section of a recording.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Waveform {
-    /// All channels, one after the other.
-    pub samples: Vec<f32>,
-    /// Samples per second.
-    pub sample_rate: u32,
-    /// All of the row.
-    pub info: Info,
-}
-
-/// A number of samples as seconds, for a message.
-fn seconds_of(samples: i64, rate: u32) -> f64 {
-    let micro = 1e6;
-    (samples as f64 / f64::from(rate) * micro).round() / micro
-}
-
-impl Section {
-    /// The samples of a recording at the rate of the section, and this rate.
-    fn samples(&self, sample_rate: u32, n_samples: u64) -> Result<(Range<u64>, u32)> {
-        let rate = self.sample_rate.unwrap_or(sample_rate);
-        let n = target_len(n_samples, sample_rate, rate);
-        let sample = |seconds: f64| (seconds * f64::from(rate)).round();
-        let first = sample(self.start);
-        if !(first >= 0.0 && first < n as f64) {
-            return Err(beyond(self.start, 0.0, sample_rate, n_samples));
-        }
-        let first = first as u64;
-        let len = self.seconds.map_or(u64::MAX, |seconds| sample(seconds) as u64);
-        Ok((first..first.saturating_add(len).min(n), rate))
-    }
-}
-
-/// The error about a start that is not within its recording.
-fn beyond(start: f64, least: f64, sample_rate: u32, n_samples: u64) -> Error {
-    let seconds = seconds_of(i64::try_from(n_samples).unwrap_or(i64::MAX), sample_rate);
-    let message = format!(
-        "start is {start:?}, must be at least {least:?} and below {seconds:?}, the recording's seconds"
-    );
-    Error::new(ErrorKind::Config, message)
 }
 
 /// Where the value of a field comes from.
@@ -183,6 +58,8 @@ enum Output {
     Index,
     /// The number of the window in its recording.
     Window,
+    /// What steps of augmentation did.
+    Outcome(Outcome),
     /// Where the clip begins in its recording, in seconds.
     Start,
     /// Samples of the clip that are not padding.
@@ -195,7 +72,7 @@ enum Output {
     Row(Arc<[u64]>),
 }
 
-/// The fields that examples have only on request.
+/// The fields that examples have only on request, besides each [`Outcome`].
 const REQUESTED: [&str; 7] = ["path", "start", "valid_samples", "valid_frames", "shard", "row", "window"];
 
 /// The problem with a list of names in which one is given twice.
@@ -212,13 +89,15 @@ pub struct Outputs {
     group_starts: Arc<[u64]>,
     /// The rows at the positions.
     positions: Positions,
+    /// The spans that place clips.
+    spans: Option<SpanColumns>,
 }
 
 impl Default for Outputs {
     /// The row number.
     fn default() -> Self {
         let index = (Output::Index, Field::number("index", DataType::Int64));
-        Self { fields: vec![index], group_starts: Arc::new([]), positions: Positions::default() }
+        Self { fields: vec![index], group_starts: Arc::new([]), positions: Positions::default(), spans: None }
     }
 }
 
@@ -239,6 +118,10 @@ pub struct Given<'a> {
     pub requested: &'a [String],
     /// The rows at the positions.
     pub positions: Positions,
+    /// The spans that place clips.
+    pub spans: Option<SpanColumns>,
+    /// The number of clips of an example, if they have an axis.
+    pub views: Option<u32>,
 }
 
 impl Outputs {
@@ -248,8 +131,22 @@ impl Outputs {
     /// # Errors
     /// [`ErrorKind::Config`] if two fields have the same name.
     pub fn new(given: Given<'_>) -> Result<Self> {
-        let Given { targets, path, group_starts, is_mixture, shard_starts, requested, positions } = given;
+        let Given {
+            targets,
+            path,
+            group_starts,
+            is_mixture,
+            shard_starts,
+            requested,
+            positions,
+            spans,
+            views,
+        } = given;
         let number = |name: &str| Field::number(name, DataType::Int64);
+        let of_clip = |name: &str, dtype| match views {
+            Some(n) => Field::stacked(name, dtype, [n.into()]),
+            None => Field::number(name, dtype),
+        };
         let mut fields: Vec<_> = targets
             .into_iter()
             .map(|target| (target.field().clone(), Output::Target(Box::new(target))))
@@ -266,12 +163,17 @@ impl Outputs {
                 "shard" => Some(Output::Shard(shard_starts.into())),
                 "row" => Some(Output::Row(shard_starts.into())),
                 "window" => Some(Output::Window),
-                _ => None,
+                name => Outcome::named(name).map(|(outcome, ..)| Output::Outcome(outcome)),
             };
             let field = match &**name {
                 "path" => Field::text("path"),
-                "start" => Field::number("start", DataType::Float64),
-                name => number(name),
+                "start" => of_clip("start", DataType::Float64),
+                "valid_samples" | "valid_frames" => of_clip(name, DataType::Int64),
+                name => match Outcome::named(name) {
+                    Some((Outcome::MixIndex, ..)) => of_clip(name, DataType::Int64),
+                    Some(_) => of_clip(name, DataType::Float64),
+                    None => number(name),
+                },
             };
             fields.extend(output.map(|output| (output, field)));
         }
@@ -285,14 +187,27 @@ impl Outputs {
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
-        Ok(Self { fields, group_starts: group_starts.into(), positions })
+        Ok(Self { fields, group_starts: group_starts.into(), positions, spans })
     }
 
     /// The problems with the names of requested fields, and of columns.
-    pub(crate) fn problems(requested: &[String], columns: &[String]) -> impl Iterator<Item = String> {
-        let unknown = requested.iter().find(|name| !REQUESTED.contains(&&***name));
-        let unknown = unknown.map(|name| format!("outputs has {name:?}, must be one of {REQUESTED:?}"));
-        [unknown, twice("outputs", requested), twice("columns", columns)].into_iter().flatten()
+    pub(crate) fn problems(
+        requested: &[String],
+        columns: &[String],
+        augment: &Augment,
+    ) -> impl Iterator<Item = String> {
+        let has = |class: &str| augment.steps().any(|step| step.kind.name() == class);
+        let missing = requested.iter().find_map(|name| {
+            let (_, class, _) = Outcome::named(name).filter(|(_, class, _)| !has(class))?;
+            Some(format!(
+                "outputs has {name:?}, and augment has no {class}(); leave it out, or add that step"
+            ))
+        });
+        let known = || REQUESTED.into_iter().chain(Outcome::ALL.map(|(_, name, ..)| name));
+        let unknown = requested.iter().find(|name| known().all(|known| known != *name));
+        let unknown = unknown
+            .map(|name| format!("outputs has {name:?}, must be one of {:?}", known().collect::<Vec<_>>()));
+        [unknown, missing, twice("outputs", requested), twice("columns", columns)].into_iter().flatten()
     }
 
     /// The targets, in order.
@@ -345,8 +260,7 @@ fn part_of(starts: &[u64], row: u64) -> usize {
 /// Makes features of recordings.
 #[derive(Debug, Clone)]
 pub struct AudioTask {
-    plan: AudioPlan,
-    resamplers: Arc<Resamplers>,
+    places: Places,
     spare: Arc<SpareBuffers>,
     outputs: Arc<Planned>,
     pool: Arc<SharedPool>,
@@ -355,55 +269,26 @@ pub struct AudioTask {
 impl AudioTask {
     /// Creates a task whose examples have features only.
     pub fn new(plan: AudioPlan) -> Self {
-        let resamplers = Arc::new(Resamplers::new(Quality::default()));
         let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
         let (outputs, pool) = Outputs::default().planned(&plan);
-        Self { plan, resamplers, spare, outputs, pool }
+        Self { places: Places::new(plan), spare, outputs, pool }
     }
 
     /// The same with other fields.
     pub fn with_outputs(mut self, outputs: Outputs) -> Self {
-        (self.outputs, self.pool) = outputs.planned(&self.plan);
+        self.places = self.places.over(outputs.positions.clone(), outputs.spans.clone());
+        (self.outputs, self.pool) = outputs.planned(self.places.plan());
         self
     }
 
-    /// The crop of a recording at position `at`, the span of samples that it needs, and the resampler for
-    /// them.
-    fn needs(
-        &self,
-        sample_rate: u32,
-        n_samples: u64,
-        begin: Begin,
-    ) -> Result<(Crop, Range<u64>, Arc<Resampler>)> {
-        let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
-        let n = target_len(n_samples, sample_rate, rate);
-        let crop = match (begin, self.plan.crop) {
-            (Begin::Rule { seed, .. }, ClipRule::One(mode)) => crop(mode, n, clip, seed),
-            (Begin::Rule { at, .. }, ClipRule::Windows(rule)) => {
-                let (_, window) = self.outputs.positions.window(at);
-                if window >= rule.count(n).max(1) {
-                    let message = "the recording is shorter than when the loader was made";
-                    return Err(Error::new(ErrorKind::Io, message));
-                }
-                rule.crop(n, window)
-            }
-            (Begin::At(start), _) => {
-                let sample = (start * f64::from(rate)).round();
-                // A NaN is no start.
-                let found = (!sample.is_nan()).then(|| crop_at(sample as i64, n, clip)).flatten();
-                found.ok_or_else(|| {
-                    beyond(start, seconds_of(*starts(n, clip).start(), rate), sample_rate, n_samples)
-                })?
-            }
-        };
-        let resampler = self.resamplers.get(sample_rate, rate)?;
-        let span = resampler.input_span(crop.start..crop.start + crop.len as u64, n_samples);
-        Ok((crop, span, resampler))
+    /// The counter of the places that were drawn again after silence.
+    pub fn redraws(&self) -> &Arc<AtomicU64> {
+        self.places.redraws()
     }
 
     /// What a reader must read of a record for that.
     pub fn wants(&self, take: Take) -> Wanting<'_> {
-        Wanting { task: self, take }
+        Wanting::of(&self.places, take)
     }
 
     /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
@@ -417,43 +302,6 @@ impl AudioTask {
     }
 }
 
-/// What a reader must read of a record; [`AudioTask::wants`] makes it.
-#[derive(Debug)]
-pub struct Wanting<'a> {
-    task: &'a AudioTask,
-    take: Take,
-}
-
-impl Wants for Wanting<'_> {
-    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
-        let layout = layout(head, size)?;
-        let span = self.span(layout.info.sample_rate, layout.info.n_samples)?;
-        let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
-        Some(byte(span.start)..byte(span.end))
-    }
-
-    /// The error of a span that there is not is told when the record is decoded.
-    fn span(&self, sample_rate: u32, n_samples: u64) -> Option<Range<u64>> {
-        let span = |begin| self.task.needs(sample_rate, n_samples, begin).ok().map(|(_, span, _)| span);
-        match self.take {
-            Take::Clip(begin) => span(begin),
-            Take::Clips(Range { start, end }, seed) => {
-                let first = span(Begin::Rule { at: start, seed })?;
-                if end <= start + 1 {
-                    return Some(first);
-                }
-                let last = span(Begin::Rule { at: end - 1, seed })?;
-                Some(first.start.min(last.start)..first.end.max(last.end))
-            }
-            Take::Section(section) => {
-                let (samples, rate) = section.samples(sample_rate, n_samples).ok()?;
-                let resampler = self.task.resamplers.get(sample_rate, rate).ok()?;
-                Some(resampler.input_span(samples, n_samples))
-            }
-        }
-    }
-}
-
 impl Task for AudioTask {
     const TAKES_SPANS: bool = true;
 
@@ -462,13 +310,11 @@ impl Task for AudioTask {
 
     fn maker(&self) -> ClipMaker {
         ClipMaker {
-            scratch: self.plan.features.scratch(),
-            cutter: Cutter {
-                decoder: AudioDecoder::new(),
-                planes: Planes::new(),
-                mono: Vec::new(),
-                clip: Vec::new(),
-            },
+            scratch: self.places.plan().features.scratch(),
+            cutter: Cutter::default(),
+            changed: Vec::new(),
+            augment: AugmentScratch::default(),
+            mixer: Mixer::new(&self.places),
             task: self.clone(),
         }
     }
@@ -477,8 +323,13 @@ impl Task for AudioTask {
         self.wants(Take::Clips(at, seed)).excerpt(head, size)
     }
 
-    fn span(&self, sample_rate: u32, n_samples: u64, at: Range<u64>, seed: u64) -> Option<Range<u64>> {
-        self.wants(Take::Clips(at, seed)).span(sample_rate, n_samples)
+    fn span(
+        &self,
+        (sample_rate, n_samples, values): (u32, u64, &Row),
+        at: Range<u64>,
+        seed: u64,
+    ) -> Option<Range<u64>> {
+        self.wants(Take::Clips(at, seed)).span(sample_rate, n_samples, values)
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {
@@ -486,21 +337,27 @@ impl Task for AudioTask {
     }
 }
 
+/// A clip of an example.
+struct Made {
+    crop: Crop,
+    /// How many times faster than at its own rate the recording is played.
+    speed: f64,
+    /// Its random bits.
+    bits: Option<u64>,
+    /// What was mixed into it.
+    mixed: Range<usize>,
+}
+
 /// One worker's part of an [`AudioTask`].
 #[derive(Debug)]
 pub struct ClipMaker {
     task: AudioTask,
     cutter: Cutter,
+    /// Clips that are changed at random.
+    changed: Vec<f32>,
+    augment: AugmentScratch,
+    mixer: Mixer,
     scratch: FeatureScratch,
-}
-
-/// Cuts clips out of recordings.
-#[derive(Debug)]
-struct Cutter {
-    decoder: AudioDecoder,
-    planes: Planes,
-    mono: Vec<f32>,
-    clip: Vec<f32>,
 }
 
 impl ExampleMaker for ClipMaker {
@@ -517,7 +374,7 @@ impl ClipMaker {
     /// # Errors
     /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a section that begins outside of the recording.
     pub fn waveform(&mut self, record: &Record, section: &Section) -> Result<Waveform> {
-        self.cutter.waveform(&self.task, record, section)
+        self.cutter.waveform(&self.task.places, record, section)
     }
 
     /// The example of the clip that begins there.
@@ -525,41 +382,94 @@ impl ClipMaker {
     /// # Errors
     /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a clip that begins outside of the recording.
     pub fn example(&mut self, record: &Record, begin: Begin) -> Result<Example> {
-        let AudioPlan { features, clip_samples, .. } = &self.task.plan;
-        let (crop, clips) = self.cutter.cut(&self.task, record, begin)?;
+        let plan = self.task.places.plan();
+        let AudioPlan { features, clip_samples, crop: rule, augment, .. } = plan;
         let mut values = match self.task.spare.take() {
             Some(values) => values,
-            None => features.dtype().zeros(self.task.plan.example_len())?,
+            None => features.dtype().zeros(plan.example_len())?,
         };
-        let valid = crop.pad_front..crop.pad_front + crop.len;
-        let is_short = self.task.plan.crop.leaves_remainders() && !features.is_waveform();
-        let used = if is_short { crop.len } else { *clip_samples };
-        let len = values.len() / features.channels().n_kept();
-        for (channel, clip) in clips.chunks_exact(*clip_samples).enumerate() {
-            let mut out = values.as_mut();
-            let out = out.part(channel * len..(channel + 1) * len);
-            features.transform(&clip[..used], valid.clone(), &mut self.scratch, out)?;
+        let opened = self.cutter.open(&self.task.places, record)?;
+        self.cutter.decode_ahead(&self.task.places, record, &opened, begin);
+        let n_clips = rule.views().unwrap_or(1);
+        let len = values.len() / n_clips as usize / features.channels().n_kept();
+        let (mut outs, mut at) = (values.as_mut(), 0);
+        let mut made = SmallVec::<[Made; 4]>::new();
+        self.mixer.mixed.clear();
+        for view in 0..n_clips {
+            let Cut { crop, mut clips, speed } =
+                self.cutter.cut(&self.task.places, record, &opened, (begin, view))?;
+            let first_mixed = self.mixer.mixed.len();
+            // What fills the clip is padding only if it is silent.
+            let mut valid = if rule.padding().is_silent() { crop.taken() } else { 0..*clip_samples };
+            let bits = match (begin, rule) {
+                (Begin::Rule { seed, .. }, ClipRule::Clip(crop)) => Some(crop.seed(seed, view, 0)),
+                (Begin::Rule { seed, .. }, ClipRule::Windows(_)) => Some(seed),
+                (Begin::At(_), _) => None,
+            };
+            if let Some(bits) = bits.filter(|_| augment.changes_waveforms()) {
+                fallible_alloc::resize(&mut self.changed, clips.len(), 0.0)?;
+                self.changed.copy_from_slice(clips);
+                let (n, mixer) = (*clip_samples, &mut self.mixer);
+                let sample_rate = features.sample_rate();
+                let mut changed = Clips { samples: &mut self.changed, n, valid, sample_rate };
+                augment.waveforms(
+                    bits,
+                    &mut changed,
+                    &mut self.augment,
+                    &mut |step, mixing, draws, clips| mixer.mix(step, mixing, record.index, draws, clips),
+                )?;
+                valid = changed.valid;
+                clips = &self.changed;
+            }
+            let is_short = rule.leaves_remainders() && !features.is_waveform();
+            let used = if is_short { valid.end } else { *clip_samples };
+            for clip in clips.chunks_exact(*clip_samples) {
+                let mut out = outs.part(at..at + len);
+                features.transform(&clip[..used], valid.clone(), &mut self.scratch, out.part(0..len))?;
+                if let (Some(bits), Some(axis)) = (bits, features.axis(&valid, *clip_samples)) {
+                    augment.features(bits, axis, out);
+                }
+                at += len;
+            }
+            // bounded: a few clips of a recording.
+            made.push(Made { crop, speed, bits, mixed: first_mixed..self.mixer.mixed.len() });
         }
         let Planned { outputs, group_starts, positions } = &*self.task.outputs;
         let index = positions.row(record.index);
         let source = part_of(group_starts, index);
-        let seconds = |samples: u64| samples as f64 / f64::from(features.sample_rate());
-        let clip = Clip { start: seconds(crop.start), end: seconds(crop.start + crop.len as u64) };
+        let clip = plan.about(&made[0].crop, opened.row_start(), made[0].speed);
+        // The value of a clip, or a list of those of all.
+        let of_clips = |of: &dyn Fn(&Made) -> Value| match rule.views() {
+            Some(_) => Value::List(made.iter().map(of).collect()),
+            None => of(&made[0]),
+        };
         let mut values = Some(values);
         let value = |output: &Output| {
             Ok(match output {
                 Output::Features => values.take().map_or(Value::Null, Value::Array),
                 Output::Value(at) => record.values.get(*at).cloned().unwrap_or(Value::Null),
-                Output::Target(target) => target.value(&record.values, source, clip)?,
+                Output::Target(target) => {
+                    let mut value = target.value(&record.values, source, clip)?;
+                    for Mixed { values, clip, amount, targets, .. } in &self.mixer.mixed {
+                        if *targets != MixTargets::Keep && target.can_mix(*targets) {
+                            let partner = target.value(values, source, *clip)?;
+                            value = targets::mixed(value, &partner, *targets, amount.weight());
+                        }
+                    }
+                    value
+                }
+                Output::Outcome(outcome) => of_clips(&|made| self.outcome(*outcome, made)),
                 Output::Source => Value::Int(source as i64),
                 Output::Index => Value::Int(index as i64),
                 Output::Window => Value::Int(positions.window(record.index).1 as i64),
-                Output::Start => {
-                    let samples = crop.start as f64 - crop.pad_front as f64;
-                    Value::Float(samples / f64::from(features.sample_rate()))
-                }
-                Output::ValidSamples => Value::Int(crop.len as i64),
-                Output::ValidFrames => Value::Int(features.n_frames(crop.len, *clip_samples) as i64),
+                Output::Start => of_clips(&|Made { crop, speed, .. }| {
+                    let samples = crop.start as f64 - crop.pad_front as f64 + rule.context() as f64;
+                    Value::Float(samples * speed / f64::from(features.sample_rate()))
+                }),
+                Output::ValidSamples => of_clips(&|made| Value::Int(plan.valid_samples(&made.crop) as i64)),
+                Output::ValidFrames => of_clips(&|made| {
+                    Value::Int(features.n_frames(plan.valid_samples(&made.crop), *clip_samples) as i64)
+                }),
                 Output::Shard(starts) => Value::Int(part_of(starts, index) as i64),
                 Output::Row(starts) => {
                     let first = starts.get(part_of(starts, index)).copied().unwrap_or(0);
@@ -569,87 +479,27 @@ impl ClipMaker {
         };
         outputs.iter().map(value).collect()
     }
-}
 
-impl Cutter {
-    /// Decodes the span that `span` chooses by the row's length; returns what else it chose.
-    fn read<T>(
-        &mut self,
-        task: &AudioTask,
-        record: &Record,
-        span: impl FnOnce(Info) -> Result<(Range<u64>, T)>,
-    ) -> Result<(Info, T)> {
-        let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
-        let (info, row) = recording.info().of_row(record.part.as_deref())?;
-        if record.part.is_none() {
-            info.check_seconds(task.plan.max_decoded_seconds)?;
-        }
-        let (span, chosen) = span(info)?;
-        if record.part.is_some() {
-            // Of a recording in a file of its own, this span alone is read.
-            Info { n_samples: span.end - span.start, ..info }.check_seconds(task.plan.max_decoded_seconds)?;
-        }
-        let samples = row.start + span.start..row.start + span.end;
-        self.decoder.read_held(&recording, samples, &mut self.planes)?;
-        Ok((info, chosen))
-    }
-
-    /// The samples of a section of the row.
-    fn waveform(&mut self, task: &AudioTask, record: &Record, section: &Section) -> Result<Waveform> {
-        let (info, (samples, first, rate, resampler)) = self.read(task, record, |info| {
-            let (samples, rate) = section.samples(info.sample_rate, info.n_samples)?;
-            let values = (samples.end - samples.start).saturating_mul(info.channels.into());
-            if values > MOST_VALUES {
-                let message = format!(
-                    "{values} samples of all channels, at most {MOST_VALUES} are read at once; give seconds"
-                );
-                return Err(Error::new(ErrorKind::TooLarge, message));
+    /// What steps of augmentation did to a clip.
+    fn outcome(&self, outcome: Outcome, made: &Made) -> Value {
+        let first = self.mixer.mixed[made.mixed.clone()].iter().find(|mixed| mixed.step == 0);
+        let number = match (outcome, first.map(|mixed| mixed.amount)) {
+            (Outcome::MixIndex, _) => {
+                let row = |mixed: &Mixed| match mixed.is_own {
+                    true => self.task.outputs.positions.row(mixed.at),
+                    false => mixed.at,
+                };
+                return Value::Int(first.map_or(-1, |mixed| row(mixed) as i64));
             }
-            let resampler = task.resamplers.get(info.sample_rate, rate)?;
-            let span = resampler.input_span(samples.clone(), info.n_samples);
-            let first = span.start;
-            Ok((span, (samples, first, rate, resampler)))
-        })?;
-        let n = (samples.end - samples.start) as usize; // at most `MOST_VALUES`
-        let channels = usize::from(info.channels);
-        let mut found = Vec::new();
-        fallible_alloc::resize(&mut found, n.saturating_mul(channels), 0.0)?;
-        for channel in (0..channels).filter(|_| n > 0) {
-            let out = &mut found[channel * n..(channel + 1) * n];
-            resampler.resample(self.planes.channel(channel), first, samples.start, out)?;
-        }
-        Ok(Waveform { samples: found, sample_rate: rate, info })
-    }
-
-    /// The record's clips, one for each channel that is kept, and their crop. Decoded samples of one channel
-    /// that need neither resampling nor padding are returned without a copy.
-    fn cut(&mut self, task: &AudioTask, record: &Record, begin: Begin) -> Result<(Crop, &[f32])> {
-        let (info, (crop, first, resampler)) = self.read(task, record, |info| {
-            let (crop, span, resampler) = task.needs(info.sample_rate, info.n_samples, begin)?;
-            let first = span.start;
-            Ok((span, (crop, first, resampler)))
-        })?;
-        let Crop { start, len, pad_front } = crop;
-        let AudioPlan { features, clip_samples, .. } = &task.plan;
-        let (channels, n) = (features.channels(), *clip_samples);
-        channels.check(self.planes.channels())?;
-        let is_ready = info.sample_rate == features.sample_rate() && self.planes.len() == n;
-        if is_ready && channels.n_kept() == 1 {
-            return Ok((crop, channels.waveform(0, &self.planes, &mut self.mono)?));
-        }
-        fallible_alloc::resize(&mut self.clip, n * channels.n_kept(), 0.0)?;
-        for (channel, clip) in self.clip.chunks_exact_mut(n).enumerate() {
-            let waveform = channels.waveform(channel, &self.planes, &mut self.mono)?;
-            if is_ready {
-                clip.copy_from_slice(waveform);
-                continue;
+            (Outcome::MixStart, _) => first.map_or(f64::NAN, |mixed| mixed.clip.start),
+            (Outcome::MixSnr, Some(Amount::Snr(number)))
+            | (Outcome::MixWeight, Some(Amount::Weight(number))) => number,
+            (Outcome::Speed, _) => made.speed,
+            _ => {
+                let augment = &self.task.places.plan().augment;
+                made.bits.map_or(f64::NAN, |bits| augment.drawn(bits, outcome))
             }
-            let (front, rest) = clip.split_at_mut(pad_front);
-            let (middle, behind) = rest.split_at_mut(len);
-            front.fill(0.0);
-            behind.fill(0.0);
-            resampler.resample(waveform, first, start, middle)?;
-        }
-        Ok((crop, &self.clip))
+        };
+        Value::Float(number)
     }
 }

@@ -204,7 +204,7 @@ pub struct Numbers;
 
 impl ReadRecords for Numbers {
     fn read(&mut self, _row: u64, _run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
-        Ok(RawRecord { bytes: Bytes::new(), part: None, values: Row::new() })
+        Ok(RawRecord::new(Bytes::new(), Row::new()))
     }
 }
 

@@ -4,20 +4,44 @@
 #[cfg(feature = "audio")]
 mod check;
 #[cfg(feature = "audio")]
+mod clip_rule;
+#[cfg(feature = "audio")]
 mod clips;
+#[cfg(feature = "audio")]
+mod cutter;
 #[cfg(feature = "cache")]
 mod documents;
+#[cfg(feature = "audio")]
+mod mixing;
+#[cfg(feature = "audio")]
+mod partners;
+#[cfg(feature = "audio")]
+mod places;
+#[cfg(feature = "audio")]
+mod span_columns;
 #[cfg(feature = "tokens")]
 mod tokens;
+#[cfg(feature = "audio")]
+mod wanting;
 
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 #[cfg(feature = "audio")]
-pub use clips::{AudioPlan, AudioTask, Begin, ClipMaker, ClipRule, Given, Outputs, Section, Take, Waveform};
+pub use clip_rule::{ClipCrop, ClipRule, Draws, Place};
+#[cfg(feature = "audio")]
+pub use clips::{AudioTask, ClipMaker, Given, Outputs};
 #[cfg(feature = "cache")]
 pub use documents::{
     COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowMaker, RowShare, Rows, SharedTask, Steps,
     UNCOUNTED,
 };
+#[cfg(feature = "audio")]
+pub use partners::Partners;
+#[cfg(feature = "audio")]
+pub use places::{AudioPlan, Begin, Section, Waveform};
+#[cfg(feature = "audio")]
+pub use span_columns::{SpanColumns, SpanUnit};
 #[cfg(feature = "tokens")]
 pub use tokens::{Encode, TokenMaker, TokenTask, Vocabulary};
+#[cfg(feature = "audio")]
+pub use wanting::Take;

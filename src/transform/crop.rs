@@ -6,7 +6,9 @@
 //! generation in an interval" (2019), without rejection: with a 64-bit hash the bias is below 2^-32 for
 //! recordings of under 2^32 samples.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
+
+use super::Padding;
 
 /// Number of samples at `target_hz` of a recording with `source_samples` at `source_hz`: exactly `ceil(n *
 /// target / source)`.
@@ -28,12 +30,25 @@ pub fn target_len(source_samples: u64, source_hz: u32, target_hz: u32) -> u64 {
 /// How the start of the clip is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CropMode {
-    /// Training: uniformly random, by hash; a short recording is padded with zeros at the end.
+    /// Training: uniformly random, by hash.
     Random,
-    /// Evaluation: the middle; a short recording is padded with zeros on both sides.
+    /// Evaluation: the middle.
     Center,
-    /// The beginning; a short recording is padded with zeros at the end.
+    /// The beginning.
     Start,
+    /// The end.
+    End,
+}
+
+impl CropMode {
+    /// The usual padding of a short recording.
+    pub fn padding(self) -> Padding {
+        match self {
+            Self::Random | Self::Start => Padding::Behind,
+            Self::Center => Padding::Both,
+            Self::End => Padding::Front,
+        }
+    }
 }
 
 /// A span of the recording and its place in the clip, in samples at the target rate.
@@ -43,34 +58,43 @@ pub struct Crop {
     pub start: u64,
     /// Samples taken from the recording; less than the clip's length if the recording is short.
     pub len: usize,
-    /// Zeros before them. After them come `clip - pad_front - len` more.
+    /// Samples of padding before them. After them come `clip - pad_front - len` more.
     pub pad_front: usize,
 }
 
-/// Chooses a clip of `clip` samples from a recording of `n`, both at the target rate.
+impl Crop {
+    /// Where in the clip the samples of the recording are.
+    pub fn taken(&self) -> Range<usize> {
+        self.pad_front..self.pad_front + self.len
+    }
+
+    /// The samples of the recording.
+    pub fn samples(&self) -> Range<u64> {
+        self.start..self.start + self.len as u64
+    }
+}
+
+/// Chooses a clip of `clip` samples from a recording of `n`, both at the target rate; `padding` places a
+/// shorter recording in its clip.
 ///
 /// [`CropMode::Random`] starts uniformly in `0..=n - clip` by `hash`, which must already be mixed: its high
-/// bits decide. [`CropMode::Center`] starts at `floor((n - clip) / 2)` and ignores `hash`, as
-/// [`CropMode::Start`] does.
-pub fn crop(mode: CropMode, n: u64, clip: usize, hash: u64) -> Crop {
-    match n.checked_sub(clip as u64) {
-        Some(room) => {
-            let start = match mode {
-                CropMode::Random => ((u128::from(hash) * (u128::from(room) + 1)) >> 64) as u64,
-                CropMode::Center => room / 2,
-                CropMode::Start => 0,
-            };
-            Crop { start, len: clip, pad_front: 0 }
-        }
-        None => {
-            let len = n as usize; // below `clip`, so it fits
-            let pad_front = match mode {
-                CropMode::Random | CropMode::Start => 0,
-                CropMode::Center => (clip - len) / 2,
-            };
-            Crop { start: 0, len, pad_front }
-        }
-    }
+/// bits decide. [`CropMode::Center`] starts at `floor((n - clip) / 2)`. Only random places and random
+/// padding use `hash`.
+pub fn crop(mode: CropMode, padding: Padding, n: u64, clip: usize, hash: u64) -> Crop {
+    let Some(room) = n.checked_sub(clip as u64) else { return padded(padding, n, clip, hash) };
+    let start = match mode {
+        CropMode::Random => ((u128::from(hash) * (u128::from(room) + 1)) >> 64) as u64,
+        CropMode::Center => room / 2,
+        CropMode::Start => 0,
+        CropMode::End => room,
+    };
+    Crop { start, len: clip, pad_front: 0 }
+}
+
+/// The clip of all of a recording of `n` samples, of at most `clip`.
+pub(super) fn padded(padding: Padding, n: u64, clip: usize, hash: u64) -> Crop {
+    let len = n as usize; // at most `clip`, so it fits
+    Crop { start: 0, len, pad_front: padding.front(clip - len, hash) }
 }
 
 /// The samples at which a clip of `clip` samples may begin in a recording of `n`, both at the target rate:
@@ -93,8 +117,12 @@ pub fn crop_at(start: i64, n: u64, clip: usize) -> Option<Crop> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{crop as crop_padded, *};
     use proptest::prelude::*;
+
+    fn crop(mode: CropMode, n: u64, clip: usize, hash: u64) -> Crop {
+        crop_padded(mode, mode.padding(), n, clip, hash)
+    }
 
     #[test]
     fn length_rounds_up_and_never_overflows() {
@@ -111,6 +139,7 @@ mod tests {
         assert_eq!(crop(CropMode::Random, 3, 10, u64::MAX), Crop { start: 0, len: 3, pad_front: 0 });
         assert_eq!(crop(CropMode::Center, 3, 10, u64::MAX), Crop { start: 0, len: 3, pad_front: 3 });
         assert_eq!(crop(CropMode::Center, 0, 10, 0), Crop { start: 0, len: 0, pad_front: 5 });
+        assert_eq!(crop(CropMode::End, 3, 10, 0), Crop { start: 0, len: 3, pad_front: 7 });
     }
 
     #[test]
@@ -140,6 +169,7 @@ mod tests {
         assert_eq!(crop(CropMode::Random, 12, 10, 0).start, 0);
         assert_eq!(crop(CropMode::Random, 12, 10, u64::MAX).start, 2);
         assert_eq!(crop(CropMode::Center, 13, 10, u64::MAX).start, 1);
+        assert_eq!(crop(CropMode::End, 13, 10, 0).start, 3);
         assert_eq!(crop(CropMode::Random, 10, 10, u64::MAX).start, 0);
         assert_eq!(crop(CropMode::Random, u64::MAX, 0, u64::MAX).start, u64::MAX);
     }
@@ -156,8 +186,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stays_inside(n in 0_u64..1 << 40, clip in 1_usize..1 << 24, hash: u64, random: bool) {
-            let mode = if random { CropMode::Random } else { CropMode::Center };
+        fn stays_inside(n in 0_u64..1 << 40, clip in 1_usize..1 << 24, hash: u64, mode in 0..4) {
+            let mode = [CropMode::Random, CropMode::Center, CropMode::Start, CropMode::End][mode as usize];
             let crop = crop(mode, n, clip, hash);
             prop_assert!(crop.start + crop.len as u64 <= n);
             prop_assert!(crop.pad_front + crop.len <= clip);

@@ -9,14 +9,16 @@ use half::f16;
 use smallvec::SmallVec;
 
 use super::{
-    form::Form,
-    front_end::{Conditioning, FrontEnd, FrontEndScratch},
+    augment::FrameAxis,
+    form::{Form, Layout},
+    front_end::{Conditioning, FrontEnd, FrontEndConfig, FrontEndScratch},
     spectrogram::SpectrogramConfig,
 };
 use crate::{
     Error, ErrorKind, Result,
     decode::Planes,
     dtype::{Dtype, ValuesMut},
+    fallible_alloc,
 };
 
 /// The most channels of a recording that are kept apart.
@@ -44,15 +46,24 @@ impl Channels {
         }
     }
 
-    /// Waveform number `i` of a recording; means are computed in `mono`.
+    /// Waveform number `i` of a recording, of a range of its samples; means are computed in `mono`.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the allocation failed.
-    pub fn waveform<'a>(self, i: usize, planes: &'a Planes, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+    ///
+    /// # Panics
+    /// If the range reaches beyond the samples.
+    pub fn waveform<'a>(
+        self,
+        i: usize,
+        planes: &'a Planes,
+        range: Range<usize>,
+        mono: &'a mut Vec<f32>,
+    ) -> Result<&'a [f32]> {
         match self {
-            Self::Mean => planes.mean(mono),
-            Self::One(channel) => Ok(planes.channel(channel)),
-            Self::All(_) => Ok(planes.channel(i)),
+            Self::Mean => planes.mean(range, mono),
+            Self::One(channel) => Ok(&planes.channel(channel)[range]),
+            Self::All(_) => Ok(&planes.channel(i)[range]),
         }
     }
 
@@ -208,6 +219,39 @@ impl Features {
             Kind::Waveform(..) => valid.min(n_samples),
             Kind::Bands(plan) => plan.n_real_frames(valid).min(plan.n_wanted_frames(n_samples)),
         }
+    }
+
+    /// Where bands and frames are in the features of a channel of `n_samples`, of which those outside of
+    /// `valid` are padding; `None` of a waveform.
+    pub fn axis(&self, valid: &Range<usize>, n_samples: usize) -> Option<FrameAxis> {
+        let Kind::Bands(plan) = &self.kind else { return None };
+        let config = plan.config();
+        let layout = config.form.layout;
+        let [rows, columns] = plan.shape(n_samples);
+        let (n_bands, n_frames) = if layout == Layout::Mel { (rows, columns) } else { (columns, rows) };
+        let first = (valid.start / config.spectrogram.hop_length.max(1)).min(n_frames);
+        let n_valid = self.n_frames(valid.len(), n_samples).min(n_frames - first);
+        Some(FrameAxis { layout, n_bands, n_frames, first, n_valid })
+    }
+
+    /// The features of a frame of silence in clips of `n_samples`; `None` of a waveform, and where those of a
+    /// frame depend on the others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if an allocation failed.
+    pub fn silence(&self, n_samples: usize) -> Result<Option<Vec<f32>>> {
+        let Kind::Bands(plan) = &self.kind else { return Ok(None) };
+        if !plan.config().is_by_frame() {
+            return Ok(None);
+        }
+        let form = Form { dtype: Dtype::Float32, layout: Layout::Time, ..plan.config().form };
+        let plan = FrontEnd::new(FrontEndConfig { form, ..plan.config().clone() }, true)?;
+        let len = plan.shape(n_samples).iter().product();
+        let (zeros, mut values) =
+            (fallible_alloc::filled(n_samples, 0.0)?, fallible_alloc::filled(len, 0.0)?);
+        plan.transform(&zeros, 0..n_samples, &mut plan.scratch(), ValuesMut::Float32(&mut values))?;
+        values.truncate(plan.config().n_rows());
+        Ok(Some(values))
     }
 
     /// The fewest samples that make a frame; 0 for waveforms, and if the plan has its own number of frames.

@@ -9,8 +9,9 @@
 
 use super::{
     form::{Form, Layout},
-    lanes::{self, LANES, Lanes, Work},
+    lanes::LANES,
     spectrogram::{Affine, Scratch, SpectrogramConfig, SpectrogramTransform},
+    sums::{mean, reduce},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -302,40 +303,6 @@ impl Conditioning {
             let emphasized = *sample - self.preemphasis * before;
             before = std::mem::replace(sample, emphasized);
         }
-    }
-}
-
-/// The mean; 0 of none.
-fn mean(values: &[f32]) -> f64 {
-    reduce(values, |x| x, f64::add) / values.len().max(1) as f64
-}
-
-/// Combines what `map` makes of the values, beginning with 0.
-fn reduce(values: &[f32], map: impl Fn(f64) -> f64, combine: impl Fn(f64, f64) -> f64) -> f64 {
-    lanes::Level::detect().run(Reduce { values, map, combine })
-}
-
-/// The work of [`reduce`], in sixteen parts that do not wait for each other.
-struct Reduce<'a, M, C> {
-    values: &'a [f32],
-    map: M,
-    combine: C,
-}
-
-impl<M: Fn(f64) -> f64, C: Fn(f64, f64) -> f64> Work for Reduce<'_, M, C> {
-    type Output = f64;
-    #[inline(always)]
-    fn run<V: Lanes>(self) -> f64 {
-        let Self { values, map, combine } = self;
-        let (rows, rest) = values.as_chunks::<16>();
-        let mut parts = [0.0; 16];
-        for row in rows {
-            for (part, &x) in parts.iter_mut().zip(row) {
-                *part = combine(*part, map(f64::from(x)));
-            }
-        }
-        let rest = rest.iter().map(|&x| map(f64::from(x)));
-        parts.into_iter().chain(rest).fold(0.0, combine)
     }
 }
 

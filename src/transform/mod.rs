@@ -7,6 +7,8 @@
 //! AVX2 code fuses multiply and add. A [`Packer`] holds documents and belongs to one thread.
 
 #[cfg(feature = "audio")]
+pub mod augment;
+#[cfg(feature = "audio")]
 pub mod crop;
 #[cfg(feature = "audio")]
 pub mod features;
@@ -22,14 +24,22 @@ mod lanes;
 pub mod mel;
 pub mod pack;
 #[cfg(feature = "audio")]
+pub mod padding;
+#[cfg(feature = "audio")]
 pub mod resample;
 #[cfg(feature = "audio")]
+pub mod spans;
+#[cfg(feature = "audio")]
 pub mod spectrogram;
+#[cfg(feature = "audio")]
+pub(crate) mod sums;
 #[cfg(feature = "audio")]
 mod window;
 #[cfg(feature = "audio")]
 pub mod windows;
 
+#[cfg(feature = "audio")]
+pub use augment::{Augment, AugmentScratch, Clips, FrameAxis};
 #[cfg(feature = "audio")]
 pub use crop::{Crop, CropMode, crop, crop_at, starts, target_len};
 #[cfg(feature = "audio")]
@@ -42,7 +52,11 @@ pub use front_end::{FrontEnd, FrontEndConfig, FrontEndScratch};
 pub use mel::{Bands, MelBank, MelScale};
 pub use pack::{CropRule, Document, Packer, Piece};
 #[cfg(feature = "audio")]
-pub use resample::{Quality, Resampler, Resamplers};
+pub use padding::Padding;
+#[cfg(feature = "audio")]
+pub use resample::{MAX_HZ, Quality, Resampler, Resamplers};
+#[cfg(feature = "audio")]
+pub use spans::SpanRule;
 #[cfg(feature = "audio")]
 pub use spectrogram::{Affine, Kaldi, Pad, Pointwise, Scratch, SpectrogramConfig, SpectrogramTransform};
 #[cfg(feature = "audio")]

@@ -1,8 +1,11 @@
 //! [`WindowRule`]: a recording as a row of windows, each exactly once.
 //!
 //! Windows are counted and placed on the target rate's grid from the length of the recording alone, before
-//! anything is decoded. Windows are `clip` samples long and begin every `step` samples; the rule for the end
-//! says what becomes of samples that the last whole window leaves over. Source: own.
+//! anything is decoded. Windows are `window` samples long and begin every `step` samples; the rule for the
+//! end says what becomes of samples that the last whole window leaves over. An example has `context` samples
+//! of the recording on both sides of its window. Source: own.
+
+use std::ops::RangeInclusive;
 
 use super::Crop;
 
@@ -24,17 +27,19 @@ pub enum WindowEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowRule {
     /// Samples of a window; at least 1.
-    pub clip: usize,
+    pub window: usize,
     /// Samples from the start of a window to that of the next; at least 1.
     pub step: u64,
     /// The rule for the end.
     pub end: WindowEnd,
+    /// Samples on each side of a window that its example has besides; zeros where the recording has none.
+    pub context: usize,
 }
 
 impl WindowRule {
     /// Number of windows that lie within `n` samples.
     fn whole(&self, n: u64) -> u64 {
-        n.checked_sub(self.clip as u64).map_or(0, |room| room / self.step + 1)
+        n.checked_sub(self.window as u64).map_or(0, |room| room / self.step + 1)
     }
 
     /// Number of windows of a recording of `n` samples.
@@ -42,7 +47,7 @@ impl WindowRule {
         let whole = self.whole(n);
         // Where the next window would begin, and the samples that no window has.
         let next = whole.saturating_mul(self.step);
-        let covered = whole.checked_sub(1).map_or(0, |last| last * self.step + self.clip as u64);
+        let covered = whole.checked_sub(1).map_or(0, |last| last * self.step + self.window as u64);
         let left = n - covered.max(next.min(n));
         let has_more = match self.end {
             WindowEnd::Drop => false,
@@ -51,15 +56,27 @@ impl WindowRule {
         whole + u64::from(has_more)
     }
 
-    /// Window number `window` of a recording of `n` samples.
-    pub fn crop(&self, n: u64, window: u64) -> Crop {
-        let clip = self.clip as u64;
-        let mut start = window.saturating_mul(self.step).min(n);
+    /// The example of window `number` of a recording of `n` samples.
+    pub fn crop(&self, n: u64, number: u64) -> Crop {
+        let (window, context) = (self.window as u64, self.context as u64);
+        let mut at = number.saturating_mul(self.step).min(n);
         if self.end == WindowEnd::Shift {
-            start = start.min(n.saturating_sub(clip));
+            at = at.min(n.saturating_sub(window));
         }
-        // At most `clip`, so it fits.
-        Crop { start, len: (n - start).min(clip) as usize, pad_front: 0 }
+        let (start, end) = (at.saturating_sub(context), n.min(at.saturating_add(window + context)));
+        // Each at most the length of an example, so they fit.
+        Crop { start, len: (end - start) as usize, pad_front: (context - (at - start)) as usize }
+    }
+
+    /// How many windows are worth reading together, in about `most` bytes: more of windows that overlap
+    /// more, since the recording is decoded anew where a run ends. A second of the recording has `bytes`, and
+    /// `rate` samples on the grid.
+    pub fn together(&self, rate: u32, bytes: u64, most: u64) -> u64 {
+        const RANGE: RangeInclusive<u64> = 64..=1024;
+        let example = (self.window + 2 * self.context) as u64;
+        let samples = most.saturating_mul(rate.into()) / bytes.max(1);
+        let fit = 1 + samples.saturating_sub(example) / self.step;
+        (RANGE.start() * example / self.step).clamp(*RANGE.start(), *RANGE.end()).min(fit)
     }
 }
 
@@ -69,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn starts(clip: usize, step: u64, end: WindowEnd, n: u64) -> Vec<(u64, usize)> {
-        let rule = WindowRule { clip, step, end };
+        let rule = WindowRule { window: clip, step, end, context: 0 };
         (0..rule.count(n)).map(|window| rule.crop(n, window)).map(|crop| (crop.start, crop.len)).collect()
     }
 
@@ -104,6 +121,24 @@ mod tests {
         assert_eq!(of(Drop, 22), [(0, 5)]);
     }
 
+    #[test]
+    fn examples_have_context() {
+        let rule = WindowRule { window: 10, step: 10, end: WindowEnd::Pad, context: 4 };
+        let of = |n, number| {
+            let Crop { start, len, pad_front } = rule.crop(n, number);
+            (start, len, pad_front)
+        };
+        assert_eq!([of(25, 0), of(25, 1), of(25, 2)], [(0, 14, 4), (6, 18, 0), (16, 9, 0)]);
+        assert_eq!(rule.count(25), 3);
+        assert_eq!((rule.count(3), of(3, 0)), (1, (0, 3, 4)));
+        let rule = WindowRule { context: 30, ..rule };
+        assert_eq!(rule.crop(25, 1), Crop { start: 0, len: 25, pad_front: 20 });
+        // A second is a thousand samples, of 100 bytes.
+        let together = |rule: WindowRule, most| rule.together(1000, 100, most);
+        assert_eq!((together(rule, 1 << 20), together(WindowRule { step: 1, ..rule }, 1 << 20)), (448, 1024));
+        assert_eq!([0, 7, 8, 9].map(|most| together(rule, most)), [1, 1, 2, 3]);
+    }
+
     proptest! {
         /// Beside a walk over the recording, sample by sample.
         #[test]
@@ -136,7 +171,7 @@ mod tests {
         #[test]
         fn long_recordings_do_not_overflow(clip in 1_usize..1 << 40, step in 1_u64..1 << 62, n: u64) {
             for end in [WindowEnd::Pad, WindowEnd::Drop, WindowEnd::Shift, WindowEnd::Remainder] {
-                let rule = WindowRule { clip, step, end };
+                let rule = WindowRule { window: clip, step, end, context: 0 };
                 let count = rule.count(n);
                 if count > 0 {
                     let last = rule.crop(n, count - 1);

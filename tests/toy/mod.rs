@@ -57,11 +57,10 @@ impl ReadRecords for ToyReader {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
         match (self.0.unreadable)(row) {
             Some(kind) => Err(Error::new(kind, "cannot be read")),
-            None => Ok(RawRecord {
-                bytes: Bytes::copy_from_slice(&row.to_le_bytes()),
-                part: None,
-                values: [Value::Int(row as i64)].into_iter().collect(),
-            }),
+            None => {
+                let values = [Value::Int(row as i64)].into_iter().collect();
+                Ok(RawRecord::new(Bytes::copy_from_slice(&row.to_le_bytes()), values))
+            }
         }
     }
 }
@@ -139,6 +138,7 @@ pub fn plan() -> Plan {
         seed: 1,
         order: Order::Window,
         mixture: None,
+        weights: None,
         groups: None,
         window: 20,
         batch_size: 8,

@@ -27,6 +27,7 @@ from forebay.cache.datasets import (
     MixtureDataset,
     PermutationDataset,
     TokenSeqDataset,
+    WeightedDataset,
 )
 from forebay.cache.running import CacheBuild, Progress
 from forebay.cache.store import TreeStore
@@ -51,5 +52,6 @@ __all__ = [
     "Tokenize",
     "TreeCache",
     "TreeStore",
+    "WeightedDataset",
     "build",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "MixtureDataset",
     "PermutationDataset",
     "TokenSeqDataset",
+    "WeightedDataset",
 ]
 
 Document = dict[str, Any]
@@ -417,6 +418,82 @@ def _token_windows(
     cache: AsyncDataset, max_seq_len: int, field: str, doc_ids: bool, dtype: IdType = "int32"
 ) -> TokenSeqDataset:
     return TokenSeqDataset(cache, max_seq_len, field=field, doc_ids=doc_ids, dtype=dtype)
+
+
+class WeightedDataset(_CoreDataset):
+    """Each document as often as its weight says, exactly: copies in storage order, other ones each epoch.
+
+    In an epoch of N documents (`epoch_size`) a document of weight w is there `N * w / sum of weights` times, rounded
+    down or up, in every epoch, and one of weight 0 never. So equal weights give each document once. Nothing is drawn
+    with replacement: see docs/sampling.md. Copies are neighbours; shuffle the result for another order, as in
+    `PermutationDataset(WeightedDataset(ds, weights), seed)`.
+
+    Each index takes O(1) time. Memory is at most 9 bytes a document, and that of the array. Until the final length of
+    `ds` is known, `current_len()` is 0, and reading waits.
+
+    Parameters
+    ----------
+    ds : CacheDataset, TokenSeqDataset, ListAsyncDataset or your own AsyncDataset
+        The documents. A shuffle or a mixture is refused, since its rows are others in each epoch.
+    weights : sequence of float, or str
+        A number from 0 on for each document, in any unit; or the name of a field of one number, which is read for all
+        documents at once, after the final length is known.
+    seed : int
+        Seed of which documents are rounded up.
+    epoch_size : int, optional
+        Documents of an epoch, 1 to 2^40. None: as many as `ds` has.
+
+    Raises
+    ------
+    ConfigError
+        A weight is negative or not finite (the message has its row), none is above 0, or there are more or fewer
+        weights than documents.
+
+    """
+
+    @advised(
+        "forebay.cache.WeightedDataset",
+        dataset="ds",
+        num_samples="epoch_size",
+        generator="seed",
+        random_state="seed",
+        replacement="nothing is drawn with replacement: a document comes as often as its weight says, rounded",
+        **_OF_LOADERS,
+    )
+    def __init__(
+        self,
+        ds: AsyncDataset,
+        weights: ArrayLike | str,
+        seed: int = 0,
+        *,
+        epoch_size: int | None = None,
+    ) -> None:
+        if not isinstance(weights, str):
+            weights = _numbers(weights)
+        if epoch_size is not None:
+            check(epoch_size=(epoch_size, 1, 1 << 40))
+            epoch_size = operator.index(epoch_size)
+        self._arguments = (ds, weights, seed, epoch_size)
+        self._core = _native(ds).weighted(weights, epoch_size, _seed(seed))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _weighted, self._arguments, {"_epoch": self._epoch}
+
+
+def _weighted(ds: AsyncDataset, weights: ArrayLike | str, seed: int, epoch_size: int | None) -> WeightedDataset:
+    return WeightedDataset(ds, weights, seed, epoch_size=epoch_size)
+
+
+def _numbers(weights: ArrayLike) -> NDArray[np.float64]:
+    """The weights as an array of the core."""
+    given = np.asarray(weights)
+    if given.ndim != 1 or given.dtype.kind not in "buif":
+        raise TypeError(
+            f"weights are {given.dtype} of shape {list(given.shape)}, must be a number for each document, or the "
+            "name of a field"
+        )
+    # A copy, so that a later change of the user's array changes nothing.
+    return np.array(given, np.float64, order="C")
 
 
 class PermutationDataset(_CoreDataset):

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from forebay._core import __version__
-from forebay.cli import build, check, download, inspect
+from forebay.cli import build, check, download, index, inspect
 from forebay.cli.common import Help, Parser, said_in_lines, write_json
 from forebay.cli.errors import OWN, WRONG_USAGE, code, in_options
 
-COMMANDS = (build, check, download, inspect)
+COMMANDS = (build, check, download, index, inspect)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -31,7 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 from forebay._core import ConfigError, __version__, _Check, _shards
 from forebay._files import NotAFileError, open_file, what_is
 from forebay._progress import Progress, clock
-from forebay.cli.common import a_folder, a_path, add_json, check_files, check_place, subcommand, using
+from forebay.cli.common import a_path, add_json, add_reading, check_files, check_place, subcommand, using
 
 if sys.platform != "win32":
     import fcntl
@@ -514,12 +514,7 @@ def add(subparsers: "Subparsers") -> None:
         "-o", "--output", type=a_path, default=Path("forebay-check"), metavar="REPORT",
         help="REPORT.json and REPORT.csv are written (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not detected")
-    parser.add_argument(
-        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=a_folder,
-        help="for rows with a path instead of bytes: also read files below FOLDER, not only below the folder of the "
-        "shard; may be repeated. Without FOLDER, any path is allowed; then put the option after FILE",
-    )  # fmt: skip
+    add_reading(parser, "FILE")
     parser.add_argument(
         "--truncated", choices=TRUNCATED, default="warn",
         help="how to count a recording that ends before its container's declared length (by STREAMINFO, the size of "

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -68,6 +69,16 @@ def add_json(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_reading(parser: argparse.ArgumentParser, files: str) -> None:
+    """Adds the options about what is read of `files`: the column of recordings, and other folders."""
+    parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not detected")
+    parser.add_argument(
+        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=a_folder,
+        help="for rows with a path instead of bytes: also read files below FOLDER, not only below the folder of the "
+        f"table or the shard; may be repeated. Without FOLDER, any path is allowed; then put the option after {files}",
+    )  # fmt: skip
+
+
 def write_json(command: str, exit_code: int, seconds: float, found: Mapping[str, Any]) -> None:
     """Writes the summary of a command as one line of JSON to standard output."""
     head = {"command": command, "forebay": __version__, "exit_code": exit_code, "seconds": round(seconds, 3)}
@@ -111,12 +122,20 @@ def using(
         raise ConfigError(message if is_named else f"{option}: {message}") from error
 
 
+def counted(n: int, thing: str) -> str:
+    """A number with its noun."""
+    plural = "es" if thing.endswith(("s", "x")) else "s"
+    return f"{n} {thing}{'' if n == 1 else plural}"
+
+
 def check_files(option: str, files: Iterable[str | Path]) -> None:
     """Raises `ConfigError` for the first of the files that is missing, is no file, or cannot be read."""
     for file in map(Path, files):
         if not file.is_file():
             found = "missing" if what_is(file) is None else kind_of(file)
             hint = "; ~ is not expanded: give the folder's whole path" if str(file).startswith("~") else ""
+            if re.match("[a-z][a-z0-9]+:/", str(file)):
+                hint = "; remote files are not read yet (they come later): download them, and name them by their paths"
             raise ConfigError(f"{option} {file} is {found}, must be a file{hint}")
         if not os.access(file, os.R_OK):
             raise ConfigError(f"{option} {file} cannot be read: {os.strerror(errno.EACCES)}")

@@ -1,9 +1,11 @@
 """`forebay inspect`: what a source of recordings holds, and one of its rows to look at.
 
-Nothing is decoded without `--row` or `--png`. Of a row, at most `--seconds` are decoded.
+Nothing is decoded without `--row` or `--png`. Of a row, at most `--seconds` are decoded. `--balance` counts classes
+before and after balancing, from their column alone.
 """
 
 import argparse
+import math
 import re
 import shutil
 import sys
@@ -14,9 +16,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from forebay import _pictures
-from forebay._core import AudioDataset, ConfigError, ForebayError
+from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is
-from forebay.cli.common import a_folder, a_path, add_json, check_place, subcommand, using
+from forebay.cli.common import a_path, add_json, add_reading, check_place, counted, subcommand, using
+from forebay.sampling import Balanced
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -25,6 +28,12 @@ READABLE = re.compile(r"(lists of (\d+ )?)?(text|null|bool|u?int\d+|float\d+)")
 """The columns that a dataset can have."""
 SHOWN_FILES = 10
 SHOWN_CLASSES = 8
+MOST_COMMON, LEAST_COMMON = 12, 6
+"""The classes shown of a long table."""
+BALANCE = ("power", "offset", "cap", "labels", "separator", "epoch_size")
+"""The options that belong to `--balance`: the parameters of `Balanced`."""
+SHOWN_NAME = 40
+"""The most characters of a class name in a table."""
 SHOWN_TEXT = 200
 """The most characters of a value on the terminal."""
 PLAIN_WIDTH = 80
@@ -41,8 +50,10 @@ def add(subparsers: "Subparsers") -> None:
         "channels, length, columns, waveform and spectrogram. --png writes them as a picture.",
         "  forebay inspect train-0.arrow\n"
         "  forebay inspect 'shards/**/*.parquet' --row 17 --seconds 10\n"
-        "  forebay inspect train-0.arrow --row 3 --png row3.png --json -",
-        "files, rows, columns (name, type, classes), row (with --row or --png), png (the path)",
+        "  forebay inspect train-0.arrow --row 3 --png row3.png --json -\n"
+        "  forebay inspect train-0.arrow --balance ebird_code --power -0.5",
+        "files, rows, columns (name, type, classes), balance (column, classes, rows, examples, sampling), row (with "
+        "--row or --png), png (the path)",
     )
     parser.add_argument(
         "files", nargs="+", type=a_path, metavar="SOURCE",
@@ -62,14 +73,31 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--png", type=a_path, metavar="FILE", help="write waveform and spectrogram of the row (0) to FILE"
     )
-    parser.add_argument("--audio-column", metavar="NAME", help="the column of recordings, if it is not detected")
     parser.add_argument(
-        "--allow-paths", metavar="FOLDER", nargs="?", action="append", const=True, type=a_folder,
-        help="for rows with a path instead of bytes: also read files below FOLDER; may be repeated. Without FOLDER, any"
-        " path is allowed; then put the option after SOURCE",
+        "--balance", metavar="COLUMN",
+        help="count rows and examples of each class of COLUMN in an epoch with sampling=Balanced(COLUMN)",
     )  # fmt: skip
+    parser.add_argument(
+        "--power",
+        type=float,
+        metavar="P",
+        help="of --balance: a class of n rows weighs (n + offset) ** P (default: -1)",
+    )
+    parser.add_argument("--offset", type=float, metavar="X", help="of --balance: added to each count (default: 0)")
+    parser.add_argument("--cap", type=float, metavar="X", help="of --balance: the most times that a row comes")
+    parser.add_argument(
+        "--labels",
+        metavar="HOW",
+        help="of --balance: sum, max or mean of the weights of a row's classes (default: max)",
+    )
+    parser.add_argument("--separator", metavar="TEXT", help="of --balance: what separates the classes in a text")
+    parser.add_argument(
+        "--epoch-size", type=int, metavar="N", help="of --balance: the examples of an epoch (default: the rows)"
+    )
+    add_reading(parser, "SOURCE")
     add_json(parser)
-    parser.set_defaults(run=run, parameters={"source": "SOURCE", "arrow_files": "SOURCE", "index": "--row"})
+    parameters = {"source": "SOURCE", "arrow_files": "SOURCE", "index": "--row", "column": "--balance"}
+    parser.set_defaults(run=run, parameters=parameters)
 
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
@@ -81,12 +109,19 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             raise ConfigError(f"the folder of --png {options.png} does not exist; create it, or give another name")
         if found := what_is(options.png):
             raise ConfigError(f"--png {options.png} is there already, {found}; give another name")
+    balance = {name: value for name in BALANCE if (value := getattr(options, name)) is not None}
+    if balance and options.balance is None:
+        raise ConfigError(f"--{next(iter(balance)).replace('_', '-')} needs --balance COLUMN")
     allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
     given: dict[str, Any] = {"audio_column": options.audio_column, "allow_paths": allow_paths}
-    with using("SOURCE", options), AudioDataset(options.files, label_column="", **given) as dataset:
+    with using("SOURCE", options), opened(options.files, given) as dataset:
         told = holdings(dataset)
         for line in described(told):
             out.write(f"{line}\n")
+        if options.balance is not None:
+            told["balance"] = balanced(options.files, Balanced(options.balance, **balance), given)
+            for line in table(told["balance"]):
+                out.write(f"{line}\n")
         if options.row is None and options.png is None:
             return 0, told
         row = options.row or 0
@@ -103,6 +138,14 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
                 file.write(_pictures.png(_pictures.drawn(samples)))
             told["png"] = str(options.png)
     return 0, told
+
+
+def opened(files: list[Path], given: Mapping[str, Any]) -> AudioDataset:
+    """The source, with its classes unless no column has any that a loader could read."""
+    try:
+        return AudioDataset(files, **given)
+    except ConfigError:
+        return AudioDataset(files, label_column="", **given)
 
 
 def holdings(dataset: AudioDataset) -> dict[str, Any]:
@@ -129,6 +172,33 @@ def described(told: Mapping[str, Any]) -> Iterator[str]:
         more = "" if names is None else f", {counted(len(names), 'class')}: {', '.join(names[:SHOWN_CLASSES])}"
         dots = ", ..." if names and len(names) > SHOWN_CLASSES else ""
         yield f"  {column['name']:{width}}  {column['type']}{more}{dots}"
+
+
+def balanced(files: list[Path], sampling: Balanced, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows and examples of each class in the first epoch, and those of all classes."""
+    parameters: dict[str, Any] = {**given, "label_column": "", "infinite": False, "order": "sequential"}
+    with Loader(files, sampling=sampling, **parameters) as loader:
+        (counts,) = loader.class_counts()
+        n_examples = loader.num_records if sampling.epoch_size is None else sampling.epoch_size
+        return {**counts, "n_rows": loader.num_records, "n_examples": n_examples, "sampling": sampling.to_dict()}
+
+
+def table(told: Mapping[str, Any]) -> Iterator[str]:
+    """The classes for the terminal: of many, the most and the least common ones."""
+    rows = list(zip(told["classes"], told["rows"], told["examples"], strict=True))
+    n_rows, n_examples = told["n_rows"], told["n_examples"]
+    yield f"{counted(len(rows), 'class')} of {told['column']}, in an epoch of {counted(n_examples, 'example')}:"
+    n_left_out = len(rows) - MOST_COMMON - LEAST_COMMON
+    if n_left_out > 1:
+        rows[MOST_COMMON:-LEAST_COMMON] = [(f"({n_left_out} more)", None, None)]
+    names = ["(none)" if name is None else str(name)[:SHOWN_NAME] for name, _, _ in rows]
+    width = max(len(name) for name in ["class", *names])
+    yield f"  {'class':{width}}  {'rows':>10} {'':8}  {'examples':>10}"
+    for name, (_, before, after) in zip(names, rows, strict=True):
+        if before is None:
+            yield f"  {name}"
+            continue
+        yield f"  {name:{width}}  {before:10} {before / n_rows:8.2%}  {after:10} {after / n_examples:8.2%}"
 
 
 def recording(dataset: AudioDataset, row: int, start: float, seconds: float) -> tuple[Any, dict[str, Any]]:
@@ -161,8 +231,15 @@ def values(files: list[Path], row: int, names: list[str], given: Mapping[str, An
         # One that cannot be read, such as a null of an unsigned type, shall not hide the others.
         each = [values(files, row, [name], given) for name in names]
         return {name: value for one in each for name, value in one.items()}
-    plain = (np.ndarray, np.generic)
-    return {name: found[name].tolist() if isinstance(found[name], plain) else found[name] for name in names}
+    return {name: plain(found[name]) for name in names}
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: a NaN, which a null of numbers is too, is none."""
+    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def shown(told: Mapping[str, Any], samples: Any, width: int, *, is_plain: bool) -> Iterator[str]:
@@ -182,12 +259,6 @@ def shown(told: Mapping[str, Any], samples: Any, width: int, *, is_plain: bool) 
     yield f"  {told['start']:g} to {end:.3f} s, peak {told['peak']:.3f}; 0 to {told['sample_rate'] // 2} Hz"
     for line in _pictures.in_characters(samples, max(width - 3, 8), is_plain=is_plain):
         yield f"  {line}"
-
-
-def counted(n: int, thing: str) -> str:
-    """A number with its noun."""
-    plural = "es" if thing.endswith("s") else "s"
-    return f"{n} {thing}{'' if n == 1 else plural}"
 
 
 def width_of(out: TextIO) -> int:

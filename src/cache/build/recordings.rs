@@ -192,7 +192,7 @@ impl Worker {
         let mut values = plan.dtype().zeros(len)?;
         let channel_len = len / channels.n_kept();
         for channel in 0..channels.n_kept() {
-            let decoded = channels.waveform(channel, &self.planes, &mut self.mono)?;
+            let decoded = channels.waveform(channel, &self.planes, 0..self.planes.len(), &mut self.mono)?;
             let waveform = if is_ready {
                 decoded
             } else {

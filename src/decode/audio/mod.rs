@@ -38,6 +38,7 @@ mod ogg_flac;
 mod pcm;
 mod planes;
 mod ranged;
+mod shared;
 mod sniff;
 mod vorbis;
 mod wav;
@@ -55,6 +56,7 @@ pub use pcm::Layout;
 pub(crate) use planes::KEPT_SAMPLES;
 pub use planes::Planes;
 pub use ranged::{Part, RangeIndex, ReadBytes};
+pub use shared::{SharedSpans, SpareBlocks};
 use sniff::Format;
 
 /// The most values (samples times channels) of one read: 4 GiB of float32.
@@ -98,6 +100,13 @@ pub enum Codec {
     Alac,
 }
 
+impl Codec {
+    /// Whether to decode a sample costs enough that windows should share it, and gives the same in each span.
+    pub(crate) fn is_worth_sharing(self) -> bool {
+        matches!(self, Self::Flac | Self::Vorbis | Self::Mp1 | Self::Mp2 | Self::Mp3 | Self::Alac)
+    }
+}
+
 impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -131,6 +140,16 @@ pub struct Info {
 }
 
 impl Info {
+    /// About how many bytes hold a second of it; hardly ever more.
+    pub fn bytes_per_second(&self) -> u64 {
+        let per_value = match self.codec {
+            Codec::Pcm => 4,
+            Codec::Flac | Codec::Alac => 2,
+            _ => 1,
+        };
+        u64::from(self.sample_rate) * u64::from(self.channels) * per_value
+    }
+
     /// Checks the numbers of an opened recording.
     ///
     /// # Errors

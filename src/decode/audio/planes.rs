@@ -3,6 +3,8 @@
 //! They are planar and not interleaved, since all later stages (mean over channels, resampling) work along
 //! time. Source: own.
 
+use std::ops::Range;
+
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The most samples whose memory a buffer keeps for the next record: 64 MiB. A larger buffer is freed at the
@@ -98,30 +100,33 @@ impl Planes {
         Ok(())
     }
 
-    /// The mean of the channels, computed in `mono` if there are several.
+    /// The mean of the channels in a range of samples, computed in `mono` if there are several.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation failed.
-    pub fn mean<'a>(&'a self, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+    ///
+    /// # Panics
+    /// If the range reaches beyond the samples.
+    pub fn mean<'a>(&'a self, range: Range<usize>, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
         let channels = self.channels();
+        let first = &self.channel(0)[range.clone()];
         if channels == 1 {
-            return Ok(self.channel(0));
+            return Ok(first);
         }
         mono.clear();
-        if mono.capacity() > KEPT_SAMPLES && self.len() <= KEPT_SAMPLES {
+        if mono.capacity() > KEPT_SAMPLES && first.len() <= KEPT_SAMPLES {
             *mono = Vec::new();
         }
-        fallible_alloc::reserve(mono, self.len())?;
+        fallible_alloc::reserve(mono, first.len())?;
         if channels == 2 {
             // Stereo in one pass; the values equal those of the loops below.
-            mono.extend(
-                self.channel(0).iter().zip(self.channel(1)).map(|(left, right)| (left + right) * 0.5),
-            );
+            mono.extend(first.iter().zip(&self.channel(1)[range]).map(|(left, right)| (left + right) * 0.5));
             return Ok(mono);
         }
-        mono.extend_from_slice(self.channel(0));
+        mono.extend_from_slice(first);
         for channel in 1..usize::from(channels) {
-            mono.iter_mut().zip(self.channel(channel)).for_each(|(sum, value)| *sum += value);
+            let values = &self.channel(channel)[range.clone()];
+            mono.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
         let scale = 1.0 / f32::from(channels);
         mono.iter_mut().for_each(|sum| *sum *= scale);

@@ -20,7 +20,7 @@ use crate::{
         plan::MOST_READERS,
     },
     order::{Assignment, Schedule},
-    record::{RawRecord, ReadRecords, Record, Source, Task, WantedBy},
+    record::{RawRecord, ReadRecords, Source, Task, WantedBy},
 };
 
 /// How the I/O threads of a plan read a source.
@@ -105,8 +105,9 @@ impl<S: Source, K: Task> Reader<S, K> {
                 if !in_turn {
                     return 1;
                 }
-                let Assignment { row, run, .. } = schedule.assign(stream, ticket);
-                source.block_rows(row, run).min(run)
+                let Assignment { row, run, tickets, .. } = schedule.assign(stream, ticket);
+                let block = source.block_rows(row, run);
+                if block < run { schedule.tickets_of(stream, ticket, block) } else { tickets }
             };
             let demand = &self.shared.demand;
             let Some(errand) = demand.errand(&mut tickets, best, &mut self.watch, &counters.meters.credit)
@@ -142,7 +143,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                     self.hand_over(fetched)
                 }
                 Errand::Aside(aside @ Aside::Held { stream, row, run, .. }) => {
-                    let assigned = Assignment { row, run, seed: 0, epoch: 0 };
+                    let assigned = Assignment { row, run, tickets: run, repeats: false, seed: 0, epoch: 0 };
                     let mut fetched = self.fetch(Slot::Aside(aside), stream, assigned);
                     if let Ok(record) = &mut fetched.outcome
                         && !fetched.grants.is_counted
@@ -161,8 +162,8 @@ impl<S: Source, K: Task> Reader<S, K> {
 
     /// Reads a record.
     fn fetch(&mut self, slot: Slot, stream: usize, assigned: Assignment) -> Fetched {
-        let Assignment { row, run, seed, epoch } = assigned;
-        let wants = WantedBy { task: &*self.task, at: row, seed };
+        let Assignment { row, run, repeats, seed, epoch, .. } = assigned;
+        let wants = WantedBy { task: &*self.task, at: row, seed, repeats };
         self.watch.on(row);
         let at = stream % self.records.len();
         let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &wants));
@@ -176,14 +177,16 @@ impl<S: Source, K: Task> Reader<S, K> {
         let mut has_turn = !self.in_turn;
         let mut in_hand = 0;
         let last = tickets.last().copied().unwrap_or_default();
+        let end = self.schedule.place(stream, last).row;
         for &ticket in tickets {
             if self.shared.is_stopped() {
                 return false;
             }
-            let assigned = self.schedule.assign(stream, ticket);
-            // With several threads, the rows after the run belong to other runs.
-            let run = if self.in_turn { assigned.run.min(last - ticket + 1) } else { assigned.run };
-            let assigned = Assignment { run, ..assigned };
+            let mut assigned = self.schedule.assign(stream, ticket);
+            // With several threads, the rows after the errand belong to other errands.
+            if self.in_turn && end >= assigned.row {
+                assigned.run = assigned.run.min(end - assigned.row + 1);
+            }
             let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
             if !has_turn {
                 in_hand += fetched.outcome.as_ref().map_or(0, RawRecord::n_bytes);
@@ -239,8 +242,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                 Counters::add(&counters.records_read);
                 // Permits granted before the read are released when the record is dropped.
                 let size = if is_counted { 0 } else { record.n_bytes() };
-                let RawRecord { bytes, part, values } = record;
-                let record = Record { bytes, part, values, index: row, seed, epoch };
+                let record = record.numbered(row, seed, epoch);
                 let own = self.gate.own();
                 let is_admitted = channel_limit.try_acquire(size, own)
                     || self

@@ -6,7 +6,7 @@ use super::{array::Array, index::Batch, shard::OpenShard};
 use crate::{
     Error, ErrorKind, Result,
     fields::Value,
-    source::columns::{Columns, Item, MOST_ITEMS, Nesting, Other, in_column, text, whole},
+    source::columns::{Columns, Item, MOST_ITEMS, Nesting, Other, Pair, check_pair, in_column, text, whole},
 };
 
 /// The arrays of one column of a batch.
@@ -20,6 +20,18 @@ pub(super) struct OtherArrays {
     items: Array,
     /// How many items all lists have together.
     n_items: u64,
+    pair: Option<Pairs>,
+}
+
+/// The arrays of the lists or structs in lists, and how many there are.
+#[derive(Debug)]
+struct Pairs {
+    array: Array,
+    /// The length of each list, if all have the same.
+    fixed: Option<u64>,
+    /// Of structs, those of the ends and how many there are.
+    ends: Option<(Array, u64)>,
+    n: u64,
 }
 
 impl OtherArrays {
@@ -36,6 +48,13 @@ impl OtherArrays {
             list: other.list.map(array),
             items: array(other.items),
             n_items: batch.arrays[other.items].n_values,
+            pair: other.pair.map(|pair| {
+                let (at, fixed, ends) = match pair {
+                    Pair::Lists(at, fixed) => (at, fixed, None),
+                    Pair::Structs(at, ends) => (at, None, Some((array(ends), batch.arrays[ends].n_values))),
+                };
+                Pairs { array: array(at), fixed, ends, n: batch.arrays[at].n_values }
+            }),
         }
     }
 
@@ -66,25 +85,60 @@ impl OtherArrays {
             }
             _ => list.range(shard, row)?,
         };
-        if start > end || end > self.n_items {
-            let message =
-                format!("a list has the items {start} to {end}, and its batch has {} of them", self.n_items);
-            return Err(Error::new(ErrorKind::Corrupt, message));
+        let n = self.pair.as_ref().map_or(self.n_items, |pair| pair.n);
+        check_range((start, end), n)?;
+        let values = (start..end).map(|at| match self.pair {
+            Some(_) => self.pair_at(shard, at),
+            None => self.item(shard, at),
+        });
+        values.collect::<Result<Arc<[Value]>>>().map(Value::List)
+    }
+
+    /// The list or struct number `at` in a list.
+    fn pair_at(&mut self, shard: &OpenShard, at: u64) -> Result<Value> {
+        let Some(pair) = &mut self.pair else { return Ok(Value::Null) };
+        if !pair.array.is_valid(shard, at)? {
+            return Ok(Value::Null);
         }
-        if end - start > MOST_ITEMS {
-            let message = format!("a list has {} items, at most {MOST_ITEMS} are read", end - start);
-            return Err(Error::new(ErrorKind::TooLarge, message));
+        if let Some((ends, n)) = &mut pair.ends {
+            check_range((at, at.saturating_add(1)), self.n_items.min(*n))?;
+            let end = item(self.item, ends, shard, at)?;
+            return Ok(Value::List([self.item(shard, at)?, end].into()));
         }
+        let (start, end) = match pair.fixed {
+            Some(n) => (at.saturating_mul(n), at.saturating_mul(n).saturating_add(n)),
+            None => pair.array.range(shard, at)?,
+        };
+        check_range((start, end), self.n_items)?;
+        check_pair(end - start)?;
         (start..end).map(|at| self.item(shard, at)).collect::<Result<Arc<[Value]>>>().map(Value::List)
     }
 
     fn item(&mut self, shard: &OpenShard, at: u64) -> Result<Value> {
-        let value = match self.item {
-            Item::Null => None,
-            Item::Whole(_) => self.items.int(shard, at)?.map(whole).transpose()?,
-            Item::Float(_) => self.items.float(shard, at)?.map(Value::Float),
-            Item::Text => self.items.text(shard, at)?.map(|bytes| text(&bytes)).transpose()?,
-        };
-        Ok(value.unwrap_or(Value::Null))
+        item(self.item, &mut self.items, shard, at)
     }
+}
+
+/// Checks the items of a list, of which its batch has `n`.
+fn check_range((start, end): (u64, u64), n: u64) -> Result<()> {
+    if start > end || end > n {
+        let message = format!("a list has the items {start} to {end}, and its batch has {n} of them");
+        return Err(Error::new(ErrorKind::Corrupt, message));
+    }
+    if end - start > MOST_ITEMS {
+        let message = format!("a list has {} items, at most {MOST_ITEMS} are read", end - start);
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    Ok(())
+}
+
+/// A value of the items.
+fn item(of: Item, items: &mut Array, shard: &OpenShard, at: u64) -> Result<Value> {
+    let value = match of {
+        Item::Null => None,
+        Item::Whole(_) => items.int(shard, at)?.map(whole).transpose()?,
+        Item::Float(_) => items.float(shard, at)?.map(Value::Float),
+        Item::Text => items.text(shard, at)?.map(|bytes| text(&bytes)).transpose()?,
+    };
+    Ok(value.unwrap_or(Value::Null))
 }

@@ -240,7 +240,7 @@ impl ArrowReader {
             values.push(Beside::path(self.first_path(shard, row))?);
         }
         self.push_others(shard, local, &mut values)?;
-        Ok(RawRecord { bytes, part: None, values })
+        Ok(RawRecord::new(bytes, values))
     }
 
     /// Reads `span`, row `row` of the first open batch: a part of it, all of it, or a block.

@@ -5,11 +5,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{DataType, Value},
     seed::mix,
-    source::columns::{ColumnType, Item, MOST_ITEMS, Nesting, check_text, text},
+    source::columns::{ColumnType, Item, MOST_ITEMS, Nesting, SPAN_FIELDS, check_pair, check_text, text},
 };
 
 /// Texts, one after the other.
@@ -168,6 +170,32 @@ pub(crate) enum Cell<'a> {
     List(Vec<Cell<'a>>),
 }
 
+/// A value of JSON.
+pub(crate) fn of_json(found: Option<&Json>) -> Cell<'_> {
+    match found {
+        None | Some(Json::Null) => Cell::Null,
+        Some(Json::Bool(value)) => Cell::Bool(*value),
+        Some(Json::Number(number)) => match number.as_i64() {
+            Some(number) => Cell::Int(number),
+            None => Cell::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Some(Json::String(text)) => Cell::Text(text.as_bytes()),
+        Some(Json::Array(items)) => Cell::List(items.iter().map(item_of_json).collect()),
+        // An object is no value.
+        Some(Json::Object(_)) => Cell::List(vec![Cell::List(vec![Cell::List(Vec::new())])]),
+    }
+}
+
+/// An item of a list in JSON; an object with a start and an end is a pair.
+fn item_of_json(item: &Json) -> Cell<'_> {
+    match item {
+        Json::Object(object) if SPAN_FIELDS.iter().all(|name| object.contains_key(*name)) => {
+            Cell::List(SPAN_FIELDS.iter().map(|name| of_json(object.get(*name))).collect())
+        }
+        item => of_json(Some(item)),
+    }
+}
+
 /// The values of a column.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Column {
@@ -257,8 +285,17 @@ impl Column {
             (Values::Float(values), Cell::Int(value)) => fallible_alloc::push(values, value as f64)?,
             (Values::Text(values), Cell::Text(value)) => values.push(value)?,
             (Values::List(ends, items), Cell::List(values)) => {
-                if values.iter().any(|item| matches!(item, Cell::List(_))) {
-                    return Err(Error::new(ErrorKind::Schema, "it has lists of lists"));
+                let lists = values
+                    .iter()
+                    .filter_map(|item| if let Cell::List(items) = item { Some(items) } else { None });
+                for items in lists {
+                    if items.iter().any(|item| matches!(item, Cell::List(_))) {
+                        return Err(Error::new(
+                            ErrorKind::Schema,
+                            "it has lists of lists of lists, or objects",
+                        ));
+                    }
+                    check_pair(items.len() as u64)?;
                 }
                 values.into_iter().try_for_each(|item| items.push(item))?;
                 fallible_alloc::push(ends, items.len as u64)?;
@@ -312,24 +349,24 @@ impl Column {
             }
         }
         let number = |cell: &[u8]| std::str::from_utf8(cell).ok().and_then(|cell| cell.trim().parse().ok());
-        column.values = match kinds {
-            Kinds { n: 0, .. } => Values::Nulls,
-            Kinds { bools: true, .. } => {
+        column.values = match kinds.column_type().item {
+            Item::Null => Values::Nulls,
+            Item::Whole(DataType::Bool) => {
                 let mut values = fallible_alloc::with_room(cells.len())?;
                 values.extend(cells.iter().map(|cell| cell.trim_ascii().eq_ignore_ascii_case(b"true")));
                 Values::Bool(values)
             }
-            Kinds { ints: true, .. } => {
+            Item::Whole(_) => {
                 let mut values = fallible_alloc::with_room(cells.len())?;
                 values.extend(cells.iter().map(|cell| int(cell).unwrap_or(0)));
                 Values::Int(values)
             }
-            Kinds { floats: true, digits: true, .. } => {
+            Item::Float(_) => {
                 let mut values = fallible_alloc::with_room(cells.len())?;
                 values.extend(cells.iter().map(|cell| number(cell).unwrap_or(0.0)));
                 Values::Float(values)
             }
-            _ => {
+            Item::Text => {
                 cells.shrink();
                 Values::Text(cells)
             }
@@ -376,7 +413,11 @@ impl Column {
             Values::Text(_) => Item::Text,
             Values::List(_, items) => items.column_type().item,
         };
-        let nesting = if matches!(self.values, Values::List(..)) { Nesting::List } else { Nesting::One };
+        let nesting = match &self.values {
+            Values::List(_, items) if matches!(items.values, Values::List(..)) => Nesting::Pairs,
+            Values::List(..) => Nesting::List,
+            _ => Nesting::One,
+        };
         ColumnType { item, nesting }
     }
 
@@ -451,7 +492,8 @@ pub(crate) fn hash_texts(state: u64, texts: &Texts) -> u64 {
 }
 
 /// What all cells that were seen could be.
-struct Kinds {
+#[derive(Debug)]
+pub(crate) struct Kinds {
     n: u64,
     bools: bool,
     ints: bool,
@@ -467,7 +509,20 @@ impl Default for Kinds {
 }
 
 impl Kinds {
-    fn see(&mut self, cell: &[u8]) {
+    /// The narrowest type that all cells have.
+    pub(crate) fn column_type(&self) -> ColumnType {
+        let item = match *self {
+            Self { n: 0, .. } => Item::Null,
+            Self { bools: true, .. } => Item::Whole(DataType::Bool),
+            Self { ints: true, .. } => Item::Whole(DataType::Int64),
+            Self { floats: true, digits: true, .. } => Item::Float(DataType::Float64),
+            _ => Item::Text,
+        };
+        ColumnType { item, nesting: Nesting::One }
+    }
+
+    /// Looks at a cell that is not empty.
+    pub(crate) fn see(&mut self, cell: &[u8]) {
         self.n += 1;
         self.ints = self.ints && int(cell).is_some();
         // Every whole number of `int` is a number.
@@ -552,6 +607,18 @@ mod tests {
         assert_eq!(shown(&lists), ["List([Int(1), Int(2)])", "Null", "List([])", "List([Int(3)])"]);
         assert_eq!(lists.column_type().nesting, Nesting::List);
         assert!(lists.push(Cell::List(vec![list(&[1])])).is_err());
+        let mut pairs = Column::default();
+        let json = serde_json::json!([[[1, 2], [3, 4.5]], [], null, [{"end": 6, "class": "x", "start": 5}]]);
+        json.as_array().unwrap().iter().for_each(|value| pairs.push(of_json(Some(value))).unwrap());
+        let last = "List([List([Float(5.0), Float(6.0)])])";
+        let first = "List([List([Float(1.0), Float(2.0)]), List([Float(3.0), Float(4.5)])])";
+        assert_eq!(shown(&pairs), [first, "List([])", "Null", last]);
+        assert_eq!(pairs.column_type().nesting, Nesting::Pairs);
+        for wrong in
+            [serde_json::json!([[1, 2, 3]]), serde_json::json!([[[1]]]), serde_json::json!([{"start": 1}])]
+        {
+            assert!(pairs.push(of_json(Some(&wrong))).is_err(), "{wrong}");
+        }
         assert_ne!(lists.hash(0), column.hash(0));
     }
 

@@ -1,9 +1,10 @@
 //! Indexes of recordings: in memory, bounded in bytes and shared by readers, and beside them on disk.
 //!
 //! An index that took more than [`COSTLY`] bytes to make is written to the user's cache, for the next
-//! process. One of an archive's member is not: its place is known only with the archive.
+//! process. `forebay index` writes all.
 
 use std::{
+    io,
     ops::Range,
     path::Path,
     sync::{
@@ -21,7 +22,8 @@ use super::{
 };
 use crate::{
     Result,
-    decode::{AudioDecoder, Part, RangeIndex, ReadBytes},
+    decode::{AudioDecoder, Info, Part, RangeIndex, ReadBytes},
+    fields::Row,
     record::{PartOf, Segment, Wants},
     source::storage::Version,
 };
@@ -30,6 +32,19 @@ use crate::{
 const MOST_BYTES: usize = 64 << 20;
 /// An index that took more bytes than these is kept on disk: reading it back costs less.
 const COSTLY: u64 = 384 << 10;
+
+/// Where the index of a recording is.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// Nowhere: the recording is small, and read whole.
+    Needless,
+    /// On disk, from an earlier run.
+    Found,
+    /// On disk, written now.
+    Written,
+    /// Nowhere: it could not be written.
+    Unwritten(io::Error),
+}
 
 /// The indexes of the recordings that were read last.
 #[derive(Debug)]
@@ -71,7 +86,7 @@ impl Indexes {
         decoder: &mut AudioDecoder,
         recorded: &Recorded<'_>,
         segment: Option<Segment>,
-        wants: &dyn Wants,
+        (wants, values): (&dyn Wants, &Row),
     ) -> Result<Option<Part>> {
         if segment.is_none() && !wants.takes_spans() && recorded.len <= recorded.most() {
             return Ok(None);
@@ -79,7 +94,7 @@ impl Indexes {
         let index = self.index(decoder, recorded)?;
         let of = PartOf { segment, ..PartOf::default() };
         let (info, samples) = index.info().of_row(Some(&of))?;
-        let span = wants.span(info.sample_rate, info.n_samples).unwrap_or(0..info.n_samples);
+        let span = wants.span(info.sample_rate, info.n_samples, values).unwrap_or(0..info.n_samples);
         let span = samples.start + span.start..samples.start + span.end;
         index.part(decoder, recorded, span).map(Some)
     }
@@ -90,9 +105,7 @@ impl Indexes {
             return Ok(index);
         }
         let path = recorded.resolved();
-        let found = path.as_deref().and_then(|path| self.sidecars.read(path, version));
-        let found = found.and_then(|bytes| RangeIndex::from_bytes(&bytes).ok());
-        let index = match found {
+        let index = match path.as_deref().and_then(|path| self.on_disk(path, version)) {
             Some(index) => {
                 self.found.fetch_add(1, Ordering::Relaxed);
                 index
@@ -103,6 +116,36 @@ impl Indexes {
         let weight = index.bytes_held() + size_of::<(Key, Version)>();
         self.kept.put(recorded.key, (version, index.clone()), weight);
         Ok(index)
+    }
+
+    fn on_disk(&self, path: &Path, version: Version) -> Option<RangeIndex> {
+        RangeIndex::from_bytes(&self.sidecars.read(path, version)?).ok()
+    }
+
+    /// Codec, rate, channels and length of the recording, whose index is then on disk, if it can be.
+    ///
+    /// # Errors
+    /// As [`RangeIndex::open`].
+    pub(super) fn keep(&self, decoder: &mut AudioDecoder, recorded: &Recorded<'_>) -> Result<(Info, Kept)> {
+        let version = recorded.file.version();
+        let path = recorded.resolved();
+        if let Some(index) = path.as_deref().and_then(|path| self.on_disk(path, version)) {
+            return Ok((index.info(), Kept::Found));
+        }
+        let index = RangeIndex::open(decoder, recorded)?;
+        let written = match path {
+            // A file that was changed meanwhile is an error of the reader.
+            Some(path) if recorded.file.is_current() => {
+                self.sidecars.try_write(&path, version, &index.to_bytes())
+            }
+            _ => Err(io::Error::other("the file was moved meanwhile")),
+        };
+        Ok((index.info(), written.map_or_else(Kept::Unwritten, |()| Kept::Written)))
+    }
+
+    /// The folder of indexes.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.sidecars.folder()
     }
 
     /// Makes an index of the recording.

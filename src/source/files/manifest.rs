@@ -199,13 +199,18 @@ const SPANS: [(&str, &str); 12] = [
     ("starts", "ends"),
     ("begintimes", "endtimes"),
     ("starttimes", "endtimes"),
-    ("begin", "end"),
     ("startsec", "endsec"),
     ("startsample", "endsample"),
+    ("begin", "end"),
     ("onset", "offset"),
     ("tmin", "tmax"),
 ];
+/// The first pairs, whose start counts without an end too.
+const LONE: usize = 9;
 const LENGTHS: [(&str, &str); 3] = [("offset", "duration"), ("start", "duration"), ("starttime", "duration")];
+
+/// The column of Raven that has the start within the file.
+const WITHIN: &str = "fileoffsets";
 
 /// A name in small letters and digits alone: `Begin Time (s)` is `begintimes`.
 fn plain(name: &str) -> String {
@@ -221,6 +226,8 @@ pub(super) struct Roles {
     pub end: Option<usize>,
     /// Whether the ends are lengths.
     pub are_lengths: bool,
+    /// The starts within the files, of a table whose starts and ends are those of several files in a row.
+    pub within: Option<usize>,
     pub label: Option<usize>,
     pub others: Vec<usize>,
 }
@@ -301,7 +308,21 @@ impl Roles {
             let found = pair(&SPANS).map(|found| (found, false));
             if let Some(((from, to), lengths)) = found.or_else(|| pair(&LENGTHS).map(|found| (found, true))) {
                 (start, end, are_lengths) = (Some(from), Some(to), lengths);
+            } else {
+                // A start without an end is one to the end; an end alone is no segment.
+                start =
+                    SPANS[..LONE].iter().find_map(|(start, _)| usual(start)).filter(|&at| Some(at) != path);
             }
+        }
+        // Raven counts from the first of the files that are open together.
+        let is_raven = start.is_some_and(|start| plains[start] == "begintimes");
+        let within = if is_raven && path.is_some() { usual(WITHIN) } else { None };
+        if path.is_none() && start.is_none() && end.is_none() {
+            return Err(wrong(format!(
+                "no column has paths and none has starts and ends, as labels of Audacity have; name them with path_column=, \
+                 start= and end=; {}",
+                listed(names)
+            )));
         }
         let label = match asked.label {
             Some("") => None,
@@ -312,8 +333,38 @@ impl Roles {
             find(name).ok_or_else(|| wrong(format!("there is no column {name:?}; {}", listed(names))))
         };
         let others = asked.others.iter().map(other).collect::<Result<_>>()?;
-        Ok(Self { path, start, end, are_lengths, label, others })
+        Ok(Self { path, start, end, are_lengths, within, label, others })
     }
+
+    /// The start and the end of a row's segment.
+    ///
+    /// # Errors
+    /// Those of `number`, which reads a column.
+    pub(super) fn segment(
+        &self,
+        number: impl Fn(Option<usize>) -> Result<Option<f64>>,
+    ) -> Result<(Option<f64>, Option<f64>)> {
+        let (start, end) = (number(self.start)?, number(self.end)?);
+        let end = if self.are_lengths { end.map(|length| start.unwrap_or(0.0) + length) } else { end };
+        Ok(match number(self.within)? {
+            Some(within) => (Some(within), end.map(|end| within + (end - start.unwrap_or(0.0)))),
+            None => (start, end),
+        })
+    }
+
+    /// Whether segments and label are the same columns.
+    pub(super) fn has_same(&self, other: &Self) -> bool {
+        let of = |roles: &Self| (roles.start, roles.end, roles.are_lengths, roles.within, roles.label);
+        of(self) == of(other)
+    }
+}
+
+/// Whether a column of this name may be one of segments or labels, beside those that are known.
+pub(super) fn counts_too<'a>(name: &str, mut known: impl Iterator<Item = &'a String>) -> bool {
+    let name = &*plain(name);
+    let is_one = SPANS.iter().chain(&LENGTHS).any(|&(start, end)| name == start || name == end)
+        || [WITHIN, "label", "labels"].contains(&name);
+    is_one && !known.any(|known| plain(known) == name)
 }
 
 #[cfg(test)]
@@ -339,12 +390,16 @@ mod tests {
             (&["YTID", "start_seconds", "end_seconds", "positive_labels"], 0, Some((1, 2, false))),
             (&["filename", "onset", "offset", "event_label"], 0, Some((1, 2, false))),
             (&["file", "path"], 1, None),
+            (&["path", "end", "offset", "onset"], 0, Some((3, 2, false))),
+            (&["path", "end", "onset"], 0, None),
         ] {
             let found = roles(names, |_| {}).unwrap();
             assert_eq!(found.path, Some(path), "{names:?}");
             let given = found.start.map(|start| (start, found.end.unwrap(), found.are_lengths));
             assert_eq!(given, span, "{names:?}");
         }
+        let found = roles(&["path", "label", "Start Time"], |_| {}).unwrap();
+        assert_eq!((found.start, found.end), (Some(2), None));
         let label = roles(&["path", "label"], |_| {}).unwrap().label;
         assert_eq!(label, Some(1));
     }

@@ -11,6 +11,7 @@
 pub(crate) mod column;
 #[cfg(feature = "audio")]
 mod indexes;
+mod looked;
 mod lru;
 mod manifest;
 mod reader;
@@ -29,10 +30,12 @@ use std::{
     },
 };
 
+#[cfg(feature = "audio")]
+pub(crate) use indexes::Kept;
 pub use manifest::{GivenRows, GivenValue, Manifest, Rows, Unit};
 pub use reader::FilesReader;
 pub use recorded::ReadCounts;
-pub(crate) use table::Plan;
+pub(crate) use table::{Plan, check_named};
 
 use self::{
     column::{Column, Names},
@@ -49,7 +52,7 @@ use super::{
     storage::{Counted, Storage},
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, fallible_alloc,
     fields::{DataType, Value},
     record::{BLOCKS_AHEAD, NO_LABEL, Source},
     seed::mix,
@@ -127,12 +130,7 @@ impl FilesSource {
         mix_numbers(&mut described, options.columns.len());
         let columns =
             common_types(&options.columns, shards.iter().map(|shard| &*shard.path).zip(&described))?;
-        let schema = options.columns.iter().zip(&columns).map(|(name, found)| SchemaColumn {
-            name: name.clone(),
-            content: found.to_string(),
-            class_names: None,
-        });
-        let schema = schema.collect();
+        let schema = schema_of(&mut tables, &described, options.columns.iter().zip(&columns));
         let has_labels = tables.iter().any(|table| table.label.is_some());
         let held: usize = tables.iter().map(Table::bytes_held).sum();
         log::debug!("{n_rows} rows of {} tables take {held} bytes", tables.len());
@@ -209,6 +207,39 @@ impl FilesSource {
         self.opened.counts()
     }
 
+    /// The first row of each recording, in order; a row without a path is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`].
+    pub(crate) fn recordings(&self) -> Result<Vec<u64>> {
+        let mut found = Vec::new();
+        for (table, shard) in self.tables.iter().zip(&self.shards) {
+            // Files have numbers in the order in which they come.
+            let mut next = 0;
+            for row in 0..table.n_rows {
+                match table.file(row) {
+                    table::NO_FILE => {}
+                    file if file == next => next += 1,
+                    _ => continue,
+                }
+                fallible_alloc::push(&mut found, shard.first_row + row)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The label of a row; none if there is no label, or a null.
+    pub(crate) fn label(&self, row: u64) -> Result<Option<i64>> {
+        let (_, table, row) = self.table(row);
+        Ok(table.label_of(row)?.filter(|&label| label != NO_LABEL))
+    }
+
+    /// The folder of indexes on disk, unless the user has none.
+    #[cfg(feature = "audio")]
+    pub(crate) fn index_folder(&self) -> Option<&Path> {
+        self.opened.index_folder()
+    }
+
     /// The table that holds `row`, its number, and the row's number there.
     fn table(&self, row: u64) -> (usize, &Table, u64) {
         let (shard, row) = locate(&self.shards, row);
@@ -239,15 +270,35 @@ impl FilesSource {
     /// As [`Column::value`].
     fn values(&self, table: &Table, row: u64) -> Result<crate::fields::Row> {
         let value = |beside: &Beside| match *beside {
-            Beside::Label => {
-                let label = table.label.as_ref().map(|label| label.value(row as usize)).transpose()?;
-                Ok(Value::Int(label.as_ref().and_then(Value::as_int).unwrap_or(NO_LABEL)))
-            }
+            Beside::Label => Ok(Value::Int(table.label_of(row)?.unwrap_or(NO_LABEL))),
             Beside::Path => Beside::path(Ok(name_of(table, row))),
             Beside::Other(number) => self.value(table, row, number),
         };
         self.beside.iter().map(value).collect()
     }
+}
+
+/// All columns of the first table, those that are read with the types that all rows have.
+fn schema_of<'a>(
+    tables: &mut [Table],
+    described: &[Described],
+    read: impl Iterator<Item = (&'a String, &'a ColumnType)>,
+) -> Arc<[SchemaColumn]> {
+    let Some(first) = tables.first_mut() else { return Arc::default() };
+    let mut schema = std::mem::take(&mut first.schema);
+    for (name, found) in read {
+        let content = found.to_string();
+        match schema.iter_mut().find(|column| column.name == *name) {
+            Some(column) => column.content = content,
+            None => schema.push(SchemaColumn { name: name.clone(), content, class_names: None }),
+        }
+    }
+    let named = schema.iter_mut().find(|column| Some(&column.name) == first.label_name.as_ref());
+    if let (Some(column), Some(names)) = (named, &described[0].label_names) {
+        column.class_names = Some(names.clone());
+    }
+    tables.iter_mut().for_each(|table| table.schema = Vec::new());
+    schema.into()
 }
 
 /// The path of a row as the table has it.
@@ -317,7 +368,7 @@ fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
     }
     for table in &mut *tables {
         let Some(label) = &mut table.label else { continue };
-        let mut numbers = crate::fallible_alloc::with_room(label.len())?;
+        let mut numbers = fallible_alloc::with_room(label.len())?;
         for row in 0..label.len() {
             let class = label.text(row).map(|text| names.number(text)).transpose()?;
             numbers.push(class.map_or(NO_LABEL, |name| classes[name as usize]));

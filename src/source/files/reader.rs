@@ -13,6 +13,8 @@ use std::{
 
 use bytes::Bytes;
 
+#[cfg(feature = "audio")]
+use super::indexes::Kept;
 use super::{
     FilesSource, Table,
     lru::Lru,
@@ -22,6 +24,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    fields::Row,
     record::{Gate, PartOf, RawRecord, ReadRecords, Segment, Wants},
     source::{
         leave::Leave,
@@ -30,6 +33,8 @@ use crate::{
         storage::StoredFile,
     },
 };
+#[cfg(feature = "audio")]
+use crate::{decode::Info, record::Everything};
 
 /// Files of at most this many bytes are read whole, in one read.
 const SMALL: u64 = 256 << 10;
@@ -58,6 +63,12 @@ impl Opened {
 
     pub(super) fn counted(&self) -> &Counts {
         &self.counts
+    }
+
+    /// The folder of indexes on disk.
+    #[cfg(feature = "audio")]
+    pub(super) fn index_folder(&self) -> Option<&Path> {
+        self.indexes.folder()
     }
 
     pub(super) fn counts(&self) -> ReadCounts {
@@ -105,7 +116,7 @@ impl FilesReader {
 
     /// The values of a row, without its recording.
     #[cfg(test)]
-    pub(super) fn values(&self, row: u64) -> Result<crate::fields::Row> {
+    pub(super) fn values(&self, row: u64) -> Result<Row> {
         let (_, table, row) = self.source.table(row);
         self.source.values(table, row)
     }
@@ -114,6 +125,33 @@ impl FilesReader {
     pub(super) fn segment(&self, row: u64) -> Option<Segment> {
         let (_, table, row) = self.source.table(row);
         table.segment(row)
+    }
+
+    /// Codec, rate, channels and length of the recording that a row names, its bytes, and where its index is
+    /// now.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`].
+    #[cfg(feature = "audio")]
+    pub(crate) fn index(&mut self, row: u64) -> Result<(Info, u64, Kept)> {
+        let source = self.source.clone();
+        let (number, table, row) = source.table(row);
+        let leave = self.leave.clone();
+        let mut found = || {
+            let place = find(&source, &leave, number, table, row)?;
+            let indexed = if place.len > SMALL {
+                source.opened.indexes.keep(&mut self.decoder, &place)
+            } else {
+                let read = self.read_place(&place, None, (&Everything, &Row::new()));
+                read.and_then(|(bytes, _)| Ok((self.decoder.open(&bytes)?.info(), Kept::Needless)))
+            };
+            if indexed.is_err() {
+                source.opened.files.remove(place.key);
+            }
+            let (info, kept) = unchanged(&place.file, indexed)?;
+            Ok((info, place.len, kept))
+        };
+        found().map_err(|error| in_row(error, table, row))
     }
 
     fn read_row(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
@@ -141,7 +179,7 @@ impl FilesReader {
             None => {
                 let leave = self.leave.clone();
                 let place = find(source, &leave, number, table, row)?;
-                let read = self.read_place(&place, segment, wants);
+                let read = self.read_place(&place, segment, (wants, &values));
                 if read.is_err() {
                     source.opened.files.remove(place.key);
                 }
@@ -151,7 +189,7 @@ impl FilesReader {
         if bytes.len() as u64 <= SMALL && !bytes.is_empty() && goes_on {
             self.last = Some((key, bytes.clone()));
         }
-        Ok(RawRecord { bytes, part: Some(Box::new(part)), values })
+        Ok(RawRecord { part: Some(Box::new(part)), ..RawRecord::new(bytes, values) })
     }
 
     /// Reads what is wanted of a recording.
@@ -159,7 +197,7 @@ impl FilesReader {
         &mut self,
         place: &Recorded<'_>,
         segment: Option<Segment>,
-        wants: &dyn Wants,
+        wants: (&dyn Wants, &Row),
     ) -> Result<(Bytes, PartOf)> {
         if place.len == 0 {
             return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
@@ -240,7 +278,9 @@ fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> 
             }
         }
     }
-    let message = format!("the file {name:?} cannot be opened");
+    let root = table.root.display().to_string();
+    let below = if name.is_absolute() || root.is_empty() { String::new() } else { format!(" below {root}") };
+    let message = format!("the file {name:?} cannot be opened{below}");
     Err(Error { message, kind: ErrorKind::Unreadable, ..error })
 }
 

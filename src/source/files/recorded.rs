@@ -85,11 +85,18 @@ impl Recorded<'_> {
         self.n_read.get()
     }
 
-    /// The resolved path of a file of its own.
+    /// The resolved path, by which the index is kept; of a member that of the archive and the member's place,
+    /// after a byte that no path has.
     #[cfg(feature = "audio")]
     pub(super) fn resolved(&self) -> Option<std::path::PathBuf> {
         let (_, is_archived, _) = self.key;
-        (!is_archived).then(|| self.source.storage.resolve(self.file.path()).ok()).flatten()
+        let path = self.source.storage.resolve(self.file.path()).ok()?;
+        if !is_archived {
+            return Some(path);
+        }
+        let mut path = path.into_os_string();
+        path.push(format!("\0{}+{}", self.at, self.len));
+        Some(path.into())
     }
 
     /// The most bytes of a read.

@@ -61,18 +61,32 @@ impl Sidecars {
         index(&bytes, path, version).map(<[u8]>::to_vec)
     }
 
-    /// Writes an index.
+    /// The folder, unless the user has none.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// Writes an index, if that is possible.
     pub(super) fn write(&self, path: &Path, version: Version, index: &[u8]) {
-        let Some(folder) = &self.folder else { return };
-        if let Err(error) = self.try_write(folder, path, version, index)
+        if let Err(error) = self.try_write(path, version, index)
+            && let Some(folder) = &self.folder
             && !self.has_failed.swap(true, Ordering::Relaxed)
         {
             log::info!("indexes of recordings are not kept in {}: {error}", folder.display());
         }
     }
 
-    fn try_write(&self, folder: &Path, path: &Path, version: Version, index: &[u8]) -> io::Result<()> {
-        let Some(bytes) = contents(path, version, index) else { return Ok(()) };
+    /// Writes an index.
+    ///
+    /// # Errors
+    /// Those of the system; if there is no folder; if the recording has no time of its last change.
+    pub(super) fn try_write(&self, path: &Path, version: Version, index: &[u8]) -> io::Result<()> {
+        let Some(folder) = &self.folder else {
+            return Err(io::Error::other("neither XDG_CACHE_HOME nor HOME is set"));
+        };
+        let Some(bytes) = contents(path, version, index) else {
+            return Err(io::Error::other("the file system has no times of changes"));
+        };
         fs::create_dir_all(folder)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let new = folder.join(format!("{}.{}.{number}.tmp", name(path), std::process::id()));

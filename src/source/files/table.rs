@@ -11,8 +11,9 @@ use std::{
 use serde_json::Value as Json;
 
 use super::{
-    column::{Cell, Column, Names, Texts, hash, hash_texts},
-    manifest::{Asked, GivenRows, Manifest, Roles, Rows, Unit, listed},
+    column::{Cell, Column, Names, Texts, hash, hash_texts, of_json},
+    looked::{self, Looked},
+    manifest::{Asked, GivenRows, Manifest, Roles, Rows, Unit, counts_too, listed},
     tar::{self, Tar},
     text::{Csv, Lines},
 };
@@ -23,17 +24,19 @@ use crate::{
     seed::mix,
     source::{
         cells,
-        columns::{MOST_TEXT_BYTES, in_column},
+        columns::{self, MOST_TEXT_BYTES, SchemaColumn, in_column},
         parquet::table::ParquetTable,
         paths::{self, Reads},
-        storage::{Storage, Version},
+        storage::{Storage, Version, resolve},
     },
 };
 
 /// The number of a row that names no file.
-const NO_FILE: u32 = u32::MAX;
+pub(super) const NO_FILE: u32 = u32::MAX;
 /// Rows between two checks whether opening is to end.
 const POLLED: u64 = 4096;
+/// The most bytes of a member that is read to list the columns of an archive.
+const LOOKED_AT_MEMBER: u64 = 64 << 10;
 /// Beginnings of paths that are no files.
 const REMOTE: [&str; 11] = [
     "http://", "https://", "s3://", "gs://", "gcs://", "az://", "abfs://", "abfss://", "hf://", "ftp://",
@@ -77,7 +80,11 @@ pub(super) struct Table {
     segments: Option<Segments>,
     /// Numbers of classes, or numbers.
     pub label: Option<Column>,
+    /// The name of the label's column.
+    pub label_name: Option<String>,
     pub others: Vec<Column>,
+    /// All columns, with types as the first rows have them.
+    pub schema: Vec<SchemaColumn>,
     lines: Option<LineNumbers>,
 }
 
@@ -133,7 +140,15 @@ impl Table {
                 };
                 let root: Arc<Path> = manifest.root.as_deref().unwrap_or(folder).into();
                 let mut builder = Builder { unit: manifest.unit, ..Builder::default() };
+                if let Rows::File(path) = &manifest.rows
+                    && !path.exists()
+                {
+                    check_named(path)?;
+                }
                 let in_archives = manifest.root.as_deref().is_some_and(is_archive);
+                if let Some(root) = manifest.root.as_deref().filter(|_| !in_archives) {
+                    check_root(&**storage, root)?;
+                }
                 let read = match &manifest.rows {
                     Rows::File(_) => builder.read(storage, &path, manifest, asked, stop),
                     Rows::Given(rows) => builder.given(rows, manifest, asked),
@@ -157,16 +172,22 @@ impl Table {
             all_below &= above.is_some();
             classes.push(above.unwrap_or_default().as_encoded_bytes())?;
         }
-        if all_below && asked.label != Some("") {
-            let mut label = Column::default();
-            classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
-            builder.label = Some(label);
-        }
-        if let Some(name) = asked.label.filter(|name| !name.is_empty()) {
+        let is_class = |name: &str| all_below && name == "label";
+        if let Some(name) = asked.label.filter(|name| !name.is_empty() && !is_class(name)) {
             return Err(no_columns(folder, "label_column", name));
         }
-        if let Some(name) = asked.others.first() {
+        if let Some(name) = asked.others.iter().find(|name| !is_class(name)) {
             return Err(no_columns(folder, "a column", name));
+        }
+        if all_below {
+            let mut label = Column::default();
+            classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
+            let content = label.column_type().to_string();
+            builder.schema = vec![SchemaColumn { name: "label".to_owned(), content, class_names: None }];
+            builder.others = asked.others.iter().map(|_| label.clone()).collect();
+            if asked.label != Some("") {
+                (builder.label, builder.label_name) = (Some(label), Some("label".to_owned()));
+            }
         }
         Ok(builder.finish(folder.into(), folder.into()))
     }
@@ -216,6 +237,15 @@ impl Table {
         })
     }
 
+    /// The number of a row's class; none if there is no label, or a null.
+    ///
+    /// # Errors
+    /// As [`Column::value`].
+    pub(super) fn label_of(&self, row: u64) -> Result<Option<i64>> {
+        let label = self.label.as_ref().map(|label| label.value(row as usize)).transpose()?;
+        Ok(label.as_ref().and_then(Value::as_int))
+    }
+
     /// Whether the row's file is in an archive, and its place there, if it was found.
     pub(super) fn place(&self, row: u64) -> Option<Option<Place>> {
         (!self.archives.is_empty()).then(|| self.places.get(self.file(row) as usize).copied().flatten())
@@ -256,6 +286,21 @@ fn is_archive(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
 }
 
+/// Checks the folder that a user names for relative paths.
+fn check_root(storage: &dyn Storage, root: &Path) -> Result<()> {
+    check_named(root)?;
+    let here = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+    let found = resolve(storage, here)?;
+    if !found.is_file() {
+        return Ok(());
+    }
+    let message = format!(
+        "root is the file {}, expected the folder that paths start from, or archives that end in .tar (unpacked ones)",
+        root.display()
+    );
+    Err(Error::new(ErrorKind::Config, message))
+}
+
 /// The members of one key: its recording, and what is told of it.
 #[derive(Default)]
 struct Group {
@@ -281,7 +326,9 @@ struct Builder {
     files: Vec<u32>,
     segments: Option<Segments>,
     label: Option<Column>,
+    label_name: Option<String>,
     others: Vec<Column>,
+    schema: Vec<SchemaColumn>,
     lines: Option<LineNumbers>,
     n_bytes: u64,
     damage: Option<Error>,
@@ -322,20 +369,25 @@ impl Builder {
             }
         };
         if let Some(Segments { starts, ends, unit }) = &mut self.segments {
-            let unit = match unit {
+            let name = match unit {
                 Unit::Seconds => "s",
                 Unit::Samples => "samples",
             };
             for (what, place) in [("start", start), ("end", end)] {
                 if let Some(place) = place.filter(|place| !place.is_finite() || *place < 0.0) {
-                    return wrong(format!("{what} is {place}, must be 0 or more {unit}"));
+                    return wrong(format!("{what} is {place}, must be 0 or more {name}"));
+                }
+                if let (Unit::Samples, Some(place)) = (&unit, place.filter(|place| place.fract() != 0.0)) {
+                    return wrong(format!(
+                        "{what} is {place} samples, must be whole; seconds are unit=\"seconds\""
+                    ));
                 }
             }
             if let (from, Some(to)) = (start.unwrap_or(0.0), end)
                 && from >= to
             {
                 return wrong(format!(
-                    "start is {from} and end is {to} {unit}, must be less; columns that are no segments are left alone \
+                    "start is {from} and end is {to} {name}, must be less; columns that are no segments are left alone \
                      with start=\"\""
                 ));
             }
@@ -377,7 +429,9 @@ impl Builder {
             files: self.files,
             segments: self.segments,
             label: self.label,
+            label_name: self.label_name,
             others: self.others,
+            schema: self.schema,
             lines: self.lines,
         }
     }
@@ -428,6 +482,7 @@ impl Builder {
         let stem = path.file_stem().unwrap_or_default().as_encoded_bytes();
         self.with_segments(&roles);
         self.lines = Some(LineNumbers::default());
+        let mut looked = Looked::at_texts(&csv.names);
         let mut label = roles.label.map(|_| Texts::default());
         let mut others: Vec<Texts> = roles.others.iter().map(|_| Texts::default()).collect();
         while let Some(line) = csv.row()? {
@@ -440,8 +495,11 @@ impl Builder {
                 };
                 cell.parse().map(Some).map_err(|_| no_number(&at(Some(line), 0), cell))
             };
-            let (start, end) = (number(roles.start)?, number(roles.end)?);
-            self.add(Some(line), Some(name), start, ending(start, end, roles.are_lengths))?;
+            let (start, end) = roles.segment(number)?;
+            self.add(Some(line), Some(name), start, end)?;
+            if looked.row() {
+                (0..csv.names.len()).for_each(|at| looked.text(at, csv.cell(at)));
+            }
             if let (Some(label), Some(role)) = (&mut label, roles.label) {
                 label.push(csv.cell(role))?;
             }
@@ -449,11 +507,15 @@ impl Builder {
                 other.push(csv.cell(role))?;
             }
         }
+        self.schema = looked.listed();
+        self.label_name = roles.label.map(|role| csv.names[role].clone());
         self.label = label.map(Column::inferred).transpose()?;
         self.others = others.into_iter().map(Column::inferred).collect::<Result<_>>()?;
         Ok(csv.version())
     }
 
+    /// JSON lines. A column that a later line is the first to have, such as an offset, may say what all rows
+    /// are; then all lines are read again.
     fn json(
         &mut self,
         storage: &Arc<dyn Storage>,
@@ -462,17 +524,41 @@ impl Builder {
         asked: &Asked<'_>,
         stop: &AtomicBool,
     ) -> Result<Version> {
+        let mut later = Vec::new();
+        loop {
+            if let Some(version) = self.json_lines(storage, path, manifest, asked, &mut later, stop)? {
+                return Ok(version);
+            }
+            *self = Self { unit: self.unit, ..Self::default() };
+        }
+    }
+
+    /// None once a line has a column that changes what the columns are; it is then in `later`.
+    fn json_lines(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        manifest: &Manifest,
+        asked: &Asked<'_>,
+        later: &mut Vec<String>,
+        stop: &AtomicBool,
+    ) -> Result<Option<Version>> {
         let mut lines = Lines::open(storage, path)?;
         self.lines = Some(LineNumbers::default());
-        let mut chosen: Option<(Vec<String>, Roles)> = None;
+        let first = Asked { label: asked.label.filter(|name| name.is_empty()), others: &[] };
+        let (mut chosen, mut looked): (Option<(Vec<String>, Roles)>, _) = (None, Looked::default());
+        // Columns of later lines that may count, once there are others.
+        let mut aside = Vec::new();
         // bounded: the columns that the user names.
         let mut seen = vec![false; asked.others.len()];
         while let Some((line, object)) = lines.next()? {
             check_stop(self.n_rows() as u64, stop)?;
+            if looked.row() {
+                looked.object(&object);
+            }
             if chosen.is_none() {
-                // Later lines may have more columns, so only paths and segments are looked for in the first.
-                let names: Vec<String> = object.keys().cloned().collect();
-                let first = Asked { label: asked.label.filter(|name| name.is_empty()), others: &[] };
+                // Others may be in some lines alone, and are looked for in each.
+                let names: Vec<String> = object.keys().chain(&*later).cloned().collect();
                 let roles = Roles::choose(&names, manifest, &first, false)?;
                 self.with_segments(&roles);
                 let has_label = asked.label.is_some_and(|name| !name.is_empty()) || roles.label.is_some();
@@ -481,11 +567,26 @@ impl Builder {
                 chosen = Some((names, roles));
             }
             let Some((names, roles)) = &chosen else { continue };
+            let n_before = aside.len();
+            for name in object.keys().filter(|name| !names.contains(name)) {
+                if counts_too(name, names.iter().chain(&aside)) {
+                    fallible_alloc::push(&mut aside, name.clone())?;
+                }
+            }
+            if aside.len() > n_before {
+                let with: Vec<String> = names.iter().chain(&aside).cloned().collect();
+                if !Roles::choose(&with, manifest, &first, false)?.has_same(roles) {
+                    later.append(&mut aside);
+                    return Ok(None);
+                }
+            }
             let of = |role: Option<usize>| role.and_then(|role| object.get(&names[role]));
             let place = at(Some(line), 0);
             let name = match of(roles.path) {
                 None | Some(Json::Null) => None,
                 Some(Json::String(name)) => Some(name.as_bytes()),
+                // A cut of Lhotse.
+                Some(Json::Object(recording)) => Some(file_of(recording, &object, &place)?),
                 Some(other) => {
                     let message = format!("{place}: the path is {other}, expected text");
                     return Err(Error::new(ErrorKind::Schema, message));
@@ -496,20 +597,25 @@ impl Builder {
                 Some(Json::Number(number)) => Ok(number.as_f64()),
                 Some(other) => Err(no_number(&place, &other.to_string())),
             };
-            let (start, end) = (number(roles.start)?, number(roles.end)?);
-            self.add(Some(line), name, start, ending(start, end, roles.are_lengths))?;
+            let (start, end) = roles.segment(number)?;
+            self.add(Some(line), name, start, end)?;
             if let Some(label) = &mut self.label {
                 let name = asked.label.unwrap_or_else(|| roles.label.map_or("", |role| &names[role]));
-                label.push(cell(find(&object, name))).map_err(|error| in_line(&place, name, error))?;
+                label.push(of_json(find(&object, name))).map_err(|error| in_line(&place, name, error))?;
             }
             for ((name, column), seen) in asked.others.iter().zip(&mut self.others).zip(&mut seen) {
                 let found = find(&object, name);
                 *seen |= found.is_some();
-                column.push(cell(found)).map_err(|error| in_line(&place, name, error))?;
+                column.push(of_json(found)).map_err(|error| in_line(&place, name, error))?;
             }
         }
-        let Some((names, _)) = chosen else {
+        let Some((names, roles)) = chosen else {
             return Err(Error::new(ErrorKind::Format, "the table is empty, expected an object on each line"));
+        };
+        self.schema = looked.listed();
+        self.label_name = match asked.label {
+            None => roles.label.map(|role| names[role].clone()),
+            Some(name) => Some(name.to_owned()).filter(|name| !name.is_empty()),
         };
         if let Some((name, _)) = asked.others.iter().zip(&seen).find(|(_, seen)| !**seen) {
             let message = format!("there is no column {name:?}; {}", listed(&names));
@@ -523,7 +629,7 @@ impl Builder {
                 format!("label_column is {name:?}, but there is no such column; {}", listed(&names));
             return Err(Error::new(ErrorKind::Schema, message));
         }
-        Ok(lines.version())
+        Ok(Some(lines.version()))
     }
 
     fn parquet(
@@ -540,7 +646,9 @@ impl Builder {
         let path_role = roles.path.unwrap_or_default();
         let version = table.version();
         let schema = table.schema().clone();
-        let needed = [Some(path_role), roles.start, roles.end, roles.label];
+        self.schema = columns::columns_of(&schema);
+        self.label_name = roles.label.map(|role| names[role].clone());
+        let needed = [Some(path_role), roles.start, roles.end, roles.within, roles.label];
         let mut columns: Vec<usize> =
             needed.into_iter().flatten().chain(roles.others.iter().copied()).collect();
         columns.sort_unstable();
@@ -574,9 +682,9 @@ impl Builder {
                     Some(Value::Float(number)) => Ok(Some(number)),
                     Some(other) => Err(no_number(&at(None, number_of_row), &format!("{other:?}"))),
                 };
-                let (start, end) = (number(roles.start)?, number(roles.end)?);
+                let (start, end) = roles.segment(number)?;
                 let label = roles.label.map(value).transpose()?;
-                self.add(None, name, start, ending(start, end, roles.are_lengths))?;
+                self.add(None, name, start, end)?;
                 let is_bool =
                     |role: usize| *schema.field(role).data_type() == arrow_schema::DataType::Boolean;
                 let push = |column: &mut Column, role: usize, value: &Value| {
@@ -614,7 +722,7 @@ impl Builder {
         let (mut keys, mut groups) = (Names::default(), Vec::<Group>::new());
         // bounded: the columns that the user names.
         let mut seen = vec![false; wanted.len()];
-        let (mut damage, n_wanted) = (None, wanted.len());
+        let (mut damage, n_wanted, mut looked) = (None, wanted.len(), Looked::default());
         loop {
             let member = match tar.next() {
                 Ok(Some(member)) => member,
@@ -663,6 +771,18 @@ impl Builder {
             let number =
                 wanted.iter().position(|wanted| *wanted == ending).filter(|&at| at > 0 || !label.is_empty());
             let is_json = ending == "json";
+            if key < looked::ROWS && !is_json {
+                match Some(member.len).filter(|&len| len <= LOOKED_AT_MEMBER) {
+                    None => looked.other(&ending, "bytes"),
+                    Some(len) => {
+                        let data = tar.exactly(member.at, len)?;
+                        match std::str::from_utf8(&data) {
+                            Ok(_) => looked.value(&ending, of_member(&ending, &data)),
+                            Err(_) => looked.other(&ending, "bytes"),
+                        }
+                    }
+                }
+            }
             if number.is_none() && !is_json {
                 continue;
             }
@@ -712,15 +832,14 @@ impl Builder {
                 })?),
                 None => None,
             };
+            if let Some(object) = json.as_ref().and_then(Json::as_object)
+                && looked.row()
+            {
+                looked.object(object);
+            }
             for (at, (column, name)) in columns.iter_mut().zip(&wanted).enumerate() {
                 let cell = match group.cells.get(at).and_then(Option::as_ref) {
-                    // Numbers of classes are whole numbers.
-                    Some(text) if *name == "cls" => {
-                        let text = text.trim_ascii();
-                        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-                        number.map_or(Cell::Text(text), Cell::Int)
-                    }
-                    Some(text) => Cell::Text(text.trim_ascii_end()),
+                    Some(text) => of_member(name, text),
                     None => {
                         let object = json.as_ref().and_then(Json::as_object);
                         let found = match at {
@@ -728,7 +847,7 @@ impl Builder {
                             _ => object.and_then(|object| find(object, name)),
                         };
                         seen[at] |= found.is_some();
-                        self::cell(found)
+                        of_json(found)
                     }
                 };
                 column.push(cell).map_err(|error| in_line(&at_member(row, &shown), name, error))?;
@@ -750,6 +869,10 @@ impl Builder {
             return Err(Error::new(ErrorKind::Format, message));
         }
         let mut columns = columns.into_iter();
+        self.schema = looked.listed();
+        let has_member = self.schema.iter().any(|column| column.name == label);
+        let name = if asked.label.is_none() && !has_member { "label" } else { label };
+        self.label_name = seen[0].then(|| name.to_owned());
         self.label = columns.next().filter(|_| seen[0]);
         self.others = columns.collect();
         self.archives = vec![path.clone()];
@@ -768,10 +891,26 @@ impl Builder {
                 while let Some(member) = tar.next()? {
                     check_stop(0, stop)?;
                     let name = member.name.strip_prefix(b"./").unwrap_or(&member.name);
-                    if let Some(file) = self.names.find(name) {
-                        self.places[file as usize] =
-                            Some(Place { archive: number, at: member.at, len: member.len });
+                    // Cuts have names without endings.
+                    let stem =
+                        name.iter().rposition(|&byte| byte == b'.').map_or(name, |point| &name[..point]);
+                    let shown = String::from_utf8_lossy(name);
+                    let is_recording = paths::is_recording(shown.as_ref().as_ref());
+                    let Some(file) =
+                        self.names.find(name).or_else(|| self.names.find(stem).filter(|_| is_recording))
+                    else {
+                        continue;
+                    };
+                    let place = &mut self.places[file as usize];
+                    if let Some(Place { archive, .. }) = place {
+                        let before = archives[*archive as usize].display();
+                        let message = format!(
+                            "the member {shown:?} is in {before} too, so it is not known which one a row names; give \
+                             archives in which each name is there once"
+                        );
+                        return Err(Error::new(ErrorKind::Config, message));
                     }
+                    *place = Some(Place { archive: number, at: member.at, len: member.len });
                 }
                 Ok(())
             };
@@ -799,18 +938,20 @@ impl Builder {
                     None => Err(no_number(&at(None, row), &format!("{:?}", column.value(row)?))),
                 }
             };
-            let (start, end) = (number(roles.start)?, number(roles.end)?);
-            self.add(None, name, start, ending(start, end, roles.are_lengths))?;
+            let (start, end) = roles.segment(number)?;
+            self.add(None, name, start, end)?;
         }
+        let listed = rows.names.iter().zip(&rows.columns).map(|(name, column)| SchemaColumn {
+            name: name.clone(),
+            content: column.column_type().to_string(),
+            class_names: None,
+        });
+        self.schema = listed.collect();
+        self.label_name = roles.label.map(|role| rows.names[role].clone());
         self.label = roles.label.map(|role| rows.columns[role].clone());
         self.others = roles.others.iter().map(|&role| rows.columns[role].clone()).collect();
         Ok(())
     }
-}
-
-/// The end of a segment, of which an end or a length is given.
-fn ending(start: Option<f64>, end: Option<f64>, is_length: bool) -> Option<f64> {
-    if is_length { end.map(|length| start.unwrap_or(0.0) + length) } else { end }
 }
 
 fn check_stop(row: u64, stop: &AtomicBool) -> Result<()> {
@@ -820,10 +961,20 @@ fn check_stop(row: u64, stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
+/// Checks a path that the user names.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for one that is no file's, such as a URL.
+pub(crate) fn check_named(path: &Path) -> Result<()> {
+    check_local(path.as_os_str().as_encoded_bytes()).map_err(|message| Error::new(ErrorKind::Config, message))
+}
+
 /// Checks that a path is that of a file; the error is the message.
 fn check_local(path: &[u8]) -> Result<(), String> {
+    // `pathlib` makes one slash of two.
     let is = |start: &&str| {
-        path.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start.as_bytes()))
+        let start = &start.as_bytes()[..start.len() - 1];
+        path.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
     };
     let Some(start) = REMOTE.iter().find(|start| is(start)) else { return Ok(()) };
     let path = String::from_utf8_lossy(path);
@@ -836,6 +987,17 @@ fn check_local(path: &[u8]) -> Result<(), String> {
 /// The place of a row of an archive in messages.
 fn at_member(row: usize, name: &str) -> String {
     format!("row {row}, {name:?}")
+}
+
+/// The text of a member. Numbers of classes are whole numbers.
+fn of_member<'a>(ending: &str, text: &'a [u8]) -> Cell<'a> {
+    let trimmed = text.trim_ascii();
+    let number = std::str::from_utf8(trimmed).ok().filter(|_| ending == "cls");
+    match number {
+        Some(text) => text.parse().map_or(Cell::Text(trimmed), Cell::Int),
+        None if ending == "cls" => Cell::Text(trimmed),
+        None => Cell::Text(text.trim_ascii_end()),
+    }
 }
 
 fn no_number(place: &str, found: &str) -> Error {
@@ -858,22 +1020,41 @@ fn find<'a>(object: &'a serde_json::Map<String, Json>, name: &str) -> Option<&'a
         return Some(found);
     }
     let (first, rest) = name.split_once('.')?;
-    find(object.get(first)?.as_object()?, rest)
+    let mut found = (object.get(first)?, rest);
+    // An object in a list has its number, as in `supervisions.0.text`.
+    while let (Json::Array(items), rest) = found {
+        let (number, rest) = rest.split_once('.').unwrap_or((rest, ""));
+        let item = items.get(number.parse::<usize>().ok()?)?;
+        if rest.is_empty() {
+            return Some(item);
+        }
+        found = (item, rest);
+    }
+    find(found.0.as_object()?, found.1)
 }
 
-fn cell(found: Option<&Json>) -> Cell<'_> {
-    match found {
-        None | Some(Json::Null) => Cell::Null,
-        Some(Json::Bool(value)) => Cell::Bool(*value),
-        Some(Json::Number(number)) => match number.as_i64() {
-            Some(number) => Cell::Int(number),
-            None => Cell::Float(number.as_f64().unwrap_or(f64::NAN)),
+/// The file of a cut's recording; of one in an archive beside it, the name of the cut.
+fn file_of<'a>(
+    recording: &'a serde_json::Map<String, Json>,
+    cut: &'a serde_json::Map<String, Json>,
+    place: &str,
+) -> Result<&'a [u8]> {
+    let text = |found: Option<&'a Json>| found.and_then(Json::as_str).filter(|text| !text.is_empty());
+    let sources = recording.get("sources").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let found = match sources {
+        [source] => match source.get("type").and_then(Json::as_str) {
+            Some("file" | "url") => text(source.get("source")),
+            Some("shar") => text(source.get("source")).or_else(|| text(cut.get("id"))),
+            _ => None,
         },
-        Some(Json::String(text)) => Cell::Text(text.as_bytes()),
-        Some(Json::Array(items)) => Cell::List(items.iter().map(|item| cell(Some(item))).collect()),
-        // An object is no value.
-        Some(Json::Object(_)) => Cell::List(vec![Cell::List(Vec::new())]),
-    }
+        _ => None,
+    };
+    found.map(str::as_bytes).ok_or_else(|| {
+        let message = format!(
+            "{place}: the path is an object, expected text, or a recording of Lhotse with one source of the type file"
+        );
+        Error::new(ErrorKind::Schema, message)
+    })
 }
 
 fn cell_of(value: &Value, is_bool: bool) -> Cell<'_> {

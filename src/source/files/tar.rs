@@ -2,14 +2,18 @@
 //!
 //! Only headers are read, so an archive of any size is indexed with little memory. Read are ustar, pax and
 //! GNU long names, archives one after the other in a file, and numbers beyond octal ones. Refused are sparse
-//! members and archives of several volumes, whose bytes are not where a header says, and compressed archives,
-//! which cannot be read by range. Source: POSIX.1-2017 (pax), the manual of GNU tar.
+//! members and archives of several volumes, whose bytes are not where a header says, links in place of
+//! recordings, and compressed archives, which cannot be read by range. Source: POSIX.1-2017 (pax), the manual
+//! of GNU tar.
 
-use std::{path::Path, sync::Arc};
+use std::{ffi::OsStr, path::Path, sync::Arc};
 
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
-    source::storage::{Storage, StoredFile},
+    source::{
+        paths::is_recording,
+        storage::{Storage, StoredFile},
+    },
 };
 
 const BLOCK: u64 = 512;
@@ -134,15 +138,23 @@ impl Tar {
                 }
                 b'S' => return unsupported("a sparse member"),
                 b'M' => return unsupported("a member that continues from another volume"),
-                // Folders, links and devices.
-                b'1'..=b'6' | b'V' => (name, size) = (None, None),
-                _ => {
-                    let name = name.unwrap_or_else(|| plain_name(&header));
-                    // Old archives mark folders by their names alone.
-                    if name.ends_with(b"/") {
-                        return self.next();
+                b'1' | b'2' => {
+                    // A recording must not be lost without a word.
+                    let name = name.take().unwrap_or_else(|| plain_name(&header));
+                    if is_recording(OsStr::new(&*String::from_utf8_lossy(&name))) && split(&name).is_some() {
+                        return unsupported("a link to a recording");
                     }
-                    return Ok(Some(Member { name, at: data, len }));
+                    size = None;
+                }
+                // Folders and devices.
+                b'3'..=b'6' | b'V' => (name, size) = (None, None),
+                _ => {
+                    let name = name.take().unwrap_or_else(|| plain_name(&header));
+                    // Old archives mark folders by their names alone.
+                    if !name.ends_with(b"/") {
+                        return Ok(Some(Member { name, at: data, len }));
+                    }
+                    size = None;
                 }
             }
         }
@@ -368,6 +380,21 @@ mod tests {
             assert_eq!((found.len(), error.kind), (n, kind), "{error}");
             assert!(error.message.contains(told), "{error}");
         }
+        for (kind, name, is_error) in
+            [(b'1', "b.WAV", true), (b'2', "b.flac", true), (b'2', "b.txt", false), (b'1', "._b.wav", false)]
+        {
+            let (found, error) =
+                read(&[a.clone(), member(name.as_bytes(), kind, b"0\0", b""), a.clone()].concat());
+            assert_eq!(
+                (found.len(), error.is_some()),
+                if is_error { (1, true) } else { (2, false) },
+                "{name}"
+            );
+            assert!(error.is_none_or(|error| error.message.contains("a link to a recording at byte 1024")));
+        }
+        // As many folders in the old way as would fill a stack.
+        let many = [member(b"a/", b'0', b"0\0", b"").repeat(100_000), a.clone()].concat();
+        assert_eq!(names(&many), ["a.wav"]);
         assert_eq!(names(b""), Vec::<String>::new());
         assert_eq!(names(&[0; 1024]), Vec::<String>::new());
     }

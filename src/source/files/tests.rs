@@ -115,6 +115,8 @@ fn broken_tables_are_told_by_line() {
         ("a.csv", b"path,n\na.wav,\"x\ny\"\nb.wav,1,2\n", "line 4 has 3 cells"),
         ("a.csv", b"path,n\na.wav,1\nb.wav,\"open\n", "line 3: a quote is opened and not closed"),
         ("a.csv", b"path,n\na.wav,\"open", "line 2: a quote is opened and not closed"),
+        ("a.csv", b"path,n\na.wav,1\nb.wav,\"x\nc.wav,\"y\"\n", "line 3: a cell over several lines goes on"),
+        ("a.csv", b"# YTID, x, y\na, 1, \"x\nb, 2, \"y\"\n", "line 2: a cell over several lines goes on"),
         ("a.csv", b"path,name\na.wav,x\nb.wav,caf\xe9\n", "line 3, column \"name\": byte 3 of "),
         ("a.csv", b"path,caf\xe9\na.wav,x\n", "line 1, cell 2: byte 3 of"),
         ("a.csv", b"\xff\xfep\0a\0t\0h\0", "UTF-16"),
@@ -138,6 +140,17 @@ fn broken_tables_are_told_by_line() {
         ("a.jsonl", b"[1]\n", "line 1 is no object"),
         ("a.jsonl", b"{\"path\": 3}\n", "line 1: the path is 3, expected text"),
         ("a.jsonl", b"\n", "the table is empty"),
+        ("a.jsonl", b"{\"path\": {\"sources\": []}}\n", "line 1: the path is an object, expected text"),
+        (
+            "a.csv",
+            b"# YTID, start_seconds, note\nx, 1, \"a\ny, 2, b\n",
+            "line 2: a quote is opened and not closed",
+        ),
+        (
+            "a.txt",
+            b"0,5\t1,5\tcall\n2,5\t3,5\tcall\n",
+            "none has starts and ends, as labels of Audacity have",
+        ),
     ] {
         let error = table(name, text, &[]).unwrap_err();
         assert!(error.to_string().contains(told), "{error}");
@@ -210,6 +223,59 @@ fn segment(source: &Arc<Recordings>, row: u64) -> Option<Segment> {
 }
 
 #[test]
+fn columns_that_later_lines_are_the_first_to_have() {
+    let seconds = |start, end| Some(Segment::Seconds(start, end));
+    let nemo = "{\"audio_filepath\": \"a.wav\", \"duration\": 2.5}\n{\"audio_filepath\": \"b.wav\", \"more\": 1}\n\
+                {\"audio_filepath\": \"b.wav\", \"duration\": 1, \"offset\": 3}\n";
+    let source = table("nemo.jsonl", nemo, &[]).unwrap();
+    let found: Vec<_> = (0..3).map(|row| segment(&source, row)).collect();
+    assert_eq!(found, [seconds(0.0, 2.5), None, seconds(3.0, 4.0)]);
+    let text = "{\"path\": \"a.wav\"}\n{\"path\": \"b.wav\", \"label\": \"owl\"}\n\
+                {\"path\": \"c.wav\", \"onset\": 1, \"offset\": 2, \"Onset\": 7}\n";
+    let source = table("a.jsonl", text, &[]).unwrap();
+    let found: Vec<_> = (0..3).map(|row| segment(&source, row)).collect();
+    assert_eq!(found, [None, None, seconds(1.0, 2.0)]);
+    assert_eq!(
+        values(&source).concat(),
+        ["Int(-1)", "Text(\"a.wav\")", "Int(0)", "Text(\"b.wav\")", "Int(-1)", "Text(\"c.wav\")"]
+    );
+    let error = read(&source, 2).unwrap_err();
+    assert!(error.message.starts_with("line 3: "), "{error}");
+}
+
+#[test]
+fn times_within_the_files_of_a_selection_table() {
+    // Two files of 60 s that were open together.
+    let head = "Selection\tBegin Time (s)\tEnd Time (s)\tBegin Path\tFile Offset (s)\n";
+    let text = format!("{head}1\t10\t12\ta.wav\t10\n2\t61.5\t62.25\tb.wav\t1.5\n3\t2\t3\ta.wav\t\n");
+    let source = table("raven.txt", text, &[]).unwrap();
+    let found: Vec<_> = (0..3).map(|row| segment(&source, row).unwrap()).collect();
+    assert_eq!(
+        found,
+        [Segment::Seconds(10.0, 12.0), Segment::Seconds(1.5, 2.25), Segment::Seconds(2.0, 3.0)]
+    );
+}
+
+#[test]
+fn cuts_of_lhotse() {
+    let cut = |kind: &str, source: &str| {
+        format!(
+            "{{\"id\": \"cut-1\", \"start\": 0.5, \"duration\": 2, \"channel\": 0, \"supervisions\": [{{\"text\": \"hello\"}}], \
+             \"recording\": {{\"id\": \"r\", \"sources\": [{{\"type\": \"{kind}\", \"source\": \"{source}\"}}]}}}}\n"
+        )
+    };
+    let text = [cut("file", "a.wav"), cut("shar", "")].concat();
+    let source = table("cuts.jsonl", text, &["supervisions.0.text"]).unwrap();
+    let expected = [[r#"Text("a.wav")"#, r#"Text("hello")"#], [r#"Text("cut-1")"#, r#"Text("hello")"#]];
+    assert_eq!(values(&source), expected);
+    assert_eq!(segment(&source, 0), Some(Segment::Seconds(0.5, 2.5)));
+    let error = table("cuts.jsonl", cut("url", "https://a.b/c.wav"), &[]).unwrap_err();
+    assert!(error.message.contains("remote recordings are not read yet"), "{error}");
+    let error = table("cuts.jsonl", cut("command", "sox"), &[]).unwrap_err();
+    assert!(error.message.contains("a recording of Lhotse with one source"), "{error}");
+}
+
+#[test]
 fn segments_in_samples() {
     let folder = Folder::new();
     let path = folder.write("t.csv", "path,from,till\na.wav,100,\na.wav,5,17\n");
@@ -223,6 +289,9 @@ fn segments_in_samples() {
     let source = source.unwrap();
     assert_eq!(segment(&source, 0), Some(Segment::Samples(100, u64::MAX)));
     assert_eq!(segment(&source, 1), Some(Segment::Samples(5, 17)));
+    let path = folder.write("u.csv", "path,start,end\na.wav,1,2\na.wav,0.5,17\n");
+    let error = open(manifest(path, |manifest| manifest.unit = Unit::Samples), &reading(&[])).unwrap_err();
+    assert!(error.message.contains("line 3: start is 0.5 samples, must be whole"), "{error}");
     assert_eq!(Segment::Samples(5, 17).samples(8000, 10).unwrap(), 5..10);
     assert_eq!(Segment::Seconds(0.5, f64::INFINITY).samples(8000, 10_000).unwrap(), 4000..10_000);
     assert_eq!(Segment::Seconds(1.0, 2.0).samples(8000, 8000).unwrap_err().kind, ErrorKind::Empty);
@@ -339,6 +408,13 @@ fn files_are_read_below_the_root_alone() {
         let allowed = found(&ArrowOptions { allow_paths, ..reading(&[]) });
         assert!(allowed[1..4].iter().all(|found| found.as_deref() == Ok(b"secret")));
     }
+    // A root that is none.
+    for (root, told) in [("none", "cannot open"), ("in/t.csv", "root is the file")] {
+        let root = outer.path().join(root);
+        let error =
+            open(manifest(table.clone(), |manifest| manifest.root = Some(root.clone())), &reading(&[]));
+        assert!(error.unwrap_err().to_string().contains(told));
+    }
     // Another root.
     let source = open(manifest(table, |manifest| manifest.root = Some(outer.path())), &reading(&[])).unwrap();
     assert!(read(&source, 0).is_err());
@@ -405,6 +481,17 @@ fn the_fingerprint_is_that_of_the_rows() {
 }
 
 #[test]
+fn rows_take_few_bytes() {
+    let n = 50_000;
+    let rows: String =
+        (0..n).map(|row| format!("a{:04}.ogg,{row}.0,{}.0,owl{}\n", row / 100, row + 5, row % 7)).collect();
+    let source = table("a.csv", format!("path,start,end,label\n{rows}"), &[]).unwrap();
+    assert_eq!(source.n_rows(), n);
+    // Besides them the names of 500 files.
+    assert!(source.rows_held() <= 60 * n as usize, "{}", source.rows_held());
+}
+
+#[test]
 fn numbers_of_several_tables() {
     let folder = Folder::new();
     let tables: Vec<Entry> = vec![
@@ -429,6 +516,10 @@ fn columns_without_a_header() {
     assert_eq!(values(&source), [[r#"Text("a.wav")"#, "Int(3)"], [r#"Text("b.wav")"#, "Int(4)"]]);
     let error = open(vec![path.into()], &reading(&["n"])).unwrap_err();
     assert!(error.message.contains("columns="), "{error}");
+    // The first row has the name of a file, not a comment.
+    let hash = folder.write("h.csv", "# a comment\n#1.wav,3\n#2.wav,4\n");
+    let source = open(manifest(hash, named), &reading(&["n"])).unwrap();
+    assert_eq!(values(&source), [[r##"Text("#1.wav")"##, "Int(3)"], [r##"Text("#2.wav")"##, "Int(4)"]]);
     // A header that is named again.
     let path = folder.write("u.csv", "path,n\nb.wav,4\n");
     let source = open(manifest(path, named), &reading(&["n"])).unwrap();

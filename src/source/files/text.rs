@@ -125,6 +125,45 @@ impl Squeeze {
     }
 }
 
+/// Where in a cell a byte is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum At {
+    Start,
+    Plain,
+    Quoted,
+    Quote,
+}
+
+/// Follows the quotes of rows.
+#[derive(Debug)]
+struct Quotes {
+    delimiter: u8,
+    at: At,
+    /// Whether a cell went on after its closing quote.
+    is_stray: bool,
+}
+
+impl Quotes {
+    fn new(delimiter: u8) -> Self {
+        Self { delimiter, at: At::Start, is_stray: false }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.at = match (self.at, byte) {
+                (At::Start, b'"') | (At::Quote, b'"') => At::Quoted,
+                (At::Quoted, b'"') => At::Quote,
+                (At::Quoted, _) => At::Quoted,
+                (_, byte) if byte == self.delimiter || byte == b'\n' || byte == b'\r' => At::Start,
+                (at, _) => {
+                    self.is_stray |= at == At::Quote;
+                    At::Plain
+                }
+            };
+        }
+    }
+}
+
 /// Reads the rows of a table, cell by cell.
 pub(super) struct Csv {
     input: Input,
@@ -145,6 +184,8 @@ pub(super) struct Csv {
     first: Option<u64>,
     /// Lines that begin so are left out.
     left_out: Option<u8>,
+    /// The quotes so far, where the file's own bytes are not those that were read.
+    quotes: Quotes,
 }
 
 /// The parts of a table's beginning.
@@ -158,7 +199,8 @@ struct Head {
 }
 
 impl Head {
-    fn of(head: &[u8], is_tsv: bool, is_labels: bool) -> Result<Self> {
+    /// `has_names`: the first row is not needed for names, and may begin with a file such as `#1.wav`.
+    fn of(head: &[u8], is_tsv: bool, is_labels: bool, has_names: bool) -> Result<Self> {
         const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
         if UTF16.iter().any(|mark| head.starts_with(mark)) {
             let message = "it is UTF-16; write it as UTF-8";
@@ -166,7 +208,11 @@ impl Head {
         }
         let mut skipped = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let (mut lines, mut comment) = (0, None);
-        while head[skipped..].starts_with(b"#") {
+        let is_comment = |rest: &[u8]| {
+            rest.starts_with(b"#")
+                && (!has_names || matches!(rest.get(1), None | Some(b'#' | b' ' | b'\t' | b'\r' | b'\n')))
+        };
+        while is_comment(&head[skipped..]) {
             let Some(end) = memchr(&head[skipped..], b'\n') else { break };
             comment = Some(head[skipped + 1..skipped + end].trim_ascii().to_vec());
             skipped += end + 1;
@@ -210,7 +256,8 @@ impl Csv {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let mut input = Input::open(storage, path)?;
         let is_labels = ending == "txt";
-        let head = Head::of(input.head()?, ending == "tsv" || ending == "tab", is_labels)?;
+        let is_tsv = ending == "tsv" || ending == "tab";
+        let head = Head::of(input.head()?, is_tsv, is_labels, names.is_some())?;
         input.consume(head.skipped);
         if head.has_blanks {
             let mut squeeze = Squeeze { delimiter: head.delimiter, in_quotes: false, is_start: false };
@@ -231,6 +278,7 @@ impl Csv {
             names: Vec::new(),
             first: None,
             left_out: None,
+            quotes: Quotes::new(head.delimiter),
         };
         let first = csv.next()?;
         let cells: Vec<String> = match first {
@@ -332,7 +380,11 @@ impl Csv {
         loop {
             let (result, read, written, ended) = {
                 let found = self.input.fill()?;
-                self.reader.read_record(found, &mut self.cells[filled..], &mut self.ends[n..])
+                let result = self.reader.read_record(found, &mut self.cells[filled..], &mut self.ends[n..]);
+                if self.input.squeeze.is_some() {
+                    self.quotes.add(&self.input.buffer[self.input.from..self.input.from + result.1]);
+                }
+                result
             };
             self.input.consume(read);
             (filled, n) = (filled + written, n + ended);
@@ -361,6 +413,10 @@ impl Csv {
         }
         (self.n, self.line, self.row_at) = (n, line, row_at);
         self.check_text(filled)?;
+        if self.cells[..filled].contains(&b'\n') {
+            self.check_breaks()?;
+        }
+        self.quotes.is_stray = false;
         Ok(Some(line))
     }
 
@@ -384,37 +440,55 @@ impl Csv {
              Latin-1 (Windows-1252): write it as UTF-8, as with iconv -f WINDOWS-1252 -t UTF-8",
             self.line
         );
-        Err(Error::new(ErrorKind::Format, message).at_byte(self.row_at))
+        let error = Error::new(ErrorKind::Format, message);
+        // With blanks left out, places are not those in the file.
+        Err(if self.input.squeeze.is_some() { error } else { error.at_byte(self.row_at) })
+    }
+
+    /// Checks that the line breaks in the last row's cells are not those after a quote that was left open.
+    fn check_breaks(&self) -> Result<()> {
+        let is_stray = match self.input.squeeze {
+            Some(_) => self.quotes.is_stray,
+            None => {
+                let end = self.input.at - (self.input.to - self.input.from) as u64;
+                let mut row = Vec::new();
+                fallible_alloc::resize(&mut row, (end - self.row_at) as usize, 0)?;
+                let n = self.input.file.read(&mut row, self.row_at)?;
+                let mut quotes = Quotes::new(self.delimiter);
+                quotes.add(&row[..n]);
+                quotes.is_stray
+            }
+        };
+        if !is_stray {
+            return Ok(());
+        }
+        let message = format!(
+            "line {}: a cell over several lines goes on after its closing quote; is a quote opened and not closed?",
+            self.line
+        );
+        Err(Error::new(ErrorKind::Format, message))
     }
 
     /// Checks that the last row has no open quote.
     fn check_end(&self) -> Result<()> {
-        if self.input.squeeze.is_some() || self.line == 0 {
+        if self.line == 0 {
             return Ok(());
+        }
+        if self.input.squeeze.is_some() {
+            return self.check_quotes(&self.quotes);
         }
         // A row without a line break cannot be long.
         let len = self.input.file.size().saturating_sub(self.row_at).min(MOST_ROW as u64);
         let mut row = Vec::new();
         fallible_alloc::resize(&mut row, len as usize, 0)?;
         let n = self.input.file.read(&mut row, self.row_at)?;
-        #[derive(PartialEq)]
-        enum At {
-            Start,
-            Plain,
-            Quoted,
-            Quote,
-        }
-        let mut at = At::Start;
-        for &byte in &row[..n] {
-            at = match (at, byte) {
-                (At::Start, b'"') | (At::Quote, b'"') => At::Quoted,
-                (At::Quoted, b'"') => At::Quote,
-                (At::Quoted, _) => At::Quoted,
-                (_, byte) if byte == self.delimiter || byte == b'\n' || byte == b'\r' => At::Start,
-                _ => At::Plain,
-            };
-        }
-        if at == At::Quoted {
+        let mut quotes = Quotes::new(self.delimiter);
+        quotes.add(&row[..n]);
+        self.check_quotes(&quotes)
+    }
+
+    fn check_quotes(&self, quotes: &Quotes) -> Result<()> {
+        if quotes.at == At::Quoted {
             let message = format!("line {}: a quote is opened and not closed", self.line);
             return Err(Error::new(ErrorKind::Format, message));
         }

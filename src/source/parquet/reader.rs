@@ -181,7 +181,7 @@ impl ParquetReader {
         if is_text && let Err(error) = std::str::from_utf8(&bytes) {
             return Err(Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(error));
         }
-        Ok(RawRecord { bytes, part: None, values })
+        Ok(RawRecord::new(bytes, values))
     }
 
     /// Decodes the batch that holds `row`, or the row alone, and calls `take` with the values and the row's

@@ -205,11 +205,14 @@ impl FrontEndConfig {
 
     /// Whether each value depends on its own energy only.
     pub(super) fn is_single_pass(&self) -> bool {
+        self.is_by_frame() && self.cepstrum.is_none() && self.fill != Fill::Minimum
+    }
+
+    /// Whether the values of a frame do not depend on other frames.
+    pub fn is_by_frame(&self) -> bool {
         self.range().is_none()
             && !matches!(self.compression, Compression::Pcen { .. })
             && !matches!(self.compression, Compression::Decibel { reference: None, .. })
-            && self.cepstrum.is_none()
-            && self.fill != Fill::Minimum
             && matches!(self.normalization, Normalization::None | Normalization::Standard { .. })
     }
 

@@ -5,6 +5,7 @@
 #![cfg(all(test, loom))]
 
 mod arenas;
+mod parts;
 mod pipeline;
 mod shuffle;
 

@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Generator, Iterator
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +27,7 @@ from forebay.cache import (
     MixtureDataset,
     PermutationDataset,
     TokenSeqDataset,
+    WeightedDataset,
 )
 from timing import claim, eventually, native_threads, timed
 
@@ -60,7 +62,7 @@ def tree(n: int = 103) -> AsyncDataset:
     sources = {
         "list": PermutationDataset(numbered(n), 1),
         "own": Own(n // 2),
-        "era": EraShufflingDataset(numbered(n), 16, 2),
+        "era": EraShufflingDataset(WeightedDataset(numbered(n), [i % 4 for i in range(n)], 5), 16, 2),
     }
     weights = [(0, {"list": 2, "own": 1, "era": 1}), (48, {"list": 1, "own": 2, "era": 1})]
     return MixtureDataset(sources, weights, 8, seed=4, stop="all_exhausted")
@@ -164,6 +166,36 @@ def test_resume_at_every_step() -> None:
             left = len(loader) - loader.batch
             assert [content(batch) for batch in loader] == batches[step + 1 : step + 1 + left]
     assert len(json.dumps(states[0])) < 1024
+
+
+def test_a_loader_of_weights_resumes_before_every_batch() -> None:
+    """On other numbers of ranks too: the state is a number, and each pass has other copies."""
+
+    def make() -> AsyncDataset:
+        weights = [0.1 + i % 5 for i in range(103)]
+        return PermutationDataset(WeightedDataset(numbered(103), weights, 3, epoch_size=64), 1)
+
+    with DataLoader(make(), 8) as loader:
+        passes = [xs(loader) for _ in range(3)]
+    flat = [batch for one in passes for batch in one]
+    assert len(flat) == 24
+    assert len({tuple(sorted(chain.from_iterable(one))) for one in passes}) == 3
+    for world_size in (1, 2, 8):
+        for step in range(24):
+            parts = []
+            for rank in range(world_size):
+                with DataLoader(make(), 8 // world_size, rank, world_size, start_step=step) as loader:
+                    state = json.loads(json.dumps(loader.state_dict()))
+                with DataLoader(make(), 8 // world_size, rank, world_size) as loader:
+                    loader.load_state_dict(state)
+                    parts.append(xs(loader))
+            found = [list(chain.from_iterable(batches)) for batches in zip(*parts, strict=True)]
+            assert found == flat[step : step + len(found)]
+            assert len(found) == 8 - step % 8
+    for other in ([1.0] * 103, [0.2 + i % 5 for i in range(103)]):
+        dataset = PermutationDataset(WeightedDataset(numbered(103), other, 3, epoch_size=64), 1)
+        with DataLoader(dataset, 8) as loader, pytest.raises(StateError, match="dataset is "):
+            loader.load_state_dict(DataLoader(make(), 8).state_dict())
 
 
 def test_resume_goes_on_across_passes() -> None:

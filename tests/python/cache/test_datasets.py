@@ -8,6 +8,8 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil, floor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +29,7 @@ from forebay.cache import (
     PermutationDataset,
     TokenSeqDataset,
     TreeCache,
+    WeightedDataset,
     build,
 )
 from timing import claim, timed
@@ -245,6 +248,143 @@ def test_batches_look_random_in_residue_classes() -> None:
             counts = np.stack([(rows % divisor == rest).sum(1) for rest in range(divisor)])
             uneven += int((((counts - 256 / divisor) ** 2).sum(0) / (256 / divisor) > bound).sum())
         assert uneven <= 30, f"{uneven} of 12800 batches are uneven modulo {divisor}"
+
+
+@pytest.mark.parametrize("epoch_size", [None, 1, 17, 60, 1000])
+def test_weights(epoch_size: int | None) -> None:
+    """Each document is there as often as its weight says, rounded down or up, in every epoch."""
+    weights = np.array([0.0, 1.0, 0.25, 7.0, 1e-12] * 12)
+    dataset = WeightedDataset(numbered(60), weights, 3, epoch_size=epoch_size)
+    size = len(dataset)
+    assert size == (60 if epoch_size is None else epoch_size)
+    assert (dataset.current_len(), dataset.final_length_is_known(), dataset.is_finite()) == (size, True, True)
+    total = sum(map(Fraction, weights.tolist()))
+    orders = [numbers(dataset.epoch(epoch), range(size)) for epoch in range(4)]
+    for order in orders:
+        assert order == sorted(order)
+        for row, weight in enumerate(weights.tolist()):
+            expected = Fraction(weight) * size / total
+            assert order.count(row) in (floor(expected), ceil(expected)), row
+    assert len(set(map(tuple, orders))) > 1
+    assert numbers(WeightedDataset(numbered(60), weights * 4, 3, epoch_size=epoch_size), range(size)) == orders[0]
+    assert [int(dataset[i]["number"]) for i in range(0, size, 7)] == orders[0][::7]
+    assert dataset.locate(range(size))[1].tolist() == orders[0]
+    with pytest.raises(IndexError, match=f"no index {size} in a dataset of {size} rows"):
+        dataset.get_batch([size])
+    # Shuffles take the copies as rows of their own.
+    for shuffled in (PermutationDataset(dataset, 1), EraShufflingDataset(dataset, 16, 1)):
+        assert sorted(numbers(shuffled.epoch(2), range(size))) == orders[2]
+    assert size < 60 or numbers(dataset.shuffle(1), range(size)) != orders[0]
+
+
+def test_equal_weights_are_none() -> None:
+    for given in ([0.3] * 50, np.ones(50, np.float32), np.ones(50, bool), [7] * 50):
+        assert numbers(WeightedDataset(numbered(50), given), range(50)) == list(range(50))
+    mixture = {"a": WeightedDataset(numbered(40), [2.0] * 40, 9), "b": numbered(30)}
+    plain = {"a": numbered(40), "b": numbered(30)}
+    one, two = (MixtureDataset(sources, {"a": 1, "b": 2}, 9, 4) for sources in (mixture, plain))
+    assert [part.tolist() for part in one.locate(range(500))] == [part.tolist() for part in two.locate(range(500))]
+
+
+def test_weights_of_a_field(tmp_path: Path) -> None:
+    """Of a cache, a list and a dataset in Python; other fields of a cache are not read."""
+    documents = [{"weight": np.float32(i % 3), "number": i, "input_ids": np.arange(i % 5)} for i in range(200)]
+    build({"one": documents}, None, tmp_path, batch_size=64)
+    weights = [i % 3 for i in range(200)]
+
+    class Own(Squares):
+        def get_batch(self, indices: ArrayLike) -> list[dict[str, Any]]:
+            rows = np.asarray(indices).tolist()
+            return [{**found, "weight": i % 3} for i, found in zip(rows, super().get_batch(rows), strict=True)]
+
+    for dataset in (CacheDataset(tmp_path), ListAsyncDataset(documents), Own(200)):
+        weighted = WeightedDataset(dataset, "weight", 7, epoch_size=300)
+        given = WeightedDataset(dataset, weights, 7, epoch_size=300)
+        assert weighted.locate(range(300))[1].tolist() == given.locate(range(300))[1].tolist()
+        for name in ("input_ids", "nothing"):
+            with pytest.raises(ConfigError, match=f'weights is "{name}", must be a field with one number in each row'):
+                WeightedDataset(dataset, name)
+    growing = ListAsyncDataset(documents[:1], is_complete=False)
+
+    def add() -> None:
+        time.sleep(0.05)
+        for one in documents[1:]:
+            growing.append(one)
+        growing.finalize()
+
+    writer = threading.Thread(target=add)
+    writer.start()
+    assert len(WeightedDataset(growing, "weight")) == 200
+    writer.join()
+
+
+def test_weights_wait_for_the_final_length(caplog: pytest.LogCaptureFixture) -> None:
+    dataset = ListAsyncDataset([document(0)], is_complete=False)
+    weighted = WeightedDataset(dataset, [0.0] * 9 + [1.0])
+    wrong = WeightedDataset(dataset, [1.0] * 9)
+    assert (weighted.current_len(), weighted.final_length_is_known()) == (0, False)
+    writer = later(dataset, 10, 0.2)
+    with caplog.at_level(logging.INFO):
+        assert numbers(weighted, range(10)) == [9] * 10
+    assert sum("waits for the final length" in record.message for record in caplog.records) == 1
+    writer.join()
+    with pytest.raises(ConfigError, match="there are 9 weights for 10 rows, must be one for each row"):
+        len(wrong)
+
+
+@pytest.mark.parametrize(
+    ("weights", "more", "error", "message"),
+    [
+        ([1.0, -0.5, 1.0], {}, ConfigError, "the weight of row 1 is -0.5, must be a number from 0 on"),
+        ([1.0, 1.0, float("nan")], {}, ConfigError, "the weight of row 2 is NaN"),
+        ([float("inf"), 1.0, 1.0], {}, ConfigError, "the weight of row 0 is inf"),
+        ([0, 0, 0], {}, ConfigError, "no row of 3 has a weight above 0"),
+        ([1.0, 1.0], {}, ConfigError, "there are 2 weights for 3 rows"),
+        ([], {}, ConfigError, "no row of 0 has a weight above 0"),
+        ([[1.0]] * 3, {}, TypeError, r"weights are float64 of shape \[3, 1\], must be a number for each document"),
+        (["a"] * 3, {}, TypeError, "weights are <U1"),
+        (3.0, {}, TypeError, r"weights are float64 of shape \[\]"),
+        ([1.0] * 3, {"epoch_size": 0}, ConfigError, "epoch_size is 0, must be 1 to"),
+        ([1.0] * 3, {"epoch_size": 1.5}, TypeError, "epoch_size"),
+        ([1.0] * 3, {"seed": -1}, ConfigError, "seed is -1"),
+    ],
+)
+def test_wrong_weights(weights: Any, more: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        WeightedDataset(numbered(3), weights, **more)
+
+
+def test_weights_are_those_of_stored_documents() -> None:
+    """A shuffle has other rows in each epoch, so weights come first; windows have weights of their own."""
+    views = (
+        PermutationDataset(numbered(5), 1), EraShufflingDataset(numbered(5), 2, 1),
+        WeightedDataset(numbered(5), [1] * 5), MixtureDataset({"a": numbered(5)}, {"a": 1}, 5),
+    )  # fmt: skip
+    for view in views:
+        with pytest.raises(ConfigError, match="weigh first, and shuffle or mix the dataset with weights"):
+            WeightedDataset(view, [1.0] * 5)
+        with pytest.raises(ConfigError, match="weigh first"):
+            WeightedDataset(view, "number")
+    windows = TokenSeqDataset(numbered(50), 7)
+    heavy = WeightedDataset(windows, [0.0] * 5 + [1.0] + [0.0] * (len(windows) - 6), epoch_size=3)
+    assert [one["input_ids"].tolist() for one in heavy.get_batch(range(3))] == [windows[5]["input_ids"].tolist()] * 3
+
+
+def test_weights_are_copied_and_pickled(tmp_path: Path) -> None:
+    given = np.array([1.0, 2.0, 0.0, 4.0])
+    dataset = WeightedDataset(numbered(4), given, 3, epoch_size=9)
+    before = numbers(dataset, range(9))
+    given[:] = 0
+    copy = pickle.loads(pickle.dumps(dataset.epoch(2)))
+    assert numbers(dataset, range(9)) == before
+    assert numbers(copy, range(9)) == numbers(dataset.epoch(2), range(9))
+    assert repr(copy) == repr(dataset)
+    assert repr(dataset).startswith("<forebay.cache.WeightedDataset: weighted(list(")
+    assert repr(dataset).endswith(", epoch_size=9, seed=3)>")
+    build({"one": [{"weight": i} for i in range(4)]}, None, tmp_path)
+    named = pickle.loads(pickle.dumps(WeightedDataset(CacheDataset(tmp_path), "weight")))
+    again = WeightedDataset(CacheDataset(tmp_path), [0, 1, 2, 3])
+    assert named.locate(range(4))[1].tolist() == again.locate(range(4))[1].tolist()
 
 
 def test_a_permutation_waits_for_the_final_length_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -42,7 +42,7 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     (tmp_path / "folder").mkdir()
     code, error = said(capsys, "check", tmp_path / "folder")
     assert code == 2
-    expected = "files that end in .arrow or .parquet, found none\n"
+    expected = "in .arrow or .parquet, recordings such as .wav, or .tar archives of them, found none\n"
     assert error.startswith("forebay check: error: FILE: ")
     assert error.endswith(expected)
     code, error = said(capsys, "check", "*.arrow")

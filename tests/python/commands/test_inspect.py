@@ -16,6 +16,7 @@ import pytest
 
 from fields import table, write
 from forebay import _pictures, cli
+from forebay.cli import inspect
 from recordings import Row, tiny_rows, write_shard
 
 
@@ -48,6 +49,45 @@ def test_a_source(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ["audio", "audio"], ["label", "int64, 2 classes: owl, wren"], ["text", "text"], ["n", "uint8"],
         ["meta.site", "text"], ["meta.tags", "lists of int64"], ["day", "Date32"],
     ]  # fmt: skip
+
+
+def test_classes_before_and_after_balancing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = made(tmp_path)
+    arguments = ["inspect", str(path), "--balance", "label", "--epoch-size", "8"]
+    assert cli.main(arguments) == 0
+    assert capsys.readouterr().out.partition("Date32\n")[2].splitlines() == [
+        "2 classes of label, in an epoch of 8 examples:",
+        "  class        rows             examples",
+        "  owl             3   50.00%           4   50.00%",
+        "  wren            3   50.00%           4   50.00%",
+    ]
+    assert cli.main([*arguments, "--power", "-0.5", "--cap", "3", "--offset", "1", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["balance"] == {
+        "column": "label", "source": None, "classes": ["owl", "wren"], "rows": [3, 3], "examples": [4, 4],
+        "n_rows": 6, "n_examples": 8,
+        "sampling": {
+            "type": "Balanced", "column": "label", "power": -0.5, "offset": 1.0, "cap": 3.0, "labels": "max",
+            "separator": None, "epoch_size": 8,
+        },
+    }  # fmt: skip
+    assert cli.main(["inspect", str(path), "--balance", "meta.tags", "--labels", "sum", "--row", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "6 classes of meta.tags" in out
+    assert "  (none) " in out
+    assert "row 1: " in out
+
+
+def test_a_long_table_of_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = [1 + i % 7 for i in range(40)]
+    names = [f"class {i:02}" for i, n in enumerate(counts) for _ in range(n)]
+    audio = pa.array([{"bytes": row.audio, "path": None} for row in tiny_rows(len(names))])
+    path = write(tmp_path / "long", pa.table({"audio": audio, "species": names}), "file")
+    assert cli.main(["inspect", str(path), "--balance", "species"]) == 0
+    lines = capsys.readouterr().out.partition("40 classes of species")[2].splitlines()[2:]
+    assert len(lines) == inspect.MOST_COMMON + 1 + inspect.LEAST_COMMON
+    assert lines[inspect.MOST_COMMON].strip() == "(22 more)"
+    assert lines[0].split()[:3] == ["class", "06", "7"]
+    assert lines[-1].split()[:3] == ["class", "35", "1"]
 
 
 @pytest.mark.parametrize("row", [0, 2, -1])
@@ -185,6 +225,11 @@ def test_on_a_terminal(tmp_path: Path) -> None:
         (["--row", "1", "--start", "-1"], 2, "--start is -1, must be a number of seconds from 0 on"),
         (["--row", "1", "--seconds", "nan"], 2, "--seconds is nan, must be a number"),
         (["--audio-column", "sound"], 2, "there is no such column"),
+        (["--balance", "none"], 2, 'column "none"'),
+        (["--power", "-0.5"], 2, "--power needs --balance COLUMN"),
+        (["--balance", "label", "--power", "9"], 2, "--power is 9.0, must be from -4 to 4"),
+        (["--balance", "label", "--labels", "all"], 2, '--labels is "all", must be one of'),
+        (["--balance", "label", "--cap", "1", "--epoch-size", "7"], 2, "cap is 1, and 6 rows that often are fewer"),
         (["--png", "none/row.png"], 2, "the folder of --png none/row.png does not exist"),
     ],
 )

@@ -1,8 +1,10 @@
 """`forebay check` and `cache.build` over tables, folders and archives."""
 
 import csv
+import io
 import json
 import pickle
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +76,83 @@ def test_a_loader_of_a_manifest_is_pickled(folder: Path) -> None:
         next(loader)
         with pickle.loads(pickle.dumps(loader)) as copied:
             assert next(copied)["index"].tolist() == next(loader)["index"].tolist()
+
+
+TYPES = {
+    "file_name": "text", "index_in_table": "int64", "bird": "text", "several": "text", "x": "float64",
+    "is_good": "bool", "text": "text",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet", "rows"])
+def test_columns_of_a_table(ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table lists all of its columns, and a row all of their values, without being asked for them."""
+    made = rows(write_recordings(tmp_path, 30))
+    source: Any = made if ending == "rows" else write_table(tmp_path / f"t.{ending}", made)
+    table = Manifest(source, root=tmp_path)
+    with forebay.AudioDataset(table, **TINY) as dataset:
+        assert dataset.columns == TYPES
+        for name in TYPES:
+            values = dataset.column(name)
+            assert len(values) == 30
+        assert dataset.column("file_name")[4] == made[4]["file_name"]
+    with forebay.AudioDataset(table, **TINY, label_column="bird", columns=["x"]) as dataset:
+        assert dataset.columns == TYPES
+        assert dataset._classes == {"bird": sorted({row["bird"] for row in made if row["bird"]})}
+    if ending == "rows" or ending == "parquet":  # a Parquet file is a shard, unless it is a Manifest
+        return
+    assert cli.main(["inspect", str(source), "--row", "4", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {column["name"]: column["type"] for column in found["columns"]} == TYPES
+    expected = {name: "" if value is None and TYPES[name] == "text" else value for name, value in made[4].items()}
+    assert expected["x"] is None
+    assert found["row"]["columns"] == expected
+
+
+def test_columns_are_claims_of_the_first_rows(tmp_path: Path) -> None:
+    """A column that is read has the type of all rows; the others that of the first thousand."""
+    write_recordings(tmp_path, 1)
+    lines = ["path,n,m", *("000 one.wav,1,2" for _ in range(1000)), "000 one.wav,one,two"]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    with forebay.AudioDataset(tmp_path / "a.csv", **TINY, columns=["m"]) as dataset:
+        assert dataset.columns == {"path": "text", "n": "int64", "m": "text"}
+        assert dataset.column("n")[1000] == "one"
+
+
+def test_columns_of_objects(tmp_path: Path) -> None:
+    write_recordings(tmp_path, 1)
+    lines: list[dict[str, Any]] = [
+        {"path": "000 one.wav", "meta": {"site": "s", "at": {"deep": 1}}, "tags": ["a"], "odd": [{}]},
+        {"path": "000 one.wav", "label": "owl", "meta": {"site": None}, "later": 2.5},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with forebay.AudioDataset(tmp_path / "a.jsonl", **TINY, label_column="label") as dataset:
+        assert dataset.columns == {
+            "path": "text", "meta.site": "text", "meta.at.deep": "int64", "tags": "lists of text", "odd": "json",
+            "label": "text", "later": "float64",
+        }  # fmt: skip
+        assert dataset._classes == {"label": ["owl"]}
+        assert [*dataset.column("meta.site")] == ["s", ""]
+
+
+def test_columns_of_a_folder_and_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = write_recordings(tmp_path / "a" / "owl", 2)
+    write_recordings(tmp_path / "a" / "wren", 1)
+    assert cli.main(["inspect", str(tmp_path / "a"), "--row", "2", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["columns"] == [{"name": "label", "type": "text", "classes": ["owl", "wren"]}]
+    assert found["row"]["columns"] == {"label": "wren"}
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        data = {".cls": b"1", ".txt": b"words", ".json": b'{"site": {"x": 1.5}}', ".npy": b"\x93NUMPY\xff"}
+        for i, name in enumerate(names):
+            tar.add(tmp_path / "a" / "owl" / name, f"{i}.wav")
+            for ending, content in data.items():
+                info = tarfile.TarInfo(f"{i}{ending}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    assert cli.main(["inspect", str(tmp_path / "a.tar"), "--row", "1", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {column["name"]: column["type"] for column in found["columns"]} == {
+        "cls": "int64", "txt": "text", "npy": "bytes", "site.x": "float64",
+    }  # fmt: skip
+    assert found["row"]["columns"] == {"cls": 1, "txt": "words", "site.x": 1.5}

@@ -1,6 +1,9 @@
 """Large files are read in part; what changes meanwhile is a bad record."""
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay import Manifest, _core
+from forebay import Manifest, _core, crops
 from recordings import FORMATS, Row, write_shard
 
 CLIP: dict[str, Any] = {"sample_rate": 8000, "clip_seconds": 0.5, "n_fft": 256, "hop_length": 80, "n_mels": 16}
@@ -75,6 +78,36 @@ def test_few_bytes_are_read(long: Path) -> None:
     assert found["open"] == 1
 
 
+@pytest.mark.parametrize("step", [0.5, 0.125])
+def test_windows_read_each_part_once(long: Path, step: float) -> None:
+    """Runs of windows share a read; nothing is read as a whole, though it would fit."""
+    crop = crops.Windows(step)
+    with forebay.Loader(long, crop=crop, **ONE_PASS) as loader:
+        n = sum(len(batch["index"]) for batch in loader)
+        found = loader.stats()["files"]
+    assert n == 1 + np.ceil((20 * 60 - 0.5) / step)
+    size = long.stat().st_size
+    # Runs of 64 windows or more; head and tail for each reader at most, and windows of the search around them.
+    assert found["reads"] <= n / 64 + 3 * (found["indexed"] + 1)
+    assert size <= found["read_bytes"] <= 1.5 * size + (found["indexed"] + 1) * (1 << 20)
+    limits: dict[str, Any] = {"max_record_bytes": 1 << 20, "max_decoded_seconds": 10.0}
+    same(of([long], crop=crop, **limits)[:4], of([long], crop=crop)[:4])
+
+
+def test_a_dataset_reads_parts(long: Path) -> None:
+    """As a loader does; the whole would be above the limits."""
+    limits: dict[str, Any] = {"max_record_bytes": 1 << 20, "max_decoded_seconds": 10.0}
+    with forebay.AudioDataset(long, **CLIP, **limits) as dataset, forebay.AudioDataset(long, **CLIP) as free:
+        starts = [0.0, 7.25, 1199.5]
+        got, want = (each.get_batch([0, 0, 0], starts) for each in (dataset, free))
+        assert np.array_equal(got["spectrogram"], want["spectrogram"])
+        samples, rate = dataset.waveform(0, start=600.0, seconds=1.0)
+        assert rate == 8000
+        pcm = np.frombuffer(long.read_bytes()[44:], "<i2")[600 * 8000 : 601 * 8000]
+        assert np.array_equal(samples[0], pcm.astype(np.float32) / 32768)
+        assert dataset.info(0)["seconds"] == 1200.0
+
+
 def test_segments_of_a_long_file(long: Path, tmp_path: Path) -> None:
     pcm = long.read_bytes()[44:]
     segments: list[dict[str, Any]] = [
@@ -125,6 +158,68 @@ def test_memory_of_a_day(tmp_path: Path) -> None:
         assert loader.stats()["files"]["read_bytes"] < 2 << 20
     assert batch["valid_samples"].tolist() == [4000, 4000]
     assert batch["spectrogram"][0].max() > batch["spectrogram"][1].max()
+    with forebay.Loader(path, **ONE_PASS, crop=crops.Windows(60.0), outputs=["start"]) as loader:
+        assert loader.num_records == 1440
+        next(loader)
+        assert loader.stats()["files"]["read_bytes"] < 64 << 20
+    with forebay.AudioDataset(path, **CLIP, max_record_bytes=1 << 20) as dataset:
+        last = dataset.get_batch([0], [86399.5])
+    assert np.array_equal(last["spectrogram"][0], batch["spectrogram"][0])
+
+
+MEASURED = """
+import json, resource, sys
+import forebay
+from forebay import crops, features
+path, clip, segment = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
+source = forebay.Manifest([dict(path=path, **segment)], root="/")
+given = dict(features=features.Waveform(sample_rate=8000), clip_seconds=clip, batch_size=1, n_workers=2)
+with forebay.Loader.eval(source, crop=crops.Windows(), **given) as loader:
+    n = sum(batch["waveform"].shape[-1] for batch in loader)
+    assert not loader.errors(), loader.errors()
+del given["batch_size"], given["n_workers"]
+with forebay.AudioDataset(source, crop=crops.Center(), **given) as dataset:
+    assert dataset[0]["waveform"].shape[-1] == clip * 8000
+print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+"""
+
+
+def measured(path: Path, clip: float, **segment: float) -> tuple[int, int]:
+    """The samples of all windows, and the most memory of a process that reads them."""
+    command = [sys.executable, "-c", MEASURED, str(path), str(clip), json.dumps(segment)]
+    n, peak = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return int(n), int(peak)
+
+
+def of_length(form: str, folder: Path, seconds: int) -> Path:
+    """Silence of so many seconds, in few bytes."""
+    path = folder / f"{seconds}.{form}"
+    n = seconds * 8000
+    if form == "wav":
+        header = bytearray(wav(b""))
+        header[4:8], header[40:44] = (36 + 2 * n).to_bytes(4, "little"), (2 * n).to_bytes(4, "little")
+        path.write_bytes(header)
+        os.truncate(path, 44 + 2 * n)
+        return path
+    soundfile = pytest.importorskip("soundfile")
+    with soundfile.SoundFile(path, "w", 8000, 1) as file:
+        quiet = np.random.default_rng(1).integers(-1, 2, 60 * 8000).astype(np.int16)
+        for at in range(0, n, len(quiet)):
+            file.write(quiet[: n - at])
+    return path
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the memory of a process")
+@pytest.mark.parametrize(("form", "hours"), [("wav", 24), ("flac", 2), ("ogg", 0.5), ("mp3", 0.5)])
+def test_memory_does_not_grow_with_the_recording(form: str, hours: float, tmp_path: Path, soak: int) -> None:
+    """All windows of a recording of hours, and a clip at its middle, in the memory of one of 10 s."""
+    hours = hours if soak == 1 else 24
+    short, long = of_length(form, tmp_path, 10), of_length(form, tmp_path, int(hours * 3600))
+    few, least = measured(short, 10.0)
+    many, peak = measured(long, 10.0)
+    assert (few, many) == (80_000, hours * 3600 * 8000)
+    # Decoded it has 115 MB an hour, as 16 bits half of it.
+    assert peak - least < 40 << 20, (least, peak)
 
 
 def test_many_files_are_open_one_by_one(tmp_path: Path) -> None:
@@ -216,6 +311,40 @@ def test_an_index_is_kept_on_disk(scanned: Path, tmp_path: Path, monkeypatch: py
     os.utime(scanned, (1, 1))
     assert counts(scanned)["indexed"] == 1
     assert counts(scanned)["index_hits"] == 1
+
+
+COUNTED = """
+import resource, sys
+import forebay
+if sys.argv[2:]:
+    import signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+given = dict(sample_rate=8000, clip_seconds=0.5, n_fft=256, hop_length=80, n_mels=16, batch_size=4, infinite=False)
+with forebay.Loader([sys.argv[1]] * 8, **given) as loader:
+    assert sum(len(batch["index"]) for batch in loader) == 8, loader.errors()
+    found = loader.stats()["files"]
+print(found["indexed"], found["index_hits"])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of a process")
+def test_a_full_disk_and_several_processes(scanned: Path, tmp_path: Path) -> None:
+    """An index that cannot be written leaves nothing; several processes that write one leave one."""
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", COUNTED, str(scanned)]
+    told = subprocess.run([*command, "100"], capture_output=True, text=True, check=True, env=env).stdout
+    assert int(told.split()[0]) >= 1
+    assert [*(tmp_path / "forebay" / "index").iterdir()] == []
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(4)]
+    for process in running:
+        assert process.communicate()[0]
+        assert process.returncode == 0
+    (index,) = (tmp_path / "forebay" / "index").iterdir()
+    whole = index.read_bytes()
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+    assert told.split()[0] == "0"
+    assert index.read_bytes() == whole
 
 
 def test_no_place_for_indexes(scanned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,59 @@ def test_a_manifest_of_members(tmp_path: Path) -> None:
     assert np.array_equal(np.concatenate([batch["spectrogram"] for batch in batches]), expected["spectrogram"])
 
 
+def test_a_name_in_two_archives_is_no_place(tmp_path: Path) -> None:
+    audio = [member for member in samples(2) if member[0].endswith("wav")]
+    write_tar(tmp_path / "audio_0.tar", audio[:1])
+    write_tar(tmp_path / "audio_1.tar", [(audio[0][0], audio[1][1])])
+    source = Manifest([{"path": audio[0][0]}], root=tmp_path / "audio_*.tar")
+    with pytest.raises(forebay.ConfigError, match=r"audio_0\.tar too, so it is not known which one"):
+        forebay.Loader(source, **ONE_PASS)
+
+
+def test_a_shar(tmp_path: Path) -> None:
+    """Archives of recordings, beside cuts that name them without an ending."""
+    audio = [(name.replace("wav", "WAV"), data) for name, data in samples(6) if name.endswith("wav")]
+    write_tar(tmp_path / "recording.000000.tar", [*audio[:3], ("000.json", b"{}")])
+    write_tar(tmp_path / "recording.000001.tar", audio[3:])
+    cuts = [
+        {
+            "id": f"{i:03}", "start": 0, "duration": 1.0, "channel": 0, "type": "MonoCut",
+            "recording": {"id": "r", "sources": [{"type": "shar", "channels": [0], "source": ""}]},
+            "supervisions": [{"text": f"text {i}", "speaker": "x"}],
+        }
+        for i in (4, 1, 0, 5)
+    ]  # fmt: skip
+    (tmp_path / "cuts.jsonl").write_text("\n".join(map(json.dumps, cuts)))
+    whole = all_rows([tmp_path / "recording.000000.tar", tmp_path / "recording.000001.tar"])["spectrogram"]
+    found = all_rows(
+        Manifest(tmp_path / "cuts.jsonl", root=tmp_path / "recording.*.tar"), columns=["supervisions.0.text"]
+    )
+    assert found["supervisions.0.text"] == ["text 4", "text 1", "text 0", "text 5"]
+    assert np.array_equal(found["spectrogram"], [whole[i] for i in (4, 1, 0, 5)])
+    packed = tmp_path / "cuts.jsonl.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "cuts.jsonl").read_bytes()))
+    with pytest.raises(forebay.ConfigError, match="unpack it first"):
+        forebay.Loader(packed, **ONE_PASS)
+
+
+def test_links_are_not_lost(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        data = samples(1)[0][1]
+        info = tarfile.TarInfo("a.wav")
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+        link = tarfile.TarInfo("b.wav")
+        link.type, link.linkname = tarfile.LNKTYPE, "a.wav"
+        tar.addfile(link)
+    with pytest.raises(forebay.DecodeError, match="a link to a recording at byte"):
+        forebay.Loader(tmp_path / "a.tar", **ONE_PASS)
+
+
+def test_folders_of_archives(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.TAR", samples(3))
+    assert len(all_rows(tmp_path)["index"]) == 3
+
+
 @pytest.mark.parametrize(
     ("members", "changes", "told"),
     [

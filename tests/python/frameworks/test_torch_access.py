@@ -1,13 +1,17 @@
 """`AudioDataset` as a map-style dataset: torch's `DataLoader` with samplers and worker processes, and Grain."""
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from forebay import AudioDataset, DecodeError
+from forebay import AudioDataset, DecodeError, Manifest
+from forebay.crops import Random
+from forebay.features import Waveform
 from recordings import TINY, Row, tiny_rows, write_shard
+from windows import noise, wav
 
 N = 60
 
@@ -51,6 +55,28 @@ def test_a_dataloader(n_workers: int, method: str | None, shard: Path) -> None:
     with pytest.raises(DecodeError if not n_workers else Exception, match=f"row {N}"):
         list(DataLoader(dataset, batch_size=7, **workers))
     assert dataset[0]["index"] == 0
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.parametrize(("n_workers", "method"), [(0, None), (4, "fork"), (4, "spawn")])
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_segments_of_a_long_recording(n_workers: int, method: str | None, is_archived: bool, tmp_path: Path) -> None:
+    """Of a file, and of a member of an archive, which is open, with its index, when workers are forked."""
+    torch = pytest.importorskip("torch")
+    from torch.utils.data import DataLoader
+
+    (tmp_path / "long.wav").write_bytes(wav(noise(8000 * 60, 1)))
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(tmp_path / "long.wav", "long.wav")
+    rows = [{"path": "long.wav", "start": i / 2, "end": i / 2 + 0.3} for i in range(40)]
+    source = Manifest(rows, root=tmp_path / "a.tar" if is_archived else tmp_path)
+    dataset = AudioDataset(source, features=Waveform(sample_rate=8000), clip_seconds=0.25, crop=Random(), seed=3)
+    expected = dataset[:40]["waveform"]
+    workers: dict[str, Any] = {"num_workers": n_workers, "multiprocessing_context": method}
+    batches = list(DataLoader(dataset, batch_size=7, shuffle=True, **workers))
+    index = torch.cat([batch["index"] for batch in batches]).tolist()
+    assert sorted(index) == [*range(40)]
+    assert np.array_equal(torch.cat([batch["waveform"] for batch in batches]).numpy(), expected[index])
 
 
 def test_tensors_as_indices(shard: Path) -> None:

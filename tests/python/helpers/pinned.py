@@ -30,7 +30,9 @@ from forebay.cache import (
     MixtureDataset,
     PermutationDataset,
     TokenSeqDataset,
+    WeightedDataset,
 )
+from forebay.sampling import Weighted
 from paths import DATA
 from recordings import SMALL, Row, read_rows, tiny_rows, write_shard
 
@@ -184,6 +186,10 @@ def scenes() -> dict[str, Scene]:
     found["clips, bfloat16"] = clips(dtype="bfloat16", n_mels=40, n_fft=400, hop_length=160)
     for stop in ["restart", "first_exhausted", "all_exhausted"]:
         found[f"mixture, {stop}"] = mixed(stop=stop, infinite=stop == "restart")
+    weighted = Weighted([i % 7 / 3 for i in range(300)], epoch_size=400)
+    for order in ["window", "global"]:
+        found[f"weights, {order}"] = tiny(order=order, sampling=weighted, shuffle_min_size=10)
+    found["weights, rank 1 of 2"] = tiny(order="sequential", sampling=weighted, rank=1, world_size=2, infinite=False)
     for crop in ["drop", "carry"]:
         found[f"tokens, {crop}"] = tokens(crop=crop)
         found[f"tokens, {crop}, finite, rank 1 of 2"] = tokens(crop=crop, rank=1, world_size=2, infinite=False)
@@ -191,6 +197,9 @@ def scenes() -> dict[str, Scene]:
         seed=5, shuffle_min_size=30, extras=["doc_ids", "position_ids", "cu_seqlens", "documents"]
     )
     found["dataset, permutation"] = dataset(lambda: PermutationDataset(numbered(97), seed=3))
+    found["dataset, weights"] = dataset(
+        lambda: WeightedDataset(numbered(97), np.arange(97) % 5, seed=3, epoch_size=120)
+    )
     found["dataset, eras"] = dataset(lambda: EraShufflingDataset(numbered(97), 16, seed=3))
     found["dataset, tokens"] = dataset(lambda: TokenSeqDataset(numbered(200), 12, field="input_ids"))
     found["dataset, mixture"] = dataset(

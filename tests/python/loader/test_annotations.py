@@ -9,7 +9,7 @@ import pytest
 
 import forebay
 from fields import taken
-from forebay import ConfigError, crops
+from forebay import ConfigError, _annotations, crops
 from forebay.targets import Annotations
 from windows import WAVEFORM, noise, shard, wav
 
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 GIVEN: dict[str, Any] = {**WAVEFORM, "clip_seconds": CLIP, "crop": crops.Windows(STEP)}
 
 
-def read(path: Path, target: Annotations, **changes: Any) -> dict[str, list[Any]]:
+def read(path: Any, target: Annotations, **changes: Any) -> dict[str, list[Any]]:
     with forebay.Loader(path, targets={"labels": target}, **{**GIVEN, **changes}) as loader:
         return taken(loader)
 
@@ -155,6 +155,30 @@ def test_random_clips_have_their_annotations(path: Path) -> None:
     rows = events()
     found = read(path, Annotations(rows), crop=crops.Random())
     assert found["labels"] == expected(found, rows)
+
+
+def test_segments_have_the_annotations_of_their_times(tmp_path: Path) -> None:
+    """A row that is a segment keeps the time line of its recording."""
+    (tmp_path / "a.wav").write_bytes(wav(noise(2400, 1)))
+    target = Annotations([("a.wav", 0.21, 0.24, "wren"), ("a.wav", 0.02, 0.03, "owl")])
+
+    def labels(row: dict[str, Any], **changes: Any) -> list[list[float]]:
+        table = forebay.Manifest([{"path": "a.wav", **row}], root=tmp_path, **changes)
+        return read(table, target, crop=crops.Windows())["labels"]
+
+    assert labels({}) == [[1, 0], [0, 0], [0, 0], [0, 0], [0, 1], [0, 0]]
+    assert labels({"start": 0.15}) == [[0, 0], [0, 1], [0, 0]]
+    assert labels({"start": 1200, "end": 2400}, unit="samples") == [[0, 0], [0, 1], [0, 0]]
+
+
+def test_times_within_files(tmp_path: Path) -> None:
+    """Raven counts from the first of the files that were open together, and has the place in each file, too."""
+    head = "Selection\tBegin Time (s)\tEnd Time (s)\tBegin File\tFile Offset (s)\tSpecies\n"
+    (tmp_path / "t.txt").write_text(f"{head}1\t10\t12\ta.wav\t10\towl\n2\t61.5\t62.25\tb.wav\t1.5\twren\n")
+    assert _annotations.read(str(tmp_path / "t.txt"), None) == [
+        ("a.wav", 10.0, 12.0, "owl"),
+        ("b.wav", 1.5, 2.25, "wren"),
+    ]
 
 
 def test_the_table_is_part_of_the_state(path: Path, tmp_path: Path) -> None:

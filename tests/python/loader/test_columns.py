@@ -228,7 +228,8 @@ def test_what_is_refused(form: str, tmp_path: Path) -> None:
     assert re.search(r"no column \"nope\"; the columns are audio .*, site \(.*a\.", refused(path, columns=["nope"]))
     for name in ("meta.m", "meta.n.m", "site.n", "meta.", ".", "meta..n"):
         assert f'no column "{name}"; the columns are audio' in refused(path, columns=[name])
-    for name in ("meta", "structs", "deep", "day", "audio"):
+    assert 'column "deep" is lists of lists of int64, expected numbers, booleans' in refused(path, columns=["deep"])
+    for name in ("meta", "structs", "day", "audio"):
         message = refused(path, columns=[name])
         assert f'column "{name}" is ' in message
         assert "expected numbers, booleans, text, or lists of these; the columns are audio" in message

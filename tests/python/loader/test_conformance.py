@@ -11,7 +11,7 @@ import pytest
 import forebay
 from conformance import conforms, on, spawned
 from fields import table, write
-from forebay import crops, features, targets
+from forebay import augment, crops, features, sampling, targets
 from recordings import SMALL, TINY
 
 N = 60
@@ -70,6 +70,10 @@ def rows(first: int, n: int) -> pa.Table:
             "votes": pa.array([None if i % 9 == 2 else [i / 8] * 6 for i in numbers], pa.list_(pa.float32())),
             "ragged": pa.array([[*range(i % 6)] for i in numbers], pa.list_(pa.int32())),
             "fixed": pa.array([[i, 0.5, None] for i in numbers], pa.list_(pa.float64(), 3)),
+            "spans": pa.array(
+                [None if i % 8 == 2 else [[i % 7 / 1000, 0.01], [0.004, 0.03]][: i % 3] for i in numbers],
+                pa.list_(pa.list_(pa.float64())),
+            ),
             "x": pa.array([None if i % 3 == 1 else i / 4 for i in numbers]),
             "text": pa.array([f"row {i} " * (i % 30) for i in numbers]),
             "meta": pa.array([None if i % 4 == 1 else {"site": f"site {i}"} for i in numbers]),
@@ -120,6 +124,100 @@ def test_windows(order: str, one_source: list[Path], processes: ProcessPoolExecu
     conforms(one_source, processes, tmp_path, **{**SETTING, **given, **ORDERS[order]})
 
 
+def steps(files: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Recipes of augmentation: all steps on waveforms, on spectrograms, and partners of other and own rows."""
+    waveform = {**CLIP, "features": features.Waveform(sample_rate=8000)}
+    return {
+        "waveform": {
+            **waveform,
+            "augment": [
+                augment.Gain((-6, 6), p=0.5), augment.Polarity(), augment.Roll(p=0.5),
+                augment.Noise((0, 20), slope_db=(-6, 6)),
+                augment.Filter("peak", (100, 3000), n=2), augment.Clip(), augment.Speed((0.5, 1.0, 1.1)),
+            ],
+            "outputs": ["gain_db", "roll_shift", "noise_snr_db", "speed", "start"],
+        },
+        "spectrogram": {**SETTING, "augment": [augment.SpecAugment(3, 2, 0.3, 2, p=0.7), augment.FrameRoll()]},
+        "other": {
+            **waveform,
+            "augment": [augment.Mix([str(path) for path in files["b"]], snr_db=(-3, 9), most=2), augment.Gain()],
+            "outputs": ["mix_index", "mix_start", "mix_snr_db"],
+        },
+        "own": {
+            **waveform,
+            "augment": [augment.Mix(beta=0.5, near=7, targets="mix", p=0.8)],
+            "outputs": ["mix_index", "mix_weight"],
+            "targets": {"label": TARGETS["multi_hot"], "x": targets.Number("x", null=0.0)},
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["waveform", "spectrogram", "other", "own"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_augmentation(
+    order: str, name: str, files: dict[str, Any], processes: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    given = steps(files)[name]
+    changes = {key: value for key, value in ORDERS[order].items() if key != "augment"}
+    conforms(files["a"], processes, tmp_path, **{**given, **changes})
+
+
+@pytest.mark.parametrize("name", ["other", "own"])
+def test_augmentation_of_mixtures(
+    name: str, files: dict[str, Any], processes: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    given = steps(files)[name]
+    conforms(files, processes, tmp_path, **{**given, "weights": {"a": 2.0, "b": 1.0}})
+
+
+@pytest.mark.parametrize("order", ["window", "global"])
+def test_augmentation_of_weighted_rows(
+    order: str, files: dict[str, Any], processes: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    given = {**steps(files)["own"], "sampling": SAMPLING["weighted"], "order": order}
+    conforms(files["a"], processes, tmp_path, **given)
+
+
+CROPS: dict[str, Any] = {
+    "end": crops.End(),
+    "random": crops.Random(pad="noise", noise_db=-40.0, silence_db=-12.0),
+    "events": crops.Events("spans", 0.006, silence_db=-15.0, redraws=2),
+    "inside": crops.Inside("spans", pad="random"),
+    "loudest": crops.Loudest(3, pad="repeat"),
+    "views": crops.Views(3),
+    "views_of_events": crops.Views(2, crops.Events("spans", 0.006, silence_db=-15.0)),
+}
+
+
+@pytest.mark.parametrize("order", ["global", "window", "finite"])
+@pytest.mark.parametrize("name", CROPS)
+def test_crops(name: str, order: str, one_source: list[Path], processes: ProcessPoolExecutor, tmp_path: Path) -> None:
+    """Clips shorter than most recordings, of 20 ms, or longer."""
+    given = {"crop": CROPS[name], "outputs": ["start", "valid_samples", "valid_frames"], "columns": ["text"]}
+    seconds = 0.025 if name == "random" else 0.005
+    conforms(one_source, processes, tmp_path, **{**SETTING, **given, **ORDERS[order], "clip_seconds": seconds})
+
+
+def test_a_mixture_of_crops(files: dict[str, Any], processes: ProcessPoolExecutor, tmp_path: Path) -> None:
+    given = {"crop": CROPS["views_of_events"], "weights": {"a": 0.75, "b": 0.25}, "outputs": ["start"]}
+    conforms(files, processes, tmp_path, **{**SETTING, **given, "clip_seconds": 0.005})
+
+
+SAMPLING = {
+    "weighted": sampling.Weighted("index_in_table", epoch_size=41),
+    "balanced": sampling.Balanced("several", cap=5.0, labels="sum") & sampling.Where("index_in_table", minimum=2),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+@pytest.mark.parametrize("order", ORDERS)
+def test_sampling(
+    order: str, name: str, one_source: list[Path], processes: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    given = {"sampling": SAMPLING[name], "outputs": ["start"], "columns": ["text"]}
+    conforms(one_source, processes, tmp_path, **{**SETTING, **given, **ORDERS[order]})
+
+
 @pytest.mark.parametrize("name", FEATURES)
 def test_features(name: str, one_source: list[Path], processes: ProcessPoolExecutor, tmp_path: Path) -> None:
     conforms(one_source, processes, tmp_path, **FEATURES[name], outputs=["valid_frames", "valid_samples"])
@@ -141,6 +239,11 @@ def test_a_mixture(infinite: bool, files: dict[str, Any], processes: ProcessPool
     given = {"targets": {"y": targets.ClassIndex("label"), **TARGETS["names"]}, "columns": COLUMNS["lists"]}
     shares: dict[str, Any] = {"weights": {"a": 0.75, "b": 0.25}} if infinite else {"stop": "all_exhausted"}
     conforms(files, processes, tmp_path, **{**SETTING, **given, **shares, "infinite": infinite})
+
+
+def test_a_mixture_of_weighted_rows(files: dict[str, Any], processes: ProcessPoolExecutor, tmp_path: Path) -> None:
+    given = {"sampling": sampling.Balanced("label"), "weights": {"a": 0.75, "b": 0.25}, "outputs": ["start"]}
+    conforms(files, processes, tmp_path, **{**SETTING, **given})
 
 
 def test_parquet(one_source: list[Path], processes: ProcessPoolExecutor, tmp_path: Path) -> None:

@@ -95,3 +95,83 @@ def test_a_saved_part_of_a_dataset_is_read(hub: datasets.Dataset, tmp_path: Path
     hub.select([3, 1, 40, 2]).save_to_disk(tmp_path / "part")
     with forebay.Loader.eval(tmp_path / "part", **TINY) as loader:
         assert loader.num_records == 4
+
+
+@pytest.mark.parametrize(
+    ("names", "splits", "named"),
+    [
+        (
+            ["data/train-00000-of-00002", "data/train-00001-of-00002", "data/test-00000-of-00001"],
+            "test, train",
+            {"test": "data/test-00000-of-00001.parquet", "train": "data/train-*.parquet"},
+        ),
+        (
+            ["default/train/0000", "default/train/0001", "default/validation/0000", "default/validation/0001"],
+            "train, validation",
+            {"train": "default/train", "validation": "default/validation"},
+        ),
+        (
+            ["test-00000-of-00001", "test_5s-00000-of-00001"],
+            "test, test_5s",
+            {"test": "test-00000-of-00001.parquet", "test_5s": "test_5s-00000-of-00001.parquet"},
+        ),
+    ],
+)
+def test_splits_of_a_folder_are_not_mixed(
+    names: list[str], splits: str, named: dict[str, str], hub: datasets.Dataset, tmp_path: Path
+) -> None:
+    top = tmp_path / "hub"
+    for name in names:
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        hub.to_parquet(top / f"{name}.parquet")
+    for source in (top, [top], {"a": top}):
+        with pytest.raises(forebay.ConfigError, match=f"hub has the splits {splits}, .* pass one of") as refused:
+            forebay.Loader(source, **TINY)
+    with pytest.raises(forebay.ConfigError) as of_dataset:
+        forebay.AudioDataset(top, **TINY)
+    assert str(of_dataset.value) == str(refused.value)
+    for path in named.values():
+        assert f'"{top / path}"' in str(refused.value)
+    # What the error says can be passed, alone and together.
+    lengths = {}
+    for split, path in named.items():
+        with forebay.AudioDataset(top / path, **TINY) as dataset:
+            lengths[split] = len(dataset)
+    both = [top / path for path in named.values()]
+    with forebay.AudioDataset(both, **TINY) as dataset:
+        assert len(dataset) == sum(lengths.values()) == len(names) * len(hub)
+    # A folder with one split left is taken.
+    first, *others = named.values()
+    for other in others:
+        for found in [*(top / other).rglob("*.parquet"), *top.glob(other)]:
+            if found.is_file():
+                found.unlink()
+    with forebay.AudioDataset(top, **TINY) as dataset, forebay.AudioDataset(top / first, **TINY) as expected:
+        assert len(dataset) == len(expected) > 0
+
+
+def test_splits_by_save_to_disk(hub: datasets.Dataset, tmp_path: Path) -> None:
+    datasets.DatasetDict(train=hub, test=hub).save_to_disk(tmp_path / "two")
+    with pytest.raises(forebay.ForebayError, match=r'several splits; .* of one split: ".*two/test", ".*two/train"'):
+        forebay.Loader(tmp_path / "two", **TINY)
+    (tmp_path / "two" / "dataset_dict.json").unlink()
+    with pytest.raises(forebay.ConfigError, match=r'splits test, train, .* ".*two/test", ".*two/train"'):
+        forebay.Loader(tmp_path / "two", **TINY)
+    datasets.DatasetDict(train=hub).save_to_disk(tmp_path / "one")
+    for folder in ("two/test", "one", "one/train"):
+        with forebay.AudioDataset(tmp_path / folder, **TINY) as dataset:
+            assert len(dataset) == len(hub)
+
+
+def test_splits_of_recordings_are_not_mixed(tmp_path: Path) -> None:
+    recording = tiny_rows(1)[0].audio or b""
+    for name in ("train/owl/1.wav", "train/wren/1.wav", "test/owl/1.wav"):
+        (tmp_path / "a" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a" / name).write_bytes(recording)
+    with pytest.raises(forebay.ConfigError, match=r'splits test, train, .* ".*a/test", ".*a/train"'):
+        forebay.Loader(tmp_path / "a", **TINY)
+    with forebay.AudioDataset(tmp_path / "a" / "train", **TINY) as dataset:
+        assert (len(dataset), dataset.class_names) == (2, ["owl", "wren"])
+    (tmp_path / "a" / "metadata.csv").write_text("file_name\ntrain/owl/1.wav\ntest/owl/1.wav\n")
+    with forebay.AudioDataset(tmp_path / "a", **TINY) as dataset:  # the table says itself what is read
+        assert len(dataset) == 2

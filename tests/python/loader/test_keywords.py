@@ -58,6 +58,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
         lambda **keywords: cache.ListAsyncDataset([], **keywords),
         {"shuffle": "Permutation"},
     ),
+    "forebay.cache.WeightedDataset": (
+        lambda **keywords: cache.WeightedDataset(DATASET, [1.0], **keywords),
+        {"num_samples": "use epoch_size instead", "replacement": "nothing is drawn with replacement"},
+    ),
     "forebay.cache.PermutationDataset": (
         lambda **keywords: cache.PermutationDataset(DATASET, **keywords),
         {"generator": "use seed instead", "batch_size": "forebay.cache.DataLoader"},

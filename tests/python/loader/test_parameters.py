@@ -107,7 +107,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "n_workers": Case("auto"),
         "raw_channel_size": Case(3),
         "infinite": Case(value=False),
-        "augment": Case(value=False),
+        "augment": Case([forebay.augment.Gain((-6, 6), p=0.5), forebay.augment.SpecAugment(2, 1, 3, 1)]),
         "features": Case(forebay.features.Waveform(sample_rate=16000), without=FEATURES),
         "targets": Case({"label": forebay.targets.ClassIndex("label", classes=100)}),
         "columns": Case(["audio.path"], other_batches=True),

@@ -21,7 +21,7 @@ import forebay
 import numbered
 from documents import loader as token_loader
 from forebay import AsyncDataLoader
-from forebay.cache import DataLoader, EraShufflingDataset, ListAsyncDataset, MixtureDataset
+from forebay.cache import DataLoader, EraShufflingDataset, ListAsyncDataset, MixtureDataset, WeightedDataset
 from recordings import SMALL
 
 TRIALS = 250
@@ -263,12 +263,13 @@ def documents(n: int, base: int = 0) -> ListAsyncDataset:
     return ListAsyncDataset([{"x": base + i} for i in range(n)])
 
 
-@pytest.mark.parametrize("kind", ["list", "era", "mixture", "endless"])
+@pytest.mark.parametrize("kind", ["list", "weighted", "era", "mixture", "endless"])
 def test_data_loader(kind: str) -> None:
     def make() -> DataLoader:
         mixture = {"a": documents(50), "b": documents(30, 100)}
         kinds: dict[str, Callable[[], Any]] = {
             "list": partial(documents, 103),
+            "weighted": lambda: WeightedDataset(documents(103), [i % 4 for i in range(103)], 2),
             "era": lambda: EraShufflingDataset(documents(103), 16, 2),
             "mixture": lambda: MixtureDataset(mixture, {"a": 1, "b": 1}, 16, seed=4, stop="all_exhausted"),
             "endless": lambda: MixtureDataset(mixture, {"a": 1, "b": 1}, 16, seed=4, stop="restart"),

@@ -64,6 +64,6 @@ def test_rows_that_are_not_there(path: Path) -> None:
 
 
 def test_subsets_are_values() -> None:
-    subset = Subset(np.arange(3))  # type: ignore[arg-type]
+    subset = Subset(np.arange(3))
     assert subset == Subset([0, 1, 2]) == pickle.loads(pickle.dumps(subset)) == Subset.from_dict(subset.to_dict())
     assert repr(Subset(5, seed=2)) == "Subset(rows=5, seed=2)"

@@ -12,7 +12,7 @@ import pytest
 import forebay
 from fields import taken
 from forebay import ConfigError, crops, features
-from recordings import FORMATS, TINY
+from recordings import FOLDER, TINY
 from windows import CLIP, LENGTHS, RATE, WAVEFORM, noise, shard, wav
 
 STEPS = {None: 160, 0.01: 80, 0.005: 40, 0.033: 264, 0.02: 160}
@@ -109,19 +109,93 @@ def test_ranks_and_kills(world: int, path: Path) -> None:
     assert seen == Counter((row["index"], row["window"]) for row in expected(LENGTHS, 40, "pad"))
 
 
-@pytest.mark.parametrize("name", ["vorbis.ogg", "loop.wav"])
-def test_windows_of_other_rates(name: str, tmp_path: Path) -> None:
-    """Recordings of several rates in one batch: each window is the slice of the resampled recording."""
-    recordings = [(FORMATS / name).read_bytes(), wav(noise(3000, 1), 11_025), wav(noise(2000, 2), 44_100)]
-    path = shard(tmp_path / "rows", recordings)
-    given: dict[str, Any] = {**WAVEFORM, "features": features.Waveform(sample_rate=16_000)}
-    length = max(len(forebay.decode(each)[0].reshape(-1)) / forebay.decode(each)[1] for each in recordings)
-    whole = rows_of(passed(path, augment=True, **{**given, "clip_seconds": length + 1}))
-    for end in ENDS:
-        for row in rows_of(passed(path, crop=crops.Windows(0.013, end=end), **given)):
-            start, n = round(row["start"] * 16_000), row["valid_samples"]
-            assert row["waveform"][:n] == whole[row["index"]]["waveform"][start : start + n]
-            assert not any(row["waveform"][n:])
+CODED = ["formats/vorbis.ogg", "jfk.mp3", "loop_electric.flac", "bass_trance_c.ogg", "formats/loop.wav"]
+
+
+@pytest.mark.parametrize("name", CODED)
+@pytest.mark.parametrize("kept", ["shard", "files"])
+def test_windows_of_other_rates(name: str, kept: str, tmp_path: Path) -> None:
+    """Recordings of several rates in one batch: each window, overlapping or not, is the slice of the whole."""
+    coded = FOLDER / name
+    recordings = [coded.read_bytes(), wav(noise(3000, 1), 11_025), wav(noise(2000, 2), 44_100)]
+    path: Any
+    if kept == "shard":
+        path = shard(tmp_path / "rows", recordings)
+    else:
+        path = [tmp_path / f"{at}{coded.suffix if at == 0 else '.wav'}" for at in range(3)]
+        for file, content in zip(path, recordings, strict=True):
+            file.write_bytes(content)
+    samples, rate = forebay.decode(recordings[0])
+    seconds = samples.shape[-1] / rate
+    given: dict[str, Any] = {
+        **WAVEFORM, "features": features.Waveform(sample_rate=16_000), "clip_seconds": seconds / 9,
+        "max_decoded_seconds": 60.0,
+    }  # fmt: skip
+    whole = rows_of(passed(path, augment=True, **{**given, "clip_seconds": seconds + 1}))
+    for step, end in [(3.7, "pad"), (3.3, "shift"), (1.1, "drop"), (9.0, "remainder"), (20.0, "pad")]:
+        crop = crops.Windows(seconds / 9 / 5 * step / 3, end=end)  # type: ignore[arg-type]
+        for workers in (1, 8):
+            for row in rows_of(passed(path, crop=crop, **{**given, "n_workers": workers})):
+                start, n = round(row["start"] * 16_000), row["valid_samples"]
+                assert row["waveform"][:n] == whole[row["index"]]["waveform"][start : start + n]
+                assert not any(row["waveform"][n:])
+
+
+@pytest.mark.parametrize("context", [0.0, 0.004])
+def test_overlapping_windows_of_a_damaged_recording(context: float, tmp_path: Path) -> None:
+    """A window that shares its samples fails exactly if it fails alone, with the same words."""
+    coded = bytearray((FOLDER / "237-134500-0002.flac").read_bytes())
+    middle = len(coded) // 2
+    coded[middle : middle + 40] = bytes(40)
+    path = shard(tmp_path / "rows", [bytes(coded)])
+    crop = crops.Windows(0.25, context=context)
+    given: dict[str, Any] = {"features": features.Waveform(sample_rate=16_000), "clip_seconds": 1.0, "crop": crop}
+    alone: dict[int, Any] = {}
+    with forebay.AudioDataset(path, outputs=["window"], **given) as dataset:
+        for at in range(len(dataset)):
+            try:
+                alone[at] = dataset[at]["waveform"]
+            except forebay.ForebayError as error:
+                alone[at] = str(error)
+    failed = {at for at, found in alone.items() if isinstance(found, str)}
+    assert 0 < len(failed) < len(alone)
+    for _ in range(3):
+        with forebay.Loader.eval(path, batch_size=4, n_workers=8, outputs=["window"], **given) as loader:
+            found = {
+                window: waveform
+                for batch in loader
+                for window, waveform in zip(batch["window"].tolist(), batch["waveform"], strict=True)
+            }
+            errors = loader.errors()
+        assert set(found) == set(alone) - failed
+        assert all(np.array_equal(waveform, alone[window]) for window, waveform in found.items())
+        assert len(errors) == len(failed)
+        assert all(error["reason"] in alone[at] for error, at in zip(errors, sorted(failed), strict=True))
+
+
+def test_context(path: Path) -> None:
+    """The clip is wider than its window, by samples of the recording; places are those of the window."""
+    context = 5 / RATE
+    window = CLIP - 10
+    given: dict[str, Any] = {**WAVEFORM, "crop": crops.Windows(context=context)}
+    found = rows_of(passed(path, **given))
+    want = []
+    for index, n in enumerate(LENGTHS):
+        samples = np.pad((noise(n, n) / 32768).astype(np.float32), (5, CLIP))
+        for number, (start, _) in enumerate(placed(n, window, window, "pad")):
+            waveform = samples[start : start + CLIP]
+            begin, stop = max(0, start - 5), min(n, start + window + 5)
+            want.append((index, number, start / RATE, stop - begin, waveform.tolist()))
+    names = ["index", "window", "start", "valid_samples", "waveform"]
+    assert [tuple(row[name] for name in names) for row in found] == want
+
+
+def test_context_leaves_a_window(path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"context is 0\.01 seconds on both sides, which leaves no window"):
+        forebay.Loader(path, crop=crops.Windows(context=0.01), **WAVEFORM)
+    for context in (-1.0, float("nan"), 1e6):
+        with pytest.raises(ConfigError, match=r"context is .*, must be from 0 to 86400"):
+            crops.Windows(context=context)
 
 
 @pytest.mark.parametrize("made", [features.LogMel, features.Fbank, features.MFCC])
@@ -198,7 +272,9 @@ def test_center_and_random_are_what_augment_says(path: Path) -> None:
 def test_the_recipe_says_it(path: Path) -> None:
     with forebay.Loader(path, crop=crops.Windows(0.01), **WAVEFORM) as loader:
         assert "crop      Windows(step=0.01), each 0.02 s at 8000 Hz\n" in repr(loader.recipe)
-        assert loader.recipe.to_dict()["crop"] == {"type": "Windows", "step": 0.01, "end": "pad"}
+        assert loader.recipe.to_dict()["crop"] == {
+            "type": "Windows", "step": 0.01, "end": "pad", "context": 0.0,
+        }  # fmt: skip
         assert "window  int64  number of the window in its recording" in repr(loader.recipe).replace("         ", "  ")
 
 

@@ -30,6 +30,7 @@ CACHE = """
     ListAsyncDataset.append(document)
     ListAsyncDataset.finalize()
     TokenSeqDataset(cache, max_seq_len)
+    WeightedDataset(ds, weights, seed=0, *, epoch_size=None)
     PermutationDataset(ds, seed=0)
     EraShufflingDataset(ds, era_length=8192, seed=0)
     MixtureDataset(datasets, weights, block_size=None, seed=0, stop="restart")

@@ -139,12 +139,18 @@ def write_labelled(folder: Path, rows: list[Row]) -> None:
     """Writes shards with the columns of docs/targets.md: BirdSet's by `datasets`, the others with plain columns."""
     n, kinds = len(rows), ["bird", "music", "soundscape", "speech"]
     species = ClassLabel(names=["blujay", "amecro", "norcar"])
+    events = List(List(Value("float64")))
     columns = {"ebird_code": species, "ebird_code_multilabel": List(species), "secondary": List(species)}
+    columns["detected_events"] = events
     features = Features({"audio": Audio(), **columns, "lat": Value("float32"), "quality": Value("string")})
     with ArrowWriter(features=features, path=str(folder / "birdset.arrow"), writer_batch_size=4) as writer:
         for i, row in enumerate(rows):
-            labels = {"ebird_code": i % 3 if i % 4 else None, "ebird_code_multilabel": [i % 3, 2][: i % 3]}
+            labels: dict[str, Any] = {
+                "ebird_code": i % 3 if i % 4 else None,
+                "ebird_code_multilabel": [i % 3, 2][: i % 3],
+            }
             audio = {"audio": {"bytes": row.audio, "path": row.path}}
+            labels["detected_events"] = [[0.5, 1.2], [3.0, 4.4]][: i % 3]
             writer.write({**audio, **labels, "secondary": [1] if i % 2 else None, "lat": 0.5 * i, "quality": "A"})
         writer.finalize()
     (folder / "class_labels_indices.csv").write_text(

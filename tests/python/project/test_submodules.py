@@ -11,12 +11,14 @@ from paths import ROOT
 
 LAZY = [
     "accelerate",
+    "augment",
     "cache",
     "crops",
     "features",
     "jax",
     "lightning",
     "queue",
+    "recipes",
     "sampling",
     "targets",
     "tokens",

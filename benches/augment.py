@@ -1,0 +1,155 @@
+"""Augmentation: examples per second with each step, as a share of those without.
+
+    python benches/augment.py [--rounds 5] [--seconds 3] [--peer]
+
+Recordings are 64 files of OGG Vorbis of 10 s at 32 kHz (soundfile, the recordings of tests/data); clips of 5 s, the
+features "birdset", two workers. The loaders take turns, and the medians of their rates are compared. `--peer`: the
+recipe of BirdSet beside a DataLoader of torch with as many workers, soundfile, audiomentations and torchaudio.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import soundfile
+from sounds import sound
+
+import forebay
+from forebay import recipes, targets
+from forebay.augment import Clip, Filter, FrameRoll, Gain, Mix, Noise, Polarity, Roll, SpecAugment, Speed
+
+RATE, SECONDS, FILES = 32_000, 10, 64
+LABELS = ["owl", "wren", "jay", "crow"]
+CHEAP = [Gain(p=0.5), Polarity(), Roll(p=0.5), Clip(p=0.2), SpecAugment(), FrameRoll(p=0.5)]
+STEPS: dict[str, list[Any]] = {
+    "Gain": [Gain()],
+    "Polarity": [Polarity(p=1.0)],
+    "Roll": [Roll()],
+    "Noise, white": [Noise()],
+    "Noise, pink": [Noise(slope_db=-3.0)],
+    "Filter, lowpass": [Filter("lowpass", (500, 8000))],
+    "Filter, 4 peaks": [Filter("peak", (100, 10_000), n=4)],
+    "Clip": [Clip()],
+    "Speed": [Speed((0.9, 1.1))],
+    "Mix, own rows": [Mix(snr_db=(3, 30))],
+    "SpecAugment": [SpecAugment()],
+    "FrameRoll": [FrameRoll()],
+    "all cheap steps": CHEAP,
+}
+
+
+def write(folder: Path) -> tuple[Path, list[Path]]:
+    """A shard, and the same recordings as files."""
+    samples = np.resize(sound(RATE), FILES * SECONDS * RATE).reshape(FILES, -1)
+    paths = [folder / f"{i:02}.ogg" for i in range(FILES)]
+    for path, one in zip(paths, samples, strict=True):
+        soundfile.write(path, one, RATE, format="OGG", subtype="VORBIS")
+    table = pa.table(
+        {
+            "audio": pa.array([{"bytes": path.read_bytes(), "path": path.name} for path in paths]),
+            "labels": [LABELS[: 1 + i % 4] for i in range(FILES)],
+        }
+    )
+    shard = folder / "shard.arrow"
+    with pa.OSFile(str(shard), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+    return shard, paths
+
+
+def batches(shard: Path, **given: Any) -> Iterator[Any]:
+    """Batches of 64 without end."""
+    multi = targets.MultiHot("labels", classes=LABELS)
+    keywords = {"clip_seconds": 5.0, "features": "birdset", "targets": multi, **given}
+    workers = min(2, os.cpu_count() or 1)
+    return iter(forebay.Loader([shard], batch_size=64, n_workers=workers, shuffle_min_size=64, **keywords))
+
+
+def peer(paths: list[Path]) -> Iterator[Any]:
+    """The same recipe as a BirdSet user has it: soundfile, audiomentations, torchaudio in workers of a DataLoader."""
+    import audiomentations
+    import torch
+    import torchaudio
+
+    folder = str(paths[0].parent)
+    waveform = audiomentations.Compose(
+        [
+            audiomentations.AddBackgroundNoise(sounds_path=folder, min_snr_db=3, max_snr_db=30, p=0.7),
+            audiomentations.AddBackgroundNoise(sounds_path=folder, min_snr_db=3, max_snr_db=30, p=0.5),
+            audiomentations.AddColorNoise(min_snr_db=3, max_snr_db=30, p=0.2),
+            audiomentations.Gain(min_gain_db=-18, max_gain_db=6, p=0.2),
+        ]
+    )
+    power = torchaudio.transforms.Spectrogram(n_fft=1024, hop_length=320)
+    mel = torchaudio.transforms.MelScale(128, RATE, n_stft=513)
+    masks = [torchaudio.transforms.FrequencyMasking(100), torchaudio.transforms.TimeMasking(100)]
+    decibel = torchaudio.transforms.AmplitudeToDB(top_db=80)
+
+    class Recordings(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 1 << 30
+
+        def __getitem__(self, at: int) -> Any:
+            random = np.random.default_rng(at)
+            path = paths[random.integers(len(paths))]
+            start = random.integers((SECONDS - 5) * RATE)
+            samples, _ = soundfile.read(path, 5 * RATE, start, dtype="float32")
+            spectrum = power(torch.from_numpy(waveform(samples, RATE)))
+            for mask, share in zip(masks, (0.5, 0.3), strict=True):
+                if random.random() < share:
+                    spectrum = mask(spectrum[None])[0]
+            return decibel(mel(spectrum))
+
+    torch.set_num_threads(1)
+    workers = min(2, os.cpu_count() or 1)
+    return iter(torch.utils.data.DataLoader(Recordings(), 64, num_workers=workers))
+
+
+def rate(batches: Iterator[Any], seconds: float) -> float:
+    """Examples per second."""
+    n, begin = 0, time.perf_counter()
+    while (spent := time.perf_counter() - begin) < seconds:
+        next(batches)
+        n += 64
+    return n / spent
+
+
+def main() -> None:
+    """Prints a table."""
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--rounds", type=int, default=5)
+    given.add_argument("--seconds", type=float, default=3.0)
+    given.add_argument("--peer", action="store_true")
+    arguments = given.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        shard, paths = write(Path(folder))
+        birdset = recipes.birdset("labels", classes=LABELS, background=str(shard))
+        makers = {"none": lambda: batches(shard)}
+        for name, steps in STEPS.items():
+            makers[name] = lambda steps=steps: batches(shard, augment=steps)
+        makers["recipes.birdset"] = lambda: batches(shard, **birdset)
+        if arguments.peer:
+            makers["DataLoader with audiomentations"] = lambda: peer(paths)
+        rates: dict[str, list[float]] = {name: [] for name in makers}
+        for _ in range(arguments.rounds):
+            for name, make in makers.items():
+                made = make()
+                for _ in range(3):
+                    next(made)
+                rates[name].append(rate(made, arguments.seconds))
+                del made
+        print("| augmentation | examples/s | share |\n|---|---|---|")
+        for name, found in rates.items():
+            middle = statistics.median(found)
+            share = statistics.median(one / other for one, other in zip(found, rates["none"], strict=True))
+            print(f"| {name} | {middle:.0f} | {share:.0%} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Augmentation: random changes of clips and features.
+
+>>> import forebay.augment as augment
+>>> augment.Gain(db=(-6, 6), p=0.5)
+Gain(db=(-6.0, 6.0), p=0.5)
+
+`Loader(files, augment=[Gain(db=(-6, 6), p=0.5), SpecAugment()])`. Steps on waveforms run in their order, then the
+features are made, then steps on features run in their order. `p` is the share of examples to which a step is applied.
+A value in decibels, hertz or shares is a number, or a pair of bounds, between which it is drawn uniformly. What is
+drawn depends on the loader's seed, the epoch and the example alone, and not on other steps. Objects are frozen
+dataclasses; each checks its parameters when it is made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay._checks import wrong_type
+from forebay._core import _augment_features, _augment_waveform, _Step
+from forebay._part import NESTED, _Part
+from forebay.manifest import Manifest
+
+if TYPE_CHECKING:
+    from forebay.features import _FrontEndPart
+
+__all__ = ["Clip", "Filter", "FrameRoll", "Gain", "Mix", "Noise", "Polarity", "Roll", "SpecAugment", "Speed", "apply"]
+
+
+def _as_float(value: Any) -> Any:
+    is_number = isinstance(value, (int, np.number)) and not isinstance(value, bool)
+    return float(value) if is_number else value
+
+
+Range = float | tuple[float, float]
+"""A number, or the lowest and the highest."""
+
+
+@dataclass(frozen=True, repr=False)
+class _StepPart(_Part):
+    """What all steps share."""
+
+    if TYPE_CHECKING:  # no field
+
+        @property
+        def _plan(self) -> _Step: ...
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, (list, np.ndarray)):
+                value = tuple(value)
+            if isinstance(value, tuple):
+                value = tuple(
+                    float(one) if isinstance(one, (int, np.number)) and not isinstance(one, bool) else one
+                    for one in value
+                )
+            elif isinstance(value, np.generic):
+                value = value.item()
+            object.__setattr__(self, field.name, value)
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        object.__setattr__(self, "_plan", _Step(type(self).__name__, given))
+
+
+@dataclass(frozen=True, repr=False)
+class Gain(_StepPart):
+    """Changes the level by `db` decibels. Samples may exceed 1; they are not limited."""
+
+    db: Range = (-18.0, 6.0)
+    _: KW_ONLY
+    p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class Polarity(_StepPart):
+    """Inverts the sign of all samples."""
+
+    _: KW_ONLY
+    p: float = 0.5
+
+
+@dataclass(frozen=True, repr=False)
+class Roll(_StepPart):
+    """Moves the samples in time by `shift`, a share of them; to later times for positive shares.
+
+    `fill`: `"wrap"`, what leaves at one end comes in at the other; `"zeros"`. Padding stays where it is.
+    """
+
+    shift: Range = (-0.5, 0.5)
+    _: KW_ONLY
+    fill: Literal["wrap", "zeros"] = "wrap"
+    p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class Noise(_StepPart):
+    """Adds Gaussian noise, to all of a clip, also to its padding.
+
+    `snr_db`: level of the clip above that of the noise, in decibels. `level`, how that of the clip is measured:
+    `"rms"`, root mean square of the samples that are not padding; `"active"`, that of its blocks of 20 ms that are at
+    most 40 dB below the loudest; `"clip"`, that of all samples. A silent clip stays as it is. `slope_db`: decibels per
+    octave by which the spectrum of the noise rises from 10 Hz on, -12 to 12: 0 is white, -3 pink, -6 brown. Channels
+    get noise of their own.
+    """
+
+    snr_db: Range = (3.0, 30.0)
+    _: KW_ONLY
+    slope_db: Range = 0.0
+    level: Literal["rms", "active", "clip"] = "rms"
+    p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class Filter(_StepPart):
+    """Filters the waveform by `n` filters of second order, one after the other, each drawn anew.
+
+    `shape`: `"lowpass"`, `"highpass"` (12 dB per octave), `"bandpass"`, or `"peak"`, which raises or lowers a band by
+    `gain_db`: several of them are a random equaliser. `freq`: hertz, drawn uniformly on a logarithmic scale; above 49 %
+    of the sample rate it is taken as that. `q`: the middle over the width of the band.
+
+    Source: R. Bristow-Johnson, Cookbook formulae for audio equalizer biquad filter coefficients.
+    """
+
+    shape: Literal["lowpass", "highpass", "bandpass", "peak"]
+    freq: Range
+    _: KW_ONLY
+    q: Range = 0.7071
+    gain_db: Range = (-12.0, 12.0)
+    n: int = 1
+    p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class Clip(_StepPart):
+    """Limits samples to the clip's largest and `db` decibels."""
+
+    db: Range = (-12.0, 0.0)
+    _: KW_ONLY
+    p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class Speed(_StepPart):
+    """Plays the recording faster by one of `factors` (0.25 to 4), all equally often; its pitch rises with it.
+
+    It is applied to the recording before all other steps: the clip has its full length, and is of a longer part of the
+    recording for a factor above 1.
+    """
+
+    factors: tuple[float, ...] = (0.9, 1.0, 1.1)
+    _: KW_ONLY
+    p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class Mix(_StepPart):
+    """Mixes further recordings into the clip.
+
+    `source`: recordings, as a `Loader` takes them, of which each is equally likely. None: the loader's own rows; in the
+    orders `"window"` and `"sequential"` one of the `near` rows before the clip's own in storage order, whose bytes were
+    read recently, in `"global"` and `"era"` any row. In a mixture of sources partners are of the same source. `most`:
+    their number is drawn from 1 to this.
+
+    One of these says how loud a partner is. `snr_db`: level of the clip above that of the partner, in decibels; the
+    clip stays as it is. `level` says how the clip's level is measured: `"rms"`, `"active"` or `"clip"`, as in `Noise`;
+    the partner's is the root mean square of what is added. Where either is silent, nothing is added. `weight`: the
+    partner has this weight, the clip the rest of 1. `beta`: the partner's weight is distributed as Beta(beta, beta).
+
+    A partner's clip is a random one. A shorter partner is repeated, from a random sample on, and padding of the clip is
+    covered as well. A partner that cannot be decoded is logged, and another one is drawn. Samples may exceed 1.
+
+    `targets`, for the loader's own rows: `"keep"`, the targets of the clip; `"union"`, the larger value of each class;
+    `"sum"`, at most 1; `"mix"`, by the weights.
+    """
+
+    source: Any = None
+    _: KW_ONLY
+    snr_db: Range | None = None
+    weight: Range | None = None
+    beta: float | None = None
+    most: int = 1
+    near: int | None = 128
+    level: Literal["rms", "active", "clip"] = "rms"
+    targets: Literal["keep", "union", "sum", "mix"] = "keep"
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        source = self.source
+        if isinstance(source, PathLike):
+            source = fspath(source)
+        elif isinstance(source, Sequence) and not isinstance(source, str):
+            source = tuple(fspath(one) if isinstance(one, PathLike) else one for one in source)
+        known = isinstance(source, (str, Manifest)) or (
+            isinstance(source, tuple) and all(isinstance(one, str) for one in source)
+        )
+        if source is not None and not known:
+            raise wrong_type("source", "a path, a list of paths, a forebay.Manifest, or None", source)
+        object.__setattr__(self, "source", source)
+        super().__post_init__()
+
+
+NESTED["source"] = Manifest
+
+
+@dataclass(frozen=True, repr=False)
+class SpecAugment(_StepPart):
+    """Masks `n_freq` ranges of bands and `n_time` ranges of frames of a spectrogram.
+
+    `freq` and `time` are the widest mask: a whole number of bands or frames, or a share of them (a float). A width is
+    drawn from 0 to that, then a place. `fill`: `"mean"` or `"minimum"` of the features that are not padding, a number
+    (after normalization), or `"silence"`, the features of silence, band by band: a mask before the logarithm.
+    `frames`: `"valid"`, masks lie within the frames that are not padding; `"all"`.
+
+    Source: D. S. Park et al., SpecAugment (2019).
+    """
+
+    freq: int | float = 27
+    n_freq: int = 2
+    time: int | float = 100
+    n_time: int = 2
+    _: KW_ONLY
+    fill: Literal["mean", "minimum", "silence"] | float = "mean"
+    frames: Literal["valid", "all"] = "valid"
+    p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class FrameRoll(_StepPart):
+    """Moves the frames of a spectrogram that are not padding by `shift`, a share of them, around."""
+
+    shift: Range = (-0.5, 0.5)
+    _: KW_ONLY
+    p: float = 1.0
+
+
+def apply(
+    steps: Sequence[_StepPart],
+    waveform: NDArray[np.float32],
+    sample_rate: int,
+    *,
+    seed: int = 0,
+    features: "_FrontEndPart | None" = None,
+) -> NDArray[Any]:
+    """What a loader makes of one waveform by these steps (all but `Mix`), for notebooks and tests.
+
+    `waveform`: float32 `[n_samples]` or `[channels, n_samples]`. `seed`: the random bits of the example, 0 to
+    `2**64 - 1`. Returns the waveform, of another length after `Speed`; with `features`, float32 features of the same
+    channels, to which the steps on features are applied.
+    """
+    given = np.asarray(waveform)
+    if given.dtype != np.float32 or given.ndim not in (1, 2):
+        raise TypeError(
+            f"waveform is an array of {given.dtype} and shape {list(given.shape)}, must be float32 and "
+            "[n_samples] or [channels, n_samples]; numpy.asarray(waveform, numpy.float32) makes one"
+        )
+    channels = np.ascontiguousarray(np.atleast_2d(given))
+    made = _augment_waveform(steps, channels, sample_rate, seed)
+    if features is None:
+        return made[0] if given.ndim == 1 else made
+    layout = getattr(features, "layout", None)
+    silence = None
+    each = [np.array(features(one), np.float32, order="C") for one in made]
+    if layout is not None:
+        quiet = np.array(features(np.zeros_like(made[0])), np.float32)
+        silence = (quiet[:, 0] if layout == "mel" else quiet[0]).tolist()
+        for one in each:
+            _augment_features(steps, one, layout, silence, seed)
+    return each[0] if given.ndim == 1 else np.stack(each)

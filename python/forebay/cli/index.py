@@ -1,0 +1,170 @@
+"""`forebay index`: opens every recording of a source once, writes their indexes, and tells the totals.
+
+The index of a recording in a file is a file in the folder of the user's cache where a loader looks for it. It
+holds for the path, size and time of the recording, so another run takes those that are there. Of a
+recording that a loader reads whole, since it is small, and of those in shards there is no index.
+"""
+
+import argparse
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from forebay._core import _Index
+from forebay._progress import Progress, clock
+from forebay.cli.check import ToProgress, histogram
+from forebay.cli.common import a_path, add_json, add_reading, counted, subcommand, using
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+SHOWN = 20
+"""The most classes, and the most bad recordings, on the terminal."""
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Adds the subcommand."""
+    parser = subcommand(
+        subparsers,
+        "index",
+        "write the indexes of a source's recordings, and print its totals",
+        "Opens every recording of a source, on all cores, and writes the indexes with which a loader reads parts of "
+        "long recordings, to the folder $XDG_CACHE_HOME/forebay/index, by default in ~/.cache. Prints hours, rates, "
+        "channels, codecs, classes and bad recordings. Nothing is decoded; forebay check does that. After an "
+        "interruption, the same command continues. The exit code is 1 if a recording is bad, or an index cannot be "
+        "written.",
+        "  forebay index soundscapes/\n"
+        "  forebay index annotations.csv --allow-paths /data/recordings\n"
+        "  forebay index 'night-*.flac' --json - > totals.json",
+        "summary (rows, recordings, bytes, seconds, rates, channels, codecs, classes, n_classes, bad, damaged), "
+        "indexes (folder, found, written, needless, unwritten, reason), bad",
+    )
+    parser.add_argument(
+        "files", nargs="+", type=a_path, metavar="SOURCE",
+        help="the recordings, as a Loader takes them: tables, folders, archives, files, patterns with *, ?, [...] and "
+        "**. Of shards only the totals are printed, since they have no indexes",
+    )  # fmt: skip
+    add_reading(parser, "SOURCE")
+    parser.add_argument(
+        "--label-column", metavar="NAME", help='the column of classes, if it is not detected; "" for none'
+    )
+    add_json(parser)
+    parser.set_defaults(run=run, parameters={"arrow_files": "SOURCE"})
+
+
+def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    """Indexes the source; exit code 1 if a recording is bad, or an index could not be written."""
+    allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
+    with using("SOURCE", options):
+        index = _Index(
+            options.files,
+            audio_column=options.audio_column,
+            label_column=options.label_column,
+            allow_paths=allow_paths,
+        )
+    with contextlib.closing(index):
+        try:
+            surveyed(index)
+        except BaseException:
+            if index.has_indexes:
+                sys.stderr.write("\nThe indexes so far are kept; run the same command to continue.")
+                sys.stderr.write("" if isinstance(sys.exception(), KeyboardInterrupt) else "\n")
+            raise
+        found = summary(index, index.totals())
+    out = sys.stderr if options.json else sys.stdout
+    out.write("\n".join(lines(found)) + "\n")
+    failure = why_not(found)
+    if failure:
+        sys.stderr.write(f"{options.parser.prog}: warning: {failure}\n")
+    return int(bool(found["bad"] or found["summary"]["damaged"] or failure)), found
+
+
+def surveyed(index: _Index) -> None:
+    """Waits for the end of the survey, with a bar."""
+    progress = Progress(index.n_recordings, "recordings", sys.stderr)
+    handler = ToProgress(progress)
+    logging.getLogger("forebay").addHandler(handler)
+    is_over = False
+    try:
+        while not is_over:
+            done, bad, is_over = index.next()
+            progress.add(done=done - progress.done, errors=bad - progress.errors)
+    finally:
+        progress.close()
+        logging.getLogger("forebay").removeHandler(handler)
+
+
+def summary(index: _Index, totals: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary, as JSON has it."""
+    shards = index.shards
+    classes = [
+        {"class": label if name is None else name, "label": label, "rows": n} for label, name, n in totals["classes"]
+    ]
+    summary = {
+        "rows": index.n_rows,
+        "recordings": totals["recordings"],
+        "bytes": totals["bytes"] if index.has_indexes else sum(shard["num_bytes"] for shard in shards),
+        "seconds": round(sum(samples / rate for rate, _, samples in totals["rates"]), 3),
+        "rates": {str(rate): n for rate, n, _ in totals["rates"]},
+        "channels": {str(channels): n for channels, n in totals["channels"]},
+        "codecs": dict(sorted(totals["codecs"], key=lambda codec: (-codec[1], codec[0]))),
+        "classes": classes,
+        "n_classes": totals["n_classes"],
+        "bad": totals["n_bad"],
+        "damaged": [shard for shard in shards if shard["damage"]],
+    }
+    indexes = None
+    if index.has_indexes:
+        folder = index.folder
+        indexes = {
+            "folder": None if folder is None else str(folder),
+            **{name: totals[name] for name in ("found", "written", "needless", "unwritten")},
+            "reason": totals["why_unwritten"],
+        }
+    return {"summary": summary, "indexes": indexes, "bad": totals["bad"]}
+
+
+def why_not(found: Mapping[str, Any]) -> str | None:
+    """What is said if indexes could not be written."""
+    indexes = found["indexes"]
+    if not indexes or not indexes["unwritten"]:
+        return None
+    what = f"{counted(indexes['unwritten'], 'index')} could not be written"
+    place = f" in {indexes['folder']}" if indexes["folder"] else ""
+    return (
+        f"{what}{place}: {indexes['reason']}. A loader makes them again in each process; make room, or set "
+        "XDG_CACHE_HOME to a folder that can be written"
+    )
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """The summary for the terminal."""
+    summary, indexes = found["summary"], found["indexes"]
+    yield (
+        f"{counted(summary['recordings'], 'recording')} in {counted(summary['rows'], 'row')}, "
+        f"{clock(summary['seconds'])} in all ({summary['seconds'] / 3600:.1f} hours), {summary['bytes'] / 1e6:.1f} MB; "
+        f"{summary['bad']} are bad"
+    )
+    if indexes is None:
+        yield "no index is written for recordings in shards, which have none"
+    else:
+        yield (
+            f"indexes in {indexes['folder']}: {indexes['written']} written, {indexes['found']} taken from an earlier "
+            f"run, {indexes['needless']} not needed (small files are read whole)"
+        )
+    yield from histogram("rates", {f"{rate} Hz": n for rate, n in summary["rates"].items()})
+    yield from histogram("codecs", summary["codecs"])
+    yield from histogram("channels", summary["channels"])
+    if summary["classes"]:
+        yield from histogram("classes", {str(one["class"]): one["rows"] for one in summary["classes"][:SHOWN]})
+        if summary["n_classes"] > SHOWN:
+            yield f"  and {summary['n_classes'] - SHOWN} more"
+    for shard in summary["damaged"]:
+        yield f"damaged: {shard['path']}: {shard['damage']}"
+    for bad in found["bad"][:SHOWN]:
+        path = "" if bad["path"] is None else f", {bad['path']}"
+        yield f"bad: {bad['file']}, row {bad['row']}{path}: {bad['reason']}"
+    if summary["bad"] > SHOWN:
+        yield f"and {summary['bad'] - SHOWN} more bad ones"

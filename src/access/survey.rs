@@ -1,0 +1,367 @@
+//! [`Survey`]: opens every recording of a source once, counts what is there, and leaves the index of each in
+//! a file of its own on disk.
+//!
+//! Input: an open source. Output: [`Totals`]. The threads of a `Crew` take some recordings each, so a long
+//! one keeps one thread busy. Of recordings in shards the length is read. A bad record is counted, and its
+//! reason is kept. Totals are sums, so that they do not depend on the threads. An index is complete as soon
+//! as it is on disk, so a survey that was interrupted begins again and finds what it has made.
+
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+
+use super::crew::{Crew, Work};
+use crate::{
+    Error, ErrorKind, Result,
+    decode::{AudioDecoder, Info},
+    fields::Value,
+    record::{Gate, Granted, NO_LABEL, Permit, ReadRecords},
+    source::{Beside, Recordings, RecordingsReader, files::Kept},
+};
+
+/// Recordings in files that a thread takes together.
+const FILES_TOGETHER: usize = 8;
+/// Rows of shards that a thread takes together: neighbours share the work of a page.
+const ROWS_TOGETHER: u64 = 256;
+/// Rows of a table whose labels are counted together.
+const LABELS_TOGETHER: u64 = 1 << 16;
+/// The most bad records whose reasons are kept.
+const MOST_BAD: usize = 1000;
+/// The most classes that are counted one by one.
+const MOST_CLASSES: usize = 1 << 20;
+
+/// What is known of the recordings of a source.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Recordings that were opened, bad ones included.
+    pub recordings: u64,
+    /// Bytes of the good ones; of recordings in shards not known, and 0.
+    pub bytes: u64,
+    /// Recordings, and samples of each channel, by rate.
+    pub rates: BTreeMap<u32, (u64, u64)>,
+    /// Recordings by number of channels.
+    pub channels: BTreeMap<u16, u64>,
+    /// Recordings by codec.
+    pub codecs: BTreeMap<String, u64>,
+    /// Rows by the number of their class.
+    pub labels: BTreeMap<i64, u64>,
+    /// Rows of classes beyond the first million.
+    pub other_labels: u64,
+    /// Indexes that were on disk before.
+    pub found: u64,
+    /// Indexes written.
+    pub written: u64,
+    /// Recordings that need no index.
+    pub needless: u64,
+    /// Indexes that could not be written.
+    pub unwritten: u64,
+    /// Why one of them could not.
+    pub why_unwritten: Option<String>,
+    /// The number of bad records.
+    pub n_bad: u64,
+    /// The first of them, by row.
+    pub bad: BTreeMap<u64, Bad>,
+}
+
+/// A bad record.
+#[derive(Debug)]
+pub struct Bad {
+    /// Its path, as the source has it.
+    pub path: Option<String>,
+    /// What is wrong.
+    pub error: Error,
+}
+
+impl Totals {
+    fn good(&mut self, info: Info) {
+        self.recordings += 1;
+        let (n, samples) = self.rates.entry(info.sample_rate).or_default();
+        (*n, *samples) = (*n + 1, *samples + info.n_samples);
+        *self.channels.entry(info.channels).or_default() += 1;
+        *self.codecs.entry(info.codec.to_string()).or_default() += 1;
+    }
+
+    fn bad(&mut self, row: u64, bad: Bad) {
+        self.recordings += 1;
+        self.n_bad += 1;
+        self.bad.insert(row, bad);
+        if self.bad.len() > MOST_BAD {
+            self.bad.pop_last();
+        }
+    }
+
+    fn label(&mut self, label: i64, rows: u64) {
+        if self.labels.len() < MOST_CLASSES || self.labels.contains_key(&label) {
+            *self.labels.entry(label).or_default() += rows;
+        } else {
+            self.other_labels += rows;
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.recordings += other.recordings;
+        self.bytes += other.bytes;
+        for (rate, (n, samples)) in other.rates {
+            let mine = self.rates.entry(rate).or_default();
+            *mine = (mine.0 + n, mine.1 + samples);
+        }
+        for (channels, n) in other.channels {
+            *self.channels.entry(channels).or_default() += n;
+        }
+        for (codec, n) in other.codecs {
+            *self.codecs.entry(codec).or_default() += n;
+        }
+        other.labels.into_iter().for_each(|(label, n)| self.label(label, n));
+        self.other_labels += other.other_labels;
+        self.found += other.found;
+        self.written += other.written;
+        self.needless += other.needless;
+        self.unwritten += other.unwritten;
+        self.why_unwritten = self.why_unwritten.take().or(other.why_unwritten);
+        self.n_bad += other.n_bad;
+        self.bad.extend(other.bad);
+        while self.bad.len() > MOST_BAD {
+            self.bad.pop_last();
+        }
+    }
+}
+
+/// Work that is done together.
+#[derive(Debug, Clone)]
+enum Part {
+    /// Numbers of recordings in files.
+    Files(Range<usize>),
+    /// Rows of a table, whose labels are counted.
+    Labels(Range<u64>),
+    /// Rows of shards.
+    Rows(Range<u64>),
+}
+
+struct Job {
+    source: Arc<Recordings>,
+    /// The first row of each recording in a file.
+    files: Vec<u64>,
+    parts: Vec<Part>,
+    /// The place of the label in the values of a row.
+    label: Option<usize>,
+    stop: Arc<Stop>,
+    replies: Sender<Result<Totals>>,
+}
+
+struct Worker {
+    reader: RecordingsReader,
+    decoder: AudioDecoder,
+}
+
+impl Job {
+    fn count(&self, worker: &mut Worker, part: &Part) -> Result<Totals> {
+        let mut totals = Totals::default();
+        match part {
+            Part::Labels(rows) => {
+                let Some(files) = self.source.files() else { return Ok(totals) };
+                for row in rows.clone() {
+                    if let Some(label) = files.label(row)? {
+                        totals.label(label, 1);
+                    }
+                }
+            }
+            Part::Files(files) => {
+                for &row in &self.files[files.clone()] {
+                    self.stop.check()?;
+                    let RecordingsReader::Table(reader) = &mut worker.reader else { continue };
+                    match reader.index(row) {
+                        Ok((info, n_bytes, kept)) => {
+                            totals.good(info);
+                            totals.bytes += n_bytes;
+                            match kept {
+                                Kept::Needless => totals.needless += 1,
+                                Kept::Found => totals.found += 1,
+                                Kept::Written => totals.written += 1,
+                                Kept::Unwritten(error) => {
+                                    totals.unwritten += 1;
+                                    totals.why_unwritten = Some(error.to_string());
+                                }
+                            }
+                        }
+                        Err(error) => self.bad(&mut totals, worker, row, error)?,
+                    }
+                }
+            }
+            Part::Rows(rows) => {
+                for row in rows.clone() {
+                    self.stop.check()?;
+                    match worker.reader.info(&mut worker.decoder, row, rows.end - row) {
+                        Ok((info, values)) => {
+                            totals.good(info);
+                            let label = self.label.and_then(|at| values.get(at)).and_then(Value::as_int);
+                            if let Some(label) = label.filter(|&label| label != NO_LABEL) {
+                                totals.label(label, 1);
+                            }
+                        }
+                        Err(error) => self.bad(&mut totals, worker, row, error)?,
+                    }
+                }
+            }
+        }
+        Ok(totals)
+    }
+
+    /// Counts a bad record; any other error is returned.
+    fn bad(&self, totals: &mut Totals, worker: &mut Worker, row: u64, error: Error) -> Result<()> {
+        if !error.kind.is_record() {
+            return Err(error);
+        }
+        // `error` says why a path cannot be read.
+        let path = worker.reader.path(row).ok().flatten();
+        totals.bad(row, Bad { path, error });
+        Ok(())
+    }
+}
+
+impl Work<Worker> for Job {
+    fn part(&self, worker: &mut Worker, part: usize) {
+        // The survey was stopped: no thread waits for the result.
+        if !self.stop.is_stopped() {
+            let _ = self.replies.send(self.count(worker, &self.parts[part]));
+        }
+    }
+
+    fn lost(&self, _part: usize, error: Error) {
+        let _ = self.replies.send(Err(error));
+    }
+}
+
+/// Ends long reads. Each thread holds one recording, so memory needs no other bound.
+#[derive(Debug, Default)]
+struct Stop(AtomicBool);
+
+#[derive(Debug)]
+struct Free;
+
+impl Granted for Free {
+    fn let_go(&self) {}
+
+    fn shrink(&self, _: u64) {}
+}
+
+impl Stop {
+    fn check(&self) -> Result<()> {
+        if self.is_stopped() { Err(Error::new(ErrorKind::Closed, "the survey was stopped")) } else { Ok(()) }
+    }
+}
+
+impl Gate for Stop {
+    fn admit(&self, _: u64) -> Result<Permit> {
+        self.check().map(|()| Arc::new(Free) as Permit)
+    }
+
+    fn keep(&self, _: u64) -> Result<Permit> {
+        self.check().map(|()| Arc::new(Free) as Permit)
+    }
+
+    fn kept(&self, _: u64) -> Permit {
+        Arc::new(Free)
+    }
+
+    fn covers(&self) {}
+
+    fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A survey at work. Dropping it ends its threads.
+pub struct Survey {
+    stop: Arc<Stop>,
+    received: Receiver<Result<Totals>>,
+    /// Parts that are not answered.
+    left: usize,
+    n_recordings: u64,
+    totals: Totals,
+    _crew: Crew<Worker>,
+}
+
+impl Drop for Survey {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Survey {
+    /// Begins on at most `n_threads` threads.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`]; [`ErrorKind::Io`] if the system cannot start a thread.
+    pub fn begin(source: Arc<Recordings>, n_threads: usize) -> Result<Self> {
+        let n_rows = source.n_rows();
+        let pieces = |of: Range<u64>, together: u64| {
+            let starts = (of.start..of.end).step_by(together as usize);
+            starts.map(move |start| start..(start + together).min(of.end))
+        };
+        let (mut files, mut parts) = (Vec::new(), Vec::new());
+        match source.files() {
+            Some(tables) => {
+                files = tables.recordings()?;
+                parts.extend(pieces(0..n_rows, LABELS_TOGETHER).map(Part::Labels));
+                let of = pieces(0..files.len() as u64, FILES_TOGETHER as u64);
+                parts.extend(of.map(|of| Part::Files(of.start as usize..of.end as usize)));
+            }
+            None => {
+                for shard in source.shards() {
+                    let rows = shard.first_row..shard.first_row + shard.n_rows;
+                    parts.extend(pieces(rows, ROWS_TOGETHER).map(Part::Rows));
+                }
+            }
+        }
+        let (replies, received) = unbounded();
+        let (left, stop) = (parts.len(), Arc::<Stop>::default());
+        let n_recordings = if source.files().is_some() { files.len() as u64 } else { n_rows };
+        let crew = Crew::new(n_threads, {
+            let (source, stop) = (source.clone(), stop.clone());
+            move || {
+                let mut reader = source.reader();
+                reader.ask(stop.clone());
+                Worker { reader, decoder: AudioDecoder::new() }
+            }
+        });
+        let label = source.beside().iter().position(|value| *value == Beside::Label);
+        crew.begin(&Arc::new(Job { source, files, parts, label, stop: stop.clone(), replies }), left)?;
+        Ok(Self { stop, received, left, n_recordings, totals: Totals::default(), _crew: crew })
+    }
+
+    /// The number of all recordings.
+    pub fn n_recordings(&self) -> u64 {
+        self.n_recordings
+    }
+
+    /// Those of the recordings that were opened so far.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Waits until all were opened, at most until `deadline`: then `false`.
+    ///
+    /// # Errors
+    /// Those of the system, of memory, and panics: everything that does not concern one record.
+    pub fn wait(&mut self, deadline: Instant) -> Result<bool> {
+        while self.left > 0 {
+            match self.received.recv_deadline(deadline) {
+                Ok(part) => self.totals.add(part?),
+                Err(RecvTimeoutError::Timeout) => return Ok(false),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new(ErrorKind::Panic, "the threads of the survey ended: a bug"));
+                }
+            }
+            self.left -= 1;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,339 @@
+//! The objects of `forebay.augment`, checked: from the values of their fields to a [`Step`].
+
+use numpy::{PyArray2, PyReadonlyArray2, PyUntypedArrayMethods};
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyBool, PyDict, PyString},
+};
+
+use super::{
+    arguments::{Argument, Refused, argument, named},
+    errors::to_python,
+    given::Given,
+    loader::source_problems,
+    state,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    config::{AugmentObject, Sources},
+    dtype::ValuesMut,
+    error::shown,
+    fallible_alloc, float_mode,
+    transform::{
+        Augment, AugmentScratch, Clips, FrameAxis, Layout, Quality, Resampler, SpectrogramConfig,
+        augment::{
+            BandMasks, Bounds, Fill, Kind, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets, Mixing,
+            Shape, Step, Width,
+        },
+        target_len,
+    },
+};
+
+/// A step of augmentation, and the recordings that it mixes in, if they are not the loader's own.
+#[pyclass(module = "forebay._core", name = "_Step", frozen)]
+pub struct PyStep(Step, Option<Sources>);
+
+#[pymethods]
+impl PyStep {
+    /// Checks the fields of class `kind`.
+    #[new]
+    fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let mut given = Given::new(fields.clone());
+        const DB: [f64; 2] = [-200.0, 200.0];
+        const SHARES: [f64; 2] = [-1.0, 1.0];
+        let mut sources = None;
+        let step = match kind {
+            "Gain" => Kind::Gain { db: given.bounds("db", DB)? },
+            "Polarity" => Kind::Polarity,
+            "Roll" => Kind::Roll {
+                shift: given.bounds("shift", SHARES)?,
+                wraps: given.one_of("fill", &["wrap", "zeros"])? == 0,
+            },
+            "Noise" => Kind::Noise {
+                snr_db: given.bounds("snr_db", DB)?,
+                slope_db: given.bounds("slope_db", [-12.0, 12.0])?,
+                loudness: given.loudness()?,
+            },
+            "Filter" => Kind::Filter {
+                shape: [Shape::LowPass, Shape::HighPass, Shape::BandPass, Shape::Peak]
+                    [given.one_of("shape", &["lowpass", "highpass", "bandpass", "peak"])?],
+                freq: given.bounds("freq", [1.0, 384_000.0])?,
+                q: given.bounds("q", [0.01, 100.0])?,
+                gain_db: given.bounds("gain_db", [-60.0, 60.0])?,
+                n: given.count("n", MOST_PARTS as i64)?.unwrap_or(1),
+            },
+            "Clip" => Kind::Clip { db: given.bounds("db", [-200.0, 0.0])? },
+            "Speed" => Kind::Speed { factors: given.factors()? },
+            "Mix" => {
+                let mixing = given.mixing()?;
+                if !mixing.is_own {
+                    let found: Sources = given.get("source")?;
+                    if found.names.is_some() {
+                        given.problems.push(
+                            "source is a dict, must be files of one source; give several Mix steps"
+                                .to_owned(),
+                        );
+                    }
+                    given.problems.extend(source_problems("source", &found));
+                    sources = Some(found);
+                }
+                Kind::Mix(mixing)
+            }
+            "SpecAugment" => Kind::SpecAugment(given.masks()?),
+            "FrameRoll" => Kind::FrameRoll { shift: given.bounds("shift", SHARES)? },
+            other => return Err(PyTypeError::new_err(format!("{other} is no step of augmentation"))),
+        };
+        let p = given.share("p")?;
+        given.check()?;
+        Ok(Self(Step { kind: step, p }, sources))
+    }
+}
+
+impl Given<'_> {
+    /// A number, or the lowest and the highest of a range.
+    fn bounds(&mut self, name: &str, [least, most]: [f64; 2]) -> PyResult<Bounds> {
+        let value = self.value(name)?;
+        let (low, high) = match value.len() {
+            Ok(2) if !value.is_instance_of::<PyString>() => {
+                (named(name, &value.get_item(0)?)?, named(name, &value.get_item(1)?)?)
+            }
+            Ok(_) => {
+                let message = format!("{name} is {}, must be a number or a pair, (low, high)", value.repr()?);
+                return Err(PyTypeError::new_err(message));
+            }
+            Err(_) => {
+                let number: f64 = named(name, &value)?;
+                (number, number)
+            }
+        };
+        let allowed = least..=most; // NaN is in no range
+        if !(allowed.contains(&low) && allowed.contains(&high)) {
+            self.problems.push(format!("{name} is {}, must be within {least} to {most}", value.repr()?));
+        } else if low > high {
+            self.problems.push(format!(
+                "{name} is ({low:?}, {high:?}), must be (low, high), as in ({high:?}, {low:?})"
+            ));
+        }
+        Ok(Bounds { low, high })
+    }
+
+    fn loudness(&mut self) -> PyResult<Loudness> {
+        Ok([Loudness::Rms, Loudness::Active, Loudness::Clip]
+            [self.one_of("level", &["rms", "active", "clip"])?])
+    }
+
+    fn mixing(&mut self) -> PyResult<Mixing> {
+        let loudness = self.loudness()?;
+        let is_given = |name: &str| self.value(name).map(|value| !value.is_none());
+        let level = match [is_given("snr_db")?, is_given("weight")?, is_given("beta")?] {
+            [true, false, false] => MixLevel::Snr { db: self.bounds("snr_db", [-200.0, 200.0])?, loudness },
+            [false, true, false] => MixLevel::Weight(self.bounds("weight", [0.0, 1.0])?),
+            [false, false, true] => {
+                let alpha: f64 = self.get("beta")?;
+                if !(0.01..=1000.0).contains(&alpha) {
+                    self.problems.push(format!("beta is {alpha:?}, must be 0.01 to 1000"));
+                }
+                MixLevel::Beta(alpha.clamp(0.01, 1000.0))
+            }
+            given => {
+                let n = given.iter().filter(|given| **given).count();
+                self.problems.push(format!(
+                    "Mix has {n} of snr_db, weight and beta, must have one of them, as in Mix(source, snr_db=(3, 30))"
+                ));
+                MixLevel::Beta(1.0)
+            }
+        };
+        let targets = [MixTargets::Keep, MixTargets::Union, MixTargets::Sum, MixTargets::Mix]
+            [self.one_of("targets", &["keep", "union", "sum", "mix"])?];
+        let is_own = self.value("source")?.is_none();
+        if !is_own && targets != MixTargets::Keep {
+            self.problems.push(
+                "targets are mixed with those of the loader's own rows only; with a source give targets=\"keep\"".to_owned(),
+            );
+        }
+        let near = self.count("near", 1 << 40)?.map(|near| near as u64);
+        Ok(Mixing { level, most: self.count("most", 16)?.unwrap_or(1), near, is_own, targets })
+    }
+
+    fn factors(&mut self) -> PyResult<Vec<f64>> {
+        let value = self.value("factors")?;
+        let each = value.try_iter()?.map(|one| named("factors", &one?)).collect::<PyResult<Vec<f64>>>()?;
+        if each.is_empty() || each.len() > MOST_PARTS {
+            self.problems.push(format!("factors has {} numbers, must have 1 to {MOST_PARTS}", each.len()));
+        }
+        if let Some(wrong) = each.iter().find(|factor| !(0.25..=4.0).contains(*factor)) {
+            self.problems.push(format!("factors has {wrong:?}, must be 0.25 to 4"));
+        }
+        Ok(each)
+    }
+
+    fn masks(&mut self) -> PyResult<BandMasks> {
+        let fill = match self.choice_or_float("fill", &["mean", "minimum", "silence"])? {
+            Ok(choice) => [Fill::Mean, Fill::Minimum, Fill::Silence][choice],
+            Err(number) => Fill::Number(number),
+        };
+        Ok(BandMasks {
+            freq: self.width("freq")?,
+            n_freq: self.masks_of("n_freq")?,
+            time: self.width("time")?,
+            n_time: self.masks_of("n_time")?,
+            fill,
+            pads: self.one_of("frames", &["valid", "all"])? == 1,
+        })
+    }
+
+    fn masks_of(&mut self, name: &str) -> PyResult<usize> {
+        let n: i64 = self.get(name)?;
+        if !(0..=MOST_PARTS as i64).contains(&n) {
+            self.problems.push(format!("{name} is {}, must be 0 to {MOST_PARTS}", shown(n)));
+        }
+        Ok(n.max(0) as usize)
+    }
+
+    /// A whole number of bands or frames, or a share of them.
+    fn width(&mut self, name: &str) -> PyResult<Width> {
+        let value = self.value(name)?;
+        let is_whole = !value.is_instance_of::<PyBool>() && value.hasattr("__index__")?;
+        if is_whole {
+            let n: i64 = named(name, &value)?;
+            if !(0..=1 << 24).contains(&n) {
+                self.problems.push(format!("{name} is {}, must be 0 to {}", shown(n), 1 << 24));
+            }
+            return Ok(Width::Count(n.max(0) as usize));
+        }
+        let share: f64 = named(name, &value)?;
+        if !(0.0..=1.0).contains(&share) {
+            self.problems.push(format!(
+                "{name} is {share:?}, must be a whole number of bands or frames, or a share of them from 0.0 to 1.0"
+            ));
+        }
+        Ok(Width::Share(share))
+    }
+}
+
+/// The steps of a list of objects of `forebay.augment`, and for each that mixes the recordings.
+fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Option<Sources>>), Refused> {
+    let (mut steps, mut sources) = (Vec::new(), Vec::new());
+    for step in given.try_iter().map_err(|_| Refused::Type)? {
+        let plan = step?.getattr("_plan").map_err(|_| Refused::Type)?;
+        let PyStep(step, source) = plan.cast::<PyStep>().map_err(|_| Refused::Type)?.get();
+        if matches!(step.kind, Kind::Mix(_)) {
+            sources.push(source.clone());
+        }
+        steps.push(step.clone());
+    }
+    Ok((Augment::new(steps), sources))
+}
+
+impl Argument for AugmentObject {
+    const EXPECTED: &'static str =
+        "a bool, or a list of objects of forebay.augment, such as [Gain(db=(-6, 6), p=0.5)]";
+
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+        if given.is_instance_of::<PyBool>() {
+            return Ok(Self::Crop(given.extract()?));
+        }
+        if given.is_instance_of::<PyString>() || given.is_instance_of::<PyDict>() {
+            return Err(Refused::Type);
+        }
+        let (augment, sources) = steps(given)?;
+        let n = augment.steps().count();
+        if n > MOST_STEPS {
+            problems.push(format!("{name} has {n} steps, at most {MOST_STEPS} are possible"));
+        }
+        let mut description = Vec::new();
+        for step in given.try_iter()? {
+            description.push(state::json(&step?.call_method0("to_dict")?)?);
+        }
+        Ok(Self::Steps { description, augment, sources })
+    }
+
+    fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Crop(is_random) => is_random.to_python(py),
+            Self::Steps { description, .. } => {
+                let made = description.iter();
+                let made = made.map(|one| state::made(py, Some(one))).collect::<PyResult<Vec<_>>>()?;
+                Ok(made.into_pyobject(py)?.into_any())
+            }
+        }
+    }
+}
+
+/// Applies the steps on waveforms to `[channels, n_samples]`.
+#[pyfunction]
+pub fn _augment_waveform<'py>(
+    py: Python<'py>,
+    given: &Bound<'py, PyAny>,
+    waveform: PyReadonlyArray2<'py, f32>,
+    #[pyo3(from_py_with = argument::sample_rate)] sample_rate: i64,
+    #[pyo3(from_py_with = argument::seed)] seed: u64,
+) -> PyResult<Bound<'py, PyArray2<f32>>> {
+    let augment = named_steps(given)?;
+    if let Some(problem) = SpectrogramConfig::out_of_range("sample_rate", sample_rate) {
+        return Err(to_python(py, &Error::new(ErrorKind::Config, problem)));
+    }
+    let sample_rate = sample_rate as u32;
+    let [channels, n] = [waveform.shape()[0], waveform.shape()[1]];
+    let samples = waveform.as_slice()?;
+    let made = py.detach(|| -> Result<_> {
+        let _mode = float_mode::Lent::new();
+        let played = (f64::from(sample_rate) * augment.speed(seed)).round() as u32;
+        let new = match played == sample_rate {
+            true => n,
+            false => target_len(n as u64, played, sample_rate) as usize,
+        };
+        let mut out = fallible_alloc::filled(new.saturating_mul(channels), 0.0)?;
+        if played == sample_rate {
+            out.copy_from_slice(samples);
+        } else {
+            let resampler = Resampler::new(played, sample_rate, Quality::default())?;
+            for (from, to) in samples.chunks_exact(n.max(1)).zip(out.chunks_exact_mut(new.max(1))) {
+                resampler.resample(from, 0, 0, to)?;
+            }
+        }
+        let mut clips = Clips { samples: &mut out, n: new, valid: 0..new, sample_rate };
+        augment.waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _, _| Ok(()))?;
+        Ok((out, new))
+    });
+    let (values, n) = made.map_err(|error| to_python(py, &error))?;
+    let array = numpy::PyArray1::from_vec(py, values);
+    numpy::PyArrayMethods::reshape(&array, [channels, n])
+}
+
+/// Applies the steps on features, in place, to `[n_bands, n_frames]` or `[n_frames, n_bands]`.
+#[pyfunction]
+pub fn _augment_features(
+    py: Python<'_>,
+    given: &Bound<'_, PyAny>,
+    mut features: numpy::PyReadwriteArray2<'_, f32>,
+    layout: &str,
+    silence: Option<Vec<f32>>,
+    #[pyo3(from_py_with = argument::seed)] seed: u64,
+) -> PyResult<()> {
+    let augment = named_steps(given)?.with_silence(silence.unwrap_or_default());
+    let [rows, columns] = [features.shape()[0], features.shape()[1]];
+    let layout = Layout::from_name(layout).unwrap_or_default();
+    let (n_bands, n_frames) = if layout == Layout::Mel { (rows, columns) } else { (columns, rows) };
+    let axis = FrameAxis { layout, n_bands, n_frames, first: 0, n_valid: n_frames };
+    let values = features.as_slice_mut()?;
+    py.detach(|| {
+        let _mode = float_mode::Lent::new();
+        augment.features(seed, axis, ValuesMut::Float32(values));
+    });
+    Ok(())
+}
+
+fn named_steps(given: &Bound<'_, PyAny>) -> PyResult<Augment> {
+    let (found, _) = steps(given)
+        .map_err(|refused| refused.raised("steps", given, "a list of objects of forebay.augment"))?;
+    let message = match found.steps().count() {
+        n if n > MOST_STEPS => format!("steps has {n} steps, at most {MOST_STEPS} are possible"),
+        _ if found.mixes().next().is_some() => {
+            "steps has a Mix, which a Loader reads from files; leave it out".to_owned()
+        }
+        _ => return Ok(found),
+    };
+    Err(to_python(given.py(), &Error::new(ErrorKind::Config, message)))
+}

@@ -1,0 +1,191 @@
+//! The core's part of `forebay index`: opens every recording, on all cores.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use pyo3::{prelude::*, types::PyList};
+
+use super::{
+    SLICE, arguments::argument, engine_handle::shards, errors::to_python, interruptible::run_interruptible,
+    logging,
+};
+use crate::{
+    Error, Result,
+    access::{Survey, Totals, closed},
+    engine, locks,
+    record::Source,
+    source::{AllowPaths, ArrowOptions, Recordings},
+};
+
+/// The most classes that are listed.
+const MOST_CLASSES: usize = 1000;
+
+/// A bad record.
+#[derive(IntoPyObject)]
+struct BadRow {
+    index: u64,
+    file: String,
+    row: u64,
+    path: Option<String>,
+    kind: &'static str,
+    reason: String,
+}
+
+/// What was found.
+#[derive(IntoPyObject)]
+struct Found {
+    recordings: u64,
+    bytes: u64,
+    /// Rate, recordings, samples of each channel.
+    rates: Vec<(u32, u64, u64)>,
+    channels: Vec<(u16, u64)>,
+    codecs: Vec<(String, u64)>,
+    /// The classes with the most rows, with their numbers and names.
+    classes: Vec<(i64, Option<String>, u64)>,
+    n_classes: usize,
+    found: u64,
+    written: u64,
+    needless: u64,
+    unwritten: u64,
+    why_unwritten: Option<String>,
+    n_bad: u64,
+    bad: Vec<BadRow>,
+}
+
+/// Opens every recording of a source, and writes the indexes of those in files of their own.
+/// `audio_column`, `label_column` and `allow_paths` are as in `Loader`.
+#[pyclass(module = "forebay._core", frozen)]
+pub struct _Index {
+    source: Arc<Recordings>,
+    n_recordings: u64,
+    /// None after `close()`.
+    survey: Mutex<Option<Survey>>,
+}
+
+#[pymethods]
+impl _Index {
+    #[new]
+    #[pyo3(signature = (files, *, audio_column=None, label_column=None, allow_paths=None))]
+    fn new(
+        py: Python<'_>,
+        files: Vec<PathBuf>,
+        audio_column: Option<String>,
+        label_column: Option<String>,
+        #[pyo3(from_py_with = argument::allow_paths)] allow_paths: Option<AllowPaths>,
+    ) -> PyResult<Self> {
+        logging::emitting(py, || {
+            let allow_paths = allow_paths.unwrap_or_default();
+            let options = ArrowOptions { audio_column, label_column, allow_paths, ..ArrowOptions::default() };
+            let (source, survey) = run_interruptible(py, "forebay-index", move |stop| {
+                let source = Arc::new(Recordings::open(&[files], &options, stop)?);
+                let survey = Survey::begin(source.clone(), engine::cores())?;
+                Ok((source, survey))
+            })?;
+            Ok(Self { source, n_recordings: survey.n_recordings(), survey: Mutex::new(Some(survey)) })
+        })
+    }
+
+    /// Waits for a moment; returns the recordings opened so far, the bad ones among them, and whether these
+    /// are all.
+    fn next(&self, py: Python<'_>) -> PyResult<(u64, u64, bool)> {
+        let next = || -> Result<_> {
+            let mut survey = locks::lock(&self.survey)?;
+            let survey = survey.as_mut().ok_or_else(closed)?;
+            let is_over = survey.wait(Instant::now() + SLICE)?;
+            Ok((survey.totals().recordings, survey.totals().n_bad, is_over))
+        };
+        let next = py.detach(next).map_err(|error: Error| to_python(py, &error));
+        logging::emit(py)?;
+        py.check_signals()?;
+        next
+    }
+
+    /// What was found so far.
+    fn totals(&self, py: Python<'_>) -> PyResult<Found> {
+        let found = || -> Result<_> {
+            let survey = locks::lock(&self.survey)?;
+            Ok(self.found(survey.as_ref().ok_or_else(closed)?.totals()))
+        };
+        py.detach(found).map_err(|error: Error| to_python(py, &error))
+    }
+
+    /// Ends all threads.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let closed = py.detach(|| locks::lock(&self.survey).map(|mut survey| drop(survey.take())));
+        closed.map_err(|error: Error| to_python(py, &error))?;
+        logging::emit(py)
+    }
+
+    /// The number of rows.
+    #[getter]
+    fn n_rows(&self) -> u64 {
+        self.source.n_rows()
+    }
+
+    /// The number of recordings: rows may name one several times.
+    #[getter]
+    fn n_recordings(&self) -> u64 {
+        self.n_recordings
+    }
+
+    /// Whether the recordings are in files, which have indexes.
+    #[getter]
+    fn has_indexes(&self) -> bool {
+        self.source.files().is_some()
+    }
+
+    /// The folder of indexes; None for shards, and if the user has none.
+    #[getter]
+    fn folder(&self) -> Option<PathBuf> {
+        self.source.index_folder().map(Into::into)
+    }
+
+    /// The shards: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage`.
+    #[getter]
+    fn shards<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        shards(py, self.source.shards())
+    }
+}
+
+impl _Index {
+    fn found(&self, totals: &Totals) -> Found {
+        let names = self.source.class_names().first();
+        let name = |label: i64| names?.get(usize::try_from(label).ok()?).cloned();
+        let mut labels: Vec<(i64, u64)> = totals.labels.iter().map(|(&label, &n)| (label, n)).collect();
+        labels.sort_by_key(|&(label, n)| (std::cmp::Reverse(n), label));
+        let bad = totals.bad.iter().map(|(&index, bad)| {
+            let (file, row) = Source::locate(&*self.source, index);
+            BadRow {
+                index,
+                file: file.display().to_string(),
+                row,
+                path: bad.path.clone(),
+                kind: bad.error.kind.name(),
+                reason: bad.error.reason(),
+            }
+        });
+        Found {
+            recordings: totals.recordings,
+            bytes: totals.bytes,
+            rates: totals.rates.iter().map(|(&rate, &(n, samples))| (rate, n, samples)).collect(),
+            channels: totals.channels.iter().map(|(&channels, &n)| (channels, n)).collect(),
+            codecs: totals.codecs.iter().map(|(codec, &n)| (codec.clone(), n)).collect(),
+            n_classes: labels.len(),
+            classes: labels
+                .into_iter()
+                .take(MOST_CLASSES)
+                .map(|(label, n)| (label, name(label), n))
+                .collect(),
+            found: totals.found,
+            written: totals.written,
+            needless: totals.needless,
+            unwritten: totals.unwritten,
+            why_unwritten: totals.why_unwritten.clone(),
+            n_bad: totals.n_bad,
+            bad: bad.collect(),
+        }
+    }
+}

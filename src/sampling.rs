@@ -1,0 +1,361 @@
+//! [`Sampling`]: which rows of a source a loader reads, and how often each comes in an epoch.
+//!
+//! Rows are chosen and weighed when the loader is made, from the columns that this needs, without a
+//! recording. What follows is arithmetic: [`WeightedRows`]. Source: own.
+
+mod classes;
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+pub use classes::{Balance, ClassCount, ClassCounts, Joined, class_counts};
+use classes::{Classes, Unbalanced, named, of_groups};
+
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::Value,
+    order::WeightedRows,
+    seed::{Purpose, hash},
+    source::{Recordings, Subset},
+    targets::Key,
+};
+
+/// What a user asks for: rows that satisfy all parts, weighed by the product of the weights.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sampling {
+    /// A number of rows, or their numbers.
+    pub subset: Option<Subset>,
+    /// Conditions on columns.
+    pub filters: Vec<Filter>,
+    /// Limits for groups.
+    pub limits: Vec<Limit>,
+    /// How often rows come.
+    pub weights: Vec<Weighting>,
+    /// The examples of an epoch; `None`: as many as rows.
+    pub epoch_size: Option<u64>,
+}
+
+/// A condition on a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Filter {
+    /// The column.
+    pub column: String,
+    /// The values, of which a list must have one; `None`: any.
+    pub values: Option<Vec<Key>>,
+    /// The lowest number.
+    pub minimum: Option<f64>,
+    /// The highest number.
+    pub maximum: Option<f64>,
+    /// Whether the value must be null, or must not be.
+    pub is_null: Option<bool>,
+}
+
+/// At most so many rows of each value of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    /// The column.
+    pub column: String,
+    /// How many.
+    pub n: u64,
+    /// Chooses which.
+    pub seed: u64,
+}
+
+/// Weights of rows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Weighting {
+    /// One for each row of the files.
+    Given(Arc<[f64]>),
+    /// The numbers in a column.
+    Column(String),
+    /// By the number of rows of each class.
+    Balanced(Balance),
+}
+
+/// What a [`Sampling`] chooses of a source.
+#[derive(Debug, Clone, Default)]
+pub struct Chosen {
+    /// The rows that are read, ascending; `None`: all.
+    pub rows: Option<Arc<[u64]>>,
+    /// Their weights, for each group of files; `None`: each row comes once.
+    pub weights: Option<Arc<[Arc<WeightedRows>]>>,
+    /// For each column that is balanced and each group of files, the expected examples of an epoch.
+    pub classes: Vec<ClassCounts>,
+}
+
+fn refused<T>(message: String) -> Result<T> {
+    Err(Error::new(ErrorKind::Config, message))
+}
+
+impl Sampling {
+    /// The columns that are read.
+    pub fn columns(&self) -> impl Iterator<Item = &String> {
+        let weighed = self.weights.iter().filter_map(|weighting| match weighting {
+            Weighting::Given(_) => None,
+            Weighting::Column(column) | Weighting::Balanced(Balance { column, .. }) => Some(column),
+        });
+        let filtered = self.filters.iter().map(|filter| &filter.column);
+        filtered.chain(self.limits.iter().map(|limit| &limit.column)).chain(weighed)
+    }
+
+    /// Whether it says which rows are read, not only how often.
+    pub fn chooses(&self) -> bool {
+        self.subset.is_some() || !self.filters.is_empty() || !self.limits.is_empty()
+    }
+
+    /// How rows are weighed by their classes.
+    pub fn balances(&self) -> impl Iterator<Item = &Balance> {
+        self.weights.iter().filter_map(|weighting| match weighting {
+            Weighting::Balanced(balance) => Some(balance),
+            _ => None,
+        })
+    }
+
+    /// Whether it says how often rows come.
+    pub fn weighs(&self) -> bool {
+        !self.weights.is_empty() || self.epoch_size.is_some()
+    }
+
+    /// Those that satisfy both, weighed by both.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if both have a subset, or epochs of different sizes.
+    pub fn and(mut self, other: Self) -> Result<Self> {
+        if self.subset.is_some() && other.subset.is_some() {
+            return refused("two parts are a Subset, at most one is possible".to_owned());
+        }
+        if let (Some(one), Some(two)) = (self.epoch_size, other.epoch_size)
+            && one != two
+        {
+            return refused(format!("epoch_size is {one} in one part and {two} in another"));
+        }
+        self.subset = self.subset.or(other.subset);
+        self.epoch_size = self.epoch_size.or(other.epoch_size);
+        self.filters.extend(other.filters);
+        self.limits.extend(other.limits);
+        self.weights.extend(other.weights);
+        Ok(self)
+    }
+
+    /// Chooses and weighs the rows of a source.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if no row is left, or for weights that are not possible; as
+    /// [`Recordings::collect`].
+    pub fn choose(&self, source: &Recordings, stop: &AtomicBool) -> Result<Chosen> {
+        let n_rows = source.n_rows();
+        let mut rows = self.subset.as_ref().map(|subset| subset.rows(n_rows)).transpose()?;
+        for filter in &self.filters {
+            let passes = filter.passes(source, stop)?;
+            rows = Some(kept(rows, n_rows, |row| passes[row as usize])?);
+            if rows.as_ref().is_some_and(|rows| rows.is_empty()) {
+                return refused(format!("no row is left by {}", filter.described()));
+            }
+        }
+        for limit in &self.limits {
+            rows = Some(limit.rows(source, rows, stop)?);
+        }
+        if !self.weighs() {
+            return Ok(Chosen { rows, ..Chosen::default() });
+        }
+        let n = rows.as_ref().map_or(n_rows, |rows| rows.len() as u64);
+        let row_of = |at: u64| rows.as_ref().map_or(at, |rows| rows[at as usize]);
+        let mut weights = fallible_alloc::with_room(n as usize)?;
+        weights.extend((0..n).map(|_| 1.0));
+        let groups = classes::groups(source, rows.as_deref());
+        let n_copies = |group: &Range<u64>| self.epoch_size.unwrap_or(group.end - group.start);
+        let mut balanced = Vec::new();
+        for weighting in &self.weights {
+            match weighting {
+                Weighting::Given(given) => {
+                    if given.len() as u64 != n_rows {
+                        return refused(format!(
+                            "weights has {} numbers for {n_rows} rows, must have one for each row of the files",
+                            given.len()
+                        ));
+                    }
+                    for (weight, at) in weights.iter_mut().zip(0..) {
+                        *weight *= given[row_of(at) as usize];
+                    }
+                }
+                Weighting::Column(column) => {
+                    let found = numbers(source, column, stop)?;
+                    for (weight, at) in weights.iter_mut().zip(0..) {
+                        let row = row_of(at);
+                        let number = found[row as usize];
+                        if !(number.is_finite() && number >= 0.0) {
+                            return refused(format!(
+                                "column {column:?} has {number} in row {row}, must be a weight: a number from 0 on"
+                            ));
+                        }
+                        *weight *= number;
+                    }
+                }
+                Weighting::Balanced(balance) => {
+                    let separator = balance.separator.as_deref();
+                    let classes = Classes::of_column(source, &balance.column, separator, stop)?;
+                    let mut unbalanced = Unbalanced::default();
+                    for group in &groups {
+                        let own = balance.weights(
+                            &classes,
+                            group.clone().map(row_of),
+                            n_copies(group),
+                            &mut unbalanced,
+                        )?;
+                        for (weight, own) in weights[group.start as usize..].iter_mut().zip(own) {
+                            *weight *= own;
+                        }
+                    }
+                    balanced.push((balance, classes, unbalanced));
+                }
+            }
+        }
+        if let Some(at) = weights.iter().position(|weight| !weight.is_finite()) {
+            let row = row_of(at as u64);
+            return refused(format!(
+                "the product of the weights of row {row} is {}, must be finite",
+                weights[at]
+            ));
+        }
+        let made = groups.iter().map(|group| {
+            let weights = &weights[group.start as usize..group.end as usize];
+            WeightedRows::new(weights, n_copies(group)).map(Arc::new)
+        });
+        let made = made.collect::<Result<Arc<[_]>>>()?;
+        let mut counts = Vec::new();
+        for (balance, classes, mut unbalanced) in balanced {
+            let column = &balance.column;
+            let own = classes::expected(source, (column, &classes), rows.as_deref(), &weights, n_copies);
+            // A filter by the classes themselves leaves others out on purpose.
+            if !self.filters.iter().any(|filter| filter.column == *column) {
+                unbalanced.add_absent(own.iter());
+            }
+            unbalanced.warn(balance);
+            counts.extend(own);
+        }
+        Ok(Chosen { rows, weights: Some(made), classes: counts })
+    }
+}
+
+/// Those of `rows` (`None`: all) that `is_kept` says.
+fn kept(rows: Option<Arc<[u64]>>, n_rows: u64, is_kept: impl Fn(u64) -> bool) -> Result<Arc<[u64]>> {
+    let n = rows.as_ref().map_or(n_rows, |rows| rows.len() as u64);
+    let mut found = fallible_alloc::with_room(n as usize)?;
+    let row_of = |at: u64| rows.as_ref().map_or(at, |rows| rows[at as usize]);
+    found.extend((0..n).map(row_of).filter(|row| is_kept(*row)));
+    Ok(found.into())
+}
+
+/// The number in each row of a column; NaN for what is none.
+fn numbers(source: &Recordings, column: &str, stop: &AtomicBool) -> Result<Vec<f64>> {
+    let keep = |found: &mut Vec<f64>, value: Result<&Value>| {
+        found.push(value.ok().and_then(number).unwrap_or(f64::NAN));
+        Ok(())
+    };
+    Ok(source.collect(column, keep, stop)?.into_iter().flatten().collect())
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(number) => Some(*number as f64),
+        Value::Float(number) => Some(*number),
+        _ => None,
+    }
+}
+
+impl Filter {
+    fn described(&self) -> String {
+        let Self { column, values, minimum, maximum, is_null } = self;
+        let value = |key: &Key| match key {
+            Key::Number(number) => number.to_string(),
+            Key::Name(name) => format!("{name:?}"),
+        };
+        let values = values.as_ref().map(|keys| {
+            let shown: Vec<_> = keys.iter().take(5).map(value).collect();
+            let more = if keys.len() > 5 { ", ..." } else { "" };
+            format!("values=[{}{more}]", shown.join(", "))
+        });
+        let parts = [
+            values,
+            minimum.map(|least| format!("minimum={least}")),
+            maximum.map(|most| format!("maximum={most}")),
+            is_null.map(|is_null| format!("is_null={}", if is_null { "True" } else { "False" })),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        format!("Where({column:?}, {})", parts.join(", "))
+    }
+
+    /// Whether each row satisfies it. A bad row does, and is reported when it is read.
+    fn passes(&self, source: &Recordings, stop: &AtomicBool) -> Result<Vec<bool>> {
+        // What a column of classes with names has to be, by number too.
+        let mut all_names: Vec<Option<Vec<String>>> = Vec::new();
+        of_groups(source, &self.column, |_, names| all_names.push(names.cloned()));
+        let keys = self.values.as_ref().map(|values| values.iter().collect::<std::collections::HashSet<_>>());
+        let keep = |found: &mut Vec<(bool, Vec<i64>)>, value: Result<&Value>| {
+            let Ok(value) = value else {
+                found.push((true, Vec::new()));
+                return Ok(());
+            };
+            let is_null = matches!(value, Value::Null);
+            let fits = self.is_null.is_none_or(|wanted| wanted == is_null)
+                && (self.minimum.is_none() && self.maximum.is_none()
+                    || number(value).is_some_and(|number| {
+                        self.minimum.is_none_or(|least| number >= least)
+                            && self.maximum.is_none_or(|most| number <= most)
+                    }));
+            let (mut has, mut unnamed) = (keys.is_none(), Vec::new());
+            if let (Some(keys), true) = (&keys, fits) {
+                Key::of(value, None, &mut |key| {
+                    has |= keys.contains(&key);
+                    if let Key::Number(number) = key {
+                        unnamed.push(number);
+                    }
+                });
+            }
+            found.push((fits && has, if fits && !has { unnamed } else { Vec::new() }));
+            Ok(())
+        };
+        let shards = source.collect(&self.column, keep, stop)?;
+        let is_named = |number: i64, names: &Option<Vec<String>>| match (
+            &keys,
+            named(Key::Number(number), names.as_ref()),
+        ) {
+            (Some(keys), key @ Key::Name(_)) => keys.contains(&key),
+            _ => false,
+        };
+        let rows = shards.into_iter().zip(&all_names).flat_map(|(rows, names)| {
+            let passes = move |(passes, unnamed): (bool, Vec<i64>)| {
+                passes || unnamed.into_iter().any(|number| is_named(number, names))
+            };
+            rows.into_iter().map(passes)
+        });
+        Ok(rows.collect())
+    }
+}
+
+impl Limit {
+    /// Those of `rows` that are within the limit of their group.
+    fn rows(&self, source: &Recordings, rows: Option<Arc<[u64]>>, stop: &AtomicBool) -> Result<Arc<[u64]>> {
+        let classes = Classes::of_column(source, &self.column, None, stop)?;
+        let n_rows = source.n_rows();
+        let n = rows.as_ref().map_or(n_rows, |rows| rows.len() as u64);
+        let row_of = |at: u64| rows.as_ref().map_or(at, |rows| rows[at as usize]);
+        let mut groups: HashMap<&[u32], Vec<(u64, u64)>> = HashMap::new();
+        for row in (0..n).map(row_of) {
+            let place = hash(self.seed, Purpose::Limit, [row]);
+            groups.entry(classes.of(row)).or_default().push((place, row));
+        }
+        let mut found = fallible_alloc::with_room(n as usize)?;
+        for mut group in groups.into_values() {
+            group.sort_unstable();
+            found.extend(
+                group.into_iter().take(usize::try_from(self.n).unwrap_or(usize::MAX)).map(|(_, row)| row),
+            );
+        }
+        found.sort_unstable();
+        Ok(found.into())
+    }
+}

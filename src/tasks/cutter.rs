@@ -1,0 +1,274 @@
+//! [`Cutter`] decodes the parts of a recording that clips and sections need, and cuts them out.
+
+use std::{ops::Range, sync::atomic::Ordering};
+
+use smallvec::SmallVec;
+
+use super::{
+    clip_rule::{ClipRule, Draws},
+    places::{AudioPlan, Begin, MOST_VALUES, Need, Places, Section, Waveform},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    decode::{AudioDecoder, Info, Planes},
+    fallible_alloc,
+    record::{Record, Together},
+    source::Held,
+    transform::{Crop, sums::squares},
+};
+
+/// Cuts clips out of recordings, for one worker.
+#[derive(Debug, Default)]
+pub(super) struct Cutter {
+    decoder: AudioDecoder,
+    /// The samples decoded last.
+    planes: Planes,
+    /// Their range in the row of the record at hand.
+    held: Option<Range<u64>>,
+    mono: Vec<f32>,
+    clip: Vec<f32>,
+    /// The loudest clip so far.
+    best: Vec<f32>,
+}
+
+/// The waveforms of a clip.
+pub(super) struct Cut<'a> {
+    pub crop: Crop,
+    /// Those of the channels that are kept, one after the other.
+    pub clips: &'a [f32],
+    /// How many times faster than at its own rate the recording is played.
+    pub speed: f64,
+}
+
+/// The recording of a record.
+pub(super) struct Opened<'a> {
+    recording: Held<'a>,
+    /// Of the row, which may be a segment of it.
+    pub info: Info,
+    /// The row's samples in the recording.
+    row: Range<u64>,
+}
+
+impl Opened<'_> {
+    /// Where the row begins in its recording, seconds.
+    pub fn row_start(&self) -> f64 {
+        self.row.start as f64 / f64::from(self.info.sample_rate)
+    }
+}
+
+impl Cutter {
+    /// Opens the recording of a record.
+    ///
+    /// # Errors
+    /// As [`AudioDecoder::open`]; [`ErrorKind::TooLarge`] for one that is longer than the plan allows.
+    pub fn open<'a>(&mut self, places: &Places, record: &'a Record) -> Result<Opened<'a>> {
+        self.held = None;
+        let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
+        let (info, row) = recording.info().of_row(record.part.as_deref())?;
+        if record.part.is_none() {
+            info.check_seconds(places.plan().max_decoded_seconds)?;
+        }
+        Ok(Opened { recording, info, row })
+    }
+
+    /// Decodes a span of the row.
+    fn decode(
+        &mut self,
+        places: &Places,
+        record: &Record,
+        opened: &Opened<'_>,
+        span: Range<u64>,
+    ) -> Result<()> {
+        let Opened { recording, info, row } = opened;
+        if record.part.is_some() {
+            // Of a recording in a file of its own, this span alone is read.
+            Info { n_samples: span.end - span.start, ..*info }
+                .check_seconds(places.plan().max_decoded_seconds)?;
+        }
+        self.held = None;
+        let Self { decoder, planes, held, .. } = self;
+        let mut decode = |span: Range<u64>, out: &mut Planes| {
+            decoder.read_held(recording, row.start + span.start..row.start + span.end, out)
+        };
+        if let Some(Together { positions, spans }) = record.together.as_deref()
+            && info.codec.is_worth_sharing()
+        {
+            let number = record.index.saturating_sub(positions.start) as usize;
+            let of = |at| {
+                let begin = Begin::Rule { at, seed: record.seed };
+                places
+                    .needs((info.sample_rate, info.n_samples), &record.values, begin)
+                    .ok()
+                    .map(|need| need.span)
+            };
+            let all = || positions.clone().map(of).collect();
+            if spans.read(number, &span, all, places.blocks(), &mut decode, planes)? {
+                *held = Some(span);
+                return Ok(());
+            }
+        }
+        decode(span.clone(), planes)?;
+        *held = Some(span);
+        Ok(())
+    }
+
+    /// The samples of a section of the row.
+    ///
+    /// # Errors
+    /// As [`Self::open`] and of the decoder; [`ErrorKind::Config`] for a section that begins outside of the
+    /// recording, [`ErrorKind::TooLarge`] for too many samples.
+    pub fn waveform(&mut self, places: &Places, record: &Record, section: &Section) -> Result<Waveform> {
+        let opened = self.open(places, record)?;
+        let info = opened.info;
+        let (samples, rate) = section.samples(info.sample_rate, info.n_samples)?;
+        let values = (samples.end - samples.start).saturating_mul(info.channels.into());
+        if values > MOST_VALUES {
+            let message = format!(
+                "{values} samples of all channels, at most {MOST_VALUES} are read at once; give seconds"
+            );
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        let resampler = places.resampler(info.sample_rate, rate)?;
+        let span = resampler.input_span(samples.clone(), info.n_samples);
+        let first = span.start;
+        self.decode(places, record, &opened, span)?;
+        let n = (samples.end - samples.start) as usize; // at most `MOST_VALUES`
+        let channels = usize::from(info.channels);
+        let mut found = Vec::new();
+        fallible_alloc::resize(&mut found, n.saturating_mul(channels), 0.0)?;
+        for channel in (0..channels).filter(|_| n > 0) {
+            let out = &mut found[channel * n..(channel + 1) * n];
+            resampler.resample(self.planes.channel(channel), first, samples.start, out)?;
+        }
+        Ok(Waveform { samples: found, sample_rate: rate, info })
+    }
+
+    /// Decodes all that the clips of an example certainly need, if that is less than what they need one by
+    /// one. If it fails, the clips tell, each for what it needs.
+    pub fn decode_ahead(&mut self, places: &Places, record: &Record, opened: &Opened<'_>, begin: Begin) {
+        let of = (opened.info.sample_rate, opened.info.n_samples);
+        let (mut hull, mut each, mut n) = (None, 0, 0);
+        for begin in places.each(begin, false) {
+            let Ok(Need { span, .. }) = places.needs(of, &record.values, begin) else { return };
+            each += span.end - span.start;
+            n += 1;
+            hull = Some(joined(hull, span));
+        }
+        if let Some(hull) = hull.filter(|hull| n > 1 && hull.end - hull.start <= each) {
+            let _ = self.decode(places, record, opened, hull);
+        }
+    }
+
+    /// Clip number `view` of the row, one waveform for each channel that is kept, and its crop. Decoded
+    /// samples of one channel that need neither resampling nor padding are returned without a copy, if there
+    /// is one place to look at.
+    ///
+    /// # Errors
+    /// Of the decoder; those of the places.
+    pub fn cut(
+        &mut self,
+        places: &Places,
+        record: &Record,
+        opened: &Opened<'_>,
+        (begin, view): (Begin, u32),
+    ) -> Result<Cut<'_>> {
+        let AudioPlan { features, clip_samples, crop: rule, .. } = places.plan();
+        let info = opened.info;
+        let rule = match (begin, rule) {
+            (Begin::Rule { .. }, ClipRule::Clip(crop)) => Some(crop),
+            _ => None,
+        };
+        let (certain, most) = rule.map_or((1, 1), |crop| crop.n_draws());
+        let power = match rule.map(|crop| crop.draws) {
+            Some(Draws::Redraw { power, .. }) => power,
+            _ => f64::INFINITY,
+        };
+        let mut tried = SmallVec::<[Crop; 64]>::new();
+        let mut best: Option<(f64, Crop, f64)> = None;
+        for draw in 0..most {
+            let begin = begin.drawn(rule, view, draw);
+            let need = places.needs((info.sample_rate, info.n_samples), &record.values, begin)?;
+            let crop = need.crop;
+            let speed = f64::from(need.played) / f64::from(info.sample_rate);
+            // The same samples are as loud.
+            if tried.iter().any(|known| known.samples() == crop.samples()) {
+                continue;
+            }
+            if draw >= certain {
+                places.redraws().fetch_add(1, Ordering::Relaxed);
+            }
+            self.hold(places, record, opened, &need.span)?;
+            features.channels().check(self.planes.channels())?;
+            let is_ready = need.played == features.sample_rate() && crop.len == *clip_samples;
+            if most == 1 && is_ready && features.channels().n_kept() == 1 {
+                let within = self.within(&need.span);
+                let clips = features.channels().waveform(0, &self.planes, within, &mut self.mono)?;
+                return Ok(Cut { crop, clips, speed });
+            }
+            let seed = if let Begin::Rule { seed, .. } = begin { seed } else { record.seed };
+            self.place(places, need, is_ready, seed)?;
+            if most == 1 {
+                return Ok(Cut { crop, clips: &self.clip, speed });
+            }
+            let taken = self.clip.chunks_exact(*clip_samples).map(|clip| squares(&clip[crop.taken()]));
+            let n = crop.len * features.channels().n_kept();
+            let found = taken.sum::<f64>() / n.max(1) as f64;
+            if best.is_none_or(|(loudest, ..)| found > loudest) {
+                best = Some((found, crop, speed));
+                std::mem::swap(&mut self.clip, &mut self.best);
+            }
+            // bounded: at most 65 places, of which 64 are on the stack.
+            tried.push(crop);
+            if draw + 1 >= certain && best.is_some_and(|(loudest, ..)| loudest >= power) {
+                break;
+            }
+        }
+        let (_, crop, speed) = best.ok_or_else(|| Error::new(ErrorKind::Config, "a clip has no place"))?;
+        Ok(Cut { crop, clips: &self.best, speed })
+    }
+
+    /// Where a span is in the decoded samples.
+    fn within(&self, span: &Range<u64>) -> Range<usize> {
+        let first = self.held.as_ref().map_or(0, |held| span.start.saturating_sub(held.start)) as usize;
+        first..first + (span.end - span.start) as usize
+    }
+
+    /// Decodes a span, unless its samples are there.
+    fn hold(
+        &mut self,
+        places: &Places,
+        record: &Record,
+        opened: &Opened<'_>,
+        span: &Range<u64>,
+    ) -> Result<()> {
+        let is_held = |held: &Range<u64>| held.start <= span.start && span.end <= held.end;
+        if self.held.as_ref().is_some_and(is_held) {
+            return Ok(());
+        }
+        self.decode(places, record, opened, span.clone())
+    }
+
+    /// Puts the decoded samples into the clip, resampled and padded.
+    fn place(&mut self, places: &Places, need: Need, is_ready: bool, seed: u64) -> Result<()> {
+        let AudioPlan { features, clip_samples, crop: rule, .. } = places.plan();
+        let within = self.within(&need.span);
+        let Need { crop, span, resampler, .. } = need;
+        let (channels, n) = (features.channels(), *clip_samples);
+        fallible_alloc::resize(&mut self.clip, n * channels.n_kept(), 0.0)?;
+        for (channel, clip) in self.clip.chunks_exact_mut(n).enumerate() {
+            let waveform = channels.waveform(channel, &self.planes, within.clone(), &mut self.mono)?;
+            if is_ready {
+                clip.copy_from_slice(waveform);
+                continue;
+            }
+            resampler.resample(waveform, span.start, crop.start, &mut clip[crop.taken()])?;
+            rule.padding().fill(clip, crop.taken(), seed, channel as u64);
+        }
+        Ok(())
+    }
+}
+
+/// The smallest range that has both.
+pub(super) fn joined(one: Option<Range<u64>>, other: Range<u64>) -> Range<u64> {
+    one.map_or(other.clone(), |one| one.start.min(other.start)..one.end.max(other.end))
+}

@@ -1,0 +1,122 @@
+//! [`Partners`]: the source of the recordings that a step of augmentation mixes in, and which of them are
+//! taken. Source: own.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::{
+    Error,
+    record::{ReadRecords, Source},
+    seed::below,
+    transform::augment::Mixing,
+};
+
+/// The most partners that are listed as bad.
+const LISTED: usize = 10_000;
+
+/// A source of partners.
+trait Pool: Send + Sync {
+    fn reader(&self) -> Box<dyn ReadRecords>;
+    fn locate(&self, at: u64) -> (Arc<Path>, u64);
+}
+
+struct PoolOf<S>(Arc<S>);
+
+impl<S: Source> Pool for PoolOf<S> {
+    fn reader(&self) -> Box<dyn ReadRecords> {
+        Box::new(self.0.reader())
+    }
+
+    fn locate(&self, at: u64) -> (Arc<Path>, u64) {
+        self.0.locate(at)
+    }
+}
+
+/// Partners that could not be decoded, by position.
+type Failures = Mutex<BTreeMap<u64, Error>>;
+
+/// The source of the partners of a step; shared by workers.
+#[derive(Clone)]
+pub struct Partners {
+    pool: Arc<dyn Pool>,
+    /// The first position of each source among them, and the number of all.
+    starts: Arc<[u64]>,
+    /// Positions that are never read, ascending.
+    exclude: Arc<[u64]>,
+    failures: Arc<Failures>,
+}
+
+impl fmt::Debug for Partners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partners").field("starts", &self.starts).finish_non_exhaustive()
+    }
+}
+
+impl Partners {
+    /// Rows of `source`, whose parts begin at `starts`, with the number of all rows at the end, but for those
+    /// that are excluded.
+    pub fn new<S: Source>(source: Arc<S>, starts: Arc<[u64]>, mut exclude: Vec<u64>) -> Self {
+        exclude.sort_unstable();
+        Self { pool: Arc::new(PoolOf(source)), starts, exclude: exclude.into(), failures: Arc::default() }
+    }
+
+    /// Reads the partners, for one thread.
+    pub(super) fn reader(&self) -> Box<dyn ReadRecords> {
+        self.pool.reader()
+    }
+
+    /// The errors of partners that could not be decoded, by position; at most `LISTED`.
+    pub fn failures(&self) -> Vec<Error> {
+        self.listed().values().cloned().collect()
+    }
+
+    fn listed(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Error>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The partner of position `own` by these random bits; `None` if it is not to be read.
+    pub(super) fn choose(&self, mixing: &Mixing, own: u64, bits: u64) -> Option<u64> {
+        let n_rows = *self.starts.last()?;
+        let at = if mixing.is_own {
+            // Of the same source of a mixture.
+            let after = self.starts.partition_point(|&start| start <= own);
+            let [first, end] = [*self.starts.get(after.checked_sub(1)?)?, *self.starts.get(after)?];
+            let others = (end - first).checked_sub(1).filter(|&n| n > 0)?;
+            let before = 1 + below(bits, mixing.near.unwrap_or(others).min(others));
+            first + (own - first + (end - first) - before) % (end - first)
+        } else {
+            (n_rows > 0).then(|| below(bits, n_rows))?
+        };
+        self.exclude.binary_search(&at).is_err().then_some(at)
+    }
+
+    /// Lists and logs a partner that is bad.
+    pub(super) fn report(&self, at: u64, mut error: Error) {
+        let (shard, row) = self.pool.locate(at);
+        error.place.index = Some(at);
+        error.place.shard = Some(shard);
+        error.place.row = Some(row);
+        let is_new = {
+            let mut listed = self.listed();
+            let is_new = listed.len() < LISTED && !listed.contains_key(&at);
+            if is_new {
+                listed.insert(at, error.clone());
+            }
+            is_new
+        };
+        if is_new {
+            log::warn!("a recording to be mixed in is bad, another one is taken: {error}");
+        }
+    }
+
+    /// The error of a partner that the system does not read, for the record that it was to be mixed into.
+    pub(super) fn unread(&self, at: u64, error: &Error) -> Error {
+        let (shard, row) = self.pool.locate(at);
+        let message = format!("cannot read a recording to mix in, row {row} of {}", shard.display());
+        Error::new(error.kind, message).because(error.clone())
+    }
+}

@@ -1,0 +1,302 @@
+//! [`Places`]: where in a recording the clips of an example are, and which samples they need.
+//!
+//! A place is chosen on the target rate's grid from the recording's true length, random bits and, for spans,
+//! the values of the row, before anything is decoded. The reader asks for the samples that any of the places
+//! of a record may need, and the cutter for those of one place at a time; both get the same answer.
+
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use smallvec::SmallVec;
+
+use super::{
+    clip_rule::{ClipCrop, ClipRule, Place},
+    partners::Partners,
+    span_columns::{Grid, SpanColumns},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    decode::{Info, SpareBlocks},
+    fields::Row,
+    source::Positions,
+    targets::Clip,
+    transform::{
+        Augment, Crop, CropMode, Features, MAX_HZ, Quality, Resampler, Resamplers, crop, crop_at, starts,
+        target_len,
+    },
+};
+
+/// How audio examples are made: length, crop, augmentation and features.
+#[derive(Debug, Clone)]
+pub struct AudioPlan {
+    /// Samples of a clip at the target rate.
+    pub clip_samples: usize,
+    /// How the place of a clip in its recording is chosen.
+    pub crop: ClipRule,
+    /// Random changes.
+    pub augment: Augment,
+    /// The partners of each step that mixes.
+    pub partners: Vec<Partners>,
+    /// The features, the target rate among them.
+    pub features: Features,
+    /// The maximum length of a recording in seconds.
+    pub max_decoded_seconds: f64,
+}
+
+impl AudioPlan {
+    /// The shape of an example's features; the first axis is that of several clips of a recording.
+    pub fn shape(&self) -> SmallVec<[usize; 3]> {
+        let views = self.crop.views().map(|n| n as usize);
+        views.into_iter().chain(self.clip_shape()).collect()
+    }
+
+    /// The shape of the features of one clip.
+    pub fn clip_shape(&self) -> SmallVec<[usize; 3]> {
+        self.features.shape(self.clip_samples)
+    }
+
+    /// Samples of a clip that are the recording's. Those that a short recording repeats are.
+    pub(super) fn valid_samples(&self, crop: &Crop) -> usize {
+        if self.crop.padding().repeats() { self.clip_samples } else { crop.len }
+    }
+
+    /// What the clip is about: all of it, or the window within; in seconds on the time line of the recording,
+    /// in which the row begins at `row_start`, and which is played at this speed.
+    pub(super) fn about(&self, crop: &Crop, row_start: f64, speed: f64) -> Clip {
+        let context = self.crop.context();
+        let start = crop.start + context.saturating_sub(crop.pad_front) as u64;
+        let end = (start + (self.clip_samples - 2 * context) as u64).min(crop.start + crop.len as u64);
+        let rate = f64::from(self.features.sample_rate());
+        let [start, end] = [start, end].map(|sample| row_start + sample as f64 * speed / rate);
+        Clip { start, end }
+    }
+
+    /// Values of an example's features.
+    pub fn example_len(&self) -> usize {
+        self.shape().iter().fold(1, |len, &axis| len.saturating_mul(axis))
+    }
+
+    /// Bytes of an example's features, in their own buffer or in a batch.
+    pub fn example_bytes(&self) -> usize {
+        self.example_len().saturating_mul(self.features.dtype().bytes())
+    }
+}
+
+/// Where a clip begins in its recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Begin {
+    /// Where the plan's rule says.
+    Rule {
+        /// The position, of a recording with several windows.
+        at: u64,
+        /// Random bits.
+        seed: u64,
+    },
+    /// At this many seconds, rounded to a sample at the target rate; below 0, zeros come first.
+    At(f64),
+}
+
+impl Begin {
+    /// The same for place number `draw` of clip number `view`.
+    pub(super) fn drawn(self, crop: Option<&ClipCrop>, view: u32, draw: u32) -> Self {
+        match (self, crop) {
+            (Self::Rule { at, seed }, Some(crop)) => Self::Rule { at, seed: crop.seed(seed, view, draw) },
+            _ => self,
+        }
+    }
+}
+
+/// A section of a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Section {
+    /// The seconds before it.
+    pub start: f64,
+    /// Its seconds; `None`: to the end. It ends with the recording.
+    pub seconds: Option<f64>,
+    /// The rate to which it is resampled; `None`: the recording's own.
+    pub sample_rate: Option<u32>,
+}
+
+/// The most samples of a [`Waveform`]: 4 GiB.
+pub(super) const MOST_VALUES: u64 = 1 << 30;
+
+/// The samples of a section of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waveform {
+    /// All channels, one after the other.
+    pub samples: Vec<f32>,
+    /// Samples per second.
+    pub sample_rate: u32,
+    /// All of the row.
+    pub info: Info,
+}
+
+/// A number of samples as seconds, for a message.
+fn seconds_of(samples: i64, rate: u32) -> f64 {
+    let micro = 1e6;
+    (samples as f64 / f64::from(rate) * micro).round() / micro
+}
+
+impl Section {
+    /// The samples of a recording at the rate of the section, and this rate.
+    pub(super) fn samples(&self, sample_rate: u32, n_samples: u64) -> Result<(Range<u64>, u32)> {
+        let rate = self.sample_rate.unwrap_or(sample_rate);
+        let n = target_len(n_samples, sample_rate, rate);
+        let sample = |seconds: f64| (seconds * f64::from(rate)).round();
+        let first = sample(self.start);
+        if !(first >= 0.0 && first < n as f64) {
+            return Err(beyond(self.start, 0.0, sample_rate, n_samples));
+        }
+        let first = first as u64;
+        let len = self.seconds.map_or(u64::MAX, |seconds| sample(seconds) as u64);
+        Ok((first..first.saturating_add(len).min(n), rate))
+    }
+}
+
+/// The error about a start that is not within its recording.
+fn beyond(start: f64, least: f64, sample_rate: u32, n_samples: u64) -> Error {
+    let seconds = seconds_of(i64::try_from(n_samples).unwrap_or(i64::MAX), sample_rate);
+    let message = format!(
+        "start is {start:?}, must be at least {least:?} and below {seconds:?}, the recording's seconds"
+    );
+    Error::new(ErrorKind::Config, message)
+}
+
+/// What a clip needs of its recording.
+#[derive(Debug)]
+pub(super) struct Need {
+    /// The crop, on the target rate's grid.
+    pub crop: Crop,
+    /// The samples of the recording.
+    pub span: Range<u64>,
+    /// Makes the clip of them.
+    pub resampler: Arc<Resampler>,
+    /// The recording's samples per second, as they are played: more, if it is played faster.
+    pub played: u32,
+}
+
+/// Where the clips of recordings are, and what they need of them; shared by the workers.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    plan: AudioPlan,
+    resamplers: Arc<Resamplers>,
+    blocks: Arc<SpareBlocks>,
+    /// Places that were drawn again after silence.
+    redraws: Arc<AtomicU64>,
+    /// The rows at the positions.
+    positions: Positions,
+    /// The spans that place clips.
+    spans: Option<SpanColumns>,
+}
+
+impl Places {
+    /// Of a recording at each position, without spans.
+    pub fn new(plan: AudioPlan) -> Self {
+        let resamplers = Arc::new(Resamplers::new(Quality::default()));
+        let (blocks, redraws) = Default::default();
+        Self { plan, resamplers, blocks, redraws, positions: Positions::default(), spans: None }
+    }
+
+    /// The same with these rows at the positions, and spans.
+    pub fn over(self, positions: Positions, spans: Option<SpanColumns>) -> Self {
+        Self { positions, spans, ..self }
+    }
+
+    /// Those of partners, which have random crops.
+    pub fn of_partners(&self) -> Self {
+        let crop = ClipRule::Clip(CropMode::Random.into());
+        let plan = AudioPlan { crop, augment: Augment::default(), partners: Vec::new(), ..self.plan.clone() };
+        Self { plan, positions: Positions::default(), spans: None, ..self.clone() }
+    }
+
+    /// The counter of the places that were drawn again after silence.
+    pub fn redraws(&self) -> &Arc<AtomicU64> {
+        &self.redraws
+    }
+
+    /// What a clip needs of a recording of this rate and length, and a row of these values.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a clip that begins outside of the recording; [`ErrorKind::Schema`] for
+    /// spans that are none; [`ErrorKind::Io`] for a window that is not there.
+    pub fn needs(&self, (sample_rate, n_samples): (u32, u64), values: &Row, begin: Begin) -> Result<Need> {
+        let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
+        let played = match begin {
+            Begin::Rule { seed, .. } => {
+                let played = (f64::from(sample_rate) * self.plan.augment.speed(seed)).round();
+                played.clamp(1.0, f64::from(MAX_HZ.max(sample_rate))) as u32
+            }
+            Begin::At(_) => sample_rate,
+        };
+        let n = target_len(n_samples, played, rate);
+        let crop = match (begin, self.plan.crop) {
+            (Begin::Rule { seed, .. }, ClipRule::Clip(ClipCrop { place, padding, .. })) => match place {
+                Place::Mode(mode) => crop(mode, padding, n, clip, seed),
+                Place::Spans { rule, are_required } => {
+                    // A second of the recording has fewer samples if it is played faster.
+                    let second = f64::from(rate) * f64::from(sample_rate) / f64::from(played);
+                    let grid = Grid { n, rate: second, source_rate: sample_rate };
+                    let spans = self.spans.as_ref();
+                    let found = spans.map(|spans| spans.place(rule, values, grid, (padding, clip), seed));
+                    match found.transpose()?.flatten() {
+                        Some(crop) => crop,
+                        None if !are_required => crop(CropMode::Random, padding, n, clip, seed),
+                        None => {
+                            let message = "crop: the row has no span within its recording; give empty=\"random\", or \
+                                           leave such rows out with sampling=";
+                            return Err(Error::new(ErrorKind::Schema, message));
+                        }
+                    }
+                }
+            },
+            (Begin::Rule { at, .. }, ClipRule::Windows(rule)) => {
+                let (_, window) = self.positions.window(at);
+                if window >= rule.count(n).max(1) {
+                    let message = "the recording is shorter than when the loader was made";
+                    return Err(Error::new(ErrorKind::Io, message));
+                }
+                rule.crop(n, window)
+            }
+            (Begin::At(start), _) => {
+                let sample = (start * f64::from(rate)).round();
+                // A NaN is no start.
+                let found = (!sample.is_nan()).then(|| crop_at(sample as i64, n, clip)).flatten();
+                found.ok_or_else(|| {
+                    beyond(start, seconds_of(*starts(n, clip).start(), rate), sample_rate, n_samples)
+                })?
+            }
+        };
+        let resampler = self.resampler(played, rate)?;
+        Ok(Need { crop, span: resampler.input_span(crop.samples(), n_samples), resampler, played })
+    }
+
+    /// The places of all clips of an example, in the order of clips and draws: those that are certainly
+    /// looked at, or all of them.
+    pub fn each(&self, begin: Begin, all: bool) -> impl Iterator<Item = Begin> + use<> {
+        let crop = match (begin, self.plan.crop) {
+            (Begin::Rule { .. }, ClipRule::Clip(crop)) => Some(crop),
+            _ => None,
+        };
+        let (certain, most) = crop.map_or((1, 1), |crop| crop.n_draws());
+        let n_draws = if all { most } else { certain };
+        (0..crop.map_or(1, |crop| crop.n_clips()))
+            .flat_map(move |view| (0..n_draws).map(move |draw| begin.drawn(crop.as_ref(), view, draw)))
+    }
+
+    /// The plan of the examples.
+    pub fn plan(&self) -> &AudioPlan {
+        &self.plan
+    }
+
+    /// The resampler from one rate to another.
+    pub fn resampler(&self, from: u32, to: u32) -> Result<Arc<Resampler>> {
+        self.resamplers.get(from, to)
+    }
+
+    /// Spare memory for samples that windows share.
+    pub fn blocks(&self) -> &SpareBlocks {
+        &self.blocks
+    }
+}

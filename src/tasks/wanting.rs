@@ -1,0 +1,80 @@
+//! [`Wanting`]: what a reader must read of a record. Source: own.
+
+use std::ops::Range;
+
+use super::{
+    cutter::joined,
+    places::{Begin, Places, Section},
+};
+use crate::{decode::layout, fields::Row, record::Wants};
+
+/// What is taken of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Take {
+    /// A clip, which begins there.
+    Clip(Begin),
+    /// The clips at these positions, which are of one recording; with random bits.
+    Clips(Range<u64>, u64),
+    /// A section.
+    Section(Section),
+}
+
+/// What a reader must read of a record; a task makes it.
+#[derive(Debug)]
+pub struct Wanting<'a> {
+    places: &'a Places,
+    take: Take,
+}
+
+impl<'a> Wanting<'a> {
+    /// Of the clips at these places.
+    pub(super) fn of(places: &'a Places, take: Take) -> Self {
+        Self { places, take }
+    }
+
+    /// The samples that a clip may need, whichever of its places is taken.
+    fn hull(&self, of: (u32, u64), values: &Row, begin: Begin) -> Option<Range<u64>> {
+        let (places, mut hull) = (self.places, None);
+        for begin in places.each(begin, true) {
+            hull = Some(joined(hull, places.needs(of, values, begin).ok()?.span));
+        }
+        hull
+    }
+}
+
+impl Wants for Wanting<'_> {
+    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
+        if self.places.plan().crop.takes_values() {
+            // They are not known yet.
+            return None;
+        }
+        let layout = layout(head, size)?;
+        let span = self.span(layout.info.sample_rate, layout.info.n_samples, &Row::new())?;
+        let byte = |sample: u64| layout.data_at + sample * layout.frame_bytes;
+        Some(byte(span.start)..byte(span.end))
+    }
+
+    fn takes_spans(&self) -> bool {
+        true
+    }
+
+    /// The error of a span that there is not is told when the record is decoded.
+    fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
+        let span = |begin| self.hull((sample_rate, n_samples), values, begin);
+        match self.take {
+            Take::Clip(begin) => span(begin),
+            Take::Clips(Range { start, end }, seed) => {
+                let first = span(Begin::Rule { at: start, seed })?;
+                if end <= start + 1 {
+                    return Some(first);
+                }
+                Some(joined(Some(first), span(Begin::Rule { at: end - 1, seed })?))
+            }
+            Take::Section(section) => {
+                let (samples, rate) = section.samples(sample_rate, n_samples).ok()?;
+                let resampler = self.places.resampler(sample_rate, rate).ok()?;
+                Some(resampler.input_span(samples, n_samples))
+            }
+        }
+    }
+}

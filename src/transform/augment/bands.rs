@@ -1,0 +1,193 @@
+//! Masks and moves of frames and bands, in features of any type and layout.
+//!
+//! Source: D. S. Park et al., "SpecAugment: A Simple Data Augmentation Method for Automatic Speech
+//! Recognition" (2019); widths are drawn from 0 to the largest, both included.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use super::Draws;
+use crate::{
+    dtype::{ValuesMut, each_float},
+    transform::Layout,
+};
+
+/// The widest mask.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Width {
+    /// Bands or frames.
+    Count(usize),
+    /// A share of them.
+    Share(f64),
+}
+
+impl Width {
+    fn of(self, n: usize) -> usize {
+        match self {
+            Self::Count(count) => count.min(n),
+            Self::Share(share) => ((share * n as f64) as usize).min(n),
+        }
+    }
+}
+
+/// What stands in a mask.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fill {
+    /// A number.
+    Number(f32),
+    /// The mean of the features that are not padding.
+    Mean,
+    /// Their minimum.
+    Minimum,
+    /// What the features of silence are, band by band: a mask before the logarithm.
+    Silence,
+}
+
+/// Masks of bands and of frames.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BandMasks {
+    /// The widest mask of bands.
+    pub freq: Width,
+    /// Masks of bands.
+    pub n_freq: usize,
+    /// The widest mask of frames.
+    pub time: Width,
+    /// Masks of frames.
+    pub n_time: usize,
+    /// What stands in them.
+    pub fill: Fill,
+    /// Whether frames of padding are masked, too.
+    pub pads: bool,
+}
+
+/// Where bands and frames are among the values of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameAxis {
+    /// The order of the axes.
+    pub layout: Layout,
+    /// Bands.
+    pub n_bands: usize,
+    /// Frames.
+    pub n_frames: usize,
+    /// The first frame that is not padding.
+    pub first: usize,
+    /// Frames that are not padding.
+    pub n_valid: usize,
+}
+
+impl FrameAxis {
+    fn at(self, band: usize, frame: usize) -> usize {
+        match self.layout {
+            Layout::Mel => band * self.n_frames + frame,
+            Layout::Time => frame * self.n_bands + band,
+        }
+    }
+
+    fn valid(self) -> Range<usize> {
+        self.first..self.first + self.n_valid
+    }
+}
+
+/// A floating-point type of features.
+trait Number: Copy {
+    fn to(self) -> f32;
+    fn of(value: f32) -> Self;
+}
+
+impl Number for f32 {
+    fn to(self) -> f32 {
+        self
+    }
+    fn of(value: f32) -> Self {
+        value
+    }
+}
+
+impl Number for f16 {
+    fn to(self) -> f32 {
+        self.to_f32()
+    }
+    fn of(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+}
+
+impl Number for bf16 {
+    fn to(self) -> f32 {
+        self.to_f32()
+    }
+    fn of(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+}
+
+impl BandMasks {
+    /// Writes the masks.
+    pub(super) fn apply(
+        &self,
+        draws: &mut Draws,
+        axis: FrameAxis,
+        silence: &[f32],
+        values: &mut ValuesMut<'_>,
+    ) {
+        each_float!(values, values => self.write(draws, axis, silence, values));
+    }
+
+    fn write<T: Number>(&self, draws: &mut Draws, axis: FrameAxis, silence: &[f32], values: &mut [T]) {
+        let frames = if self.pads { 0..axis.n_frames } else { axis.valid() };
+        let number = match self.fill {
+            Fill::Number(number) => number,
+            Fill::Silence => 0.0,
+            Fill::Mean => {
+                let sum: f64 = each(axis, values).map(f64::from).sum();
+                (sum / (axis.n_valid * axis.n_bands).max(1) as f64) as f32
+            }
+            Fill::Minimum => each(axis, values).reduce(f32::min).unwrap_or(0.0),
+        };
+        let of_band = |band: usize| match self.fill {
+            Fill::Silence => silence.get(band).copied().unwrap_or(0.0),
+            _ => number,
+        };
+        let mut mask = |widest: Width, n: usize| {
+            let width = (draws.unit() * (widest.of(n) + 1) as f64) as usize;
+            let first = (draws.unit() * (n - width + 1) as f64) as usize;
+            first..first + width
+        };
+        let mut cover = |bands: Range<usize>, frames: Range<usize>| {
+            for band in bands {
+                let value = T::of(of_band(band));
+                frames.clone().for_each(|frame| values[axis.at(band, frame)] = value);
+            }
+        };
+        for _ in 0..self.n_freq {
+            cover(mask(self.freq, axis.n_bands), frames.clone());
+        }
+        for _ in 0..self.n_time {
+            let masked = mask(self.time, frames.len());
+            cover(0..axis.n_bands, frames.start + masked.start..frames.start + masked.end);
+        }
+    }
+}
+
+/// The values of the frames that are not padding.
+fn each<T: Number>(axis: FrameAxis, values: &[T]) -> impl Iterator<Item = f32> {
+    let bands = 0..axis.n_bands;
+    bands.flat_map(move |band| axis.valid().map(move |frame| values[axis.at(band, frame)].to()))
+}
+
+/// Moves the frames that are not padding.
+pub(super) fn roll(shift: i64, axis: FrameAxis, values: &mut ValuesMut<'_>) {
+    let by = shift.rem_euclid(axis.n_valid.max(1) as i64) as usize;
+    each_float!(values, values => match axis.layout {
+        Layout::Time => {
+            let (first, bands) = (axis.first * axis.n_bands, axis.n_bands);
+            values[first..first + axis.n_valid * bands].rotate_right(by * bands);
+        }
+        Layout::Mel => {
+            for band in values.chunks_exact_mut(axis.n_frames.max(1)) {
+                band[axis.valid()].rotate_right(by);
+            }
+        }
+    });
+}

@@ -1,0 +1,78 @@
+//! Second-order filters.
+//!
+//! Source: R. Bristow-Johnson, "Cookbook formulae for audio equalizer biquad filter coefficients" (W3C note,
+//! 2021).
+
+use std::f64::consts::PI;
+
+/// The response of a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Passes what is below, 12 dB per octave.
+    LowPass,
+    /// Passes what is above, 12 dB per octave.
+    HighPass,
+    /// Passes a band; 0 dB in its middle.
+    BandPass,
+    /// Raises or lowers a band.
+    Peak,
+}
+
+/// The coefficients of a filter, that of the newest output divided out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Biquad {
+    b: [f64; 3],
+    a: [f64; 2],
+}
+
+impl Biquad {
+    /// A filter of first order with this pole and this zero.
+    pub(super) fn first_order(pole: f64, zero: f64) -> Self {
+        Self { b: [1.0, -zero, 0.0], a: [-pole, 0.0] }
+    }
+
+    /// At most 49 % of the rate are filtered, where all formulas hold.
+    pub(super) fn new(shape: Shape, freq: f64, q: f64, gain_db: f64, rate: f64) -> Self {
+        let w = 2.0 * PI * (freq / rate).min(0.49);
+        let (sin, cos) = libm::sincos(w);
+        let alpha = sin / (2.0 * q);
+        let amplitude = libm::pow(10.0, gain_db / 40.0);
+        let (b, a) = match shape {
+            Shape::LowPass => {
+                ([(1.0 - cos) / 2.0, 1.0 - cos, (1.0 - cos) / 2.0], [1.0 + alpha, -2.0 * cos, 1.0 - alpha])
+            }
+            Shape::HighPass => {
+                ([(1.0 + cos) / 2.0, -(1.0 + cos), (1.0 + cos) / 2.0], [1.0 + alpha, -2.0 * cos, 1.0 - alpha])
+            }
+            Shape::BandPass => ([alpha, 0.0, -alpha], [1.0 + alpha, -2.0 * cos, 1.0 - alpha]),
+            Shape::Peak => (
+                [1.0 + alpha * amplitude, -2.0 * cos, 1.0 - alpha * amplitude],
+                [1.0 + alpha / amplitude, -2.0 * cos, 1.0 - alpha / amplitude],
+            ),
+        };
+        Self { b: b.map(|b| b / a[0]), a: [a[1] / a[0], a[2] / a[0]] }
+    }
+}
+
+/// Filters samples one filter after the other, before which all is silent. Four at a time in one pass,
+/// since a filter waits for its own last value only.
+pub(super) fn run(filters: &[Biquad], samples: &mut [f32]) {
+    let (fours, rest) = filters.as_chunks::<4>();
+    fours.iter().for_each(|filters| cascade(filters, samples));
+    rest.iter().for_each(|filter| cascade(&[*filter], samples));
+}
+
+fn cascade<const N: usize>(filters: &[Biquad; N], samples: &mut [f32]) {
+    // Transposed direct form II.
+    let mut states = [[0.0; 2]; N];
+    for sample in samples {
+        let mut x = f64::from(*sample);
+        for (Biquad { b: [b0, b1, b2], a: [a1, a2] }, [one, two]) in filters.iter().zip(&mut states) {
+            let y = b0 * x + *one;
+            *one = b1 * x - a1 * y + *two;
+            *two = b2 * x - a2 * y;
+            x = y;
+        }
+        *sample = x as f32;
+    }
+}

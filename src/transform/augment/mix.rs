@@ -1,0 +1,138 @@
+//! How a second recording is mixed into a clip: levels and weights. Which one, and where it is read, is for
+//! the loader to say.
+
+use std::f64::consts::PI;
+
+use super::{Bounds, Clips, Draws, Loudness, add, ratio, relative, rms, scale};
+
+/// How loud a partner is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MixLevel {
+    /// The clip stays as it is, so many decibels above the partner.
+    Snr {
+        /// Decibels.
+        db: Bounds,
+        /// How the clip's level is measured; the partner's is the root mean square of what is added.
+        loudness: Loudness,
+    },
+    /// The partner has this weight, the clip the rest of 1.
+    Weight(Bounds),
+    /// The partner's weight is distributed as Beta(alpha, alpha).
+    Beta(f64),
+}
+
+/// What becomes of a target if a partner is mixed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MixTargets {
+    /// It stays.
+    Keep,
+    /// Each class has the larger of its two values.
+    Union,
+    /// Each class has the sum of its two values, at most 1.
+    Sum,
+    /// The values are mixed by the weights of the recordings.
+    Mix,
+}
+
+impl MixTargets {
+    /// The value made of the clip's and that of a partner with this weight.
+    pub fn of(self, clip: f64, partner: f64, weight: f64) -> f64 {
+        match self {
+            Self::Keep => clip,
+            Self::Union => clip.max(partner),
+            Self::Sum => (clip + partner).min(1.0),
+            Self::Mix => (1.0 - weight) * clip + weight * partner,
+        }
+    }
+}
+
+/// A step that mixes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mixing {
+    /// How loud a partner is.
+    pub level: MixLevel,
+    /// The most partners; their number is drawn from 1 on.
+    pub most: usize,
+    /// Of the loader's own rows: a partner is one of this many before the clip's own, in storage order.
+    /// `None`: any row.
+    pub near: Option<u64>,
+    /// Whether partners are the loader's own rows.
+    pub is_own: bool,
+    /// What becomes of targets.
+    pub targets: MixTargets,
+}
+
+/// How loud a partner is, drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Amount {
+    /// Decibels below the clip.
+    Snr(f64),
+    /// The partner's weight.
+    Weight(f64),
+}
+
+impl MixLevel {
+    /// Draws an amount.
+    pub fn draw(&self, draws: &mut Draws) -> Amount {
+        match *self {
+            Self::Snr { db, .. } => Amount::Snr(draws.within(db)),
+            Self::Weight(bounds) => Amount::Weight(draws.within(bounds)),
+            Self::Beta(alpha) => {
+                let [one, other] = [draws.gamma(alpha), draws.gamma(alpha)];
+                Amount::Weight(if one + other > 0.0 { one / (one + other) } else { 0.5 })
+            }
+        }
+    }
+
+    /// The clip's level, to which a signal-to-noise ratio relates.
+    pub fn of_clip(&self, clips: &Clips<'_>) -> f64 {
+        match self {
+            Self::Snr { loudness, .. } => clips.level(*loudness),
+            Self::Weight(_) | Self::Beta(_) => 0.0,
+        }
+    }
+}
+
+impl Amount {
+    /// Mixes a partner of the same shape into clips whose level was `level`.
+    pub fn mix(self, clips: &mut Clips<'_>, level: f64, partner: &[f32]) {
+        match self {
+            Self::Snr(db) => add(clips.samples, partner, relative(level, rms(partner), db)),
+            Self::Weight(weight) => {
+                scale(clips.samples, (1.0 - weight) as f32);
+                add(clips.samples, partner, weight);
+            }
+        }
+        clips.valid = 0..clips.n;
+    }
+
+    /// The partner's weight in targets; 1/2 if it has none.
+    pub fn weight(self) -> f64 {
+        match self {
+            Self::Snr(db) => 1.0 / (1.0 + ratio(db)),
+            Self::Weight(weight) => weight,
+        }
+    }
+}
+
+impl Draws {
+    /// A number that is distributed as Gamma(alpha, 1). Source: G. Marsaglia and W. W. Tsang, "A simple
+    /// method for generating gamma variables" (2000).
+    fn gamma(&mut self, alpha: f64) -> f64 {
+        if alpha < 1.0 {
+            let smaller = libm::pow(1.0 - self.unit(), 1.0 / alpha);
+            return self.gamma(alpha + 1.0) * smaller;
+        }
+        let d = alpha - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let (radius, angle) = ((-2.0 * libm::log(1.0 - self.unit())).sqrt(), 2.0 * PI * self.unit());
+            let x = radius * libm::cos(angle);
+            let v = (1.0 + c * x).powi(3);
+            let u = 1.0 - self.unit();
+            if v > 0.0 && libm::log(u) < 0.5 * x * x + d - d * v + d * libm::log(v) {
+                return d * v;
+            }
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! [`Augment`]: random changes of clips and features, each a pure function of a record's random bits.
+//!
+//! A recipe is a list of [`Step`]s. Steps on the waveform run in their order, then the features are computed,
+//! then the steps on features run in their order; [`Kind::Speed`] belongs to the reading of the clip and is
+//! applied before all others. What a step draws are hashes of (the record's bits, the step's class and its
+//! number among the steps of that class, the number of the draw), the first of which decides whether it is
+//! applied. So a further step never changes what others draw, and nothing depends on threads. Arithmetic on
+//! samples is without fused products, so that bits do not depend on the CPU. Sources of the definitions: with
+//! each step.
+
+mod bands;
+mod filter;
+mod mix;
+mod noise;
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::sums::{rms, squares};
+use crate::{
+    Result,
+    dtype::ValuesMut,
+    fallible_alloc,
+    seed::{Purpose, hash},
+};
+
+pub use bands::{BandMasks, Fill, FrameAxis, Width};
+use filter::Biquad;
+pub use filter::Shape;
+pub use mix::{Amount, MixLevel, MixTargets, Mixing};
+
+/// The most steps of a recipe.
+pub const MOST_STEPS: usize = 64;
+/// The most filters of one step, masks of one axis, and speeds to choose from.
+pub const MOST_PARTS: usize = 64;
+
+/// Numbers between which a value is drawn, uniformly.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bounds {
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+}
+
+/// How the level of a clip is measured, to which noise relates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loudness {
+    /// The root mean square of all samples that are not padding.
+    Rms,
+    /// That of the blocks of 20 ms that are at most 40 dB below the loudest one.
+    Active,
+    /// That of all samples, padding too.
+    Clip,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// Changes the level by decibels.
+    Gain {
+        /// Decibels.
+        db: Bounds,
+    },
+    /// Inverts the sign of all samples.
+    Polarity,
+    /// Moves the samples that are not padding.
+    Roll {
+        /// By this share of them, behind for positive numbers.
+        shift: Bounds,
+        /// Whether what leaves at one end comes in at the other; else zeros do.
+        wraps: bool,
+    },
+    /// Adds Gaussian noise to all of a clip, padding too.
+    Noise {
+        /// The clip's level above that of the noise, decibels.
+        snr_db: Bounds,
+        /// Decibels per octave by which the noise's spectrum rises: 0 is white, -3 pink, -6 brown.
+        slope_db: Bounds,
+        /// How the clip's level is measured.
+        loudness: Loudness,
+    },
+    /// Filters the waveform.
+    Filter {
+        /// The response.
+        shape: Shape,
+        /// Hertz; drawn uniformly on a logarithmic scale.
+        freq: Bounds,
+        /// Quality: the middle over the width of the band.
+        q: Bounds,
+        /// Decibels at the middle of a peak.
+        gain_db: Bounds,
+        /// Filters one after the other, each drawn anew.
+        n: usize,
+    },
+    /// Limits samples.
+    Clip {
+        /// To the peak and these decibels.
+        db: Bounds,
+    },
+    /// Plays the recording faster, and so higher.
+    Speed {
+        /// One of these factors is drawn.
+        factors: Vec<f64>,
+    },
+    /// Mixes further recordings in.
+    Mix(Mixing),
+    /// Masks bands and frames.
+    SpecAugment(BandMasks),
+    /// Moves frames that are not padding; what leaves at one end comes in at the other.
+    FrameRoll {
+        /// By this share of them, to later frames for positive numbers.
+        shift: Bounds,
+    },
+}
+
+impl Kind {
+    /// The name of its class in `forebay.augment`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Gain { .. } => "Gain",
+            Self::Polarity => "Polarity",
+            Self::Roll { .. } => "Roll",
+            Self::Noise { .. } => "Noise",
+            Self::Filter { .. } => "Filter",
+            Self::Clip { .. } => "Clip",
+            Self::Speed { .. } => "Speed",
+            Self::Mix(_) => "Mix",
+            Self::SpecAugment(_) => "SpecAugment",
+            Self::FrameRoll { .. } => "FrameRoll",
+        }
+    }
+
+    /// The number of its class in hashes; must never change.
+    fn number(&self) -> u64 {
+        match self {
+            Self::Gain { .. } => 1,
+            Self::Polarity => 2,
+            Self::Roll { .. } => 3,
+            Self::Noise { .. } => 4,
+            Self::Filter { .. } => 5,
+            Self::Clip { .. } => 6,
+            Self::Speed { .. } => 7,
+            Self::SpecAugment(_) => 8,
+            Self::FrameRoll { .. } => 9,
+            Self::Mix(_) => 10,
+        }
+    }
+
+    /// Whether it changes features, not the waveform.
+    pub fn is_on_features(&self) -> bool {
+        matches!(self, Self::SpecAugment(_) | Self::FrameRoll { .. })
+    }
+}
+
+/// A step of a recipe.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What it does.
+    pub kind: Kind,
+    /// The share of examples to which it is applied.
+    pub p: f64,
+}
+
+/// What a step draws, in order.
+#[derive(Debug, Clone, Copy)]
+pub struct Draws {
+    seed: u64,
+    key: u64,
+    next: u64,
+}
+
+impl Draws {
+    /// The step's number among those of its class.
+    fn number(&self) -> usize {
+        (self.key & 0xffff_ffff) as usize
+    }
+
+    /// The next random bits.
+    pub fn bits(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        hash(self.seed, Purpose::Augment, [self.key, number])
+    }
+
+    /// A number in `[0, 1)`, uniform.
+    pub fn unit(&mut self) -> f64 {
+        const SCALE: f64 = 1.0 / (1u64 << 53) as f64;
+        (self.bits() >> 11) as f64 * SCALE
+    }
+
+    /// A number between the bounds, uniform.
+    pub fn within(&mut self, Bounds { low, high }: Bounds) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    /// A number between the bounds, uniform on a logarithmic scale.
+    fn log_within(&mut self, Bounds { low, high }: Bounds) -> f64 {
+        let [low, high] = [low, high].map(libm::log);
+        libm::exp(self.within(Bounds { low, high })).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// A recipe; immutable, shared by threads.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Augment {
+    /// Each step with the key of its draws.
+    steps: Vec<(Step, u64)>,
+    /// The features of a frame of silence, if a step needs them.
+    silence: Vec<f32>,
+}
+
+/// What happened to a clip, as a field of a batch: of the first step of a class, and the first partner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The factor by which the recording is played faster.
+    Speed,
+    /// Decibels of a `Gain`.
+    Gain,
+    /// The share of a `Roll`.
+    Roll,
+    /// Decibels of a `Noise` below the clip.
+    NoiseSnr,
+    /// Decibels per octave of a `Noise`.
+    NoiseSlope,
+    /// Decibels of a `Clip`.
+    Clip,
+    /// The share of a `FrameRoll`.
+    FrameRoll,
+    /// The partner's row; -1 if there is none.
+    MixIndex,
+    /// Where the partner's clip begins in its recording, seconds.
+    MixStart,
+    /// How many decibels the partner is below the clip.
+    MixSnr,
+    /// The partner's weight.
+    MixWeight,
+}
+
+impl Outcome {
+    /// All, with the name of the field, the class of the step, and what users read about it.
+    pub const ALL: [(Self, &str, &str, &str); 11] = [
+        (Self::Speed, "speed", "Speed", "how many times faster the recording is played"),
+        (Self::Gain, "gain_db", "Gain", "change of the level, decibels"),
+        (Self::Roll, "roll_shift", "Roll", "shift of the samples, as a share of them"),
+        (Self::NoiseSnr, "noise_snr_db", "Noise", "level of the clip above the noise, decibels"),
+        (Self::NoiseSlope, "noise_slope_db", "Noise", "slope of the noise's spectrum, decibels per octave"),
+        (Self::Clip, "clip_db", "Clip", "limit below the peak, decibels"),
+        (Self::FrameRoll, "frame_roll_shift", "FrameRoll", "shift of the frames, as a share of them"),
+        (Self::MixIndex, "mix_index", "Mix", "row of the partner in its files, -1 for none"),
+        (Self::MixStart, "mix_start", "Mix", "start of the partner's clip in its recording, seconds"),
+        (Self::MixSnr, "mix_snr_db", "Mix", "level of the clip above the partner, decibels"),
+        (Self::MixWeight, "mix_weight", "Mix", "weight of the partner"),
+    ];
+
+    /// The outcome with that name, the class of its step, and its meaning.
+    pub fn named(name: &str) -> Option<(Self, &'static str, &'static str)> {
+        let (outcome, _, class, meaning) = Self::ALL.iter().find(|(_, known, ..)| *known == name)?;
+        Some((*outcome, *class, *meaning))
+    }
+}
+
+/// One thread's working memory.
+#[derive(Debug, Clone, Default)]
+pub struct AugmentScratch {
+    noise: Vec<f32>,
+}
+
+/// The waveforms of an example, all channels one after the other.
+#[derive(Debug)]
+pub struct Clips<'a> {
+    /// The samples.
+    pub samples: &'a mut [f32],
+    /// Samples of a channel.
+    pub n: usize,
+    /// Those that are not padding.
+    pub valid: Range<usize>,
+    /// Samples per second.
+    pub sample_rate: u32,
+}
+
+impl Augment {
+    /// The recipe of these steps.
+    pub fn new(steps: Vec<Step>) -> Self {
+        let mut counts = [0; 64];
+        let keyed = steps.into_iter().map(|step| {
+            let class = step.kind.number();
+            let count: &mut u64 = &mut counts[class as usize];
+            let key = class << 32 | *count;
+            *count += 1;
+            (step, key)
+        });
+        Self { steps: keyed.collect(), silence: Vec::new() }
+    }
+
+    /// Whether a step needs the features of silence.
+    pub fn needs_silence(&self) -> bool {
+        self.steps().any(|step| matches!(&step.kind, Kind::SpecAugment(masks) if masks.fill == Fill::Silence))
+    }
+
+    /// The same, with partners anywhere among the loader's rows where these are read in a random order.
+    #[must_use]
+    pub fn anywhere(&self, is_scattered: bool) -> Self {
+        let mut found = self.clone();
+        for (step, _) in found.steps.iter_mut().filter(|_| is_scattered) {
+            if let Kind::Mix(mixing) = &mut step.kind {
+                mixing.near = None;
+            }
+        }
+        found
+    }
+
+    /// The same with the features of a frame of silence.
+    #[must_use]
+    pub fn with_silence(self, silence: Vec<f32>) -> Self {
+        Self { silence, ..self }
+    }
+
+    /// The steps, in order.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().map(|(step, _)| step)
+    }
+
+    /// Whether any step changes waveforms.
+    pub fn changes_waveforms(&self) -> bool {
+        self.steps().any(|step| !step.kind.is_on_features() && !matches!(step.kind, Kind::Speed { .. }))
+    }
+
+    /// The steps that mix, in order.
+    pub fn mixes(&self) -> impl Iterator<Item = &Mixing> {
+        self.steps().filter_map(|step| match &step.kind {
+            Kind::Mix(mixing) => Some(mixing),
+            _ => None,
+        })
+    }
+
+    /// The steps that are applied to an example with these random bits, each with its draws.
+    fn applied(&self, seed: u64) -> impl Iterator<Item = (&Kind, Draws)> {
+        self.steps.iter().filter_map(move |(step, key)| {
+            let mut draws = Draws { seed, key: *key, next: 0 };
+            (draws.unit() < step.p).then_some((&step.kind, draws))
+        })
+    }
+
+    /// The number that the first step of a class drew for a clip with these random bits; NaN if it is not
+    /// applied, and for outcomes that are not drawn by one step.
+    pub fn drawn(&self, seed: u64, outcome: Outcome) -> f64 {
+        let drawn = self.applied(seed).filter(|(_, draws)| draws.number() == 0);
+        let mut drawn = drawn.filter_map(|(kind, mut draws)| {
+            Some(match (outcome, kind) {
+                (Outcome::Gain, Kind::Gain { db }) | (Outcome::Clip, Kind::Clip { db }) => draws.within(*db),
+                (Outcome::Roll, Kind::Roll { shift, .. })
+                | (Outcome::FrameRoll, Kind::FrameRoll { shift }) => draws.within(*shift),
+                (Outcome::NoiseSnr, Kind::Noise { snr_db, .. }) => draws.within(*snr_db),
+                (Outcome::NoiseSlope, Kind::Noise { snr_db, slope_db, .. }) => {
+                    draws.within(*snr_db);
+                    draws.within(*slope_db)
+                }
+                _ => return None,
+            })
+        });
+        drawn.next().unwrap_or(f64::NAN)
+    }
+
+    /// The factor by which the recording is played faster.
+    pub fn speed(&self, seed: u64) -> f64 {
+        let factors = self.applied(seed).filter_map(|(kind, mut draws)| match kind {
+            Kind::Speed { factors } => factors.get((draws.unit() * factors.len() as f64) as usize).copied(),
+            _ => None,
+        });
+        factors.product()
+    }
+
+    /// Changes the waveforms of an example with these random bits. `mix` does a step that mixes, given its
+    /// number among these.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed; those of `mix`.
+    pub fn waveforms(
+        &self,
+        seed: u64,
+        clips: &mut Clips<'_>,
+        scratch: &mut AugmentScratch,
+        mix: &mut dyn FnMut(usize, &Mixing, &mut Draws, &mut Clips<'_>) -> Result<()>,
+    ) -> Result<()> {
+        for (kind, mut draws) in self.applied(seed) {
+            let rate = f64::from(clips.sample_rate);
+            match kind {
+                Kind::Gain { db } => scale(clips.samples, ratio(draws.within(*db)) as f32),
+                Kind::Polarity => scale(clips.samples, -1.0),
+                Kind::Roll { shift, wraps } => {
+                    let valid = clips.valid.clone();
+                    let shift = rolled(draws.within(*shift), valid.len());
+                    for channel in clips.channels() {
+                        roll(&mut channel[valid.clone()], shift, *wraps);
+                    }
+                }
+                Kind::Noise { snr_db, slope_db, loudness } => {
+                    let (snr, slope) = (draws.within(*snr_db), draws.within(*slope_db));
+                    let level = clips.level(*loudness);
+                    fallible_alloc::resize(&mut scratch.noise, clips.n, 0.0)?;
+                    for channel in clips.channels() {
+                        noise::gaussian(draws.bits(), &mut scratch.noise);
+                        noise::coloured(slope, rate, &mut scratch.noise);
+                        add(channel, &scratch.noise, relative(level, rms(&scratch.noise), snr));
+                    }
+                    clips.valid = 0..clips.n;
+                }
+                Kind::Filter { shape, freq, q, gain_db, n } => {
+                    let mut filters = SmallVec::<[Biquad; MOST_PARTS]>::new();
+                    for _ in 0..*n {
+                        let (freq, q) = (draws.log_within(*freq), draws.log_within(*q));
+                        // bounded: at most 64.
+                        filters.push(Biquad::new(*shape, freq, q, draws.within(*gain_db), rate));
+                    }
+                    clips.channels().for_each(|channel| filter::run(&filters, channel));
+                }
+                Kind::Clip { db } => {
+                    let most = (ratio(draws.within(*db)) * peak(clips.samples)) as f32;
+                    clips.samples.iter_mut().for_each(|x| *x = x.clamp(-most, most));
+                }
+                Kind::Mix(mixing) => mix(draws.number(), mixing, &mut draws, clips)?,
+                Kind::Speed { .. } | Kind::SpecAugment(_) | Kind::FrameRoll { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the features of one channel of an example with these random bits.
+    pub fn features(&self, seed: u64, axis: FrameAxis, mut values: ValuesMut<'_>) {
+        for (kind, mut draws) in self.applied(seed) {
+            match kind {
+                Kind::SpecAugment(masks) => masks.apply(&mut draws, axis, &self.silence, &mut values),
+                Kind::FrameRoll { shift } => {
+                    let shift = rolled(draws.within(*shift), axis.n_valid);
+                    bands::roll(shift, axis, &mut values);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Clips<'_> {
+    fn channels(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        self.samples.chunks_exact_mut(self.n.max(1))
+    }
+
+    /// The level, as a root mean square over all channels.
+    pub fn level(&self, loudness: Loudness) -> f64 {
+        let part = match loudness {
+            Loudness::Clip => 0..self.n,
+            Loudness::Rms | Loudness::Active => self.valid.clone(),
+        };
+        let block = match loudness {
+            Loudness::Active => (self.sample_rate as usize / 50).max(1),
+            Loudness::Rms | Loudness::Clip => self.n.max(1),
+        };
+        let channels = self.samples.chunks_exact(self.n.max(1));
+        let blocks = channels.flat_map(|channel| channel[part.clone()].chunks(block));
+        let blocks = blocks.map(|block| (squares(block), block.len() as f64));
+        const FLOOR: f64 = 1e-4; // of the squares: 40 dB
+        let least = match loudness {
+            Loudness::Active => FLOOR * blocks.clone().map(|(sum, n)| sum / n).fold(0.0, f64::max),
+            Loudness::Rms | Loudness::Clip => 0.0,
+        };
+        let heard = blocks.filter(|(sum, n)| sum / n >= least);
+        let (sum, n) = heard.fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
+        if n > 0.0 { (sum / n).sqrt() } else { 0.0 }
+    }
+}
+
+/// Decibels as a ratio of amplitudes.
+pub fn ratio(db: f64) -> f64 {
+    libm::pow(10.0, db / 20.0)
+}
+
+/// The factor of what is added, whose level is `added`, for a ratio to the level `to`; 0 where either is
+/// silent, since no factor gives a ratio then.
+pub fn relative(to: f64, added: f64, snr_db: f64) -> f64 {
+    let is_possible = to > 0.0 && added > 0.0 && to.is_finite() && added.is_finite();
+    if is_possible { to / added * ratio(-snr_db) } else { 0.0 }
+}
+
+/// Moves samples to later times; what leaves at one end comes in at the other, or zeros do.
+fn roll(samples: &mut [f32], shift: i64, wraps: bool) {
+    samples.rotate_right(shift.rem_euclid(samples.len().max(1) as i64) as usize);
+    let n = shift.unsigned_abs().min(samples.len() as u64) as usize;
+    match shift {
+        _ if wraps => {}
+        0.. => samples[..n].fill(0.0),
+        _ => {
+            let kept = samples.len() - n;
+            samples[kept..].fill(0.0);
+        }
+    }
+}
+
+/// The whole part of a share of `n`.
+fn rolled(share: f64, n: usize) -> i64 {
+    (share * n as f64).round() as i64
+}
+
+/// The largest absolute value.
+fn peak(values: &[f32]) -> f64 {
+    f64::from(values.iter().fold(0.0, |most: f32, x| most.max(x.abs())))
+}
+
+/// Multiplies all values.
+fn scale(values: &mut [f32], factor: f32) {
+    values.iter_mut().for_each(|x| *x *= factor);
+}
+
+/// Adds `factor` times other values.
+pub fn add(values: &mut [f32], others: &[f32], factor: f64) {
+    let factor = factor as f32;
+    if factor != 0.0 {
+        values.iter_mut().zip(others).for_each(|(x, other)| *x += factor * other);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+"""What people get wrong, and what file systems do: each is an error with advice, or a bad record."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from forebay import Manifest
+from recordings import TINY
+from tables import write_recordings
+
+ONE_PASS: dict[str, Any] = {
+    **TINY, "batch_size": 8, "infinite": False, "order": "sequential", "augment": False, "shuffle_min_size": 0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_recordings(tmp_path / "audio", 3)
+    return tmp_path / "audio"
+
+
+def bad(source: Any, **changes: Any) -> tuple[list[int], list[Any]]:
+    """The rows that are given, and the errors."""
+    with forebay.Loader(source, **{**ONE_PASS, **changes}) as loader:
+        given = [index for batch in loader for index in batch["index"].tolist()]
+        return given, loader.errors()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://a.b/c.csv",
+        "s3://bucket/recordings",
+        ["hf://datasets/a/b/c.wav"],
+        Path("s3://bucket/t.csv"),
+        Manifest("gs://bucket/t.csv"),
+        Manifest([{"path": "a.wav"}], root="https://a.b/recordings"),
+    ],
+)
+def test_remote_sources_come_later(source: Any) -> None:
+    for make in (forebay.Loader, forebay.AudioDataset):
+        with pytest.raises(forebay.ConfigError, match="remote recordings are not read yet"):
+            make(source)
+
+
+def test_commands_say_so_too(tmp_path: Path) -> None:
+    for name in ("check", "inspect"):
+        command = [sys.executable, "-m", "forebay", name, "https://a.b/c.csv"]
+        found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert found.returncode == 2
+        assert "not read yet (they come later)" in found.stderr
+        assert "Traceback" not in found.stderr
+
+
+def test_a_root_that_is_none(folder: Path) -> None:
+    table = folder.parent / "t.csv"
+    table.write_text("path\n000 one.wav\n")
+    with pytest.raises(FileNotFoundError, match="recordings"):
+        forebay.Loader(Manifest(table, root=folder.parent / "recordings"))
+    with pytest.raises(forebay.ConfigError, match=r"root is the file .*t\.csv, expected the folder"):
+        forebay.Loader(Manifest(table, root=table))
+    given, (error,) = bad(Manifest(table))
+    assert given == []
+    assert error["reason"].startswith(f'line 2: the file "000 one.wav" cannot be opened below {folder.parent}')
+
+
+def test_a_table_by_another_ending(folder: Path) -> None:
+    line = '{"audio_filepath": "000 one.wav", "duration": 1}\n'
+    (folder / "manifest.json").write_text(line)
+    assert bad(str(folder / "manifest.json"))[0] == [0]
+    for name in ("t.csv.gz", "t.jsonl.zst", "t.tar.xz"):
+        (folder / name).write_bytes(b"\x1f\x8b")
+        with pytest.raises(forebay.ConfigError, match="unpack it first"):
+            forebay.Loader(folder / name)
+    (folder / "t.xlsx").write_bytes(b"PK")
+    with pytest.raises(forebay.ConfigError, match=r"save it as \.csv"):
+        forebay.Loader(folder / "t.xlsx")
+
+
+def test_names_of_all_kinds(tmp_path: Path) -> None:
+    names = ["a, b.wav", "line\nbreak.wav", "#1.wav", "100%.wav", "ünï 鳥.WAV", 'q"uote.wav', "[a]*?.wav", "-x.Wav"]
+    for name, made in zip(names, write_recordings(tmp_path, len(names)), strict=True):
+        (tmp_path / made).rename(tmp_path / name)
+    (tmp_path / ".hidden.wav").write_bytes(b"x")
+    (tmp_path / "._b.wav").write_bytes(b"x")
+    (tmp_path / "_c.wav").write_bytes(b"x")
+    rows = [{"path": name} for name in names]
+    for source in (Manifest(rows, root=tmp_path), [tmp_path / name for name in names], tmp_path):
+        assert bad(source) == ([*range(len(names))], [])
+    with pytest.raises(TypeError, match="for texts in memory"):
+        forebay.Loader(["some text\nof two lines"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links")
+def test_long_names_and_links(folder: Path, tmp_path: Path) -> None:
+    deep, here = folder, Path.cwd()
+    # The system takes no longer name in one call.
+    try:
+        os.chdir(folder)
+        for _ in range(15):
+            (Path("n" * 240)).mkdir()
+            os.chdir("n" * 240)
+            deep /= "n" * 240
+        shutil.copy(folder / "000 one.wav", "deep.wav")
+    finally:
+        os.chdir(here)
+    (folder / "circle.wav").symlink_to("circle.wav")
+    (folder / "link.wav").symlink_to("000 one.wav")
+    (tmp_path / "out.wav").write_bytes((folder / "000 one.wav").read_bytes())
+    (folder / "out.wav").symlink_to(tmp_path / "out.wav")
+    rows = [
+        {"path": str((deep / "deep.wav").relative_to(folder))},
+        {"path": "circle.wav"},
+        {"path": "link.wav"},
+        {"path": "out.wav"},
+        {"path": "../out.wav"},
+        {"path": "x" * 4000},
+        {"path": "000 one.wav/x.wav"},
+    ]
+    given, errors = bad(Manifest(rows, root=folder))
+    assert given == [0, 2]
+    assert [(error["index"], error["kind"]) for error in errors] == [(row, "unreadable") for row in (1, 3, 4, 5, 6)]
+    for number in (1, 2):
+        assert "is not below the folder" in errors[number]["reason"]
+    assert bad(Manifest(rows, root=folder), allow_paths=True)[0] == [0, 2, 3, 4]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="rights of files")
+def test_what_may_not_be_read_is_named(folder: Path) -> None:
+    (folder / "shut").mkdir()
+    shutil.copy(folder / "000 one.wav", folder / "shut")
+    code = f"""
+import forebay
+try:
+    forebay.Loader({str(folder)!r})
+except PermissionError as error:
+    print(error)
+loader = forebay.Loader(forebay.Manifest([dict(path="shut/000 one.wav")], root={str(folder)!r}), infinite=False)
+assert [*loader] == []
+print(loader.errors()[0]["reason"])
+"""
+    command = [sys.executable, "-c", code]
+    if os.geteuid() == 0:
+        tool = shutil.which("setpriv")
+        if tool is None:
+            pytest.skip("root may read everything")
+        less = "-dac_override,-dac_read_search"
+        command = [tool, f"--bounding-set={less}", f"--inh-caps={less}", *command]
+    (folder / "shut").chmod(0)
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    finally:
+        (folder / "shut").chmod(0o755)
+    first, second = told.splitlines()
+    assert str(folder / "shut") in first
+    assert "Permission denied" in first
+    assert second.startswith('the file "shut/000 one.wav" cannot be opened')
+
+
+def test_an_empty_folder_says_what_is_expected(tmp_path: Path) -> None:
+    (tmp_path / "notes.doc").write_text("x")
+    with pytest.raises(FileNotFoundError, match=r"recordings such as \.wav, or \.tar .* found 1 file ending in \.doc"):
+        forebay.Loader(tmp_path)

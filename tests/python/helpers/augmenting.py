@@ -1,0 +1,107 @@
+"""What steps of augmentation draw and do, stated in Python, numpy and scipy: the oracle of `forebay.augment`."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from math import exp, log, pi
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from hashes import hashed
+
+Array = NDArray[Any]
+
+CROP, AUGMENT = 3, 15
+NUMBERS = {
+    name: at
+    for at, name in enumerate(
+        ["Gain", "Polarity", "Roll", "Noise", "Filter", "Clip", "Speed", "SpecAugment", "FrameRoll", "Mix"], 1
+    )
+}
+"""The classes by their numbers in hashes."""
+
+
+def bits_of(seed: int, row: int, epoch: int = 0) -> int:
+    """The random bits of a row in an epoch."""
+    return hashed(seed, CROP, epoch, row)
+
+
+class Draws:
+    """What a step draws for an example: step number `count` of its class."""
+
+    def __init__(self, seed: int, name: str, count: int = 0) -> None:
+        self.seed, self.key, self.next = seed, NUMBERS[name] << 32 | count, 0
+        self.first = self.unit()
+
+    def bits(self) -> int:
+        self.next += 1
+        return hashed(self.seed, AUGMENT, self.key, self.next - 1)
+
+    def unit(self) -> float:
+        return (self.bits() >> 11) * 2.0**-53
+
+    def within(self, low: float, high: float) -> float:
+        return low + (high - low) * self.unit()
+
+    def log_within(self, low: float, high: float) -> float:
+        return exp(self.within(log(low), log(high)))
+
+
+def ratio(db: float) -> float:
+    return float(10 ** (db / 20))
+
+
+def rms(x: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
+
+
+def roll(x: Array, shift: int, fill: str) -> Array:
+    moved = np.roll(x, shift, -1)
+    if fill == "zeros" and shift:
+        moved[..., slice(0, shift) if shift > 0 else slice(shift, None)] = 0
+    return moved
+
+
+def biquad(shape: str, freq: float, q: float, gain_db: float, rate: float) -> tuple[list[float], list[float]]:
+    """R. Bristow-Johnson's formulas."""
+    w = 2 * pi * min(freq / rate, 0.49)
+    cos, alpha, gain = np.cos(w), np.sin(w) / (2 * q), 10 ** (gain_db / 40)
+    b: dict[str, list[float]] = {
+        "lowpass": [(1 - cos) / 2, 1 - cos, (1 - cos) / 2],
+        "highpass": [(1 + cos) / 2, -(1 + cos), (1 + cos) / 2],
+        "bandpass": [alpha, 0, -alpha],
+        "peak": [1 + alpha * gain, -2 * cos, 1 - alpha * gain],
+    }
+    by = gain if shape == "peak" else 1.0
+    return b[shape], [1 + alpha / by, -2 * cos, 1 - alpha / by]
+
+
+def filtered(x: Array, shape: str, freq: float, q: float, gain_db: float, rate: float) -> Array:
+    found: Array = lfilter(*biquad(shape, freq, q, gain_db, rate), np.asarray(x, np.float64))
+    return found
+
+
+def slope_of(x: Array, rate: float, low: float, high: float) -> float:
+    """Decibels per octave of a spectrum between two frequencies, by octaves."""
+    power = np.abs(np.fft.rfft(x * np.hanning(len(x)))) ** 2
+    freq = np.fft.rfftfreq(len(x), 1 / rate)
+    edges = 2 ** np.arange(np.log2(low), np.log2(high) + 1e-9)
+    levels = [10 * np.log10(power[(freq >= a) & (freq < b)].mean()) for a, b in pairwise(edges)]
+    return float(np.polyfit(np.arange(len(levels)), levels, 1)[0])
+
+
+def masked(
+    draws: Draws, spectrogram: Array, widest: tuple[int, int], n: tuple[int, int], fill: Callable[[Array], float]
+) -> Array:
+    """Masks of bands, then of frames, of `[n_bands, n_frames]`."""
+    found = spectrogram.copy()
+    value = fill(spectrogram)
+    for axis in (0, 1):
+        for _ in range(n[axis]):
+            size = spectrogram.shape[axis]
+            width = int(draws.unit() * (min(widest[axis], size) + 1))
+            first = int(draws.unit() * (size - width + 1))
+            found[(slice(None),) * axis + (slice(first, first + width),)] = value
+    return found

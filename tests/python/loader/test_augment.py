@@ -1,0 +1,539 @@
+"""`forebay.augment`: each step against an oracle in numpy and scipy, and what its parameters refuse."""
+
+import io
+import json
+import math
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import soundfile
+
+import forebay
+from augmenting import Draws, biquad, bits_of, filtered, masked, ratio, rms, roll, slope_of
+from budgets import most_bytes
+from fields import write
+from forebay import ConfigError, StateError, augment, crops, features, targets
+from forebay.augment import (
+    Clip,
+    Filter,
+    FrameRoll,
+    Gain,
+    Mix,
+    Noise,
+    Polarity,
+    Roll,
+    SpecAugment,
+    Speed,
+    apply,
+)
+from hashes import below, hashed
+
+RATE = 8000
+N = 1600
+WAVEFORM = features.Waveform(sample_rate=RATE)
+
+
+def clip_of(seed: int, n: int = N, channels: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
+    shape = (channels, n) if channels else n
+    return np.random.default_rng(seed).normal(0, 0.1, shape).astype(np.float32)
+
+
+def wav(samples: np.ndarray[Any, Any], rate: int = RATE) -> bytes:
+    out = io.BytesIO()
+    soundfile.write(out, samples, rate, format="WAV", subtype="FLOAT")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("channels", [0, 2])
+@pytest.mark.parametrize("seed", range(20))
+def test_waveforms(seed: int, channels: int) -> None:
+    x = clip_of(seed, channels=channels)
+
+    def check(step: Any, expected: np.ndarray[Any, Any], tolerance: float = 1e-6) -> None:
+        found = apply([step], x, RATE, seed=seed)
+        assert found.dtype == np.float32
+        assert found.shape == x.shape
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+
+    check(Gain((-18, 6)), x * ratio(Draws(seed, "Gain").within(-18, 6)))
+    check(Polarity(p=0.5), -x if Draws(seed, "Polarity").first < 0.5 else x)
+    for fill in ("wrap", "zeros"):
+        shift = round(Draws(seed, "Roll").within(-1, 1) * N)
+        check(Roll((-1, 1), fill=fill), roll(x, shift, fill), 0)
+    most = ratio(Draws(seed, "Clip").within(-12, -3)) * np.abs(x).max()
+    check(Clip((-12, -3)), np.clip(x, -most, most))
+    for shape in ("lowpass", "highpass", "bandpass", "peak"):
+        draws, expected = Draws(seed, "Filter"), x
+        for _ in range(3):
+            freq, q = draws.log_within(50, 3900), draws.log_within(0.3, 3)
+            expected = filtered(expected, shape, freq, q, draws.within(-12, 12), RATE)
+        check(Filter(shape, (50, 3900), q=(0.3, 3), n=3), expected, 1e-5)
+
+
+@pytest.mark.parametrize("slope", [0.0, -3.0, -6.0, -12.0, 4.0])
+@pytest.mark.parametrize("level", ["rms", "active", "clip"])
+def test_noise_has_its_level_and_spectrum(slope: float, level: Any) -> None:
+    rate, n = 32_000, 1 << 18
+    x = clip_of(1, n)
+    x[n // 2 :] *= 1e-4
+    for seed in range(4):
+        found = apply([Noise((-10, 10), slope_db=slope, level=level)], x, rate, seed=seed)
+        noise = found.astype(np.float64) - x
+        of_clip = rms(x[: n // 2]) if level == "active" else rms(x)
+        snr = 20 * math.log10(of_clip / rms(noise))
+        # A block of 20 ms holds both halves.
+        assert snr == pytest.approx(Draws(seed, "Noise").within(-10, 10), abs=0.02)
+        # Of 2^18 samples the lowest octave has 500 bins.
+        assert slope_of(noise, rate, 62.5, 8000) == pytest.approx(slope, abs=0.3)
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 5)])
+def test_nothing_to_change(shape: tuple[int, ...]) -> None:
+    steps = [Gain(), Roll(), Noise(), Filter("peak", 100), Clip(), Speed((2.0,))]
+    assert apply(steps, np.zeros(shape, np.float32), RATE).size == 0
+
+
+def test_speed_changes_length_and_pitch() -> None:
+    tone = np.sin(2 * np.pi * 400 * np.arange(N) / RATE).astype(np.float32)
+    lengths = set()
+    for seed in range(30):
+        factors = (0.5, 1.0, 1.25)
+        factor = factors[int(Draws(seed, "Speed").unit() * 3)]
+        found = apply([Speed(factors)], tone, RATE, seed=seed)
+        assert len(found) == math.ceil(N / factor)
+        expected = np.sin(2 * np.pi * 400 * factor * np.arange(len(found)) / RATE)
+        np.testing.assert_allclose(found[200:-200], expected[200:-200], rtol=0, atol=2e-3)
+        lengths.add(len(found))
+    assert len(lengths) == 3
+
+
+@pytest.mark.parametrize("layout", ["mel", "time"])
+@pytest.mark.parametrize("seed", range(10))
+def test_features(seed: int, layout: Any) -> None:
+    spectra = features.LogMel(sample_rate=RATE, n_fft=256, hop_length=64, n_mels=20, layout=layout)
+    x = clip_of(seed)
+
+    def found(*steps: Any) -> np.ndarray[Any, Any]:
+        made = apply(steps, x, RATE, seed=seed, features=spectra)
+        return made if layout == "mel" else made.T
+
+    plain = found()
+    silence = spectra(np.zeros_like(x)).min()
+    fills: dict[Any, Any] = {
+        "mean": lambda y: y.mean(dtype=np.float64), "minimum": np.min, -3.5: lambda _: -3.5,
+        "silence": lambda _: silence,
+    }  # fmt: skip
+    for fill, value in fills.items():
+        expected = masked(Draws(seed, "SpecAugment"), plain, (6, 13), (2, 3), value)
+        step = SpecAugment(6, 2, 0.5, 3, fill=fill)
+        np.testing.assert_allclose(found(step), expected, rtol=0, atol=1e-5)
+    shift = round(Draws(seed, "FrameRoll").within(-1, 1) * plain.shape[1])
+    np.testing.assert_array_equal(found(FrameRoll((-1, 1))), np.roll(plain, shift, 1))
+    # A further step changes none of the draws.
+    np.testing.assert_array_equal(found(FrameRoll((-1, 1)), Gain(0.0)), found(Polarity(p=0), FrameRoll((-1, 1))))
+
+
+def test_statistics() -> None:
+    """Shares, ranges and widths over many examples."""
+    x = np.ones(4, np.float32)
+    n = 4000
+    gains = [20 * math.log10(apply([Gain((-20, 20), p=0.25)], x, RATE, seed=seed)[0]) for seed in range(n)]
+    applied = [gain for gain in gains if gain != 0]
+    # Six standard deviations.
+    assert abs(len(applied) / n - 0.25) < 6 * math.sqrt(0.25 * 0.75 / n)
+    assert abs(np.mean(applied)) < 6 * 40 / math.sqrt(12 * len(applied))
+    assert -20 <= min(applied) < -19
+    assert 19 < max(applied) <= 20
+    spectra = features.LogMel(sample_rate=RATE, n_fft=64, hop_length=32, n_mels=8)
+    clip = clip_of(3, 320)
+    plain = spectra(clip)
+    widths = Counter(
+        int((apply([SpecAugment(5, 1, 0, 0, fill=99.0)], clip, RATE, seed=seed, features=spectra) == 99).all(1).sum())
+        for seed in range(1200)
+    )
+    assert set(widths) == set(range(6))
+    assert plain.max() < 99
+    assert all(abs(count - 200) < 6 * math.sqrt(200 * 5 / 6) for count in widths.values())
+
+
+SHARED: dict[str, Any] = {
+    "clip_seconds": N / RATE, "features": WAVEFORM, "seed": 3, "batch_size": 5, "infinite": False,
+    "shuffle_min_size": 0, "n_workers": 2,
+}  # fmt: skip
+
+
+def recordings(lengths: list[int], seed: int, channels: int = 1) -> list[Any]:
+    return [
+        np.random.default_rng((seed, i)).normal(0, 0.05 + 0.01 * i, (n, channels)).astype(np.float32)
+        for i, n in enumerate(lengths)
+    ]
+
+
+def shard(path: Path, samples: list[Any], rate: int = RATE, **columns: Any) -> Path:
+    audio = pa.array([{"bytes": s if isinstance(s, bytes) else wav(s, rate), "path": None} for s in samples])
+    return write(path, pa.table({"audio": audio, **columns}), "file")
+
+
+OWN = [4000, 1600, 900, 5000, 1700, 3, 2000, 1800, 2500, 1601, 1600, 4100]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+    folder = tmp_path_factory.mktemp("augment")
+    samples = recordings(OWN, 1)
+    several = [["owl", "wren", "jay"][: 1 + i % 3] for i in range(len(OWN))]
+    one = ["owl" if i % 2 else "wren" for i in range(len(OWN))]
+    path = shard(folder / "own", samples, several=several, label=[i % 3 for i in range(len(OWN))], one=one)
+    return path, [s[:, 0] for s in samples]
+
+
+def clip_at(x: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """The random clip, without padding."""
+    if len(x) < N:
+        return x
+    start = below(bits, len(x) - N + 1)
+    return x[start : start + N]
+
+
+def repeated(x: np.ndarray[Any, Any], phase: int) -> np.ndarray[Any, Any]:
+    """The partner, of the length of a clip."""
+    return x if len(x) == N else np.resize(np.roll(x, -below(phase, len(x))), N)
+
+
+def test_a_loader_does_what_apply_does(files: tuple[Path, list[Any]]) -> None:
+    path, samples = files
+    steps = [Gain((-6, 6), p=0.5), Filter("lowpass", (500, 3000)), Clip(-6), Polarity()]
+    plain = dict(SHARED, outputs=["valid_samples", "start", "gain_db", "clip_db"])
+    with forebay.Loader([path], **plain, augment=steps) as loader:
+        batches = list(loader)
+        assert {"gain_db", "clip_db"} <= {line["name"] for line in loader.fields}
+        assert "Gain(db=(-6.0, 6.0), p=0.5)" in repr(loader.recipe)
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    for at, row in enumerate(rows["index"].tolist()):
+        bits = bits_of(3, row)
+        x = np.zeros(N, np.float32)
+        part = clip_at(samples[row], bits)
+        x[: len(part)] = part
+        np.testing.assert_array_equal(rows["waveform"][at], apply(steps, x, RATE, seed=bits))
+        draws = Draws(bits, "Gain")
+        gain = draws.within(-6, 6) if draws.first < 0.5 else math.nan
+        assert rows["gain_db"][at] == pytest.approx(gain, nan_ok=True)
+        assert rows["clip_db"][at] == -6
+        assert rows["valid_samples"][at] == len(part)
+
+
+@pytest.mark.parametrize("order", ["sequential", "global"])
+@pytest.mark.parametrize(
+    "how", [{"snr_db": (-5, 5)}, {"snr_db": 0, "level": "clip"}, {"weight": (0.2, 0.6)}], ids=["snr", "clip", "weight"]
+)
+def test_partners_of_the_own_rows(files: tuple[Path, list[Any]], order: str, how: dict[str, Any]) -> None:
+    path, samples = files
+    steps = [Mix(near=3, targets="mix" if "weight" in how else "union", p=0.8, **how)]
+    several = targets.MultiHot("several", classes=["owl", "wren", "jay"])
+    given = {**SHARED, "order": order, "targets": several}
+    outputs = ["mix_index", "mix_start", "mix_snr_db", "mix_weight"]
+    with forebay.Loader([path], **given, outputs=outputs, augment=steps) as loader:
+        batches = list(loader)
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    n, seen = len(OWN), set()
+    hot = np.array([[1.0] * (1 + i % 3) + [0.0] * (2 - i % 3) for i in range(n)])
+    for at, row in enumerate(rows["index"].tolist()):
+        bits = bits_of(3, row)
+        x = np.zeros(N)
+        part = clip_at(samples[row], bits)
+        x[: len(part)] = part
+        draws = Draws(bits, "Mix")
+        if draws.first >= 0.8:
+            assert rows["mix_index"][at] == -1
+            assert math.isnan(rows["mix_start"][at])
+            np.testing.assert_array_equal(rows["waveform"][at], x.astype(np.float32))
+            np.testing.assert_array_equal(rows["label"][at], hot[row])
+            continue
+        draws.bits()
+        amount = how.get("snr_db", how.get("weight"))
+        amount = draws.within(*(amount if isinstance(amount, tuple) else (amount, amount)))
+        which, place, phase = draws.bits(), draws.bits(), draws.bits()
+        most = 3 if order == "sequential" else n - 1
+        partner = (row - 1 - below(which, most)) % n
+        assert rows["mix_index"][at] == partner
+        y = repeated(clip_at(samples[partner], place), phase).astype(np.float64)
+        start = below(place, len(samples[partner]) - N + 1) / RATE if len(samples[partner]) > N else 0.0
+        assert rows["mix_start"][at] == pytest.approx(start)
+        if "weight" in how:
+            expected = (1 - amount) * x + amount * y
+            label = (1 - amount) * hot[row] + amount * hot[partner]
+            assert rows["mix_weight"][at] == pytest.approx(amount)
+            assert math.isnan(rows["mix_snr_db"][at])
+        else:
+            of_clip = rms(x) if how.get("level") == "clip" else rms(part)
+            expected = x + y * of_clip / rms(y) * ratio(-amount)
+            label = np.maximum(hot[row], hot[partner])
+            assert rows["mix_snr_db"][at] == pytest.approx(amount)
+        np.testing.assert_allclose(rows["waveform"][at], expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(rows["label"][at], label, rtol=0, atol=1e-6)
+        seen.add(partner)
+    assert len(seen) > 3
+
+
+def test_backgrounds(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    """Partners of another source: another rate and number of channels, short, silent and bad ones."""
+    path, _samples = files
+    others = [*recordings([700, 9000], 7, channels=2), np.zeros((50, 2), np.float32), b"no recording"]
+    background = shard(tmp_path / "others", others, 16_000)
+    steps = [Mix(str(background), snr_db=10.0, most=2)]
+    given = {**SHARED, "outputs": ["mix_index"]}
+    with forebay.Loader([path], **given, augment=steps) as loader, forebay.Loader([path], **SHARED) as plain:
+        mixed, clean = list(loader), list(plain)
+        assert not loader.errors()
+    changed = 0
+    partners = set()
+    for one, other in zip(mixed, clean, strict=True):
+        np.testing.assert_array_equal(one["index"], other["index"])
+        for row, (x, y) in enumerate(zip(one["waveform"], other["waveform"], strict=True)):
+            noise = x.astype(np.float64) - y
+            part = y[: OWN[one["index"][row]]]
+            partners.add(int(one["mix_index"][row]))
+            if rms(noise) > 0:
+                changed += 1
+                # One or two partners, each 10 dB below.
+                assert -10.1 < 20 * math.log10(rms(noise) / rms(part)) + 0 < -4
+    assert changed > len(OWN) / 2
+    assert 3 not in partners
+    assert partners >= {0, 1}
+
+
+def test_a_bad_partner_moves_nothing(files: tuple[Path, list[Any]], tmp_path: Path, caplog: Any) -> None:
+    good = recordings([2000, 3000, 4000], 9)
+    with_bad = shard(tmp_path / "bad", [good[0], b"no recording", good[2]])
+    path, _ = files
+
+    bad: list[Any] = []
+
+    def batches(background: Path) -> list[Any]:
+        steps = [Gain(0), Mix(str(background), weight=0.5)]
+        with forebay.Loader([path], **SHARED, outputs=["mix_index"], augment=steps) as loader:
+            found = list(loader)
+            bad.extend(loader.partner_errors())
+            return found
+
+    found, expected = batches(with_bad), batches(shard(tmp_path / "good", good))
+    same = 0
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one["index"], other["index"])
+        for row, partner in enumerate(other["mix_index"]):
+            assert one["mix_index"][row] != 1
+            if partner != 1:
+                np.testing.assert_array_equal(one["waveform"][row], other["waveform"][row])
+                same += 1
+    assert 0 < same < len(OWN)
+    [line] = [record.message for record in caplog.records if "mixed in is bad" in record.message]
+    assert "row 1" in line
+    assert "bad" in line
+    [error] = bad
+    assert (error["step"], error["index"], error["row"], error["kind"]) == (0, 1, 1, "unsupported")
+    assert Path(error["shard"]) == with_bad
+
+
+def test_clips_of_one_recording_are_changed_one_by_one(files: tuple[Path, list[Any]]) -> None:
+    """Each view has draws, a speed and a partner of its own."""
+    path, samples = files
+    names = ["start", "speed", "gain_db", "mix_index"]
+    steps = [Speed((0.5, 1.0)), Gain((-6, 6)), Mix(weight=0.5, near=None)]
+    given = {**SHARED, "crop": crops.Views(3), "outputs": names, "augment": steps}
+    with forebay.Loader([path], **given) as loader:
+        assert {line["name"]: line["shape"] for line in loader.fields if line["name"] in names} == dict.fromkeys(
+            names, (3,)
+        )
+        batches = list(loader)
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    assert rows["waveform"].shape == (len(OWN), 3, N)
+    for at, row in enumerate(rows["index"].tolist()):
+        for view in range(3):
+            bits = bits_of(3, row) if view == 0 else hashed(bits_of(3, row), 25, view)
+            speed = (0.5, 1.0)[int(Draws(bits, "Speed").unit() * 2)]
+            assert rows["speed"][at, view] == speed
+            assert rows["gain_db"][at, view] == Draws(bits, "Gain").within(-6, 6)
+            n = math.ceil(len(samples[row]) / speed)
+            start = below(bits, n - N + 1) * speed / RATE if n > N else 0.0
+            assert rows["start"][at, view] == pytest.approx(start)
+            assert rows["mix_index"][at, view] not in (-1, row)
+    assert len(set(rows["mix_index"].ravel().tolist())) > len(OWN) / 2
+
+
+def test_partners_are_in_the_budget(files: tuple[Path, list[Any]]) -> None:
+    path, _ = files
+    least = [most_bytes([path], **{**SHARED, "augment": [Mix(weight=0.5)] * n}) for n in range(3)]
+    # A worker's memory for each step, with two workers.
+    assert least[1] - least[0] == least[2] - least[1] == 2 * (30 << 20)
+
+
+def test_excluded_rows_are_no_partners(files: tuple[Path, list[Any]]) -> None:
+    path, _ = files
+    given = {**SHARED, "infinite": True, "order": "global", "outputs": ["mix_index"], "exclude": [0, 3, 4]}
+    with forebay.Loader([path], **given, augment=[Mix(weight=0.5)]) as loader:
+        partners = Counter(int(i) for _ in range(20) for i in next(loader)["mix_index"])
+    assert set(partners) == set(range(len(OWN))) - {0, 3, 4}
+
+
+def test_one_row_has_no_partner(tmp_path: Path) -> None:
+    path = shard(tmp_path / "one", recordings([2000], 1))
+    with forebay.Loader([path], **SHARED, outputs=["mix_index"], augment=[Mix(weight=0.5)]) as loader:
+        [batch] = list(loader)
+    assert batch["mix_index"].tolist() == [-1]
+
+
+def test_beta_weights(files: tuple[Path, list[Any]]) -> None:
+    path, _ = files
+    given = {**SHARED, "infinite": True, "batch_size": 50, "outputs": ["mix_weight"]}
+    for alpha in (0.3, 1.0, 8.0):
+        with forebay.Loader([path], **given, augment=[Mix(beta=alpha)]) as loader:
+            weights = np.concatenate([next(loader)["mix_weight"] for _ in range(20)])
+        # Beta(a, a) has mean 1/2 and variance 1 / (8 a + 4).
+        variance = 1 / (8 * alpha + 4)
+        assert abs(weights.mean() - 0.5) < 6 * math.sqrt(variance / len(weights))
+        assert weights.var() == pytest.approx(variance, rel=0.25)
+
+
+def test_parts_print_compare_and_convert() -> None:
+    parts = [
+        Gain((-1, 2), p=0.5), Polarity(), Roll(0.25, fill="zeros"), Noise(5, slope_db=(-6, 0)), Clip(),
+        Filter("peak", (100, 200), q=(1, 2), n=4), Speed((0.9, 1.1)), SpecAugment(0.5, 1, 7, 3, fill=0.0, frames="all"),
+        FrameRoll(), Mix("a.arrow", snr_db=(1, 2)), Mix([Path("a"), "b"], weight=0.5), Mix(beta=1.0, targets="sum"),
+        Mix(forebay.Manifest([{"path": "a.wav"}]), snr_db=3.0),
+    ]  # fmt: skip
+    for part in parts:
+        again = type(part).from_dict(json.loads(json.dumps(part.to_dict())))
+        assert again == part
+        assert repr(again) == repr(part)
+        assert pickle.loads(pickle.dumps(part)) == part
+    assert repr(parts[0]) == "Gain(db=(-1.0, 2.0), p=0.5)"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gain((6, -6)), r"db is \(6.0, -6.0\), must be \(low, high\), as in \(-6.0, 6.0\)"),
+        (lambda: Gain(float("nan")), "db is nan, must be within -200 to 200"),
+        (lambda: Gain(0, p=1.5), "p is 1.5, must be 0 to 1"),
+        (lambda: Gain((1, 2), p=-1), "p is -1.0"),
+        (lambda: Noise(slope_db=13), "slope_db is 13, must be within -12 to 12"),
+        (lambda: Noise(level="loud"), 'level is "loud", must be one of "rms", "active", "clip"'),  # type: ignore[arg-type]
+        (lambda: Filter("notch", 100), 'shape is "notch"'),  # type: ignore[arg-type]
+        (lambda: Filter("peak", 0, n=100), "n is 100, must be 1 to 64"),
+        (lambda: Speed(()), "factors has 0 numbers, must have 1 to 64"),
+        (lambda: Speed((1.0, 9.0)), "factors has 9.0, must be 0.25 to 4"),
+        (lambda: SpecAugment(1.5), "freq is 1.5, must be a whole number of bands or frames, or a share"),
+        (lambda: SpecAugment(-1), "freq is -1"),
+        (lambda: SpecAugment(fill="zero"), 'fill is "zero", must be one of "mean", "minimum", "silence"'),  # type: ignore[arg-type]
+        (lambda: Mix("a"), "Mix has 0 of snr_db, weight and beta"),
+        (lambda: Mix("a", snr_db=1, beta=1.0), "Mix has 2 of snr_db, weight and beta"),
+        (lambda: Mix("a", weight=2.0), "weight is 2.0, must be within 0 to 1"),
+        (lambda: Mix("a", weight=0.5, targets="sum"), "own rows only"),
+        (lambda: Mix("", weight=0.5), "source is '' at position 0"),
+        (lambda: Mix([], weight=0.5), "source is empty"),
+        (lambda: Mix(beta=0.0), "beta is 0.0, must be 0.01 to 1000"),
+        (lambda: Mix(weight=0.5, near=0), "near is 0, must be 1"),
+        (lambda: apply([], np.zeros(3, np.float32), 0), "sample_rate is 0, must be 1 to 768000"),
+        (lambda: apply([Mix(weight=0.5)], np.zeros(3, np.float32), RATE), "steps has a Mix, which a Loader reads"),
+    ],
+)  # fmt: skip
+def test_wrong_values(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gain("loud"), "db is"),  # type: ignore[arg-type]
+        (lambda: Gain((1, 2, 3)), "must be a number or a pair"),  # type: ignore[arg-type]
+        (lambda: Gain(True), "db is True"),
+        (lambda: Mix(3, weight=0.5), "source is 3"),
+        (lambda: Mix({"a": "b"}, weight=0.5), "source is"),
+        (lambda: apply([Gain()], np.zeros(3), RATE), "float64"),  # type: ignore[arg-type]
+        (lambda: apply([Gain()], np.zeros(3, np.float32), "8 kHz"), "sample_rate is '8 kHz'"),  # type: ignore[arg-type]
+        (lambda: apply([Gain()], np.zeros(3, np.float32), RATE, seed=1.5), "seed is 1.5"),  # type: ignore[arg-type]
+        (lambda: apply([3], np.zeros(3, np.float32), RATE), "steps is"),  # type: ignore[list-item]
+        (lambda: apply(Gain(), np.zeros(3, np.float32), RATE), "steps is"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_types(make: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"augment": [SpecAugment()]}, "augment has SpecAugment, which changes spectrograms"),
+        ({"augment": [Gain()] * 65}, "augment has 65 steps, at most 64"),
+        ({"outputs": ["gain_db"]}, r'outputs has "gain_db", and augment has no Gain\(\)'),
+        ({"augment": [Gain()], "outputs": ["mix_index"]}, r"augment has no Mix\(\)"),
+        ({"augment": [Mix(weight=0.5, targets="mix")]}, "cannot be mixed"),
+        (
+            {"augment": [Mix(weight=0.5, targets="sum")], "targets": targets.Text("one")},
+            'target "label" is a Text, which cannot be mixed',
+        ),
+        (
+            {"augment": [Mix(weight=0.5, targets="sum")], "label_column": "", "columns": ["one"]},
+            "mixes targets, and the loader has none; give targets=",
+        ),
+        ({"augment": [Speed()], "crop": forebay.crops.Windows()}, "Speed, which changes the lengths"),
+        (
+            {
+                "augment": [SpecAugment(fill="silence")],
+                "features": features.LogMel(normalization=features.ZScore()),
+            },
+            "depend on the other frames",
+        ),
+    ],
+)
+def test_wrong_recipes(files: tuple[Path, list[Any]], given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        forebay.Loader([files[0]], **{**SHARED, **given})
+
+
+def test_a_missing_background(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="gone"):
+        forebay.Loader([files[0]], **SHARED, augment=[Mix(str(tmp_path / "gone"), weight=0.5)])
+    with pytest.raises(TypeError, match="augment is"):
+        forebay.Loader([files[0]], **SHARED, augment="gain")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="augment is"):
+        forebay.Loader([files[0]], **SHARED, augment=[Gain(), "gain"])  # type: ignore[list-item]
+
+
+def test_a_state_knows_the_steps(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    path, _ = files
+    one, other = (shard(tmp_path / name, recordings([n], 1)) for n, name in ((2000, "one"), (2001, "other")))
+    steps: list[Any] = [Gain(), Mix(str(one), weight=0.5)]
+    given = {**SHARED, "infinite": True}
+    with forebay.Loader([path], **given, augment=steps) as loader:
+        next(loader)
+        state = loader.state_dict()
+        expected = next(loader)["waveform"]
+    # The same recordings under another name are the same.
+    moved = tmp_path / "moved"
+    moved.write_bytes(one.read_bytes())
+    with forebay.Loader([path], **given, augment=[Gain(), Mix(moved, weight=0.5)]) as loader:
+        loader.load_state_dict(state)
+        np.testing.assert_array_equal(next(loader)["waveform"], expected)
+    for changed in ([Gain(), Mix(other, weight=0.5)], [Gain(1), steps[1]], steps[::-1], True):
+        with (
+            forebay.Loader([path], **given, augment=changed) as loader,
+            pytest.raises(StateError, match="augment"),
+        ):
+            loader.load_state_dict(state)
+
+
+def test_the_oracle_filters_as_it_says() -> None:
+    """-3 dB at the edge of a Butterworth filter, and the gain of a peak at its middle."""
+    for shape, expected in {"lowpass": -3.01, "highpass": -3.01, "bandpass": 0.0, "peak": 7.0}.items():
+        b, a = biquad(shape, 1000, 2**-0.5, 7.0, RATE)
+        z = np.exp(-2j * np.pi * 1000 / RATE * np.arange(3))
+        assert 20 * math.log10(abs(np.dot(b, z) / np.dot(a, z))) == pytest.approx(expected, abs=0.01)
+    assert augment.__all__ == sorted(augment.__all__, key=lambda name: (name[0].islower(), name))

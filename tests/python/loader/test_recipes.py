@@ -1,0 +1,67 @@
+"""`forebay.recipes`: each recipe gives a loader its batches, and prints and converts as data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import forebay
+from fields import write
+from forebay import recipes
+from recordings import read_rows
+
+NAMES = ["owl", "wren", "jay"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recipes")
+    rows = [row.audio for row in read_rows()][:12]
+    table = pa.table(
+        {
+            "audio": pa.array([{"bytes": audio, "path": None} for audio in rows]),
+            "labels": [NAMES[: 1 + i % 3] for i in range(len(rows))],
+            "text": [f"utterance {i}" for i in range(len(rows))],
+        }
+    )
+    return write(folder / "shard", table, "file")
+
+
+CASES: dict[str, tuple[dict[str, Any], list[int | None]]] = {
+    "birdset": ({"labels": "labels", "classes": NAMES, "background": True}, [128, None]),
+    "ast": ({"classes": NAMES}, [1024, 128]),
+    "passt": ({"classes": NAMES, "epoch_size": None}, [128, None]),
+    "birdclef": ({"classes": NAMES, "background": True}, [128, None]),
+    "librispeech": ({"noise": True, "clip_seconds": 2.0}, [None, 80]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recipe_trains(name: str, files: Path) -> None:
+    given, shape = CASES[name]
+    keywords: dict[str, Any] = {key: str(files) if value is True else value for key, value in given.items()}
+    recipe = getattr(recipes, name)(**keywords)
+    assert repr(recipe).startswith("Recipe(\n    clip_seconds=")
+    assert repr(eval(repr(recipe), {"Recipe": lambda **given: recipes.Recipe(given), **parts()})) == repr(recipe)
+    with forebay.Loader.train([files], batch_size=4, seed=2, n_workers=2, **recipe) as loader:
+        batches = [next(loader) for _ in range(3)]
+        state = loader.state_dict()
+        json.dumps(loader.recipe.to_dict())
+        assert "augment" in repr(loader.recipe)
+        expected = next(loader)
+    for batch in batches:
+        found = batch["spectrogram"]
+        assert np.isfinite(found).all()
+        assert all(size is None or size == found.shape[1 + axis] for axis, size in enumerate(shape))
+    with forebay.Loader.train([files], batch_size=4, seed=2, n_workers=1, **recipe) as loader:
+        loader.load_state_dict(state)
+        assert next(loader)["spectrogram"].tobytes() == expected["spectrogram"].tobytes()
+
+
+def parts() -> dict[str, Any]:
+    """The classes that a recipe's print names."""
+    modules = (forebay.augment, forebay.features, forebay.sampling, forebay.targets)
+    return {name: getattr(module, name) for module in modules for name in module.__all__}
