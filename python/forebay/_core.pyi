@@ -155,10 +155,10 @@ class _Overrides(TypedDict, total=False):
 
 @type_check_only
 class _BadPartner(TypedDict):
-    step: int
     index: int
     shard: str
     row: int
+    step: int
     kind: str
     reason: str
 

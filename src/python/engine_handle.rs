@@ -222,9 +222,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
             let index = error.place.index.map(&row);
             py.check_signals()?;
             let path = py.detach(|| index.and_then(&mut path));
-            let dict = error_dict(py, &error, index)?;
-            dict.set_item("path", path)?;
-            list.append(dict)?;
+            list.append(error_dict(py, &error, index, ("path", path))?)?;
         }
         Ok(list)
     }
@@ -383,12 +381,18 @@ fn length(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     Err(to_python(py, &Error::new(ErrorKind::Config, message)))
 }
 
-/// A bad record of row `index` as a dict.
-pub fn error_dict<'py>(py: Python<'py>, error: &Error, index: Option<u64>) -> PyResult<Bound<'py, PyDict>> {
+/// A bad record of row `index` as a dict, with one more key.
+pub fn error_dict<'py>(
+    py: Python<'py>,
+    error: &Error,
+    index: Option<u64>,
+    (key, value): (&str, impl IntoPyObject<'py>),
+) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("index", index)?;
     dict.set_item("shard", error.place.shard.as_ref().map(|shard| shown(shard)))?;
     dict.set_item("row", error.place.row)?;
+    dict.set_item(key, value)?;
     dict.set_item("kind", error.kind.name())?;
     dict.set_item("reason", error.reason())?;
     Ok(dict)

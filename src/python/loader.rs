@@ -238,9 +238,7 @@ impl Loader {
         for (step, (mixing, partners)) in steps {
             for error in partners.failures() {
                 let row = |at| if mixing.is_own { self.selection.positions().row(at) } else { at };
-                let dict = error_dict(py, &error, error.place.index.map(row))?;
-                dict.set_item("step", step)?;
-                list.append(dict)?;
+                list.append(error_dict(py, &error, error.place.index.map(row), ("step", step))?)?;
             }
         }
         Ok(list)

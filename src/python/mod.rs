@@ -111,6 +111,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::install();
     // From here on a forked child can be distinguished from this process.
     crate::locks::is_forked();
+    calls::order_forks(py)?;
     quiet_own_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<loader_base::LoaderBase>()?;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from scenes import END_LIMIT_S, INTERRUPT_LIMIT_S, PRELUDE, play, start
+from scenes import END_LIMIT_S, INTERRUPT_LIMIT_S, PRELUDE, Scenes, play, start
 from timing import TRIES, claim, timed
 
 
@@ -179,6 +179,41 @@ def test_token_loader_after_fork(mixed_folder: Path) -> None:
     measured = play(scene, mixed_folder)
     assert (measured["statuses"], measured["same"]) == ([[0, 20]], True)
     claim(measured["end"] < END_LIMIT_S, measured)
+
+
+# Hooks of a fork run in reverse order, so this one runs after that of forebay.
+WATCH = """
+import os, time
+calls, during = [], []
+def watch():
+    before = len(calls)
+    time.sleep(0.05)
+    during.append(len(calls) - before)
+os.register_at_fork(before=watch)
+"""
+
+
+def test_no_call_of_a_function_begins_during_a_fork(mixed_folder: Path) -> None:
+    """Otherwise a child of Python before 3.11.8 may hang in os.fork(): a worker makes its thread state at that moment."""
+    scene = """
+        def encode(text):
+            calls.append(1)
+            return [len(text)]
+
+        loader = forebay.TokenLoader(folder, encode, bos_id=256, batch_size=4, seq_len=7, buffer_size=20, n_workers=2)
+        for _ in range(20):
+            next(loader)
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+        loader.close()
+        report(during=during, calls=len(calls))
+    """
+    measured = Scenes(WATCH + PRELUDE).play(scene, mixed_folder)
+    assert len(measured["during"]) == 20
+    assert max(measured["during"]) <= 2, measured  # each worker may be in one that had begun
+    assert measured["calls"] > 100
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
