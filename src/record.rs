@@ -471,6 +471,10 @@ pub trait Collate: Send {
     /// [`crate::ErrorKind::Memory`] if the batch cannot be allocated, which ends the run.
     fn put(&mut self, stream: usize, row: usize, example: Self::Example) -> Result<()>;
 
+    /// Called before `put`: `row` is of this draw of the batch. Rows after a bad record of a finite pass have
+    /// smaller numbers than their draws.
+    fn slot(&mut self, _row: usize, _slot: usize) {}
+
     /// Called before [`Collate::take`], with the same number of rows: allocates what only a complete batch
     /// shows.
     ///

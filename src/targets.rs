@@ -636,6 +636,24 @@ impl Target {
         })
     }
 
+    /// The problem with mixing pairs of examples.
+    pub fn pair_problem(&self, step: &str) -> Option<String> {
+        (self.is_mixed() && !self.is_class() && !self.can_mix(MixTargets::Mix)).then(|| {
+            format!(
+                "augment has {step}, which mixes targets, and target {:?} is a {} of {}, which cannot be mixed; pass the column \
+                 by columns=, or give a target of float32",
+                self.config.name,
+                self.config.form.name(),
+                if self.field.is_text { "text" } else { self.config.dtype.name() },
+            )
+        })
+    }
+
+    /// Whether the value is the number of a class.
+    pub fn is_class(&self) -> bool {
+        matches!(self.config.form, TargetForm::Class)
+    }
+
     /// Whether the value can be mixed with that of another row.
     pub fn can_mix(&self, how: MixTargets) -> bool {
         match &self.config.form {

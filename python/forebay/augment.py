@@ -27,7 +27,10 @@ from forebay.manifest import Manifest
 if TYPE_CHECKING:
     from forebay.features import _FrontEndPart
 
-__all__ = ["Clip", "Filter", "FrameRoll", "Gain", "Mix", "Noise", "Polarity", "Roll", "SpecAugment", "Speed", "apply"]
+__all__ = [
+    "Clip", "CutMix", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise", "Polarity", "Roll", "SpecAugment",
+    "Speed", "apply",
+]  # fmt: skip
 
 
 def _as_float(value: Any) -> Any:
@@ -236,6 +239,46 @@ class FrameRoll(_StepPart):
     p: float = 1.0
 
 
+@dataclass(frozen=True, repr=False)
+class Mixup(_StepPart):
+    """Mixes pairs of examples of a batch: features and targets, by weights distributed as Beta(beta, beta).
+
+    Rows 2k and 2k + 1 of a batch are a pair; each is mixed with the other by a weight of its own. A row whose partner
+    is a bad record, and the last of an odd number, stay as they are. `p` is the share of rows that are mixed.
+
+    `MultiHot`, `Soft` and `Annotations` targets, and `Number`s of a floating-point type, are mixed by the weights.
+    Beside a class, such as `label`, a batch has that of the partner as `label_b`. Text is refused; `columns=` are
+    passed on. Batches have two fields more: `mixup_weight`, float64, the weight of the row itself (1 if it is not
+    mixed), and `mixup_index`, int64, the row number of its partner (-1). A loss for classes is
+    `weight * loss(label) + (1 - weight) * loss(label_b)`.
+
+    It comes after all other steps, on features as they are in the batch; `Mix(beta=...)` mixes waveforms.
+
+    Source: H. Zhang et al., mixup: Beyond Empirical Risk Minimization (2018).
+    """
+
+    beta: float = 0.4
+    _: KW_ONLY
+    p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class CutMix(_StepPart):
+    """Replaces a part of an example by that of the other of its pair; pairs, fields and targets as with `Mixup`.
+
+    `part`: `"frames"`, a range of frames (of a waveform: samples); `"box"`, a range of bands and of frames, of the
+    same share each. The size of the part is distributed as Beta(beta, beta); `mixup_weight` is what is left of the
+    example itself.
+
+    Source: S. Yun et al., CutMix (2019); here the part lies within the features and is never cut.
+    """
+
+    beta: float = 1.0
+    _: KW_ONLY
+    part: Literal["frames", "box"] = "frames"
+    p: float = 1.0
+
+
 def apply(
     steps: Sequence[_StepPart],
     waveform: NDArray[np.float32],
@@ -244,7 +287,7 @@ def apply(
     seed: int = 0,
     features: "_FrontEndPart | None" = None,
 ) -> NDArray[Any]:
-    """What a loader makes of one waveform by these steps (all but `Mix`), for notebooks and tests.
+    """What a loader makes of one waveform by these steps, for notebooks and tests; not by `Mix`, `Mixup` and `CutMix`.
 
     `waveform`: float32 `[n_samples]` or `[channels, n_samples]`. `seed`: the random bits of the example, 0 to
     `2**64 - 1`. Returns the waveform, of another length after `Speed`; with `features`, float32 features of the same

@@ -6,9 +6,15 @@
 mod packed;
 mod packed_fields;
 #[cfg(feature = "audio")]
+mod pairs;
+#[cfg(feature = "audio")]
 mod rows;
+#[cfg(feature = "audio")]
+mod written;
 
 pub use packed::{PackMeter, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample};
 pub use packed_fields::{Extras, PackPlan, token_fields};
+#[cfg(feature = "audio")]
+pub use pairs::Pairs;
 #[cfg(feature = "audio")]
 pub use rows::{Example, RowCollate, SpareBuffers};

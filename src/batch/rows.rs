@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use half::f16;
 
+use super::{pairs::Pairs, written::Written};
 use crate::{
     Error, ErrorKind, Result,
     dtype::{Values, each},
@@ -58,19 +59,6 @@ impl SpareBuffers {
     }
 }
 
-/// One field of the batch in progress.
-#[derive(Debug)]
-enum Written {
-    /// Rows of `row_bytes` bytes each.
-    Stacked { buffer: Buffer, row_bytes: usize },
-    /// The text of each row.
-    Text(Vec<Arc<str>>),
-    /// The list of each row.
-    Lists(Vec<Arc<[Value]>>),
-    /// The lists, joined.
-    Joined(Column),
-}
-
 /// Writes examples into the rows of [`Columns`].
 #[derive(Debug)]
 pub struct RowCollate {
@@ -79,6 +67,15 @@ pub struct RowCollate {
     /// Acquired for the first row, so that no memory is held between passes.
     under_way: Option<Vec<Written>>,
     written: Vec<bool>,
+    pairs: Option<Paired>,
+}
+
+/// What is mixed in a complete batch.
+#[derive(Debug)]
+struct Paired {
+    pairs: Arc<Pairs>,
+    /// The place of each row in the batch as it was drawn, and its random bits.
+    rows: Vec<(usize, u64)>,
 }
 
 impl RowCollate {
@@ -86,7 +83,15 @@ impl RowCollate {
     pub fn new(pool: Arc<ColumnPool>, spare: Arc<SpareBuffers>) -> Self {
         // bounded: a batch has at most 2^20 rows.
         let written = vec![false; pool.rows()];
-        Self { pool, spare, under_way: None, written }
+        Self { pool, spare, under_way: None, written, pairs: None }
+    }
+
+    /// The same, that mixes pairs of rows. Its examples have one more value, their random bits.
+    #[must_use]
+    pub fn with_pairs(mut self, pairs: Option<Arc<Pairs>>) -> Self {
+        // bounded: as above.
+        self.pairs = pairs.map(|pairs| Paired { pairs, rows: vec![(0, 0); self.pool.rows()] });
+        self
     }
 
     fn acquire(&self) -> Result<Vec<Written>> {
@@ -204,12 +209,16 @@ impl Collate for RowCollate {
 
     fn put(&mut self, _stream: usize, row: usize, example: Example) -> Result<()> {
         let n_fields = self.pool.fields().len();
-        if example.len() != n_fields {
+        let n_values = n_fields + usize::from(self.pairs.is_some());
+        if example.len() != n_values {
             let message = format!("an example has {} values, its batch has {n_fields} fields", example.len());
             return Err(Error::new(ErrorKind::Shape, message));
         }
         if self.under_way.is_none() {
             self.under_way = Some(self.acquire()?);
+        }
+        if let (Some(paired), Some(Value::Int(bits))) = (&mut self.pairs, example.last()) {
+            paired.rows[row].1 = *bits as u64;
         }
         let under_way = self.under_way.iter_mut().flatten();
         for ((written, value), field) in under_way.zip(example).zip(self.pool.fields().iter()) {
@@ -246,7 +255,22 @@ impl Collate for RowCollate {
         Ok(())
     }
 
+    fn slot(&mut self, row: usize, slot: usize) {
+        if let Some(paired) = &mut self.pairs {
+            paired.rows[row].0 = slot;
+        }
+    }
+
     fn complete(&mut self, rows: usize) -> Result<()> {
+        if let (Some(paired), Some(written)) = (&self.pairs, &mut self.under_way) {
+            for (row, two) in paired.rows[..rows].windows(2).enumerate() {
+                let [(slot, first), (next, second)] = [two[0], two[1]];
+                // A slot whose record is bad leaves its partner as it is.
+                if slot % 2 == 0 && next == slot + 1 {
+                    paired.pairs.mix(self.pool.fields(), written, row, [first, second]);
+                }
+            }
+        }
         for (written, field) in self.under_way.iter_mut().flatten().zip(self.pool.fields().iter()) {
             if let Written::Lists(lists) = written {
                 *written = Written::Joined(joined(&lists[..rows], field)?);

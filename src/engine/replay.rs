@@ -48,7 +48,7 @@ impl<S: Source, K: Task> Replay<S, K> {
             }
         };
         let mut filled = 0;
-        for draw in draws {
+        for (slot, draw) in draws.into_iter().enumerate() {
             let mut assigned = schedule.assign(draw.stream, draw.ticket);
             for attempt in 1.. {
                 if !go_on() {
@@ -56,6 +56,7 @@ impl<S: Source, K: Task> Replay<S, K> {
                 }
                 match make(assigned)? {
                     ControlFlow::Break(example) => {
+                        collate.slot(filled, slot);
                         collate.put(draw.stream, filled, example)?;
                         filled += 1;
                         break;

@@ -23,8 +23,8 @@ use crate::{
     transform::{
         Augment, AugmentScratch, Clips, FrameAxis, Layout, Quality, Resampler, SpectrogramConfig,
         augment::{
-            BandMasks, Bounds, Fill, Kind, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets, Mixing,
-            Shape, Step, Width,
+            BandMasks, Bounds, Exchange, Fill, Kind, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets,
+            Mixing, Pairing, Shape, Step, Width,
         },
         target_len,
     },
@@ -80,6 +80,12 @@ impl PyStep {
                 }
                 Kind::Mix(mixing)
             }
+            "Mixup" => Kind::Pair(Pairing { exchange: Exchange::Mixup, beta: given.beta()? }),
+            "CutMix" => {
+                let exchange =
+                    [Exchange::CutFrames, Exchange::CutBox][given.one_of("part", &["frames", "box"])?];
+                Kind::Pair(Pairing { exchange, beta: given.beta()? })
+            }
             "SpecAugment" => Kind::SpecAugment(given.masks()?),
             "FrameRoll" => Kind::FrameRoll { shift: given.bounds("shift", SHARES)? },
             other => return Err(PyTypeError::new_err(format!("{other} is no step of augmentation"))),
@@ -129,13 +135,7 @@ impl Given<'_> {
         let level = match [is_given("snr_db")?, is_given("weight")?, is_given("beta")?] {
             [true, false, false] => MixLevel::Snr { db: self.bounds("snr_db", [-200.0, 200.0])?, loudness },
             [false, true, false] => MixLevel::Weight(self.bounds("weight", [0.0, 1.0])?),
-            [false, false, true] => {
-                let alpha: f64 = self.get("beta")?;
-                if !(0.01..=1000.0).contains(&alpha) {
-                    self.problems.push(format!("beta is {alpha:?}, must be 0.01 to 1000"));
-                }
-                MixLevel::Beta(alpha.clamp(0.01, 1000.0))
-            }
+            [false, false, true] => MixLevel::Beta(self.beta()?),
             given => {
                 let n = given.iter().filter(|given| **given).count();
                 self.problems.push(format!(
@@ -154,6 +154,14 @@ impl Given<'_> {
         }
         let near = self.count("near", 1 << 40)?.map(|near| near as u64);
         Ok(Mixing { level, most: self.count("most", 16)?.unwrap_or(1), near, is_own, targets })
+    }
+
+    fn beta(&mut self) -> PyResult<f64> {
+        let beta: f64 = self.get("beta")?;
+        if !(0.01..=1000.0).contains(&beta) {
+            self.problems.push(format!("beta is {beta:?}, must be 0.01 to 1000"));
+        }
+        Ok(beta.clamp(0.01, 1000.0))
     }
 
     fn factors(&mut self) -> PyResult<Vec<f64>> {
@@ -330,6 +338,9 @@ fn named_steps(given: &Bound<'_, PyAny>) -> PyResult<Augment> {
         .map_err(|refused| refused.raised("steps", given, "a list of objects of forebay.augment"))?;
     let message = match found.steps().count() {
         n if n > MOST_STEPS => format!("steps has {n} steps, at most {MOST_STEPS} are possible"),
+        _ if found.pairs_examples() => {
+            "steps has a Mixup or CutMix, which mixes examples of a Loader's batch; leave it out".to_owned()
+        }
         _ if found.mixes().next().is_some() => {
             "steps has a Mix, which a Loader reads from files; leave it out".to_owned()
         }

@@ -4,9 +4,9 @@
 //! interpreter ends would crash the process. So calls are counted; at the end of the interpreter they are
 //! awaited, and no new call begins.
 //!
-//! A thread that attaches makes a thread state under a lock of the interpreter, without the GIL. Before Python
-//! 3.11.8 a child that is forked at that moment waits for this lock forever, inside `os.fork()` (gh-112275).
-//! So a fork waits until no thread attaches, and threads attach after it.
+//! A thread that attaches makes a thread state under a lock of the interpreter, without the GIL. Before
+//! Python 3.11.8 a child that is forked at that moment waits for this lock forever, inside `os.fork()`
+//! (gh-112275). So a fork waits until no thread attaches, and threads attach after it.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},

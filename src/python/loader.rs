@@ -44,7 +44,7 @@ use crate::{
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
     tasks::{AudioPlan, AudioTask, ClipRule, Given, Outputs, Partners, SpanColumns},
-    transform::augment::{MixTargets, Outcome},
+    transform::augment::{Kind, MixTargets, Outcome},
 };
 
 loader_parameters!(arguments);
@@ -559,7 +559,13 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "shard" => "number of the shard".to_owned(),
         "row" => "row within the shard".to_owned(),
         "window" => "number of the window in its recording".to_owned(),
-        _ => Outcome::named(name).map_or_else(String::new, |(.., meaning)| meaning.to_owned()),
+        "mixup_index" => "row over all shards of the example mixed in, -1 for none".to_owned(),
+        "mixup_weight" => "weight of the example itself, 1 if it is not mixed".to_owned(),
+        _ => match (Outcome::named(name), name.strip_suffix("_b")) {
+            (Some((.., meaning)), _) => meaning.to_owned(),
+            (None, Some(of)) => format!("{of} of the example mixed in, its own if it is not mixed"),
+            (None, None) => String::new(),
+        },
     }
 }
 
@@ -634,6 +640,11 @@ fn backgrounds(
         .mixes()
         .flat_map(|mixing| outputs.targets().filter_map(|target| target.mix_problem(mixing.targets)))
         .collect();
+    let steps = augment.steps().filter(|step| matches!(step.kind, Kind::Pair(_))).take(1);
+    problems.extend(steps.flat_map(|step| {
+        let name = step.kind.name();
+        outputs.targets().filter_map(move |target| target.pair_problem(name))
+    }));
     let mixes_targets = augment.mixes().any(|mixing| mixing.targets != MixTargets::Keep);
     if mixes_targets && !outputs.targets().any(Target::is_mixed) {
         problems.push(
@@ -728,6 +739,7 @@ fn outputs(
     Outputs::new(Given {
         spans,
         views: crop.and_then(CropConfig::views),
+        pairs: matches!(&config.augment, AugmentObject::Steps { augment, .. } if augment.pairs_examples()),
         targets,
         path: source.beside().iter().position(|beside| *beside == Beside::Path),
         group_starts: &source.group_starts(),

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    batch::{Example, RowCollate, SpareBuffers},
+    batch::{Example, Pairs, RowCollate, SpareBuffers},
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, Row, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
@@ -62,6 +62,12 @@ enum Output {
     Outcome(Outcome),
     /// Where the clip begins in its recording, in seconds.
     Start,
+    /// The class of the example with which this one is mixed; as [`Output::Target`] before that.
+    OtherClass(Box<Target>),
+    /// The share of the example itself after mixing with another; 1 before.
+    MixupWeight,
+    /// The row of the other example; -1 if there is none.
+    MixupIndex,
     /// Samples of the clip that are not padding.
     ValidSamples,
     /// Frames of these samples.
@@ -122,6 +128,8 @@ pub struct Given<'a> {
     pub spans: Option<SpanColumns>,
     /// The number of clips of an example, if they have an axis.
     pub views: Option<u32>,
+    /// Whether pairs of examples are mixed.
+    pub pairs: bool,
 }
 
 impl Outputs {
@@ -141,19 +149,30 @@ impl Outputs {
             positions,
             spans,
             views,
+            pairs,
         } = given;
         let number = |name: &str| Field::number(name, DataType::Int64);
         let of_clip = |name: &str, dtype| match views {
             Some(n) => Field::stacked(name, dtype, [n.into()]),
             None => Field::number(name, dtype),
         };
-        let mut fields: Vec<_> = targets
-            .into_iter()
-            .map(|target| (target.field().clone(), Output::Target(Box::new(target))))
-            .map(|(field, output)| (output, field))
-            .collect();
+        let mut fields = Vec::new();
+        for target in targets {
+            let field = target.field().clone();
+            let other = (pairs && target.is_class()).then(|| {
+                let field = Field { name: format!("{}_b", field.name), ..field.clone() };
+                (Output::OtherClass(Box::new(target.clone())), field)
+            });
+            // bounded: two for each target that is given.
+            fields.push((Output::Target(Box::new(target)), field));
+            fields.extend(other);
+        }
         fields.extend(is_mixture.then(|| (Output::Source, number("source"))));
         fields.push((Output::Index, number("index")));
+        if pairs {
+            fields.push((Output::MixupIndex, number("mixup_index")));
+            fields.push((Output::MixupWeight, Field::number("mixup_weight", DataType::Float64)));
+        }
         for name in requested {
             let output = match &**name {
                 "path" => path.map(Output::Value),
@@ -236,11 +255,37 @@ impl Outputs {
     /// The values that examples have, and the memory of batches.
     fn planned(self, plan: &AudioPlan) -> (Arc<Planned>, Arc<SharedPool>) {
         let pool = SharedPool::new(self.fields(plan));
+        let pairs = plan.augment.pairs_examples().then(|| Arc::new(self.pairs(plan)));
         let others = self.fields.into_iter().map(|(output, _)| output);
         let outputs = [Output::Features].into_iter().chain(others);
         let outputs = outputs.collect();
         let Self { group_starts, positions, .. } = self;
-        (Arc::new(Planned { outputs, group_starts, positions }), Arc::new(pool))
+        (Arc::new(Planned { outputs, group_starts, positions, pairs }), Arc::new(pool))
+    }
+
+    /// What is mixed in a batch of these fields, which follow the features.
+    fn pairs(&self, plan: &AudioPlan) -> Pairs {
+        let mut pairs = Pairs {
+            augment: plan.augment.clone(),
+            axis: plan.features.whole_axis(plan.clip_samples),
+            dtype: plan.features.dtype(),
+            targets: Vec::new(),
+            others: Vec::new(),
+            weight: 0,
+        };
+        let mut index = 0;
+        for (at, (output, _)) in (1..).zip(&self.fields) {
+            match output {
+                // bounded: by the fields.
+                Output::Target(target) if target.can_mix(MixTargets::Mix) => pairs.targets.push(at),
+                Output::OtherClass(_) => pairs.others.push([at - 1, at]),
+                Output::Index => index = at,
+                Output::MixupIndex => pairs.others.push([index, at]),
+                Output::MixupWeight => pairs.weight = at,
+                _ => {}
+            }
+        }
+        pairs
     }
 }
 
@@ -250,6 +295,7 @@ struct Planned {
     outputs: Vec<Output>,
     group_starts: Arc<[u64]>,
     positions: Positions,
+    pairs: Option<Arc<Pairs>>,
 }
 
 /// The number of the part that holds `row`, given the first row of each part.
@@ -333,7 +379,8 @@ impl Task for AudioTask {
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {
-        self.collate_in(self.pool.serving(batch_size, batch_slots(ahead)))
+        let pool = self.pool.serving(batch_size, batch_slots(ahead));
+        self.collate_in(pool).with_pairs(self.outputs.pairs.clone())
     }
 }
 
@@ -434,7 +481,7 @@ impl ClipMaker {
             // bounded: a few clips of a recording.
             made.push(Made { crop, speed, bits, mixed: first_mixed..self.mixer.mixed.len() });
         }
-        let Planned { outputs, group_starts, positions } = &*self.task.outputs;
+        let Planned { outputs, group_starts, positions, pairs } = &*self.task.outputs;
         let index = positions.row(record.index);
         let source = part_of(group_starts, index);
         let clip = plan.about(&made[0].crop, opened.row_start(), made[0].speed);
@@ -458,6 +505,9 @@ impl ClipMaker {
                     }
                     value
                 }
+                Output::OtherClass(target) => target.value(&record.values, source, clip)?,
+                Output::MixupWeight => Value::Float(1.0),
+                Output::MixupIndex => Value::Int(-1),
                 Output::Outcome(outcome) => of_clips(&|made| self.outcome(*outcome, made)),
                 Output::Source => Value::Int(source as i64),
                 Output::Index => Value::Int(index as i64),
@@ -477,7 +527,11 @@ impl ClipMaker {
                 }
             })
         };
-        outputs.iter().map(value).collect()
+        let mut example: Example = outputs.iter().map(value).collect::<Result<_>>()?;
+        if pairs.is_some() {
+            example.push(Value::Int(made[0].bits.unwrap_or_default() as i64));
+        }
+        Ok(example)
     }
 
     /// What steps of augmentation did to a clip.

@@ -234,6 +234,13 @@ impl Features {
         Some(FrameAxis { layout, n_bands, n_frames, first, n_valid })
     }
 
+    /// Where the values of a channel of `n_samples` are; the samples of a waveform are frames of one band.
+    pub fn whole_axis(&self, n_samples: usize) -> FrameAxis {
+        let waveform =
+            FrameAxis { layout: Layout::Mel, n_bands: 1, n_frames: n_samples, first: 0, n_valid: n_samples };
+        self.axis(&(0..n_samples), n_samples).unwrap_or(waveform)
+    }
+
     /// The features of a frame of silence in clips of `n_samples`; `None` of a waveform, and where those of a
     /// frame depend on the others.
     ///

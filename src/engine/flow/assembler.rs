@@ -315,6 +315,7 @@ impl<C: Collate> Assembler<C> {
             match popped {
                 Popped::Item(example) => {
                     let row = if self.schedule.rules().infinite { self.drawn } else { self.filled };
+                    self.collate.slot(row, self.drawn);
                     self.collate.put(stream, row, example)?;
                     self.filled += 1;
                     self.failing[stream] = 0;
@@ -355,6 +356,7 @@ impl<C: Collate> Assembler<C> {
                     self.pending -= 1;
                     match outcome {
                         Ok(example) => {
+                            self.collate.slot(substitute.row, substitute.row);
                             self.collate.put(substitute.draw.stream, substitute.row, example)?;
                             self.filled += 1;
                             Counters::add(&self.shared.counters.substitutes);

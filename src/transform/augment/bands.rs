@@ -89,9 +89,11 @@ impl FrameAxis {
     }
 }
 
-/// A floating-point type of features.
-trait Number: Copy {
+/// A type of features.
+pub trait Number: Copy {
+    /// As float32.
     fn to(self) -> f32;
+    /// The nearest number of the type.
     fn of(value: f32) -> Self;
 }
 
@@ -119,6 +121,15 @@ impl Number for bf16 {
     }
     fn of(value: f32) -> Self {
         Self::from_f32(value)
+    }
+}
+
+impl Number for i16 {
+    fn to(self) -> f32 {
+        self.into()
+    }
+    fn of(value: f32) -> Self {
+        value.round_ties_even() as Self
     }
 }
 

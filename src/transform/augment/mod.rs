@@ -12,6 +12,7 @@ mod bands;
 mod filter;
 mod mix;
 mod noise;
+mod pairs;
 
 use std::ops::Range;
 
@@ -25,10 +26,11 @@ use crate::{
     seed::{Purpose, hash},
 };
 
-pub use bands::{BandMasks, Fill, FrameAxis, Width};
+pub use bands::{BandMasks, Fill, FrameAxis, Number, Width};
 use filter::Biquad;
 pub use filter::Shape;
 pub use mix::{Amount, MixLevel, MixTargets, Mixing};
+pub use pairs::{Exchange, Pairing, Taken, exchange};
 
 /// The most steps of a recipe.
 pub const MOST_STEPS: usize = 64;
@@ -113,6 +115,8 @@ pub enum Kind {
         /// By this share of them, to later frames for positive numbers.
         shift: Bounds,
     },
+    /// Mixes pairs of examples of a batch.
+    Pair(Pairing),
 }
 
 impl Kind {
@@ -129,6 +133,8 @@ impl Kind {
             Self::Mix(_) => "Mix",
             Self::SpecAugment(_) => "SpecAugment",
             Self::FrameRoll { .. } => "FrameRoll",
+            Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => "Mixup",
+            Self::Pair(_) => "CutMix",
         }
     }
 
@@ -145,10 +151,17 @@ impl Kind {
             Self::SpecAugment(_) => 8,
             Self::FrameRoll { .. } => 9,
             Self::Mix(_) => 10,
+            Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => 12,
+            Self::Pair(_) => 13,
         }
     }
 
-    /// Whether it changes features, not the waveform.
+    /// Whether it changes the waveform of a clip.
+    pub fn is_on_waveforms(&self) -> bool {
+        !(self.is_on_features() || matches!(self, Self::Speed { .. } | Self::Pair(_)))
+    }
+
+    /// Whether it changes spectrograms of a clip.
     pub fn is_on_features(&self) -> bool {
         matches!(self, Self::SpecAugment(_) | Self::FrameRoll { .. })
     }
@@ -324,7 +337,23 @@ impl Augment {
 
     /// Whether any step changes waveforms.
     pub fn changes_waveforms(&self) -> bool {
-        self.steps().any(|step| !step.kind.is_on_features() && !matches!(step.kind, Kind::Speed { .. }))
+        self.steps().any(|step| step.kind.is_on_waveforms())
+    }
+
+    /// Whether any step mixes pairs of examples of a batch.
+    pub fn pairs_examples(&self) -> bool {
+        self.steps().any(|step| matches!(step.kind, Kind::Pair(_)))
+    }
+
+    /// What two examples with these random bits take of each other, step by step.
+    pub fn taken(&self, bits: [u64; 2], axis: FrameAxis) -> impl Iterator<Item = [Taken; 2]> {
+        self.steps.iter().filter_map(move |(Step { kind, p }, key)| {
+            let Kind::Pair(pairing) = kind else { return None };
+            Some(bits.map(|seed| {
+                let mut draws = Draws { seed, key: *key, next: 0 };
+                if draws.unit() < *p { pairing.draw(&mut draws, axis) } else { Taken::NONE }
+            }))
+        })
     }
 
     /// The steps that mix, in order.
@@ -421,7 +450,7 @@ impl Augment {
                     clips.samples.iter_mut().for_each(|x| *x = x.clamp(-most, most));
                 }
                 Kind::Mix(mixing) => mix(draws.number(), mixing, &mut draws, clips)?,
-                Kind::Speed { .. } | Kind::SpecAugment(_) | Kind::FrameRoll { .. } => {}
+                Kind::Speed { .. } | Kind::SpecAugment(_) | Kind::FrameRoll { .. } | Kind::Pair(_) => {}
             }
         }
         Ok(())

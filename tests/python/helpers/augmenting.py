@@ -1,11 +1,13 @@
 """What steps of augmentation draw and do, stated in Python, numpy and scipy: the oracle of `forebay.augment`."""
 
+import io
 from collections.abc import Callable
 from itertools import pairwise
-from math import exp, log, pi
+from math import cos, exp, log, pi, sqrt
 from typing import Any
 
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
@@ -15,11 +17,9 @@ Array = NDArray[Any]
 
 CROP, AUGMENT = 3, 15
 NUMBERS = {
-    name: at
-    for at, name in enumerate(
-        ["Gain", "Polarity", "Roll", "Noise", "Filter", "Clip", "Speed", "SpecAugment", "FrameRoll", "Mix"], 1
-    )
-}
+    "Gain": 1, "Polarity": 2, "Roll": 3, "Noise": 4, "Filter": 5, "Clip": 6, "Speed": 7, "SpecAugment": 8,
+    "FrameRoll": 9, "Mix": 10, "Mixup": 12, "CutMix": 13,
+}  # fmt: skip
 """The classes by their numbers in hashes."""
 
 
@@ -45,8 +45,41 @@ class Draws:
     def within(self, low: float, high: float) -> float:
         return low + (high - low) * self.unit()
 
+    def gamma(self, alpha: float) -> float:
+        """Marsaglia and Tsang's rejection."""
+        if alpha < 1:
+            smaller: float = (1 - self.unit()) ** (1 / alpha)
+            return self.gamma(alpha + 1) * smaller
+        d = alpha - 1 / 3
+        c = 1 / sqrt(9 * d)
+        while True:
+            radius = sqrt(-2 * log(1 - self.unit()))
+            x = radius * cos(2 * pi * self.unit())
+            v = (1 + c * x) ** 3
+            u = 1 - self.unit()
+            if v > 0 and log(u) < 0.5 * x * x + d - d * v + d * log(v):
+                return d * v
+
+    def beta(self, alpha: float) -> float:
+        """A share that is distributed as Beta(alpha, alpha)."""
+        one, other = self.gamma(alpha), self.gamma(alpha)
+        return one / (one + other)
+
+    def part(self, share: float, n: int) -> slice:
+        """A range of this share of `n`."""
+        width = round(share * n)
+        first = int(self.unit() * (n - width + 1))
+        return slice(first, first + width)
+
     def log_within(self, low: float, high: float) -> float:
         return exp(self.within(log(low), log(high)))
+
+
+def wav(samples: Array, rate: int) -> bytes:
+    """A WAV file of float32 samples."""
+    out = io.BytesIO()
+    soundfile.write(out, samples, rate, format="WAV", subtype="FLOAT")
+    return out.getvalue()
 
 
 def ratio(db: float) -> float:

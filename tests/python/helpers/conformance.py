@@ -262,9 +262,10 @@ def exclude(case: Case) -> None:
         whole, fewer = joined(list(loader)), joined(list(without))
         others = [at for at, index in enumerate(whole["index"]) if index not in left]
         assert fewer["index"].tolist() == whole["index"][others].tolist()
-        # Another partner is drawn for a row whose partner is excluded.
-        own = any(getattr(step, "source", "") is None for step in steps_of(case))
-        kept = [(i, at) for i, at in enumerate(others) if not (own and whole["mix_index"][at] in left)]
+        # A row whose partner is excluded has another one, or none.
+        own = {"mix_index" for step in steps_of(case) if getattr(step, "source", "") is None}
+        partners = own | {"mixup_index"} & set(whole)
+        kept = [(i, at) for i, at in enumerate(others) if not any(whole[name][at] in left for name in partners)]
         for name, values in fewer.items():
             found, chosen = [values[i] for i, _ in kept], [whole[name][at] for _, at in kept]
             is_array = isinstance(values, np.ndarray)

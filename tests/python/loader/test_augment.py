@@ -1,6 +1,5 @@
 """`forebay.augment`: each step against an oracle in numpy and scipy, and what its parameters refuse."""
 
-import io
 import json
 import math
 import pickle
@@ -11,10 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import soundfile
 
 import forebay
-from augmenting import Draws, biquad, bits_of, filtered, masked, ratio, rms, roll, slope_of
+from augmenting import Draws, biquad, bits_of, filtered, masked, ratio, rms, roll, slope_of, wav
 from budgets import most_bytes
 from fields import write
 from forebay import ConfigError, StateError, augment, crops, features, targets
@@ -41,12 +39,6 @@ WAVEFORM = features.Waveform(sample_rate=RATE)
 def clip_of(seed: int, n: int = N, channels: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
     shape = (channels, n) if channels else n
     return np.random.default_rng(seed).normal(0, 0.1, shape).astype(np.float32)
-
-
-def wav(samples: np.ndarray[Any, Any], rate: int = RATE) -> bytes:
-    out = io.BytesIO()
-    soundfile.write(out, samples, rate, format="WAV", subtype="FLOAT")
-    return out.getvalue()
 
 
 @pytest.mark.parametrize("channels", [0, 2])

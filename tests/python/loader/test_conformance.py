@@ -1,5 +1,6 @@
 """Every kind of feature, target and column keeps every promise of a loader: see `conformance`."""
 
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -138,6 +139,11 @@ def steps(files: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "outputs": ["gain_db", "roll_shift", "noise_snr_db", "speed", "start"],
         },
         "spectrogram": {**SETTING, "augment": [augment.SpecAugment(3, 2, 0.3, 2, p=0.7), augment.FrameRoll()]},
+        "pairs": {
+            **SETTING,
+            "augment": [augment.SpecAugment(p=0.5), augment.Mixup(p=0.7), augment.CutMix(part="box", p=0.5)],
+            "targets": {"label": TARGETS["class"], "several": TARGETS["multi_hot"]},
+        },
         "other": {
             **waveform,
             "augment": [augment.Mix([str(path) for path in files["b"]], snr_db=(-3, 9), most=2), augment.Gain()],
@@ -152,8 +158,14 @@ def steps(files: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["waveform", "spectrogram", "other", "own"])
-@pytest.mark.parametrize("order", ORDERS)
+# Pairs of the last, short batch of a finite pass depend on the number of ranks; see test_pairs.py.
+@pytest.mark.parametrize(
+    ("order", "name"),
+    [
+        *itertools.product(ORDERS, ["waveform", "spectrogram", "other", "own"]),
+        *((order, "pairs") for order in ORDERS if order != "finite"),
+    ],
+)
 def test_augmentation(
     order: str, name: str, files: dict[str, Any], processes: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
@@ -162,7 +174,7 @@ def test_augmentation(
     conforms(files["a"], processes, tmp_path, **{**given, **changes})
 
 
-@pytest.mark.parametrize("name", ["other", "own"])
+@pytest.mark.parametrize("name", ["other", "own", "pairs"])
 def test_augmentation_of_mixtures(
     name: str, files: dict[str, Any], processes: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
