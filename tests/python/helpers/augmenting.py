@@ -17,7 +17,8 @@ CROP, AUGMENT = 3, 15
 NUMBERS = {
     name: at
     for at, name in enumerate(
-        ["Gain", "Polarity", "Roll", "Noise", "Filter", "Clip", "Speed", "SpecAugment", "FrameRoll", "Mix"], 1
+        ["Gain", "Polarity", "Roll", "Noise", "Filter", "Clip", "Speed", "SpecAugment", "FrameRoll", "Mix", "Reverb"],
+        1,
     )
 }
 """The classes by their numbers in hashes."""
@@ -90,6 +91,16 @@ def slope_of(x: Array, rate: float, low: float, high: float) -> float:
     edges = 2 ** np.arange(np.log2(low), np.log2(high) + 1e-9)
     levels = [10 * np.log10(power[(freq >= a) & (freq < b)].mean()) for a, b in pairwise(edges)]
     return float(np.polyfit(np.arange(len(levels)), levels, 1)[0])
+
+
+def reverberated(x: Array, valid: slice, response: Array) -> Array:
+    """Channels `[channels, n]` in the room of a response at their rate, of one channel or as many."""
+    n = x.shape[-1]
+    h = np.broadcast_to(np.atleast_2d(response)[:, :n], (len(x), min(n, np.shape(response)[-1])))
+    h = h[:, np.abs(h).max(0).argmax() :].astype(np.float64)
+    made = np.stack([np.convolve(one.astype(np.float64), other)[:n] for one, other in zip(x, h, strict=True)])
+    level = rms(x[:, valid])
+    return made * level / rms(made[:, valid]) if level and h.any() else x
 
 
 def masked(

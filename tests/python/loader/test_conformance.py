@@ -143,6 +143,15 @@ def steps(files: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "augment": [augment.Mix([str(path) for path in files["b"]], snr_db=(-3, 9), most=2), augment.Gain()],
             "outputs": ["mix_index", "mix_start", "mix_snr_db"],
         },
+        "room": {
+            **waveform,
+            "augment": [
+                augment.Reverb([str(path) for path in files["b"]], p=0.8),
+                augment.Mix([str(path) for path in files["a"]], snr_db=20.0),
+                augment.Reverb([str(path) for path in files["a"]], p=0.3),
+            ],
+            "outputs": ["reverb_index", "mix_index"],
+        },
         "own": {
             **waveform,
             "augment": [augment.Mix(beta=0.5, near=7, targets="mix", p=0.8)],
@@ -152,7 +161,7 @@ def steps(files: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["waveform", "spectrogram", "other", "own"])
+@pytest.mark.parametrize("name", ["waveform", "spectrogram", "other", "room", "own"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_augmentation(
     order: str, name: str, files: dict[str, Any], processes: ProcessPoolExecutor, tmp_path: Path
