@@ -23,7 +23,7 @@ from sounds import sound
 
 import forebay
 from forebay import recipes, targets
-from forebay.augment import Clip, Filter, FrameRoll, Gain, Mix, Noise, Polarity, Roll, SpecAugment, Speed
+from forebay.augment import Clip, CutMix, Filter, FrameRoll, Gain, Mix, Mixup, Noise, Polarity, Roll, SpecAugment, Speed
 
 RATE, SECONDS, FILES = 32_000, 10, 64
 LABELS = ["owl", "wren", "jay", "crow"]
@@ -41,6 +41,8 @@ STEPS: dict[str, list[Any]] = {
     "Mix, own rows": [Mix(snr_db=(3, 30))],
     "SpecAugment": [SpecAugment()],
     "FrameRoll": [FrameRoll()],
+    "Mixup": [Mixup()],
+    "CutMix": [CutMix()],
     "all cheap steps": CHEAP,
 }
 

@@ -45,7 +45,7 @@ use crate::{
     tasks::{AudioPlan, ClipCrop, ClipRule, Outputs, Place},
     transform::{
         Augment, CropMode, Features, Form, Layout, SpanRule, SpectrogramConfig, WindowEnd, WindowRule,
-        augment::{Kind, MixTargets},
+        augment::{Convolver, Kind, MixTargets},
     },
 };
 
@@ -515,8 +515,11 @@ impl LoaderConfig {
         let [of_example, of_row] = outputs.most_bytes();
         let batch = batch.saturating_add(batch_rows.saturating_mul(of_row));
         let example = (audio.example_bytes() as u64).saturating_add(of_example);
-        let mixes = audio.augment.mixes().count() as u64;
-        let sizes = memory::Sizes { example, batch, rows, mixes };
+        let readings = audio.augment.readings().count() as u64;
+        let reverberates = audio.augment.readings().any(|(_, reading)| reading.is_response);
+        let n_channels = audio.features.channels().n_kept();
+        let reverb = if reverberates { Convolver::bytes(audio.clip_samples, n_channels) } else { 0 };
+        let sizes = memory::Sizes { example, batch, rows, readings, reverb };
         memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none())
     }
 

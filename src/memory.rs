@@ -44,8 +44,10 @@ pub struct Sizes {
     pub batch: u64,
     /// Rows of all files.
     pub rows: u64,
-    /// Steps that mix a partner in; each worker reads and decodes one for each.
-    pub mixes: u64,
+    /// Steps that read other recordings; each worker reads and decodes one for each.
+    pub readings: u64,
+    /// Bytes of a worker for the convolutions of a `Reverb`.
+    pub reverb: u64,
 }
 
 /// A part of a loader's memory.
@@ -102,9 +104,14 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
             "n_workers",
         ),
         part(
-            (n_workers as u64).checked_mul(sizes.mixes).and_then(|n| n.checked_mul(THREAD_BYTES)),
-            format!("partners of {} steps for {n_workers} threads of {THREAD_BYTES}", sizes.mixes),
+            (n_workers as u64).checked_mul(sizes.readings).and_then(|n| n.checked_mul(THREAD_BYTES)),
+            format!("partners of {} steps for {n_workers} threads of {THREAD_BYTES}", sizes.readings),
             "n_workers",
+        ),
+        part(
+            (n_workers as u64).checked_mul(sizes.reverb),
+            format!("reverberation for {n_workers} threads of {}", sizes.reverb),
+            "n_workers or clip_seconds",
         ),
         part(
             (n_reads as u64).checked_mul(READ_BYTES),
@@ -180,7 +187,7 @@ mod tests {
     use crate::{LoaderConfig, config::Count, engine::Auto};
     use proptest::prelude::*;
 
-    const SIZES: Sizes = Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30, mixes: 0 };
+    const SIZES: Sizes = Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30, readings: 0, reverb: 0 };
 
     fn default_plan(auto: Auto) -> Plan {
         let auto_or = |is_auto, n| if is_auto { Count::Auto } else { Count::Exactly(n) };

@@ -3,6 +3,7 @@
 Needs the installed package, soundfile and matplotlib. Runs from any folder: python docs/plots/augmentation.py
 """
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import matplotlib as mpl
 mpl.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import soundfile
 
 import forebay
-from forebay.augment import Clip, Filter, FrameRoll, Gain, Mix, Noise, Roll, SpecAugment, Speed
+from forebay.augment import Clip, Filter, FrameRoll, Gain, Mix, Noise, Reverb, Roll, SpecAugment, Speed
 from forebay.features import LogMel
 
 ROOT = Path(__file__).parents[2]
@@ -53,14 +55,28 @@ def spectrogram(steps: list[Any]) -> Any:
         return next(loader)["spectrogram"][0]
 
 
+def room(path: Path) -> list[Any]:
+    """A `Reverb` of noise that decays by 60 dB in 1.2 s after the direct sound."""
+    time = np.arange(int(1.2 * RATE)) / RATE
+    response = 0.03 * np.random.default_rng(1).normal(size=time.size) * 10 ** (-3 * time / 1.2)
+    response[0] = 1
+    soundfile.write(path, response, RATE, subtype="FLOAT")
+    return [Reverb(forebay.Manifest([{"path": str(path)}]))]
+
+
 def main() -> None:
     """Draws the picture."""
-    figure, axes = plt.subplots(3, 4, figsize=(12, 7), sharex=True, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(3, 5, figsize=(14, 7), sharex=True, sharey=True, layout="constrained")
     plain = spectrogram([])
     low, high = np.percentile(plain, 2), plain.max()
-    for axis, (name, steps) in zip(axes.flat, STEPS.items(), strict=True):
+    with tempfile.TemporaryDirectory() as folder:
+        rooms = room(Path(folder) / "room.wav")
+        pictures = {name: spectrogram(steps) for name, steps in {**STEPS, "Reverb(room)": rooms}.items()}
+    for axis in axes.flat[len(pictures) :]:
+        axis.set_visible(False)
+    for axis, (name, picture) in zip(axes.flat, pictures.items(), strict=False):
         axis.imshow(
-            spectrogram(steps), origin="lower", aspect="auto", vmin=low, vmax=high, extent=(0, SECONDS, 0, 128),
+            picture, origin="lower", aspect="auto", vmin=low, vmax=high, extent=(0, SECONDS, 0, 128),
             interpolation="nearest",
         )  # fmt: skip
         axis.set_title(name, fontsize=9)

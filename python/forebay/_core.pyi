@@ -447,7 +447,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         """A loader for evaluation: one pass in order, center crops, buffer 1000 / minimum 0, 4 workers."""
 
     def partner_errors(self) -> list[_BadPartner]:
-        """The recordings that `Mix` could not decode, of which others were mixed in."""
+        """The recordings that `Mix` and `Reverb` could not decode, in place of which others were taken."""
 
     def errors(self) -> list[_BadRecord]:
         """The records that were skipped, each with its index and the reason."""

@@ -28,14 +28,24 @@ if TYPE_CHECKING:
     from forebay.features import _FrontEndPart
 
 __all__ = [
-    "Clip", "CutMix", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise", "Polarity", "Roll", "SpecAugment",
-    "Speed", "apply",
+    "Clip", "CutMix", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise", "Polarity", "Reverb", "Roll",
+    "SpecAugment", "Speed", "apply",
 ]  # fmt: skip
 
 
 def _as_float(value: Any) -> Any:
     is_number = isinstance(value, (int, np.number)) and not isinstance(value, bool)
     return float(value) if is_number else value
+
+
+def _as_source(source: Any) -> Any:
+    """Recordings that a step reads: a path, a tuple of paths, a manifest; None for anything else."""
+    if isinstance(source, PathLike):
+        return fspath(source)
+    if isinstance(source, Sequence) and not isinstance(source, str):
+        each = tuple(fspath(one) if isinstance(one, PathLike) else one for one in source)
+        return each if all(isinstance(one, str) for one in each) else None
+    return source if isinstance(source, (str, Manifest)) else None
 
 
 Range = float | tuple[float, float]
@@ -191,16 +201,36 @@ class Mix(_StepPart):
     p: float = 1.0
 
     def __post_init__(self) -> None:
-        source = self.source
-        if isinstance(source, PathLike):
-            source = fspath(source)
-        elif isinstance(source, Sequence) and not isinstance(source, str):
-            source = tuple(fspath(one) if isinstance(one, PathLike) else one for one in source)
-        known = isinstance(source, (str, Manifest)) or (
-            isinstance(source, tuple) and all(isinstance(one, str) for one in source)
-        )
-        if source is not None and not known:
-            raise wrong_type("source", "a path, a list of paths, a forebay.Manifest, or None", source)
+        source = _as_source(self.source)
+        if source is None and self.source is not None:
+            raise wrong_type("source", "a path, a list of paths, a forebay.Manifest, or None", self.source)
+        object.__setattr__(self, "source", source)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, repr=False)
+class Reverb(_StepPart):
+    """Puts the clip into a room: convolves it with an impulse response, a recording of `source`.
+
+    `source`: recordings, as a `Loader` takes them, of which each is equally likely. A response is decoded at the
+    loader's sample rate from its start, at most a clip long. It begins at its sample of largest absolute value over all
+    channels, the direct sound, so the clip is not delayed. Each channel of the clip has the same channel of the
+    response; a mono response serves all of them.
+
+    The convolution is causal and cut to the clip's length, then scaled: the root mean square of the samples that are
+    not padding is that of before. Reverberation covers the padding behind the clip, and padding in front stays as it
+    is. Where the clip or the response is silent, the clip stays as it is. A response that cannot be decoded is logged,
+    and another one is drawn.
+    """
+
+    source: Any
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        source = _as_source(self.source)
+        if source is None:
+            raise wrong_type("source", "a path, a list of paths, or a forebay.Manifest", self.source)
         object.__setattr__(self, "source", source)
         super().__post_init__()
 
@@ -287,7 +317,9 @@ def apply(
     seed: int = 0,
     features: "_FrontEndPart | None" = None,
 ) -> NDArray[Any]:
-    """What a loader makes of one waveform by these steps, for notebooks and tests; not by `Mix`, `Mixup` and `CutMix`.
+    """What a loader makes of one waveform by these steps, for notebooks and tests.
+
+    All steps but `Mix`, `Reverb`, `Mixup` and `CutMix`, which need other recordings.
 
     `waveform`: float32 `[n_samples]` or `[channels, n_samples]`. `seed`: the random bits of the example, 0 to
     `2**64 - 1`. Returns the waveform, of another length after `Speed`; with `features`, float32 features of the same

@@ -197,8 +197,8 @@ macro_rules! loader_parameters {
         /// its recording, in seconds; below 0 if zeros precede it. `"valid_samples"`: int64 `[batch]`,
         /// samples at `sample_rate` that are not padding. `"valid_frames"`: int64 `[batch]`, frames of these
         /// samples. `"shard"` and `"row"`: int64 `[batch]`, number of the shard and row within it. What steps
-        /// of `augment` did, float64 `[batch]` (`"mix_index"` int64): see docs/augmentation.md. Not part of
-        /// the state.
+        /// of `augment` did, float64 `[batch]` (`"mix_index"` and `"reverb_index"` int64): see
+        /// docs/augmentation.md. Not part of the state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.

@@ -169,7 +169,7 @@ pub enum AugmentObject {
         description: Vec<serde_json::Value>,
         /// What they do.
         augment: Augment,
-        /// The recordings that each step that mixes mixes in; `None`: the loader's own.
+        /// The recordings of each step that reads others; `None`: the loader's own.
         sources: Vec<Option<Sources>>,
     },
 }

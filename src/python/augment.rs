@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// A step of augmentation, and the recordings that it mixes in, if they are not the loader's own.
+/// A step of augmentation, and the recordings that it reads, if they are not the loader's own.
 #[pyclass(module = "forebay._core", name = "_Step", frozen)]
 pub struct PyStep(Step, Option<Sources>);
 
@@ -68,17 +68,13 @@ impl PyStep {
             "Mix" => {
                 let mixing = given.mixing()?;
                 if !mixing.is_own {
-                    let found: Sources = given.get("source")?;
-                    if found.names.is_some() {
-                        given.problems.push(
-                            "source is a dict, must be files of one source; give several Mix steps"
-                                .to_owned(),
-                        );
-                    }
-                    given.problems.extend(source_problems("source", &found));
-                    sources = Some(found);
+                    sources = Some(given.source(kind)?);
                 }
                 Kind::Mix(mixing)
+            }
+            "Reverb" => {
+                sources = Some(given.source(kind)?);
+                Kind::Reverb
             }
             "Mixup" => Kind::Pair(Pairing { exchange: Exchange::Mixup, beta: given.beta()? }),
             "CutMix" => {
@@ -122,6 +118,18 @@ impl Given<'_> {
             ));
         }
         Ok(Bounds { low, high })
+    }
+
+    /// The recordings of a step of this class.
+    fn source(&mut self, class: &str) -> PyResult<Sources> {
+        let found: Sources = self.get("source")?;
+        if found.names.is_some() {
+            let message =
+                format!("source is a dict, must be files of one source; give several {class} steps");
+            self.problems.push(message);
+        }
+        self.problems.extend(source_problems("source", &found));
+        Ok(found)
     }
 
     fn loudness(&mut self) -> PyResult<Loudness> {
@@ -220,13 +228,13 @@ impl Given<'_> {
     }
 }
 
-/// The steps of a list of objects of `forebay.augment`, and for each that mixes the recordings.
+/// The steps of a list of objects of `forebay.augment`, and the recordings of each that reads others.
 fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Option<Sources>>), Refused> {
     let (mut steps, mut sources) = (Vec::new(), Vec::new());
     for step in given.try_iter().map_err(|_| Refused::Type)? {
         let plan = step?.getattr("_plan").map_err(|_| Refused::Type)?;
         let PyStep(step, source) = plan.cast::<PyStep>().map_err(|_| Refused::Type)?.get();
-        if matches!(step.kind, Kind::Mix(_)) {
+        if step.kind.reading().is_some() {
             sources.push(source.clone());
         }
         steps.push(step.clone());
@@ -302,7 +310,7 @@ pub fn _augment_waveform<'py>(
             }
         }
         let mut clips = Clips { samples: &mut out, n: new, valid: 0..new, sample_rate };
-        augment.waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _, _| Ok(()))?;
+        augment.waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))?;
         Ok((out, new))
     });
     let (values, n) = made.map_err(|error| to_python(py, &error))?;
@@ -336,13 +344,12 @@ pub fn _augment_features(
 fn named_steps(given: &Bound<'_, PyAny>) -> PyResult<Augment> {
     let (found, _) = steps(given)
         .map_err(|refused| refused.raised("steps", given, "a list of objects of forebay.augment"))?;
-    let message = match found.steps().count() {
-        n if n > MOST_STEPS => format!("steps has {n} steps, at most {MOST_STEPS} are possible"),
+    let other = found.readings().next();
+    let message = match (found.steps().count(), other) {
+        (n, _) if n > MOST_STEPS => format!("steps has {n} steps, at most {MOST_STEPS} are possible"),
+        (_, Some((name, _))) => format!("steps has a {name}, which a Loader reads from files; leave it out"),
         _ if found.pairs_examples() => {
             "steps has a Mixup or CutMix, which mixes examples of a Loader's batch; leave it out".to_owned()
-        }
-        _ if found.mixes().next().is_some() => {
-            "steps has a Mix, which a Loader reads from files; leave it out".to_owned()
         }
         _ => return Ok(found),
     };

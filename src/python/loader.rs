@@ -227,17 +227,17 @@ impl Loader {
         self.engine.errors(py, move |at| selection.positions().row(at), path)
     }
 
-    /// Returns the recordings that steps `Mix` could not decode, in place of which others were mixed in: a
-    /// list of dicts with `step` (the number of the step among those that mix, from 0), and `index`, `shard`,
+    /// Returns the recordings that steps `Mix` and `Reverb` could not decode, in place of which others were
+    /// taken: a list of dicts with `step` (the number of the step among these, from 0), and `index`, `shard`,
     /// `row`, `kind` and `reason` as in `errors()`, of the files of that step. At most 10000 for each step.
     /// The list has those of batches made ahead, too.
     fn partner_errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         logging::emit(py)?;
         let list = PyList::empty(py);
-        let steps = self.audio.augment.mixes().zip(&self.audio.partners).enumerate();
-        for (step, (mixing, partners)) in steps {
+        let steps = self.audio.augment.readings().zip(&self.audio.partners).enumerate();
+        for (step, ((_, reading), partners)) in steps {
             for error in partners.failures() {
-                let row = |at| if mixing.is_own { self.selection.positions().row(at) } else { at };
+                let row = |at| if reading.is_own { self.selection.positions().row(at) } else { at };
                 list.append(error_dict(py, &error, error.place.index.map(row), ("step", step))?)?;
             }
         }
@@ -629,7 +629,7 @@ impl Opened {
     }
 }
 
-/// Opens the recordings that steps of augmentation mix in, and checks that the targets can be mixed.
+/// Opens the recordings that steps of augmentation read, and checks that the targets can be mixed.
 fn backgrounds(
     config: &LoaderConfig,
     outputs: &Outputs,
@@ -656,7 +656,7 @@ fn backgrounds(
     if !problems.is_empty() {
         return Err(Error::new(ErrorKind::Config, problems.join("; ")));
     }
-    let opened = sources.iter().map(|source| {
+    let opened = sources.iter().zip(augment.readings()).map(|(source, (name, _))| {
         let Some(source) = source else { return Ok(None) };
         let options = ArrowOptions {
             label_column: Some(String::new()),
@@ -669,7 +669,7 @@ fn backgrounds(
         source.check_rows(&found.group_starts(), found.n_rows())?;
         found.check_scattered()?;
         if found.n_rows() == 0 {
-            let message = "the source of a Mix has no recordings, must have at least one";
+            let message = format!("the source of a {name} has no recordings, must have at least one");
             return Err(Error::new(ErrorKind::Config, message));
         }
         Ok(Some(Arc::new(found)))

@@ -121,7 +121,7 @@ impl Facts<'_> {
                 let mut sources = self.backgrounds.iter();
                 let each = description.iter().zip(augment.steps()).map(|(step, planned)| {
                     let mut step = step.clone();
-                    if planned.kind.name() == "Mix" {
+                    if planned.kind.reading().is_some() {
                         // Not the names of the files.
                         let source = sources.next().and_then(Option::as_ref).map(|source| {
                             json!({"rows": source.n_rows(), "fingerprint": hex(source.fingerprint())})

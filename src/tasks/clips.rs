@@ -189,7 +189,7 @@ impl Outputs {
                 "start" => of_clip("start", DataType::Float64),
                 "valid_samples" | "valid_frames" => of_clip(name, DataType::Int64),
                 name => match Outcome::named(name) {
-                    Some((Outcome::MixIndex, ..)) => of_clip(name, DataType::Int64),
+                    Some((Outcome::MixIndex | Outcome::ReverbIndex, ..)) => of_clip(name, DataType::Int64),
                     Some(_) => of_clip(name, DataType::Float64),
                     None => number(name),
                 },
@@ -393,6 +393,8 @@ struct Made {
     bits: Option<u64>,
     /// What was mixed into it.
     mixed: Range<usize>,
+    /// The position of its impulse response.
+    response: Option<u64>,
 }
 
 /// One worker's part of an [`AudioTask`].
@@ -442,6 +444,7 @@ impl ClipMaker {
         let (mut outs, mut at) = (values.as_mut(), 0);
         let mut made = SmallVec::<[Made; 4]>::new();
         self.mixer.mixed.clear();
+        self.mixer.response = None;
         for view in 0..n_clips {
             let Cut { crop, mut clips, speed } =
                 self.cutter.cut(&self.task.places, record, &opened, (begin, view))?;
@@ -459,12 +462,9 @@ impl ClipMaker {
                 let (n, mixer) = (*clip_samples, &mut self.mixer);
                 let sample_rate = features.sample_rate();
                 let mut changed = Clips { samples: &mut self.changed, n, valid, sample_rate };
-                augment.waveforms(
-                    bits,
-                    &mut changed,
-                    &mut self.augment,
-                    &mut |step, mixing, draws, clips| mixer.mix(step, mixing, record.index, draws, clips),
-                )?;
+                augment.waveforms(bits, &mut changed, &mut self.augment, &mut |kind, draws, clips| {
+                    mixer.apply(kind, record.index, draws, clips)
+                })?;
                 valid = changed.valid;
                 clips = &self.changed;
             }
@@ -478,8 +478,10 @@ impl ClipMaker {
                 }
                 at += len;
             }
+            let mixed = first_mixed..self.mixer.mixed.len();
+            let response = self.mixer.response.take();
             // bounded: a few clips of a recording.
-            made.push(Made { crop, speed, bits, mixed: first_mixed..self.mixer.mixed.len() });
+            made.push(Made { crop, speed, bits, mixed, response });
         }
         let Planned { outputs, group_starts, positions, pairs } = &*self.task.outputs;
         let index = positions.row(record.index);
@@ -545,6 +547,7 @@ impl ClipMaker {
                 };
                 return Value::Int(first.map_or(-1, |mixed| row(mixed) as i64));
             }
+            (Outcome::ReverbIndex, _) => return Value::Int(made.response.map_or(-1, |row| row as i64)),
             (Outcome::MixStart, _) => first.map_or(f64::NAN, |mixed| mixed.clip.start),
             (Outcome::MixSnr, Some(Amount::Snr(number)))
             | (Outcome::MixWeight, Some(Amount::Weight(number))) => number,

@@ -1,4 +1,5 @@
-//! [`Mixer`] reads and decodes the recordings that a step of augmentation mixes into a clip.
+//! [`Mixer`] does the steps of augmentation that read other recordings: to mix them into a clip, or to
+//! convolve it with one.
 //!
 //! A worker reads a partner itself, by row number, so it never waits for another record. Which row it is, and
 //! where its clip begins, are draws of the step: a partner that cannot be decoded is listed and drawn again,
@@ -18,7 +19,7 @@ use crate::{
     record::{ReadRecords, Record},
     seed::below,
     targets::Clip,
-    transform::augment::{Amount, Clips, Draws, MixTargets, Mixing},
+    transform::augment::{Amount, Clips, Convolver, Draws, Kind, MixTargets, Mixing, Reading},
 };
 
 /// Draws of a partner before the clip stays without.
@@ -43,12 +44,15 @@ pub struct Mixed {
     pub targets: MixTargets,
 }
 
-/// One worker's part of the steps that mix.
+/// One worker's part of the steps that read other recordings.
 #[derive(Debug, Default)]
 pub struct Mixer {
     makers: Vec<Maker>,
+    convolver: Convolver,
     /// What was mixed into the last clip, in order.
     pub mixed: Vec<Mixed>,
+    /// The position of the impulse response of the first `Reverb`, if one was drawn for the last clip.
+    pub response: Option<u64>,
 }
 
 struct Maker {
@@ -56,7 +60,10 @@ struct Maker {
     reader: Box<dyn ReadRecords>,
     cutter: Cutter,
     places: Places,
-    /// The partner, of the length of a clip.
+    reading: Reading,
+    /// The places of a response with one channel, which serves all of the clip's.
+    mono: Option<Places>,
+    /// The partner or response, of the shape of a clip.
     partner: Vec<f32>,
 }
 
@@ -67,38 +74,55 @@ impl fmt::Debug for Maker {
 }
 
 impl Mixer {
-    /// For the steps that mix in the plan of these places.
+    /// For the steps in the plan of these places.
     pub fn new(places: &Places) -> Self {
-        let makers = places.plan().partners.iter().map(|partners| Maker {
+        let readings = places.plan().augment.readings().zip(&places.plan().partners);
+        let makers = readings.map(|((_, reading), partners)| Maker {
             partners: partners.clone(),
             reader: partners.reader(),
             cutter: Cutter::default(),
-            places: places.of_partners(),
+            places: places.of_others(reading),
+            reading,
+            mono: reading.is_response.then(|| places.of_others(reading).of_one_channel()),
             partner: Vec::new(),
         });
-        Self { makers: makers.collect(), mixed: Vec::new() }
+        Self { makers: makers.collect(), ..Self::default() }
     }
 
     /// Does a step for the clips of the record at position `own`.
     ///
     /// # Errors
-    /// If a partner cannot be read by the system, or an allocation failed.
-    pub fn mix(
-        &mut self,
-        step: usize,
-        mixing: &Mixing,
-        own: u64,
-        draws: &mut Draws,
-        clips: &mut Clips<'_>,
-    ) -> Result<()> {
-        let Some(maker) = self.makers.get_mut(step) else { return Ok(()) };
+    /// If a recording cannot be read by the system, or an allocation failed.
+    pub fn apply(&mut self, kind: &Kind, own: u64, draws: &mut Draws, clips: &mut Clips<'_>) -> Result<()> {
+        match kind {
+            Kind::Mix(mixing) => self.mix(mixing, own, draws, clips),
+            Kind::Reverb => self.reverberate(own, draws, clips),
+            _ => Ok(()),
+        }
+    }
+
+    fn reverberate(&mut self, own: u64, draws: &mut Draws, clips: &mut Clips<'_>) -> Result<()> {
+        let Some(maker) = self.makers.get_mut(draws.reading()) else { return Ok(()) };
+        let Some((at, ..)) = maker.next(own, draws, clips.n)? else { return Ok(()) };
+        if draws.number() == 0 {
+            self.response = Some(at);
+        }
+        self.convolver.apply(clips, &maker.partner)
+    }
+
+    fn mix(&mut self, mixing: &Mixing, own: u64, draws: &mut Draws, clips: &mut Clips<'_>) -> Result<()> {
+        let (step, reading) = (draws.number(), draws.reading());
+        let Some(maker) = self.makers.get_mut(reading) else { return Ok(()) };
         let level = mixing.level.of_clip(clips);
         let n = 1 + below(draws.bits(), mixing.most as u64);
         for _ in 0..n {
             let amount = mixing.level.draw(draws);
-            let Some((at, clip, values)) = maker.next(mixing, own, draws, clips.n)? else { continue };
+            let Some((at, clip, mut values)) = maker.next(own, draws, clips.n)? else { continue };
             amount.mix(clips, level, &maker.partner);
             let targets = mixing.targets;
+            if targets == MixTargets::Keep {
+                values.clear();
+            }
             // bounded: `most` of each step.
             self.mixed.push(Mixed { step, at, is_own: mixing.is_own, clip, values, amount, targets });
         }
@@ -107,46 +131,43 @@ impl Mixer {
 }
 
 impl Maker {
-    /// Reads a partner; returns its position, its place and its columns.
-    fn next(
-        &mut self,
-        mixing: &Mixing,
-        own: u64,
-        draws: &mut Draws,
-        n: usize,
-    ) -> Result<Option<(u64, Clip, Row)>> {
+    /// Reads a partner or response; returns its position, its place and its columns.
+    fn next(&mut self, own: u64, draws: &mut Draws, n: usize) -> Result<Option<(u64, Clip, Row)>> {
         for _ in 0..ATTEMPTS {
-            let [row, place, phase] = [draws.bits(), draws.bits(), draws.bits()];
-            let Some(at) = self.partners.choose(mixing, own, row) else { continue };
+            let row = draws.bits();
+            // Nothing else is drawn for a response.
+            let [place, phase] = if self.reading.is_response { [0, 0] } else { [draws.bits(), draws.bits()] };
+            let Some(at) = self.partners.choose(self.reading, own, row) else { continue };
             match self.read(at, place, phase, n) {
-                Ok(Some((clip, mut values))) => {
-                    if mixing.targets == MixTargets::Keep {
-                        values.clear();
-                    }
-                    return Ok(Some((at, clip, values)));
-                }
+                Ok(Some((clip, values))) => return Ok(Some((at, clip, values))),
                 Ok(None) => {}
-                Err(error) if error.kind.is_record() => self.partners.report(at, error),
-                Err(error) => return Err(self.partners.unread(at, &error)),
+                Err(error) if error.kind.is_record() => self.partners.report(self.reading, at, error),
+                Err(error) => return Err(self.partners.unread(self.reading, at, &error)),
             }
         }
         Ok(None)
     }
 
-    /// Reads the clip of a partner; a short one is repeated, from a random sample on. `None` if it has no
-    /// samples.
+    /// Reads the clip of a partner; a short one is repeated, from a random sample on. Zeros follow a short
+    /// response. `None` if it has no samples.
     fn read(&mut self, at: u64, place: u64, phase: u64, n: usize) -> Result<Option<(Clip, Row)>> {
         let begin = Begin::Rule { at, seed: place };
         let record = self.reader.read(at, 1, &Wanting::of(&self.places, Take::Clip(begin)))?;
         let record: Record = record.numbered(at, place, 0);
         let opened = self.cutter.open(&self.places, &record)?;
         let row_start = opened.row_start();
-        let Cut { crop, clips, speed } = self.cutter.cut(&self.places, &record, &opened, (begin, 0))?;
+        let places = self.mono.as_ref().filter(|_| opened.info.channels == 1).unwrap_or(&self.places);
+        let Cut { crop, clips, speed } = self.cutter.cut(places, &record, &opened, (begin, 0))?;
         if crop.len == 0 {
             return Ok(None);
         }
-        fallible_alloc::resize(&mut self.partner, clips.len(), 0.0)?;
-        for (out, clip) in self.partner.chunks_exact_mut(n).zip(clips.chunks_exact(n)) {
+        let len = n.saturating_mul(self.places.plan().features.channels().n_kept());
+        fallible_alloc::resize(&mut self.partner, len, 0.0)?;
+        for (out, clip) in self.partner.chunks_exact_mut(n).zip(clips.chunks_exact(n).cycle()) {
+            if self.reading.is_response {
+                out.copy_from_slice(clip);
+                continue;
+            }
             let part = &clip[crop.taken()];
             let mut from = if part.len() < n { below(phase, part.len() as u64) as usize } else { 0 };
             let mut left = out;

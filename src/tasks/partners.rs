@@ -1,5 +1,5 @@
-//! [`Partners`]: the source of the recordings that a step of augmentation mixes in, and which of them are
-//! taken. Source: own.
+//! [`Partners`]: the source of the recordings that a step of augmentation mixes in or convolves with, and
+//! which of them are taken. Source: own.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use crate::{
     Error,
     record::{ReadRecords, Source},
     seed::below,
-    transform::augment::Mixing,
+    transform::augment::Reading,
 };
 
 /// The most partners that are listed as bad.
@@ -79,14 +79,14 @@ impl Partners {
     }
 
     /// The partner of position `own` by these random bits; `None` if it is not to be read.
-    pub(super) fn choose(&self, mixing: &Mixing, own: u64, bits: u64) -> Option<u64> {
+    pub(super) fn choose(&self, reading: Reading, own: u64, bits: u64) -> Option<u64> {
         let n_rows = *self.starts.last()?;
-        let at = if mixing.is_own {
+        let at = if reading.is_own {
             // Of the same source of a mixture.
             let after = self.starts.partition_point(|&start| start <= own);
             let [first, end] = [*self.starts.get(after.checked_sub(1)?)?, *self.starts.get(after)?];
             let others = (end - first).checked_sub(1).filter(|&n| n > 0)?;
-            let before = 1 + below(bits, mixing.near.unwrap_or(others).min(others));
+            let before = 1 + below(bits, reading.near.unwrap_or(others).min(others));
             first + (own - first + (end - first) - before) % (end - first)
         } else {
             (n_rows > 0).then(|| below(bits, n_rows))?
@@ -95,7 +95,7 @@ impl Partners {
     }
 
     /// Lists and logs a partner that is bad.
-    pub(super) fn report(&self, at: u64, mut error: Error) {
+    pub(super) fn report(&self, reading: Reading, at: u64, mut error: Error) {
         let (shard, row) = self.pool.locate(at);
         error.place.index = Some(at);
         error.place.shard = Some(shard);
@@ -109,14 +109,16 @@ impl Partners {
             is_new
         };
         if is_new {
-            log::warn!("a recording to be mixed in is bad, another one is taken: {error}");
+            let what = if reading.is_response { "an impulse response" } else { "a recording to be mixed in" };
+            log::warn!("{what} is bad, another one is taken: {error}");
         }
     }
 
     /// The error of a partner that the system does not read, for the record that it was to be mixed into.
-    pub(super) fn unread(&self, at: u64, error: &Error) -> Error {
+    pub(super) fn unread(&self, reading: Reading, at: u64, error: &Error) -> Error {
         let (shard, row) = self.pool.locate(at);
-        let message = format!("cannot read a recording to mix in, row {row} of {}", shard.display());
+        let what = if reading.is_response { "an impulse response" } else { "a recording to mix in" };
+        let message = format!("cannot read {what}, row {row} of {}", shard.display());
         Error::new(error.kind, message).because(error.clone())
     }
 }

@@ -23,8 +23,8 @@ use crate::{
     source::Positions,
     targets::Clip,
     transform::{
-        Augment, Crop, CropMode, Features, MAX_HZ, Quality, Resampler, Resamplers, crop, crop_at, starts,
-        target_len,
+        Augment, Channels, Crop, CropMode, Features, MAX_HZ, Quality, Resampler, Resamplers,
+        augment::Reading, crop, crop_at, starts, target_len,
     },
 };
 
@@ -37,7 +37,7 @@ pub struct AudioPlan {
     pub crop: ClipRule,
     /// Random changes.
     pub augment: Augment,
-    /// The partners of each step that mixes.
+    /// The recordings of each step that reads others.
     pub partners: Vec<Partners>,
     /// The features, the target rate among them.
     pub features: Features,
@@ -204,11 +204,18 @@ impl Places {
         Self { positions, spans, ..self }
     }
 
-    /// Those of partners, which have random crops.
-    pub fn of_partners(&self) -> Self {
-        let crop = ClipRule::Clip(CropMode::Random.into());
+    /// Those of the recordings that a step of augmentation reads.
+    pub fn of_others(&self, reading: Reading) -> Self {
+        let mode = if reading.is_response { CropMode::Start } else { CropMode::Random };
+        let crop = ClipRule::Clip(mode.into());
         let plan = AudioPlan { crop, augment: Augment::default(), partners: Vec::new(), ..self.plan.clone() };
         Self { plan, positions: Positions::default(), spans: None, ..self.clone() }
+    }
+
+    /// The same of the first channel.
+    pub fn of_one_channel(mut self) -> Self {
+        self.plan.features = self.plan.features.with_channels(Channels::One(0));
+        self
     }
 
     /// The counter of the places that were drawn again after silence.

@@ -112,6 +112,12 @@ pub enum FeatureScratch {
 }
 
 impl Features {
+    /// The same of other channels.
+    #[must_use]
+    pub fn with_channels(self, channels: Channels) -> Self {
+        Self { channels, ..self }
+    }
+
     /// Waveforms at `sample_rate`.
     pub fn waveform(sample_rate: u32, conditioning: Conditioning, dtype: Dtype, channels: Channels) -> Self {
         Self { kind: Kind::Waveform(conditioning, dtype), channels, sample_rate }

@@ -13,6 +13,7 @@ mod filter;
 mod mix;
 mod noise;
 mod pairs;
+mod reverb;
 
 use std::ops::Range;
 
@@ -31,6 +32,7 @@ use filter::Biquad;
 pub use filter::Shape;
 pub use mix::{Amount, MixLevel, MixTargets, Mixing};
 pub use pairs::{Exchange, Pairing, Taken, exchange};
+pub use reverb::Convolver;
 
 /// The most steps of a recipe.
 pub const MOST_STEPS: usize = 64;
@@ -108,6 +110,8 @@ pub enum Kind {
     },
     /// Mixes further recordings in.
     Mix(Mixing),
+    /// Convolves with an impulse response.
+    Reverb,
     /// Masks bands and frames.
     SpecAugment(BandMasks),
     /// Moves frames that are not padding; what leaves at one end comes in at the other.
@@ -131,6 +135,7 @@ impl Kind {
             Self::Clip { .. } => "Clip",
             Self::Speed { .. } => "Speed",
             Self::Mix(_) => "Mix",
+            Self::Reverb => "Reverb",
             Self::SpecAugment(_) => "SpecAugment",
             Self::FrameRoll { .. } => "FrameRoll",
             Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => "Mixup",
@@ -151,8 +156,20 @@ impl Kind {
             Self::SpecAugment(_) => 8,
             Self::FrameRoll { .. } => 9,
             Self::Mix(_) => 10,
+            Self::Reverb => 11,
             Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => 12,
             Self::Pair(_) => 13,
+        }
+    }
+
+    /// The recordings that it reads besides the clip's own.
+    pub fn reading(&self) -> Option<Reading> {
+        match self {
+            Self::Mix(Mixing { near, is_own, .. }) => {
+                Some(Reading { is_own: *is_own, near: *near, is_response: false })
+            }
+            Self::Reverb => Some(Reading { is_own: false, near: None, is_response: true }),
+            _ => None,
         }
     }
 
@@ -165,6 +182,18 @@ impl Kind {
     pub fn is_on_features(&self) -> bool {
         matches!(self, Self::SpecAugment(_) | Self::FrameRoll { .. })
     }
+}
+
+/// The recordings that a step reads besides a clip's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// Whether they are the loader's own rows.
+    pub is_own: bool,
+    /// Of the loader's own rows: one of this many before the clip's own; `None`: any row.
+    pub near: Option<u64>,
+    /// Whether they are read from their start, and zeros follow a short one; else a random clip is read,
+    /// and a short one is repeated.
+    pub is_response: bool,
 }
 
 /// A step of a recipe.
@@ -181,13 +210,19 @@ pub struct Step {
 pub struct Draws {
     seed: u64,
     key: u64,
+    reading: usize,
     next: u64,
 }
 
 impl Draws {
     /// The step's number among those of its class.
-    fn number(&self) -> usize {
+    pub fn number(&self) -> usize {
         (self.key & 0xffff_ffff) as usize
+    }
+
+    /// Its number among the steps that read other recordings, if it does.
+    pub fn reading(&self) -> usize {
+        self.reading
     }
 
     /// The next random bits.
@@ -218,8 +253,8 @@ impl Draws {
 /// A recipe; immutable, shared by threads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Augment {
-    /// Each step with the key of its draws.
-    steps: Vec<(Step, u64)>,
+    /// Each step with the key of its draws, and the number of steps before it that read other recordings.
+    steps: Vec<(Step, u64, usize)>,
     /// The features of a frame of silence, if a step needs them.
     silence: Vec<f32>,
 }
@@ -249,11 +284,13 @@ pub enum Outcome {
     MixSnr,
     /// The partner's weight.
     MixWeight,
+    /// The row of the impulse response; -1 if there is none.
+    ReverbIndex,
 }
 
 impl Outcome {
     /// All, with the name of the field, the class of the step, and what users read about it.
-    pub const ALL: [(Self, &str, &str, &str); 11] = [
+    pub const ALL: [(Self, &str, &str, &str); 12] = [
         (Self::Speed, "speed", "Speed", "how many times faster the recording is played"),
         (Self::Gain, "gain_db", "Gain", "change of the level, decibels"),
         (Self::Roll, "roll_shift", "Roll", "shift of the samples, as a share of them"),
@@ -265,6 +302,12 @@ impl Outcome {
         (Self::MixStart, "mix_start", "Mix", "start of the partner's clip in its recording, seconds"),
         (Self::MixSnr, "mix_snr_db", "Mix", "level of the clip above the partner, decibels"),
         (Self::MixWeight, "mix_weight", "Mix", "weight of the partner"),
+        (
+            Self::ReverbIndex,
+            "reverb_index",
+            "Reverb",
+            "row of the impulse response in its files, -1 for none",
+        ),
     ];
 
     /// The outcome with that name, the class of its step, and its meaning.
@@ -297,12 +340,15 @@ impl Augment {
     /// The recipe of these steps.
     pub fn new(steps: Vec<Step>) -> Self {
         let mut counts = [0; 64];
+        let mut readings = 0;
         let keyed = steps.into_iter().map(|step| {
             let class = step.kind.number();
             let count: &mut u64 = &mut counts[class as usize];
             let key = class << 32 | *count;
             *count += 1;
-            (step, key)
+            let reading = readings;
+            readings += usize::from(step.kind.reading().is_some());
+            (step, key, reading)
         });
         Self { steps: keyed.collect(), silence: Vec::new() }
     }
@@ -316,7 +362,7 @@ impl Augment {
     #[must_use]
     pub fn anywhere(&self, is_scattered: bool) -> Self {
         let mut found = self.clone();
-        for (step, _) in found.steps.iter_mut().filter(|_| is_scattered) {
+        for (step, ..) in found.steps.iter_mut().filter(|_| is_scattered) {
             if let Kind::Mix(mixing) = &mut step.kind {
                 mixing.near = None;
             }
@@ -332,7 +378,7 @@ impl Augment {
 
     /// The steps, in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.steps.iter().map(|(step, _)| step)
+        self.steps.iter().map(|(step, ..)| step)
     }
 
     /// Whether any step changes waveforms.
@@ -347,10 +393,10 @@ impl Augment {
 
     /// What two examples with these random bits take of each other, step by step.
     pub fn taken(&self, bits: [u64; 2], axis: FrameAxis) -> impl Iterator<Item = [Taken; 2]> {
-        self.steps.iter().filter_map(move |(Step { kind, p }, key)| {
+        self.steps.iter().filter_map(move |(Step { kind, p }, key, reading)| {
             let Kind::Pair(pairing) = kind else { return None };
             Some(bits.map(|seed| {
-                let mut draws = Draws { seed, key: *key, next: 0 };
+                let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
                 if draws.unit() < *p { pairing.draw(&mut draws, axis) } else { Taken::NONE }
             }))
         })
@@ -364,10 +410,15 @@ impl Augment {
         })
     }
 
+    /// The steps that read other recordings, in order, with the names of their classes.
+    pub fn readings(&self) -> impl Iterator<Item = (&'static str, Reading)> {
+        self.steps().filter_map(|step| Some((step.kind.name(), step.kind.reading()?)))
+    }
+
     /// The steps that are applied to an example with these random bits, each with its draws.
     fn applied(&self, seed: u64) -> impl Iterator<Item = (&Kind, Draws)> {
-        self.steps.iter().filter_map(move |(step, key)| {
-            let mut draws = Draws { seed, key: *key, next: 0 };
+        self.steps.iter().filter_map(move |(step, key, reading)| {
+            let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
             (draws.unit() < step.p).then_some((&step.kind, draws))
         })
     }
@@ -401,17 +452,17 @@ impl Augment {
         factors.product()
     }
 
-    /// Changes the waveforms of an example with these random bits. `mix` does a step that mixes, given its
-    /// number among these.
+    /// Changes the waveforms of an example with these random bits. `other` does a step that reads
+    /// other recordings.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed; those of `mix`.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed; those of `other`.
     pub fn waveforms(
         &self,
         seed: u64,
         clips: &mut Clips<'_>,
         scratch: &mut AugmentScratch,
-        mix: &mut dyn FnMut(usize, &Mixing, &mut Draws, &mut Clips<'_>) -> Result<()>,
+        other: &mut dyn FnMut(&Kind, &mut Draws, &mut Clips<'_>) -> Result<()>,
     ) -> Result<()> {
         for (kind, mut draws) in self.applied(seed) {
             let rate = f64::from(clips.sample_rate);
@@ -449,7 +500,7 @@ impl Augment {
                     let most = (ratio(draws.within(*db)) * peak(clips.samples)) as f32;
                     clips.samples.iter_mut().for_each(|x| *x = x.clamp(-most, most));
                 }
-                Kind::Mix(mixing) => mix(draws.number(), mixing, &mut draws, clips)?,
+                Kind::Mix(_) | Kind::Reverb => other(kind, &mut draws, clips)?,
                 Kind::Speed { .. } | Kind::SpecAugment(_) | Kind::FrameRoll { .. } | Kind::Pair(_) => {}
             }
         }

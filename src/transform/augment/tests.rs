@@ -14,7 +14,7 @@ fn run(steps: Vec<Step>, seed: u64, samples: &mut [f32]) {
     let n = samples.len();
     let mut clips = Clips { samples, n, valid: 0..n, sample_rate: 32_000 };
     Augment::new(steps)
-        .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _, _| Ok(()))
+        .waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))
         .unwrap();
 }
 

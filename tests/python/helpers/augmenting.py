@@ -18,7 +18,7 @@ Array = NDArray[Any]
 CROP, AUGMENT = 3, 15
 NUMBERS = {
     "Gain": 1, "Polarity": 2, "Roll": 3, "Noise": 4, "Filter": 5, "Clip": 6, "Speed": 7, "SpecAugment": 8,
-    "FrameRoll": 9, "Mix": 10, "Mixup": 12, "CutMix": 13,
+    "FrameRoll": 9, "Mix": 10, "Reverb": 11, "Mixup": 12, "CutMix": 13,
 }  # fmt: skip
 """The classes by their numbers in hashes."""
 
@@ -123,6 +123,16 @@ def slope_of(x: Array, rate: float, low: float, high: float) -> float:
     edges = 2 ** np.arange(np.log2(low), np.log2(high) + 1e-9)
     levels = [10 * np.log10(power[(freq >= a) & (freq < b)].mean()) for a, b in pairwise(edges)]
     return float(np.polyfit(np.arange(len(levels)), levels, 1)[0])
+
+
+def reverberated(x: Array, valid: slice, response: Array) -> Array:
+    """Channels `[channels, n]` in the room of a response at their rate, of one channel or as many."""
+    n = x.shape[-1]
+    h = np.broadcast_to(np.atleast_2d(response)[:, :n], (len(x), min(n, np.shape(response)[-1])))
+    h = h[:, np.abs(h).max(0).argmax() :].astype(np.float64)
+    made = np.stack([np.convolve(one.astype(np.float64), other)[:n] for one, other in zip(x, h, strict=True)])
+    level = rms(x[:, valid])
+    return made * level / rms(made[:, valid]) if level and h.any() else x
 
 
 def masked(

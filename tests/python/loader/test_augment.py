@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import forebay
-from augmenting import Draws, biquad, bits_of, filtered, masked, ratio, rms, roll, slope_of, wav
+from augmenting import Draws, biquad, bits_of, filtered, masked, ratio, reverberated, rms, roll, slope_of, wav
 from budgets import most_bytes
 from fields import write
 from forebay import ConfigError, StateError, augment, crops, features, targets
@@ -24,6 +24,7 @@ from forebay.augment import (
     Mix,
     Noise,
     Polarity,
+    Reverb,
     Roll,
     SpecAugment,
     Speed,
@@ -331,6 +332,159 @@ def test_a_bad_partner_moves_nothing(files: tuple[Path, list[Any]], tmp_path: Pa
     assert Path(error["shard"]) == with_bad
 
 
+def responses(n: int, seed: int, channels: int = 1, delay: int = 0) -> np.ndarray[Any, Any]:
+    """An impulse response of `[n, channels]`: a weak precursor, the direct sound, and noise that decays."""
+    decay = np.exp(-np.arange(n) / (n / 5 + 1))[:, None]
+    made = 0.3 * np.random.default_rng((seed, n)).normal(size=(n, channels)) * decay
+    made[:delay] *= 0.1
+    made[delay] = [2.0, -1.0][:channels]
+    return made.astype(np.float32)
+
+
+ROOMS = {
+    "usual": responses(400, 1),
+    "late": responses(700, 2, delay=37),
+    "longer than the clip": responses(5000, 3, delay=2),
+    "identity": np.full((1, 1), 0.25, np.float32),
+}
+
+
+def rows_of(path: Path, workers: int = 2, **given: Any) -> tuple[dict[str, Any], list[Any]]:
+    """All rows of a pass, and the responses that are bad."""
+    with forebay.Loader([path], **{**SHARED, "n_workers": workers, **given}) as loader:
+        batches = list(loader)
+        for at, batch in enumerate(batches):
+            again = loader.replay(at)
+            assert all(np.array_equal(again[name], batch[name], equal_nan=True) for name in ("waveform", "index"))
+        assert not loader.errors()
+        bad = loader.partner_errors()
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}, bad
+
+
+@pytest.mark.parametrize("channels", ["mean", "all"])
+@pytest.mark.parametrize("is_mono", [True, False])
+def test_rooms(channels: Any, is_mono: bool, tmp_path: Path) -> None:
+    """Short clips too, and responses of one or two channels."""
+    own = recordings([4000, 1600, 900, 5000, 1700, 3, 2000, 1800, 300, 1601], 5, channels=2)
+    rooms = list(ROOMS.values())
+    if not is_mono:
+        rooms = [responses(n, n, 2, delay) for n, delay in ((400, 0), (5000, 9), (2, 1), (1, 0))]
+    path, source = shard(tmp_path / "own", own), shard(tmp_path / "rooms", rooms)
+    made = features.Waveform(sample_rate=RATE, channels=channels, n_channels=2 if channels == "all" else None)
+    given: dict[str, Any] = {"features": made, "augment": [Reverb(source, p=0.9)], "outputs": ["reverb_index"]}
+    rows, bad = rows_of(path, **given)
+    assert not bad
+    for workers in (1, 8):
+        same, _ = rows_of(path, workers, **given)
+        assert all(np.array_equal(same[name], rows[name]) for name in rows)
+    seen = set()
+    for at, row in enumerate(rows["index"].tolist()):
+        bits = bits_of(3, row)
+        recording = own[row].T if channels == "all" else own[row].T.mean(0, keepdims=True)
+        x = np.zeros((len(recording), N), np.float32)
+        part = np.stack([clip_at(one, bits) for one in recording])
+        x[:, : part.shape[1]] = part
+        found, number = np.atleast_2d(rows["waveform"][at]), int(rows["reverb_index"][at])
+        seen.add(number)
+        draws = Draws(bits, "Reverb")
+        if draws.first >= 0.9:
+            assert number == -1
+            np.testing.assert_allclose(found, x, rtol=0, atol=1e-7)
+            continue
+        assert number == below(draws.bits(), len(rooms))
+        room = rooms[number].T if channels == "all" else rooms[number].T.mean(0, keepdims=True)
+        expected = reverberated(x, slice(0, part.shape[1]), room)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+        if is_mono and number == 3:
+            np.testing.assert_allclose(found, x, rtol=0, atol=1e-6)
+    assert seen >= {0, 1, 2, 3}
+
+
+def test_padding_in_front_stays_silent(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    path, samples = files
+    room = ROOMS["usual"]
+    given: dict[str, Any] = {"crop": crops.Start(pad="front"), "augment": [Reverb(shard(tmp_path / "room", [room]))]}
+    rows, _ = rows_of(path, **given)
+    for at, row in enumerate(rows["index"].tolist()):
+        part = samples[row][:N]
+        x = np.zeros((1, N), np.float32)
+        x[0, N - len(part) :] = part
+        expected = reverberated(x, slice(N - len(part), N), room.T)
+        np.testing.assert_allclose(rows["waveform"][at], expected[0], rtol=0, atol=1e-5 * np.abs(expected).max())
+        assert not rows["waveform"][at, : N - len(part)].any()
+
+
+def test_a_response_of_another_rate(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    """It is converted as any recording is."""
+    path, samples = files
+    rate = 16_000
+    room = responses(1500, 4)
+    source = shard(tmp_path / "room", [room], rate)
+    with forebay.Loader([source], **SHARED, crop=crops.Start()) as loader:
+        [batch] = list(loader)
+    rows, _ = rows_of(path, augment=[Reverb(source)])
+    for at, row in enumerate(rows["index"].tolist()):
+        part = clip_at(samples[row], bits_of(3, row))
+        x = np.zeros((1, N), np.float32)
+        x[0, : len(part)] = part
+        expected = reverberated(x, slice(0, len(part)), batch["waveform"][0])
+        np.testing.assert_allclose(rows["waveform"][at], expected[0], rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_bad_and_silent_responses(files: tuple[Path, list[Any]], tmp_path: Path, caplog: Any) -> None:
+    path, _ = files
+    good, silent = ROOMS["usual"], np.zeros((50, 1), np.float32)
+    steps = [Gain(-3), Mix(shard(tmp_path / "noise", recordings([2000], 9)), snr_db=20.0)]
+    given: dict[str, Any] = {"outputs": ["reverb_index", "mix_index"]}
+    plain, _ = rows_of(path, augment=steps, outputs=["mix_index"])
+    rooms = [shard(tmp_path / f"rooms{at}", [good, room, silent]) for at, room in enumerate([b"no recording", good])]
+    (found, bad), (others, none) = (rows_of(path, **given, augment=[*steps, Reverb(one)]) for one in rooms)
+    assert not none
+    assert set(others["reverb_index"].tolist()) == {0, 1, 2}
+    # `mix_index` is about the first Mix, wherever it is.
+    assert set(found["mix_index"].tolist()) == {0}
+    for at, number in enumerate(others["reverb_index"].tolist()):
+        assert found["reverb_index"][at] != 1
+        if number != 1:
+            assert found["reverb_index"][at] == number
+            np.testing.assert_array_equal(found["waveform"][at], others["waveform"][at])
+        if number == 2:
+            np.testing.assert_array_equal(others["waveform"][at], plain["waveform"][at])
+    [line] = [record.message for record in caplog.records if "impulse response is bad" in record.message]
+    assert "row 1" in line
+    [error] = bad
+    # The Mix is step 0.
+    assert (error["step"], error["index"], error["row"], error["kind"]) == (1, 1, 1, "unsupported")
+    assert Path(error["shard"]) == rooms[0]
+
+
+def test_a_silent_clip_stays(tmp_path: Path) -> None:
+    path = shard(tmp_path / "own", [np.zeros((2000, 1), np.float32)])
+    rows, _ = rows_of(path, augment=[Reverb(shard(tmp_path / "room", [ROOMS["usual"]]))])
+    assert not rows["waveform"].any()
+
+
+def test_clips_of_one_recording_have_rooms_of_their_own(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    source = shard(tmp_path / "rooms", list(ROOMS.values()))
+    steps = [Reverb(source, p=0.5), Reverb(source)]
+    rows, _ = rows_of(files[0], crop=crops.Views(3), augment=steps, outputs=["reverb_index"])
+    for at, row in enumerate(rows["index"].tolist()):
+        for view in range(3):
+            draws = Draws(bits_of(3, row) if view == 0 else hashed(bits_of(3, row), 25, view), "Reverb")
+            # Of the first such step.
+            expected = below(draws.bits(), 4) if draws.first < 0.5 else -1
+            assert rows["reverb_index"][at, view] == expected
+    assert rows["reverb_index"].dtype == np.int64
+
+
+def test_rooms_are_in_the_budget(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    path, source = files[0], shard(tmp_path / "rooms", [ROOMS["usual"]])
+    least = [most_bytes([path], **{**SHARED, "augment": [Reverb(source)] * n}) for n in range(3)]
+    # One more for each of two workers, and for the first the transforms of 3456 values.
+    assert least[2] - least[1] == 2 * (30 << 20)
+    assert least[1] - least[0] == 2 * ((30 << 20) + 36 * 3456 + 4 * N)
+
+
 def test_clips_of_one_recording_are_changed_one_by_one(files: tuple[Path, list[Any]]) -> None:
     """Each view has draws, a speed and a partner of its own."""
     path, samples = files
@@ -396,7 +550,8 @@ def test_parts_print_compare_and_convert() -> None:
         Gain((-1, 2), p=0.5), Polarity(), Roll(0.25, fill="zeros"), Noise(5, slope_db=(-6, 0)), Clip(),
         Filter("peak", (100, 200), q=(1, 2), n=4), Speed((0.9, 1.1)), SpecAugment(0.5, 1, 7, 3, fill=0.0, frames="all"),
         FrameRoll(), Mix("a.arrow", snr_db=(1, 2)), Mix([Path("a"), "b"], weight=0.5), Mix(beta=1.0, targets="sum"),
-        Mix(forebay.Manifest([{"path": "a.wav"}]), snr_db=3.0),
+        Mix(forebay.Manifest([{"path": "a.wav"}]), snr_db=3.0), Reverb("a.arrow", p=0.3), Reverb([Path("a"), "b"]),
+        Reverb(forebay.Manifest([{"path": "a.wav"}])),
     ]  # fmt: skip
     for part in parts:
         again = type(part).from_dict(json.loads(json.dumps(part.to_dict())))
@@ -430,6 +585,9 @@ def test_parts_print_compare_and_convert() -> None:
         (lambda: Mix([], weight=0.5), "source is empty"),
         (lambda: Mix(beta=0.0), "beta is 0.0, must be 0.01 to 1000"),
         (lambda: Mix(weight=0.5, near=0), "near is 0, must be 1"),
+        (lambda: Reverb(""), "source is '' at position 0"),
+        (lambda: Reverb([]), "source is empty"),
+        (lambda: apply([Reverb("a")], np.zeros(3, np.float32), RATE), "steps has a Reverb, which a Loader reads"),
         (lambda: apply([], np.zeros(3, np.float32), 0), "sample_rate is 0, must be 1 to 768000"),
         (lambda: apply([Mix(weight=0.5)], np.zeros(3, np.float32), RATE), "steps has a Mix, which a Loader reads"),
     ],
@@ -447,6 +605,8 @@ def test_wrong_values(make: Any, message: str) -> None:
         (lambda: Gain(True), "db is True"),
         (lambda: Mix(3, weight=0.5), "source is 3"),
         (lambda: Mix({"a": "b"}, weight=0.5), "source is"),
+        (lambda: Reverb(None), "source is None .*, must be a path, a list of paths, or a forebay.Manifest"),
+        (lambda: Reverb({"a": "b"}), "source is"),
         (lambda: apply([Gain()], np.zeros(3), RATE), "float64"),  # type: ignore[arg-type]
         (lambda: apply([Gain()], np.zeros(3, np.float32), "8 kHz"), "sample_rate is '8 kHz'"),  # type: ignore[arg-type]
         (lambda: apply([Gain()], np.zeros(3, np.float32), RATE, seed=1.5), "seed is 1.5"),  # type: ignore[arg-type]
@@ -466,6 +626,7 @@ def test_wrong_types(make: Any, message: str) -> None:
         ({"augment": [Gain()] * 65}, "augment has 65 steps, at most 64"),
         ({"outputs": ["gain_db"]}, r'outputs has "gain_db", and augment has no Gain\(\)'),
         ({"augment": [Gain()], "outputs": ["mix_index"]}, r"augment has no Mix\(\)"),
+        ({"augment": [Gain()], "outputs": ["reverb_index"]}, r"augment has no Reverb\(\)"),
         ({"augment": [Mix(weight=0.5, targets="mix")]}, "cannot be mixed"),
         (
             {"augment": [Mix(weight=0.5, targets="sum")], "targets": targets.Text("one")},
@@ -514,7 +675,7 @@ def test_a_state_knows_the_steps(files: tuple[Path, list[Any]], tmp_path: Path) 
     with forebay.Loader([path], **given, augment=[Gain(), Mix(moved, weight=0.5)]) as loader:
         loader.load_state_dict(state)
         np.testing.assert_array_equal(next(loader)["waveform"], expected)
-    for changed in ([Gain(), Mix(other, weight=0.5)], [Gain(1), steps[1]], steps[::-1], True):
+    for changed in ([Gain(), Mix(other, weight=0.5)], [Gain(1), steps[1]], steps[::-1], [*steps, Reverb(one)], True):
         with (
             forebay.Loader([path], **given, augment=changed) as loader,
             pytest.raises(StateError, match="augment"),

@@ -149,6 +149,15 @@ def steps(files: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "augment": [augment.Mix([str(path) for path in files["b"]], snr_db=(-3, 9), most=2), augment.Gain()],
             "outputs": ["mix_index", "mix_start", "mix_snr_db"],
         },
+        "room": {
+            **waveform,
+            "augment": [
+                augment.Reverb([str(path) for path in files["b"]], p=0.8),
+                augment.Mix([str(path) for path in files["a"]], snr_db=20.0),
+                augment.Reverb([str(path) for path in files["a"]], p=0.3),
+            ],
+            "outputs": ["reverb_index", "mix_index"],
+        },
         "own": {
             **waveform,
             "augment": [augment.Mix(beta=0.5, near=7, targets="mix", p=0.8)],
@@ -162,7 +171,7 @@ def steps(files: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("order", "name"),
     [
-        *itertools.product(ORDERS, ["waveform", "spectrogram", "other", "own"]),
+        *itertools.product(ORDERS, ["waveform", "spectrogram", "other", "room", "own"]),
         *((order, "pairs") for order in ORDERS if order != "finite"),
     ],
 )

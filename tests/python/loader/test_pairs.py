@@ -161,6 +161,9 @@ def test_a_bad_record_leaves_its_partner_and_no_other(path: Path, tmp_path: Path
     given: dict[str, Any] = {"augment": [Mixup()], "order": "sequential", "batch_size": 6 // world, "world_size": world}
     for rank in range(world):
         good, found = (batches(source, **given, rank=rank) for source in (path, damaged))
+        with forebay.Loader([damaged], **{**SHARED, **given}, rank=rank) as loader:
+            for number, one in enumerate(found):
+                np.testing.assert_array_equal(loader.replay(number)["waveform"], one["waveform"])
         alone = 0
         for one, two in zip(found, good, strict=True):
             rows = {int(index): row for row, index in enumerate(two["index"])}
