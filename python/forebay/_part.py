@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from forebay._checks import shown, wrong_type
 from forebay._core import ConfigError
 
@@ -16,6 +18,13 @@ class _Part:
     def __init_subclass__(cls) -> None:
         if not cls.__name__.startswith("_"):
             _Part._classes[cls.__name__] = cls
+
+    def _convert_numbers(self) -> None:
+        """Makes Python numbers of numpy's, which JSON does not have."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, field.name, value.item())
 
     def __repr__(self) -> str:
         """The call, with the values that are not the default."""

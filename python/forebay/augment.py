@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay._checks import wrong_type
-from forebay._core import _augment_features, _augment_waveform, _Step
+from forebay._core import ConfigError, _augment_features, _augment_waveform, _Step
 from forebay._part import NESTED, _Part
+from forebay.features import _FrontEndPart, preset
 from forebay.manifest import Manifest
-
-if TYPE_CHECKING:
-    from forebay.features import _FrontEndPart
 
 __all__ = [
     "Clip", "CutMix", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise", "Polarity", "Reverb", "Roll",
@@ -62,6 +60,7 @@ class _StepPart(_Part):
         def _plan(self) -> _Step: ...
 
     def __post_init__(self) -> None:
+        self._convert_numbers()
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, (list, np.ndarray)):
@@ -71,8 +70,6 @@ class _StepPart(_Part):
                     float(one) if isinstance(one, (int, np.number)) and not isinstance(one, bool) else one
                     for one in value
                 )
-            elif isinstance(value, np.generic):
-                value = value.item()
             object.__setattr__(self, field.name, value)
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         object.__setattr__(self, "_plan", _Step(type(self).__name__, given))
@@ -115,8 +112,8 @@ class Noise(_StepPart):
     `snr_db`: level of the clip above that of the noise, in decibels. `level`, how that of the clip is measured:
     `"rms"`, root mean square of the samples that are not padding; `"active"`, that of its blocks of 20 ms that are at
     most 40 dB below the loudest; `"clip"`, that of all samples. A silent clip stays as it is. `slope_db`: decibels per
-    octave by which the spectrum of the noise rises from 10 Hz on, -12 to 12: 0 is white, -3 pink, -6 brown. Channels
-    get noise of their own.
+    octave by which the spectrum of the noise rises from 10 Hz to a tenth of the sample rate, less steeply above, -12 to
+    12: 0 is white, -3 pink, -6 brown. Channels get noise of their own.
     """
 
     snr_db: Range = (3.0, 30.0)
@@ -163,9 +160,18 @@ class Speed(_StepPart):
     recording for a factor above 1.
     """
 
-    factors: tuple[float, ...] = (0.9, 1.0, 1.1)
+    factors: float | tuple[float, ...] = (0.9, 1.0, 1.1)
     _: KW_ONLY
     p: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._convert_numbers()
+        given: Any = self.factors
+        if isinstance(given, (int, float)) and not isinstance(given, bool):
+            object.__setattr__(self, "factors", (float(given),))
+        elif not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
+            raise wrong_type("factors", "a number, or a list of numbers", given)
+        super().__post_init__()
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,8 +188,9 @@ class Mix(_StepPart):
     the partner's is the root mean square of what is added. Where either is silent, nothing is added. `weight`: the
     partner has this weight, the clip the rest of 1. `beta`: the partner's weight is distributed as Beta(beta, beta).
 
-    A partner's clip is a random one. A shorter partner is repeated, from a random sample on, and padding of the clip is
-    covered as well. A partner that cannot be decoded is logged, and another one is drawn. Samples may exceed 1.
+    A partner's clip is a random one, with the channels that the loader reads. A shorter partner is repeated, from a
+    random sample on, and padding of the clip is covered as well. A partner that cannot be decoded is logged, and
+    another one is drawn. Samples may exceed 1.
 
     `targets`, for the loader's own rows: `"keep"`, the targets of the clip; `"union"`, the larger value of each class;
     `"sum"`, at most 1; `"mix"`, by the weights.
@@ -274,12 +281,13 @@ class Mixup(_StepPart):
     """Mixes pairs of examples of a batch: features and targets, by weights distributed as Beta(beta, beta).
 
     Rows 2k and 2k + 1 of a batch are a pair; each is mixed with the other by a weight of its own. A row whose partner
-    is a bad record, and the last of an odd number, stay as they are. `p` is the share of rows that are mixed.
+    is a bad record stays as it is, and all other pairs stay pairs, also where the batch of a finite pass has fewer rows
+    then. So does the last of an odd number. `p` is the share of rows that are mixed.
 
     `MultiHot`, `Soft` and `Annotations` targets, and `Number`s of a floating-point type, are mixed by the weights.
     Beside a class, such as `label`, a batch has that of the partner as `label_b`. Text is refused; `columns=` are
     passed on. Batches have two fields more: `mixup_weight`, float64, the weight of the row itself (1 if it is not
-    mixed), and `mixup_index`, int64, the row number of its partner (-1). A loss for classes is
+    mixed), and `mixup_index`, int64, the `index` of its partner (-1). A loss for classes is
     `weight * loss(label) + (1 - weight) * loss(label_b)`.
 
     It comes after all other steps, on features as they are in the batch; `Mix(beta=...)` mixes waveforms.
@@ -315,16 +323,25 @@ def apply(
     sample_rate: int,
     *,
     seed: int = 0,
-    features: "_FrontEndPart | None" = None,
+    features: _FrontEndPart | str | None = None,
 ) -> NDArray[Any]:
     """What a loader makes of one waveform by these steps, for notebooks and tests.
 
     All steps but `Mix`, `Reverb`, `Mixup` and `CutMix`, which need other recordings.
 
     `waveform`: float32 `[n_samples]` or `[channels, n_samples]`. `seed`: the random bits of the example, 0 to
-    `2**64 - 1`. Returns the waveform, of another length after `Speed`; with `features`, float32 features of the same
-    channels, to which the steps on features are applied.
+    `2**64 - 1`. Returns the waveform, of another length after `Speed`; with `features` (an object or the name of a
+    preset, for this sample rate) float32 features of the same channels, to which the steps on features are applied.
     """
+    if isinstance(features, str):
+        features = preset(features)
+    if features is not None and not isinstance(features, _FrontEndPart):
+        raise wrong_type("features", "an object of forebay.features, or the name of a preset", features)
+    if features is not None and features.sample_rate != sample_rate:
+        raise ConfigError(
+            f"features are for a sample rate of {features.sample_rate}, and sample_rate is {sample_rate}; resample the "
+            "waveform, or give features of that rate"
+        )
     given = np.asarray(waveform)
     if given.dtype != np.float32 or given.ndim not in (1, 2):
         raise TypeError(

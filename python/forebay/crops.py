@@ -27,6 +27,7 @@ class _CropPart(_Part):
         def _plan(self) -> _Crop: ...
 
     def __post_init__(self) -> None:
+        self._convert_numbers()
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         object.__setattr__(self, "_plan", _Crop(type(self).__name__, given))
 

@@ -10,13 +10,14 @@ product of the weights. Objects are frozen dataclasses; each checks its paramete
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay._checks import wrong_type
-from forebay._core import _Sampling
+from forebay._core import ConfigError, _Sampling
 from forebay._part import _Part
 
 __all__ = ["AtMost", "Balanced", "Joined", "Subset", "Weighted", "Where"]
@@ -40,8 +41,11 @@ class _SamplingPart(_Part):
         def _plan(self) -> _Sampling: ...
 
     def __post_init__(self) -> None:
+        self._convert_numbers()
         for field in fields(self):
             given = getattr(self, field.name)
+            if isinstance(given, Mapping):
+                raise wrong_type(field.name, "a list, an array, or the name of a column", given)
             if isinstance(given, Iterable) and not isinstance(given, str):
                 listed = given.tolist() if isinstance(given, np.ndarray) else given
                 values = tuple(value.item() if isinstance(value, np.generic) else value for value in listed)
@@ -127,9 +131,13 @@ class Where(_SamplingPart):
     def __post_init__(self) -> None:
         if isinstance(self.values, str | int):
             raise wrong_type("values", "a list of text or whole numbers", self.values)
+        self._convert_numbers()
         for name in ("minimum", "maximum"):
-            if isinstance(limit := getattr(self, name), int) and not isinstance(limit, bool):
+            limit = getattr(self, name)
+            if isinstance(limit, int) and not isinstance(limit, bool):
                 object.__setattr__(self, name, float(limit))
+            if isinstance(limit, float) and not isfinite(limit):
+                raise ConfigError(f"{name} is {limit}, must be finite; leave it out for no limit")
         super().__post_init__()
 
 

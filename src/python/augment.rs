@@ -187,7 +187,12 @@ impl Given<'_> {
     fn masks(&mut self) -> PyResult<BandMasks> {
         let fill = match self.choice_or_float("fill", &["mean", "minimum", "silence"])? {
             Ok(choice) => [Fill::Mean, Fill::Minimum, Fill::Silence][choice],
-            Err(number) => Fill::Number(number),
+            Err(number) => {
+                if !number.is_finite() {
+                    self.problems.push(format!("fill is {number:?}, must be finite"));
+                }
+                Fill::Number(number)
+            }
         };
         Ok(BandMasks {
             freq: self.width("freq")?,

@@ -667,7 +667,13 @@ fn backgrounds(
         };
         let found = Recordings::open(&source.groups, &options, stop)?;
         source.check_rows(&found.group_starts(), found.n_rows())?;
-        found.check_scattered()?;
+        found.check_scattered().map_err(|error| {
+            let message = format!(
+                "the source of a {name} is read in a random order, and its record batches are too large for that; write it without \
+                 compression or in smaller batches"
+            );
+            Error::new(ErrorKind::Config, message).because(error)
+        })?;
         if found.n_rows() == 0 {
             let message = format!("the source of a {name} has no recordings, must have at least one");
             return Err(Error::new(ErrorKind::Config, message));

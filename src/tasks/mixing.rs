@@ -118,7 +118,9 @@ impl Mixer {
         for _ in 0..n {
             let amount = mixing.level.draw(draws);
             let Some((at, clip, mut values)) = maker.next(own, draws, clips.n)? else { continue };
-            amount.mix(clips, level, &maker.partner);
+            if !amount.mix(clips, level, &maker.partner) {
+                continue;
+            }
             let targets = mixing.targets;
             if targets == MixTargets::Keep {
                 values.clear();

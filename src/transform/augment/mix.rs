@@ -94,16 +94,24 @@ impl MixLevel {
 }
 
 impl Amount {
-    /// Mixes a partner of the same shape into clips whose level was `level`.
-    pub fn mix(self, clips: &mut Clips<'_>, level: f64, partner: &[f32]) {
+    /// Mixes a partner of the same shape into clips whose level was `level`; false if nothing is added, since
+    /// one of them is silent.
+    pub fn mix(self, clips: &mut Clips<'_>, level: f64, partner: &[f32]) -> bool {
         match self {
-            Self::Snr(db) => add(clips.samples, partner, relative(level, rms(partner), db)),
+            Self::Snr(db) => {
+                let factor = relative(level, rms(partner), db);
+                if factor == 0.0 {
+                    return false;
+                }
+                add(clips.samples, partner, factor);
+            }
             Self::Weight(weight) => {
                 scale(clips.samples, (1.0 - weight) as f32);
                 add(clips.samples, partner, weight);
             }
         }
         clips.valid = 0..clips.n;
+        true
     }
 
     /// The partner's weight in targets; 1/2 if it has none.

@@ -479,6 +479,9 @@ impl Augment {
                 Kind::Noise { snr_db, slope_db, loudness } => {
                     let (snr, slope) = (draws.within(*snr_db), draws.within(*slope_db));
                     let level = clips.level(*loudness);
+                    if level == 0.0 {
+                        continue;
+                    }
                     fallible_alloc::resize(&mut scratch.noise, clips.n, 0.0)?;
                     for channel in clips.channels() {
                         noise::gaussian(draws.bits(), &mut scratch.noise);
@@ -559,8 +562,10 @@ pub fn ratio(db: f64) -> f64 {
 /// The factor of what is added, whose level is `added`, for a ratio to the level `to`; 0 where either is
 /// silent, since no factor gives a ratio then.
 pub fn relative(to: f64, added: f64, snr_db: f64) -> f64 {
-    let is_possible = to > 0.0 && added > 0.0 && to.is_finite() && added.is_finite();
-    if is_possible { to / added * ratio(-snr_db) } else { 0.0 }
+    let factor = to / added * ratio(-snr_db);
+    // What float32 cannot hold is as silent as zeros.
+    let is_possible = to > 0.0 && added > 0.0 && (factor as f32).is_finite();
+    if is_possible { factor } else { 0.0 }
 }
 
 /// Moves samples to later times; what leaves at one end comes in at the other, or zeros do.

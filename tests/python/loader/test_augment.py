@@ -15,7 +15,7 @@ import forebay
 from augmenting import Draws, biquad, bits_of, filtered, masked, ratio, reverberated, rms, roll, slope_of, wav
 from budgets import most_bytes
 from fields import write
-from forebay import ConfigError, StateError, augment, crops, features, targets
+from forebay import ConfigError, StateError, augment, crops, features, sampling, targets
 from forebay.augment import (
     Clip,
     Filter,
@@ -518,6 +518,27 @@ def test_partners_are_in_the_budget(files: tuple[Path, list[Any]]) -> None:
     assert least[1] - least[0] == least[2] - least[1] == 2 * (30 << 20)
 
 
+@pytest.mark.parametrize("silent", ["clip", "partner", "subnormal"])
+def test_nothing_is_mixed_where_one_is_silent(tmp_path: Path, silent: str) -> None:
+    """Neither samples nor labels; what float32 cannot hold is silent, too."""
+    loud, quiet = recordings([N], 1)[0], np.full((N, 1), 1e-42 if silent == "subnormal" else 0, np.float32)
+    own, other = (quiet, loud) if silent == "clip" else (loud, quiet)
+    path = shard(tmp_path / "own", [own, own], several=[["owl"], ["wren"]])
+    outputs = ["mix_index", "mix_snr_db"]
+    given: dict[str, Any] = {**SHARED, "outputs": outputs}
+    with forebay.Loader([path], **given, augment=[Mix(str(shard(tmp_path / "x", [other])), snr_db=-20.0)]) as loader:
+        [batch] = list(loader)
+    np.testing.assert_array_equal(batch["waveform"], np.stack([own[:, 0]] * 2))
+    assert batch["mix_index"].tolist() == [-1, -1]
+    assert np.isnan(batch["mix_snr_db"]).all()
+    if silent == "clip":
+        union = shard(tmp_path / "union", [own, loud], several=[["owl"], ["wren"]])
+        hot = targets.MultiHot("several", classes=["owl", "wren"])
+        with forebay.Loader([union], **given, targets=hot, augment=[Mix(snr_db=0.0, targets="union")]) as loader:
+            [batch] = list(loader)
+        assert batch["label"].tolist() == [[1.0, 0.0], [0.0, 1.0]][:: 1 if batch["index"][0] == 0 else -1]
+
+
 def test_excluded_rows_are_no_partners(files: tuple[Path, list[Any]]) -> None:
     path, _ = files
     given = {**SHARED, "infinite": True, "order": "global", "outputs": ["mix_index"], "exclude": [0, 3, 4]}
@@ -576,6 +597,7 @@ def test_parts_print_compare_and_convert() -> None:
         (lambda: Speed((1.0, 9.0)), "factors has 9.0, must be 0.25 to 4"),
         (lambda: SpecAugment(1.5), "freq is 1.5, must be a whole number of bands or frames, or a share"),
         (lambda: SpecAugment(-1), "freq is -1"),
+        (lambda: SpecAugment(fill=float("nan")), "fill is NaN, must be finite"),
         (lambda: SpecAugment(fill="zero"), 'fill is "zero", must be one of "mean", "minimum", "silence"'),  # type: ignore[arg-type]
         (lambda: Mix("a"), "Mix has 0 of snr_db, weight and beta"),
         (lambda: Mix("a", snr_db=1, beta=1.0), "Mix has 2 of snr_db, weight and beta"),
@@ -604,6 +626,9 @@ def test_wrong_values(make: Any, message: str) -> None:
         (lambda: Gain((1, 2, 3)), "must be a number or a pair"),  # type: ignore[arg-type]
         (lambda: Gain(True), "db is True"),
         (lambda: Mix(3, weight=0.5), "source is 3"),
+        (lambda: Speed("fast"), "factors is 'fast'"),  # type: ignore[arg-type]
+        (lambda: Speed(True), "factors is True"),
+        (lambda: apply([], np.zeros(9, np.float32), RATE, features=3), "features is 3"),  # type: ignore[arg-type]
         (lambda: Mix({"a": "b"}, weight=0.5), "source is"),
         (lambda: Reverb(None), "source is None .*, must be a path, a list of paths, or a forebay.Manifest"),
         (lambda: Reverb({"a": "b"}), "source is"),
@@ -649,6 +674,36 @@ def test_wrong_types(make: Any, message: str) -> None:
 def test_wrong_recipes(files: tuple[Path, list[Any]], given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         forebay.Loader([files[0]], **{**SHARED, **given})
+
+
+def test_numbers_of_numpy_and_names(files: tuple[Path, list[Any]]) -> None:
+    """A part has the numbers of Python, which a state needs; `apply` takes the name of a preset."""
+    n: Any = np.int64
+    real: Any = np.float32
+    step = Gain(real(0.5), p=np.float64(0.25))
+    assert step == Gain(0.5, p=0.25)
+    assert Speed(real(0.5)) == Speed((0.5,)) == Speed(0.5)
+    given: dict[str, Any] = {
+        "crop": crops.Views(n(2)), "sampling": sampling.Weighted([1.0] * len(OWN), epoch_size=n(24)),
+    }  # fmt: skip
+    with forebay.Loader([files[0]], **{**SHARED, **given}, augment=[step]) as loader:
+        json.dumps(loader.state_dict())
+    for make in (
+        lambda: sampling.Subset(n(5), seed=n(3)),
+        lambda: sampling.AtMost(n(3), "label"),
+        lambda: sampling.Where("label", minimum=n(1)),
+        lambda: sampling.Balanced("label", power=n(-1)),
+    ):
+        with forebay.Loader([files[0]], **SHARED, sampling=make()) as loader:
+            json.dumps(loader.state_dict())
+    with pytest.raises(ConfigError, match="maximum is inf, must be finite; leave it out"):
+        sampling.Where("label", maximum=math.inf)
+    with pytest.raises(TypeError, match="weights is"):
+        sampling.Weighted({0: 1.0})  # type: ignore[arg-type]
+    x = clip_of(1, 32_000)
+    np.testing.assert_array_equal(apply([], x, 32_000, features="birdset"), features.preset("birdset")(x))
+    with pytest.raises(ConfigError, match="features are for a sample rate of 32000, and sample_rate is 16000"):
+        apply([], x, 16_000, features="birdset")
 
 
 def test_a_missing_background(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
