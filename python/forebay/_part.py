@@ -1,6 +1,6 @@
 """What the objects of a recipe share: features, targets, crops, sampling, tables."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, ClassVar, Self
 
@@ -25,6 +25,11 @@ class _Part:
             value = getattr(self, field.name)
             if isinstance(value, np.generic):
                 object.__setattr__(self, field.name, value.item())
+
+    def _check_by(self, make: Callable[[str, dict[str, Any]], Any]) -> None:
+        """Has the core check the values: `make` makes the core's object of the class's name and the values."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        object.__setattr__(self, "_plan", make(type(self).__name__, given))
 
     def __repr__(self) -> str:
         """The call, with the values that are not the default."""

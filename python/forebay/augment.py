@@ -66,13 +66,9 @@ class _StepPart(_Part):
             if isinstance(value, (list, np.ndarray)):
                 value = tuple(value)
             if isinstance(value, tuple):
-                value = tuple(
-                    float(one) if isinstance(one, (int, np.number)) and not isinstance(one, bool) else one
-                    for one in value
-                )
+                value = tuple(map(_as_float, value))
             object.__setattr__(self, field.name, value)
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        object.__setattr__(self, "_plan", _Step(type(self).__name__, given))
+        self._check_by(_Step)
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,7 +8,7 @@ Windows(step=2.5)
 frozen dataclasses; each checks its parameters when it is made.
 """
 
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from forebay._core import _Crop
@@ -28,8 +28,7 @@ class _CropPart(_Part):
 
     def __post_init__(self) -> None:
         self._convert_numbers()
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        object.__setattr__(self, "_plan", _Crop(type(self).__name__, given))
+        self._check_by(_Crop)
 
 
 Pad = Literal["behind", "front", "both", "random", "repeat", "noise"]

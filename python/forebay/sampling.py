@@ -50,8 +50,7 @@ class _SamplingPart(_Part):
                 listed = given.tolist() if isinstance(given, np.ndarray) else given
                 values = tuple(value.item() if isinstance(value, np.generic) else value for value in listed)
                 object.__setattr__(self, field.name, values)
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        object.__setattr__(self, "_plan", _Sampling(type(self).__name__, given))
+        self._check_by(_Sampling)
 
     def __repr__(self) -> str:
         """The call; of many numbers the first ones and how many there are."""

@@ -42,10 +42,9 @@ class _TargetPart(_Part):
         def _plan(self) -> _Target: ...
 
     def __post_init__(self) -> None:
+        self._convert_numbers()
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, np.generic):
-                object.__setattr__(self, field.name, value := value.item())
             if isinstance(value, float) and not math.isfinite(value) and field.name != "null":
                 raise ConfigError(f"{field.name} is {value}, must be finite")
         given = self.to_dict()

@@ -454,7 +454,7 @@ fn is_table(path: &Path) -> bool {
     let is = |ending: &str| TABLES.contains(&ending);
     let inner =
         || Path::new(path.file_stem().unwrap_or_default()).extension().unwrap_or_default().to_string_lossy();
-    // What cannot be read is told of as a table.
+    // Other formats as well: the error for tables says which are read.
     is(&ending) || ["tgz", "xls", "xlsx"].contains(&&*ending) || PACKED.contains(&&*ending) && is(&inner())
 }
 

@@ -32,7 +32,7 @@ const WORDS: [(&str, &str); 10] = [
 /// The most splits that a message names.
 const SHOWN: usize = 8;
 
-/// What a user is told of a folder of shards with several splits; none of a folder with one.
+/// The message for a folder of shards with several splits; `None` for a folder with one.
 pub(super) fn of_shards(folder: &Path, files: &[PathBuf]) -> Option<String> {
     let mut splits = BTreeMap::<String, Vec<&Path>>::new();
     for file in files {

@@ -58,7 +58,7 @@ impl Wants for Wanting<'_> {
         true
     }
 
-    /// The error of a span that there is not is told when the record is decoded.
+    /// `None` for a span outside of the recording; decoding the record then raises the error.
     fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
         let span = |begin| self.hull((sample_rate, n_samples), values, begin);
         match self.take {

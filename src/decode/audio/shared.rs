@@ -53,7 +53,7 @@ impl SharedSpans {
     /// Reads the span of window `number` into `out`, with what others have decoded. False if it is to be read
     /// alone: there is little to share, or a block of it cannot be decoded.
     ///
-    /// `spans` are those of all windows, and are asked for once; `decode` reads a span.
+    /// `spans` returns the spans of all windows; it is called once. `decode` reads a span.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory).
