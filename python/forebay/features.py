@@ -51,6 +51,7 @@ class _Step(_Part):
     """A part of a front end. Raises as a front end does, when it is made."""
 
     def __post_init__(self) -> None:
+        self._convert_numbers()
         _FrontEnd.check_part(self.to_dict())
 
 
@@ -168,6 +169,7 @@ class _FrontEndPart(_Part):
         def _plan(self) -> _FrontEnd: ...
 
     def __post_init__(self) -> None:
+        self._convert_numbers()
         for name, step in NESTED.items():
             value = getattr(self, name, None)
             if value is not None and not isinstance(value, step):

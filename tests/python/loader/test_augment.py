@@ -696,6 +696,11 @@ def test_numbers_of_numpy_and_names(files: tuple[Path, list[Any]]) -> None:
     ):
         with forebay.Loader([files[0]], **SHARED, sampling=make()) as loader:
             json.dumps(loader.state_dict())
+    spectra = features.LogMel(
+        sample_rate=n(RATE), n_fft=n(256), n_mels=n(20), compression=features.Ln(floor=real(1e-5))
+    )
+    with forebay.Loader([files[0]], **{**SHARED, "features": spectra}) as loader:
+        json.dumps(loader.state_dict())
     with pytest.raises(ConfigError, match="maximum is inf, must be finite; leave it out"):
         sampling.Where("label", maximum=math.inf)
     with pytest.raises(TypeError, match="weights is"):
