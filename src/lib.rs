@@ -28,6 +28,8 @@ mod guard;
 mod locks;
 #[cfg(any(feature = "arrow", feature = "audio"))]
 mod magic;
+#[cfg(feature = "audio")]
+mod lanes;
 pub mod memory;
 pub mod order;
 pub mod fields;

@@ -9,7 +9,6 @@
 
 use super::{
     form::{Form, Layout},
-    lanes::LANES,
     spectrogram::{Affine, Scratch, SpectrogramConfig, SpectrogramTransform},
     sums::{mean, reduce},
 };
@@ -17,6 +16,7 @@ use crate::{
     Error, ErrorKind, Result,
     dtype::{Dtype, Typed, ValuesMut},
     fallible_alloc,
+    lanes::LANES,
 };
 use std::{
     f64::consts::PI,

@@ -19,8 +19,6 @@ mod form;
 #[cfg(feature = "audio")]
 pub mod front_end;
 #[cfg(feature = "audio")]
-mod lanes;
-#[cfg(feature = "audio")]
 pub mod mel;
 pub mod pack;
 #[cfg(feature = "audio")]

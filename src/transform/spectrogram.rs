@@ -13,7 +13,6 @@
 use super::{
     fft::LaneFft,
     form::{Form, Layout, Output},
-    lanes::{LANES, Lanes, Level, Row, Work},
     mel::{Bands, MelBank, MelScale},
     window::Window,
 };
@@ -22,6 +21,7 @@ use crate::{
     dtype::{Typed, ValuesMut},
     error::shown,
     fallible_alloc,
+    lanes::{LANES, Lanes, Level, Row, Work},
 };
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex32};
 use std::{fmt, ops::RangeInclusive, sync::Arc};

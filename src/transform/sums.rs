@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-use super::lanes::{self, Lanes, Work};
+use crate::lanes::{self, Lanes, Work};
 
 /// The sum of squares.
 pub fn squares(values: &[f32]) -> f64 {

@@ -16,11 +16,9 @@ use std::{
     sync::Arc,
 };
 
-use crossbeam::queue::ArrayQueue;
-use symphonia::core::codecs::audio::AudioDecoder;
-
 use super::Codec;
 use crate::Result;
+use crossbeam::queue::ArrayQueue;
 
 /// The most decoders kept.
 const MAX_DECODERS: usize = 16;
@@ -34,7 +32,7 @@ const MAX_VECTOR_BYTES: usize = 4 << 20;
 struct Entry {
     codec: Codec,
     setup: Box<[u8]>,
-    decoder: Box<dyn AudioDecoder>,
+    decoder: Box<dyn Any + Send>,
     bytes: usize,
 }
 
@@ -111,17 +109,19 @@ impl fmt::Debug for DecoderCache {
 }
 
 impl DecoderCache {
-    /// The cached decoder for `setup`, in the state of its last use, or a new one by `make`, which also
+    /// The cached decoder of type `D` for `setup`, in the state of its last use, or a new one by `make`, which also
     /// returns its estimated size in bytes.
     ///
     /// The caller must reset it: which state to clear between records depends on the codec.
-    pub(crate) fn decoder(
+    pub(crate) fn decoder<D: Send + 'static>(
         &mut self,
         codec: Codec,
         setup: &[u8],
-        make: impl FnOnce() -> Result<(Box<dyn AudioDecoder>, usize)>,
-    ) -> Result<&mut dyn AudioDecoder> {
-        match self.decoders.iter().position(|entry| entry.codec == codec && *entry.setup == *setup) {
+        make: impl FnOnce() -> Result<(D, usize)>,
+    ) -> Result<&mut D> {
+        let is_equal =
+            |entry: &Entry| entry.codec == codec && *entry.setup == *setup && entry.decoder.is::<D>();
+        match self.decoders.iter().position(is_equal) {
             Some(i) => self.decoders[i..].rotate_left(1),
             None => {
                 let (decoder, bytes) = make()?;
@@ -131,11 +131,12 @@ impl DecoderCache {
                 {
                     self.decoders.remove(0);
                 }
-                self.decoders.push(Entry { codec, setup: setup.into(), decoder, bytes });
+                self.decoders.push(Entry { codec, setup: setup.into(), decoder: Box::new(decoder), bytes });
             }
         }
         let last = self.decoders.len() - 1;
-        Ok(self.decoders[last].decoder.as_mut())
+        #[expect(clippy::expect_used, reason = "its type was just compared, or it was just made")]
+        Ok(self.decoders[last].decoder.downcast_mut().expect("a decoder of this type"))
     }
 
     /// The shelves `T` of a codec, empty at first.

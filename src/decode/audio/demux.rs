@@ -344,7 +344,9 @@ fn decoder<'k>(
 ) -> Result<&'k mut dyn AudioDecoder> {
     if codec == Codec::Alac {
         let cookie = params.extra_data.as_deref().unwrap_or_default();
-        return kept.decoder(codec, cookie, || Ok((new_decoder(codec, params)?, ALAC_DECODER_BYTES)));
+        let decoder =
+            kept.decoder(codec, cookie, || Ok((new_decoder(codec, params)?, ALAC_DECODER_BYTES)))?;
+        return Ok(decoder.as_mut());
     }
     Ok(new.insert(new_decoder(codec, params)?).as_mut())
 }

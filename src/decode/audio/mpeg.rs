@@ -277,7 +277,7 @@ impl<'a> Mpeg<'a> {
             .decoder(self.info().codec, &[layer, channels, low, mid, high], || new_decoder(&self.header))?;
         decoder.reset();
         for index in start..link.frames.start + wanted_frames.end {
-            let samples = self.decode(decoder, index)?;
+            let samples = self.decode(decoder.as_mut(), index)?;
             let Some(frame) = index.checked_sub(link.frames.start + wanted_frames.start) else { continue };
             let position = (wanted_frames.start + frame) as u64 * per_frame;
             let wanted = position.max(want.start)..(position + per_frame).min(want.end);

@@ -490,7 +490,7 @@ impl Link {
         let (setup, scratch) = (&self.headers.setup, kept.shelves::<Shelves>().bytes.lend());
         let decoder = kept.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
         decoder.reset();
-        let mut feed = Feed { bytes, pages, decoder, checked: 0, scratch };
+        let mut feed = Feed { bytes, pages, decoder: decoder.as_mut(), checked: 0, scratch };
         // The last packet decoded, whose second half the decoder holds.
         let mut held = None;
 

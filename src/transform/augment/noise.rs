@@ -8,7 +8,7 @@ use std::f64::consts::PI;
 use smallvec::SmallVec;
 
 use super::filter::{self, Biquad};
-use crate::transform::lanes::{Lanes, Level, Work};
+use crate::lanes::{Lanes, Level, Work};
 
 /// Fills `out` with independent values of mean 0 and variance 1; the largest is below 5.9.
 pub(super) fn gaussian(seed: u64, out: &mut [f32]) {

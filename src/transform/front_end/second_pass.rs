@@ -7,10 +7,8 @@
 use super::{Compression, Fill, FrontEnd, Normalization};
 use crate::{
     dtype::ValuesMut,
-    transform::{
-        form::{Output, Value},
-        lanes::{LANES, Lanes, Work},
-    },
+    lanes::{LANES, Lanes, Work},
+    transform::form::{Output, Value},
 };
 
 /// One example in the second pass.

@@ -8,7 +8,7 @@
 //! Source: Smith, "Digital Audio Resampling"; cubic Lagrange interpolation.
 
 use super::{Ratio, design::Prototype, fill};
-use crate::{Result, fallible_alloc};
+use crate::{Result, fallible_alloc, lanes::Level};
 use std::{cell::RefCell, ops::Range};
 
 /// Points of the kernel per sample of the lower rate.
@@ -158,8 +158,8 @@ impl Direct {
 /// The sum of `samples` times the cubic between four consecutive rows.
 fn interpolated_dot(rows: &[f32], weights: [f32; 4], samples: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the CPU was checked just before.
+    if Level::detect() != Level::Portable {
+        // SAFETY: all other levels have these features.
         return unsafe { interpolated_dot_avx2(rows, weights, samples) };
     }
     interpolated_dot_at(rows, weights, samples, |a, b, c| a * b + c)

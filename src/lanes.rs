@@ -1,27 +1,35 @@
-//! Eight `f32` lanes: the one vector type that the spectrogram is written in.
+//! Eight `f32` lanes, and the choice of instructions by the CPU.
 //!
-//! A lane is a frame. Eight frames go through window, FFT, mel and logarithm together, so no step shuffles
-//! within a vector, and twiddle factors and weights are broadcast. The algorithms are generic over [`Lanes`]
-//! and `inline(always)`. [`Level::run`] instantiates them once per CPU level inside a `#[target_feature]`
-//! function and picks one at run time. The portable implementation is the oracle of the others.
-//! The pattern is memchr's.
+//! In the spectrogram a lane is a frame. Eight frames go through window, FFT, mel and logarithm together, so
+//! no step shuffles within a vector, and twiddle factors and weights are broadcast. The algorithms are
+//! generic over [`Lanes`] and `inline(always)`. [`Level::run`] instantiates them once per CPU level inside a
+//! `#[target_feature]` function. The portable implementation is the oracle of the others. The pattern is
+//! memchr's.
+//!
+//! The level is chosen once per process. `FOREBAY_CPU=portable` forces the portable one.
 
-use std::ops::{Add, Mul, Sub};
+use std::{
+    ops::{Add, Mul, Sub},
+    sync::OnceLock,
+};
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 /// Frames processed together.
-pub(super) const LANES: usize = 8;
+pub(crate) const LANES: usize = 8;
 
 /// Eight values in memory: one sample, bin or band of eight frames, aligned so that no row
 /// straddles a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(align(32))]
-pub(super) struct Row(pub(super) [f32; LANES]);
+pub(crate) struct Row(pub(crate) [f32; LANES]);
+
+/// The environment variable that forces a level.
+const VARIABLE: &str = "FOREBAY_CPU";
 
 /// The supported instruction sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
+pub(crate) enum Level {
     /// The build's baseline.
     Portable,
     /// AVX2, FMA and F16C, required together.
@@ -34,8 +42,20 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// The best level that this CPU has.
-    pub(super) fn detect() -> Self {
+    /// The level of this process: the best one of this CPU, unless `FOREBAY_CPU` forces another.
+    pub(crate) fn detect() -> Self {
+        static LEVEL: OnceLock<Level> = OnceLock::new();
+        *LEVEL.get_or_init(|| match std::env::var_os(VARIABLE) {
+            None => Self::best(),
+            Some(forced) if forced == "portable" => Self::Portable,
+            Some(other) => {
+                log::warn!("{VARIABLE} is {other:?}, which is ignored; expected portable, or no value");
+                Self::best()
+            }
+        })
+    }
+
+    fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2")
             && std::arch::is_x86_feature_detected!("fma")
@@ -49,7 +69,7 @@ impl Level {
     }
 
     /// Does `work` with the lanes of this level.
-    pub(super) fn run<W: Work>(self, work: W) -> W::Output {
+    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c")]
         fn avx2<W: Work>(work: W) -> W::Output {
@@ -73,8 +93,8 @@ impl Level {
 
     /// Every level that this CPU has, for tests.
     #[cfg(test)]
-    pub(super) fn available() -> Vec<Self> {
-        match Self::detect() {
+    pub(crate) fn available() -> Vec<Self> {
+        match Self::best() {
             Self::Portable => vec![Self::Portable],
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => vec![Self::Portable, Self::Avx2],
@@ -85,7 +105,7 @@ impl Level {
 }
 
 /// Work that is compiled once for each level.
-pub(super) trait Work {
+pub(crate) trait Work {
     /// What it gives.
     type Output;
     /// Does it; to be `inline(always)`, as all that it calls with lanes.
@@ -96,7 +116,7 @@ pub(super) trait Work {
 ///
 /// # Safety
 /// An implementation's methods may only run on a CPU that has its instructions.
-pub(super) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
+pub(crate) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
     /// The same value in every lane.
     fn splat(value: f32) -> Self;
     /// Reads one row.
@@ -212,7 +232,7 @@ const SQRT_HALF_BITS: i32 = 0x3f35_04f3;
 
 /// The portable implementation.
 #[derive(Clone, Copy)]
-pub(super) struct Portable([f32; LANES]);
+pub(crate) struct Portable([f32; LANES]);
 
 impl Portable {
     #[inline(always)]
@@ -304,7 +324,7 @@ impl Lanes for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use avx2::Avx2;
+pub(crate) use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
@@ -314,7 +334,7 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     #[derive(Clone, Copy)]
-    pub(in crate::transform) struct Avx2(__m256);
+    pub(crate) struct Avx2(__m256);
 
     macro_rules! avx2 {
         ($call:expr) => {
