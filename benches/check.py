@@ -20,11 +20,12 @@ from pathlib import Path
 
 # This folder has a `datasets.py`, which would be imported instead of Hugging Face's.
 sys.path.pop(0)
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "python"))
-
 import forebay
 from forebay.cli import check
-from recordings import Row, write_shard
+
+# In place of this folder, whose scripts have names of libraries.
+sys.path[0] = str(Path(__file__).parents[1] / "tests" / "python" / "helpers")
+from recordings import Row, write_shard  # noqa: E402
 
 FOLDER = Path(__file__).parents[1] / "target" / "bench-recordings"
 

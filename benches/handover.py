@@ -25,10 +25,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "python"))
-
 import forebay
-from recordings import tiny_rows, write_shard
+
+# In place of this folder, whose scripts have names of libraries.
+sys.path[0] = str(Path(__file__).parents[1] / "tests" / "python" / "helpers")
+from recordings import tiny_rows, write_shard  # noqa: E402
 
 SHAPE: dict[str, Any] = {"sample_rate": 8000, "clip_seconds": 0.02, "n_fft": 64, "hop_length": 32, "n_frames": 501}
 

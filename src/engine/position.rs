@@ -394,12 +394,17 @@ pub struct Upcoming {
 }
 
 impl Upcoming {
-    /// The rows of the next `n` examples of this rank; fewer if the pass ends earlier. `None` if `go_on`,
-    /// called before each batch, returned false.
+    /// The next `n` examples of this rank, as `of` makes them of a row and the random bits of its record;
+    /// fewer if the pass ends earlier. `None` if `go_on`, called before each batch, returned false.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the allocation failed.
-    pub fn rows(mut self, n: usize, go_on: impl Fn() -> bool) -> Result<Option<Vec<i64>>> {
+    pub fn examples<T>(
+        mut self,
+        n: usize,
+        go_on: impl Fn() -> bool,
+        of: impl Fn(u64, u64) -> T,
+    ) -> Result<Option<Vec<T>>> {
         let mut rows = Vec::new();
         let mut batch = self.batch;
         let mut windows = self.schedule.windows(batch);
@@ -424,7 +429,10 @@ impl Upcoming {
                     .because(cause)
                 })?;
                 let tickets = std::iter::from_fn(|| window.draw()).take(draws as usize);
-                rows.extend(tickets.map(|ticket| self.schedule.place(stream, ticket).row as i64));
+                rows.extend(tickets.map(|ticket| {
+                    let place = self.schedule.place(stream, ticket);
+                    of(place.row, self.schedule.seed_of(place))
+                }));
             }
             batch += 1;
         }

@@ -1,5 +1,5 @@
-//! [`Threads`]: a set of threads with one owner, named, started in a known floating-point mode, joined
-//! together.
+//! [`Threads`]: a set of threads with one owner, named, started in a known floating-point mode and
+//! scheduling policy, joined together.
 //!
 //! A thread ends when its input disconnects or the run is stopped, without polling. [`Threads::join`] waits a
 //! bounded time, then detaches threads that are still in a call, of the system or a long one of the decoder.
@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::policy;
 use crate::{Error, ErrorKind, Result, float_mode};
 
 /// How long a join waits for threads before it detaches them.
@@ -97,6 +98,7 @@ impl Threads {
                 log::debug!("{} starts", ends.1);
                 let _ends = ends;
                 float_mode::set_default();
+                policy::never_preempt_on_wake();
                 work();
             })
             .map_err(|e| {

@@ -1,0 +1,63 @@
+"""The scheduling policy of the loader's threads: they do not preempt the training loop."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import forebay
+from recordings import read_rows, write_shard
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a policy of Linux")
+
+
+def policies() -> dict[str, set[int]]:
+    """The policies of this process' threads, by the start of their names."""
+    found: dict[str, set[int]] = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            name, policy = (task / "comm").read_text().strip(), os.sched_getscheduler(int(task.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread has ended
+        found.setdefault(name.split("-")[0], set()).add(policy)
+    return found
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Waits for threads that have not run yet."""
+    while not holds():  # the test's timeout ends it
+        time.sleep(0.01)
+
+
+def test_threads_never_preempt_on_wake(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.arrow", read_rows()[:8])
+    with forebay.Loader(shard, batch_size=2, infinite=True, n_workers=2) as loader:
+        next(loader)
+        eventually(lambda: policies().get("forebay") == {os.SCHED_BATCH})
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+PROGRAM = """
+import json, os, sys
+sys.path[:0] = sys.argv[2:]
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+import forebay
+from test_scheduling import eventually, policies
+with forebay.Loader(sys.argv[1], batch_size=2, infinite=True, n_workers=2) as loader:
+    next(loader)
+    eventually(lambda: policies().get("forebay") == {os.SCHED_IDLE})
+    print(json.dumps({name: sorted(each) for name, each in policies().items()}))
+"""
+
+
+def test_another_policy_of_the_process_is_kept(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.arrow", read_rows()[:8])
+    arguments = [sys.executable, "-c", PROGRAM, str(shard), *sys.path]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["forebay"] == [os.SCHED_IDLE]
