@@ -4,7 +4,8 @@
 
 Recordings are 64 files of OGG Vorbis of 10 s at 32 kHz (soundfile, the recordings of tests/data); clips of 5 s, the
 features "birdset", two workers. The loaders take turns, and the medians of their rates are compared. `--peer`: the
-recipe of BirdSet beside a DataLoader of torch with as many workers, soundfile, audiomentations and torchaudio.
+recipe of BirdSet beside a DataLoader of torch with as many workers, soundfile, torchaudio, and audiomentations or
+torch-audiomentations.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,28 @@ from sounds import sound
 
 import forebay
 from forebay import recipes, targets
-from forebay.augment import Clip, CutMix, Filter, FrameRoll, Gain, Mix, Mixup, Noise, Polarity, Roll, SpecAugment, Speed
+from forebay.augment import (
+    Clip,
+    CutMix,
+    Filter,
+    FrameRoll,
+    Gain,
+    Mix,
+    Mixup,
+    Noise,
+    Polarity,
+    Python,
+    Reverb,
+    Roll,
+    SpecAugment,
+    Speed,
+)
+
+
+def half(values: Any, _: int) -> Any:
+    """A function of the least work."""
+    return values * np.float32(0.5)
+
 
 RATE, SECONDS, FILES = 32_000, 10, 64
 LABELS = ["owl", "wren", "jay", "crow"]
@@ -42,6 +64,7 @@ STEPS: dict[str, list[Any]] = {
     "SpecAugment": [SpecAugment()],
     "FrameRoll": [FrameRoll()],
     "Mixup": [Mixup()],
+    "Python, a product": [Python(half)],
     "CutMix": [CutMix()],
     "all cheap steps": CHEAP,
 }
@@ -73,14 +96,23 @@ def batches(shard: Path, **given: Any) -> Iterator[Any]:
     return iter(forebay.Loader([shard], batch_size=64, n_workers=workers, shuffle_min_size=64, **keywords))
 
 
-def peer(paths: list[Path]) -> Iterator[Any]:
-    """The same recipe as a BirdSet user has it: soundfile, audiomentations, torchaudio in workers of a DataLoader."""
+def rooms(folder: Path) -> Path:
+    """A folder with impulse responses of a second."""
+    made = folder / "rooms"
+    made.mkdir(exist_ok=True)
+    random = np.random.default_rng(1)
+    for i in range(8):
+        response = random.standard_normal(RATE) * np.exp(-6.9 * np.arange(RATE) / RATE)
+        soundfile.write(made / f"{i}.wav", response / np.abs(response).max(), RATE)
+    return made
+
+
+def audiomentations_of(folder: str) -> Callable[[Any], Any]:
+    """The recipe's steps on waveforms."""
     import audiomentations
     import torch
-    import torchaudio
 
-    folder = str(paths[0].parent)
-    waveform = audiomentations.Compose(
+    steps = audiomentations.Compose(
         [
             audiomentations.AddBackgroundNoise(sounds_path=folder, min_snr_db=3, max_snr_db=30, p=0.7),
             audiomentations.AddBackgroundNoise(sounds_path=folder, min_snr_db=3, max_snr_db=30, p=0.5),
@@ -88,6 +120,38 @@ def peer(paths: list[Path]) -> Iterator[Any]:
             audiomentations.Gain(min_gain_db=-18, max_gain_db=6, p=0.2),
         ]
     )
+    return lambda samples: torch.from_numpy(steps(samples, RATE))
+
+
+def torch_audiomentations_of(folder: str) -> Callable[[Any], Any]:
+    """The same by torch-audiomentations, which takes batches: here of one."""
+    import torch
+    import torch_audiomentations
+
+    shared = {"sample_rate": RATE, "output_type": "tensor"}
+    noise = {"background_paths": folder, "min_snr_in_db": 3, "max_snr_in_db": 30, **shared}
+    steps = [
+        torch_audiomentations.AddBackgroundNoise(**noise, p=0.7),
+        torch_audiomentations.AddBackgroundNoise(**noise, p=0.5),
+        torch_audiomentations.AddColoredNoise(min_snr_in_db=3, max_snr_in_db=30, p=0.2, **shared),
+        torch_audiomentations.Gain(min_gain_in_db=-18, max_gain_in_db=6, p=0.2, **shared),
+    ]
+
+    def apply(samples: Any) -> Any:
+        made = torch.from_numpy(samples)[None, None]
+        for step in steps:
+            made = step(made, sample_rate=RATE)
+        return made[0, 0]
+
+    return apply
+
+
+def peer(paths: list[Path], steps_of: Callable[[str], Callable[[Any], Any]]) -> Iterator[Any]:
+    """The same recipe as a BirdSet user has it: soundfile, a library and torchaudio in workers of a DataLoader."""
+    import torch
+    import torchaudio
+
+    waveform = steps_of(str(paths[0].parent))
     power = torchaudio.transforms.Spectrogram(n_fft=1024, hop_length=320)
     mel = torchaudio.transforms.MelScale(128, RATE, n_stft=513)
     masks = [torchaudio.transforms.FrequencyMasking(100), torchaudio.transforms.TimeMasking(100)]
@@ -102,7 +166,7 @@ def peer(paths: list[Path]) -> Iterator[Any]:
             path = paths[random.integers(len(paths))]
             start = random.integers((SECONDS - 5) * RATE)
             samples, _ = soundfile.read(path, 5 * RATE, start, dtype="float32")
-            spectrum = power(torch.from_numpy(waveform(samples, RATE)))
+            spectrum = power(waveform(samples))
             for mask, share in zip(masks, (0.5, 0.3), strict=True):
                 if random.random() < share:
                     spectrum = mask(spectrum[None])[0]
@@ -135,9 +199,11 @@ def main() -> None:
         makers = {"none": lambda: batches(shard)}
         for name, steps in STEPS.items():
             makers[name] = lambda steps=steps: batches(shard, augment=steps)
+        makers["Reverb, 1 s"] = lambda: batches(shard, augment=[Reverb(str(rooms(Path(folder))))])
         makers["recipes.birdset"] = lambda: batches(shard, **birdset)
         if arguments.peer:
-            makers["DataLoader with audiomentations"] = lambda: peer(paths)
+            makers["DataLoader with audiomentations"] = lambda: peer(paths, audiomentations_of)
+            makers["DataLoader with torch-audiomentations"] = lambda: peer(paths, torch_audiomentations_of)
         rates: dict[str, list[float]] = {name: [] for name in makers}
         for _ in range(arguments.rounds):
             for name, make in makers.items():

@@ -64,6 +64,7 @@ __all__ = [
     "_augment_waveform",
     "_close_all",
     "_cores",
+    "_function_name",
     "_inject_delays",
     "_inject_panic",
     "_inject_records",
@@ -455,8 +456,12 @@ class Loader(LoaderBase[NDArray[Any]]):
     def replay(self, batch: int) -> dict[str, NDArray[Any]]:
         """Returns batch number `batch` without a change of position."""
 
-    def plan(self, n: int) -> NDArray[np.int64]:
+    @overload
+    def plan(self, n: int, *, outputs: None = None) -> NDArray[np.int64]:
         """The row numbers of the next `n` examples, without reading any data."""
+    @overload
+    def plan(self, n: int, *, outputs: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """The row numbers as `index`, and what augmentation will do to these examples, by names of outputs."""
 
     def class_counts(self, epoch: int | None = None, *, column: str | None = None) -> list[_ClassCounts]:
         """Counts rows and examples of each class in an epoch, before and after balancing, without decoding."""
@@ -867,6 +872,7 @@ def _augment_waveform(
     given: Sequence[_StepPart], waveform: NDArray[np.float32], sample_rate: int, seed: int
 ) -> NDArray[np.float32]: ...
 def _cores() -> int: ...
+def _function_name(function: Any) -> str: ...
 def _parameters() -> dict[str, list[dict[str, Any]]]: ...
 def _unknown_keyword(path: str, names: list[str], unknown: str) -> TypeError: ...
 def _close_all() -> None: ...

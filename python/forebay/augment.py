@@ -11,8 +11,9 @@ drawn depends on the loader's seed, the epoch and the example alone, and not on 
 dataclasses; each checks its parameters when it is made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
+from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay._checks import wrong_type
-from forebay._core import ConfigError, _augment_features, _augment_waveform, _Step
+from forebay._core import ConfigError, _augment_features, _augment_waveform, _function_name, _Step
 from forebay._part import NESTED, _Part
 from forebay.features import _FrontEndPart, preset
 from forebay.manifest import Manifest
 
 __all__ = [
-    "Clip", "CutMix", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise", "Polarity", "Reverb", "Roll",
+    "Clip", "CutMix", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise", "Polarity", "Python", "Reverb", "Roll",
     "SpecAugment", "Speed", "apply",
 ]  # fmt: skip
 
@@ -177,7 +178,7 @@ class Mix(_StepPart):
     `source`: recordings, as a `Loader` takes them, of which each is equally likely. None: the loader's own rows; in the
     orders `"window"` and `"sequential"` one of the `near` rows before the clip's own in storage order, whose bytes were
     read recently, in `"global"` and `"era"` any row. In a mixture of sources partners are of the same source. `most`:
-    their number is drawn from 1 to this.
+    their number is drawn from 1 to this. `audio_column`: the column of `source` with the recordings, as for a `Loader`.
 
     One of these says how loud a partner is. `snr_db`: level of the clip above that of the partner, in decibels; the
     clip stays as it is. `level` says how the clip's level is measured: `"rms"`, `"active"` or `"clip"`, as in `Noise`;
@@ -199,6 +200,7 @@ class Mix(_StepPart):
     beta: float | None = None
     most: int = 1
     near: int | None = 128
+    audio_column: str | None = None
     level: Literal["rms", "active", "clip"] = "rms"
     targets: Literal["keep", "union", "sum", "mix"] = "keep"
     p: float = 1.0
@@ -216,7 +218,7 @@ class Reverb(_StepPart):
     """Puts the clip into a room: convolves it with an impulse response, a recording of `source`.
 
     `source`: recordings, as a `Loader` takes them, of which each is equally likely. A response is decoded at the
-    loader's sample rate from its start, at most a clip long. It begins at its sample of largest absolute value over all
+    loader's sample rate from its start, at most a clip long. `audio_column` is its column, as for a `Loader`. It begins at its sample of largest absolute value over all
     channels, the direct sound, so the clip is not delayed. Each channel of the clip has the same channel of the
     response; a mono response serves all of them.
 
@@ -228,6 +230,7 @@ class Reverb(_StepPart):
 
     source: Any
     _: KW_ONLY
+    audio_column: str | None = None
     p: float = 1.0
 
     def __post_init__(self) -> None:
@@ -311,6 +314,38 @@ class CutMix(_StepPart):
     _: KW_ONLY
     part: Literal["frames", "box"] = "frames"
     p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class Python(_StepPart):
+    """Calls `function(array, seed)`, for prototypes: a worker takes Python's lock for each call.
+
+    `on`: `"waveform"`, the array is the clip, float32 `[channels, n_samples]`; `"features"`, it is the features of one
+    channel, float32 `[n_bands, n_frames]` or `[n_frames, n_bands]` as in batches. The function may change the array,
+    and returns one of the same shape. `seed` is an int of 64 bits of its own for each example, the same in every run,
+    as in `numpy.random.default_rng(seed)`; a function that uses anything else at random makes batches that differ. An
+    exception ends the loader's run, and `next()` raises it. The function's module and name are part of the loader's
+    state, what it does is not.
+    """
+
+    function: Callable[[NDArray[np.float32], int], NDArray[Any]]
+    _: KW_ONLY
+    on: Literal["waveform", "features"] = "waveform"
+    p: float = 1.0
+
+    def __repr__(self) -> str:
+        """The call, with the function's name."""
+        return super().__repr__().replace(repr(self.function), self._name(), 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values, with the function's module and name in its place; `from_dict` cannot read them."""
+        return super().to_dict() | {"function": self._name()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), on=self.on, p=self.p), (self.function,)
+
+    def _name(self) -> str:
+        return _function_name(self.function)
 
 
 def apply(

@@ -21,6 +21,15 @@ pub struct Sources {
     pub n_rows: Vec<Option<u64>>,
 }
 
+/// The recordings that a step of augmentation reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Background {
+    /// The files.
+    pub sources: Sources,
+    /// Their column of recordings; as [`ArrowOptions::audio_column`](crate::source::ArrowOptions).
+    pub audio_column: Option<String>,
+}
+
 /// A file, a folder or a pattern, or a table as an object of Python.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
@@ -170,7 +179,7 @@ pub enum AugmentObject {
         /// What they do.
         augment: Augment,
         /// The recordings of each step that reads others; `None`: the loader's own.
-        sources: Vec<Option<Sources>>,
+        sources: Vec<Option<Background>>,
     },
 }
 

@@ -387,13 +387,18 @@ impl Schedule {
     /// The record of a ticket.
     pub fn assign(&mut self, stream: usize, ticket: u64) -> Assignment {
         let place = self.place(stream, ticket);
-        let Place { epoch, row, following, copy } = place;
-        let seed = hash(self.rules.seed, Purpose::Crop, [epoch, copy]);
+        let Place { epoch, row, following, .. } = place;
+        let seed = self.seed_of(place);
         let (run, tickets, repeats) = match self.weights {
             None => (following + 1, following + 1, false),
             Some(_) => self.run(place, u64::MAX),
         };
         Assignment { row, run, tickets, repeats, seed, epoch }
+    }
+
+    /// The random bits of the record of a place.
+    pub fn seed_of(&self, place: Place) -> u64 {
+        hash(self.rules.seed, Purpose::Crop, [place.epoch, place.copy])
     }
 
     /// The number of tickets that the first `rows` rows of a ticket's run have.

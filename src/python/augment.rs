@@ -1,5 +1,7 @@
 //! The objects of `forebay.augment`, checked: from the values of their fields to a [`Step`].
 
+use std::sync::Arc;
+
 use numpy::{PyArray2, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::{
     exceptions::PyTypeError,
@@ -13,18 +15,19 @@ use super::{
     given::Given,
     loader::source_problems,
     state,
+    user_step::UserStep,
 };
 use crate::{
     Error, ErrorKind, Result,
-    config::{AugmentObject, Sources},
+    config::{AugmentObject, Background, Sources},
     dtype::ValuesMut,
     error::shown,
     fallible_alloc, float_mode,
     transform::{
         Augment, AugmentScratch, Clips, FrameAxis, Layout, Quality, Resampler, SpectrogramConfig,
         augment::{
-            BandMasks, Bounds, Exchange, Fill, Kind, Loudness, MOST_PARTS, MOST_STEPS, MixLevel, MixTargets,
-            Mixing, Pairing, Shape, Step, Width,
+            BandMasks, Bounds, Calling, Exchange, Fill, Kind, Loudness, MOST_PARTS, MOST_STEPS, MixLevel,
+            MixTargets, Mixing, Pairing, Shape, Step, Width,
         },
         target_len,
     },
@@ -32,7 +35,7 @@ use crate::{
 
 /// A step of augmentation, and the recordings that it reads, if they are not the loader's own.
 #[pyclass(module = "forebay._core", name = "_Step", frozen)]
-pub struct PyStep(Step, Option<Sources>);
+pub struct PyStep(Step, Option<Background>);
 
 #[pymethods]
 impl PyStep {
@@ -61,14 +64,18 @@ impl PyStep {
                 freq: given.bounds("freq", [1.0, 384_000.0])?,
                 q: given.bounds("q", [0.01, 100.0])?,
                 gain_db: given.bounds("gain_db", [-60.0, 60.0])?,
-                n: given.count("n", MOST_PARTS as i64)?.unwrap_or(1),
+                n: given.number("n", MOST_PARTS as i64)?,
             },
             "Clip" => Kind::Clip { db: given.bounds("db", [-200.0, 0.0])? },
             "Speed" => Kind::Speed { factors: given.factors()? },
             "Mix" => {
                 let mixing = given.mixing()?;
-                if !mixing.is_own {
-                    sources = Some(given.source(kind)?);
+                match mixing.is_own {
+                    false => sources = Some(given.source(kind)?),
+                    true if !given.value("audio_column")?.is_none() => given.problems.push(
+                        "audio_column is that of source, which is None: the loader's own rows have the loader's".to_owned(),
+                    ),
+                    true => {}
                 }
                 Kind::Mix(mixing)
             }
@@ -83,6 +90,10 @@ impl PyStep {
                 Kind::Pair(Pairing { exchange, beta: given.beta()? })
             }
             "SpecAugment" => Kind::SpecAugment(given.masks()?),
+            "Python" => Kind::Call(Calling {
+                function: Arc::new(UserStep::new(&given.value("function")?)?),
+                on_features: given.one_of("on", &["waveform", "features"])? == 1,
+            }),
             "FrameRoll" => Kind::FrameRoll { shift: given.bounds("shift", SHARES)? },
             other => return Err(PyTypeError::new_err(format!("{other} is no step of augmentation"))),
         };
@@ -121,7 +132,7 @@ impl Given<'_> {
     }
 
     /// The recordings of a step of this class.
-    fn source(&mut self, class: &str) -> PyResult<Sources> {
+    fn source(&mut self, class: &str) -> PyResult<Background> {
         let found: Sources = self.get("source")?;
         if found.names.is_some() {
             let message =
@@ -129,7 +140,7 @@ impl Given<'_> {
             self.problems.push(message);
         }
         self.problems.extend(source_problems("source", &found));
-        Ok(found)
+        Ok(Background { sources: found, audio_column: self.get("audio_column")? })
     }
 
     fn loudness(&mut self) -> PyResult<Loudness> {
@@ -161,7 +172,7 @@ impl Given<'_> {
             );
         }
         let near = self.count("near", 1 << 40)?.map(|near| near as u64);
-        Ok(Mixing { level, most: self.count("most", 16)?.unwrap_or(1), near, is_own, targets })
+        Ok(Mixing { level, most: self.number("most", 16)?, near, is_own, targets })
     }
 
     fn beta(&mut self) -> PyResult<f64> {
@@ -234,11 +245,17 @@ impl Given<'_> {
 }
 
 /// The steps of a list of objects of `forebay.augment`, and the recordings of each that reads others.
-fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Option<Sources>>), Refused> {
+fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Option<Background>>), Refused> {
     let (mut steps, mut sources) = (Vec::new(), Vec::new());
-    for step in given.try_iter().map_err(|_| Refused::Type)? {
-        let plan = step?.getattr("_plan").map_err(|_| Refused::Type)?;
-        let PyStep(step, source) = plan.cast::<PyStep>().map_err(|_| Refused::Type)?.get();
+    for (at, step) in given.try_iter().map_err(|_| Refused::Type)?.enumerate() {
+        let step = step?;
+        let plan = step.getattr("_plan").ok();
+        let Some(plan) = plan.as_ref().and_then(|plan| plan.cast::<PyStep>().ok()) else {
+            let found = step.repr()?;
+            let message = format!("step {at} of augment is {found}, must be an object of forebay.augment");
+            return Err(Refused::Raised(PyTypeError::new_err(message)));
+        };
+        let PyStep(step, source) = plan.get();
         if step.kind.reading().is_some() {
             sources.push(source.clone());
         }
@@ -273,13 +290,24 @@ impl Argument for AugmentObject {
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match self {
             Self::Crop(is_random) => is_random.to_python(py),
-            Self::Steps { description, .. } => {
-                let made = description.iter();
-                let made = made.map(|one| state::made(py, Some(one))).collect::<PyResult<Vec<_>>>()?;
-                Ok(made.into_pyobject(py)?.into_any())
+            Self::Steps { description, augment, .. } => {
+                let made = description.iter().zip(augment.steps()).map(|(one, step)| match &step.kind {
+                    Kind::Call(calling) => called(py, calling, step.p),
+                    _ => Ok(state::made(py, Some(one))?.into_pyobject(py)?.into_any()),
+                });
+                Ok(made.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.into_any())
             }
         }
     }
+}
+
+/// The object of `forebay.augment` of a step that calls a function.
+fn called<'py>(py: Python<'py>, calling: &Calling, p: f64) -> PyResult<Bound<'py, PyAny>> {
+    let fields = PyDict::new(py);
+    fields.set_item("on", if calling.on_features { "features" } else { "waveform" })?;
+    fields.set_item("p", p)?;
+    let function = UserStep::of(py, &*calling.function);
+    py.import("forebay.augment")?.getattr("Python")?.call((function,), Some(&fields))
 }
 
 /// Applies the steps on waveforms to `[channels, n_samples]`.
@@ -339,11 +367,11 @@ pub fn _augment_features(
     let (n_bands, n_frames) = if layout == Layout::Mel { (rows, columns) } else { (columns, rows) };
     let axis = FrameAxis { layout, n_bands, n_frames, first: 0, n_valid: n_frames };
     let values = features.as_slice_mut()?;
-    py.detach(|| {
+    let made = py.detach(|| {
         let _mode = float_mode::Lent::new();
-        augment.features(seed, axis, ValuesMut::Float32(values));
+        augment.features(seed, axis, &mut AugmentScratch::default(), ValuesMut::Float32(values))
     });
-    Ok(())
+    made.map_err(|error| to_python(py, &error))
 }
 
 fn named_steps(given: &Bound<'_, PyAny>) -> PyResult<Augment> {

@@ -65,6 +65,12 @@ impl<'py> Given<'py> {
         Ok(Some(value as usize))
     }
 
+    /// A number from 1 to `most`; as [`Self::count`].
+    pub fn number(&mut self, name: &str, most: i64) -> PyResult<usize> {
+        let _: i64 = self.get(name)?; // not None
+        Ok(self.count(name, most)?.unwrap_or(1))
+    }
+
     /// A number as float32.
     pub fn float(&mut self, name: &str) -> PyResult<f32> {
         let value = self.get(name)?;

@@ -16,6 +16,7 @@ use pyo3::{
     prelude::*,
     types::{PyDict, PyList, PyTuple, PyType},
 };
+use smallvec::SmallVec;
 
 use super::{
     arguments::argument,
@@ -32,7 +33,8 @@ use super::{
 use crate::{
     Error, ErrorKind, LoaderConfig,
     config::{
-        AugmentObject, CropConfig, Exclude, FeatureObject, Origin, Sources, loader::loader_parameters, shown,
+        AugmentObject, Background, CropConfig, Exclude, FeatureObject, Origin, Sources,
+        loader::loader_parameters, shown,
     },
     dtype::Dtype,
     engine::{Engine, closed, epoch_out_of_range},
@@ -43,7 +45,7 @@ use crate::{
     source::{ArrowOptions, Beside, Positions, Recordings, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
-    tasks::{AudioPlan, AudioTask, ClipRule, Given, Outputs, Partners, SpanColumns},
+    tasks::{AudioPlan, AudioTask, ClipRule, Foretold, Given, Outputs, Partners, SpanColumns, foretold},
     transform::augment::{Kind, MixTargets, Outcome},
 };
 
@@ -289,23 +291,67 @@ impl Loader {
 
     /// Returns the row numbers of this rank's next `n` examples, int64 `[n]`, without reading data. Bad
     /// records are not known in advance. Fewer than `n` if the pass ends earlier.
+    ///
+    /// `outputs`: names of what augmentation will do, such as `["gain_db", "mix_index"]`, as in the parameter
+    /// `outputs` of the loader. The result is then a dict: `index`, and an array `[n]` for each name, of the
+    /// first clip of an example. A partner is the first that is drawn; if it turns out bad, another is taken,
+    /// and none where it is silent. `speed` is the factor that is drawn, which batches have rounded to a whole
+    /// number of hertz of the recording. `"mix_start"` depends on the recordings, so it is not possible.
+    #[pyo3(signature = (n, *, outputs=None))]
     fn plan<'py>(
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = argument::n)] n: i64,
-    ) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        outputs: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let asked = outputs.map(|names| self.foretellable(names)).transpose();
+        let asked = asked.map_err(|error| to_python(py, &error))?;
         let n = usize::try_from(n).ok().filter(|&n| n <= 1 << 32).ok_or_else(|| {
             let message = format!("n is {}, must be 0 to {}", shown(n), 1u64 << 32);
             to_python(py, &Error::new(ErrorKind::Config, message))
         })?;
         let upcoming = self.engine.ask(py, |engine| engine.upcoming())?;
         let control = self.engine.control().clone();
-        let rows = run_interruptible(py, "forebay-plan", move |stop| {
-            upcoming.rows(n, || !stop.load(Ordering::Relaxed) && !control.is_closed())
+        let positions = self.selection.positions().clone();
+        let row = move |position: u64| positions.row(position) as i64;
+        let go_on = move |stop: &AtomicBool| !stop.load(Ordering::Relaxed) && !control.is_closed();
+        let Some(asked) = asked else {
+            let rows = run_interruptible(py, "forebay-plan", move |stop| {
+                upcoming.examples(n, || go_on(stop), |position, _| row(position))
+            })?;
+            let rows = rows.ok_or_else(|| to_python(py, &closed()))?;
+            return Ok(PyArray1::from_vec(py, rows).into_any());
+        };
+        let audio = self.audio.clone();
+        let kinds: Vec<_> = asked.iter().map(|(_, outcome)| *outcome).collect();
+        let made = run_interruptible(py, "forebay-plan", move |stop| {
+            upcoming.examples(
+                n,
+                || go_on(stop),
+                |position, seed| {
+                    let number = |outcome: &Outcome| match foretold(&audio, (position, seed), *outcome) {
+                        Foretold::Number(number) => number,
+                        Foretold::Row(at) => at.map_or(-1.0, |at| at as f64),
+                        Foretold::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
+                    };
+                    (row(position), kinds.iter().map(number).collect::<SmallVec<[f64; 2]>>())
+                },
+            )
         })?;
-        let mut rows = rows.ok_or_else(|| to_python(py, &closed()))?;
-        rows.iter_mut().for_each(|row| *row = self.selection.positions().row(*row as u64) as i64);
-        Ok(PyArray1::from_vec(py, rows))
+        let made = made.ok_or_else(|| to_python(py, &closed()))?;
+        let found = PyDict::new(py);
+        found.set_item("index", PyArray1::from_iter(py, made.iter().map(|(row, _)| *row)))?;
+        for (at, (name, outcome)) in asked.iter().enumerate() {
+            let each = made.iter().map(|(_, numbers)| numbers[at]);
+            let array = match outcome {
+                Outcome::MixIndex | Outcome::ReverbIndex => {
+                    PyArray1::from_iter(py, each.map(|row| row as i64)).into_any()
+                }
+                _ => PyArray1::from_iter(py, each).into_any(),
+            };
+            found.set_item(name, array)?;
+        }
+        Ok(found.into_any())
     }
 
     /// Counts rows and examples of each class in an epoch, over all ranks, without decoding: a list of dicts,
@@ -629,6 +675,33 @@ impl Opened {
     }
 }
 
+impl Loader {
+    /// What steps of augmentation will do, by name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a name that is none, or whose step the loader does not have.
+    fn foretellable(&self, names: Vec<String>) -> crate::Result<Vec<(String, Outcome)>> {
+        let known = || Outcome::ALL.into_iter().filter(|(outcome, ..)| *outcome != Outcome::MixStart);
+        let has = |class: &str| self.audio.augment.steps().any(|step| step.kind.name() == class);
+        let of = |name: String| {
+            let problem = match known().find(|(_, known, ..)| *known == name) {
+                Some((outcome, _, class, _)) if has(class) => return Ok((name, outcome)),
+                Some((_, _, class, _)) => {
+                    format!(
+                        "outputs has {name:?}, and augment has no {class}(); leave it out, or add that step"
+                    )
+                }
+                None => {
+                    let known: Vec<_> = known().map(|(_, known, ..)| known).collect();
+                    format!("outputs has {name:?}, must be one of {known:?}")
+                }
+            };
+            Err(Error::new(ErrorKind::Config, problem))
+        };
+        names.into_iter().map(of).collect()
+    }
+}
+
 /// Opens the recordings that steps of augmentation read, and checks that the targets can be mixed.
 fn backgrounds(
     config: &LoaderConfig,
@@ -657,8 +730,9 @@ fn backgrounds(
         return Err(Error::new(ErrorKind::Config, problems.join("; ")));
     }
     let opened = sources.iter().zip(augment.readings()).map(|(source, (name, _))| {
-        let Some(source) = source else { return Ok(None) };
+        let Some(Background { sources: source, audio_column }) = source else { return Ok(None) };
         let options = ArrowOptions {
+            audio_column: audio_column.clone(),
             label_column: Some(String::new()),
             mmap: config.mmap,
             max_record_bytes: config.max_record_bytes as u64,

@@ -127,6 +127,7 @@ impl Facts<'_> {
                             json!({"rows": source.n_rows(), "fingerprint": hex(source.fingerprint())})
                         });
                         step["source"] = json!(source);
+                        step.as_object_mut().map(|step| step.remove("audio_column"));
                     }
                     step
                 });

@@ -474,7 +474,7 @@ impl ClipMaker {
                 let mut out = outs.part(at..at + len);
                 features.transform(&clip[..used], valid.clone(), &mut self.scratch, out.part(0..len))?;
                 if let (Some(bits), Some(axis)) = (bits, features.axis(&valid, *clip_samples)) {
-                    augment.features(bits, axis, out);
+                    augment.features(bits, axis, &mut self.augment, out)?;
                 }
                 at += len;
             }

@@ -8,9 +8,10 @@
 use std::fmt;
 
 use super::{
+    clip_rule::ClipRule,
     cutter::{Cut, Cutter},
     partners::Partners,
-    places::{Begin, Places},
+    places::{AudioPlan, Begin, Places},
     wanting::{Take, Wanting},
 };
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     record::{ReadRecords, Record},
     seed::below,
     targets::Clip,
-    transform::augment::{Amount, Clips, Convolver, Draws, Kind, MixTargets, Mixing, Reading},
+    transform::augment::{Amount, Clips, Convolver, Draws, Kind, MixTargets, Mixing, Outcome, Reading},
 };
 
 /// Draws of a partner before the clip stays without.
@@ -132,14 +133,70 @@ impl Mixer {
     }
 }
 
+/// What steps will do to the first clip of a record, before any recording is read: with the random bits of
+/// the record at position `own`. A partner that turns out bad or silent is not known yet.
+/// Where a partner's clip begins depends on its recording: NaN.
+pub fn foretold(plan: &AudioPlan, (own, seed): (u64, u64), outcome: Outcome) -> Foretold {
+    let augment = &plan.augment;
+    let bits = if let ClipRule::Clip(crop) = plan.crop { crop.seed(seed, 0, 0) } else { seed };
+    let partner = |reading: Reading, draws: &mut Draws| {
+        let partners = plan.partners.get(draws.reading())?;
+        (0..ATTEMPTS).find_map(|_| candidate(partners, reading, own, draws).0)
+    };
+    let first = augment.first_reading(bits, outcome == Outcome::ReverbIndex);
+    match (outcome, first) {
+        (Outcome::MixStart, _) => Foretold::Number(f64::NAN),
+        (Outcome::MixIndex | Outcome::ReverbIndex, None) => Foretold::Row(None),
+        (Outcome::ReverbIndex, Some((kind, mut draws))) => {
+            Foretold::Row(kind.reading().and_then(|reading| partner(reading, &mut draws)))
+        }
+        (Outcome::MixSnr | Outcome::MixWeight, None) => Foretold::Number(f64::NAN),
+        (Outcome::MixIndex | Outcome::MixSnr | Outcome::MixWeight, Some((kind, mut draws))) => {
+            let Kind::Mix(mixing) = kind else { return Foretold::Row(None) };
+            let _number = draws.bits();
+            let amount = mixing.level.draw(&mut draws);
+            let row = kind.reading().and_then(|reading| partner(reading, &mut draws));
+            match (outcome, amount) {
+                (Outcome::MixIndex, _) if mixing.is_own => Foretold::OwnRow(row),
+                (Outcome::MixIndex, _) => Foretold::Row(row),
+                (Outcome::MixSnr, Amount::Snr(number)) | (Outcome::MixWeight, Amount::Weight(number))
+                    if row.is_some() =>
+                {
+                    Foretold::Number(number)
+                }
+                _ => Foretold::Number(f64::NAN),
+            }
+        }
+        (Outcome::Speed, _) => Foretold::Number(augment.speed(bits)),
+        _ => Foretold::Number(augment.drawn(bits, outcome)),
+    }
+}
+
+/// A value of [`foretold`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Foretold {
+    /// A number; NaN where the step is not applied.
+    Number(f64),
+    /// A position in the step's source, if one is read.
+    Row(Option<u64>),
+    /// The same in the loader's own.
+    OwnRow(Option<u64>),
+}
+
+/// The position of a partner by the next draws, if it is to be read; and the draws of its clip and its phase.
+fn candidate(partners: &Partners, reading: Reading, own: u64, draws: &mut Draws) -> (Option<u64>, [u64; 2]) {
+    let row = draws.bits();
+    // Nothing else is drawn for a response.
+    let clip = if reading.is_response { [0, 0] } else { [draws.bits(), draws.bits()] };
+    (partners.choose(reading, own, row), clip)
+}
+
 impl Maker {
     /// Reads a partner or response; returns its position, its place and its columns.
     fn next(&mut self, own: u64, draws: &mut Draws, n: usize) -> Result<Option<(u64, Clip, Row)>> {
         for _ in 0..ATTEMPTS {
-            let row = draws.bits();
-            // Nothing else is drawn for a response.
-            let [place, phase] = if self.reading.is_response { [0, 0] } else { [draws.bits(), draws.bits()] };
-            let Some(at) = self.partners.choose(self.reading, own, row) else { continue };
+            let (at, [place, phase]) = candidate(&self.partners, self.reading, own, draws);
+            let Some(at) = at else { continue };
             match self.read(at, place, phase, n) {
                 Ok(Some((clip, values))) => return Ok(Some((at, clip, values))),
                 Ok(None) => {}

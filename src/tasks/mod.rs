@@ -36,6 +36,8 @@ pub use documents::{
     UNCOUNTED,
 };
 #[cfg(feature = "audio")]
+pub use mixing::{Foretold, foretold};
+#[cfg(feature = "audio")]
 pub use partners::Partners;
 #[cfg(feature = "audio")]
 pub use places::{AudioPlan, Begin, Section, Waveform};

@@ -9,6 +9,7 @@
 //! each step.
 
 mod bands;
+mod custom;
 mod filter;
 mod mix;
 mod noise;
@@ -28,6 +29,7 @@ use crate::{
 };
 
 pub use bands::{BandMasks, Fill, FrameAxis, Number, Width};
+pub use custom::{Calling, Custom};
 use filter::Biquad;
 pub use filter::Shape;
 pub use mix::{Amount, MixLevel, MixTargets, Mixing};
@@ -121,6 +123,8 @@ pub enum Kind {
     },
     /// Mixes pairs of examples of a batch.
     Pair(Pairing),
+    /// Calls a function of the user.
+    Call(Calling),
 }
 
 impl Kind {
@@ -140,6 +144,7 @@ impl Kind {
             Self::FrameRoll { .. } => "FrameRoll",
             Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => "Mixup",
             Self::Pair(_) => "CutMix",
+            Self::Call(_) => "Python",
         }
     }
 
@@ -159,6 +164,7 @@ impl Kind {
             Self::Reverb => 11,
             Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => 12,
             Self::Pair(_) => 13,
+            Self::Call(_) => 14,
         }
     }
 
@@ -180,7 +186,10 @@ impl Kind {
 
     /// Whether it changes spectrograms of a clip.
     pub fn is_on_features(&self) -> bool {
-        matches!(self, Self::SpecAugment(_) | Self::FrameRoll { .. })
+        matches!(
+            self,
+            Self::SpecAugment(_) | Self::FrameRoll { .. } | Self::Call(Calling { on_features: true, .. })
+        )
     }
 }
 
@@ -321,6 +330,8 @@ impl Outcome {
 #[derive(Debug, Clone, Default)]
 pub struct AugmentScratch {
     noise: Vec<f32>,
+    /// Features that a function of the user is given.
+    given: Vec<f32>,
 }
 
 /// The waveforms of an example, all channels one after the other.
@@ -443,6 +454,12 @@ impl Augment {
         drawn.next().unwrap_or(f64::NAN)
     }
 
+    /// The first `Reverb` or, else, the first `Mix`, with its draws, if it is applied.
+    pub fn first_reading(&self, seed: u64, is_response: bool) -> Option<(&Kind, Draws)> {
+        let is_it = |kind: &Kind| kind.reading().is_some_and(|reading| reading.is_response == is_response);
+        self.applied(seed).find(|(kind, draws)| draws.number() == 0 && is_it(kind))
+    }
+
     /// The factor by which the recording is played faster.
     pub fn speed(&self, seed: u64) -> f64 {
         let factors = self.applied(seed).filter_map(|(kind, mut draws)| match kind {
@@ -504,14 +521,31 @@ impl Augment {
                     clips.samples.iter_mut().for_each(|x| *x = x.clamp(-most, most));
                 }
                 Kind::Mix(_) | Kind::Reverb => other(kind, &mut draws, clips)?,
-                Kind::Speed { .. } | Kind::SpecAugment(_) | Kind::FrameRoll { .. } | Kind::Pair(_) => {}
+                Kind::Call(Calling { function, on_features: false }) => {
+                    let shape = [clips.samples.len() / clips.n.max(1), clips.n];
+                    function.change(clips.samples, shape, draws.bits())?;
+                }
+                Kind::Speed { .. }
+                | Kind::SpecAugment(_)
+                | Kind::FrameRoll { .. }
+                | Kind::Pair(_)
+                | Kind::Call(_) => {}
             }
         }
         Ok(())
     }
 
     /// Changes the features of one channel of an example with these random bits.
-    pub fn features(&self, seed: u64, axis: FrameAxis, mut values: ValuesMut<'_>) {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Callback`](crate::ErrorKind::Callback) if a function of the user failed.
+    pub fn features(
+        &self,
+        seed: u64,
+        axis: FrameAxis,
+        scratch: &mut AugmentScratch,
+        mut values: ValuesMut<'_>,
+    ) -> Result<()> {
         for (kind, mut draws) in self.applied(seed) {
             match kind {
                 Kind::SpecAugment(masks) => masks.apply(&mut draws, axis, &self.silence, &mut values),
@@ -519,9 +553,13 @@ impl Augment {
                     let shift = rolled(draws.within(*shift), axis.n_valid);
                     bands::roll(shift, axis, &mut values);
                 }
+                Kind::Call(calling) if calling.on_features => {
+                    calling.features(draws.bits(), axis, scratch, &mut values)?;
+                }
                 _ => {}
             }
         }
+        Ok(())
     }
 }
 

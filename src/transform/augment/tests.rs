@@ -110,7 +110,7 @@ fn masks_lie_within_the_frames_that_are_no_padding() {
         for seed in (0..200).map(|n| n * 2 + seed) {
             for dtype in Dtype::FLOATS {
                 let mut values = dtype.zeros(160).unwrap();
-                augment.features(seed, axis, values.as_mut());
+                augment.features(seed, axis, &mut AugmentScratch::default(), values.as_mut()).unwrap();
                 let crate::dtype::Typed::Float32(values) = values else { continue };
                 for band in 0..8 {
                     for frame in (0..5).chain(15..20) {
@@ -145,7 +145,8 @@ proptest! {
         };
         let mut values = Dtype::Float32.zeros(n_bands * n_frames).unwrap();
         Augment::new(vec![step(Kind::SpecAugment(masks)), step(Kind::FrameRoll { shift: bounds(-1.0, 1.0) })])
-            .features(seed, axis, values.as_mut());
+            .features(seed, axis, &mut AugmentScratch::default(), values.as_mut())
+            .unwrap();
     }
 
     #[test]

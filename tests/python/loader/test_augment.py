@@ -711,6 +711,29 @@ def test_numbers_of_numpy_and_names(files: tuple[Path, list[Any]]) -> None:
         apply([], x, 16_000, features="birdset")
 
 
+def test_the_column_of_a_source(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    own, samples = files
+    table = pa.table({"sound": pa.array([{"bytes": wav(s[:, None], RATE), "path": None} for s in samples[:4]])})
+    other = write(tmp_path / "other", table, "file")
+    with pytest.raises(ConfigError, match="sound"):
+        forebay.Loader([own], **SHARED, augment=[Mix(str(other), weight=0.5)])
+    for step in (Mix(str(other), weight=0.5, audio_column="sound"), Reverb(str(other), audio_column="sound")):
+        with forebay.Loader([own], **SHARED, augment=[step]) as loader:
+            assert len(next(loader)["waveform"]) == 5
+    with pytest.raises(ConfigError, match="audio_column is that of source, which is None"):
+        Mix(snr_db=3.0, audio_column="sound")
+
+
+def test_the_step_that_is_wrong_is_named(files: tuple[Path, list[Any]]) -> None:
+    for wrong in (None, "gain", Gain):
+        with pytest.raises(TypeError, match=r"augment is|step 1 of augment is") as raised:
+            forebay.Loader([files[0]], **SHARED, augment=[Gain(), wrong])  # type: ignore[list-item]
+        assert "step 1 of augment is" in f"{raised.value} {raised.value.__cause__}"
+    for make in (lambda: Filter("lowpass", 500, n=None), lambda: Mix(snr_db=1.0, most=None)):  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="n is None|most is None"):
+            make()
+
+
 def test_a_missing_background(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="gone"):
         forebay.Loader([files[0]], **SHARED, augment=[Mix(str(tmp_path / "gone"), weight=0.5)])
