@@ -726,11 +726,10 @@ def test_the_column_of_a_source(files: tuple[Path, list[Any]], tmp_path: Path) -
 
 def test_the_step_that_is_wrong_is_named(files: tuple[Path, list[Any]]) -> None:
     for wrong in (None, "gain", Gain):
-        with pytest.raises(TypeError, match=r"augment is|step 1 of augment is") as raised:
+        with pytest.raises(TypeError, match="step 1 of augment is"):
             forebay.Loader([files[0]], **SHARED, augment=[Gain(), wrong])  # type: ignore[list-item]
-        assert "step 1 of augment is" in f"{raised.value} {raised.value.__cause__}"
     for make in (lambda: Filter("lowpass", 500, n=None), lambda: Mix(snr_db=1.0, most=None)):  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="n is None|most is None"):
+        with pytest.raises(TypeError, match=r"n is None|most is None"):
             make()
 
 
