@@ -30,6 +30,8 @@ mod reservoir;
 mod side;
 mod stereo;
 mod synthesis;
+#[cfg(test)]
+mod tests;
 
 use std::{error, fmt, sync::OnceLock};
 

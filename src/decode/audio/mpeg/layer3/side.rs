@@ -67,7 +67,7 @@ pub(super) struct Channel {
     /// Lines in pairs.
     pub(super) n_pairs: usize,
     pub(super) global_gain: i32,
-    scalefac_compress: usize,
+    pub(super) scalefac_compress: usize,
     /// The shape of the window: 0 normal, 1 start, 2 short, 3 stop.
     pub(super) shape: usize,
     /// Whether the two lowest subbands have the normal window.
