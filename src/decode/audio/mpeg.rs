@@ -11,11 +11,10 @@
 //! nothing is cut. If frames are missing at the end, the padding was in these. Links of equal layer, rate and
 //! channels are one timeline, with the decoder reset at each; two frames of another kind end it.
 //!
-//! Recordings of layer III with a mixed block anywhere are refused: symphonia 0.6 drops all but the two
-//! lowest of the 32 subbands of such a granule (its alias reduction ends the spectrum there). All frames are
-//! checked when the recording is opened, so that all spans agree. A mixed block in a frame that is followed
-//! by neither a frame, a tag nor the end is taken for damage and ignored. Common encoders write no mixed
-//! blocks.
+//! Layer III is decoded here (`layer3`), layers I and II by symphonia. Recordings of 8 kHz with a mixed block
+//! anywhere are refused, since no standard says where its long part ends. All frames are checked when the recording
+//! is opened, so that all spans agree. A mixed block in a frame that is followed by neither a frame, a tag nor the
+//! end is taken for damage and ignored. Common encoders write no mixed blocks.
 //!
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main
 //! data that may begin up to 511 bytes earlier, in any number of frames. So decoding starts at least three
@@ -25,6 +24,7 @@
 //! Source: ISO/IEC 11172-3, ISO/IEC 13818-3; the tags' layouts as their authors published them.
 
 mod header;
+mod layer3;
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ use super::{
     id3::id3v2_len,
     unsupported,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, lanes::Level};
 pub(super) use header::Header;
 use header::{HEADER_LEN, Reservoir};
 
@@ -61,7 +61,7 @@ const PRIMING: usize = 3;
 const RESERVOIR_LEN: usize = 2048;
 /// The delay of a layer III decoder, samples: 528 of overlap and filter, and one.
 const DECODER_DELAY: u64 = 529;
-/// The approximate bytes of a cached decoder.
+/// The approximate bytes of a cached decoder of layer I or II.
 const DECODER_BYTES: usize = 40 << 10;
 
 /// An MPEG audio recording whose frames are indexed.
@@ -115,7 +115,7 @@ impl<'a> Mpeg<'a> {
     /// Reads their headers, and the side information of layer III: up to 38 bytes of each frame.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block,
+    /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block at 8 kHz,
     /// [`ErrorKind::TooLarge`] beyond 4 GiB, [`ErrorKind::Empty`] without samples.
     pub(super) fn open(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
@@ -271,24 +271,44 @@ impl<'a> Mpeg<'a> {
             return Err(short());
         }
 
-        let Header { layer, sample_rate, channels, .. } = self.header;
-        let [low, mid, high, _] = sample_rate.to_le_bytes();
-        let decoder = kept
-            .decoder(self.info().codec, &[layer, channels, low, mid, high], || new_decoder(&self.header))?;
-        decoder.reset();
-        for index in start..link.frames.start + wanted_frames.end {
-            let samples = self.decode(decoder.as_mut(), index)?;
-            let Some(frame) = index.checked_sub(link.frames.start + wanted_frames.start) else { continue };
+        let frames = start..link.frames.start + wanted_frames.end;
+        let mut copy = |index: usize, samples: [&[f32]; 2]| {
+            let Some(frame) = index.checked_sub(link.frames.start + wanted_frames.start) else { return };
             let position = (wanted_frames.start + frame) as u64 * per_frame;
             let wanted = position.max(want.start)..(position + per_frame).min(want.end);
             let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
             let to = at + (wanted.start - want.start) as usize..at + (wanted.end - want.start) as usize;
-            for channel in 0..usize::from(channels) {
-                let plane = samples.plane(channel).unwrap_or_default();
-                out.channel_mut(channel)[to.clone()].copy_from_slice(&plane[from.clone()]);
+            for (channel, samples) in (0..usize::from(self.header.channels)).zip(samples) {
+                out.channel_mut(channel)[to.clone()].copy_from_slice(&samples[from.clone()]);
             }
+        };
+        let Header { layer, sample_rate, channels, .. } = self.header;
+        if layer == 3 {
+            let make = || Ok((layer3::Decoder::new(Level::detect()), layer3::BYTES));
+            let decoder = kept.decoder(Codec::Mp3, &[layer], make)?;
+            decoder.reset();
+            for index in frames {
+                let (header, frame) = self.frame(index);
+                let samples = decoder.decode(&header, frame).map_err(|error| self.damaged(index, error))?;
+                copy(index, samples);
+            }
+            return Ok(());
+        }
+        let [low, mid, high, _] = sample_rate.to_le_bytes();
+        let setup = [layer, channels, low, mid, high];
+        let decoder = kept.decoder(self.info().codec, &setup, || new_decoder(&self.header))?;
+        decoder.reset();
+        for index in frames {
+            let samples = self.decode(decoder.as_mut(), index)?;
+            copy(index, [0, 1].map(|channel| samples.plane(channel).unwrap_or_default()));
         }
         Ok(())
+    }
+
+    /// The error of a frame that cannot be decoded.
+    fn damaged(&self, index: usize, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+        let offset = u64::from(self.frames[index - self.first]);
+        corrupt("an MPEG audio frame cannot be decoded").at_byte(offset).because(error)
     }
 
     /// The frame to start at, so that from the frame `wanted` on the decoder's state is that of a full
@@ -325,13 +345,12 @@ impl<'a> Mpeg<'a> {
         header.main_data(frame)
     }
 
+    /// Decodes a frame of layer I or II.
     fn decode<'d>(&self, decoder: &'d mut dyn AudioDecoder, index: usize) -> Result<&'d AudioBuffer<f32>> {
         let (_, frame) = self.frame(index);
-        let offset = u64::from(self.frames[index - self.first]);
-        let samples =
-            decoder.decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, frame)).map_err(
-                |error| corrupt("an MPEG audio frame cannot be decoded").at_byte(offset).because(error),
-            )?;
+        let samples = decoder
+            .decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, frame))
+            .map_err(|error| self.damaged(index, error))?;
         let GenericAudioBufferRef::F32(samples) = samples else {
             return Err(unsupported("the MPEG audio decoder returned samples that are not float32"));
         };
@@ -339,6 +358,7 @@ impl<'a> Mpeg<'a> {
         if samples.frames() != expected {
             let message =
                 format!("an MPEG audio frame of {expected} samples decoded to {}", samples.frames());
+            let offset = u64::from(self.frames[index - self.first]);
             return Err(Error::new(ErrorKind::TooShort, message).at_byte(offset));
         }
         Ok(samples)
@@ -362,7 +382,7 @@ impl Link {
     }
 }
 
-/// Builds a decoder; returns it with its estimated bytes.
+/// Builds a decoder of layer I or II; returns it with its estimated bytes.
 fn new_decoder(header: &Header) -> Result<(Box<dyn AudioDecoder>, usize)> {
     let codec = [CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3][usize::from(header.layer - 1)];
     let mut parameters = AudioCodecParameters::new();
@@ -427,7 +447,7 @@ impl Walk {
     /// with audio, and ends the walk by returning false.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if a frame has a mixed block, and the errors of `each`.
+    /// [`ErrorKind::Unsupported`] if a frame has a mixed block at 8 kHz, and the errors of `each`.
     pub(super) fn step(
         &mut self,
         piece: &Piece<'_>,
@@ -445,13 +465,14 @@ impl Walk {
             if let Some(next) = find_tag(&frame, bytes) {
                 links.push(Link::new(self.begin..self.n_frames, &frame, self.tag));
                 (self.tag, self.begin) = (next, self.n_frames);
-            } else if frame.has_mixed_block(bytes)
+            } else if frame.sample_rate == layer3::NO_MIXED_RATE
+                && frame.has_mixed_block(bytes)
                 // Otherwise the frame is damaged, and does not affect the others.
                 && is_followed(&frame, behind, piece.tail)
             {
                 return Err(unsupported(
-                    "the MPEG layer III recording has mixed blocks, which are not decoded; decode it with another program and store \
-                     it as FLAC",
+                    "the MPEG layer III recording has mixed blocks at 8 kHz, for which there is no standard; decode it with \
+                     another program and store it as FLAC",
                 )
                 .at_byte(offset));
             } else {

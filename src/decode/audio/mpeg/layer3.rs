@@ -1,0 +1,266 @@
+//! Decodes frames of MPEG audio layer III: MPEG-1, 2 and 2.5.
+//!
+//! Input: whole frames, in order. Output: planar float32, 1152 or 576 samples of each channel. Invariant: every
+//! level of instructions gives the same bits, and a new state the same as one that was reset.
+//!
+//! | ISO/IEC 11172-3, 13818-3 | here |
+//! |---|---|
+//! | 2.4.1.7, 2.4.2.7 side information; 2.4.3.4.5 scale factors | `side` |
+//! | 2.4.3.4.1 main data | `reservoir`, `bits` |
+//! | 2.4.3.4.6 Huffman decoding, table B.7 | `huffman`, `codes` |
+//! | 2.4.3.4.7, 2.4.3.4.8 requantization, reordering; table B.8 | `gain`, `hybrid`, `bands` |
+//! | 2.4.3.4.9 joint stereo; 13818-3 2.4.3.2 | `stereo` |
+//! | 2.4.3.4.10 alias reduction, inverse MDCT, overlap | `hybrid` |
+//! | 2.4.3.2.2 synthesis filter bank, table B.3 | `synthesis` |
+//!
+//! Not done: free format, checksums, and mixed blocks at 8 kHz, where the long part ends within a band and no
+//! standard says which (such recordings are refused).
+//!
+//! What damaged frames give is what symphonia 0.6 gives: the same frames are errors. Deviations are in `stereo`.
+//!
+//! Source: the standards; MPEG-2.5 is MPEG-2 with other bands.
+
+mod bands;
+mod bits;
+mod codes;
+mod gain;
+mod hybrid;
+mod huffman;
+mod reservoir;
+mod side;
+mod stereo;
+mod synthesis;
+#[cfg(test)]
+mod tests;
+
+use std::{error, fmt, sync::OnceLock};
+
+use crate::lanes::{Lanes, Level, Work};
+
+use super::header::Header;
+use bands::{Bands, RATES};
+use bits::Bits;
+use hybrid::{Line, SLOTS};
+use reservoir::Reservoir;
+use side::{Kind, LINES, Side, Stream};
+
+/// The sample rate at which mixed blocks have no standard, Hz.
+pub(super) const NO_MIXED_RATE: u32 = 8_000;
+/// The most samples of a frame.
+const MAX_SAMPLES: usize = 2 * LINES;
+/// Approximate bytes of a [`Decoder`].
+pub(super) const BYTES: usize = size_of::<Decoder>() + 4096;
+
+/// Why a frame cannot be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Damage(&'static str);
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl error::Error for Damage {}
+
+/// What all decoders share: computed at first use, about 150 KB.
+struct Tables {
+    huffman: huffman::Huffman,
+    gains: gain::Gains,
+    directions: stereo::Directions,
+    hybrid: hybrid::Tables,
+    synthesis: synthesis::Tables,
+    /// By sample rate and [`Kind`].
+    bands: [[Bands; 3]; RATES],
+}
+
+impl Tables {
+    fn get() -> &'static Self {
+        static TABLES: OnceLock<Box<Tables>> = OnceLock::new();
+        TABLES.get_or_init(|| {
+            Box::new(Self {
+                huffman: huffman::Huffman::new(),
+                gains: gain::Gains::new(),
+                directions: stereo::Directions::new(),
+                hybrid: hybrid::Tables::new(),
+                synthesis: synthesis::Tables::new(),
+                bands: std::array::from_fn(|rate| {
+                    [Kind::Long, Kind::Short, Kind::Mixed].map(|kind| Bands::new(rate, kind))
+                }),
+            })
+        })
+    }
+}
+
+/// A decoder of one stream.
+pub(super) struct Decoder {
+    tables: &'static Tables,
+    level: Level,
+    reservoir: Reservoir,
+    side: Side,
+    state: State,
+}
+
+/// What the filters keep, and their buffers.
+struct State {
+    /// Lines by granule and channel.
+    lines: [[[f32; LINES]; 2]; 2],
+    overlap: [hybrid::Overlap; 2],
+    subbands: [Line; synthesis::MAX_SLOTS],
+    history: [synthesis::History; 2],
+    samples: [[f32; MAX_SAMPLES]; 2],
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            lines: [[[0.0; LINES]; 2]; 2],
+            overlap: [(); 2].map(|()| hybrid::Overlap::new()),
+            subbands: [Line::default(); synthesis::MAX_SLOTS],
+            history: [(); 2].map(|()| synthesis::History::new()),
+            samples: [[0.0; MAX_SAMPLES]; 2],
+        }
+    }
+}
+
+impl Decoder {
+    /// A decoder that computes with the instructions of `level`.
+    pub(super) fn new(level: Level) -> Self {
+        Self {
+            tables: Tables::get(),
+            level,
+            reservoir: Reservoir::new(),
+            side: Side::default(),
+            state: State::new(),
+        }
+    }
+
+    /// Forgets all frames.
+    pub(super) fn reset(&mut self) {
+        self.reservoir.clear();
+        self.state.overlap.fill(hybrid::Overlap::new());
+        self.state.history.fill(synthesis::History::new());
+    }
+
+    /// Decodes a frame of layer III; returns the samples of the channels, of which the second is that of the frame
+    /// before if there is one channel.
+    ///
+    /// # Errors
+    /// [`Damage`]; the decoder must then be reset.
+    pub(super) fn decode(&mut self, header: &Header, frame: &[u8]) -> Result<[&[f32]; 2], Damage> {
+        let stream = stream(header);
+        let short = Damage("the frame is shorter than its side information");
+        let side = frame.get(header.side_offset()..).ok_or(short)?;
+        let (side, main_data) = side.split_at_checked(header.side_len()).ok_or(short)?;
+        self.side.read(side, &stream)?;
+        let missing = self.reservoir.add(main_data, self.side.main_data_begin)?;
+        let used = self.read_main_data(&stream, 8 * missing)?;
+        self.reservoir.consume(used.div_ceil(8));
+        let (tables, granules) = (self.tables, &mut self.side.granules);
+        self.level.run(Synthesis { tables, stream, granules, state: &mut self.state })?;
+        let n = stream.granules() * LINES;
+        Ok([&self.state.samples[0][..n], &self.state.samples[1][..n]])
+    }
+
+    /// Reads scale factors and lines of all granules; returns the number of bits. The granules that begin in the
+    /// first `missing` bits are silent.
+    fn read_main_data(&mut self, stream: &Stream, missing: usize) -> Result<usize, Damage> {
+        let (bytes, n_bits) = (self.reservoir.bytes(), self.reservoir.n_bits());
+        let (mut begin, mut skipped) = (0, 0);
+        for granule in 0..stream.granules() {
+            if skipped < missing {
+                for channel in 0..stream.channels {
+                    self.state.lines[granule][channel].fill(0.0);
+                    skipped += self.side.granules[granule][channel].len;
+                }
+                begin = skipped.saturating_sub(missing);
+                continue;
+            }
+            for channel in 0..stream.channels {
+                let end = begin + self.side.granules[granule][channel].len;
+                if end > n_bits {
+                    return Err(Damage("the main data of a granule reaches beyond its frame"));
+                }
+                let mut bits = Bits::at(bytes, begin);
+                self.side.read_scalefacs(&mut bits, stream, granule, channel);
+                if bits.position() > end {
+                    return Err(Damage("the scale factors of a granule are longer than its main data"));
+                }
+                let it = &mut self.side.granules[granule][channel];
+                let lines = &mut self.state.lines[granule][channel];
+                it.n_lines = self.tables.huffman.read(&mut bits, it, end, lines);
+                if bits.position() > n_bits {
+                    return Err(Damage("the codes of a granule reach beyond the main data"));
+                }
+                begin = end;
+            }
+        }
+        Ok(begin)
+    }
+}
+
+/// The part of a header that matters.
+fn stream(header: &Header) -> Stream {
+    let [_, version, rates, mode] = header.raw;
+    let base = match version >> 3 & 3 {
+        3 => 0,
+        2 => 3,
+        _ => 6,
+    };
+    let is_joint = mode >> 6 == 1;
+    Stream {
+        rate: base + usize::from(rates >> 2 & 3).min(2),
+        channels: header.channels.into(),
+        has_sides: is_joint && mode & 0x20 != 0,
+        has_intensity: is_joint && mode & 0x10 != 0,
+    }
+}
+
+/// From the lines of a frame to its samples.
+struct Synthesis<'a> {
+    tables: &'static Tables,
+    stream: Stream,
+    granules: &'a mut [[side::Channel; 2]; 2],
+    state: &'a mut State,
+}
+
+impl Work for Synthesis<'_> {
+    type Output = Result<(), Damage>;
+
+    #[inline(always)]
+    fn run<V: Lanes>(self) -> Result<(), Damage> {
+        let Self { tables, stream, granules, state } = self;
+        let all_bands = &tables.bands[stream.rate];
+        let n_granules = stream.granules();
+        for (granule, lines) in granules[..n_granules].iter_mut().zip(&mut state.lines) {
+            for (channel, lines) in granule[..stream.channels].iter().zip(&mut *lines) {
+                tables.gains.scale(channel, &all_bands[channel.kind() as usize], lines);
+            }
+            if stream.channels == 2 {
+                let bands = &all_bands[granule[1].kind() as usize];
+                stereo::stereo(&stream, granule, bands, &tables.directions, lines)?;
+            }
+        }
+        for channel in 0..stream.channels {
+            for granule in 0..n_granules {
+                let it = &granules[granule][channel];
+                hybrid::filter::<V>(
+                    &tables.hybrid,
+                    it,
+                    &all_bands[it.kind() as usize],
+                    &mut state.lines[granule][channel],
+                    &mut state.overlap[channel],
+                    &mut state.subbands[granule * SLOTS..][..SLOTS],
+                );
+            }
+            synthesis::synthesize::<V>(
+                &tables.synthesis,
+                &mut state.history[channel],
+                &state.subbands,
+                n_granules * SLOTS,
+                &mut state.samples[channel][..n_granules * LINES],
+            );
+        }
+        Ok(())
+    }
+}

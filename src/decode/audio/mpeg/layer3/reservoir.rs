@@ -1,0 +1,62 @@
+//! The bytes of main data that the decoder holds, of this frame and of those before.
+//!
+//! A frame's main data begins up to 511 bytes before its own, in bytes that no frame has used yet. Bytes that
+//! are missing, at the start of a stream or after damage, are counted: the granules with them are silent. So
+//! does symphonia, and the index of spans relies on it.
+//!
+//! Source: ISO/IEC 11172-3 section 2.4.3.4.1, annex A figure A.7.
+
+use super::Damage;
+
+/// More than a frame can refer back to and hold.
+const LEN: usize = 2048;
+/// Bytes after these, so that words can be read.
+const SPARE: usize = 16;
+
+/// The main data.
+#[derive(Debug, Clone)]
+pub(super) struct Reservoir {
+    bytes: Box<[u8; LEN + SPARE]>,
+    len: usize,
+    /// Bytes that frames have used.
+    used: usize,
+}
+
+impl Reservoir {
+    pub(super) fn new() -> Self {
+        Self { bytes: Box::new([0; LEN + SPARE]), len: 0, used: 0 }
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.len, self.used) = (0, 0);
+    }
+
+    /// Adds the main data of a frame, which begins `back` bytes before; returns the number of bytes that are
+    /// missing.
+    pub(super) fn add(&mut self, main_data: &[u8], back: usize) -> Result<usize, Damage> {
+        if back + main_data.len() > LEN {
+            return Err(Damage("a frame refers to more main data than a decoder holds"));
+        }
+        let kept = back.min(self.len - self.used);
+        self.bytes.copy_within(self.len - kept..self.len, 0);
+        self.len = kept + main_data.len();
+        self.bytes[kept..self.len].copy_from_slice(main_data);
+        self.used = 0;
+        Ok(back - kept)
+    }
+
+    /// Marks the first `n` bytes as used.
+    pub(super) fn consume(&mut self, n: usize) {
+        self.used = n.min(self.len);
+    }
+
+    /// The bytes, and some more.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..]
+    }
+
+    /// Number of bits.
+    pub(super) fn n_bits(&self) -> usize {
+        8 * self.len
+    }
+}
