@@ -27,22 +27,21 @@
 //!
 //! Source: Vorbis I specification, sections 1.3.2, 4.3 and appendix A; RFC 3533.
 
+mod codebook;
+mod decoder;
+mod fft;
+mod floor0;
+mod floor1;
+mod imdct;
+#[cfg(test)]
+mod oracle;
+mod overlap;
+mod reservoir;
+mod residue;
 mod setup;
 pub(super) mod window;
 
 use std::{ops::Range, sync::Arc};
-
-use symphonia::{
-    core::{
-        audio::{Audio, AudioBuffer, GenericAudioBufferRef},
-        codecs::audio::{
-            AudioCodecParameters, AudioDecoder, AudioDecoderOptions, well_known::CODEC_ID_VORBIS,
-        },
-        packet::PacketRef,
-        units::{Duration, Timestamp},
-    },
-    default::codecs::VorbisDecoder,
-};
 
 use super::{
     Codec, DecoderCache, Info, Planes, Repairs, corrupt,
@@ -51,6 +50,7 @@ use super::{
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
+use decoder::Decoder;
 use setup::Setup;
 
 /// Length of an identification header.
@@ -490,7 +490,7 @@ impl Link {
         let (setup, scratch) = (&self.headers.setup, kept.shelves::<Shelves>().bytes.lend());
         let decoder = kept.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
         decoder.reset();
-        let mut feed = Feed { bytes, pages, decoder: decoder.as_mut(), checked: 0, scratch };
+        let mut feed = Feed { bytes, pages, decoder, checked: 0, scratch };
         // The last packet decoded, whose second half the decoder holds.
         let mut held = None;
 
@@ -520,17 +520,17 @@ impl Link {
                     if held != Some(before) {
                         feed.decode(&before)?;
                     }
-                    let samples = feed.decode(&packet)?;
+                    feed.decode(&packet)?;
                     held = Some(packet);
-                    if samples.frames() as i64 != n_samples {
-                        let message =
-                            format!("a Vorbis packet of {n_samples} samples decoded to {}", samples.frames());
+                    let found = feed.decoder.n_samples();
+                    if found as i64 != n_samples {
+                        let message = format!("a Vorbis packet of {n_samples} samples decoded to {found}");
                         return Err(Error::new(ErrorKind::TooShort, message));
                     }
                     let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
                     for channel in 0..usize::from(setup.channels) {
-                        let plane = samples.plane(channel).unwrap_or_default();
-                        out.channel_mut(channel)[place(&wanted)].copy_from_slice(&plane[from.clone()]);
+                        let samples = &mut out.channel_mut(channel)[place(&wanted)];
+                        feed.decoder.write(channel, from.clone(), samples);
                     }
                 }
                 position += n_samples;
@@ -598,18 +598,13 @@ impl Link {
     }
 
     /// Builds a decoder; returns it with its estimated bytes.
-    fn new_decoder(&self) -> Result<(Box<dyn AudioDecoder>, usize)> {
+    fn new_decoder(&self) -> Result<(Decoder, usize)> {
         let Headers { bytes, setup } = &*self.headers;
-        let mut headers = bytes.clone();
-        setup.reverse_couplings(&mut headers[IDENTIFICATION_LEN..]);
-        let mut parameters = AudioCodecParameters::new();
-        parameters
-            .for_codec(CODEC_ID_VORBIS)
-            .with_sample_rate(setup.sample_rate)
-            .with_extra_data(headers.into_boxed_slice());
-        let decoder = VorbisDecoder::try_new(&parameters, &AudioDecoderOptions::default())
-            .map_err(|error| corrupt("a decoder cannot be built from the Vorbis headers").because(error))?;
-        Ok((Box::new(decoder), setup.decoder_bytes))
+        let decoder = Decoder::new(&bytes[IDENTIFICATION_LEN..], setup).map_err(|reason| {
+            corrupt(format!("a decoder cannot be built from the Vorbis headers: {reason}"))
+        })?;
+        let bytes = decoder.bytes();
+        Ok((decoder, bytes))
     }
 }
 
@@ -650,7 +645,7 @@ fn is_whole(pages: &[Page]) -> bool {
 struct Feed<'a, 'k> {
     bytes: &'a [u8],
     pages: &'a [Page],
-    decoder: &'k mut dyn AudioDecoder,
+    decoder: &'k mut Decoder,
     /// The page after the last one whose checksum was checked.
     checked: usize,
     scratch: Lent<u8>,
@@ -658,21 +653,16 @@ struct Feed<'a, 'k> {
 
 impl Feed<'_, '_> {
     /// Decodes one packet; the first one only primes the overlap and gives no samples.
-    fn decode(&mut self, packet: &Packet) -> Result<&AudioBuffer<f32>> {
+    fn decode(&mut self, packet: &Packet) -> Result<()> {
         for page in &self.pages[self.checked.max(packet.first_page())..=packet.last_page] {
             page.check(self.bytes)?;
         }
         self.checked = packet.last_page + 1;
         let data = packet.data(self.bytes, self.pages, &mut self.scratch)?;
         let offset = self.pages[packet.last_page].offset as u64;
-        let samples = self
-            .decoder
-            .decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, data))
-            .map_err(|error| corrupt("a Vorbis packet cannot be decoded").at_byte(offset).because(error))?;
-        match samples {
-            GenericAudioBufferRef::F32(samples) => Ok(samples),
-            _ => Err(unsupported("the Vorbis decoder returned samples that are not float32")),
-        }
+        self.decoder.decode(data).map_err(|fault| {
+            corrupt(format!("a Vorbis packet cannot be decoded: {}", fault.message())).at_byte(offset)
+        })
     }
 }
 

@@ -1,10 +1,10 @@
-//! Reads the headers of a Vorbis stream, as far as they determine packets' lengths.
+//! Reads the headers of a Vorbis stream.
 //!
-//! Input: the identification and the setup header. Output: rate, channels, block sizes and the block size of
-//! each mode. The modes are last in the setup header, and the parts before them have no length field, so the
-//! whole header is walked, but nothing is built. The walk also bounds the allocations of a decoder: a
-//! codebook of a few bytes can claim megabytes. All references to other parts (codebooks, floors, residues,
-//! submaps, mappings, channels) are checked, so that no later code looks up a missing part.
+//! Input: the identification and the setup header. Output: rate, channels, block sizes, and the parts from
+//! which a decoder is built. The lists of codebooks stay in the header: the decoder reads them again when it
+//! is built. The walk bounds the allocations of a decoder: a codebook of a few bytes can claim megabytes. All
+//! references to other parts (codebooks, floors, residues, submaps, mappings, channels) are checked, so that
+//! no later code looks up a missing part.
 //!
 //! Source: Vorbis I specification, sections 3.2.1, 4.2.2, 4.2.4, 6.2.1, 7.2.2, 8.6.1.
 
@@ -17,59 +17,115 @@ const MAX_VALUES: u64 = 1 << 22;
 /// The start of a setup header.
 const SIGNATURE: &[u8] = b"\x05vorbis";
 
-/// The fields of the identification and the setup header that packets depend on.
+/// The fields of the identification and the setup header.
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
     pub channels: u8,
     pub sample_rate: u32,
     /// The two block sizes, short and long.
-    block_sizes: [u16; 2],
+    pub block_sizes: [u16; 2],
     /// Bit `i` is set if mode `i` has long blocks.
     long_modes: u64,
     n_modes: u32,
     /// The approximate bytes of a decoder.
     pub decoder_bytes: usize,
-    /// The mappings with several coupling steps.
-    couplings: Vec<Couplings>,
-    /// Whether the decoder used here misreads packets with these headers.
-    is_misread: bool,
+    pub codebooks: Vec<Codebook>,
+    pub floors: Vec<Floor>,
+    pub residues: Vec<Residue>,
+    pub mappings: Vec<Mapping>,
+    /// The mapping of each mode.
+    pub modes: Vec<u8>,
 }
 
-/// The fields of a residue that determine its partitions.
-#[derive(Debug, Clone, Copy, Default)]
-struct Residue {
-    is_interleaved: bool,
-    begin: u32,
-    end: u32,
-    partition_size: u32,
-    partitions_per_word: u32,
+/// A codebook, whose lists stay in the header.
+#[derive(Debug, Clone)]
+pub(super) struct Codebook {
+    pub dimensions: u32,
+    pub entries: u32,
+    /// The bit of the setup header, after its signature, from which on the lengths are read.
+    pub lengths_at: u64,
+    /// Absent in a codebook without vectors.
+    pub lookup: Option<Lookup>,
 }
 
-impl Residue {
-    /// Whether the decoder used here misreads it in blocks of `block_size` samples if several channels share
-    /// it. If it is not interleaved, the decoder lets the last classification word of a channel spill over
-    /// into the next channel's.
-    fn spills(&self, block_size: u16) -> bool {
-        let half = u32::from(block_size / 2);
-        let n_partitions = (self.end.min(half) - self.begin.min(half)) / self.partition_size;
-        !self.is_interleaved && !n_partitions.is_multiple_of(self.partitions_per_word)
-    }
+/// The vectors of a codebook.
+#[derive(Debug, Clone)]
+pub(super) struct Lookup {
+    /// Minimum and step, packed as floats (section 9.2.2).
+    pub minimum: u32,
+    pub delta: u32,
+    pub value_bits: u32,
+    pub is_sequence: bool,
+    /// Numbers of values in each dimension, if the vectors are all combinations of them (type 1).
+    pub lattice: Option<u32>,
+    /// Number of values, and the bit of the first one.
+    pub n_values: u32,
+    pub values_at: u64,
 }
 
-/// The fields of a codebook that other parts of the header depend on.
-struct Codebook {
-    dimensions: u32,
-    /// The approximate number of values of its table.
-    values: u64,
+/// A floor.
+#[derive(Debug, Clone)]
+pub(super) enum Floor {
+    Lsp(Floor0),
+    Lines(Floor1),
 }
 
-/// The coupling steps of one mapping: `steps` times two channel numbers of `width` bits, from bit `at` of the
-/// setup header on, after its signature.
-#[derive(Debug, Clone, Copy)]
-struct Couplings {
-    at: u64,
-    width: u32,
-    steps: u32,
+/// A floor of type 0.
+#[derive(Debug, Clone)]
+pub(super) struct Floor0 {
+    pub order: u8,
+    pub rate: u16,
+    pub bark_map_size: u16,
+    pub amplitude_bits: u32,
+    pub amplitude_offset: u8,
+    pub books: Vec<u8>,
+}
+
+/// A floor of type 1.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Floor1 {
+    /// The class of each partition.
+    pub partitions: Vec<u8>,
+    pub classes: Vec<Class>,
+    pub multiplier: u8,
+    /// The positions, of which the first two are the ends.
+    pub xs: Vec<u16>,
+}
+
+/// A class of partitions of a floor.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Class {
+    pub dimensions: u8,
+    pub subclass_bits: u8,
+    pub master_book: u8,
+    /// The codebook of each subclass.
+    pub books: [Option<u8>; 8],
+}
+
+/// A residue.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Residue {
+    pub kind: u8,
+    pub begin: u32,
+    pub end: u32,
+    pub partition_size: u32,
+    pub class_book: u8,
+    /// The codebooks of each classification, by pass.
+    pub books: Vec<[Option<u8>; 8]>,
+}
+
+/// A mapping.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mapping {
+    /// The bit at which the coupling steps begin, after the header's signature.
+    #[cfg(test)]
+    couplings_at: u64,
+    /// The channels of magnitude and angle of each coupling step.
+    pub couplings: Vec<[u8; 2]>,
+    /// The submap of each channel.
+    pub mux: Vec<u8>,
+    /// Floor and residue of each submap.
+    pub submaps: Vec<[u8; 2]>,
 }
 
 impl Setup {
@@ -107,18 +163,18 @@ impl Setup {
             long_modes: 0,
             n_modes: 0,
             decoder_bytes: setup.len(),
-            couplings: Vec::new(),
-            is_misread: false,
+            codebooks: Vec::new(),
+            floors: Vec::new(),
+            residues: Vec::new(),
+            mappings: Vec::new(),
+            modes: Vec::new(),
         };
         match this.walk(&mut Bits { bytes: fields, at: 0 }) {
-            Some(_) if this.is_misread => Err(unsupported(format!(
-                "Vorbis of {channels} channels, several of which share a residue that is not interleaved (type 0 or 1; libvorbis \
-                 writes it for three channels and more, and for uncoupled stereo from 88.2 kHz on): the decoder used here \
-                 misreads it; convert the recording to FLAC",
-            ))),
             Some(values) if values <= MAX_VALUES => {
                 this.decoder_bytes =
                     (4 * values) as usize + 8 * setup.len() + (usize::from(channels) << (long + 4));
+                // The first table of each codebook, and the lines of each channel's floor.
+                this.decoder_bytes += (this.codebooks.len() << 12) + (usize::from(channels) << 13);
                 Ok(this)
             }
             Some(_) => Err(unsupported("the Vorbis setup header declares codebooks of more than 16 MiB")),
@@ -134,6 +190,11 @@ impl Setup {
         (mode < self.n_modes).then(|| self.block_sizes[(self.long_modes >> mode & 1) as usize])
     }
 
+    /// Whether each mode has long blocks, and its mapping.
+    pub fn mode_list(&self) -> Vec<(bool, u8)> {
+        self.modes.iter().enumerate().map(|(i, &mapping)| (self.long_modes >> i & 1 == 1, mapping)).collect()
+    }
+
     /// Samples of a long block.
     pub fn long_block(&self) -> u16 {
         self.block_sizes[1]
@@ -141,52 +202,69 @@ impl Setup {
 
     /// Reverses the coupling steps of each mapping in `setup`, the setup header that `self` was parsed from.
     ///
-    /// The specification undoes the steps from the last to the first (section 4.3.5). The decoder used here
-    /// does it from the first to the last, which is wrong if steps share a channel, as they do from three
-    /// channels on.
+    /// The specification undoes the steps from the last to the first (section 4.3.5). symphonia, with which
+    /// the tests compare, does it from the first to the last, which is wrong if steps share a channel, as
+    /// they do from three channels on.
+    #[cfg(test)]
     pub fn reverse_couplings(&self, setup: &mut [u8]) {
-        for &Couplings { at, width, steps } in &self.couplings {
-            let pair = 2 * width;
-            let begin = at + 8 * SIGNATURE.len() as u64;
-            let place = |step: u32| begin + u64::from(step * pair);
+        let pair = 2 * u64::from(ilog(u32::from(self.channels) - 1));
+        for mapping in &self.mappings {
+            let begin = mapping.couplings_at + 8 * SIGNATURE.len() as u64;
+            let steps = mapping.couplings.len() as u64;
             for step in 0..steps / 2 {
-                let (front, back) = (place(step), place(steps - 1 - step));
-                for bit in 0..u64::from(pair) {
+                let (front, back) = (begin + step * pair, begin + (steps - 1 - step) * pair);
+                for bit in 0..pair {
                     swap_bits(setup, front + bit, back + bit);
                 }
             }
         }
     }
 
-    /// Walks the setup header and sets the modes; returns the number of vector values of its codebooks.
+    /// Whether symphonia misreads a residue of it: if several channels share one that is not interleaved, it
+    /// lets the last classification word of a channel spill over into the next channel's.
+    #[cfg(test)]
+    pub fn is_misread(&self) -> bool {
+        self.mappings.iter().any(|mapping| {
+            mapping.submaps.iter().enumerate().any(|(i, &[_, residue])| {
+                let n_channels = mapping.mux.iter().filter(|&&submap| usize::from(submap) == i).count();
+                let residue = &self.residues[usize::from(residue)];
+                let per_word = self.codebooks[usize::from(residue.class_book)].dimensions;
+                let spills = self.block_sizes.iter().any(|&size| {
+                    let half = u32::from(size / 2);
+                    let n_partitions =
+                        (residue.end.min(half) - residue.begin.min(half)) / residue.partition_size;
+                    !n_partitions.is_multiple_of(per_word)
+                });
+                residue.kind != 2 && n_channels > 1 && (spills || mapping.couplings.len() > 1)
+            })
+        })
+    }
+
+    /// Reads the setup header; returns the number of vector values of its codebooks.
     fn walk(&mut self, bits: &mut Bits<'_>) -> Option<u64> {
         let mut values = 0;
-        let mut dimensions = [1; 256];
-        let dimensions = &mut dimensions[..=bits.read(8)? as usize];
-        for slot in &mut *dimensions {
-            let codebook = walk_codebook(bits)?;
-            (*slot, values) = (codebook.dimensions, values + codebook.values);
+        for _ in 0..=bits.read(8)? {
+            let (codebook, more) = walk_codebook(bits)?;
+            self.codebooks.push(codebook);
+            values += more;
         }
+        let n_codebooks = self.codebooks.len();
         for _ in 0..=bits.read(6)? {
             bits.read(16).filter(|&transform| transform == 0)?;
         }
-        let n_floors = bits.read(6)? + 1;
-        for _ in 0..n_floors {
-            match bits.read(16)? {
-                0 => walk_floor0(bits, dimensions.len())?,
-                1 => walk_floor1(bits, dimensions.len())?,
+        for _ in 0..=bits.read(6)? {
+            self.floors.push(match bits.read(16)? {
+                0 => Floor::Lsp(read_floor0(bits, n_codebooks)?),
+                1 => Floor::Lines(read_floor1(bits, n_codebooks)?),
                 _ => return None,
-            }
+            });
         }
-        let mut residues = [Residue::default(); 64];
-        let residues = &mut residues[..=bits.read(6)? as usize];
-        for residue in &mut *residues {
-            *residue = walk_residue(bits, dimensions)?;
+        for _ in 0..=bits.read(6)? {
+            self.residues.push(read_residue(bits, n_codebooks)?);
         }
-        let mut is_misread = [[false; 2]; 64];
-        let is_misread = &mut is_misread[..=bits.read(6)? as usize];
-        for mapping in &mut *is_misread {
-            *mapping = self.walk_mapping(bits, n_floors, residues)?;
+        for _ in 0..=bits.read(6)? {
+            let mapping = self.read_mapping(bits)?;
+            self.mappings.push(mapping);
         }
         self.n_modes = bits.read(6)? + 1;
         for mode in 0..self.n_modes {
@@ -194,96 +272,102 @@ impl Setup {
             self.long_modes |= u64::from(is_long) << mode;
             // Window and transform type.
             bits.read(32).filter(|&types| types == 0)?;
-            self.is_misread |= is_misread.get(bits.read(8)? as usize)?[is_long as usize];
+            let mapping = bits.read(8).filter(|&mapping| (mapping as usize) < self.mappings.len())?;
+            self.modes.push(mapping as u8);
         }
         bits.read(1).filter(|&framing| framing == 1)?;
         Some(values)
     }
 
-    /// Walks a mapping; returns for short and for long blocks whether the decoder used here misreads it.
-    fn walk_mapping(
-        &mut self,
-        bits: &mut Bits<'_>,
-        n_floors: u32,
-        residues: &[Residue],
-    ) -> Option<[bool; 2]> {
+    fn read_mapping(&self, bits: &mut Bits<'_>) -> Option<Mapping> {
         bits.read(16).filter(|&kind| kind == 0)?;
+        let mut this = Mapping::default();
         let submaps = if bits.read(1)? == 1 { bits.read(4)? + 1 } else { 1 };
-        let mut steps = 0;
         if bits.read(1)? == 1 {
-            steps = bits.read(8)? + 1;
+            let steps = bits.read(8)? + 1;
+            #[cfg(test)]
+            (this.couplings_at = bits.at);
             let width = ilog(u32::from(self.channels) - 1);
-            if steps > 1 {
-                self.couplings.push(Couplings { at: bits.at, width, steps });
-            }
             for _ in 0..steps {
                 let (magnitude, angle) = (bits.read(width)?, bits.read(width)?);
                 if magnitude == angle || magnitude.max(angle) >= u32::from(self.channels) {
                     return None;
                 }
+                this.couplings.push([magnitude as u8, angle as u8]);
             }
         }
         bits.read(2).filter(|&reserved| reserved == 0)?;
-        let mut n_channels = [0; 16];
-        let n_channels = &mut n_channels[..submaps as usize];
         for _ in 0..self.channels {
-            *n_channels.get_mut(if submaps > 1 { bits.read(4)? as usize } else { 0 })? += 1;
+            let submap = if submaps > 1 { bits.read(4).filter(|&submap| submap < submaps)? } else { 0 };
+            this.mux.push(submap as u8);
         }
-        let mut is_misread = [false; 2];
-        for &mut n_channels in n_channels {
+        for _ in 0..submaps {
             bits.skip(8)?;
-            bits.read(8).filter(|&floor| floor < n_floors)?;
-            let residue = residues.get(bits.read(8)? as usize)?;
-            if n_channels > 1 {
-                for (is_misread, &size) in is_misread.iter_mut().zip(&self.block_sizes) {
-                    // Reversed steps ([`Setup::reverse_couplings`]) could also change which channels have a
-                    // residue.
-                    *is_misread |= residue.spills(size) || steps > 1 && !residue.is_interleaved;
-                }
-            }
+            let floor = bits.read(8).filter(|&floor| (floor as usize) < self.floors.len())?;
+            let residue = bits.read(8).filter(|&residue| (residue as usize) < self.residues.len())?;
+            this.submaps.push([floor as u8, residue as u8]);
         }
-        Some(is_misread)
+        Some(this)
     }
 }
 
-fn walk_codebook(bits: &mut Bits<'_>) -> Option<Codebook> {
+/// Reads a codebook up to its end; returns it with the approximate number of values of its table.
+fn walk_codebook(bits: &mut Bits<'_>) -> Option<(Codebook, u64)> {
     bits.read(24).filter(|&sync| sync == 0x56_4342)?;
     let dimensions = bits.read(16).filter(|&dimensions| dimensions > 0)?;
     let entries = bits.read(24)?;
+    let lengths_at = bits.at;
+    walk_lengths(bits, entries, |_, _| {})?;
+    let lookup = bits.read(4)?;
+    if lookup == 0 {
+        // A scalar codebook has only its tree in memory, some 16 bytes an entry.
+        return Some((Codebook { dimensions, entries, lengths_at, lookup: None }, 4 * u64::from(entries)));
+    }
+    let (minimum, delta) = (bits.read(32)?, bits.read(32)?);
+    let value_bits = bits.read(4)? + 1;
+    let is_sequence = bits.read(1)? == 1;
+    let (lattice, n_values) = match lookup {
+        1 => {
+            let values = lookup1_values(entries, dimensions);
+            (Some(values), u64::from(values))
+        }
+        2 => (None, u64::from(entries) * u64::from(dimensions)),
+        _ => return None,
+    };
+    let values_at = bits.at;
+    bits.skip(n_values * u64::from(value_bits))?;
+    let n_values = u32::try_from(n_values).ok()?;
+    let lookup = Lookup { minimum, delta, value_bits, is_sequence, lattice, n_values, values_at };
+    let values = u64::from(entries) * (u64::from(dimensions) + 4);
+    Some((Codebook { dimensions, entries, lengths_at, lookup: Some(lookup) }, values))
+}
+
+/// Reads the lengths of a codebook's codewords, and gives runs of them to `each`: the length, and the number
+/// of consecutive entries; 0 for an unused entry.
+pub(super) fn walk_lengths(bits: &mut Bits<'_>, entries: u32, mut each: impl FnMut(u32, u32)) -> Option<()> {
     if bits.read(1)? == 1 {
-        bits.skip(5)?;
-        let (mut entry, mut length) = (0, 0);
+        let (mut entry, mut length, mut rounds) = (0, bits.read(5)? + 1, 0);
         while entry < entries {
-            entry += bits.read(ilog(entries - entry))?;
+            let run = bits.read(ilog(entries - entry))?;
+            each(length, run);
+            entry += run;
             length += 1;
-            if length > 32 || entry > entries {
+            rounds += 1;
+            if rounds > 32 || entry > entries {
                 return None;
             }
         }
     } else if bits.read(1)? == 1 {
         for _ in 0..entries {
-            if bits.read(1)? == 1 {
-                bits.skip(5)?;
-            }
+            let length = if bits.read(1)? == 1 { bits.read(5)? + 1 } else { 0 };
+            each(length, 1);
         }
     } else {
-        bits.skip(5 * u64::from(entries))?;
+        for _ in 0..entries {
+            each(bits.read(5)? + 1, 1);
+        }
     }
-    let lookup = bits.read(4)?;
-    if lookup == 0 {
-        // A scalar codebook has only its tree in memory, some 16 bytes an entry.
-        return Some(Codebook { dimensions, values: 4 * u64::from(entries) });
-    }
-    bits.skip(64)?;
-    let value_bits = u64::from(bits.read(4)? + 1);
-    bits.skip(1)?;
-    let values = match lookup {
-        1 => u64::from(lookup1_values(entries, dimensions)),
-        2 => u64::from(entries) * u64::from(dimensions),
-        _ => return None,
-    };
-    bits.skip(values * value_bits)?;
-    Some(Codebook { dimensions, values: u64::from(entries) * (u64::from(dimensions) + 4) })
+    Some(())
 }
 
 /// The greatest integer whose power to `dimensions` is at most `entries` (section 9.2.3).
@@ -300,68 +384,83 @@ fn lookup1_values(entries: u32, dimensions: u32) -> u32 {
 }
 
 /// Reads the number of one of `n_codebooks`.
-fn walk_book(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<usize> {
-    bits.read(8).map(|book| book as usize).filter(|&book| book < n_codebooks)
+fn walk_book(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<u8> {
+    bits.read(8).filter(|&book| (book as usize) < n_codebooks).map(|book| book as u8)
 }
 
-fn walk_floor0(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<()> {
-    bits.skip(8 + 16 + 16 + 6 + 8)?;
-    for _ in 0..=bits.read(4)? {
-        walk_book(bits, n_codebooks)?;
-    }
-    Some(())
+fn read_floor0(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<Floor0> {
+    let (order, rate) = (bits.read(8)? as u8, bits.read(16)? as u16);
+    let (bark_map_size, amplitude_bits) = (bits.read(16)? as u16, bits.read(6)?);
+    let amplitude_offset = bits.read(8)? as u8;
+    let n_books = bits.read(4)? + 1;
+    let books = (0..n_books).map(|_| walk_book(bits, n_codebooks)).collect::<Option<_>>()?;
+    Some(Floor0 { order, rate, bark_map_size, amplitude_bits, amplitude_offset, books })
 }
 
-fn walk_floor1(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<()> {
-    let mut classes = [0; 32];
-    let partitions = bits.read(5)? as usize;
-    for class in &mut classes[..partitions] {
-        *class = bits.read(4)? as usize;
+fn read_floor1(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<Floor1> {
+    let mut this = Floor1::default();
+    for _ in 0..bits.read(5)? {
+        this.partitions.push(bits.read(4)? as u8);
     }
-    let mut dimensions = [0; 16];
-    let n_classes = classes[..partitions].iter().max().map_or(0, |max| max + 1);
-    for dimension in &mut dimensions[..n_classes] {
-        *dimension = bits.read(3)? + 1;
-        let subclasses = bits.read(2)?;
-        if subclasses > 0 {
-            walk_book(bits, n_codebooks)?;
+    let n_classes = this.partitions.iter().max().map_or(0, |max| max + 1);
+    for _ in 0..n_classes {
+        let mut class = Class { dimensions: bits.read(3)? as u8 + 1, ..Class::default() };
+        class.subclass_bits = bits.read(2)? as u8;
+        if class.subclass_bits > 0 {
+            class.master_book = walk_book(bits, n_codebooks)?;
         }
-        for _ in 0..1 << subclasses {
+        for book in &mut class.books[..1 << class.subclass_bits] {
             // The codebook's number plus one; 0 for none.
-            bits.read(8).filter(|&book| book as usize <= n_codebooks)?;
+            let number = bits.read(8).filter(|&book| book as usize <= n_codebooks)?;
+            *book = number.checked_sub(1).map(|book| book as u8);
+        }
+        this.classes.push(class);
+    }
+    this.multiplier = bits.read(2)? as u8 + 1;
+    let range_bits = bits.read(4)?;
+    this.xs.extend([0, 1 << range_bits]);
+    for &class in &this.partitions {
+        for _ in 0..this.classes[usize::from(class)].dimensions {
+            this.xs.push(bits.read(range_bits)? as u16);
         }
     }
-    bits.skip(2)?;
-    let range_bits = bits.read(4)?;
-    let points: u32 = classes[..partitions].iter().map(|&class| dimensions[class]).sum();
-    bits.skip(u64::from(points * range_bits))
+    Some(this)
 }
 
-fn walk_residue(bits: &mut Bits<'_>, dimensions: &[u32]) -> Option<Residue> {
-    let is_interleaved = bits.read(16).filter(|&kind| kind <= 2)? == 2;
+fn read_residue(bits: &mut Bits<'_>, n_codebooks: usize) -> Option<Residue> {
+    let kind = bits.read(16).filter(|&kind| kind <= 2)? as u8;
     let (begin, end, partition_size) = (bits.read(24)?, bits.read(24)?, bits.read(24)? + 1);
     let classifications = bits.read(6)? + 1;
-    let partitions_per_word = dimensions[walk_book(bits, dimensions.len())?];
+    let class_book = walk_book(bits, n_codebooks)?;
     if begin > end {
         return None;
     }
-    let mut books = 0;
-    for _ in 0..classifications {
+    let mut used = [0; 64];
+    let used = &mut used[..classifications as usize];
+    for passes in &mut *used {
         let low = bits.read(3)?;
         let high = if bits.read(1)? == 1 { bits.read(5)? } else { 0 };
-        books += low.count_ones() + high.count_ones();
+        *passes = high << 3 | low;
     }
-    for _ in 0..books {
-        walk_book(bits, dimensions.len())?;
+    let mut this = Residue { kind, begin, end, partition_size, class_book, books: Vec::new() };
+    for &mut passes in used {
+        let mut books = [None; 8];
+        for (pass, book) in books.iter_mut().enumerate() {
+            if passes >> pass & 1 == 1 {
+                *book = Some(walk_book(bits, n_codebooks)?);
+            }
+        }
+        this.books.push(books);
     }
-    Some(Residue { is_interleaved, begin, end, partition_size, partitions_per_word })
+    Some(this)
 }
 
 /// The number of bits of `value` (section 9.2.1).
-fn ilog(value: u32) -> u32 {
+pub(super) fn ilog(value: u32) -> u32 {
     u32::BITS - value.leading_zeros()
 }
 
+#[cfg(test)]
 fn swap_bits(bytes: &mut [u8], a: u64, b: u64) {
     let get = |bytes: &[u8], at: u64| bytes[(at / 8) as usize] >> (at % 8) & 1;
     if get(bytes, a) != get(bytes, b) {
@@ -371,14 +470,19 @@ fn swap_bits(bytes: &mut [u8], a: u64, b: u64) {
 }
 
 /// Reads bits, least significant first (section 2).
-struct Bits<'a> {
+pub(super) struct Bits<'a> {
     bytes: &'a [u8],
     at: u64,
 }
 
-impl Bits<'_> {
+impl<'a> Bits<'a> {
+    /// The bits of a setup header from bit `at` on, after its signature.
+    pub fn of_setup(setup: &'a [u8], at: u64) -> Self {
+        Self { bytes: setup.get(SIGNATURE.len()..).unwrap_or_default(), at }
+    }
+
     /// The next `n <= 32` bits; None past the end.
-    fn read(&mut self, n: u32) -> Option<u32> {
+    pub fn read(&mut self, n: u32) -> Option<u32> {
         let begin = (self.at / 8) as usize;
         let rest = self.bytes.get(begin..)?;
         let word = match rest.first_chunk::<8>() {
@@ -447,20 +551,19 @@ mod tests {
         let fields = &setup[SIGNATURE.len()..];
         // Walks up to the first mapping, which begins after the residues.
         let mut bits = Bits { bytes: fields, at: 0 };
-        let mut dimensions = [1; 256];
-        let dimensions = &mut dimensions[..=bits.read(8).unwrap() as usize];
-        dimensions.iter_mut().for_each(|slot| *slot = walk_codebook(&mut bits).unwrap().dimensions);
+        let n_codebooks = bits.read(8).unwrap() as usize + 1;
+        (0..n_codebooks).for_each(|_| drop(walk_codebook(&mut bits).unwrap()));
         for _ in 0..=bits.read(6).unwrap() {
             bits.read(16).unwrap();
         }
         let n_floors = bits.read(6).unwrap() + 1;
         for _ in 0..n_floors {
             assert_eq!(bits.read(16), Some(1));
-            walk_floor1(&mut bits, dimensions.len()).unwrap();
+            read_floor1(&mut bits, n_codebooks).unwrap();
         }
         let n_residues = bits.read(6).unwrap() + 1;
         for _ in 0..n_residues {
-            walk_residue(&mut bits, dimensions).unwrap();
+            read_residue(&mut bits, n_codebooks).unwrap();
         }
         let front: Vec<bool> =
             (0..bits.at).map(|at| fields[(at / 8) as usize] >> (at % 8) & 1 == 1).collect();
