@@ -242,8 +242,8 @@ impl Work for Synthesis<'_> {
             }
         }
         for channel in 0..stream.channels {
-            for granule in 0..n_granules {
-                let it = &granules[granule][channel];
+            for (granule, channels) in granules[..n_granules].iter().enumerate() {
+                let it = &channels[channel];
                 hybrid::filter::<V>(
                     &tables.hybrid,
                     it,

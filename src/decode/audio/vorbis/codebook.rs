@@ -152,11 +152,6 @@ impl Book {
         size_of::<Self>() + size_of_val(&*self.fast) + size_of_val(&*self.long) + size_of_val(&*self.values)
     }
 
-    /// Whether it has vectors.
-    pub fn has_vectors(&self) -> bool {
-        !self.values.is_empty()
-    }
-
     /// The entry of the next codeword.
     #[inline(always)]
     pub fn entry(&self, bits: &mut Reservoir<'_>) -> Result<u32, Stop> {
@@ -264,7 +259,7 @@ mod tests {
                     assert_eq!(book.entry(&mut bits), Ok(entry), "{length} bits");
                     let rest = 32 - length;
                     assert_eq!(
-                        bits.read(rest).map(|rest| rest << length % 32),
+                        bits.read(rest).map(|rest| rest << (length % 32)),
                         Ok(if rest == 0 { 0 } else { word >> length << length })
                     );
                     // Cut short, the packet ends.

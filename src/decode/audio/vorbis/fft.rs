@@ -181,9 +181,9 @@ impl Fft {
                 points[i] = Complex([re[i], im[i]]);
             }
             let points = Complex::eight(points);
-            for j in 0..LANES {
+            for (j, point) in points.into_iter().enumerate() {
                 let row = (first + m * j) / LANES;
-                points[j].times(Complex::load(&turn, row)).store(&mut back, row);
+                point.times(Complex::load(&turn, row)).store(&mut back, row);
             }
         }
         // The last step writes to where the one before it did not.

@@ -552,7 +552,9 @@ mod tests {
         // Walks up to the first mapping, which begins after the residues.
         let mut bits = Bits { bytes: fields, at: 0 };
         let n_codebooks = bits.read(8).unwrap() as usize + 1;
-        (0..n_codebooks).for_each(|_| drop(walk_codebook(&mut bits).unwrap()));
+        for _ in 0..n_codebooks {
+            walk_codebook(&mut bits).unwrap();
+        }
         for _ in 0..=bits.read(6).unwrap() {
             bits.read(16).unwrap();
         }

@@ -205,7 +205,8 @@ fn reorder(channel: &Channel, bands: &Bands, lines: &mut [f32; LINES]) -> usize 
         if start >= channel.n_lines {
             break;
         }
-        (starts.next(), starts.next());
+        starts.next();
+        starts.next();
         let width = second - start;
         end = start + 3 * width;
         let (first, rest) = old[start..end].split_at(width);

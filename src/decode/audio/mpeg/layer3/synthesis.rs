@@ -78,7 +78,7 @@ impl Tables {
 pub(super) fn window(i: usize) -> f32 {
     let value = match i {
         0..=256 => D[i],
-        _ if i % 64 == 0 => D[512 - i],
+        _ if i.is_multiple_of(64) => D[512 - i],
         _ => -D[512 - i],
     };
     value as f32 / 65536.0
