@@ -252,7 +252,7 @@ fn the_last_batches_do_not_overflow() {
         let position = Position { epoch: u64::MAX, ..engine.position() };
         assert_eq!(engine.restore(position).unwrap_err().kind, ErrorKind::State);
         engine.seek(farthest).unwrap();
-        let planned = engine.upcoming().unwrap().examples(24, || true, |row, _| row as i64).unwrap().unwrap();
+        let planned = engine.upcoming().unwrap().rows(24, || true).unwrap().unwrap();
         let got = rows(&batches(&mut engine, 3));
         assert!(planned.iter().zip(got).all(|(&planned, got)| planned as u64 == got));
         let position = Position { batch: farthest, ..engine.position() };

@@ -394,6 +394,14 @@ pub struct Upcoming {
 }
 
 impl Upcoming {
+    /// The rows of the next `n` examples of this rank; see [`Self::examples`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if the allocation failed.
+    pub fn rows(self, n: usize, go_on: impl Fn() -> bool) -> Result<Option<Vec<i64>>> {
+        self.examples(n, go_on, |row, _| row as i64)
+    }
+
     /// The next `n` examples of this rank, as `of` makes them of a row and the random bits of its record;
     /// fewer if the pass ends earlier. `None` if `go_on`, called before each batch, returned false.
     ///
