@@ -218,9 +218,9 @@ class Reverb(_StepPart):
     """Puts the clip into a room: convolves it with an impulse response, a recording of `source`.
 
     `source`: recordings, as a `Loader` takes them, of which each is equally likely. A response is decoded at the
-    loader's sample rate from its start, at most a clip long. `audio_column` is its column, as for a `Loader`. It begins at its sample of largest absolute value over all
-    channels, the direct sound, so the clip is not delayed. Each channel of the clip has the same channel of the
-    response; a mono response serves all of them.
+    loader's sample rate from its start, at most a clip long. `audio_column` is its column, as for a `Loader`. It
+    begins at its sample of largest absolute value over all channels, the direct sound, so the clip is not delayed.
+    Each channel of the clip has the same channel of the response; a mono response serves all of them.
 
     The convolution is causal and cut to the clip's length, then scaled: the root mean square of the samples that are
     not padding is that of before. Reverberation covers the padding behind the clip, and padding in front stays as it

@@ -295,8 +295,9 @@ impl Loader {
     /// `outputs`: names of what augmentation will do, such as `["gain_db", "mix_index"]`, as in the parameter
     /// `outputs` of the loader. The result is then a dict: `index`, and an array `[n]` for each name, of the
     /// first clip of an example. A partner is the first that is drawn; if it turns out bad, another is taken,
-    /// and none where it is silent. `speed` is the factor that is drawn, which batches have rounded to a whole
-    /// number of hertz of the recording. `"mix_start"` depends on the recordings, so it is not possible.
+    /// and none where it is silent. `speed` is the factor that is drawn, which batches have rounded to a
+    /// whole number of hertz of the recording. `"mix_start"` depends on the recordings, so it is not
+    /// possible.
     #[pyo3(signature = (n, *, outputs=None))]
     fn plan<'py>(
         &self,

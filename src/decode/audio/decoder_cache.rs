@@ -109,8 +109,8 @@ impl fmt::Debug for DecoderCache {
 }
 
 impl DecoderCache {
-    /// The cached decoder of type `D` for `setup`, in the state of its last use, or a new one by `make`, which also
-    /// returns its estimated size in bytes.
+    /// The cached decoder of type `D` for `setup`, in the state of its last use, or a new one by `make`,
+    /// which also returns its estimated size in bytes.
     ///
     /// The caller must reset it: which state to clear between records depends on the codec.
     pub(crate) fn decoder<D: Send + 'static>(

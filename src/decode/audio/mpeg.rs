@@ -12,9 +12,9 @@
 //! channels are one timeline, with the decoder reset at each; two frames of another kind end it.
 //!
 //! Layer III is decoded here (`layer3`), layers I and II by symphonia. Recordings of 8 kHz with a mixed block
-//! anywhere are refused, since no standard says where its long part ends. All frames are checked when the recording
-//! is opened, so that all spans agree. A mixed block in a frame that is followed by neither a frame, a tag nor the
-//! end is taken for damage and ignored. Common encoders write no mixed blocks.
+//! anywhere are refused, since no standard says where its long part ends. All frames are checked when the
+//! recording is opened, so that all spans agree. A mixed block in a frame that is followed by neither a
+//! frame, a tag nor the end is taken for damage and ignored. Common encoders write no mixed blocks.
 //!
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main
 //! data that may begin up to 511 bytes earlier, in any number of frames. So decoding starts at least three

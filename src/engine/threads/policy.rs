@@ -10,8 +10,8 @@
 /// Gives the calling thread the policy, unless the process runs with another one than the default.
 pub(super) fn never_preempt_on_wake() {
     #[cfg(target_os = "linux")]
-    // SAFETY: both calls affect only the scheduling of the calling thread (0), and `parameters` outlives them.
-    // Bytes of zero are valid for the structure, and priority 0 is the only one of the policy.
+    // SAFETY: both calls affect only the scheduling of the calling thread (0), and `parameters` outlives
+    // them. Bytes of zero are valid for the structure, and priority 0 is the only one of the policy.
     unsafe {
         if libc::sched_getscheduler(0) == libc::SCHED_OTHER {
             let parameters: libc::sched_param = std::mem::zeroed();

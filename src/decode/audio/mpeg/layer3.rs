@@ -1,7 +1,7 @@
 //! Decodes frames of MPEG audio layer III: MPEG-1, 2 and 2.5.
 //!
-//! Input: whole frames, in order. Output: planar float32, 1152 or 576 samples of each channel. Invariant: every
-//! level of instructions gives the same bits, and a new state the same as one that was reset.
+//! Input: whole frames, in order. Output: planar float32, 1152 or 576 samples of each channel. Invariant:
+//! every level of instructions gives the same bits, and a new state the same as one that was reset.
 //!
 //! | ISO/IEC 11172-3, 13818-3 | here |
 //! |---|---|
@@ -16,7 +16,8 @@
 //! Not done: free format, checksums, and mixed blocks at 8 kHz, where the long part ends within a band and no
 //! standard says which (such recordings are refused).
 //!
-//! What damaged frames give is what symphonia 0.6 gives: the same frames are errors. Deviations are in `stereo`.
+//! What damaged frames give is what symphonia 0.6 gives: the same frames are errors. Deviations are in
+//! `stereo`.
 //!
 //! Source: the standards; MPEG-2.5 is MPEG-2 with other bands.
 
@@ -142,8 +143,8 @@ impl Decoder {
         self.state.history.fill(synthesis::History::new());
     }
 
-    /// Decodes a frame of layer III; returns the samples of the channels, of which the second is that of the frame
-    /// before if there is one channel.
+    /// Decodes a frame of layer III; returns the samples of the channels, of which the second is that of the
+    /// frame before if there is one channel.
     ///
     /// # Errors
     /// [`Damage`]; the decoder must then be reset.
@@ -162,8 +163,8 @@ impl Decoder {
         Ok([&self.state.samples[0][..n], &self.state.samples[1][..n]])
     }
 
-    /// Reads scale factors and lines of all granules; returns the number of bits. The granules that begin in the
-    /// first `missing` bits are silent.
+    /// Reads scale factors and lines of all granules; returns the number of bits. The granules that begin in
+    /// the first `missing` bits are silent.
     fn read_main_data(&mut self, stream: &Stream, missing: usize) -> Result<usize, Damage> {
         let (bytes, n_bits) = (self.reservoir.bytes(), self.reservoir.n_bits());
         let (mut begin, mut skipped) = (0, 0);

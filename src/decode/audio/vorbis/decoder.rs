@@ -21,8 +21,8 @@
 //!
 //! Refused, as in symphonia: more than 8 channels, whose order is not specified, and 256 codebooks; see also
 //! the parts. Deviations from symphonia, which is the oracle of the tests: if a packet ends in its floors,
-//! all channels are silent in its block, as section 4.3.2 says (symphonia goes on with the bits that are left).
-//! Coupling steps are undone from the last to the first, and channels may share a residue that is not
+//! all channels are silent in its block, as section 4.3.2 says (symphonia goes on with the bits that are
+//! left). Coupling steps are undone from the last to the first, and channels may share a residue that is not
 //! interleaved, both of which symphonia misreads.
 //!
 //! Source: Vorbis I specification.

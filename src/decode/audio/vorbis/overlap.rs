@@ -2,8 +2,8 @@
 //!
 //! Input: the transforms of two blocks of one channel. Output: the samples from the middle of the first block
 //! to the middle of the second. Each half of a block has a symmetry, so half of the transform determines it:
-//! with `u` of `n / 2` values and `q = n / 4`, the first half of the block is `u[q..]`, then the same backwards
-//! and negated; the second half is `u[..q]` backwards and negated, then forwards and negated.
+//! with `u` of `n / 2` values and `q = n / 4`, the first half of the block is `u[q..]`, then the same
+//! backwards and negated; the second half is `u[..q]` backwards and negated, then forwards and negated.
 //!
 //! Source: Vorbis I specification, sections 4.3.1 (windows) and 4.3.8; own.
 

@@ -43,8 +43,8 @@ pub(super) const RATE_8: usize = 8;
 /// Lines below which a mixed block is long: two subbands.
 pub(super) const MIXED_LINES: usize = 36;
 
-/// The bands of a kind of block at a sample rate, in the order of the bit stream: first the long ones, then three
-/// windows for each short one.
+/// The bands of a kind of block at a sample rate, in the order of the bit stream: first the long ones, then
+/// three windows for each short one.
 #[derive(Debug, Clone)]
 pub(super) struct Bands {
     /// First lines, and the end.

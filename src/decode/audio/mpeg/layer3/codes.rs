@@ -156,8 +156,8 @@ pub(super) const PAIRS_24: [u32; 256] = [
     0x7009, 0x7007, 0x7006, 0x7004, 0x8007, 0x8005, 0x8003, 0x8001, 0x4003,
 ];
 
-/// The codes of quadruples `(v, w, x, y)` at index `8 v + 4 w + 2 x + y`, written as above. Table B is that of the
-/// complements.
+/// The codes of quadruples `(v, w, x, y)` at index `8 v + 4 w + 2 x + y`, written as above. Table B is that
+/// of the complements.
 pub(super) const QUADS_A: [u32; 16] = [
     0x1001, 0x4005, 0x4004, 0x5005, 0x4006, 0x6005, 0x5004, 0x6004, 0x4007, 0x5003, 0x5006, 0x6000, 0x5007,
     0x6002, 0x6003, 0x6001,

@@ -17,7 +17,8 @@ const FIRST: usize = 10;
 /// The largest value: 15 and 13 more bits.
 const LARGEST: usize = 15 + (1 << 13);
 
-// An entry holds a length in its lowest byte, and the two values in the next bytes. The upper bits are its kind.
+// An entry holds a length in its lowest byte, and the two values in the next bytes. The upper bits are its
+// kind.
 /// Both values with their signs, plus 16; the length includes the signs.
 const SIGNED: u32 = 0;
 /// Both values without signs.
@@ -124,8 +125,8 @@ impl Huffman {
         }
     }
 
-    /// Reads the lines of `channel` into `lines` from `bits`, of which those up to the position `end` are its own;
-    /// returns the number of lines that may not be zero.
+    /// Reads the lines of `channel` into `lines` from `bits`, of which those up to the position `end` are its
+    /// own; returns the number of lines that may not be zero.
     ///
     /// The last pair may use bits after `end`, as encoders have written it; the last quadruple may not.
     pub(super) fn read(

@@ -6,8 +6,8 @@
 //! windows, and so of the overlap.
 //!
 //! With `y` the DCT-IV of the 18 lines of a subband, the 36 values of the inverse MDCT are `y[9..18]`,
-//! `-y[17..=0]` and `-y[0..9]`. A DCT-IV of `N` is a DCT-II of its input times `2 cos(pi (2 k + 1) / 4 N)`, whose
-//! value `n` is the sum of the values `n` and `n - 1`. The DCT-II of 18 is split once more in that way.
+//! `-y[17..=0]` and `-y[0..9]`. A DCT-IV of `N` is a DCT-II of its input times `2 cos(pi (2 k + 1) / 4 N)`,
+//! whose value `n` is the sum of the values `n` and `n - 1`. The DCT-II of 18 is split once more in that way.
 //!
 //! Source: ISO/IEC 11172-3 section 2.4.3.4.10; the transforms from their formulas.
 
@@ -29,7 +29,8 @@ const GROUPS: usize = SUBBANDS / LANES;
 /// The subbands with a normal window in a mixed block.
 const MIXED_SUBBANDS: usize = 2;
 
-/// One row of samples or lines: a value of each subband. Five groups, the last one for the boundary above all.
+/// One row of samples or lines: a value of each subband. Five groups, the last one for the boundary above
+/// all.
 pub(super) type Line = [Row; GROUPS + 1];
 
 /// Eight values from `at` on.
@@ -54,8 +55,8 @@ pub(super) struct Tables {
     windows: [[Row; 36]; 4],
     /// As `windows`, where two subbands have the normal one.
     mixed_windows: [[Row; 36]; 4],
-    /// Factors of alias reduction for each boundary in a group: below the last, below the end of the last, and
-    /// only below the first.
+    /// Factors of alias reduction for each boundary in a group: below the last, below the end of the last,
+    /// and only below the first.
     alias: [[(Row, Row); 8]; 3],
     /// `2 cos(pi (2 k + 1) / 72)`.
     dct18: [f32; 18],

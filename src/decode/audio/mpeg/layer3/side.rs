@@ -228,7 +228,8 @@ impl Side {
 
 /// The scale factors of MPEG-2: four groups of bands, each with its number of bits.
 fn read_scalefacs_2(bits: &mut Bits<'_>, it: &mut Channel, are_directions: bool) {
-    // By the range of `scalefac_compress` and the kind of block: bands of each group. First those of directions.
+    // By the range of `scalefac_compress` and the kind of block: bands of each group. First those of
+    // directions.
     const BANDS: [[[usize; 4]; 3]; 6] = [
         [[7, 7, 7, 0], [12, 12, 12, 0], [6, 15, 12, 0]],
         [[6, 6, 6, 3], [12, 9, 9, 6], [6, 12, 9, 6]],

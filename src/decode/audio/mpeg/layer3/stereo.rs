@@ -3,10 +3,10 @@
 //! Where the second channel of a frame with intensity stereo ends, its scale factors tell how the first is
 //! shared by left and right. In short blocks each of the three windows ends on its own.
 //!
-//! Deviation from symphonia 0.6: in MPEG-2 no direction is coded as all bits of the band's scale factor set (it
-//! takes 31 for none in every band), and the last band is in the middle if the one before has no direction (it takes
-//! the scale factor). With both, the vector `l3-test45` of ISO/IEC 13818-4 agrees to half a bit of 16 (24 of 822
-//! frames do not with the first alone).
+//! Deviation from symphonia 0.6: in MPEG-2 no direction is coded as all bits of the band's scale factor set
+//! (it takes 31 for none in every band), and the last band is in the middle if the one before has no
+//! direction (it takes the scale factor). With both, the vector `l3-test45` of ISO/IEC 13818-4 agrees to half
+//! a bit of 16 (24 of 822 frames do not with the first alone).
 //! Channels of different kinds of blocks are refused only in frames with sides or directions.
 //!
 //! Source: ISO/IEC 11172-3 section 2.4.3.4.9, ISO/IEC 13818-3 section 2.4.3.2.
@@ -101,7 +101,8 @@ fn spread(
     left: &mut [f32; LINES],
     right: &mut [f32; LINES],
 ) {
-    // The last band has no scale factor. It has the direction of the band before, or the middle if that has none.
+    // The last band has no scale factor. It has the direction of the band before, or the middle if that has
+    // none.
     let n = bands.len();
     let windows = if bands.n_long == n { 1 } else { 3 };
     for (band, (start, end)) in bands.iter().enumerate().take(n - windows).skip(n - 2 * windows) {

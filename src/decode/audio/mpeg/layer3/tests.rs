@@ -418,8 +418,8 @@ fn damaged_recordings_equal_symphonias() {
                     frame[bit / 8] ^= 1 << (bit % 8);
                 }
             }
-            // Damaged frames have loud lines in all subbands, so that rounding in the DCT of either decoder exceeds
-            // 1e-6 of the samples' peak.
+            // Damaged frames have loud lines in all subbands, so that rounding in the DCT of either decoder
+            // exceeds 1e-6 of the samples' peak.
             compare(&format!("{name}, round {round}"), &frames, 1e-5);
         }
     }
