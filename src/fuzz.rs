@@ -38,7 +38,7 @@ mod mutate;
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 25] = [
+pub const TARGETS: [(&str, Target); 26] = [
     ("decode", decode),
     ("wav", audio::fuzz::wav),
     ("aiff", audio::fuzz::aiff),
@@ -48,6 +48,7 @@ pub const TARGETS: [(&str, Target); 25] = [
     ("ogg", audio::fuzz::ogg),
     ("mpeg", audio::fuzz::mpeg),
     ("flac", audio::fuzz::flac),
+    ("flac_frame", audio::fuzz::flac_frame),
     ("range_index", audio::fuzz::range_index),
     ("arrow", arrow),
     ("parquet", parquet_file),

@@ -32,7 +32,7 @@ const VARIABLE: &str = "FOREBAY_CPU";
 pub(crate) enum Level {
     /// The build's baseline.
     Portable,
-    /// AVX2, FMA and F16C, required together.
+    /// AVX2, FMA, F16C, LZCNT, BMI1 and BMI2, required together.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// The same with 32 registers instead of 16, which AVX-512VL has: the same instructions in the same
@@ -60,6 +60,9 @@ impl Level {
         if std::arch::is_x86_feature_detected!("avx2")
             && std::arch::is_x86_feature_detected!("fma")
             && std::arch::is_x86_feature_detected!("f16c")
+            && std::arch::is_x86_feature_detected!("lzcnt")
+            && std::arch::is_x86_feature_detected!("bmi1")
+            && std::arch::is_x86_feature_detected!("bmi2")
         {
             let is_wide = std::arch::is_x86_feature_detected!("avx512f")
                 && std::arch::is_x86_feature_detected!("avx512vl");
@@ -71,12 +74,12 @@ impl Level {
     /// Does `work` with the lanes of this level.
     pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
         #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c")]
+        #[target_feature(enable = "avx2,fma,f16c,lzcnt,bmi1,bmi2")]
         fn avx2<W: Work>(work: W) -> W::Output {
             work.run::<Avx2>()
         }
         #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl")]
+        #[target_feature(enable = "avx2,fma,f16c,lzcnt,bmi1,bmi2,avx512f,avx512vl")]
         fn avx2_wide<W: Work>(work: W) -> W::Output {
             work.run::<Avx2>()
         }
@@ -92,7 +95,7 @@ impl Level {
     }
 
     /// Every level that this CPU has, for tests.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn available() -> Vec<Self> {
         match Self::best() {
             Self::Portable => vec![Self::Portable],

@@ -4,6 +4,7 @@
 //! recording. What follows is arithmetic: [`WeightedRows`]. Source: own.
 
 mod classes;
+mod same_class;
 
 use std::{
     collections::HashMap,
@@ -13,6 +14,7 @@ use std::{
 
 pub use classes::{Balance, ClassCount, ClassCounts, Joined, class_counts};
 use classes::{Classes, Unbalanced, named, of_groups};
+pub use same_class::SameClass;
 
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,

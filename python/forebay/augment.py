@@ -180,6 +180,10 @@ class Mix(_StepPart):
     read recently, in `"global"` and `"era"` any row. In a mixture of sources partners are of the same source. `most`:
     their number is drawn from 1 to this. `audio_column`: the column of `source` with the recordings, as for a `Loader`.
 
+    `same_class`, for the loader's own rows: a column of classes, each value one class or a list of them. A partner has
+    a class of the clip's row (of several, each is equally likely), and `near` counts rows of that class. Where no other
+    row has it, nothing is mixed in. With `weight=1` the partner replaces the clip.
+
     One of these says how loud a partner is. `snr_db`: level of the clip above that of the partner, in decibels; the
     clip stays as it is. `level` says how the clip's level is measured: `"rms"`, `"active"` or `"clip"`, as in `Noise`;
     the partner's is the root mean square of what is added. Where either is silent, nothing is added. `weight`: the
@@ -200,6 +204,7 @@ class Mix(_StepPart):
     beta: float | None = None
     most: int = 1
     near: int | None = 128
+    same_class: str | None = None
     audio_column: str | None = None
     level: Literal["rms", "active", "clip"] = "rms"
     targets: Literal["keep", "union", "sum", "mix"] = "keep"

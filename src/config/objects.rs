@@ -23,11 +23,19 @@ pub struct Sources {
 
 /// The recordings that a step of augmentation reads.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Background {
-    /// The files.
-    pub sources: Sources,
-    /// Their column of recordings; as [`ArrowOptions::audio_column`](crate::source::ArrowOptions).
-    pub audio_column: Option<String>,
+pub enum Background {
+    /// The loader's own rows.
+    Own {
+        /// A column of classes: only rows that have one of the clip's.
+        same_class: Option<String>,
+    },
+    /// Others.
+    Others {
+        /// The files.
+        sources: Sources,
+        /// Their column of recordings; as [`ArrowOptions::audio_column`](crate::source::ArrowOptions).
+        audio_column: Option<String>,
+    },
 }
 
 /// A file, a folder or a pattern, or a table as an object of Python.
@@ -178,8 +186,8 @@ pub enum AugmentObject {
         description: Vec<serde_json::Value>,
         /// What they do.
         augment: Augment,
-        /// The recordings of each step that reads others; `None`: the loader's own.
-        sources: Vec<Option<Background>>,
+        /// The recordings of each step that reads others than the clip's.
+        sources: Vec<Background>,
     },
 }
 

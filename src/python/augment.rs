@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// A step of augmentation, and the recordings that it reads, if they are not the loader's own.
+/// A step of augmentation, and the recordings that it reads besides the clip's.
 #[pyclass(module = "forebay._core", name = "_Step", frozen)]
 pub struct PyStep(Step, Option<Background>);
 
@@ -70,13 +70,7 @@ impl PyStep {
             "Speed" => Kind::Speed { factors: given.factors()? },
             "Mix" => {
                 let mixing = given.mixing()?;
-                match mixing.is_own {
-                    false => sources = Some(given.source(kind)?),
-                    true if !given.value("audio_column")?.is_none() => given.problems.push(
-                        "audio_column is that of source, which is None: the loader's own rows have the loader's".to_owned(),
-                    ),
-                    true => {}
-                }
+                sources = Some(if mixing.is_own { given.own_rows()? } else { given.source(kind)? });
                 Kind::Mix(mixing)
             }
             "Reverb" => {
@@ -140,7 +134,18 @@ impl Given<'_> {
             self.problems.push(message);
         }
         self.problems.extend(source_problems("source", &found));
-        Ok(Background { sources: found, audio_column: self.get("audio_column")? })
+        Ok(Background::Others { sources: found, audio_column: self.get("audio_column")? })
+    }
+
+    /// The loader's own rows, for a Mix.
+    fn own_rows(&mut self) -> PyResult<Background> {
+        if !self.value("audio_column")?.is_none() {
+            self.problems.push(
+                "audio_column is that of source, which is None: the loader's own rows have the loader's"
+                    .to_owned(),
+            );
+        }
+        Ok(Background::Own { same_class: self.get("same_class")? })
     }
 
     fn loudness(&mut self) -> PyResult<Loudness> {
@@ -169,6 +174,12 @@ impl Given<'_> {
         if !is_own && targets != MixTargets::Keep {
             self.problems.push(
                 "targets are mixed with those of the loader's own rows only; with a source give targets=\"keep\"".to_owned(),
+            );
+        }
+        if !(is_own || self.value("same_class")?.is_none()) {
+            self.problems.push(
+                "same_class is a column of the loader's own rows, and source is given; leave one of them out"
+                    .to_owned(),
             );
         }
         let near = self.count("near", 1 << 40)?.map(|near| near as u64);
@@ -245,7 +256,7 @@ impl Given<'_> {
 }
 
 /// The steps of a list of objects of `forebay.augment`, and the recordings of each that reads others.
-fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Option<Background>>), Refused> {
+fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>), Refused> {
     let (mut steps, mut sources) = (Vec::new(), Vec::new());
     for (at, step) in given.try_iter().map_err(|_| Refused::Type)?.enumerate() {
         let step = step?;
@@ -256,9 +267,7 @@ fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Option<Background>>),
             return Err(Refused::Raised(PyTypeError::new_err(message)));
         };
         let PyStep(step, source) = plan.get();
-        if step.kind.reading().is_some() {
-            sources.push(source.clone());
-        }
+        sources.extend(source.clone());
         steps.push(step.clone());
     }
     Ok((Augment::new(steps), sources))

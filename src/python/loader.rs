@@ -41,7 +41,7 @@ use crate::{
     fields::{Columns, Field, Value},
     order::WeightedRows,
     record::Source,
-    sampling::{Balance, Chosen, ClassCounts, class_counts},
+    sampling::{Balance, Chosen, ClassCounts, SameClass, class_counts},
     source::{ArrowOptions, Beside, Positions, Recordings, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
@@ -155,11 +155,14 @@ impl Loader {
             let source = Arc::new(source);
             let selection = Arc::new(Selection::new(source.clone(), positions));
             let partners = backgrounds.into_iter().map(|background| match background {
-                Some(source) => {
+                Partnering::Others(source) => {
                     let starts = [0, source.n_rows()];
                     Partners::new(source, Arc::new(starts), Vec::new())
                 }
-                None => Partners::new(selection.clone(), starts.clone().into(), plan.policy.exclude.to_vec()),
+                Partnering::Own(same_class) => {
+                    let exclude = plan.policy.exclude.to_vec();
+                    Partners::new(selection.clone(), starts.clone().into(), exclude).of_same_class(same_class)
+                }
             });
             audio.partners = partners.collect();
             let task = AudioTask::new(audio.clone()).with_outputs(outputs);
@@ -627,8 +630,26 @@ pub struct Opened {
     pub classes: Vec<ClassCounts>,
     /// The fields besides the features.
     pub outputs: Outputs,
-    /// The recordings that steps of augmentation mix in; `None`: the loader's own.
-    pub backgrounds: Vec<Option<Arc<Recordings>>>,
+    /// The recordings that steps of augmentation read.
+    pub backgrounds: Vec<Partnering>,
+}
+
+/// The recordings that a step of augmentation reads.
+pub enum Partnering {
+    /// The loader's own; with classes, those that share one with the clip's.
+    Own(Option<Arc<SameClass>>),
+    /// Others.
+    Others(Arc<Recordings>),
+}
+
+impl Partnering {
+    /// Recordings that are not the loader's own.
+    pub fn others(&self) -> Option<&Recordings> {
+        match self {
+            Self::Own(_) => None,
+            Self::Others(source) => Some(source),
+        }
+    }
 }
 
 impl Opened {
@@ -665,7 +686,7 @@ impl Opened {
             positions = positions.with_windows(infos.into_iter().map(|info| clips.windows(info, rate)))?;
         }
         let outputs = outputs(config, &source, positions.clone(), stop)?;
-        let backgrounds = backgrounds(config, &outputs, stop)?;
+        let backgrounds = backgrounds(config, &outputs, (&source, &positions), stop)?;
         Ok(Self { source, positions, weights, classes, outputs, backgrounds })
     }
 
@@ -707,8 +728,9 @@ impl Loader {
 fn backgrounds(
     config: &LoaderConfig,
     outputs: &Outputs,
+    (own, positions): (&Recordings, &Positions),
     stop: &AtomicBool,
-) -> Result<Vec<Option<Arc<Recordings>>>, Error> {
+) -> Result<Vec<Partnering>, Error> {
     let AugmentObject::Steps { augment, sources, .. } = &config.augment else { return Ok(Vec::new()) };
     let mut problems: Vec<_> = augment
         .mixes()
@@ -731,7 +753,14 @@ fn backgrounds(
         return Err(Error::new(ErrorKind::Config, problems.join("; ")));
     }
     let opened = sources.iter().zip(augment.readings()).map(|(source, (name, _))| {
-        let Some(Background { sources: source, audio_column }) = source else { return Ok(None) };
+        let (source, audio_column) = match source {
+            Background::Others { sources, audio_column } => (sources, audio_column),
+            Background::Own { same_class: None } => return Ok(Partnering::Own(None)),
+            Background::Own { same_class: Some(column) } => {
+                let classes = SameClass::of_column(own, column, positions.clone(), stop)?;
+                return Ok(Partnering::Own(Some(Arc::new(classes))));
+            }
+        };
         let options = ArrowOptions {
             audio_column: audio_column.clone(),
             label_column: Some(String::new()),
@@ -753,7 +782,7 @@ fn backgrounds(
             let message = format!("the source of a {name} has no recordings, must have at least one");
             return Err(Error::new(ErrorKind::Config, message));
         }
-        Ok(Some(Arc::new(found)))
+        Ok(Partnering::Others(Arc::new(found)))
     });
     opened.collect()
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{
     arguments::{identity, named},
     exclude,
+    loader::Partnering,
     sources::pair,
 };
 use crate::{
@@ -33,7 +34,7 @@ pub struct Facts<'a> {
     pub outputs: &'a Outputs,
     pub exclude: &'a [u64],
     /// The recordings that steps of augmentation mix in; `None`: the loader's own.
-    pub backgrounds: &'a [Option<Arc<Recordings>>],
+    pub backgrounds: &'a [Partnering],
     /// The rows at the positions.
     pub positions: &'a Positions,
     /// Their weights, for each source.
@@ -123,7 +124,7 @@ impl Facts<'_> {
                     let mut step = step.clone();
                     if planned.kind.reading().is_some() {
                         // Not the names of the files.
-                        let source = sources.next().and_then(Option::as_ref).map(|source| {
+                        let source = sources.next().and_then(Partnering::others).map(|source| {
                             json!({"rows": source.n_rows(), "fingerprint": hex(source.fingerprint())})
                         });
                         step["source"] = json!(source);

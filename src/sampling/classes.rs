@@ -149,6 +149,11 @@ impl Classes {
         [self.by_key.len() as u32]
     }
 
+    /// The number of classes.
+    pub(super) fn n(&self) -> usize {
+        self.by_key.len()
+    }
+
     /// The number of rows of each class.
     fn rows(&self, rows: impl Iterator<Item = u64>) -> Vec<u64> {
         // bounded: there are as many keys.

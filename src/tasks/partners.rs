@@ -11,6 +11,7 @@ use std::{
 use crate::{
     Error,
     record::{ReadRecords, Source},
+    sampling::SameClass,
     seed::below,
     transform::augment::Reading,
 };
@@ -47,6 +48,8 @@ pub struct Partners {
     starts: Arc<[u64]>,
     /// Positions that are never read, ascending.
     exclude: Arc<[u64]>,
+    /// Of the loader's own rows: only those that share a class.
+    same_class: Option<Arc<SameClass>>,
     failures: Arc<Failures>,
 }
 
@@ -61,7 +64,19 @@ impl Partners {
     /// that are excluded.
     pub fn new<S: Source>(source: Arc<S>, starts: Arc<[u64]>, mut exclude: Vec<u64>) -> Self {
         exclude.sort_unstable();
-        Self { pool: Arc::new(PoolOf(source)), starts, exclude: exclude.into(), failures: Arc::default() }
+        Self {
+            pool: Arc::new(PoolOf(source)),
+            starts,
+            exclude: exclude.into(),
+            same_class: None,
+            failures: Arc::default(),
+        }
+    }
+
+    /// Of these only such that share a class with the clip's row.
+    #[must_use]
+    pub fn of_same_class(self, same_class: Option<Arc<SameClass>>) -> Self {
+        Self { same_class, ..self }
     }
 
     /// Reads the partners, for one thread.
@@ -85,9 +100,20 @@ impl Partners {
             // Of the same source of a mixture.
             let after = self.starts.partition_point(|&start| start <= own);
             let [first, end] = [*self.starts.get(after.checked_sub(1)?)?, *self.starts.get(after)?];
-            let others = (end - first).checked_sub(1).filter(|&n| n > 0)?;
-            let before = 1 + below(bits, reading.near.unwrap_or(others).min(others));
-            first + (own - first + (end - first) - before) % (end - first)
+            // One of the nearest before place `own` of `n` in a circle.
+            let before = |own: u64, n: u64, bits: u64| {
+                let others = n.checked_sub(1).filter(|&n| n > 0)?;
+                let back = 1 + below(bits, reading.near.unwrap_or(others).min(others));
+                Some((own + n - back) % n)
+            };
+            match &self.same_class {
+                None => first + before(own - first, end - first, bits)?,
+                Some(same_class) => {
+                    let (rows, bits) = same_class.draw(own, first..end, bits)?;
+                    let place = rows.binary_search(&own).ok()?;
+                    rows[before(place as u64, rows.len() as u64, bits)? as usize]
+                }
+            }
         } else {
             (n_rows > 0).then(|| below(bits, n_rows))?
         };

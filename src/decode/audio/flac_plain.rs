@@ -1,7 +1,5 @@
-//! Decodes a FLAC frame bit by bit, in 64-bit arithmetic: slow and plain.
-//!
-//! It is the oracle of the fast decoder, and replaces it for 32-bit stereo with a difference channel, whose
-//! 33 bits exceed symphonia's 32-bit arithmetic.
+//! Decodes a FLAC frame bit by bit, in 64-bit arithmetic: slow and plain. It is the oracle of the fast decoder in
+//! tests, also where symphonia's 32-bit arithmetic is too narrow.
 //!
 //! Source: RFC 9639, section 9.
 
@@ -76,7 +74,7 @@ fn subframe(bits: &mut Bits<'_>, n: usize, width: u32, samples: &mut Vec<i64>) -
     }
     let kind = bits.unsigned(6)? as u32;
     let wasted = if bits.bit()? == 1 { 1 + bits.unary()? as u32 } else { 0 };
-    let width = width.checked_sub(wasted).filter(|&width| width > 0)?;
+    let width = width.checked_sub(wasted)?;
     let begin = samples.len();
     match kind {
         0 => {

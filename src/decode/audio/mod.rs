@@ -25,6 +25,7 @@ mod demux;
 mod field;
 mod flac;
 mod flac_frame;
+#[cfg(any(test, fuzzing))]
 mod flac_plain;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

@@ -273,6 +273,63 @@ def test_partners_of_the_own_rows(files: tuple[Path, list[Any]], order: str, how
     assert len(seen) > 3
 
 
+@pytest.mark.parametrize("near", [2, None])
+@pytest.mark.parametrize("column", ["one", "several", "rare"])
+def test_partners_of_the_same_class(
+    files: tuple[Path, list[Any]], column: str, near: int | None, tmp_path: Path
+) -> None:
+    """A partner has a class of the row; rows without a class, or alone in theirs, stay as they are."""
+    samples = recordings(OWN, 1)
+    columns = {
+        "one": ["owl" if i % 3 else "wren" for i in range(len(OWN))],
+        "several": [["owl", "wren", "jay"][i % 4 :] for i in range(len(OWN))],
+        "rare": [None, "auk", *(["tit", "nuthatch"] * 5)],
+    }
+    path = shard(tmp_path / "own", samples, **columns)
+    classes = [value if isinstance(value, list) else [value] if value else [] for value in columns[column]]
+    order: list[str] = sorted({name for names in classes for name in names}, key=[n for c in classes for n in c].index)
+    rows_of = {name: [row for row, names in enumerate(classes) if name in names] for name in order}
+    steps = [Mix(weight=1, near=near, same_class=column)]
+    excluded = 6
+    outputs = ["mix_index"]
+    with forebay.Loader([path], **SHARED, outputs=outputs, augment=steps, exclude=[excluded]) as loader:
+        planned = loader.plan(len(OWN) - 1, outputs=outputs)
+        batches = list(loader)
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    np.testing.assert_array_equal(planned["mix_index"], rows["mix_index"])
+    mixed = 0
+    for at, row in enumerate(rows["index"].tolist()):
+        bits = bits_of(3, row)
+        draws, expected, place, phase = Draws(bits, "Mix"), -1, 0, 0
+        draws.bits()
+        for _ in range(8):
+            which, place, phase = draws.bits(), draws.bits(), draws.bits()
+            drawn = which * len(classes[row])
+            members = rows_of[classes[row][drawn >> 64]] if classes[row] else []
+            others = min(len(members) - 1, near or len(members))
+            if others > 0:
+                partner = members[members.index(row) - 1 - below(drawn & (1 << 64) - 1, others)]
+                if partner != excluded:
+                    expected = partner
+                    break
+        assert rows["mix_index"][at] == expected
+        own = clip_at(samples[row][:, 0], bits)
+        if expected < 0:
+            assert not others
+            np.testing.assert_array_equal(rows["waveform"][at][: len(own)], own)
+        else:
+            assert set(classes[expected]) & set(classes[row])
+            y = repeated(clip_at(samples[expected][:, 0], place), phase)
+            np.testing.assert_allclose(rows["waveform"][at], y, rtol=0, atol=1e-7)
+            mixed += 1
+    assert mixed >= 8
+
+
+def test_a_class_column_that_is_not_there(files: tuple[Path, list[Any]]) -> None:
+    with pytest.raises(ConfigError, match=r"\"spezies\""):
+        forebay.Loader([files[0]], **SHARED, augment=[Mix(weight=1, same_class="spezies")])
+
+
 def test_backgrounds(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
     """Partners of another source: another rate and number of channels, short, silent and bad ones."""
     path, _samples = files
@@ -603,6 +660,7 @@ def test_parts_print_compare_and_convert() -> None:
         (lambda: Mix("a", snr_db=1, beta=1.0), "Mix has 2 of snr_db, weight and beta"),
         (lambda: Mix("a", weight=2.0), "weight is 2.0, must be within 0 to 1"),
         (lambda: Mix("a", weight=0.5, targets="sum"), "own rows only"),
+        (lambda: Mix("a", weight=0.5, same_class="x"), "same_class is a column of the loader's own rows"),
         (lambda: Mix("", weight=0.5), "source is '' at position 0"),
         (lambda: Mix([], weight=0.5), "source is empty"),
         (lambda: Mix(beta=0.0), "beta is 0.0, must be 0.01 to 1000"),
@@ -626,6 +684,7 @@ def test_wrong_values(make: Any, message: str) -> None:
         (lambda: Gain((1, 2, 3)), "must be a number or a pair"),  # type: ignore[arg-type]
         (lambda: Gain(True), "db is True"),
         (lambda: Mix(3, weight=0.5), "source is 3"),
+        (lambda: Mix(weight=0.5, same_class=3), "same_class is 3"),  # type: ignore[arg-type]
         (lambda: Speed("fast"), "factors is 'fast'"),  # type: ignore[arg-type]
         (lambda: Speed(True), "factors is True"),
         (lambda: apply([], np.zeros(9, np.float32), RATE, features=3), "features is 3"),  # type: ignore[arg-type]

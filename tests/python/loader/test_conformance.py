@@ -164,6 +164,11 @@ def steps(files: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "outputs": ["mix_index", "mix_weight"],
             "targets": {"label": TARGETS["multi_hot"], "x": targets.Number("x", null=0.0)},
         },
+        "class": {
+            **waveform,
+            "augment": [augment.Mix(weight=1, near=3, same_class="label", p=0.5)],
+            "outputs": ["mix_index", "mix_start"],
+        },
     }  # fmt: skip
 
 
@@ -171,7 +176,7 @@ def steps(files: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("order", "name"),
     [
-        *itertools.product(ORDERS, ["waveform", "spectrogram", "other", "room", "own"]),
+        *itertools.product(ORDERS, ["waveform", "spectrogram", "other", "room", "own", "class"]),
         *((order, "pairs") for order in ORDERS if order != "finite"),
     ],
 )

@@ -62,7 +62,7 @@ impl Index {
             // The last frame is usually in a small tail.
             for len in [sizes.ends.min(most), most] {
                 let tail = reader.keep(size.saturating_sub(len).max(head.at)..size)?;
-                if Flac::window(Bytes::Whole(&tail), shape.clone(), first(0), None).window_ends(kept) {
+                if Flac::window(Bytes::Whole(&tail), shape.clone(), first(0), None).window_ends(kept)? {
                     return Ok(true);
                 }
             }

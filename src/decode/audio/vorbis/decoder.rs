@@ -21,8 +21,9 @@
 //!
 //! Refused, as in symphonia: more than 8 channels, whose order is not specified, and 256 codebooks; see also
 //! the parts. Deviations from symphonia, which is the oracle of the tests: if a packet ends in its floors,
-//! all channels are silent in its block, as section 4.3.2 says (symphonia goes on with the bits that are
-//! left). Coupling steps are undone from the last to the first, and channels may share a residue that is not
+//! all channels are silent in its block, as section 4.3.2 says, and if it ends in the residue of a submap, the
+//! later submaps have none. symphonia goes on with the bits that are left, too few for the read that failed.
+//! Coupling steps are undone from the last to the first, and channels may share a residue that is not
 //! interleaved, both of which symphonia misreads.
 //!
 //! Source: Vorbis I specification.
@@ -90,6 +91,9 @@ pub(super) struct Decoder {
     starts: Vec<usize>,
     classes: Vec<u8>,
     scratch: Scratch,
+    /// Whether the last packet ended in the residue of a submap before the last one.
+    #[cfg(test)]
+    pub ends_early: bool,
 }
 
 /// Why a packet cannot be decoded.
@@ -174,6 +178,8 @@ impl Decoder {
             starts: Vec::with_capacity(n_channels),
             classes: Vec::new(),
             scratch: Scratch::new(long),
+            #[cfg(test)]
+            ends_early: false,
         })
     }
 
@@ -198,6 +204,8 @@ impl Decoder {
     /// # Errors
     /// [`Fault`]; the decoder must then be reset.
     pub fn decode(&mut self, packet: &[u8]) -> Result<(), Fault> {
+        #[cfg(test)]
+        (self.ends_early = false);
         let mut bits = Reservoir::new(packet);
         if bits.read(1) != Ok(0) {
             return Err(Fault::Header);
@@ -286,7 +294,11 @@ impl Decoder {
                 continue;
             }
             match residue.read(bits, &self.books, vectors, &mut self.classes) {
-                Ok(()) | Err(Stop::End) => {}
+                Ok(()) => {}
+                Err(Stop::End) => {
+                    #[cfg(test)]
+                    (self.ends_early |= submap + 1 < mapping.submaps.len());
+                }
                 Err(Stop::Fault) => return Err(Fault::Codebook),
             }
             if is_one {

@@ -1,0 +1,157 @@
+//! Reads the bits of a FLAC frame, the highest of each byte first: numbers, unary codes, Rice codes.
+//!
+//! Input: the bytes of a frame. Output: numbers. A reservoir of 64 bits is filled up by one unaligned load and
+//! without a branch. After that at least 56 bits are certain, so four Rice codes of usual length need one
+//! load. Past the end of the bytes all bits are zeros; [`Bits::end`] then reports it.
+//!
+//! Invariant: the bits of the reservoir after the certain ones are those of the bytes or zeros, so loading them
+//! again changes nothing.
+//!
+//! Source: RFC 9639, sections 5 (integers), 9.2.7 (residuals), 9.2.7.1 (zigzag); the refill is own.
+
+/// A position in the bits of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bits<'a> {
+    bytes: &'a [u8],
+    /// The next bits, the first one highest.
+    word: u64,
+    /// How many of them are certain: at most 63.
+    n: u32,
+    /// The byte that follows the certain bits; the first one of which some bits are not certain.
+    at: usize,
+}
+
+impl<'a> Bits<'a> {
+    /// The bits from byte `at` on.
+    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, word: 0, n: 0, at }
+    }
+
+    /// Makes at least 56 bits certain.
+    #[inline(always)]
+    fn refill(&mut self) {
+        let bytes = match self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()) {
+            Some(bytes) => *bytes,
+            None => self.last(),
+        };
+        // The shifts wrap only if a speculative read went too far, whose result is discarded.
+        self.word |= u64::from_be_bytes(bytes).wrapping_shr(self.n);
+        self.at = self.at.wrapping_add((63u32.wrapping_sub(self.n) >> 3) as usize);
+        self.n |= 56;
+    }
+
+    /// Fewer than eight bytes at the end, and zeros.
+    #[cold]
+    fn last(&self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        bytes
+    }
+
+    #[inline(always)]
+    fn skip(&mut self, n: u32) {
+        self.word <<= n;
+        self.n -= n;
+    }
+
+    /// A number of at most 56 bits.
+    #[inline(always)]
+    pub(super) fn unsigned(&mut self, n: u32) -> u64 {
+        self.refill();
+        let value = self.word >> 1 >> (63 - n);
+        self.skip(n);
+        value
+    }
+
+    /// A number of at most 56 bits in two's complement; 0 without bits.
+    #[inline(always)]
+    pub(super) fn signed(&mut self, n: u32) -> i64 {
+        let value = self.unsigned(n);
+        // Without bits, the shift by 63 leaves the 0.
+        (value << (63 - n) << 1) as i64 >> 1 >> (63 - n)
+    }
+
+    /// The number of zeros up to the next one; None if the bytes end before it.
+    #[inline(never)]
+    pub(super) fn unary(&mut self) -> Option<u64> {
+        let mut zeros = 0;
+        loop {
+            self.refill();
+            let n = self.word.leading_zeros();
+            if n < self.n {
+                self.skip(n + 1);
+                return Some(zeros + u64::from(n));
+            }
+            zeros += u64::from(self.n);
+            self.skip(self.n);
+            if self.at > self.bytes.len() + 8 {
+                return None;
+            }
+        }
+    }
+
+    /// One Rice code of parameter `k`, at most 30, whose code may have any length.
+    pub(super) fn rice(&mut self, k: u32) -> Option<i64> {
+        let high = self.unary()?;
+        Some(unfolded(high << k | self.unsigned(k)))
+    }
+
+    /// One Rice code, if the certain bits hold it. `bad` becomes negative if they do not.
+    #[inline(always)]
+    fn code(&mut self, k: u32, bad: &mut i32) -> i64 {
+        let zeros = self.word.leading_zeros();
+        // With the one on top of the low bits, one shift moves both: `2^k + low`.
+        let word = self.word.wrapping_shl(zeros);
+        let high = u64::from(zeros).wrapping_sub(1) << k;
+        let value = high.wrapping_add(word >> (63 - k));
+        self.word = word << (k + 1);
+        self.n = self.n.wrapping_sub(zeros + k + 1);
+        *bad |= self.n as i32;
+        unfolded(value)
+    }
+
+    /// Four Rice codes of parameter `k`, at most 30.
+    #[inline(always)]
+    pub(super) fn rice_4(&mut self, k: u32) -> Option<[i64; 4]> {
+        let before = *self;
+        let mut bad = 0;
+        self.refill();
+        let a = self.code(k, &mut bad);
+        // The branches on `k` are the same for a whole partition.
+        if k > 20 {
+            self.refill();
+        }
+        let b = self.code(k, &mut bad);
+        if k > 9 {
+            self.refill();
+        }
+        let c = self.code(k, &mut bad);
+        if k > 20 {
+            self.refill();
+        }
+        let d = self.code(k, &mut bad);
+        if bad < 0 {
+            *self = before;
+            return self.long_rice_4(k);
+        }
+        Some([a, b, c, d])
+    }
+
+    #[cold]
+    fn long_rice_4(&mut self, k: u32) -> Option<[i64; 4]> {
+        Some([self.rice(k)?, self.rice(k)?, self.rice(k)?, self.rice(k)?])
+    }
+
+    /// The number of bytes read, the last one whole; None if there are not as many.
+    pub(super) fn end(&self) -> Option<usize> {
+        let end = (8 * self.at - self.n as usize).div_ceil(8);
+        (end <= self.bytes.len()).then_some(end)
+    }
+}
+
+/// The signed number of a folded one: 0, -1, 1, -2, 2...
+#[inline(always)]
+fn unfolded(folded: u64) -> i64 {
+    (folded >> 1) as i64 ^ -((folded & 1) as i64)
+}

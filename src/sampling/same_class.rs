@@ -1,0 +1,70 @@
+//! [`SameClass`]: the rows that share a class with a row, of which a step of augmentation takes a partner.
+//! Source: own.
+
+use std::{fmt, ops::Range, sync::atomic::AtomicBool};
+
+use super::classes::Classes;
+use crate::{
+    Result, fallible_alloc,
+    source::{Positions, Recordings},
+};
+
+/// The classes of rows, and the positions of each class.
+pub struct SameClass {
+    classes: Classes,
+    positions: Positions,
+    /// `members[ends[i - 1]..ends[i]]` are the positions of class `i`, ascending.
+    members: Vec<u64>,
+    ends: Vec<usize>,
+}
+
+impl fmt::Debug for SameClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SameClass").field("n_classes", &self.ends.len()).finish_non_exhaustive()
+    }
+}
+
+impl SameClass {
+    /// By a column of classes. `stop` is checked between reads.
+    ///
+    /// # Errors
+    /// Those of reading the column; [`ErrorKind::Memory`](crate::ErrorKind::Memory).
+    pub fn of_column(
+        source: &Recordings,
+        column: &str,
+        positions: Positions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        let classes = Classes::of_column(source, column, None, stop)?;
+        let n = positions.len_of(source.n_rows());
+        // bounded: there are as many keys.
+        let mut ends = vec![0_usize; classes.n()];
+        let each = || (0..n).flat_map(|at| classes.of(positions.row(at)).iter().map(move |&id| (at, id)));
+        each().for_each(|(_, id)| ends[id as usize] += 1);
+        let mut total = 0;
+        for end in &mut ends {
+            // The first place of the class, which moves to its end below.
+            total += std::mem::replace(end, total);
+        }
+        let mut members = Vec::new();
+        fallible_alloc::resize(&mut members, total, 0)?;
+        for (at, id) in each() {
+            members[ends[id as usize]] = at;
+            ends[id as usize] += 1;
+        }
+        Ok(Self { classes, positions, members, ends })
+    }
+
+    /// The positions `within` of one of the classes of the row at position `own`, ascending, and random bits for
+    /// a choice among them. `None` if the row has no class.
+    pub fn draw(&self, own: u64, within: Range<u64>, bits: u64) -> Option<(&[u64], u64)> {
+        let classes = self.classes.of(self.positions.row(own));
+        // The whole part of a number from 0 to the number of classes, and its fraction.
+        let drawn = u128::from(bits) * classes.len() as u128;
+        let id = *classes.get((drawn >> 64) as usize)? as usize;
+        let begin = id.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let members = &self.members[begin..self.ends[id]];
+        let place = |position: u64| members.partition_point(|&member| member < position);
+        Some((&members[place(within.start)..place(within.end)], drawn as u64))
+    }
+}
