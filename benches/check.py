@@ -18,8 +18,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# This folder has a `datasets.py`, which would be imported instead of Hugging Face's.
-sys.path.pop(0)
 import forebay
 from forebay.cli import check
 

@@ -253,14 +253,15 @@ impl LoaderConfig {
         Ok(augment.with_silence(silence.unwrap_or_default()))
     }
 
-    /// The columns that targets and `columns` read, each once.
+    /// The columns that are read besides recordings and labels, each once.
     pub fn read_columns(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let targets = self.targets.iter().flatten().flat_map(TargetConfig::columns);
         let sampling = self.sampling.iter().flat_map(|object| object.sampling.columns());
         let spans =
             self.crop.iter().filter_map(|object| object.rule.spans()).flat_map(|spans| &spans.columns);
-        for name in targets.chain(&self.columns).chain(sampling).chain(spans) {
+        let partners = self.augment.sources().iter().filter_map(Background::same_class);
+        for name in targets.chain(&self.columns).chain(sampling).chain(spans).chain(partners) {
             if !names.contains(name) {
                 names.push(name.clone());
             }

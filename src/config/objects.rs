@@ -38,6 +38,16 @@ pub enum Background {
     },
 }
 
+impl Background {
+    /// The column of classes that a partner shares with the clip.
+    pub fn same_class(&self) -> Option<&String> {
+        match self {
+            Self::Own { same_class } => same_class.as_ref(),
+            Self::Others { .. } => None,
+        }
+    }
+}
+
 /// A file, a folder or a pattern, or a table as an object of Python.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
@@ -189,6 +199,16 @@ pub enum AugmentObject {
         /// The recordings of each step that reads others than the clip's.
         sources: Vec<Background>,
     },
+}
+
+impl AugmentObject {
+    /// The recordings of each step that reads others than the clip's.
+    pub fn sources(&self) -> &[Background] {
+        match self {
+            Self::Crop(_) => &[],
+            Self::Steps { sources, .. } => sources,
+        }
+    }
 }
 
 impl From<bool> for AugmentObject {

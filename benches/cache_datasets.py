@@ -1,6 +1,6 @@
 """Random batches of tokens: `forebay.cache.DataLoader`, a memory-mapped file, and tensorstore on the same cache.
 
-python benches/datasets.py [--rows 32] [--length 2048] [--tokens 268435456] [--seconds 3] [--folder FOLDER]
+python benches/cache_datasets.py [--rows 32] [--length 2048] [--tokens 268435456] [--seconds 3] [--folder FOLDER]
 
 Documents of 100 to 4000 tokens are written once as a cache and once as a plain file of int32. All read the same windows
 in the same order with a warm page cache: a permutation of all windows, in batches of `rows x length`.
