@@ -16,8 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-
 import forebay
 
 # In place of this folder, whose scripts have names of libraries.
@@ -61,9 +59,10 @@ def measure(path: str, seconds: float) -> None:
     parts = " ".join(f"{name} {size:.0f}" for name, size in sizes.items())
     above = peak["VmRSS"] - before["VmRSS"]
     buffers = sum(sizes.values())
+    anonymous = peak["RssAnon"] - before["RssAnon"]
     print(
-        f"{Path(path).stem:18} before {before['VmRSS']:.0f}, peak +{above:.0f} (anonymous +"
-        f"{peak['RssAnon'] - before['RssAnon']:.0f}), buffers {buffers:.0f}: {parts}; rest {above - buffers:.0f} MB, {n} batches"
+        f"{Path(path).stem:18} before {before['VmRSS']:.0f}, peak +{above:.0f} (anonymous +{anonymous:.0f}), buffers"
+        f" {buffers:.0f}: {parts}; rest {above - buffers:.0f} MB, {n} batches"
     )
 
 
@@ -73,7 +72,8 @@ def main() -> None:
     parser.add_argument("--shard", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.shard:
-        return measure(args.shard, args.seconds)
+        measure(args.shard, args.seconds)
+        return
     with tempfile.TemporaryDirectory() as folder:
         for codec in CODECS:
             rows = [Row((FILES / codec).read_bytes(), label=0)] * 240
