@@ -69,6 +69,7 @@ fn plan(order: Order, window: u64) -> Plan {
         infinite: true,
         buffer_size: 10_000,
         n_workers: WORKERS,
+        worker_nice: 0,
         ..toy::plan()
     }
 }

@@ -1,11 +1,12 @@
-"""What busy workers cost the training loop, with and without the scheduling policy of the loader's threads.
+"""What busy workers cost the training loop, by the scheduling of the loader's threads.
 
     python benches/interference.py [--batches 40] [--rounds 3]
 
 The loader of OGG recordings fills a large shuffle window, so that all of its workers, one for each core, work all the
 time. Meanwhile the loop takes a ready batch every quarter of a second, which is `next()` below, or computes: 20 ms of
 plain Python or of numpy, compared with the same work beside a loader that is closed. The threads start with
-`SCHED_BATCH`; for the other rows the script sets them back to the default policy. Rounds alternate between both.
+`SCHED_BATCH` and workers with `worker_nice`; for the first row the script sets all back to the default policy. Rounds
+alternate between the rows.
 """
 
 import argparse
@@ -26,7 +27,14 @@ sys.path[0] = str(Path(__file__).parents[1] / "tests" / "python" / "helpers")
 from recordings import Row, write_shard  # noqa: E402
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "tests" / "data" / "recordings"
-POLICIES = {"default": os.SCHED_OTHER, "batch": os.SCHED_BATCH}
+SETTINGS = {
+    "default": (os.SCHED_OTHER, 0),
+    "batch": (os.SCHED_BATCH, 0),
+    "batch, nice 5": (os.SCHED_BATCH, 5),
+    "batch, nice 10": (os.SCHED_BATCH, 10),
+    "batch, nice 19": (os.SCHED_BATCH, 19),
+}
+"""The policy of all threads, and the niceness of workers."""
 PAUSE = 0.25
 STEP = 0.02
 
@@ -94,9 +102,9 @@ def main() -> None:
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     rows = [Row(path.read_bytes()) for path in sorted(RECORDINGS.rglob("*.ogg"))]
-    nexts: dict[str, list[float]] = {name: [] for name in POLICIES}
-    rates: dict[str, list[float]] = {name: [] for name in POLICIES}
-    steps: dict[tuple[str, str], list[float]] = {(name, kind): [] for name in POLICIES for kind in WORK}
+    nexts: dict[str, list[float]] = {name: [] for name in SETTINGS}
+    rates: dict[str, list[float]] = {name: [] for name in SETTINGS}
+    steps: dict[tuple[str, str], list[float]] = {(name, kind): [] for name in SETTINGS for kind in WORK}
     repeats = {kind: of_a_step(work) for kind, work in WORK.items()}
     with tempfile.TemporaryDirectory() as folder:
         shard = write_shard(Path(folder) / "a.arrow", rows * (2048 // len(rows) + 1))
@@ -104,8 +112,13 @@ def main() -> None:
             alone = {
                 kind: statistics.median(seconds(work, repeats[kind]) for _ in range(30)) for kind, work in WORK.items()
             }
-            for name, policy in POLICIES.items():
-                window = {"batch_size": 64, "shuffle_buffer_size": 12_300, "shuffle_min_size": 12_000}
+            for name, (policy, nice) in SETTINGS.items():
+                window = {
+                    "batch_size": 64,
+                    "shuffle_buffer_size": 12_300,
+                    "shuffle_min_size": 12_000,
+                    "worker_nice": nice,
+                }
                 with forebay.Loader(shard, infinite=True, n_workers=cores, prefetch_batches=2, **window) as loader:
                     next(loader)
                     set_policy(policy)
@@ -115,9 +128,9 @@ def main() -> None:
                     for kind, work in WORK.items():
                         steps[name, kind] += [seconds(work, repeats[kind]) / alone[kind] for _ in range(30)]
     print(f"{cores} cores, {cores} workers")
-    print("| policy | `next()`: median, 90 %, 99 %, most, ms | records/s | step of Python: median, 90 % | of numpy |")
+    print("| threads | `next()`: median, 90 %, 99 %, most, ms | records/s | step of Python: median, 90 % | of numpy |")
     print("|---|---:|---:|---:|---:|")
-    for name in POLICIES:
+    for name in SETTINGS:
         times = sorted(nexts[name])
         shares = ", ".join(
             f"{1000 * times[min(int(len(times) * q), len(times) - 1)]:.2f}" for q in (0.5, 0.9, 0.99, 1.0)

@@ -26,7 +26,14 @@ FILES = Path(__file__).resolve().parent.parent / "target" / "bench-recordings"
 CODECS = ["ogg.ogg", "mp3.mp3", "flac.flac", "wav.wav", "ogg_44100_stereo.ogg"]
 MB = 1e6
 N_WORKERS = 2
-GIVEN = {"shuffle_buffer_size": 192, "raw_channel_size": 64, "batch_size": 64, "n_workers": N_WORKERS}
+GIVEN = {
+    "shuffle_min_size": 0,
+    "shuffle_buffer_size": 192,
+    "raw_channel_size": 64,
+    "batch_size": 64,
+    "prefetch_batches": 3,
+    "n_workers": N_WORKERS,
+}
 
 
 def resident() -> dict[str, float]:
@@ -35,7 +42,7 @@ def resident() -> dict[str, float]:
     return {name: int(status[name].split()[0]) * 1024 / MB for name in ("VmRSS", "RssFile", "RssAnon")}
 
 
-def measure(path: str, seconds: float) -> None:
+def measure(path: str, record: int, seconds: float) -> None:
     """Prints the memory of a loader of this file."""
     before = resident()
     with forebay.Loader([path], **GIVEN) as loader:
@@ -47,13 +54,11 @@ def measure(path: str, seconds: float) -> None:
             n += 1
             now = resident()
             peak = max(peak, now, key=lambda one: one["VmRSS"])
-        ahead = loader.stats()["queues"]["batches_capacity"]
-        record = loader.stats()["stages"]["read"]["bytes"] / loader.stats()["stages"]["read"]["items"] / MB
     sizes = {
         "window": GIVEN["shuffle_buffer_size"] * example,
         "spare": GIVEN["shuffle_buffer_size"] * example,
-        "batches": (ahead + 4) * GIVEN["batch_size"] * example,
-        "channel": GIVEN["raw_channel_size"] * record,
+        "batches": (GIVEN["prefetch_batches"] + 4) * GIVEN["batch_size"] * example,
+        "channel": GIVEN["raw_channel_size"] * record / MB,
     }
     del batch
     parts = " ".join(f"{name} {size:.0f}" for name, size in sizes.items())
@@ -70,16 +75,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Where the resident memory of a loader is.")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--shard", help=argparse.SUPPRESS)
+    parser.add_argument("--record", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.shard:
-        measure(args.shard, args.seconds)
+        measure(args.shard, args.record, args.seconds)
         return
     with tempfile.TemporaryDirectory() as folder:
         for codec in CODECS:
-            rows = [Row((FILES / codec).read_bytes(), label=0)] * 240
+            recording = (FILES / codec).read_bytes()
+            rows = [Row(recording, label=0)] * 240
             path = Path(folder) / f"{Path(codec).stem}.arrow"
             write_shard(path, rows)
-            command = [sys.executable, __file__, "--seconds", str(args.seconds), "--shard", str(path)]
+            command = [sys.executable, __file__, "--seconds", str(args.seconds)]
+            command += ["--shard", str(path), "--record", str(len(recording))]
             subprocess.run(command, check=True)
             path.unlink()
 

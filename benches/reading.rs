@@ -168,6 +168,7 @@ fn plan(order: Order, n_readers: usize) -> Plan {
         policy: Policy::default(),
         buffer_size: 1000,
         n_workers: 2,
+        worker_nice: 0,
         n_readers,
         channel_size: 256,
         channel_bytes: 512 << 20,

@@ -490,6 +490,7 @@ impl LoaderConfig {
             policy,
             buffer_size: self.shuffle_buffer_size as u64,
             n_workers: n_workers as usize,
+            worker_nice: self.worker_nice as u8,
             n_readers: self.n_readers as usize,
             channel_size: self.raw_channel_size as usize,
             channel_bytes: self.raw_channel_bytes.map_or(RAW_CHANNEL_BYTES as usize, |n| n as usize),

@@ -175,6 +175,7 @@ fn plan(order: Order, policy: Policy) -> Plan {
         policy,
         buffer_size: 40,
         n_workers: 2,
+        worker_nice: 0,
         n_readers: 4,
         channel_size: 8,
         channel_bytes: 1 << 20,

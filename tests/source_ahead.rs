@@ -200,6 +200,7 @@ fn plan(order: Order, n_readers: usize) -> Plan {
         policy: Policy::default(),
         buffer_size: 150,
         n_workers: 2,
+        worker_nice: 0,
         n_readers,
         channel_size: 16,
         channel_bytes: 4 << 20,

@@ -48,6 +48,9 @@ macro_rules! row_parameters {
         /// None: that of the dataset, int32 for windows of tokens.
         dtype: OptionalText = None, free, one_of("int32", "int64", "uint16", "uint32"),
             elsewhere(torch_dtype, output_dtype);
+        /// Added to the niceness of the threads that make batches, so that the training loop comes first where all cores
+        /// are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect batches.
+        worker_nice: Int = 10, free, range(0, 19), elsewhere(nice, niceness, priority, thread_priority);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(stall_timeout);
@@ -93,6 +96,7 @@ impl RowConfig {
             drop_last: false,
             buffer_size: 1,
             n_workers: n_workers as usize,
+            worker_nice: self.worker_nice as u8,
             n_readers: 1,
             channel_size: n_workers as usize,
             channel_bytes: RAW_CHANNEL_BYTES as usize,

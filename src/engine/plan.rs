@@ -48,6 +48,8 @@ pub struct Plan {
     pub buffer_size: u64,
     /// Worker threads; the maximum if the loader chooses the number.
     pub n_workers: usize,
+    /// What is added to the niceness of the workers.
+    pub worker_nice: u8,
     /// The maximum number of I/O threads. In storage order it is 1 if several threads cannot read the source.
     pub n_readers: usize,
     /// The maximum number of records in the channel to the workers.

@@ -117,6 +117,7 @@ impl CheckTask {
             // Findings are small, and a long recording delays those after it.
             buffer_size: 1024,
             n_workers,
+            worker_nice: 0,
             n_readers: 4,
             channel_size: 4 * n_workers,
             channel_bytes: 256 << 20,

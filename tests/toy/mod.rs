@@ -150,6 +150,7 @@ pub fn plan() -> Plan {
         policy: Policy::default(),
         buffer_size: 50,
         n_workers: 2,
+        worker_nice: 0,
         n_readers: 3,
         channel_size: 16,
         channel_bytes: 1 << 20,

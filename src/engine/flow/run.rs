@@ -30,7 +30,7 @@ use crate::{
         observe::meter::Stopwatch,
         observe::stats::Counters,
         threads::owned::Threads,
-        threads::parking::Parking,
+        threads::{parking::Parking, scheduling},
     },
     order::Schedule,
     record::{ExampleMaker, Held, ReadRecords, Source, Task},
@@ -138,7 +138,9 @@ impl<E: Send + 'static> Run<E> {
         for n in 0..plan.n_workers {
             let (source, task) = (source.clone(), task.clone());
             let input = Input { records: records.clone(), stopped: stopped.clone() };
+            let nice = plan.worker_nice;
             run.spawn(shared.activities.worker(n).clone(), move |shared, activity| {
+                scheduling::yield_to_others(nice);
                 Worker {
                     n,
                     shared,

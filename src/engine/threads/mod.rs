@@ -5,4 +5,4 @@ pub(crate) mod autoscale;
 pub(crate) mod inject;
 pub(crate) mod owned;
 pub(crate) mod parking;
-mod policy;
+pub(crate) mod scheduling;

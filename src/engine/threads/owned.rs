@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::policy;
+use super::scheduling;
 use crate::{Error, ErrorKind, Result, float_mode};
 
 /// How long a join waits for threads before it detaches them.
@@ -98,7 +98,7 @@ impl Threads {
                 log::debug!("{} starts", ends.1);
                 let _ends = ends;
                 float_mode::set_default();
-                policy::never_preempt_on_wake();
+                scheduling::never_preempt_on_wake();
                 work();
             })
             .map_err(|e| {

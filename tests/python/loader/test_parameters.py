@@ -92,6 +92,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "max_consecutive_errors": Case(7),
         "exclude": Case([3]),
         "stall_warning_s": Case(None),
+        "worker_nice": Case(3),
     }
     recordings = {
         "arrow_files": Case(files.shards[:1], named="num_records"),
@@ -184,6 +185,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "drop_last": Case(value=True),
         "dtype": Case("int32"),
         "stall_warning_s": Case(None),
+        "worker_nice": Case(3),
     }
     return {"Loader": recordings, "TokenLoader": tokens, "DataLoader": datasets}
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,29 @@ def test_threads_never_preempt_on_wake(tmp_path: Path) -> None:
         next(loader)
         eventually(lambda: policies().get("forebay") == {os.SCHED_BATCH})
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def nices() -> dict[str, set[int]]:
+    """The niceness of this process' threads, by their names without numbers."""
+    found: dict[str, set[int]] = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            name = (task / "comm").read_text().strip().rstrip("-0123456789")
+            found.setdefault(name, set()).add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread has ended
+    return found
+
+
+@pytest.mark.parametrize("given", [{}, {"worker_nice": 0}, {"worker_nice": 19}])
+def test_workers_come_after_the_loop(tmp_path: Path, given: dict[str, Any]) -> None:
+    shard = write_shard(tmp_path / "a.arrow", read_rows()[:8])
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    expected = min(own + given.get("worker_nice", 10), 19)
+    with forebay.Loader(shard, batch_size=2, infinite=True, n_workers=2, **given) as loader:
+        next(loader)
+        eventually(lambda: nices()["forebay-worker"] == {expected})
+        assert all(each == {own} for name, each in nices().items() if name != "forebay-worker")
 
 
 PROGRAM = """
