@@ -3,10 +3,11 @@
     python benches/recordings.py
     python benches/memory.py [--seconds 5]
 
-Each codec has a process of its own: `shuffle_buffer_size=192, raw_channel_size=64, batch_size=64`, two workers, 240
-recordings of a minute from `recordings.py`, clips of 5 s, 128 bands. `before` is the process after its imports, `peak`
-the most that was resident later, above that. `buffers` is what the parameters name: examples in the shuffle buffer and
-as many spare ones, batches ahead, kept and held by the loop, records in the channel.
+Each codec has a process of its own, which takes a batch every fifth of a second, so that all buffers fill:
+`shuffle_buffer_size=192, raw_channel_size=64, batch_size=64`, two workers, 240 recordings of a minute from
+`recordings.py`, clips of 5 s, 128 bands. `before` is the process after its imports, `peak` the most that was resident
+later, above that. `buffers` is what the parameters name: examples in the shuffle buffer and as many spare ones, batches
+ahead, kept and held by the loop, records in the channel.
 """
 
 import argparse
@@ -18,14 +19,11 @@ from pathlib import Path
 
 import forebay
 
-# In place of this folder, whose scripts have names of libraries.
-sys.path[0] = str(Path(__file__).parents[1] / "tests" / "python" / "helpers")
-from recordings import Row, write_shard  # noqa: E402
-
 FILES = Path(__file__).resolve().parent.parent / "target" / "bench-recordings"
 CODECS = ["ogg.ogg", "mp3.mp3", "flac.flac", "wav.wav", "ogg_44100_stereo.ogg"]
 MB = 1e6
 N_WORKERS = 2
+PAUSE = 0.2
 GIVEN = {
     "shuffle_min_size": 0,
     "shuffle_buffer_size": 192,
@@ -50,6 +48,7 @@ def measure(path: str, record: int, seconds: float) -> None:
         example = batch["spectrogram"][0].nbytes / MB
         n, peak, end = 1, resident(), time.monotonic() + seconds
         while time.monotonic() < end:
+            time.sleep(PAUSE)
             batch = next(loader)
             n += 1
             now = resident()
@@ -80,12 +79,16 @@ def main() -> None:
     if args.shard:
         measure(args.shard, args.record, args.seconds)
         return
+    import pyarrow as pa
+
     with tempfile.TemporaryDirectory() as folder:
         for codec in CODECS:
             recording = (FILES / codec).read_bytes()
-            rows = [Row(recording, label=0)] * 240
             path = Path(folder) / f"{Path(codec).stem}.arrow"
-            write_shard(path, rows)
+            rows = pa.array([{"bytes": recording, "path": None}] * 240)
+            table = pa.table({"audio": rows})
+            with pa.ipc.new_stream(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=4)
             command = [sys.executable, __file__, "--seconds", str(args.seconds)]
             command += ["--shard", str(path), "--record", str(len(recording))]
             subprocess.run(command, check=True)
