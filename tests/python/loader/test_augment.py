@@ -278,7 +278,7 @@ def test_partners_of_the_own_rows(files: tuple[Path, list[Any]], order: str, how
 def test_partners_of_the_same_class(column: str, near: int | None, tmp_path: Path) -> None:
     """A partner has a class of the row; rows without a class, or alone in theirs, stay as they are."""
     samples = recordings(OWN, 1)
-    columns = {
+    columns: dict[str, Any] = {
         "one": ["owl" if i % 3 else "wren" for i in range(len(OWN))],
         "several": [["owl", "wren", "jay"][i % 4 :] for i in range(len(OWN))],
         "rare": [None, "auk", *(["tit", "nuthatch"] * 5)],
