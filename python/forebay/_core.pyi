@@ -152,6 +152,7 @@ class _Overrides(TypedDict, total=False):
     max_consecutive_errors: int | None
     exclude: str | PathLike[str] | Iterable[int] | None
     outputs: Sequence[str] | None
+    worker_nice: int
     stall_warning_s: float | None
 
 @type_check_only
@@ -437,6 +438,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
         outputs: Sequence[str] | None = None,
+        worker_nice: int = 10,
         stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     @classmethod
@@ -661,6 +663,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         max_errors: float | None = None,
         max_consecutive_errors: int | None = None,
         exclude: str | PathLike[str] | Iterable[int] | None = None,
+        worker_nice: int = 10,
         stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     def stats(self) -> _TokenStats: ...
@@ -812,6 +815,7 @@ class DataLoader(LoaderBase[Any]):
         n_workers: int | Literal["auto"] = 4,
         drop_last: bool = False,
         dtype: str | None = None,
+        worker_nice: int = 10,
         stall_warning_s: float | None = 30.0,
     ) -> Self: ...
     def __reduce__(self) -> tuple[Any, ...]: ...

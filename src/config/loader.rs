@@ -200,8 +200,9 @@ macro_rules! loader_parameters {
         /// of `augment` did, float64 `[batch]` (`"mix_index"` and `"reverb_index"` int64): see
         /// docs/augmentation.md. Not part of the state.
         outputs: Texts = None, free, elsewhere(return_fields, extra_fields, extras, keys, return_keys);
-        /// Added to the niceness of the threads that decode, so that the training loop comes first where all cores
-        /// are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect batches.
+        /// Added to the niceness of the threads that decode, so that the training loop comes first where all
+        /// cores are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect
+        /// batches.
         worker_nice: Int = 10, free, range(0, 19), elsewhere(nice, niceness, priority, thread_priority);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.

@@ -48,8 +48,9 @@ macro_rules! row_parameters {
         /// None: that of the dataset, int32 for windows of tokens.
         dtype: OptionalText = None, free, one_of("int32", "int64", "uint16", "uint32"),
             elsewhere(torch_dtype, output_dtype);
-        /// Added to the niceness of the threads that make batches, so that the training loop comes first where all cores
-        /// are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect batches.
+        /// Added to the niceness of the threads that make batches, so that the training loop comes first
+        /// where all cores are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not
+        /// affect batches.
         worker_nice: Int = 10, free, range(0, 19), elsewhere(nice, niceness, priority, thread_priority);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.

@@ -121,8 +121,9 @@ macro_rules! token_parameters {
         max_consecutive_errors: OptionalInt = None, free, elsewhere(max_consecutive_failures);
         /// Rows that are never read, and are left out like bad ones without counting as errors; see `Loader`.
         exclude: Exclude = None, state(exclude), elsewhere(skip_rows, blacklist, exclude_rows, bad_rows);
-        /// Added to the niceness of the threads that tokenize, so that the training loop comes first where all cores
-        /// are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect batches.
+        /// Added to the niceness of the threads that tokenize, so that the training loop comes first where
+        /// all cores are busy: 0 to 19; 0 gives them the same share of the cores. Linux only. Does not affect
+        /// batches.
         worker_nice: Int = 10, free, range(0, 19), elsewhere(nice, niceness, priority, thread_priority);
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.

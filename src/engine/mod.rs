@@ -32,6 +32,7 @@
 //! | `flow/assembler.rs` | puts drawn examples into the rows of a batch | collator | an example, a substitute |
 //! | `threads/owned.rs` | names, starts and joins threads | the caller's | their end, 0.5 s |
 //! | `threads/parking.rs` | parks and wakes workers | worker, collator | a wake-up |
+//! | `threads/scheduling.rs` | policy and niceness of threads | each thread, once | |
 //! | `threads/autoscale.rs` | chooses the number of workers and of batches ahead | collator | |
 //! | `threads/inject.rs` | injects faults for tests; not in release builds | worker | a delay |
 //! | `observe/activity.rs` | the current state of each thread, with its begin | all | |

@@ -28,7 +28,7 @@ use super::{
     loader_base::{LoaderBase, Loads},
     logging,
     sampling::class_dicts,
-    state::Facts,
+    state::{Facts, Partnering},
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
@@ -632,24 +632,6 @@ pub struct Opened {
     pub outputs: Outputs,
     /// The recordings that steps of augmentation read.
     pub backgrounds: Vec<Partnering>,
-}
-
-/// The recordings that a step of augmentation reads.
-pub enum Partnering {
-    /// The loader's own; with classes, those that share one with the clip's.
-    Own(Option<Arc<SameClass>>),
-    /// Others.
-    Others(Arc<Recordings>),
-}
-
-impl Partnering {
-    /// Recordings that are not the loader's own.
-    pub fn others(&self) -> Option<&Recordings> {
-        match self {
-            Self::Own(_) => None,
-            Self::Others(source) => Some(source),
-        }
-    }
 }
 
 impl Opened {

@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 use super::{
     arguments::{identity, named},
     exclude,
-    loader::Partnering,
     sources::pair,
 };
 use crate::{
@@ -20,11 +19,30 @@ use crate::{
     config::AugmentObject,
     config::loader::loader_parameters,
     order::WeightedRows,
+    sampling::SameClass,
     seed::mix,
     source::{Positions, Recordings},
     state::{Identity, Share},
     tasks::{AudioPlan, Outputs},
 };
+
+/// The recordings that a step of augmentation reads.
+pub enum Partnering {
+    /// The loader's own; with classes, those that share one with the clip's.
+    Own(Option<Arc<SameClass>>),
+    /// Others.
+    Others(Arc<Recordings>),
+}
+
+impl Partnering {
+    /// Recordings that are not the loader's own.
+    pub fn others(&self) -> Option<&Recordings> {
+        match self {
+            Self::Own(_) => None,
+            Self::Others(source) => Some(source),
+        }
+    }
+}
 
 /// The values on which the batches of a loader of recordings depend.
 pub struct Facts<'a> {

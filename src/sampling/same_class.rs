@@ -55,8 +55,8 @@ impl SameClass {
         Ok(Self { classes, positions, members, ends })
     }
 
-    /// The positions `within` of one of the classes of the row at position `own`, ascending, and random bits for
-    /// a choice among them. `None` if the row has no class.
+    /// The positions `within` of one of the classes of the row at position `own`, ascending, and random bits
+    /// for a choice among them. `None` if the row has no class.
     pub fn draw(&self, own: u64, within: Range<u64>, bits: u64) -> Option<(&[u64], u64)> {
         let classes = self.classes.of(self.positions.row(own));
         // The whole part of a number from 0 to the number of classes, and its fraction.

@@ -1,5 +1,5 @@
-//! Decodes a FLAC frame bit by bit, in 64-bit arithmetic: slow and plain. It is the oracle of the fast decoder in
-//! tests, also where symphonia's 32-bit arithmetic is too narrow.
+//! Decodes a FLAC frame bit by bit, in 64-bit arithmetic: slow and plain. It is the oracle of the fast
+//! decoder in tests, also where symphonia's 32-bit arithmetic is too narrow.
 //!
 //! Source: RFC 9639, section 9.
 

@@ -1,10 +1,10 @@
 //! How the system schedules the loader's threads: `SCHED_BATCH` on Linux, and workers at a lower weight.
 //!
-//! A thread of `SCHED_BATCH` never takes a core from a running thread when it wakes. So the training loop keeps
-//! its core when its call of `next()` wakes the collator, which otherwise preempts it for the time of a whole
-//! batch. Workers also get a higher niceness: where all cores are busy, a loop that computes gets nearly a
-//! whole core, and where it waits for them, they get all of it. Any process may choose both; where the system
-//! refuses, the threads run as they are.
+//! A thread of `SCHED_BATCH` never takes a core from a running thread when it wakes. So the training loop
+//! keeps its core when its call of `next()` wakes the collator, which otherwise preempts it for the time of a
+//! whole batch. Workers also get a higher niceness: where all cores are busy, a loop that computes gets
+//! nearly a whole core, and where it waits for them, they get all of it. Any process may choose both; where
+//! the system refuses, the threads run as they are.
 //!
 //! Source: `sched(7)`, `setpriority(2)`: on Linux it is of a thread. docs/decisions.md has the measurements.
 

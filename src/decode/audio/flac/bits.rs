@@ -1,11 +1,11 @@
 //! Reads the bits of a FLAC frame, the highest of each byte first: numbers, unary codes, Rice codes.
 //!
-//! Input: the bytes of a frame. Output: numbers. A reservoir of 64 bits is filled up by one unaligned load and
-//! without a branch. After that at least 56 bits are certain, so four Rice codes of usual length need one
+//! Input: the bytes of a frame. Output: numbers. A reservoir of 64 bits is filled up by one unaligned load
+//! and without a branch. After that at least 56 bits are certain, so four Rice codes of usual length need one
 //! load. Past the end of the bytes all bits are zeros; [`Bits::end`] then reports it.
 //!
-//! Invariant: the bits of the reservoir after the certain ones are those of the bytes or zeros, so loading them
-//! again changes nothing.
+//! Invariant: the bits of the reservoir after the certain ones are those of the bytes or zeros, so loading
+//! them again changes nothing.
 //!
 //! Source: RFC 9639, sections 5 (integers), 9.2.7 (residuals), 9.2.7.1 (zigzag); the refill is own.
 

@@ -37,6 +37,7 @@ pub(super) fn decoded(decoders: &mut [FrameDecoder], bytes: &[u8], stream: &Stre
         assert_eq!(decoder.decode(bytes, stream).ok().flatten(), len, "bytes of the frame");
         len?;
         let plane = |c| {
+            // bounded: a block is at most 65 536 samples.
             let mut out = vec![0.0; block];
             decoder.write(c, 0..block, &mut out);
             out

@@ -1,7 +1,7 @@
 //! Decodes the samples of a FLAC frame, and converts them to floats.
 //!
-//! Input: the bytes of a frame. Output: planar float32 samples of full scale 1. The samples are exact: integers
-//! of 32 bits, rounded once to float32.
+//! Input: the bytes of a frame. Output: planar float32 samples of full scale 1. The samples are exact:
+//! integers of 32 bits, rounded once to float32.
 //!
 //! | RFC 9639 | here |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | 9.2.7 coded residual, Rice codes, escapes | `bits`, `subframe` |
 //!
 //! All of it is decoded here: 4 to 32 bits a sample, 33 bits of a difference channel, every block size and
-//! order. A frame is decoded only after its CRC-16 was checked, so the decoder meets bits that no encoder wrote
-//! only in crafted files. It refuses reserved codes, and predictors with a negative shift.
+//! order. A frame is decoded only after its CRC-16 was checked, so the decoder meets bits that no encoder
+//! wrote only in crafted files. It refuses reserved codes, and predictors with a negative shift.
 //!
 //! Source: RFC 9639.
 
@@ -72,8 +72,8 @@ impl FrameDecoder {
         self.decode_until(bytes, stream, usize::MAX)
     }
 
-    /// As [`FrameDecoder::decode`], but the samples from `until` on may be missing. The number of bytes is then
-    /// meaningless. Damage in what is missing is not reported; the CRC-16 shows it.
+    /// As [`FrameDecoder::decode`], but the samples from `until` on may be missing. The number of bytes is
+    /// then meaningless. Damage in what is missing is not reported; the CRC-16 shows it.
     ///
     /// # Errors
     /// As [`FrameDecoder::decode`].

@@ -1,7 +1,8 @@
 //! The metadata of a FLAC file: STREAMINFO, the seek table, and the first frame's header.
 //!
-//! Input: the first bytes of a file. Output: the shape that all frames share, and where they begin. STREAMINFO is a claim: its
-//! length counts only if the last frame agrees, and its largest block only if the first frame's is not larger.
+//! Input: the first bytes of a file. Output: the shape that all frames share, and where they begin.
+//! STREAMINFO is a claim: its length counts only if the last frame agrees, and its largest block only if the
+//! first frame's is not larger.
 //!
 //! Source: RFC 9639, section 8.
 
@@ -46,7 +47,8 @@ pub(in super::super) struct Head {
 }
 
 impl Shape {
-    /// The bytes within which the end of a frame is searched: twice the largest frame stored verbatim, and 64.
+    /// The bytes within which the end of a frame is searched: twice the largest frame stored verbatim, and
+    /// 64.
     pub(in super::super) fn frame_budget(&self) -> usize {
         let largest = usize::from(u16::from_be_bytes([self.setup[2], self.setup[3]]));
         let verbatim = largest * usize::from(self.stream.channels) * (usize::from(self.stream.bits) + 1) / 8;

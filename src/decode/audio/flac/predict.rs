@@ -1,11 +1,11 @@
 //! Adds prediction and residual: the recurrence of FLAC's fixed and linear predictors.
 //!
 //! Input: coefficients, the samples before, residuals of four samples. Output: four samples.
-//! The recurrence is serial, since every sample needs the one before it. Only the terms of the last two samples
-//! before a block of four, and those within it, are computed one by one. Those of older samples are summed for
-//! all four at once, in vectors of four: they depend on nothing recent, so they run beside the serial part.
-//! All terms are loaded one by one and broadcast, because a vector load of samples that were just stored has
-//! to wait for the stores.
+//! The recurrence is serial, since every sample needs the one before it. Only the terms of the last two
+//! samples before a block of four, and those within it, are computed one by one. Those of older samples are
+//! summed for all four at once, in vectors of four: they depend on nothing recent, so they run beside the
+//! serial part. All terms are loaded one by one and broadcast, because a vector load of samples that were
+//! just stored has to wait for the stores.
 //!
 //! Sums are of 32 bits if the coefficients and the width of the samples bound them, else of 64. They wrap, so
 //! the samples of a crafted stream that exceeds its width are arbitrary, but equal on every CPU.
@@ -129,8 +129,8 @@ impl<const N: usize> Predictor<N> {
         let c = |lag: usize| if lag <= N { self.coefficients[lag - 1] } else { 0 };
         let done = |sum: A, b: usize| T::cut(sum.shifted(self.shift).wrapping_add(residuals[b]));
         let [p, q] = recent;
-        // Without loops and arrays, which would go through memory; the newest sample last, since the sum waits
-        // for it.
+        // Without loops and arrays, which would go through memory; the newest sample last, since the sum
+        // waits for it.
         let s = done(sums[0].plus(c(2), q).plus(c(1), p), 0);
         let t = done(sums[1].plus(c(3), q).plus(c(2), p).plus(c(1), s), 1);
         let mut sum = sums[2].plus(c(4), q).plus(c(3), p);

@@ -32,8 +32,8 @@ impl Stored for i64 {
 
 /// Decodes a subframe of samples of `width` bits, at most 33, into `samples` after the first [`BEFORE`] ones.
 ///
-/// Stops after `until` samples, if this is the last subframe of which more are needed. None if the bits are no
-/// valid subframe.
+/// Stops after `until` samples, if this is the last subframe of which more are needed. None if the bits are
+/// no valid subframe.
 #[inline(always)]
 pub(super) fn subframe<T: Stored>(
     bits: &mut Bits<'_>,

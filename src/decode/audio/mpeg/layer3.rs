@@ -39,11 +39,11 @@ use std::{error, fmt, sync::OnceLock};
 use crate::lanes::{Lanes, Level, Work};
 
 use super::header::Header;
-use bands::{Bands, RATES};
+use bands::{Bands, Kind, RATES};
 use bits::Bits;
 use hybrid::{Line, SLOTS};
 use reservoir::Reservoir;
-use side::{Kind, LINES, Side, Stream};
+use side::{LINES, Side, Stream};
 
 /// The sample rate at which mixed blocks have no standard, Hz.
 pub(super) const NO_MIXED_RATE: u32 = 8_000;

@@ -131,6 +131,7 @@ impl Book {
         if codes.is_empty() {
             return;
         }
+        // bounded: `FAST_BITS`.
         let mut fast = vec![0; 1 << self.fast_bits];
         codes.retain(|&Long { code, entry, length }| {
             if length <= self.fast_bits {
@@ -199,6 +200,7 @@ fn vectors(setup: &[u8], of: &setup::Codebook, lookup: &setup::Lookup) -> Option
     let numbers: Vec<f32> = (0..lookup.n_values)
         .map(|_| bits.read(lookup.value_bits).map(|number| number as f32))
         .collect::<Option<_>>()?;
+    // bounded: `Setup::parse` limits the values of all codebooks.
     let mut values = Vec::with_capacity((of.entries * of.dimensions) as usize);
     for entry in 0..of.entries {
         let (mut rest, mut last) = (entry, 0.0);

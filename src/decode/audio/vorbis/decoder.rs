@@ -21,9 +21,9 @@
 //!
 //! Refused, as in symphonia: more than 8 channels, whose order is not specified, and 256 codebooks; see also
 //! the parts. Deviations from symphonia, which is the oracle of the tests: if a packet ends in its floors,
-//! all channels are silent in its block, as section 4.3.2 says, and if it ends in the residue of a submap, the
-//! later submaps have none. symphonia goes on with the bits that are left, too few for the read that failed.
-//! Coupling steps are undone from the last to the first, and channels may share a residue that is not
+//! all channels are silent in its block, as section 4.3.2 says, and if it ends in the residue of a submap,
+//! the later submaps have none. symphonia goes on with the bits that are left, too few for the read that
+//! failed. Coupling steps are undone from the last to the first, and channels may share a residue that is not
 //! interleaved, both of which symphonia misreads.
 //!
 //! Source: Vorbis I specification.
@@ -156,8 +156,11 @@ impl Decoder {
             is_used: false,
             is_curve: false,
             lines: Vec::with_capacity(MAX_LINES),
+            // bounded: a block is at most 8192 samples, and channels are at most 8, here and below.
             curve: Vec::with_capacity(if has_curves { long / 2 } else { 0 }),
+            // bounded: as above.
             after: vec![0.0; long / 2],
+            // bounded: as above.
             before: vec![0.0; long / 2],
         };
         let n_channels = usize::from(setup.channels);
@@ -173,8 +176,11 @@ impl Decoder {
             mode_bits: setup::ilog(setup.modes.len() as u32 - 1),
             channels: std::iter::repeat_with(channel).take(n_channels).collect(),
             is_long: [None; 2],
+            // bounded: as above.
             spectra: vec![0.0; n_channels * long / 2],
+            // bounded: as above.
             interleaved: vec![0.0; n_channels * long / 2],
+            // bounded: as above.
             starts: Vec::with_capacity(n_channels),
             classes: Vec::new(),
             scratch: Scratch::new(long),

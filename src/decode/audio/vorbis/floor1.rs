@@ -216,8 +216,8 @@ pub(super) fn apply(lines: &[Line], table: &[f32; 256], spectrum: &mut [f32]) {
     }
 }
 
-/// The amplitudes of heights 0 to 255, in steps of 140/256 dB up to 1. The table of section 10.1 was made with
-/// ln(10)/20 cut to eight digits, which is 7e-7 of the smallest amplitude.
+/// The amplitudes of heights 0 to 255, in steps of 140/256 dB up to 1. The table of section 10.1 was made
+/// with ln(10)/20 cut to eight digits, which is 7e-7 of the smallest amplitude.
 pub(super) fn amplitudes() -> &'static [f32; 256] {
     static TABLE: OnceLock<[f32; 256]> = OnceLock::new();
     TABLE.get_or_init(|| {

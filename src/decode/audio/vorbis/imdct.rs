@@ -41,6 +41,7 @@ impl Scratch {
     /// For blocks of up to `block` samples.
     pub fn new(block: usize) -> Self {
         let points = || [vec![0.0; MAX_PLAIN], vec![0.0; MAX_PLAIN]];
+        // bounded: a block is at most 8192 samples.
         let rows = || [vec![Row::default(); block / 32], vec![Row::default(); block / 32]];
         Self { plain: [points(), points()], rows: [rows(), rows()] }
     }

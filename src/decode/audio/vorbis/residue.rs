@@ -76,6 +76,7 @@ impl Residue {
         // The classes of a group of partitions, all vectors side by side.
         let stride = n_partitions.next_multiple_of(per_word);
         classes.clear();
+        // bounded: partitions lie within a block of at most 8192 samples, and vectors are at most 8.
         classes.resize(stride * starts.len(), 0);
         for (pass, pass_books) in self.books.iter().enumerate() {
             for first in (0..n_partitions).step_by(per_word) {

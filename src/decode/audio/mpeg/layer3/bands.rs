@@ -2,7 +2,17 @@
 //!
 //! Source: ISO/IEC 11172-3 table B.8, ISO/IEC 13818-3 table B.2; MPEG-2.5 as its author's decoder has it.
 
-use super::side::Kind;
+/// How the lines of a granule are ordered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One window.
+    #[default]
+    Long,
+    /// Three windows.
+    Short,
+    /// One window for the lower two subbands, three for the others.
+    Mixed,
+}
 
 /// First lines of the 22 bands of a long block, and the end.
 const LONG: [[u16; 23]; 9] = [

@@ -3,8 +3,8 @@
 //! Source: ISO/IEC 11172-3 section 2.4.3.4.7 and table B.6.
 
 use super::{
-    bands::Bands,
-    side::{Channel, Kind, LINES},
+    bands::{Bands, Kind},
+    side::{Channel, LINES},
 };
 
 /// Added to the scale factors of long blocks where the side information says so.

@@ -63,6 +63,7 @@ impl Pairs {
         }
         for (prefix, &more) in links.iter().enumerate().filter(|(_, more)| **more > 0) {
             first[prefix] = LINK | (second.len() as u32) << 8 | more as u32;
+            // bounded: codes have at most 19 bits; the tables are those of the standard.
             second.resize(second.len() + (1 << more), 0);
         }
         for (i, code) in codes.iter().enumerate() {

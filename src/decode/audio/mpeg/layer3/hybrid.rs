@@ -16,8 +16,8 @@ use std::f64::consts::PI;
 use crate::lanes::{LANES, Lanes, Row};
 
 use super::{
-    bands::Bands,
-    side::{Channel, Kind, LINES},
+    bands::{Bands, Kind},
+    side::{Channel, LINES},
 };
 
 /// Subbands.

@@ -5,7 +5,7 @@
 
 use super::{
     Damage,
-    bands::{first_region, long_start},
+    bands::{Kind, first_region, long_start},
     bits::Bits,
 };
 
@@ -35,18 +35,6 @@ impl Stream {
     pub(super) fn granules(&self) -> usize {
         if self.is_mpeg1() { 2 } else { 1 }
     }
-}
-
-/// How the lines of a granule are ordered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// One window.
-    #[default]
-    Long,
-    /// Three windows.
-    Short,
-    /// One window for the lower two subbands, three for the others.
-    Mixed,
 }
 
 /// A number for each band.
