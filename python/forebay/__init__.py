@@ -8,8 +8,6 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from forebay._async import AsyncDataLoader, BatchResult
-from forebay._buffers import BufferPool
 from forebay._core import (
     AudioDataset,
     ConfigError,
@@ -23,10 +21,7 @@ from forebay._core import (
     __version__,
     decode,
 )
-from forebay._mapped import MappedReader
-from forebay._stitch import TimeLine, stitch
 from forebay.manifest import Manifest
-from forebay.quality import ShuffleQuality, shuffle_quality
 
 if TYPE_CHECKING:
     from forebay import accelerate as accelerate
@@ -41,6 +36,14 @@ if TYPE_CHECKING:
     from forebay import tokens as tokens
     from forebay import torch as torch
     from forebay import transformers as transformers
+    from forebay._async import AsyncDataLoader as AsyncDataLoader
+    from forebay._async import BatchResult as BatchResult
+    from forebay._buffers import BufferPool as BufferPool
+    from forebay._mapped import MappedReader as MappedReader
+    from forebay._stitch import TimeLine as TimeLine
+    from forebay._stitch import stitch as stitch
+    from forebay.quality import ShuffleQuality as ShuffleQuality
+    from forebay.quality import shuffle_quality as shuffle_quality
 
 _SUBMODULES = (
     "accelerate",
@@ -60,6 +63,18 @@ _SUBMODULES = (
 )
 """Modules that are imported when they are first used, since most of them import a framework."""
 
+_MODULES = {
+    "AsyncDataLoader": "_async",
+    "BatchResult": "_async",
+    "BufferPool": "_buffers",
+    "MappedReader": "_mapped",
+    "ShuffleQuality": "quality",
+    "TimeLine": "_stitch",
+    "shuffle_quality": "quality",
+    "stitch": "_stitch",
+}
+"""The modules of names that are imported when they are first used, so that `import forebay` is quick."""
+
 
 if not TYPE_CHECKING:  # a type checker would take any name for an attribute
 
@@ -69,11 +84,15 @@ if not TYPE_CHECKING:  # a type checker would take any name for an attribute
                 return importlib.import_module(f"{__name__}.{name}")
             except ImportError as error:  # hasattr(), help() and inspect expect an AttributeError
                 raise AttributeError(f"{__name__}.{name} cannot be imported: {error}") from error
+        if name in _MODULES:
+            value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+            globals()[name] = value
+            return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES})
+    return sorted({*globals(), *_SUBMODULES, *_MODULES})
 
 
 __all__ = [
