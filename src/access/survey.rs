@@ -24,7 +24,7 @@ use crate::{
     decode::{AudioDecoder, Info},
     fields::Value,
     record::{Gate, Granted, NO_LABEL, Permit, ReadRecords},
-    source::{Beside, Recordings, RecordingsReader, files::Kept},
+    source::{Beside, Recordings, RecordingsReader, RowInfo, files::Kept},
 };
 
 /// Recordings in files that a thread takes together.
@@ -199,7 +199,7 @@ impl Job {
                 for row in rows.clone() {
                     self.stop.check()?;
                     match worker.reader.info(&mut worker.decoder, row, rows.end - row) {
-                        Ok((info, values)) => {
+                        Ok(RowInfo { info, values, .. }) => {
                             totals.good(info);
                             let label = self.label.and_then(|at| values.get(at)).and_then(Value::as_int);
                             if let Some(label) = label.filter(|&label| label != NO_LABEL) {

@@ -42,10 +42,12 @@ use crate::{
     order::WeightedRows,
     record::Source,
     sampling::{Balance, Chosen, ClassCounts, SameClass, class_counts},
-    source::{ArrowOptions, Beside, Positions, Recordings, Selection},
+    source::{ArrowOptions, Beside, Positions, Recordings, RowInfo, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
-    tasks::{AudioPlan, AudioTask, ClipRule, Foretold, Given, Outputs, Partners, SpanColumns, foretold},
+    tasks::{
+        AudioPlan, AudioTask, ClipRule, Foretold, Given, Outputs, Partners, Places, SpanColumns, foretold,
+    },
     transform::augment::{Kind, MixTargets, Outcome},
 };
 
@@ -89,6 +91,7 @@ pub struct Loader {
     config: LoaderConfig,
     identity: Identity,
     audio: AudioPlan,
+    places: Places,
     fields: Arc<[Field]>,
     /// The class names of each target that has any.
     class_names: ClassNamesOf,
@@ -167,7 +170,7 @@ impl Loader {
             audio.partners = partners.collect();
             let task = AudioTask::new(audio.clone()).with_outputs(outputs);
             let redraws = audio.crop.redraws().then(|| task.redraws().clone());
-            let fields = task.fields().clone();
+            let (fields, places) = (task.fields().clone(), task.places().clone());
             let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
                 let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
                 raise(match damage {
@@ -182,6 +185,7 @@ impl Loader {
                 identity,
                 config,
                 audio,
+                places,
                 fields,
                 class_names,
                 classes,
@@ -299,8 +303,10 @@ impl Loader {
     /// `outputs` of the loader. The result is then a dict: `index`, and an array `[n]` for each name, of the
     /// first clip of an example. A partner is the first that is drawn; if it turns out bad, another is taken,
     /// and none where it is silent. `speed` is the factor that is drawn, which batches have rounded to a
-    /// whole number of hertz of the recording. `"mix_start"` depends on the recordings, so it is not
-    /// possible.
+    /// whole number of hertz of the recording. `"start"`, where the clip begins, reads the header of each
+    /// recording; it is NaN for a bad record, and the first place that is drawn if silence is drawn again.
+    /// `"mix_start"` depends on the partners' lengths, and the start of `crops.Loudest` on samples, so they
+    /// are not possible.
     #[pyo3(signature = (n, *, outputs=None))]
     fn plan<'py>(
         &self,
@@ -327,31 +333,49 @@ impl Loader {
             return Ok(PyArray1::from_vec(py, rows).into_any());
         };
         let audio = self.audio.clone();
-        let kinds: Vec<_> = asked.iter().map(|(_, outcome)| *outcome).collect();
+        let kinds: Vec<_> = asked.iter().map(|(_, asked)| *asked).collect();
+        let (places, source) = (self.places.clone(), self.source.clone());
         let made = run_interruptible(py, "forebay-plan", move |stop| {
             upcoming.examples(
                 n,
                 || go_on(stop),
                 |position, seed| {
-                    let number = |outcome: &Outcome| match foretold(&audio, (position, seed), *outcome) {
-                        Foretold::Number(number) => number,
-                        Foretold::Row(at) => at.map_or(-1.0, |at| at as f64),
-                        Foretold::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
+                    let number = |asked: &Asked| match asked {
+                        Asked::Start => f64::NAN,
+                        Asked::Outcome(outcome) => match foretold(&audio, (position, seed), *outcome) {
+                            Foretold::Number(number) => number,
+                            Foretold::Row(at) => at.map_or(-1.0, |at| at as f64),
+                            Foretold::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
+                        },
                     };
-                    (row(position), kinds.iter().map(number).collect::<SmallVec<[f64; 2]>>())
+                    let numbers = kinds.iter().map(number).collect::<SmallVec<[f64; 2]>>();
+                    (row(position), (position, seed), numbers)
                 },
             )
         })?;
         let made = made.ok_or_else(|| to_python(py, &closed()))?;
+        let starts = if asked.iter().any(|(_, asked)| *asked == Asked::Start) {
+            let rows: Vec<u64> = made.iter().map(|(row, ..)| *row as u64).collect();
+            let records: Vec<_> = made.iter().map(|(_, record, _)| *record).collect();
+            run_interruptible(py, "forebay-plan", move |stop| {
+                let start = |at: usize, row: Option<RowInfo>| {
+                    row.map_or(Ok(f64::NAN), |row| places.foretold(records[at], &row))
+                };
+                source.infos(Some(&rows), stop, start)?.into_iter().collect::<crate::Result<Vec<_>>>()
+            })?
+        } else {
+            Vec::new()
+        };
         let found = PyDict::new(py);
-        found.set_item("index", PyArray1::from_iter(py, made.iter().map(|(row, _)| *row)))?;
-        for (at, (name, outcome)) in asked.iter().enumerate() {
-            let each = made.iter().map(|(_, numbers)| numbers[at]);
-            let array = match outcome {
-                Outcome::MixIndex | Outcome::ReverbIndex => {
+        found.set_item("index", PyArray1::from_iter(py, made.iter().map(|(row, ..)| *row)))?;
+        for (at, (name, asked)) in asked.iter().enumerate() {
+            let each = made.iter().map(|(.., numbers)| numbers[at]);
+            let array = match asked {
+                Asked::Start => PyArray1::from_slice(py, &starts).into_any(),
+                Asked::Outcome(Outcome::MixIndex | Outcome::ReverbIndex) => {
                     PyArray1::from_iter(py, each.map(|row| row as i64)).into_any()
                 }
-                _ => PyArray1::from_iter(py, each).into_any(),
+                Asked::Outcome(_) => PyArray1::from_iter(py, each).into_any(),
             };
             found.set_item(name, array)?;
         }
@@ -664,8 +688,9 @@ impl Opened {
         config.arrow_files.check_rows(&source.group_starts(), source.n_rows())?;
         let mut positions = Positions::new(rows);
         if let ClipRule::Windows(_) = clips {
-            let infos = source.infos(positions.rows(), stop)?;
-            positions = positions.with_windows(infos.into_iter().map(|info| clips.windows(info, rate)))?;
+            let windows = |_, found: Option<RowInfo>| clips.windows(found.map(|row| row.info), rate);
+            let windows = source.infos(positions.rows(), stop, windows)?;
+            positions = positions.with_windows(windows.into_iter())?;
         }
         let outputs = outputs(config, &source, positions.clone(), stop)?;
         let backgrounds = backgrounds(config, &outputs, (&source, &positions), stop)?;
@@ -679,24 +704,36 @@ impl Opened {
     }
 }
 
+/// What a plan may say of an example.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Asked {
+    /// What a step of augmentation will do.
+    Outcome(Outcome),
+    /// Where its clip begins.
+    Start,
+}
+
 impl Loader {
-    /// What steps of augmentation will do, by name.
+    /// What steps of augmentation will do, and where clips begin, by name.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a name that is none, or whose step the loader does not have.
-    fn foretellable(&self, names: Vec<String>) -> crate::Result<Vec<(String, Outcome)>> {
+    fn foretellable(&self, names: Vec<String>) -> crate::Result<Vec<(String, Asked)>> {
         let known = || Outcome::ALL.into_iter().filter(|(outcome, ..)| *outcome != Outcome::MixStart);
         let has = |class: &str| self.audio.augment.steps().any(|step| step.kind.name() == class);
         let of = |name: String| {
+            if name == "start" {
+                return Ok((name, Asked::Start));
+            }
             let problem = match known().find(|(_, known, ..)| *known == name) {
-                Some((outcome, _, class, _)) if has(class) => return Ok((name, outcome)),
+                Some((outcome, _, class, _)) if has(class) => return Ok((name, Asked::Outcome(outcome))),
                 Some((_, _, class, _)) => {
                     format!(
                         "outputs has {name:?}, and augment has no {class}(); leave it out, or add that step"
                     )
                 }
                 None => {
-                    let known: Vec<_> = known().map(|(_, known, ..)| known).collect();
+                    let known: Vec<_> = known().map(|(_, known, ..)| known).chain(["start"]).collect();
                     format!("outputs has {name:?}, must be one of {known:?}")
                 }
             };

@@ -41,7 +41,7 @@ pub use held::Held;
 pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
-pub use recordings::{Entry, Recordings, RecordingsReader};
+pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo};
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};

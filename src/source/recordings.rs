@@ -264,13 +264,18 @@ impl Recordings {
         })
     }
 
-    /// Length and rate of recordings, by opening each; `None` for a bad record. `rows`: those wanted; `None`:
-    /// all.
+    /// What `of` makes of the length and rate of recordings, by opening each; it is given `None` for a bad
+    /// record, and the place among `rows`, which are those wanted; `None`: all.
     ///
     /// # Errors
     /// As [`ReadRecords::read`], for errors that are not of one record; [`ErrorKind::Closed`] once `stop` is
     /// set.
-    pub fn infos(&self, rows: Option<&[u64]>, stop: &AtomicBool) -> Result<Vec<Option<Info>>> {
+    pub fn infos<T: Send + Sync>(
+        &self,
+        rows: Option<&[u64]>,
+        stop: &AtomicBool,
+        of: impl Fn(usize, Option<RowInfo>) -> T + Sync,
+    ) -> Result<Vec<T>> {
         const THREADS: usize = 8;
         const TOGETHER: u64 = 256;
         let n = rows.map_or(self.n_rows(), |rows| rows.len() as u64);
@@ -286,11 +291,12 @@ impl Recordings {
                 }
                 let row = rows.map_or(at, |rows| rows[at as usize]);
                 let run = if rows.is_none() { end - at } else { 1 };
-                infos.push(match reader.info(&mut decoder, row, run) {
-                    Ok((info, _)) => Some(info),
+                let found = match reader.info(&mut decoder, row, run) {
+                    Ok(info) => Some(info),
                     Err(error) if error.kind.is_record() => None,
                     Err(error) => return Err(error),
-                });
+                };
+                infos.push(of(at as usize, found));
             }
             Ok(infos)
         })?;
@@ -528,17 +534,27 @@ pub enum RecordingsReader {
     Table(FilesReader),
 }
 
+/// What is known of a row before its samples are read.
+#[derive(Debug)]
+pub struct RowInfo {
+    /// Of its recording, or of the segment that it is.
+    pub info: Info,
+    /// The first sample of the segment in its recording.
+    pub first: u64,
+    /// Its other columns.
+    pub values: Row,
+}
+
 impl RecordingsReader {
-    /// Codec, rate, channels and length of a row's recording, or of the segment that the row is, and the
-    /// values of the row.
+    /// Codec, rate, channels and length of a row's recording.
     ///
     /// # Errors
     /// As [`ReadRecords::read`] and [`AudioDecoder::open`].
-    pub(crate) fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<(Info, Row)> {
+    pub(crate) fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<RowInfo> {
         let record = self.read(row, run, &Length)?;
         let part = record.part.as_deref();
-        let (info, _) = decoder.open_held(&record.bytes, part)?.info().of_row(part)?;
-        Ok((info, record.values))
+        let (info, samples) = decoder.open_held(&record.bytes, part)?.info().of_row(part)?;
+        Ok(RowInfo { info, first: samples.start, values: record.values })
     }
 
     /// The recording's own path field, if the row has one; for reports.

@@ -72,6 +72,11 @@ impl ClipCrop {
         }
     }
 
+    /// Whether the first place that is drawn is taken, unless it is silent.
+    pub(super) fn takes_the_first(&self) -> bool {
+        self.n_draws().0 == 1
+    }
+
     /// The random bits of place number `draw` of clip number `view`, from those of the record.
     pub(super) fn seed(&self, seed: u64, view: u32, draw: u32) -> u64 {
         let seed = if view == 0 { seed } else { hash(seed, Purpose::View, [view.into()]) };

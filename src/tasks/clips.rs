@@ -327,6 +327,11 @@ impl AudioTask {
         self
     }
 
+    /// The places of its clips.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
     /// The counter of the places that were drawn again after silence.
     pub fn redraws(&self) -> &Arc<AtomicU64> {
         self.places.redraws()

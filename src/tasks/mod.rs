@@ -40,7 +40,7 @@ pub use mixing::{Foretold, foretold};
 #[cfg(feature = "audio")]
 pub use partners::Partners;
 #[cfg(feature = "audio")]
-pub use places::{AudioPlan, Begin, Section, Waveform};
+pub use places::{AudioPlan, Begin, Places, Section, Waveform};
 #[cfg(feature = "audio")]
 pub use span_columns::{SpanColumns, SpanUnit};
 #[cfg(feature = "tokens")]

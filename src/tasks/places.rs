@@ -20,7 +20,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{Info, SpareBlocks},
     fields::Row,
-    source::Positions,
+    source::{Positions, RowInfo},
     targets::Clip,
     transform::{
         Augment, Channels, Crop, CropMode, Features, MAX_HZ, Quality, Resampler, Resamplers,
@@ -179,7 +179,7 @@ pub(super) struct Need {
 
 /// Where the clips of recordings are, and what they need of them; shared by the workers.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub struct Places {
     plan: AudioPlan,
     resamplers: Arc<Resamplers>,
     blocks: Arc<SpareBlocks>,
@@ -228,7 +228,12 @@ impl Places {
     /// # Errors
     /// [`ErrorKind::Config`] for a clip that begins outside of the recording; [`ErrorKind::Schema`] for
     /// spans that are none; [`ErrorKind::Io`] for a window that is not there.
-    pub fn needs(&self, (sample_rate, n_samples): (u32, u64), values: &Row, begin: Begin) -> Result<Need> {
+    pub(super) fn needs(
+        &self,
+        (sample_rate, n_samples): (u32, u64),
+        values: &Row,
+        begin: Begin,
+    ) -> Result<Need> {
         let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
         let played = match begin {
             Begin::Rule { seed, .. } => {
@@ -277,6 +282,27 @@ impl Places {
         };
         let resampler = self.resampler(played, rate)?;
         Ok(Need { crop, span: resampler.input_span(crop.samples(), n_samples), resampler, played })
+    }
+
+    /// Where the first clip of the record at position `at` begins in its recording, in seconds, before its
+    /// samples are read; of several places that are drawn after silence, the first. NaN if the record has no
+    /// such place.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if it depends on the samples.
+    pub fn foretold(&self, (at, seed): (u64, u64), row: &RowInfo) -> Result<f64> {
+        let rule = if let ClipRule::Clip(crop) = &self.plan.crop { Some(crop) } else { None };
+        if rule.is_some_and(|crop| !crop.takes_the_first()) {
+            let message =
+                "the start of a loudest clip depends on the samples; leave \"start\" out, or use replay()";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let begin = Begin::Rule { at, seed }.drawn(rule, 0, 0);
+        let rate = row.info.sample_rate;
+        Ok(self.needs((rate, row.info.n_samples), &row.values, begin).map_or(f64::NAN, |need| {
+            let speed = f64::from(need.played) / f64::from(rate);
+            self.plan.about(&need.crop, row.first as f64 / f64::from(rate), speed).start
+        }))
     }
 
     /// The places of all clips of an example, in the order of clips and draws: those that are certainly

@@ -1,4 +1,4 @@
-"""`plan(n, outputs=)`: what augmentation will do, before any recording is read."""
+"""`plan(n, outputs=)`: what augmentation will do and where clips begin, before any recording is decoded."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 import forebay
 from forebay import ConfigError, augment, crops, features, sampling
-from recordings import read_rows, write_shard
+from recordings import Row, read_rows, write_shard
 
 STEPS = [
     augment.Speed((0.8, 1.0, 1.25), p=0.5),
@@ -22,7 +22,7 @@ STEPS = [
 ]
 NAMES = [
     "speed", "mix_index", "mix_snr_db", "gain_db", "roll_shift", "noise_snr_db", "noise_slope_db", "clip_db",
-    "frame_roll_shift",
+    "frame_roll_shift", "start",
 ]  # fmt: skip
 N = len(read_rows())
 EXCLUDED = [3, 5]
@@ -49,6 +49,7 @@ def compare(loader: forebay.Loader, n_batches: int, *, excludes: bool = False) -
         assert values.dtype == made.dtype
         # A recording is played at a whole number of hertz, at least 8000 here.
         tolerance = 0.5 / 8000 if name == "speed" else 0.0
+        assert not (name == "start" and np.isnan(values).any())
         np.testing.assert_allclose(values[kept], made[kept], rtol=0, atol=tolerance, err_msg=name)
 
 
@@ -65,8 +66,11 @@ def loader_names(loader: forebay.Loader) -> list[str]:
         {"order": "global", "sampling": sampling.Weighted([1.0 + (i % 3) for i in range(N)])},
         {"exclude": EXCLUDED},
         {"crop": crops.Views(2)},
+        {"crop": crops.Center()},
+        {"crop": crops.End(), "order": "global"},
+        {"crop": crops.Windows(0.2)},
     ],
-    ids=["window", "global", "ranks", "weights", "excluded", "views"],
+    ids=["window", "global", "ranks", "weights", "excluded", "views", "center", "end", "windows"],
 )
 def test_plans_what_happens(shard: Path, given: dict[str, Any]) -> None:
     with forebay.Loader(shard, infinite=True, **{**SHARED, **given}) as loader:
@@ -104,3 +108,20 @@ def test_wrong_names(shard: Path) -> None:
         with pytest.raises(TypeError):
             loader.plan(3, outputs="gain_db")
         assert loader.plan(0, outputs=["gain_db"])["gain_db"].shape == (0,)
+
+
+def test_starts_that_are_not_known(shard: Path, tmp_path: Path) -> None:
+    """A loudest clip depends on the samples; a bad record has no start."""
+    plain = {**SHARED, "augment": True, "outputs": ["start"]}
+    with (
+        forebay.Loader(shard, **plain, crop=crops.Loudest(3)) as loader,
+        pytest.raises(ConfigError, match='leave "start" out'),
+    ):
+        loader.plan(3, outputs=["start"])
+    bad = write_shard(tmp_path / "bad.arrow", [*read_rows()[:3], Row(b"no recording"), *read_rows()[:3]])
+    with forebay.Loader(bad, **plain, order="sequential", infinite=False) as loader:
+        found = loader.plan(7, outputs=["start"])
+        batches = list(loader)
+    assert np.isnan(found["start"]).tolist() == [row == 3 for row in range(7)]
+    made = np.concatenate([batch["start"] for batch in batches])
+    np.testing.assert_array_equal(found["start"][~np.isnan(found["start"])], made)
