@@ -68,7 +68,7 @@ def loader_names(loader: forebay.Loader) -> list[str]:
         {"crop": crops.Views(2)},
         {"crop": crops.Center()},
         {"crop": crops.End(), "order": "global"},
-        {"crop": crops.Windows(0.2)},
+        {"crop": crops.Windows(0.2), "augment": STEPS[1:], "outputs": NAMES[1:]},
     ],
     ids=["window", "global", "ranks", "weights", "excluded", "views", "center", "end", "windows"],
 )
