@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,16 @@ def peer(paths: list[Path], steps_of: Callable[[str], Callable[[Any], Any]]) -> 
     import torch
     import torchaudio
 
+    # torch-audiomentations 0.12 calls what torchaudio 2.9 has no more.
+    def info(path: str) -> Any:
+        found = soundfile.info(path)
+        return SimpleNamespace(num_frames=found.frames, sample_rate=found.samplerate)
+
+    def load(path: str, frame_offset: int = 0, num_frames: int = -1) -> Any:
+        samples, rate = soundfile.read(path, num_frames, frame_offset, dtype="float32", always_2d=True)
+        return torch.from_numpy(samples.T), rate
+
+    torchaudio.info, torchaudio.load = info, load
     waveform = steps_of(str(paths[0].parent))
     power = torchaudio.transforms.Spectrogram(n_fft=1024, hop_length=320)
     mel = torchaudio.transforms.MelScale(128, RATE, n_stft=513)
