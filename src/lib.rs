@@ -4,8 +4,8 @@
 //!  order ───────▶ source ──────▶ decode ────▶ transform ─────▶ shuffle ─────▶ batch ───────▶ python
 //!  which record   its bytes      waveform     crop, resample,  Concurrent-    one buffer     numpy arrays,
 //!  comes next?    from a shard                log-mel          ShuffleBuffer  per field      GIL released
-//!  └── pure ───┘  └─ I/O thread ─┘ bounded  └─ worker threads ─┘              └─ collator ─┘ └─ your thread
-//! ─┘                                  channel
+//!  └── pure ───┘  └─ I/O thread ─┘ bounded  └─ worker threads ─┘              └─ collator ─┘ └─ your thread ─┘
+//!                                  channel
 //! ```
 //!
 //! Data moves from left to right. A stage knows the types it takes and gives ([`record`]), never its

@@ -90,7 +90,6 @@ pub struct Loader {
     n_rows: u64,
     config: LoaderConfig,
     identity: Identity,
-    audio: AudioPlan,
     places: Places,
     fields: Arc<[Field]>,
     /// The class names of each target that has any.
@@ -168,9 +167,9 @@ impl Loader {
                 }
             });
             audio.partners = partners.collect();
-            let task = AudioTask::new(audio.clone()).with_outputs(outputs);
-            let redraws = audio.crop.redraws().then(|| task.redraws().clone());
+            let task = AudioTask::new(audio).with_outputs(outputs);
             let (fields, places) = (task.fields().clone(), task.places().clone());
+            let redraws = places.plan().crop.redraws().then(|| places.redraws().clone());
             let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
                 let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
                 raise(match damage {
@@ -184,7 +183,6 @@ impl Loader {
                 engine,
                 identity,
                 config,
-                audio,
                 places,
                 fields,
                 class_names,
@@ -243,7 +241,7 @@ impl Loader {
     fn partner_errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         logging::emit(py)?;
         let list = PyList::empty(py);
-        let steps = self.audio.augment.readings().zip(&self.audio.partners).enumerate();
+        let steps = self.audio().augment.readings().zip(&self.audio().partners).enumerate();
         for (step, ((_, reading), partners)) in steps {
             for error in partners.failures() {
                 let row = |at| if reading.is_own { self.selection.positions().row(at) } else { at };
@@ -275,7 +273,7 @@ impl Loader {
     /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
     #[getter]
     fn _bfloat16_fields(&self) -> Vec<&'static str> {
-        bfloat16_fields(&self.audio)
+        bfloat16_fields(self.audio())
     }
 
     /// Returns batch number `batch`, past or future, without a change of position. Takes the time of
@@ -332,9 +330,8 @@ impl Loader {
             let rows = rows.ok_or_else(|| to_python(py, &closed()))?;
             return Ok(PyArray1::from_vec(py, rows).into_any());
         };
-        let audio = self.audio.clone();
         let kinds: Vec<_> = asked.iter().map(|(_, asked)| *asked).collect();
-        let (places, source) = (self.places.clone(), self.source.clone());
+        let audio = self.audio().clone();
         let made = run_interruptible(py, "forebay-plan", move |stop| {
             upcoming.examples(
                 n,
@@ -357,6 +354,7 @@ impl Loader {
         let starts = if asked.iter().any(|(_, asked)| *asked == Asked::Start) {
             let rows: Vec<u64> = made.iter().map(|(row, ..)| *row as u64).collect();
             let records: Vec<_> = made.iter().map(|(_, record, _)| *record).collect();
+            let (places, source) = (self.places.clone(), self.source.clone());
             run_interruptible(py, "forebay-plan", move |stop| {
                 let start = |at: usize, row: Option<RowInfo>| {
                     row.map_or(Ok(f64::NAN), |row| places.foretold(records[at], &row))
@@ -460,7 +458,7 @@ impl Loader {
     /// `meaning`.
     #[getter]
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        described(py, &self.config, &self.audio, &self.fields)
+        described(py, &self.config, self.audio(), &self.fields)
     }
 
     /// The shards in the given order: dicts with `path`, `first_row`, `num_rows`, `num_bytes` and `damage` (a
@@ -498,8 +496,8 @@ impl Loads for Loader {
             counted(self.n_rows, "record"),
             counted(self.source.shards().len() as u64, "shard"),
             self.config.batch_size,
-            self.audio.shape(),
-            self.audio.features.dtype().name(),
+            self.audio().shape(),
+            self.audio().features.dtype().name(),
             if self.config.infinite { "infinite" } else { "finite" },
         )
     }
@@ -714,13 +712,18 @@ enum Asked {
 }
 
 impl Loader {
+    /// How examples are made.
+    fn audio(&self) -> &AudioPlan {
+        self.places.plan()
+    }
+
     /// What steps of augmentation will do, and where clips begin, by name.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a name that is none, or whose step the loader does not have.
     fn foretellable(&self, names: Vec<String>) -> crate::Result<Vec<(String, Asked)>> {
         let known = || Outcome::ALL.into_iter().filter(|(outcome, ..)| *outcome != Outcome::MixStart);
-        let has = |class: &str| self.audio.augment.steps().any(|step| step.kind.name() == class);
+        let has = |class: &str| self.audio().augment.steps().any(|step| step.kind.name() == class);
         let of = |name: String| {
             if name == "start" {
                 return Ok((name, Asked::Start));

@@ -51,7 +51,7 @@ pub struct Facts<'a> {
     pub source: &'a Recordings,
     pub outputs: &'a Outputs,
     pub exclude: &'a [u64],
-    /// The recordings that steps of augmentation mix in; `None`: the loader's own.
+    /// The recordings that steps of augmentation read.
     pub backgrounds: &'a [Partnering],
     /// The rows at the positions.
     pub positions: &'a Positions,

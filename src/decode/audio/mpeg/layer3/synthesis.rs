@@ -1,11 +1,10 @@
 //! The polyphase synthesis filter bank: 32 samples of each time slot from those of the 32 subbands.
 //!
 //! Eight time slots go side by side as lanes. The matrixing is a DCT-II of 32: with its values `X`, the
-//! vector
-//! `V` of the standard is `X[16..32], 0, -X[31..=1], -X[0], -X[1..16]`. So each row of `X`, kept with the 16
-//! time slots before, gives the samples `16 - m` and `16 + m` of the rows `32 - m` and `m`. A DCT-II splits
-//! into one of half its length of sums, and one of differences over `2 cos`, of which each two neighbours add
-//! up to an odd value.
+//! vector `V` of the standard is `X[16..32], 0, -X[31..=1], -X[0], -X[1..16]`. So each row of `X`, kept with
+//! the 16 time slots before, gives the samples `16 - m` and `16 + m` of the rows `32 - m` and `m`. A DCT-II
+//! splits into one of half its length of sums, and one of differences over `2 cos`, of which each two
+//! neighbours add up to an odd value.
 //!
 //! Source: ISO/IEC 11172-3 section 2.4.3.2.2, annex A figure A.2, table B.3; Lee, "A new algorithm to compute
 //! the discrete cosine transform", IEEE ASSP 32 (1984), for the split.
@@ -46,8 +45,7 @@ pub(super) struct Tables {
     /// `1 / (2 cos(pi (2 k + 1) / 2 N))` for N of 32, 16, 8, 4 and 2, one after the other.
     halves: [f32; 31],
     /// For each m up to 16, and every second time slot back: the window of the rows `32 - m` and `m` for
-    /// sample
-    /// `16 - m`, then for sample `16 + m`.
+    /// sample `16 - m`, then for sample `16 + m`.
     window: [[[f32; 4]; 8]; 17],
 }
 
