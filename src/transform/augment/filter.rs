@@ -26,11 +26,6 @@ pub(super) struct Biquad {
 }
 
 impl Biquad {
-    /// A filter of first order with this pole and this zero.
-    pub(super) fn first_order(pole: f64, zero: f64) -> Self {
-        Self { b: [1.0, -zero, 0.0], a: [-pole, 0.0] }
-    }
-
     /// At most 49 % of the rate are filtered, where all formulas hold.
     pub(super) fn new(shape: Shape, freq: f64, q: f64, gain_db: f64, rate: f64) -> Self {
         let w = 2.0 * PI * (freq / rate).min(0.49);

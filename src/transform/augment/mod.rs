@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::sums::{rms, squares};
+use super::sums::{reduce, rms, squares};
 use crate::{
     Result,
     dtype::ValuesMut,
@@ -627,7 +627,7 @@ fn rolled(share: f64, n: usize) -> i64 {
 
 /// The largest absolute value.
 fn peak(values: &[f32]) -> f64 {
-    f64::from(values.iter().fold(0.0, |most: f32, x| most.max(x.abs())))
+    reduce(values, f64::abs, |most, x| if x > most { x } else { most })
 }
 
 /// Multiplies all values.

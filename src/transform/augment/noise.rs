@@ -1,14 +1,11 @@
 //! Gaussian noise, white or with a spectrum that falls or rises.
 //!
-//! Sample `i` depends on the seed and `i` alone. Source: own; the Box-Muller transform, and a cascade of
-//! first-order sections whose poles are two octaves apart.
+//! Sample `i` of white noise depends on the seed and `i` alone. Source: own; the Box-Muller transform, and
+//! filters whose poles and zeros alternate, two octaves from pole to pole.
 
 use std::f64::consts::PI;
 
-use smallvec::SmallVec;
-
-use super::filter::{self, Biquad};
-use crate::lanes::{Lanes, Level, Work};
+use crate::lanes::{LANES, Lanes, Level, Work};
 
 /// Fills `out` with independent values of mean 0 and variance 1; the largest is below 5.9.
 pub(super) fn gaussian(seed: u64, out: &mut [f32]) {
@@ -90,19 +87,72 @@ pub(super) fn coloured(slope_db: f64, rate: f64, values: &mut [f32]) {
     const FIRST: f64 = 20.0 * std::f64::consts::LOG10_2;
     let passes = (slope_db.abs() / FIRST).ceil();
     let share = slope_db.abs() / FIRST / passes.max(1.0);
-    // First-order sections.
-    let mut sections = SmallVec::<[Biquad; 24]>::new();
+    let colouring = Colouring::new(share.copysign(slope_db), rate);
     for _ in 0..passes as usize {
-        let mut freq = LOWEST;
-        while freq < rate / 2.0 {
-            let decay = |freq: f64| libm::exp(-2.0 * PI * freq / rate);
-            // A zero at the next pole cancels it.
-            let ends = [decay(freq), decay(freq * libm::pow(4.0, share))];
-            let [pole, zero] = if slope_db < 0.0 { ends } else { [ends[1], ends[0]] };
-            // bounded: two slopes of at most ten sections each.
-            sections.push(Biquad::first_order(pole, zero));
-            freq *= 4.0;
-        }
+        Level::detect().run(Coloured { colouring: &colouring, values });
     }
-    filter::run(&sections, values);
+}
+
+/// A filter of up to eight poles as a sum of filters of one pole each, which run side by side, a lane each.
+///
+/// With `Z = exp(i w)`, the product of `(Z - zero) / (Z - pole)` over all poles and zeros is one more than
+/// the sum of `weight / (Z - pole)`.
+pub(super) struct Colouring {
+    poles: [f32; LANES],
+    weights: [f32; LANES],
+}
+
+impl Colouring {
+    /// A slope as a share of that of a filter of first order, from -1 to 1, at a sample rate of at most
+    /// 768 kHz: from 10 Hz to half of it are fewer than eight times two octaves.
+    pub(super) fn new(share: f64, rate: f64) -> Self {
+        let decay = |freq: f64| libm::exp(-2.0 * PI * freq / rate);
+        let lows = std::iter::successors(Some(LOWEST), |freq| Some(freq * 4.0));
+        let lows = lows.take(LANES).take_while(|&freq| freq < rate / 2.0);
+        // A zero at the next pole cancels it.
+        let ends = lows.map(|freq| [freq, freq * libm::pow(4.0, share.abs())].map(decay));
+        let sections = ends.map(|[low, high]| if share < 0.0 { [low, high] } else { [high, low] });
+        let (mut poles, mut weights) = ([0.0; LANES], [0.0; LANES]);
+        for (at, [pole, zero]) in sections.clone().enumerate() {
+            let others = sections.clone().enumerate().filter(|(other, _)| *other != at);
+            let others = others.map(|(_, [other, zero])| (pole - zero) / (pole - other));
+            poles[at] = pole as f32;
+            weights[at] = ((pole - zero) * others.product::<f64>()) as f32;
+        }
+        Self { poles, weights }
+    }
+}
+
+pub(super) struct Coloured<'a> {
+    pub(super) colouring: &'a Colouring,
+    pub(super) values: &'a mut [f32],
+}
+
+impl Work for Coloured<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes>(self) {
+        let Self { colouring: Colouring { poles, weights }, values } = self;
+        let (pole, weight) = (V::load(poles), V::load(weights));
+        let squared = pole * pole;
+        let mut state = V::splat(0.0);
+        let (rows, rest) = values.as_chunks_mut::<LANES>();
+        let mut last = [0.0; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        for row in rows.iter_mut().chain([&mut last]) {
+            // A row for each sample, whose sum is what the poles add to it.
+            let mut added = [V::splat(0.0); LANES];
+            for at in (0..LANES).step_by(2) {
+                // Two samples at a time: the state waits for half as many steps.
+                let (one, two) = (V::splat(row[at]), V::splat(row[at + 1]));
+                added[at] = weight * state;
+                added[at + 1] = weight * (pole * state + one);
+                state = squared * state + (pole * one + two);
+            }
+            let [a, b, c, d, e, f, g, h] = V::transpose(added);
+            let sum = ((a + b) + (c + d)) + ((e + f) + (g + h));
+            (V::load(row) + sum).store(row);
+        }
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
 }

@@ -74,7 +74,50 @@ fn every_level_has_the_same_bits() {
     for level in Level::available() {
         let mut values = vec![0.0; 10_000];
         level.run(noise::Gaussian { seed: 3, out: &mut values });
+        for share in [-0.9, 0.3] {
+            let colouring = noise::Colouring::new(share, 32_000.0);
+            level.run(noise::Coloured { colouring: &colouring, values: &mut values[..9_997] });
+        }
         assert_eq!(*expected.get_or_insert_with(|| values.clone()), values, "{level:?}");
+    }
+}
+
+/// Each section after the other, in float64, is the oracle of the sum of sections.
+#[test]
+fn colouring_is_a_cascade_of_sections() {
+    for (slope, rate) in
+        [(-3.0, 32_000.0), (-6.0, 768_000.0), (-12.0, 44_100.0), (4.5, 16_000.0), (12.0, 8_000.0)]
+    {
+        let mut values = vec![0.0; 20_003];
+        noise::gaussian(11, &mut values);
+        let mut expected: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();
+        noise::coloured(slope, rate, &mut values);
+        let first = 20.0 * 2_f64.log10();
+        let passes = (slope.abs() / first).ceil();
+        for _ in 0..passes as usize {
+            let mut freq = 10.0;
+            while freq < rate / 2.0 {
+                let decay = |freq: f64| (-std::f64::consts::TAU * freq / rate).exp();
+                let mut ends = [decay(freq), decay(freq * 4_f64.powf(slope.abs() / first / passes))];
+                if slope > 0.0 {
+                    ends.reverse();
+                }
+                let [pole, zero] = ends;
+                let [mut x_before, mut y_before] = [0.0; 2];
+                for x in &mut expected {
+                    let y = *x - zero * x_before + pole * y_before;
+                    (x_before, y_before) = (*x, y);
+                    *x = y;
+                }
+                freq *= 4.0;
+            }
+        }
+        let peak = expected.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+        let off = values.iter().zip(&expected).map(|(&x, y)| (f64::from(x) - y).abs()).fold(0.0, f64::max);
+        // What the lowest pole is off by in float32, as a share of its distance from 1.
+        let rounded = 2_f64.powi(-25) / (1.0 - (-std::f64::consts::TAU * 10.0 / rate).exp());
+        let bound = 1e-5 + 2.0 * passes * rounded;
+        assert!(off < bound * peak, "{slope} dB at {rate} Hz: {:e}, bound {bound:e}", off / peak);
     }
 }
 

@@ -668,6 +668,7 @@ def test_parts_print_compare_and_convert() -> None:
         (lambda: Reverb([]), "source is empty"),
         (lambda: apply([Reverb("a")], np.zeros(3, np.float32), RATE), "steps has a Reverb, which a Loader reads"),
         (lambda: apply([], np.zeros(3, np.float32), 0), "sample_rate is 0, must be 1 to 768000"),
+        (lambda: apply([Gain(), SpecAugment()], np.zeros(3, np.float32), RATE), "SpecAugment changes features"),
         (lambda: apply([Mix(weight=0.5)], np.zeros(3, np.float32), RATE), "steps has a Mix, which a Loader reads"),
     ],
 )  # fmt: skip
@@ -794,6 +795,9 @@ def test_the_step_that_is_wrong_is_named(files: tuple[Path, list[Any]]) -> None:
 def test_a_missing_background(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="gone"):
         forebay.Loader([files[0]], **SHARED, augment=[Mix(str(tmp_path / "gone"), weight=0.5)])
+    for step in (Mix(str(tmp_path / "gone.wav"), weight=0.5), Reverb([str(tmp_path / "gone.flac")])):
+        with pytest.raises(FileNotFoundError, match="gone"):
+            forebay.Loader([files[0]], **SHARED, augment=[step])
     with pytest.raises(TypeError, match="augment is"):
         forebay.Loader([files[0]], **SHARED, augment="gain")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="augment is"):
