@@ -111,7 +111,7 @@ impl ReadAt for InMemory {
     }
 
     fn version(&self) -> io::Result<Version> {
-        Ok(Version { size: self.0.len() as u64, modified: None })
+        Ok(Version { size: self.0.len() as u64, modified: None, etag: None })
     }
 }
 

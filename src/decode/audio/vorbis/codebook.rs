@@ -12,7 +12,7 @@
 
 use super::{
     reservoir::{End, Reservoir},
-    setup::{self, Bits, walk_lengths},
+    setup::{self, walk_lengths},
 };
 
 /// The most bits that the first table is indexed with.
@@ -94,7 +94,7 @@ impl Book {
         let mut codes = Vec::new();
         let (mut free, mut entry, mut is_valid) = (Free::new(), 0, true);
         let cut = "a codebook is cut short";
-        walk_lengths(&mut Bits::of_setup(setup, of.lengths_at), of.entries, |length, run| {
+        walk_lengths(&mut setup::bits(setup, of.lengths_at), of.entries, |length, run| {
             if length > 0 {
                 for entry in entry..entry + run {
                     match Some(length).filter(|&length| is_valid && length <= 32) {
@@ -195,7 +195,7 @@ impl Book {
 
 /// The vectors of all entries.
 fn vectors(setup: &[u8], of: &setup::Codebook, lookup: &setup::Lookup) -> Option<Box<[f32]>> {
-    let mut bits = Bits::of_setup(setup, lookup.values_at);
+    let mut bits = setup::bits(setup, lookup.values_at);
     let (minimum, delta) = (unpack(lookup.minimum), unpack(lookup.delta));
     let numbers: Vec<f32> = (0..lookup.n_values)
         .map(|_| bits.read(lookup.value_bits).map(|number| number as f32))

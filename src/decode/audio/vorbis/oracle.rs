@@ -19,8 +19,8 @@ use symphonia::{
 
 use super::{
     super::ogg::{Packets, Page},
-    IDENTIFICATION_LEN,
     decoder::Decoder,
+    link::IDENTIFICATION_LEN,
     list_streams,
     setup::Setup,
 };

@@ -8,7 +8,10 @@
 //!
 //! Source: Vorbis I specification, sections 3.2.1, 4.2.2, 4.2.4, 6.2.1, 7.2.2, 8.6.1.
 
-use super::super::{corrupt, unsupported};
+use super::{
+    super::{corrupt, unsupported},
+    bits::Bits,
+};
 use crate::Result;
 
 /// The most vector values of all codebooks of a stream: 16 MiB of float32; encoders use under 2 MiB.
@@ -16,6 +19,11 @@ const MAX_VALUES: u64 = 1 << 22;
 
 /// The start of a setup header.
 const SIGNATURE: &[u8] = b"\x05vorbis";
+
+/// The bits of a setup header from bit `at` on, after its signature.
+pub(super) fn bits(setup: &[u8], at: u64) -> Bits<'_> {
+    Bits::new(setup.get(SIGNATURE.len()..).unwrap_or_default(), at)
+}
 
 /// The fields of the identification and the setup header.
 #[derive(Debug, Clone)]
@@ -169,7 +177,7 @@ impl Setup {
             mappings: Vec::new(),
             modes: Vec::new(),
         };
-        match this.walk(&mut Bits { bytes: fields, at: 0 }) {
+        match this.walk(&mut Bits::new(fields, 0)) {
             Some(values) if values <= MAX_VALUES => {
                 this.decoder_bytes =
                     (4 * values) as usize + 8 * setup.len() + (usize::from(channels) << (long + 4));
@@ -469,41 +477,6 @@ fn swap_bits(bytes: &mut [u8], a: u64, b: u64) {
     }
 }
 
-/// Reads bits, least significant first (section 2).
-pub(super) struct Bits<'a> {
-    bytes: &'a [u8],
-    at: u64,
-}
-
-impl<'a> Bits<'a> {
-    /// The bits of a setup header from bit `at` on, after its signature.
-    pub fn of_setup(setup: &'a [u8], at: u64) -> Self {
-        Self { bytes: setup.get(SIGNATURE.len()..).unwrap_or_default(), at }
-    }
-
-    /// The next `n <= 32` bits; None past the end.
-    pub fn read(&mut self, n: u32) -> Option<u32> {
-        let begin = (self.at / 8) as usize;
-        let rest = self.bytes.get(begin..)?;
-        let word = match rest.first_chunk::<8>() {
-            Some(&chunk) => u64::from_le_bytes(chunk),
-            None => {
-                let mut chunk = [0; 8];
-                chunk[..rest.len()].copy_from_slice(rest);
-                u64::from_le_bytes(chunk)
-            }
-        };
-        let value = (word >> (self.at % 8)) & ((1 << n) - 1);
-        self.skip(u64::from(n))?;
-        Some(value as u32)
-    }
-
-    fn skip(&mut self, n: u64) -> Option<()> {
-        self.at = self.at.checked_add(n).filter(|&at| at <= 8 * self.bytes.len() as u64)?;
-        Some(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -550,7 +523,7 @@ mod tests {
         let (identification, setup) = headers("stereo_44100.ogg");
         let fields = &setup[SIGNATURE.len()..];
         // Walks up to the first mapping, which begins after the residues.
-        let mut bits = Bits { bytes: fields, at: 0 };
+        let mut bits = Bits::new(fields, 0);
         let n_codebooks = bits.read(8).unwrap() as usize + 1;
         for _ in 0..n_codebooks {
             walk_codebook(&mut bits).unwrap();
@@ -615,12 +588,5 @@ mod tests {
                 "{entries} {dimensions}"
             );
         }
-    }
-
-    #[test]
-    fn bits_come_least_significant_first() {
-        let mut bits = Bits { bytes: &[0b1010_0110, 0xff], at: 0 };
-        assert_eq!((bits.read(3), bits.read(5), bits.read(8)), (Some(0b110), Some(0b10100), Some(0xff)));
-        assert_eq!((bits.read(0), bits.read(1)), (Some(0), None));
     }
 }

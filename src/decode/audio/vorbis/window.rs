@@ -12,8 +12,10 @@ use super::{
         DecoderCache, Info, corrupt,
         ogg::{Packets, Page, Pages},
     },
-    Codec, Groups, Headers, IDENTIFICATION_LEN, Link, Paged, Shelves, Vorbis, first_granule, first_page,
-    is_whole, list_streams, set_reach,
+    Codec, Shelves, Vorbis,
+    groups::{Groups, Paged, first_page, is_whole},
+    link::{Headers, IDENTIFICATION_LEN, Link, first_granule, set_reach},
+    list_streams,
     setup::Setup,
 };
 use crate::Result;
@@ -335,7 +337,7 @@ pub(in crate::decode::audio) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8
     let (mut granule, mut before) = (0, None);
     let (mut lacing, mut body) = (Vec::new(), Vec::new());
     for (data, size) in audio.iter().cycle() {
-        granule += before.map_or(0, |before| super::yielded(before, *size));
+        granule += before.map_or(0, |before| super::groups::yielded(before, *size));
         before = Some(*size);
         lacing.extend(std::iter::repeat_n(255, data.len() / 255));
         lacing.push((data.len() % 255) as u8);
