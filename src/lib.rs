@@ -60,6 +60,7 @@ pub mod access;
 pub mod state;
 #[cfg(feature = "cache")]
 pub mod cache;
+mod stopping;
 mod sync;
 pub mod parts;
 #[cfg(test)]

@@ -336,6 +336,17 @@ impl Record {
     }
 }
 
+/// Counts of what the files of a source cost.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Calls and requests that failed transiently and were tried again.
+    pub retries: AtomicU64,
+    /// Requests to servers, with those that failed.
+    pub requests: AtomicU64,
+    /// Bytes that servers sent, without headers.
+    pub received_bytes: AtomicU64,
+}
+
 /// A set of shards whose rows can be read by number.
 pub trait Source: Send + Sync + 'static {
     /// The state of one I/O thread: open files, the current record batch, recycled blocks.
@@ -382,8 +393,11 @@ pub trait Source: Send + Sync + 'static {
         0
     }
 
-    /// The counter of system calls that failed and were retried.
-    fn retries(&self) -> Arc<AtomicU64> {
+    /// Ends the threads that its files need. They start again if they are needed.
+    fn rest(&self) {}
+
+    /// What its files cost so far.
+    fn traffic(&self) -> Arc<Traffic> {
         Arc::default()
     }
 

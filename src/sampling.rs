@@ -189,8 +189,10 @@ impl Sampling {
                         let row = row_of(at);
                         let number = found[row as usize];
                         if !(number.is_finite() && number >= 0.0) {
+                            let found = if number.is_nan() { "no number".into() } else { number.to_string() };
                             return refused(format!(
-                                "column {column:?} has {number} in row {row}, must be a weight: a number from 0 on"
+                                "column {column:?} has {found} in row {row}, must be a weight: a number from 0 on; \
+                                 Balanced({column:?}) makes weights of classes"
                             ));
                         }
                         *weight *= number;

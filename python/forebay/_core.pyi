@@ -12,6 +12,7 @@ from typing import (
     Protocol,
     Self,
     SupportsIndex,
+    TextIO,
     TypeAlias,
     TypedDict,
     Unpack,
@@ -34,6 +35,7 @@ from forebay.sampling import _SamplingPart
 from forebay.targets import _TargetPart
 
 __all__ = [
+    "_READS_URLS",
     "AudioDataset",
     "ConfigError",
     "DataLoader",
@@ -77,6 +79,7 @@ __all__ = [
 ]
 
 __version__: Final[str]
+_READS_URLS: Final[bool]
 
 @type_check_only
 class _HubDataset(Protocol):
@@ -281,6 +284,8 @@ class _Stats(TypedDict):
     records_excluded: int
     records_lost: int
     retries: int
+    requests: int
+    received_bytes: int
     substitutes: int
     batches: int
     decoded_at_first_batch: int
@@ -376,6 +381,10 @@ class LoaderBase(Generic[_Value]):
     def headspace(self, seconds: float = 2.0) -> _Headspace:
         """Measures the loader's speed with a loop that does nothing, on a copy at the same position."""
 
+    def progress(self, total: int | None = None, file: TextIO | None = None) -> Iterator[dict[str, _Value]]:
+        """Iterates as the loader itself does, and shows how far the loop is, its rate, its waits and the verdict."""
+
+    def _repr_html_(self) -> str: ...
     def state_dict(self) -> dict[str, Any]:
         """The loader's position, as a dict that JSON can hold."""
 

@@ -25,6 +25,7 @@ use crate::{
     fields::Value,
     record::{Gate, Granted, NO_LABEL, Permit, ReadRecords},
     source::{Beside, Recordings, RecordingsReader, RowInfo, files::Kept},
+    stopping,
 };
 
 /// Recordings in files that a thread takes together.
@@ -230,7 +231,10 @@ impl Work<Worker> for Job {
     fn part(&self, worker: &mut Worker, part: usize) {
         // The survey was stopped: no thread waits for the result.
         if !self.stop.is_stopped() {
-            let _ = self.replies.send(self.count(worker, &self.parts[part]));
+            let stop = self.stop.clone();
+            let count = || self.count(worker, &self.parts[part]);
+            let counted = stopping::during(Some(Arc::new(move || stop.is_stopped())), count);
+            let _ = self.replies.send(counted);
         }
     }
 

@@ -3,13 +3,13 @@
 //! A table is a macro that passes its rows to another macro. [`config_struct`] makes the configuration of
 //! them, with defaults, range checks and [`Parameter`]s. `src/python/arguments.rs` makes the docstring, the
 //! binding of Python's arguments, pickling and the loader's identity in a state. `docs/tables.py` writes the
-//! stub's signatures and the README's table from the same rows. So a new parameter needs a row and the code
+//! stub's signatures and the docs' table from the same rows. So a new parameter needs a row and the code
 //! that uses it.
 //!
 //! A row, with clauses in this order:
 //!
 //! ```text
-//! /// The documentation. The README has its first sentence, and those that begin with "True:", "False:",
+//! /// The documentation. docs/parameters.md has its first sentence, and those that begin with "True:", "False:",
 //! /// "None:" or "`"auto"`:".
 //! name: Kind = default, identity, check, eval(value), elsewhere(other, names);
 //! ```
@@ -555,19 +555,31 @@ const INSTEAD: [(&[&str], &[&str], &str); 9] = [
 ];
 
 /// The advice for an unknown keyword of the function or class `path`: the parameter with the most similar
-/// name, or else where the parameters are listed.
+/// name, the only one of which it is the first words, or else where the parameters are listed.
 pub fn nearest<'a>(path: &str, names: impl Iterator<Item = &'a str>, unknown: &str) -> String {
     let bare = |name: &str| -> String {
         let letters = name.chars().take(64).filter(|letter| !matches!(letter, '_' | '-'));
         letters.flat_map(char::to_lowercase).collect()
     };
-    let nearest = names.map(|name| (distance(&bare(unknown), &bare(name)), name)).min_by_key(|&(d, _)| d);
+    let (mut nearest, mut longer) = (None, Vec::new());
+    for name in names {
+        let steps = distance(&bare(unknown), &bare(name));
+        if nearest.is_none_or(|(least, _)| steps < least) {
+            nearest = Some((steps, name));
+        }
+        if name.strip_prefix(unknown).is_some_and(|rest| rest.starts_with('_')) {
+            longer.push(name);
+        }
+    }
     match nearest {
         // Short names are similar to many others, and `bare` cuts a text to 64 letters.
         Some((steps, parameter)) if unknown.len() > 3 && steps <= 1 + parameter.len() / 8 => {
             format!("did you mean {parameter}?")
         }
-        _ => format!("help({path}) lists the parameters"),
+        _ => match longer[..] {
+            [parameter] if unknown.len() > 2 => format!("did you mean {parameter}?"),
+            _ => format!("help({path}) lists the parameters"),
+        },
     }
 }
 
@@ -733,6 +745,8 @@ mod tests {
             ("num_mel_filters", "help(forebay.Loader) lists the parameters"),
             ("lr", "help(forebay.Loader) lists the parameters"),
             ("n_worker", "did you mean n_workers?"),
+            ("clip", "did you mean clip_seconds?"),
+            ("max", "help(forebay.Loader) lists the parameters"),
             ("qwertyuiop", "help(forebay.Loader) lists the parameters"),
         ] {
             assert_eq!(LoaderConfig::TABLE.advice(unknown), advice, "{unknown}");

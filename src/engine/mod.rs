@@ -284,7 +284,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let failures = FailureList::new(plan.rank, plan.policy.listed(rows));
         let canon = Canon::first(&plan);
         let counters =
-            Arc::new(Counters::new(&plan, K::WORDS, Reading::new(&plan, &source).steady(), source.retries()));
+            Arc::new(Counters::new(&plan, K::WORDS, Reading::new(&plan, &source).steady(), source.traffic()));
         let mut engine = Self {
             canon,
             tracing: Tracing::of(&counters.trace),
@@ -578,6 +578,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.leave(self.next_batch());
         self.tracing.finish();
         self.retired.join();
+        self.source.rest();
     }
 
     fn start(&self) -> Result<Pass<K::Collate>> {

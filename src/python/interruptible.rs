@@ -12,7 +12,7 @@ use crossbeam_channel::RecvTimeoutError;
 use pyo3::prelude::*;
 
 use super::{SLICE, errors::to_python};
-use crate::{Error, ErrorKind, Result, float_mode};
+use crate::{Error, ErrorKind, Result, float_mode, stopping};
 
 /// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow. On Ctrl-C `work`
 /// gets a stop request.
@@ -28,7 +28,9 @@ pub fn run_interruptible<T: Send + 'static>(
         move || {
             float_mode::set_default();
             // The caller may have been interrupted.
-            let _ = done_tx.send(work(&stop));
+            let is_stopped = stop.clone();
+            let is_stopped = move || is_stopped.load(Ordering::Relaxed);
+            let _ = done_tx.send(stopping::during(Some(Arc::new(is_stopped)), || work(&stop)));
         }
     })?;
     loop {

@@ -292,9 +292,10 @@ impl LoaderBase {
     ///   counts from zero.
     /// - Work done, including prefetched and discarded batches, so it depends on timing: `records_read`,
     ///   `records_decoded`, `records_failed`, `records_excluded`, `records_lost`, `retries` (reads that
-    ///   failed temporarily), `substitutes`; `decoded_at_first_batch`, the records decoded when the first
-    ///   batch was complete; `batches` handed over. A record of `TokenLoader` is a document, a record of
-    ///   `cache.DataLoader` a batch.
+    ///   failed temporarily), `requests` and `received_bytes` (to and from servers, for recordings by URL),
+    ///   `substitutes`; `decoded_at_first_batch`, the records decoded when the first batch was complete;
+    ///   `batches` handed over. A record of `TokenLoader` is a document, a record of `cache.DataLoader` a
+    ///   batch.
     /// - `verdict`: what limits the loader and which parameter to change: idle, starting, consumer-bound,
     ///   CPU-bound, I/O-bound or buffer-bound. It covers the last 5 to 10 s before the last batch was handed
     ///   out.
@@ -370,6 +371,27 @@ impl LoaderBase {
         #[pyo3(from_py_with = argument::seconds)] seconds: f64,
     ) -> PyResult<Bound<'py, PyDict>> {
         kind(slf)?.headspace(slf.py(), seconds)
+    }
+
+    /// Iterates as the loader itself does, and shows on `file` (None: standard error) how far the loop is:
+    /// batches done, examples per second, the share of the time that the loop waited for batches, and the
+    /// first words of the verdict; rate and waits are those of 10 seconds. On a terminal one line is drawn
+    /// over itself; elsewhere a line is written every 10 seconds, and one at the end.
+    ///
+    /// `total` is the number of batches that the loop will take; None: those of the pass, if it has an end.
+    /// Raises `ConfigError` for a `total` below 1.
+    #[pyo3(signature = (total=None, file=None))]
+    fn progress<'py>(
+        slf: &Bound<'py, Self>,
+        total: Option<Bound<'py, PyAny>>,
+        file: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("forebay._progress")?.call_method1("batches", (slf, total, file))
+    }
+
+    /// What it reads, how far it is, and its fields, for notebooks.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("forebay._pictures")?.call_method1("loader_page", (slf,))
     }
 
     /// Returns the loader's position as a dict that JSON can hold. It covers the returned batches, not the

@@ -77,7 +77,7 @@ const LONGEST_NAME: usize = 255;
 fn refuse_text(name: &str, given: &Bound<'_, PyAny>, path: &Path) -> PyResult<()> {
     // A path object is no text.
     let is_text = given.is_instance_of::<PyString>() && path.as_os_str().as_encoded_bytes().contains(&b'\n')
-        || path.iter().any(|part| part.len() > LONGEST_NAME);
+        || !crate::source::urls::is_url(path) && path.iter().any(|part| part.len() > LONGEST_NAME);
     if !is_text {
         return Ok(());
     }

@@ -23,6 +23,8 @@ pub fn dict<'py>(
     dict.set_item("records_excluded", stats.records_excluded)?;
     dict.set_item("records_lost", stats.records_lost)?;
     dict.set_item("retries", stats.retries)?;
+    dict.set_item("requests", stats.requests)?;
+    dict.set_item("received_bytes", stats.received_bytes)?;
     dict.set_item("substitutes", stats.substitutes)?;
     dict.set_item("batches", stats.batches)?;
     dict.set_item("decoded_at_first_batch", stats.decoded_at_first_batch)?;

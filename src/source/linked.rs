@@ -16,6 +16,7 @@ use super::{
     block::BlockPool,
     leave::Leave,
     storage::{Storage, StoredFile, resolve},
+    urls,
 };
 use crate::{Error, ErrorKind, Result, record::check_record_bytes};
 
@@ -88,7 +89,7 @@ impl Linked {
         folder: &Path,
         name: &Path,
     ) -> Result<Result<Arc<Path>, Outside>> {
-        let path = folder.join(name);
+        let path = urls::join(folder, name);
         let folders = match &self.allowed {
             AllowPaths::Any => return Ok(Ok(path.into())),
             AllowPaths::BelowShard => &[][..],

@@ -29,10 +29,13 @@ pub mod paths;
 pub mod pattern;
 #[cfg(feature = "parquet")]
 mod recordings;
+mod remote;
+mod rooted;
 mod selection;
 mod shard;
 mod splits;
 mod storage;
+pub(crate) mod urls;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{Beside, ClassNames, ColumnType, Item, Nesting, Payload, SchemaColumn};

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use crate::Result;
+use crate::{Result, stopping};
 
 /// Runs `work` for each item on up to `threads` threads; the results are in the order of the items.
 ///
@@ -22,7 +22,8 @@ pub(crate) fn each<T: Sync, R: Send + Sync>(
     let results: Vec<OnceLock<Result<R>>> = items.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
-    let run = || {
+    let stop = stopping::current();
+    let read = || {
         while !failed.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (Some(item), Some(result)) = (items.get(at), results.get(at)) else { break };
@@ -34,6 +35,7 @@ pub(crate) fn each<T: Sync, R: Send + Sync>(
             let _ = result.set(outcome);
         }
     };
+    let run = || stopping::during(stop.clone(), read);
     thread::scope(|scope| {
         for n in 1..threads.min(items.len()) {
             let thread = thread::Builder::new().name(format!("forebay-index-{n}"));

@@ -11,6 +11,7 @@
 //! - A folder of recordings or their shards that has several splits (`splits`) is an error: mixing them is
 //!   for the user to say, by naming them.
 //! - A pattern stands for what it matches, in natural order: a file as it is, a folder as above.
+//! - A URL stands for one object; patterns and folders of objects are refused.
 //! - An existing path is taken literally, whatever characters it has.
 //!
 //! The crate `glob` was dropped: its order is that of bytes, and it bounds neither the number of entries nor
@@ -36,6 +37,7 @@ use crate::{
         pattern::Pattern,
         splits,
         storage::{LocalFiles, Storage, StoredFile},
+        urls,
     },
 };
 
@@ -126,7 +128,8 @@ impl Reads {
 /// an invalid pattern, shards of several formats in a folder, too many entries, a loop of links, or a file
 /// that a folder or a pattern has and that is named again; [`ErrorKind::Format`] for a folder of several
 /// splits, or a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A
-/// path that does not exist is an error, or for recordings is left to their storage.
+/// path that does not exist is an error; shards of recordings, and a list of recordings, are left to their
+/// storage.
 pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Result<Vec<PathBuf>> {
     expand_folders(paths, reads, stop).map(|(files, _)| files)
 }
@@ -148,6 +151,12 @@ pub(crate) fn expand_folders(
     fallible_alloc::reserve(&mut from, paths.len())?;
     for (entry, path) in paths.iter().map(AsRef::as_ref).enumerate() {
         walk.check_stop()?;
+        if urls::is_url(path) {
+            urls::check(path)?;
+            fallible_alloc::push(&mut files, path.to_owned())?;
+            fallible_alloc::push(&mut from, (entry, true))?;
+            continue;
+        }
         let is_pattern = path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
         let is_literal = if path.is_dir() {
             walk.folder(path, &mut files)?;
@@ -156,7 +165,9 @@ pub(crate) fn expand_folders(
             walk.pattern(path, &mut files)?;
             false
         } else {
-            if reads != Reads::Recordings {
+            // Of a list of recordings, a missing one is a bad record.
+            let is_needed = paths.len() == 1 && is_recording(path.as_os_str());
+            if reads != Reads::Recordings || is_needed {
                 fs::symlink_metadata(path).map_err(|error| Error::io(path, "open", error))?;
             }
             fallible_alloc::push(&mut files, path.to_owned())?;

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -26,7 +26,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Info, layout},
     fields::{Row, Value},
-    record::{Gate, RawRecord, ReadRecords, Source, Wants},
+    record::{Gate, RawRecord, ReadRecords, Source, Traffic, Wants},
 };
 
 /// An open dataset of recordings; immutable and shared.
@@ -514,8 +514,12 @@ impl Source for Recordings {
         either!(&self.files, Files, source => source.bytes_in_use())
     }
 
-    fn retries(&self) -> Arc<AtomicU64> {
-        either!(&self.files, Files, source => source.retries())
+    fn rest(&self) {
+        either!(&self.files, Files, source => source.rest());
+    }
+
+    fn traffic(&self) -> Arc<Traffic> {
+        either!(&self.files, Files, source => source.traffic())
     }
 
     fn reader(self: &Arc<Self>) -> RecordingsReader {

@@ -4,16 +4,12 @@
 //! position are those of a dataset with these rows. Rows that are not selected are not read; of a recording
 //! with several windows, a run of neighbours shares one read. Source: own.
 
-use std::{
-    ops::Range,
-    path::Path,
-    sync::{Arc, atomic::AtomicU64},
-};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     order::Bijection,
-    record::{Gate, RawRecord, ReadRecords, SMALL_READ, Several, Source, Together, Wants},
+    record::{Gate, RawRecord, ReadRecords, SMALL_READ, Several, Source, Together, Traffic, Wants},
     seed::Purpose,
 };
 
@@ -261,8 +257,12 @@ impl<S: Source> Source for Selection<S> {
         self.source.bytes_in_use()
     }
 
-    fn retries(&self) -> Arc<AtomicU64> {
-        self.source.retries()
+    fn rest(&self) {
+        self.source.rest();
+    }
+
+    fn traffic(&self) -> Arc<Traffic> {
+        self.source.traffic()
     }
 
     fn reader(self: &Arc<Self>) -> Self::Reader {

@@ -12,18 +12,15 @@ use std::{
     fmt, fs, io,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, PoisonError, RwLock, atomic::Ordering},
     thread,
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
 
-use super::leave::Leave;
-use crate::{Error, ErrorKind, Result};
+use super::{leave::Leave, urls};
+use crate::{Error, ErrorKind, Result, record::Traffic, seed::mix, stopping};
 
 /// Opens files by path.
 pub trait Storage: fmt::Debug + Send + Sync {
@@ -43,20 +40,28 @@ pub trait Storage: fmt::Debug + Send + Sync {
 
     /// Notes that a call failed transiently and is retried.
     fn retried(&self) {}
+
+    /// Ends its threads, which start again if they are needed.
+    fn rest(&self) {}
+
+    /// Where its requests are counted.
+    fn traffic(&self) -> Arc<Traffic> {
+        Arc::default()
+    }
 }
 
-/// Storage that counts retries, for all its readers.
+/// Storage that counts what it costs, for all its readers.
 #[derive(Debug)]
 pub(crate) struct Counted {
     storage: Arc<dyn Storage>,
-    retries: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
 }
 
 impl Counted {
-    /// The storage, and the count.
-    pub(crate) fn over(storage: Arc<dyn Storage>) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
-        let retries: Arc<AtomicU64> = Arc::default();
-        (Arc::new(Self { storage, retries: retries.clone() }), retries)
+    /// The storage, and the counts.
+    pub(crate) fn over(storage: Arc<dyn Storage>) -> (Arc<dyn Storage>, Arc<Traffic>) {
+        let traffic = storage.traffic();
+        (Arc::new(Self { storage, traffic: traffic.clone() }), traffic)
     }
 }
 
@@ -69,8 +74,12 @@ impl Storage for Counted {
         self.storage.resolve(path)
     }
 
+    fn rest(&self) {
+        self.storage.rest();
+    }
+
     fn retried(&self) {
-        self.retries.fetch_add(1, Ordering::Relaxed);
+        self.traffic.retries.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -102,13 +111,15 @@ pub trait ReadAt: Send + Sync {
     }
 }
 
-/// Size and modification time: they differ between a file and its replacement.
+/// Size, modification time and ETag: they differ between a file and its replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     /// The length in bytes.
     pub size: u64,
     /// The time of the last change, if the system has it.
     pub modified: Option<SystemTime>,
+    /// A hash of the ETag of an object that is read by URL.
+    pub etag: Option<u64>,
 }
 
 /// Files of the operating system.
@@ -130,30 +141,6 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }
 
-/// Storage that resolves relative paths against one folder. Messages have the paths as given.
-#[derive(Debug)]
-pub(crate) struct Rooted<S> {
-    root: PathBuf,
-    storage: S,
-}
-
-impl<S> Rooted<S> {
-    /// Resolves against the current folder; if that was deleted, relative paths stay as they are.
-    pub(crate) fn here(storage: S) -> Self {
-        Self { root: std::env::current_dir().unwrap_or_default(), storage }
-    }
-}
-
-impl<S: Storage> Storage for Rooted<S> {
-    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        self.storage.open(&self.root.join(path))
-    }
-
-    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        self.storage.resolve(&self.root.join(path))
-    }
-}
-
 /// Reads into `buffer` from offset `at` with one call. Returns the number of bytes.
 pub(crate) fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     #[cfg(unix)]
@@ -165,7 +152,7 @@ pub(crate) fn read_file_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::R
 /// The version of an open file.
 pub(crate) fn version_of(file: &fs::File) -> io::Result<Version> {
     let metadata = file.metadata()?;
-    Ok(Version { size: metadata.len(), modified: metadata.modified().ok() })
+    Ok(Version { size: metadata.len(), modified: metadata.modified().ok(), etag: None })
 }
 
 struct LocalFile(fs::File);
@@ -201,6 +188,53 @@ const PAUSES: [Duration; 4] = [
     Duration::from_millis(240),
 ];
 
+/// The same for a URL: 6.3 s in all, so that a server may be restarted meanwhile.
+const REMOTE_PAUSES: [Duration; 6] = [
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(1600),
+    Duration::from_millis(3200),
+];
+/// The time between two checks for a stopped run in a pause.
+const CHECKED: Duration = Duration::from_millis(50);
+
+/// The longest pause that a server may ask for: a longer one would look like a hang.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A failure of a server that says how long to wait, as the cause of an [`io::Error`].
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+#[cfg_attr(not(feature = "remote"), allow(dead_code, reason = "no server is asked"))]
+pub(crate) struct AskedToWait {
+    pub message: String,
+    pub pause: Duration,
+}
+
+/// The pause before the next try. Those of a URL are up to a quarter shorter, so that many readers do not ask
+/// a server at the same moment, and as long as it asks for.
+fn pause_after(error: &io::Error, next: Duration, is_url: bool) -> Duration {
+    if !is_url {
+        return next;
+    }
+    let asked = error.get_ref().and_then(|cause| cause.downcast_ref::<AskedToWait>());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let jitter = mix(now.as_nanos() as u64 ^ u64::from(std::process::id())) % 256;
+    let next = next - next * jitter as u32 / 1024;
+    next.max(asked.map_or(Duration::ZERO, |asked| asked.pause.min(LONGEST)))
+}
+
+/// Sleeps, unless the thread's work is stopped; returns whether it was.
+fn pause(mut left: Duration) -> bool {
+    while !left.is_zero() && !stopping::is_stopped() {
+        let part = left.min(CHECKED);
+        thread::sleep(part);
+        left -= part;
+    }
+    stopping::is_stopped()
+}
+
 fn is_transient(error: &io::Error) -> bool {
     #[cfg(unix)]
     if error.raw_os_error() == Some(libc::EIO) {
@@ -210,22 +244,27 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), TimedOut | WouldBlock | StaleNetworkFileHandle)
 }
 
-/// Runs `attempt` until it succeeds, fails permanently, or no retries are left.
+/// Runs `attempt` until it succeeds, fails permanently, no retries are left, or the thread's work is stopped.
 fn retry<T>(
     storage: &dyn Storage,
     path: &Path,
     doing: &str,
     mut attempt: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
-    let mut pauses = PAUSES.iter();
+    let is_url = urls::is_url(path);
+    let pauses = if is_url { &REMOTE_PAUSES[..] } else { &PAUSES };
+    let mut pauses = pauses.iter();
     loop {
         match attempt() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if is_transient(&error) => {
-                let Some(pause) = pauses.next() else { return Err(error) };
-                log::warn!("cannot {doing} {}: {error}; trying again in {pause:?}", path.display());
+                let Some(&next) = pauses.next() else { return Err(error) };
+                let next = pause_after(&error, next, is_url);
+                log::warn!("cannot {doing} {}: {error}; trying again in {next:?}", path.display());
                 storage.retried();
-                thread::sleep(*pause);
+                if pause(next) {
+                    return Err(error);
+                }
             }
             result => return result,
         }
@@ -237,7 +276,7 @@ fn retry<T>(
 /// # Errors
 /// As [`Storage::resolve`], after retries.
 pub(crate) fn resolve(storage: &dyn Storage, path: &Path) -> Result<PathBuf> {
-    retry(storage, path, "resolve", || storage.resolve(path)).map_err(|error| Error::io(path, "open", error))
+    retry(storage, path, "resolve", || storage.resolve(path)).map_err(|error| failed(path, "open", error))
 }
 
 /// An open file with its path and version; shared by all its readers.
@@ -264,7 +303,7 @@ impl StoredFile {
             let file = RwLock::new(Arc::from(file));
             Ok(Self { path: Arc::clone(path), storage: Arc::clone(storage), file, version })
         })
-        .map_err(|error| Error::io(path, "open", error))
+        .map_err(|error| failed(path, "open", error))
     }
 
     /// Opens `path` again; an error if it no longer has the `version` that was indexed.
@@ -401,7 +440,7 @@ impl StoredFile {
     }
 
     fn unread(&self, error: io::Error, at: u64) -> Error {
-        Error::io(&self.path, "read", error).in_shard(Arc::clone(&self.path)).at_byte(at)
+        failed(&self.path, "read", error).in_shard(Arc::clone(&self.path)).at_byte(at)
     }
 
     /// The error for a file that ends before byte `end`: it was always shorter, or it has changed.
@@ -413,6 +452,14 @@ impl StoredFile {
     }
 }
 
+/// The error for a file, or for the stopped work that read it.
+fn failed(path: &Path, doing: &str, error: io::Error) -> Error {
+    if urls::is_url(path) && stopping::is_stopped() {
+        return Error::new(ErrorKind::Closed, "the loader was closed during the read");
+    }
+    Error::io(path, doing, error)
+}
+
 /// The error for bytes up to `end` of a file of `size` bytes.
 pub(crate) fn past_the_end(end: u64, size: u64) -> Error {
     let message = format!("the shard is cut off: it has {size} bytes, and bytes up to {end} are needed");
@@ -420,7 +467,9 @@ pub(crate) fn past_the_end(end: u64, size: u64) -> Error {
 }
 
 fn changed(path: &Arc<Path>, was: Version, is: Version) -> Error {
-    let what = if was.size == is.size {
+    let what = if was.etag != is.etag {
+        "another ETag".to_string()
+    } else if was.size == is.size {
         "another modification time".to_string()
     } else {
         format!("{} bytes instead of {}", is.size, was.size)

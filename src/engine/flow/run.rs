@@ -35,6 +35,7 @@ use crate::{
     order::Schedule,
     record::{ExampleMaker, Held, ReadRecords, Source, Task},
     shuffle::ConcurrentShuffleBuffer,
+    stopping,
 };
 
 /// A started run: its threads and what they share.
@@ -169,7 +170,10 @@ impl<E: Send + 'static> Run<E> {
         self.threads.spawn(activity.name().to_string(), move || {
             let _ends = activity.begin();
             let _waits = shared.counters.run_queue.enter(activity.role());
-            guard(&shared, |shared| work(shared, &activity));
+            let stop = shared.clone();
+            stopping::during(Some(Arc::new(move || stop.is_stopped())), || {
+                guard(&shared, |shared| work(shared, &activity));
+            });
         })
     }
 }

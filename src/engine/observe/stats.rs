@@ -23,7 +23,7 @@ use crate::{
         observe::verdict::{CoreWaits, Figures, Setting, Spent, verdict},
         threads::autoscale::{Autoscaler, Numbers},
     },
-    record::Words,
+    record::{Traffic, Words},
 };
 
 /// The least time between two samples of the figures; rates are computed from their differences.
@@ -39,7 +39,7 @@ pub struct Counters {
     pub(crate) records_failed: AtomicU64,
     pub(crate) records_excluded: AtomicU64,
     pub(crate) records_lost: AtomicU64,
-    retries: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
     pub(crate) substitutes: AtomicU64,
     pub(crate) batches: AtomicU64,
     batches_made: AtomicU64,
@@ -184,6 +184,10 @@ pub struct Stats {
     pub records_lost: u64,
     /// How many times a failed read was retried since the source was opened.
     pub retries: u64,
+    /// Requests to servers since then, for recordings by URL.
+    pub requests: u64,
+    /// Bytes that servers sent.
+    pub received_bytes: u64,
     /// Bad records that a substitute replaced.
     pub substitutes: u64,
     /// Batches handed out.
@@ -244,7 +248,7 @@ impl Counters {
         plan: &Plan,
         words: Words,
         [n_readers, most_readers]: [usize; 2],
-        retries: Arc<AtomicU64>,
+        traffic: Arc<Traffic>,
     ) -> Self {
         let first = Autoscaler::first(plan.auto, plan.numbers(), cores());
         Self {
@@ -253,7 +257,7 @@ impl Counters {
             records_failed: AtomicU64::new(0),
             records_excluded: AtomicU64::new(0),
             records_lost: AtomicU64::new(0),
-            retries,
+            traffic,
             substitutes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             batches_made: AtomicU64::new(0),
@@ -357,7 +361,9 @@ impl Counters {
             records_failed: get(&self.records_failed),
             records_excluded: get(&self.records_excluded),
             records_lost: get(&self.records_lost),
-            retries: get(&self.retries),
+            retries: get(&self.traffic.retries),
+            requests: get(&self.traffic.requests),
+            received_bytes: get(&self.traffic.received_bytes),
             substitutes: get(&self.substitutes),
             batches: get(&self.batches),
             decoded_at_first_batch: get(&self.decoded_at_first_batch),

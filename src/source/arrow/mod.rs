@@ -33,10 +33,7 @@ mod walk;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 pub use reader::ArrowReader;
@@ -53,12 +50,13 @@ use super::{
     mapped::MappedFiles,
     parallel,
     paths::{self, Reads},
+    rooted::Rooted,
     shard::{Shard, locate, shards_of},
-    storage::{Counted, LocalFiles, Rooted, Storage, StoredFile},
+    storage::{Counted, LocalFiles, Storage, StoredFile},
 };
 use crate::{
     Error, ErrorKind, Result,
-    record::{BLOCKS_AHEAD, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source, Wants},
+    record::{BLOCKS_AHEAD, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source, Traffic, Wants},
     seed::mix,
 };
 
@@ -111,7 +109,7 @@ impl ArrowOptions {
 #[derive(Debug)]
 pub struct ArrowSource {
     storage: Arc<dyn Storage>,
-    retries: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
     shards: Vec<Shard>,
     indexes: Vec<Arc<Index>>,
     blocks: Arc<BlockPool>,
@@ -179,7 +177,7 @@ impl ArrowSource {
                 "there are no files to read; name at least one Arrow shard",
             ));
         }
-        let (storage, retries) = Counted::over(storage);
+        let (storage, traffic) = Counted::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let indexes = index_all(&storage, &paths, options, stop)?;
         let rows = indexes.iter().map(|index| (index.n_rows, index.version.size, index.damage.clone()));
@@ -200,7 +198,7 @@ impl ArrowSource {
             columns,
             schema: first_schema(&described),
             storage,
-            retries,
+            traffic,
             max_record_bytes: options.max_record_bytes,
             linked: Linked::new(options.allow_paths.clone()),
             open: OpenShards::new(shards.len(), options.max_record_bytes),
@@ -339,8 +337,12 @@ impl Source for ArrowSource {
         self.blocks.bytes_in_use()
     }
 
-    fn retries(&self) -> Arc<AtomicU64> {
-        self.retries.clone()
+    fn rest(&self) {
+        self.storage.rest();
+    }
+
+    fn traffic(&self) -> Arc<Traffic> {
+        self.traffic.clone()
     }
 }
 

@@ -24,10 +24,7 @@ mod text;
 
 use std::{
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 #[cfg(feature = "audio")]
@@ -54,7 +51,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{DataType, Value},
-    record::{BLOCKS_AHEAD, NO_LABEL, Source},
+    record::{BLOCKS_AHEAD, NO_LABEL, Source, Traffic},
     seed::mix,
 };
 
@@ -67,7 +64,7 @@ const MOST_TOGETHER: u64 = 64;
 #[derive(Debug)]
 pub struct FilesSource {
     storage: Arc<dyn Storage>,
-    retries: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
     linked: Linked,
@@ -108,7 +105,7 @@ impl FilesSource {
                  forebay.Manifest(..., path_column=)",
             );
         }
-        let (storage, retries) = Counted::over(storage);
+        let (storage, traffic) = Counted::over(storage);
         let asked = Asked { label: options.label_column.as_deref(), others: &options.columns };
         let mut tables =
             parallel::each(plans, options.threads, |plan| Table::open(plan, &storage, &asked, stop))?;
@@ -136,7 +133,7 @@ impl FilesSource {
         log::debug!("{n_rows} rows of {} tables take {held} bytes", tables.len());
         Ok(Self {
             storage,
-            retries,
+            traffic,
             blocks: Arc::default(),
             max_record_bytes: options.max_record_bytes,
             linked: Linked::new(options.allow_paths.clone()),
@@ -429,8 +426,12 @@ impl Source for FilesSource {
         self.blocks.bytes_in_use()
     }
 
-    fn retries(&self) -> Arc<AtomicU64> {
-        self.retries.clone()
+    fn rest(&self) {
+        self.storage.rest();
+    }
+
+    fn traffic(&self) -> Arc<Traffic> {
+        self.traffic.clone()
     }
 
     fn reader(self: &Arc<Self>) -> FilesReader {

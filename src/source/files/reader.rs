@@ -31,6 +31,7 @@ use crate::{
         linked::{self, Outside},
         paths::RECORDINGS,
         storage::StoredFile,
+        urls,
     },
 };
 #[cfg(feature = "audio")]
@@ -286,7 +287,7 @@ fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> 
 
 fn open_one(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> {
     let path = match table.is_trusted {
-        true => table.root.join(name).into(),
+        true => urls::join(&table.root, name).into(),
         false => {
             let found = source.linked.find(&*source.storage, &table.root, name)?;
             found.map_err(|Outside { path, home }| {

@@ -6,7 +6,8 @@
 //!
 //! Layout, little endian: `FBIX`, the version of the layout (u32), the recording's size (u64) and time of the
 //! last change (u64 seconds, u32 nanoseconds), the length of its path (u32), the path, the length of the
-//! index (u64), the index, a hash of all before (u64). The name is a hash of the path.
+//! index (u64), the index, a hash of all before (u64). The name is a hash of the path. To a URL's path a zero
+//! and a hash of the ETag (u64) are added.
 
 use std::{
     env, fs,
@@ -109,7 +110,11 @@ fn name(path: &Path) -> String {
 
 /// The bytes of the file; None if the recording has no time.
 fn contents(path: &Path, version: Version, index: &[u8]) -> Option<Vec<u8>> {
-    let path = path.as_os_str().as_encoded_bytes();
+    let mut path = path.as_os_str().as_encoded_bytes().to_vec();
+    if let Some(etag) = version.etag {
+        path.push(0);
+        path.extend_from_slice(&etag.to_le_bytes());
+    }
     let time = version.modified?.duration_since(UNIX_EPOCH).ok()?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(index.len() + path.len() + 64).ok()?;
@@ -119,7 +124,7 @@ fn contents(path: &Path, version: Version, index: &[u8]) -> Option<Vec<u8>> {
     bytes.extend_from_slice(&time.as_secs().to_le_bytes());
     bytes.extend_from_slice(&time.subsec_nanos().to_le_bytes());
     bytes.extend_from_slice(&u32::try_from(path.len()).ok()?.to_le_bytes());
-    bytes.extend_from_slice(path);
+    bytes.extend_from_slice(&path);
     bytes.extend_from_slice(&(index.len() as u64).to_le_bytes());
     bytes.extend_from_slice(index);
     let hash = hash(0, &bytes);
@@ -150,7 +155,7 @@ mod tests {
     use super::*;
 
     fn version(size: u64, seconds: u64) -> Version {
-        Version { size, modified: Some(UNIX_EPOCH + Duration::from_secs(seconds)) }
+        Version { size, modified: Some(UNIX_EPOCH + Duration::from_secs(seconds)), etag: None }
     }
 
     #[test]
@@ -164,7 +169,8 @@ mod tests {
         for (other, size, time) in [("/a/c.flac", 3, 4), ("/a/b.flac", 4, 4), ("/a/b.flac", 3, 5)] {
             assert_eq!(sidecars.read(Path::new(other), version(size, time)), None);
         }
-        assert_eq!(sidecars.read(path, Version { size: 3, modified: None }), None);
+        assert_eq!(sidecars.read(path, Version { size: 3, modified: None, etag: None }), None);
+        assert_eq!(sidecars.read(path, Version { etag: Some(6), ..version(3, 4) }), None);
         sidecars.write(path, version(3, 5), b"newer");
         assert_eq!(sidecars.read(path, version(3, 5)).unwrap(), b"newer");
         assert_eq!(sidecars.read(path, version(3, 4)), None);
@@ -207,7 +213,7 @@ mod tests {
     fn several_may_write_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = Path::new("/a/b.flac");
-        let now = Version { size: 9, modified: Some(SystemTime::now()) };
+        let now = Version { size: 9, modified: Some(SystemTime::now()), etag: None };
         let all: Vec<Vec<u8>> = (0..4).map(|n| vec![n; 5000]).collect();
         thread::scope(|scope| {
             for index in &all {

@@ -28,6 +28,7 @@ use crate::{
         parquet::table::ParquetTable,
         paths::{self, Reads},
         storage::{Storage, Version, resolve},
+        urls,
     },
 };
 
@@ -971,6 +972,10 @@ pub(crate) fn check_named(path: &Path) -> Result<()> {
 
 /// Checks that a path is that of a file; the error is the message.
 fn check_local(path: &[u8]) -> Result<(), String> {
+    let named = std::str::from_utf8(path).map(Path::new);
+    if let Some(url) = named.ok().filter(|path| urls::is_url(path)) {
+        return urls::resolved(url).map(|_| ()).map_err(|error| error.to_string());
+    }
     // `pathlib` makes one slash of two.
     let is = |start: &&str| {
         let start = &start.as_bytes()[..start.len() - 1];
@@ -979,8 +984,8 @@ fn check_local(path: &[u8]) -> Result<(), String> {
     let Some(start) = REMOTE.iter().find(|start| is(start)) else { return Ok(()) };
     let path = String::from_utf8_lossy(path);
     Err(format!(
-        "the path {path:?} begins with {start}, and remote recordings are not read yet (they come later); download \
-         the files, and name them by their paths"
+        "the path {path:?} begins with {start}, and is no URL that is read (s3://, gs://, az://, http://, https://, \
+         hf://, as text: pathlib makes one slash of two)"
     ))
 }
 

@@ -36,7 +36,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -59,12 +59,13 @@ use super::{
     },
     linked::{AllowPaths, Linked},
     parallel,
+    rooted::Rooted,
     shard::{Shard, locate, shards_of},
-    storage::{Counted, LocalFiles, Rooted, Storage, StoredFile, Version},
+    storage::{Counted, LocalFiles, Storage, StoredFile, Version},
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
-    record::{MAX_RECORD_BYTES, Source},
+    record::{MAX_RECORD_BYTES, Source, Traffic},
     seed::mix,
 };
 
@@ -150,7 +151,7 @@ pub struct RowGroup {
 #[derive(Debug)]
 pub struct ParquetSource {
     storage: Arc<dyn Storage>,
-    retries: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
     payload: Payload,
     max_record_bytes: u64,
     linked: Linked,
@@ -230,7 +231,7 @@ impl ParquetSource {
             let message = "there are no files to read; name at least one Parquet file";
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let (storage, retries) = Counted::over(storage);
+        let (storage, traffic) = Counted::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let (features, plans, turns) = (FeatureCache::default(), Plans::default(), Mutex::default());
         let indexes = parallel::each(&paths, options.threads, |path| {
@@ -258,7 +259,7 @@ impl ParquetSource {
         let sizes = indexes.iter().map(|index| index.largest).enumerate();
         Ok(Self {
             storage,
-            retries,
+            traffic,
             payload: options.payload.clone(),
             max_record_bytes: options.max_record_bytes,
             linked: Linked::new(options.allow_paths.clone()),
@@ -398,8 +399,12 @@ impl Index {
 impl Source for ParquetSource {
     type Reader = ParquetReader;
 
-    fn retries(&self) -> Arc<AtomicU64> {
-        self.retries.clone()
+    fn rest(&self) {
+        self.storage.rest();
+    }
+
+    fn traffic(&self) -> Arc<Traffic> {
+        self.traffic.clone()
     }
 
     fn shard_rows(&self) -> Vec<u64> {

@@ -68,7 +68,6 @@ impl Places {
     ///
     /// # Errors
     /// [`ErrorKind::Memory`].
-    #[cfg(feature = "cache")]
     pub(super) fn only(&self, chosen: &[usize]) -> Result<Self> {
         let mut rows = fallible_alloc::with_room(self.rows.len())?;
         rows.extend_from_slice(&self.rows);

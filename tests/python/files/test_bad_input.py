@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import Manifest
+from forebay import Manifest, _core
 from recordings import TINY
 from tables import write_recordings
 
@@ -32,6 +32,7 @@ def bad(source: Any, **changes: Any) -> tuple[list[int], list[Any]]:
         return given, loader.errors()
 
 
+@pytest.mark.skipif(_core._READS_URLS, reason="this build reads URLs")
 @pytest.mark.parametrize(
     "source",
     [
@@ -43,9 +44,9 @@ def bad(source: Any, **changes: Any) -> tuple[list[int], list[Any]]:
         Manifest([{"path": "a.wav"}], root="https://a.b/recordings"),
     ],
 )
-def test_remote_sources_come_later(source: Any) -> None:
+def test_urls_need_a_build_that_reads_them(source: Any) -> None:
     for make in (forebay.Loader, forebay.AudioDataset):
-        with pytest.raises(forebay.ConfigError, match="remote recordings are not read yet"):
+        with pytest.raises(forebay.ConfigError, match=r"reads local files only|is no URL that is read"):
             make(source)
 
 
@@ -54,7 +55,7 @@ def test_commands_say_so_too(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "forebay", name, "https://a.b/c.csv"]
         found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
         assert found.returncode == 2
-        assert "not read yet (they come later)" in found.stderr
+        assert "commands read local files" in found.stderr
         assert "Traceback" not in found.stderr
 
 
@@ -161,6 +162,12 @@ print(loader.errors()[0]["reason"])
     assert str(folder / "shut") in first
     assert "Permission denied" in first
     assert second.startswith('the file "shut/000 one.wav" cannot be opened')
+
+
+def test_one_recording_must_be_there(tmp_path: Path) -> None:
+    for make in (forebay.Loader, forebay.AudioDataset):
+        with pytest.raises(FileNotFoundError, match=r"cannot open .*gone\.wav"):
+            make(tmp_path / "gone.wav")
 
 
 def test_an_empty_folder_says_what_is_expected(tmp_path: Path) -> None:

@@ -228,6 +228,6 @@ def test_wrong_sources(folder: Path, names: list[str], tmp_path: Path) -> None:
         forebay.Loader(Manifest(tmp_path / "none.csv"))
     with pytest.raises(forebay.ConfigError, match="unpack it first"):
         forebay.Loader(Manifest(write_table(tmp_path / "t.csv", rows(names)).rename(tmp_path / "t.csv.gz")))
-    made = [{"path": "s3://a/b.wav"}]
-    with pytest.raises(forebay.ConfigError, match="remote recordings are not read yet"):
+    made = [{"path": "s3:/a/b.wav"}]
+    with pytest.raises(forebay.ConfigError, match="is no URL that is read"):
         forebay.Loader(Manifest(made))

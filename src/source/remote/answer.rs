@@ -1,0 +1,59 @@
+//! Answers of requests: a slot is filled by the request and emptied by the thread that waits for it.
+
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::failure::Failure;
+use crate::stopping;
+
+/// The time between two checks for a stopped run.
+const CHECKED: Duration = Duration::from_millis(50);
+
+/// The answer to one request.
+pub(super) struct Slot<T> {
+    answer: Mutex<Option<Result<T, Failure>>>,
+    arrived: Condvar,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self { answer: Mutex::default(), arrived: Condvar::new() }
+    }
+}
+
+impl<T: Clone> Slot<T> {
+    /// Stores the answer. The first one stays.
+    pub(super) fn fill(&self, answer: Result<T, Failure>) {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(answer);
+        self.arrived.notify_all();
+    }
+
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// That of the request, or one that is not transient once the thread's work is stopped.
+    pub(super) fn wait(&self) -> io::Result<T> {
+        let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match &*answer {
+                Some(Ok(answer)) => return Ok(answer.clone()),
+                Some(Err(failure)) => return Err(failure.clone().into()),
+                None if stopping::is_stopped() => return Err(io::Error::other("the read was stopped")),
+                None => {}
+            }
+            answer = self.arrived.wait_timeout(answer, CHECKED).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Fills a slot with an error if its request ends without an answer.
+pub(super) struct Pending<T: Clone>(pub Arc<Slot<T>>);
+
+impl<T: Clone> Drop for Pending<T> {
+    fn drop(&mut self) {
+        self.0.fill(Err(Failure::transient("the request was given up")));
+    }
+}

@@ -1,0 +1,62 @@
+//! Opens objects by URL.
+
+use std::{
+    fmt, io,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{object::RemoteFile, runtime::Running};
+use crate::{
+    record::Traffic,
+    source::{ReadAt, urls},
+};
+
+/// Opens URLs; starts its threads with the first.
+#[derive(Default)]
+pub(crate) struct Remote {
+    running: Mutex<Option<Arc<Running>>>,
+    traffic: Arc<Traffic>,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").finish_non_exhaustive()
+    }
+}
+
+impl Remote {
+    /// Counts its requests in `traffic`.
+    pub(crate) fn counted(traffic: &Arc<Traffic>) -> Self {
+        Self { running: Mutex::default(), traffic: traffic.clone() }
+    }
+
+    /// Opens an object: asks for its size and ETag.
+    ///
+    /// # Errors
+    /// `NotFound`, `PermissionDenied`; `InvalidInput` for a URL that cannot be read; `TimedOut` if another
+    /// try may succeed.
+    pub(crate) fn open(&self, url: &Path) -> io::Result<Box<dyn ReadAt>> {
+        urls::check(url).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.message))?;
+        let running = self.running()?;
+        RemoteFile::open(running, url).map(|file| Box::new(file) as Box<dyn ReadAt>)
+    }
+
+    /// Ends the threads. The next request starts them again.
+    pub(crate) fn rest(&self) {
+        if let Some(running) = &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
+            running.rest();
+        }
+    }
+
+    fn running(&self) -> io::Result<Arc<Running>> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &*running {
+            running.check_process()?;
+            return Ok(running.clone());
+        }
+        let started = Arc::new(Running::new(&self.traffic));
+        *running = Some(started.clone());
+        Ok(started)
+    }
+}

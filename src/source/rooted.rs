@@ -1,0 +1,57 @@
+//! [`Rooted`], the storage of all sources: paths lead to files of this machine, URLs to servers.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    remote::Remote,
+    storage::{ReadAt, Storage},
+    urls,
+};
+use crate::record::Traffic;
+
+/// Storage that resolves relative paths against one folder, and reads URLs from where they lead to. Messages
+/// have the paths as given.
+#[derive(Debug)]
+pub(crate) struct Rooted<S> {
+    root: PathBuf,
+    storage: S,
+    remote: Remote,
+    traffic: Arc<Traffic>,
+}
+
+impl<S> Rooted<S> {
+    /// Resolves against the current folder; if that was deleted, relative paths stay as they are.
+    pub(crate) fn here(storage: S) -> Self {
+        let traffic: Arc<Traffic> = Arc::default();
+        let remote = Remote::counted(&traffic);
+        Self { root: std::env::current_dir().unwrap_or_default(), storage, remote, traffic }
+    }
+}
+
+impl<S: Storage> Storage for Rooted<S> {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        if urls::is_url(path) {
+            return self.remote.open(path);
+        }
+        self.storage.open(&self.root.join(path))
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        if urls::is_url(path) {
+            return urls::resolved(path);
+        }
+        self.storage.resolve(&self.root.join(path))
+    }
+
+    fn rest(&self) {
+        self.remote.rest();
+    }
+
+    fn traffic(&self) -> Arc<Traffic> {
+        self.traffic.clone()
+    }
+}

@@ -1,0 +1,146 @@
+//! Tells URLs from paths, for every loader and command: the only place that knows what a URL looks like.
+//!
+//! A path is a URL if it begins with `s3://`, `gs://`, `az://`, `http://`, `https://` or `hf://`. It travels
+//! as a [`Path`], so that sources need one type of name. URLs stand in messages, logs and states, so those
+//! with credentials or a query (a signed URL) are refused before they get there.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use crate::{Error, ErrorKind, Result};
+
+/// The schemes that are read.
+const SCHEMES: [&str; 6] = ["s3", "gs", "az", "http", "https", "hf"];
+
+/// The scheme and the rest of a URL; `None` for a path.
+pub(crate) fn split(path: &Path) -> Option<(&'static str, &str)> {
+    let text = path.to_str()?;
+    SCHEMES.into_iter().find_map(|scheme| {
+        let (start, rest) = text.split_at_checked(scheme.len())?;
+        Some((scheme, rest.strip_prefix("://")?)).filter(|_| start.eq_ignore_ascii_case(scheme))
+    })
+}
+
+/// Whether a path is a URL.
+pub(crate) fn is_url(path: &Path) -> bool {
+    split(path).is_some()
+}
+
+/// The path of `name` in `folder`; a URL stands alone.
+pub(crate) fn join(folder: &Path, name: &Path) -> PathBuf {
+    if is_url(name) { name.to_owned() } else { folder.join(name) }
+}
+
+/// Why a URL is refused as that of a folder or an object, without quoting a secret of it.
+fn refused(path: &Path) -> Option<String> {
+    let (scheme, rest) = split(path)?;
+    let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
+    if host.contains('@') {
+        return Some(format!(
+            "a {scheme}:// URL has a user or password in it, which would appear in messages and states; remove it, and set \
+             the store's environment variables"
+        ));
+    }
+    // Before the pattern `?`: a signed URL has its secret there.
+    if rest.contains('?') {
+        return Some(format!(
+            "a {scheme}:// URL has a query (?), as signed URLs have, which would appear in messages and states; name the \
+             object by s3://, gs:// or az:// with credentials in the environment"
+        ));
+    }
+    let shown = path.display();
+    if rest.contains('#') {
+        return Some(format!("{shown} has a fragment (#); write %23 if it is part of the name"));
+    }
+    if name.split('/').any(|part| matches!(part, "." | "..") || part.to_ascii_lowercase().contains("%2e")) {
+        return Some(format!("{shown} has a part `.` or `..`; name the object without it"));
+    }
+    if !cfg!(feature = "remote") {
+        return Some(format!(
+            "{shown} is a URL, and this build of forebay reads local files only; build it with the feature `remote` \
+             (maturin build --release --features remote), or download the files"
+        ));
+    }
+    None
+}
+
+/// Checks that a URL names one object and has no secret in it.
+///
+/// # Errors
+/// [`ErrorKind::Config`].
+pub(crate) fn check(path: &Path) -> Result<()> {
+    let Some((scheme, rest)) = split(path) else { return Ok(()) };
+    let shown = path.display();
+    let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
+    let message = match refused(path) {
+        Some(message) => message,
+        None if host.is_empty() || name.is_empty() => {
+            format!("{shown} names no object; expected is {scheme}://HOST-OR-BUCKET/NAME")
+        }
+        None if name.contains(['*', '[']) => {
+            format!("{shown} is a pattern, and objects are not listed yet; pass a list of their URLs")
+        }
+        None if name.ends_with('/') => {
+            format!("{shown} is a folder, and objects are not listed yet; pass a list of their URLs")
+        }
+        None => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Config, message))
+}
+
+/// The URL itself. It has no `..`, so that its folders are those that it names.
+///
+/// # Errors
+/// `InvalidInput` if it is refused.
+pub(crate) fn resolved(path: &Path) -> io::Result<PathBuf> {
+    match refused(path) {
+        None => Ok(path.to_owned()),
+        Some(message) => Err(io::Error::new(io::ErrorKind::InvalidInput, message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_no_urls() {
+        for path in ["a/b", "/s3:/x", "s3:/a/b", "s3", "", "file:///a", "C:\\x", "xs3://a/b", "https:/a"] {
+            assert!(!is_url(Path::new(path)), "{path}");
+        }
+        for url in ["s3://a/b", "S3://a/b", "https://a/b", "hf://datasets/a/b/c", "http://[::1]:80/a"] {
+            assert!(is_url(Path::new(url)), "{url}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_quoted() {
+        for url in ["https://me:secret@h/a", "https://h/a?sig=secret", "s3://b/a?x=secret#y"] {
+            let error = check(Path::new(url)).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Config);
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+        }
+    }
+
+    #[cfg(not(feature = "remote"))]
+    #[test]
+    fn without_the_feature_a_url_is_an_error_that_says_so() {
+        let error = check(Path::new("s3://b/a.arrow")).unwrap_err();
+        assert!(error.message.contains("build it with the feature `remote`"), "{error}");
+    }
+
+    #[cfg(feature = "remote")]
+    #[test]
+    fn a_url_names_one_object() {
+        for url in
+            ["s3://b", "s3://b/", "https://h/a/*.arrow", "https://h/a/", "s3://b/../c", "s3://b/%2E%2e/c"]
+        {
+            assert_eq!(check(Path::new(url)).unwrap_err().kind, ErrorKind::Config, "{url}");
+        }
+        for url in ["s3://b/a.arrow", "https://h/a%20b/c.arrow", "http://[::1]:80/a"] {
+            check(Path::new(url)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Whether the work of the current thread was stopped, so that a wait for a network ends soon.
+//!
+//! The flag is set where a thread's work begins, by [`during`]. A parameter would pass through every function
+//! that reads a file, although files of this machine never need it.
+
+use std::{cell::RefCell, sync::Arc};
+
+/// Says whether work was stopped.
+pub(crate) type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
+
+thread_local! {
+    static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
+}
+
+/// Sets the former flag again, also after a panic.
+struct Former(Option<Stop>);
+
+impl Drop for Former {
+    fn drop(&mut self) {
+        STOP.replace(self.0.take());
+    }
+}
+
+/// Does `work`, which `stop` may end; without one, nothing ends its waits.
+pub(crate) fn during<T>(stop: Option<Stop>, work: impl FnOnce() -> T) -> T {
+    let _former = Former(STOP.replace(stop));
+    work()
+}
+
+/// The flag of this thread's work, for threads that do a part of it.
+#[cfg(feature = "arrow")]
+pub(crate) fn current() -> Option<Stop> {
+    STOP.with_borrow(Clone::clone)
+}
+
+/// Whether this thread's work was stopped.
+#[cfg(feature = "arrow")]
+pub(crate) fn is_stopped() -> bool {
+    STOP.with_borrow(|stop| stop.as_ref().is_some_and(|stop| stop()))
+}
+
+#[cfg(all(test, feature = "arrow"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_that_of_the_innermost_work() {
+        let set = |is_stopped| Some(Arc::new(move || is_stopped) as Stop);
+        assert!(!is_stopped());
+        during(set(true), || {
+            assert!(is_stopped());
+            during(set(false), || assert!(!is_stopped()));
+            assert!(current().is_some_and(|stop| stop()));
+            let caught = std::panic::catch_unwind(|| during(None, || panic!("a test asked for it")));
+            assert!(caught.is_err() && is_stopped());
+        });
+        assert!(current().is_none());
+    }
+}

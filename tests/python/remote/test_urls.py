@@ -1,0 +1,263 @@
+"""Recordings by URL: the batches of local files, whatever the server does, and no secret in any text."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import documents
+import forebay
+from digests import digest
+from forebay import Manifest, _core
+from recordings import SMALL, tiny_rows, write_shard
+from served import Server
+from tables import write_recordings, write_table
+
+needs_urls = pytest.mark.skipif(not _core._READS_URLS, reason="needs a wheel with the feature `remote`")
+
+ORDERS = ["sequential", "window", "global"]
+ONE_PASS: dict[str, Any] = {**SMALL, "infinite": False}
+SECRET = "not-to-be-seen"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    """Three shards in a folder whose name is percent-encoded in a URL."""
+    folder = tmp_path / "a folder, ü"
+    folder.mkdir()
+    rows = tiny_rows(300)
+    return [write_shard(folder / f"{n}.arrow", rows[100 * n : 100 * n + 100]) for n in range(3)]
+
+
+def digests(source: Any, **parameters: Any) -> list[str]:
+    with forebay.Loader(source, **{**ONE_PASS, **parameters}) as loader:
+        return [digest(batch) for batch in loader]
+
+
+@pytest.mark.skipif(_core._READS_URLS, reason="this build reads URLs")
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/a.arrow", "s3://bucket/a.arrow", "hf://datasets/o/n/a.arrow"])
+def test_without_the_feature_a_url_is_an_error_that_says_so(url: str) -> None:
+    makes: list[Callable[[list[str]], Any]] = [forebay.Loader, forebay.AudioDataset, documents.loader]
+    for make in makes:
+        with pytest.raises(forebay.ConfigError, match="this build of forebay reads local files only"):
+            make([url])
+
+
+@needs_urls
+@pytest.mark.parametrize("order", ORDERS)
+def test_shards_give_the_batches_of_local_files(server: Server, shards: list[Path], order: str) -> None:
+    expected = digests(shards, order=order)
+    assert digests([server.named(path) for path in shards], order=order) == expected
+    assert {command for command, _ in server.requests} == {"HEAD", "GET"}
+    # Whole objects are never requested.
+    assert all(wanted for command, wanted in server.requests if command == "GET")
+
+
+@needs_urls
+@pytest.mark.parametrize("order", ["sequential", "window"])
+def test_no_more_is_sent_than_the_shards_have(server: Server, shards: list[Path], order: str) -> None:
+    digests([server.named(path) for path in shards], order=order)
+    # Footers are read twice, when the shards are indexed and when they are opened.
+    assert server.sent <= 1.05 * sum(path.stat().st_size for path in shards) + 3 * 64 * 1024
+
+
+@needs_urls
+def test_a_bucket_gives_the_batches_of_local_files(
+    server: Server, shards: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": server.url, "AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": f"{SECRET}-token",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    urls = [f"s3://bucket/{path.relative_to(tmp_path)}" for path in shards]
+    with forebay.Loader(urls, **ONE_PASS) as loader:
+        found = [digest(batch) for batch in loader]
+        texts = f"{loader!r} {loader.stats()} {loader.state_dict()}"
+    assert found == digests(shards)
+    # Requests are signed, and the secret key is sent nowhere.
+    assert server.credentials
+    assert all(value.startswith("AWS4-HMAC-SHA256 Credential=key/") for value in server.credentials)
+    assert SECRET not in texts + str(server.credentials)
+    with pytest.raises(OSError, match=r"s3://bucket/missing\.arrow.*404") as missing:
+        forebay.Loader(["s3://bucket/missing.arrow"], **ONE_PASS)
+    assert SECRET not in str(missing.value)
+
+
+@needs_urls
+def test_failed_requests_change_no_byte(server: Server, shards: list[Path]) -> None:
+    expected = digests(shards)
+    server.fails_every = 7
+    with forebay.Loader([server.named(path) for path in shards], **ONE_PASS) as loader:
+        assert [digest(batch) for batch in loader] == expected
+    assert len(server.requests) > 7
+
+
+@needs_urls
+def test_a_server_that_starts_again_changes_no_byte(shards: list[Path], tmp_path: Path) -> None:
+    expected = digests(shards)
+    server = Server(tmp_path)
+    urls = [server.named(path) for path in shards]
+    with forebay.Loader(urls, **ONE_PASS) as loader:
+        batches = iter(loader)
+        found = [digest(batch) for batch in islice(batches, 2)]
+        server.close()
+        with Server(tmp_path, port=server.port):
+            found += [digest(batch) for batch in batches]
+    assert found == expected
+
+
+@needs_urls
+def test_a_state_continues_by_url_and_its_shards_are_named(server: Server, shards: list[Path]) -> None:
+    urls = [server.named(path) for path in shards]
+    with forebay.Loader(urls, **ONE_PASS) as loader:
+        before = [digest(batch) for batch in islice(loader, 5)]
+        state = loader.state_dict()
+    with forebay.Loader(urls, **ONE_PASS) as loader:
+        loader.load_state_dict(state)
+        assert before + [digest(batch) for batch in loader] == digests(shards)
+
+
+@needs_urls
+def test_a_changed_object_is_an_error(server: Server, shards: list[Path]) -> None:
+    with forebay.Loader([server.named(path) for path in shards], **{**SMALL, "order": "sequential"}) as loader:
+        for path in shards:
+            os.utime(path, ns=(1, 1))
+        with pytest.raises(OSError, match="changed after it was opened"):
+            list(loader)
+
+
+@needs_urls
+def test_recordings_of_a_table(server: Server, tmp_path: Path) -> None:
+    names = write_recordings(tmp_path / "audio", 40)
+    local: list[dict[str, Any]] = [
+        {"path": str(tmp_path / "audio" / name), "label": i % 3} for i, name in enumerate(names)
+    ]
+    remote = [{**row, "path": server.named(Path(row["path"]))} for row in local]
+    expected = digests(Manifest(local), allow_paths=True)
+    assert digests(Manifest(remote), allow_paths=True) == expected
+    assert digests(Manifest(remote), allow_paths=[f"{server.url}/audio"]) == expected
+    # Below a root, and in a table that is an object too.
+    below = [{**row, "path": Path(row["path"]).name} for row in local]
+    assert digests(Manifest(below, root=f"{server.url}/audio")) == expected
+    table = write_table(tmp_path / "audio" / "table.csv", below)
+    assert digests(Manifest(server.named(table))) == digests(Manifest(table))
+
+
+@needs_urls
+def test_rows_of_a_table_do_not_choose_the_server(server: Server, tmp_path: Path) -> None:
+    write_recordings(tmp_path / "audio", 1)
+    (tmp_path / "tables").mkdir()
+    url = server.named(tmp_path / "audio/000 one.wav")
+    table = write_table(tmp_path / "tables/table.csv", [{"path": url}])
+    for allowed in (None, [f"{server.url}/other"], [str(tmp_path)]):
+        with forebay.Loader(Manifest(table), **{**ONE_PASS, "allow_paths": allowed}) as loader:
+            assert list(loader) == []
+            assert "allow_paths" in str(loader.errors())
+    assert server.requests == []
+
+
+@needs_urls
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (f"https://me:{SECRET}@host/a.arrow", "user or password"),
+        (f"https://host/a.arrow?sig={SECRET}", "query"),
+        ("s3://bucket/*.arrow", "pattern"),
+        ("s3://bucket/", "names no object"),
+        ("s3://bucket/folder/", "folder"),
+        ("https://host/a.arrow#x", "fragment"),
+        ("https://host/../a.arrow", "`..`"),
+    ],
+)
+def test_urls_that_are_refused(url: str, told: str) -> None:
+    with pytest.raises(forebay.ConfigError, match=told) as refused:
+        forebay.Loader([url], **ONE_PASS)
+    assert SECRET not in str(refused.value)
+
+
+@needs_urls
+def test_a_closed_loader_leaves_hanging_requests(server: Server, shards: list[Path]) -> None:
+    loader = forebay.Loader([server.named(path) for path in shards], **ONE_PASS)
+    server.hangs = True
+    n_opened = len(server.requests)
+    ended: list[Any] = []
+
+    def take() -> None:
+        try:
+            ended.append(list(loader))
+        except Exception as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    wait_until(lambda: len(server.requests) > n_opened)
+    loader.close()
+    wait_until(lambda: not any(name.startswith("forebay") for name in names_of_threads()))
+    thread.join()
+    assert "closed" in ended[0]
+
+
+@needs_urls
+@pytest.mark.parametrize("hangs", ["opening", "reading"])
+def test_ctrl_c_leaves_hanging_requests(server: Server, shards: list[Path], hangs: str) -> None:
+    code = f"""
+        import forebay, sys
+        loader = forebay.Loader({[server.named(path) for path in shards]!r}, **{ONE_PASS!r})
+        print("opened", flush=True)
+        sys.stdin.readline()
+        next(iter(loader))
+    """
+    server.hangs = hangs == "opening"
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdin is not None
+    assert child.stdout is not None
+    if hangs == "reading":
+        assert child.stdout.readline() == "opened\n"
+        server.hangs = True
+    n_before = len(server.requests)
+    child.stdin.write("\n")
+    child.stdin.flush()
+    wait_until(lambda: len(server.requests) > n_before)
+    child.send_signal(signal.SIGINT)
+    # Less than the time in which hanging requests are given up, 15 s a try.
+    _, errors = child.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+
+
+def names_of_threads() -> list[str]:
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended
+            names.append((task / "comm").read_text().strip())
+    return names
+
+
+def wait_until(is_so: Any) -> None:
+    """Waits for as long as the test may take."""
+    pause = threading.Event()
+    while not is_so():
+        pause.wait(0.005)
