@@ -7,7 +7,7 @@
 //!
 //! `example` is all of a worker's work: crop, decode, resample to 32 kHz, log-mel of 128 bands. There are no
 //! encoders in Rust here, so libsndfile makes the recordings from those in `tests/data/recordings`. Spans and
-//! crops change from call to call. The goals, in ms per example: WAV 0.69, FLAC 1.66, MP3 2.17, OGG 2.15.
+//! crops change from call to call. benches/README.md has the goals.
 #![allow(
     missing_docs,
     clippy::expect_used,
