@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from forebay import features as features
     from forebay import jax as jax
     from forebay import lightning as lightning
+    from forebay import plot as plot
     from forebay import queue as queue
     from forebay import sampling as sampling
     from forebay import targets as targets
@@ -53,6 +54,7 @@ _SUBMODULES = (
     "features",
     "jax",
     "lightning",
+    "plot",
     "queue",
     "recipes",
     "sampling",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self, TypedDict
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Self, TextIO, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from forebay._buffers import FieldMemory, Spec
 from forebay._checks import MOST, advised, check, check_identity, has, is_count, truth
 from forebay._core import ConfigError, ForebayError, StateError, _permutation
+from forebay._progress import batches
 from forebay._workers import Order, Scale, Workers
 
 __all__ = ["AsyncDataLoader", "BatchResult"]
@@ -242,6 +243,10 @@ class AsyncDataLoader:
             raise StateError(f"the state has epoch {epoch}, batch {batch}, but a pass has {len(self)} batches")
         self._leave()
         self._position, self._goes_on = (epoch, batch), True
+
+    def progress(self, total: int | None = None, file: TextIO | None = None) -> "Iterator[BatchResult]":
+        """Iterates as the loader itself does, and shows how far the loop is: see `LoaderBase.progress`."""
+        return batches(self, total, file)
 
     def stats(self) -> _AsyncStats:
         """Returns counts and waiting times, under the names of `Loader.stats()`; totals are since construction.

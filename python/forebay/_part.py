@@ -1,13 +1,31 @@
 """What the objects of a recipe share: features, targets, crops, sampling, tables."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
-from typing import Any, ClassVar, Self
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
 
 import numpy as np
 
-from forebay._checks import shown, wrong_type
+from forebay._checks import advised, shown, wrong_type
 from forebay._core import ConfigError
+
+_Class = TypeVar("_Class", bound=type)
+
+
+@overload
+def part(cls: _Class, /) -> _Class: ...
+@overload
+def part(*, kw_only: bool) -> Callable[[_Class], _Class]: ...
+@dataclass_transform(frozen_default=True)
+def part(cls: Any = None, /, *, kw_only: bool = False) -> Any:
+    """Makes a frozen dataclass, which advises on unknown keywords as `Loader` does."""
+
+    def decorate(cls: Any) -> Any:
+        made: Any = dataclass(frozen=True, repr=False, kw_only=kw_only)(cls)
+        made.__init__ = advised(f"{made.__module__}.{made.__name__}")(made.__init__)
+        return made
+
+    return decorate if cls is None else decorate(cls)
 
 
 class _Part:

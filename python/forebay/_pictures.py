@@ -138,6 +138,15 @@ def page(dataset: "AudioDataset") -> str:
     return "".join(parts)
 
 
+def loader_page(loader: Any) -> str:
+    """The HTML of a loader: what it reads, its position, what limits it, and its fields."""
+    lines = [repr(loader), f"batch {loader.batch} of epoch {loader.epoch}"]
+    parts = [f"<p><code>{html.escape(line)}</code></p>" for line in lines]
+    if fields := getattr(loader, "fields", None):
+        parts.append(_fields(fields))
+    return "".join(parts)
+
+
 def _fields(fields: Sequence[Any]) -> str:
     rows = []
     for field in fields:

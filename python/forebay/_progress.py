@@ -1,11 +1,16 @@
-"""Progress of a command: one line that is overwritten on a terminal, and a line every 10 s elsewhere."""
+"""Progress of commands and loops: one line that is overwritten on a terminal, and a line every 10 s elsewhere."""
 
 import math
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Any, TextIO
+
+from forebay._checks import check, has, whole
 
 WIDTH = 30
 """Width of the bar, in characters."""
@@ -13,6 +18,10 @@ REDRAW_S = 0.1
 """Least seconds between two drawings on a terminal, except for the last."""
 LINE_S = 10.0
 """Least seconds between two lines elsewhere, such as in a pipe or a file, and before the first."""
+RECENT_S = 10.0
+"""Seconds that the rates of a loop cover."""
+MOST_BATCHES = 2**62
+"""The most batches of a loop."""
 
 
 @dataclass
@@ -35,8 +44,18 @@ class Display:
         if not (is_last and self.is_terminal) and now - self.last < (REDRAW_S if self.is_terminal else LINE_S):
             return
         self.last = now
-        self.stream.write(f"\r{line(now)}\x1b[K" if self.is_terminal else f"{line(now)}\n")
+        if self.is_terminal:  # a line that wraps could not be overwritten
+            self.stream.write(f"\r{line(now)[: self.columns() - 1]}\x1b[K")
+        else:
+            self.stream.write(f"{line(now)}\n")
         self.stream.flush()
+
+    def columns(self) -> int:
+        """The width of the terminal, or no limit if it cannot be told."""
+        try:
+            return os.get_terminal_size(self.stream.fileno()).columns or sys.maxsize
+        except (OSError, ValueError, AttributeError):
+            return sys.maxsize
 
     def say(self, message: str) -> None:
         """Writes a message on a separate line."""
@@ -82,10 +101,9 @@ class Progress:
 
     def line(self, now: float) -> str:
         """The bar: items done, speed, time left, errors."""
-        filled = WIDTH * self.done // max(self.total, 1)
         seconds = max(now - self.begin, 1e-3)
         rate = (self.done - self.already) / seconds
-        parts = [f"[{'#' * filled + '.' * (WIDTH - filled)}] {self.done}/{self.total} {self.unit}"]
+        parts = [f"{bar(self.done, self.total)} {self.unit}"]
         if self.n_bytes:
             parts += [f"{self.n_bytes / 1e6:.0f} MB", f"{self.n_bytes / 1e6 / seconds:.1f} MB/s"]
         else:
@@ -104,6 +122,99 @@ class Progress:
     def close(self) -> None:
         """Ends the bar's line."""
         self.display.close()
+
+
+@dataclass
+class Loop:
+    """The display of a loop over a loader. Tests pass `now`, the clock."""
+
+    loader: Any
+    total: int | None
+    """Batches of the pass; None if it has no end."""
+    stream: TextIO
+    now: Callable[[], float] = time.monotonic
+    done: int = 0
+    examples: int = 0
+    waited: float = 0.0
+    """Seconds in `next()`."""
+
+    def __post_init__(self) -> None:
+        self.display = Display(self.stream, self.now)
+        self.marks = deque([(self.now(), self.done, 0, 0.0)])
+        """Clock, batches, examples and seconds waited, of the last seconds."""
+
+    def add(self, examples: int, waited: float) -> None:
+        """Counts a batch and draws the line."""
+        self.done += 1
+        self.examples += examples
+        self.waited += waited
+        self.display.draw(self.line)
+
+    def line(self, now: float) -> str:
+        """Batches done, and of the last seconds the rate, the share that the loop waited, and what limits it."""
+        while len(self.marks) > 1 and now - self.marks[1][0] >= RECENT_S:
+            self.marks.popleft()
+        begin, done, examples, waited = self.marks[0]
+        self.marks.append((now, self.done, self.examples, self.waited))
+        seconds = max(now - begin, 1e-6)
+        parts = [f"{self.done if self.total is None else bar(self.done, self.total)} batches"]
+        parts += [f"{(self.examples - examples) / seconds:.0f} examples/s"]
+        parts += [f"waited {min((self.waited - waited) / seconds, 1.0):.0%}"]
+        rate = (self.done - done) / seconds
+        if self.total is not None and rate and self.done < self.total:
+            parts += [f"{clock((self.total - self.done) / rate)} left"]
+        verdict = self.loader.stats().get("verdict")
+        return ", ".join([*parts, verdict.partition(":")[0]] if verdict else parts)
+
+    def close(self) -> None:
+        """Draws the last line, and ends it."""
+        if self.done:
+            self.display.say(self.line(self.now()))
+
+
+def batches(loader: Any, total: int | None = None, file: TextIO | None = None) -> Iterator[Any]:
+    """The batches of a loader, with a line of progress: the method `progress` of the loaders."""
+    if total is not None:
+        total = whole("total", total)
+        check(total=(total, 1, MOST_BATCHES))
+    stream = sys.stderr if file is None else file
+    has("file", stream, "write", "flush", "isatty")
+    return _drawn(loader, total, stream)
+
+
+def _drawn(loader: Any, total: int | None, stream: TextIO) -> Iterator[Any]:
+    found = iter(loader)
+    already = 0
+    if total is None:
+        try:
+            total = len(loader)
+        except TypeError:  # it has no end
+            pass
+        else:
+            already = min(loader.batch, total)
+    loop = Loop(loader, total, stream, done=already)
+    try:
+        while True:
+            begin = loop.now()
+            try:
+                batch = next(found)
+            except StopIteration:
+                return
+            loop.add(_rows(batch), loop.now() - begin)
+            yield batch
+    finally:
+        loop.close()
+
+
+def _rows(batch: Any) -> int:
+    """The number of examples of a batch: a dict of arrays and lists, or a `BatchResult`."""
+    return len(next(iter(batch.values())) if isinstance(batch, Mapping) else batch.indices)
+
+
+def bar(done: int, total: int) -> str:
+    """A bar, and what it shows in numbers."""
+    filled = WIDTH * min(done, total) // max(total, 1)
+    return f"[{'#' * filled + '.' * (WIDTH - filled)}] {done}/{total}"
 
 
 def clock(seconds: float) -> str:

@@ -12,7 +12,7 @@ dataclasses; each checks its parameters when it is made.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, fields
 from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from forebay._checks import wrong_type
 from forebay._core import ConfigError, _augment_features, _augment_waveform, _function_name, _Step
-from forebay._part import NESTED, _Part
+from forebay._part import NESTED, _Part, part
 from forebay.features import _FrontEndPart, preset
 from forebay.manifest import Manifest
 
@@ -51,7 +51,7 @@ Range = float | tuple[float, float]
 """A number, or the lowest and the highest."""
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class _StepPart(_Part):
     """What all steps share."""
 
@@ -72,7 +72,7 @@ class _StepPart(_Part):
         self._check_by(_Step)
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Gain(_StepPart):
     """Changes the level by `db` decibels. Samples may exceed 1; they are not limited."""
 
@@ -81,7 +81,7 @@ class Gain(_StepPart):
     p: float = 1.0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Polarity(_StepPart):
     """Inverts the sign of all samples."""
 
@@ -89,7 +89,7 @@ class Polarity(_StepPart):
     p: float = 0.5
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Roll(_StepPart):
     """Moves the samples in time by `shift`, a share of them; to later times for positive shares.
 
@@ -102,7 +102,7 @@ class Roll(_StepPart):
     p: float = 1.0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Noise(_StepPart):
     """Adds Gaussian noise, to all of a clip, also to its padding.
 
@@ -120,7 +120,7 @@ class Noise(_StepPart):
     p: float = 1.0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Filter(_StepPart):
     """Filters the waveform by `n` filters of second order, one after the other, each drawn anew.
 
@@ -140,7 +140,7 @@ class Filter(_StepPart):
     p: float = 1.0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Clip(_StepPart):
     """Limits samples to the clip's largest and `db` decibels."""
 
@@ -149,7 +149,7 @@ class Clip(_StepPart):
     p: float = 1.0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Speed(_StepPart):
     """Plays the recording faster by one of `factors` (0.25 to 4), all equally often; its pitch rises with it.
 
@@ -171,7 +171,7 @@ class Speed(_StepPart):
         super().__post_init__()
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Mix(_StepPart):
     """Mixes further recordings into the clip.
 
@@ -218,7 +218,7 @@ class Mix(_StepPart):
         super().__post_init__()
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Reverb(_StepPart):
     """Puts the clip into a room: convolves it with an impulse response, a recording of `source`.
 
@@ -249,7 +249,7 @@ class Reverb(_StepPart):
 NESTED["source"] = Manifest
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class SpecAugment(_StepPart):
     """Masks `n_freq` ranges of bands and `n_time` ranges of frames of a spectrogram.
 
@@ -271,7 +271,7 @@ class SpecAugment(_StepPart):
     p: float = 1.0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class FrameRoll(_StepPart):
     """Moves the frames of a spectrogram that are not padding by `shift`, a share of them, around."""
 
@@ -280,7 +280,7 @@ class FrameRoll(_StepPart):
     p: float = 1.0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Mixup(_StepPart):
     """Mixes pairs of examples of a batch: features and targets, by weights distributed as Beta(beta, beta).
 
@@ -304,7 +304,7 @@ class Mixup(_StepPart):
     p: float = 1.0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class CutMix(_StepPart):
     """Replaces a part of an example by that of the other of its pair; pairs, fields and targets as with `Mixup`.
 
@@ -321,7 +321,7 @@ class CutMix(_StepPart):
     p: float = 1.0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Python(_StepPart):
     """Calls `function(array, seed)`, for prototypes: a worker takes Python's lock for each call.
 
@@ -368,6 +368,7 @@ def apply(
     `waveform`: float32 `[n_samples]` or `[channels, n_samples]`. `seed`: the random bits of the example, 0 to
     `2**64 - 1`. Returns the waveform, of another length after `Speed`; with `features` (an object or the name of a
     preset, for this sample rate) float32 features of the same channels, to which the steps on features are applied.
+    Raises `ConfigError` for steps on features without `features`.
     """
     if isinstance(features, str):
         features = preset(features)
@@ -387,6 +388,11 @@ def apply(
     channels = np.ascontiguousarray(np.atleast_2d(given))
     made = _augment_waveform(steps, channels, sample_rate, seed)
     if features is None:
+        if on_features := [step for step in steps if isinstance(step, SpecAugment | FrameRoll)]:
+            raise ConfigError(
+                f"{type(on_features[0]).__name__} changes features, not waveforms: give features=, such as "
+                'features="birdset", to get features'
+            )
         return made[0] if given.ndim == 1 else made
     layout = getattr(features, "layout", None)
     silence = None

@@ -8,16 +8,16 @@ Windows(step=2.5)
 frozen dataclasses; each checks its parameters when it is made.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
 from forebay._core import _Crop
-from forebay._part import NESTED, _Part
+from forebay._part import NESTED, _Part, part
 
 __all__ = ["Center", "End", "Events", "Inside", "Loudest", "Pad", "Random", "Start", "Views", "Windows"]
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class _CropPart(_Part):
     """What all crops share."""
 
@@ -40,7 +40,7 @@ noise behind the recording, of a root mean square of `noise_db` (dB, 0 is full s
 """
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Random(_CropPart):
     """A clip at a random place; see `Pad` for `pad` and `noise_db`.
 
@@ -56,7 +56,7 @@ class Random(_CropPart):
     redraws: int = 4
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Start(_CropPart):
     """The beginning; see `Pad` for `pad` and `noise_db`."""
 
@@ -65,7 +65,7 @@ class Start(_CropPart):
     noise_db: float | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class End(_CropPart):
     """The end; see `Pad` for `pad` and `noise_db`."""
 
@@ -74,7 +74,7 @@ class End(_CropPart):
     noise_db: float | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Center(_CropPart):
     """The clip in the middle; see `Pad` for `pad` and `noise_db`."""
 
@@ -83,7 +83,7 @@ class Center(_CropPart):
     noise_db: float | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class _SpanPart(_CropPart):
     """What crops by spans share."""
 
@@ -96,7 +96,7 @@ class _SpanPart(_CropPart):
         super().__post_init__()
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Events(_SpanPart):
     """A clip at random about an event: the rule of BirdSet (Rauch et al. 2024, https://arxiv.org/abs/2403.10380).
 
@@ -124,7 +124,7 @@ class Events(_SpanPart):
     redraws: int = 4
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Inside(_SpanPart):
     """A clip at a random place inside one of the spans of a row; `column`, `unit` and `empty` are those of `Events`.
 
@@ -143,7 +143,7 @@ class Inside(_SpanPart):
     redraws: int = 4
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Loudest(_CropPart):
     """The loudest of `of` clips at random places (2 to 64), by the root mean square of its samples without padding.
 
@@ -157,7 +157,7 @@ class Loudest(_CropPart):
     noise_db: float | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Views(_CropPart):
     """Several clips of each recording in one example: features `[batch, n, ...]`.
 
@@ -171,7 +171,7 @@ class Views(_CropPart):
     crop: _CropPart = Random()
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Windows(_CropPart):
     """Each window of each recording, exactly once in an epoch; a window has `clip_seconds` (see `context`).
 

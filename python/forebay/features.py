@@ -13,7 +13,7 @@ parameter does, and the errors against the original libraries, are in docs/featu
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from forebay._checks import shown, wrong_type
 from forebay._core import ConfigError, _FrontEnd
-from forebay._part import NESTED, _Part
+from forebay._part import NESTED, _Part, part
 
 __all__ = [
     "MFCC",
@@ -66,7 +66,7 @@ class _Normalization(_Step):
 NESTED.update({"compression": _Compression, "normalization": _Normalization})
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class Ln(_Compression):
     """Natural logarithm: `ln(max(x, floor))`, or with `eps` `ln(x + eps)`."""
 
@@ -74,7 +74,7 @@ class Ln(_Compression):
     eps: float | None = None
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class Log10(_Compression):
     """`log10(max(x, floor))`, raised to the largest value of the example less `range` (Whisper: 8)."""
 
@@ -82,7 +82,7 @@ class Log10(_Compression):
     range: float | None = None
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class Decibel(_Compression):
     """`10 log10(max(x, amin) / max(reference, amin))`; 20 for magnitudes (`power=1`).
 
@@ -95,7 +95,7 @@ class Decibel(_Compression):
     top_db: float | None = None
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class PCEN(_Compression):
     """Per-channel energy normalization: `(x / (eps + m)^gain + bias)^root - bias^root`.
 
@@ -111,7 +111,7 @@ class PCEN(_Compression):
     initial: float | None = None
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class Standard(_Normalization):
     """`(x - mean) / (factor * std)`; `mean` and `std` are numbers, or sequences with one for each band."""
 
@@ -127,12 +127,12 @@ class Standard(_Normalization):
                 object.__setattr__(self, name, tuple(map(float, value)))
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class MinMax(_Normalization):
     """The least value of the example becomes 0 and the largest 1; constant examples become 0."""
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class ZScore(_Normalization):
     """`(x - mean) / (std + eps)` with mean and standard deviation of the example, or of each of its bands.
 
@@ -148,7 +148,7 @@ Compression: TypeAlias = Ln | Log10 | Decibel | PCEN | None
 Normalization: TypeAlias = Standard | MinMax | ZScore | None
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class _FrontEndPart(_Part):
     """What all front ends share.
 
@@ -190,14 +190,14 @@ class _FrontEndPart(_Part):
         return tuple(self._plan.shape(n_samples))
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class Waveform(_FrontEndPart):
     """The waveform itself, `[n_samples]`: for models with a front end of their own."""
 
     dtype: Literal["float32", "float16", "bfloat16", "int16"] = "float32"
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class _Framed(_FrontEndPart):
     """Frames, length and form."""
 
@@ -215,7 +215,7 @@ class _Framed(_FrontEndPart):
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class _Centred(_Framed):
     """Frames as in torch."""
 
@@ -225,12 +225,12 @@ class _Centred(_Framed):
     preemphasis_start: Literal["keep", "drop"] = "keep"
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class Spectrogram(_Centred):
     """Energies (`power=2`) or magnitudes (`power=1`) of the bins, `[n_fft // 2 + 1, n_frames]`, as torchaudio's."""
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class LogMel(_Centred):
     """Log-mel spectrogram, `[n_mels, n_frames]`: torchaudio's `MelSpectrogram`, then `compression`.
 
@@ -246,7 +246,7 @@ class LogMel(_Centred):
     compression: Compression = Ln()
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class MFCC(LogMel):
     """Mel-frequency cepstral coefficients, `[n_mfcc, n_frames]`: a DCT-II of the compressed bands."""
 
@@ -256,7 +256,7 @@ class MFCC(LogMel):
     compression: Compression = Decibel(top_db=80.0)
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
+@part(kw_only=True)
 class Fbank(_Framed):
     """Kaldi's filter bank features, `[n_mels, n_frames]`; models take `layout="time"`.
 

@@ -7,13 +7,13 @@ Manifest('birds/train.csv', path_column='filename', start='from', end='to')
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
 from forebay._checks import wrong_type
 from forebay._core import _Manifest
-from forebay._part import _Part
+from forebay._part import _Part, part
 
 __all__ = ["Manifest"]
 
@@ -21,7 +21,7 @@ _SHOWN = 3
 """The rows that a long table prints."""
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Manifest(_Part):
     """A table whose rows name recordings, or segments of recordings: a source of a loader.
 

@@ -9,7 +9,7 @@ product of the weights. Objects are frozen dataclasses; each checks its paramete
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, fields
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from forebay._checks import wrong_type
 from forebay._core import ConfigError, _Sampling
-from forebay._part import _Part
+from forebay._part import _Part, part
 
 __all__ = ["AtMost", "Balanced", "Joined", "Subset", "Weighted", "Where"]
 
@@ -31,7 +31,7 @@ def _listed(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class _SamplingPart(_Part):
     """What all parts share."""
 
@@ -69,7 +69,7 @@ class _SamplingPart(_Part):
         return Joined((*parts[0], *parts[1]))
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Joined(_SamplingPart):
     """Several parts, as `&` joins them."""
 
@@ -81,14 +81,14 @@ class Joined(_SamplingPart):
         read = _SamplingPart._read
         parts = tuple(read("parts", part) if isinstance(part, Mapping) else part for part in self.parts)
         object.__setattr__(self, "parts", parts)
-        for part in parts:
-            if not isinstance(part, _SamplingPart):
-                raise wrong_type("parts", "objects of forebay.sampling", part)
+        for one in parts:
+            if not isinstance(one, _SamplingPart):
+                raise wrong_type("parts", "objects of forebay.sampling", one)
         if not parts:
             raise wrong_type("parts", "at least one object of forebay.sampling", parts)
         plan = parts[0]._plan
-        for part in parts[1:]:
-            plan = plan.joined(part._plan)
+        for one in parts[1:]:
+            plan = plan.joined(one._plan)
         object.__setattr__(self, "_plan", plan)
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class Joined(_SamplingPart):
         return {"type": "Joined", "parts": [part.to_dict() for part in self.parts]}
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Subset(_SamplingPart):
     """Some rows: a number of them, chosen by `seed` once and for all epochs, or row numbers over all files.
 
@@ -111,7 +111,7 @@ class Subset(_SamplingPart):
     seed: int = 0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Where(_SamplingPart):
     """The rows whose `column` satisfies all conditions that are given; other rows are not read.
 
@@ -140,7 +140,7 @@ class Where(_SamplingPart):
         super().__post_init__()
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class AtMost(_SamplingPart):
     """At most `n` rows of each value of `column`, such as a class, a site or a recordist, chosen by `seed`.
 
@@ -152,7 +152,7 @@ class AtMost(_SamplingPart):
     seed: int = 0
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Weighted(_SamplingPart):
     """Rows come as often as their weights say: a column of numbers, or a number for each row of the files.
 
@@ -166,7 +166,7 @@ class Weighted(_SamplingPart):
     epoch_size: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Balanced(_SamplingPart):
     """Rows come by the rarity of their classes, of which `column` has one or a list (text, numbers, class names).
 

@@ -14,7 +14,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, fields
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -23,7 +23,7 @@ import numpy as np
 
 from forebay._annotations import read
 from forebay._core import ConfigError, _Target
-from forebay._part import _Part
+from forebay._part import _Part, part
 
 __all__ = ["Annotations", "ClassIndex", "MultiHot", "Number", "Soft", "Text"]
 
@@ -32,7 +32,7 @@ _Classes: TypeAlias = Sequence[str] | str | PathLike[str] | int | None
 _LARGEST_FILE = 64 << 20
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class _TargetPart(_Part):
     """What all targets share."""
 
@@ -56,14 +56,14 @@ class _TargetPart(_Part):
         return None
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class _ColumnPart(_TargetPart):
     """A target that is made of a column."""
 
     column: str
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class _Classed(_TargetPart):
     """Targets with classes.
 
@@ -93,7 +93,7 @@ class _Classed(_TargetPart):
         super().__post_init__()
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class ClassIndex(_Classed, _ColumnPart):
     """The number of the class, int64 `[batch]`, of a column of whole numbers or names.
 
@@ -104,7 +104,7 @@ class ClassIndex(_Classed, _ColumnPart):
     null: int | Literal["error"] = -1
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class MultiHot(_Classed, _ColumnPart):
     """1 for each class of the row and 0 for all others, float32 `[batch, n_classes]`.
 
@@ -122,7 +122,7 @@ class MultiHot(_Classed, _ColumnPart):
     null: Literal["zeros", "error"] = "zeros"
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Soft(_ColumnPart):
     """The vector of each row, `[batch, size]`: a column of lists of numbers of one length.
 
@@ -135,7 +135,7 @@ class Soft(_ColumnPart):
     dtype: Literal["float32", "float64", "float16"] = "float32"
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Number(_ColumnPart):
     """The number of each row, `[batch]`. `null`: the number for a null (`math.nan`, too), or `"error"`."""
 
@@ -157,7 +157,7 @@ class Number(_ColumnPart):
         return found
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Text(_ColumnPart):
     """The text of each row, a list of str. `max_bytes`: a row with a longer one is a bad record (`too_large`)."""
 
@@ -166,7 +166,7 @@ class Text(_ColumnPart):
     max_bytes: int = 1 << 20
 
 
-@dataclass(frozen=True, repr=False)
+@part
 class Annotations(_Classed):
     """The classes that annotations have in each clip, float32 `[batch, n_classes]`; for `crop=Windows()` above all.
 

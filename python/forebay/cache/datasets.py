@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from forebay._checks import advised, check
 from forebay._core import ConfigError, _Dataset, _List
 from forebay.cache._documents import leaves, nested
+from forebay.cache.store import TreeStore
 
 __all__ = [
     "AsyncDataset",
@@ -628,8 +629,11 @@ def _stages(weights: Any) -> list[tuple[int, _Weights]]:
     return stages
 
 
-def _native(dataset: AsyncDataset) -> _Dataset:
+def _native(dataset: object) -> _Dataset:
     native: Callable[[], _Dataset] | None = getattr(dataset, "_native", None)
+    if isinstance(dataset, TreeStore):
+        path, split = str(dataset.folder.parent), dataset.folder.name
+        raise TypeError(f"a dataset is expected, not TreeStore: use CacheDataset({path!r}, {split!r})")
     if native is None:
         raise TypeError(f"a dataset is expected, not {type(dataset).__name__}: derive yours from AsyncDataset")
     return native()

@@ -7,15 +7,16 @@ gets them and returns the exit code and the keys of its JSON. `main` writes the 
 import argparse
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from forebay._core import __version__
-from forebay.cli import build, check, download, index, inspect
+from forebay.cli import bench, build, check, completion, download, index, inspect, show, stats
 from forebay.cli.common import Help, Parser, said_in_lines, write_json
 from forebay.cli.errors import OWN, WRONG_USAGE, code, in_options
 
-COMMANDS = (build, check, download, index, inspect)
+COMMANDS = (show, inspect, stats, bench, check, index, build, download, completion)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="forebay COMMAND --help has the options of a command, with examples.",
     )
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
-    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
         command.add(subparsers)
     return parser
@@ -38,7 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Raises `SystemExit` with 2 for wrong usage, as argparse does.
     """
-    options = parser().parse_args(arguments)
+    commands = parser()
+    options = commands.parse_args(arguments)
+    if not hasattr(options, "run"):
+        commands.print_help()
+        return 0
     begin = time.monotonic()
     exit_code: int
     found: dict[str, Any]
@@ -49,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("\nforebay: interrupted\n")
         return 130
     except OWN as error:
+        if options.debug:
+            traceback.print_exc()
         exit_code, found = code(error), {"error": in_options(error, options)}
         sys.stderr.write(f"{options.parser.prog}: error: {found['error']}\n")
     if options.json:

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from forebay._core import ConfigError, __version__
 from forebay._files import what_is
@@ -56,6 +56,7 @@ def subcommand(
         epilog=f"examples:\n{examples}\n\n{CODES}{keys}; or error.",
     )
     parser.set_defaults(parser=parser)
+    parser.add_argument("--debug", action="store_true", help="after an error, also print Python's traceback")
     return parser
 
 
@@ -79,6 +80,11 @@ def add_reading(parser: argparse.ArgumentParser, files: str) -> None:
     )  # fmt: skip
 
 
+def out_of(options: argparse.Namespace) -> TextIO:
+    """The stream of a command's text: standard output, unless `--json -` has it."""
+    return sys.stderr if options.json else sys.stdout
+
+
 def write_json(command: str, exit_code: int, seconds: float, found: Mapping[str, Any]) -> None:
     """Writes the summary of a command as one line of JSON to standard output."""
     head = {"command": command, "forebay": __version__, "exit_code": exit_code, "seconds": round(seconds, 3)}
@@ -95,6 +101,10 @@ def filled(text: str) -> str:
 
 def a_path(text: str) -> Path:
     """A path, as the type of an argument; an empty text would be the current folder."""
+    if found := re.match("[a-z][a-z0-9]+://", text):
+        raise argparse.ArgumentTypeError(
+            f"it is a URL ({found[0]}), and commands read local files: download it, and name it by its path"
+        )
     return Path(filled(text))
 
 
@@ -135,7 +145,7 @@ def check_files(option: str, files: Iterable[str | Path]) -> None:
             found = "missing" if what_is(file) is None else kind_of(file)
             hint = "; ~ is not expanded: give the folder's whole path" if str(file).startswith("~") else ""
             if re.match("[a-z][a-z0-9]+:/", str(file)):
-                hint = "; remote files are not read yet (they come later): download them, and name them by their paths"
+                hint = "; commands read local files: download it, and name it by its path"
             raise ConfigError(f"{option} {file} is {found}, must be a file{hint}")
         if not os.access(file, os.R_OK):
             raise ConfigError(f"{option} {file} cannot be read: {os.strerror(errno.EACCES)}")

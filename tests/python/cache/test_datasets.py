@@ -529,6 +529,13 @@ def test_a_dataset_of_the_users_own() -> None:
         PermutationDataset([1, 2], 1)  # type: ignore[arg-type]
 
 
+def test_a_store_is_not_a_dataset_but_names_one(tmp_path: Path) -> None:
+    store = build({"train": range(3)}, lambda numbers: [{"x": np.arange(n)} for n in numbers], tmp_path / "kept")
+    with pytest.raises(TypeError, match=r"not TreeStore: use CacheDataset\('.*kept', 'train'\)") as raised:
+        PermutationDataset(store, 1)  # type: ignore[arg-type]
+    assert len(CacheDataset(*re.findall("'([^']+)'", str(raised.value)))) == 3
+
+
 def test_a_dataset_of_the_users_own_that_grows() -> None:
     class Growing(Squares):
         def current_len(self) -> int:

@@ -1,10 +1,15 @@
 """The progress bar of the commands."""
 
+import fcntl
 import io
+import os
+import pty
+import struct
+import termios
 
 import pytest
 
-from forebay._progress import LINE_S, Display, Progress, clock
+from forebay._progress import LINE_S, Display, Loop, Progress, clock
 from forebay.cache import CacheBuild, running
 
 
@@ -106,3 +111,42 @@ def test_messages_interrupt_the_line() -> None:
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "0:00"), (59.6, "1:00"), (754, "12:34"), (7265, "2:01:05")])
 def test_clock(seconds: float, shown: str) -> None:
     assert clock(seconds) == shown
+
+
+class Limited:
+    """A loader whose verdict is known."""
+
+    def stats(self) -> dict[str, str]:
+        return {"verdict": "CPU-bound (decoding): workers work 98 % of the time"}
+
+
+def test_a_loop_tells_rate_waits_and_verdict() -> None:
+    times = iter([0.0, 0.0, 4.0, 8.0, 16.0, 20.0])
+    stream = io.StringIO()
+    loop = Loop(Limited(), 10, stream, now=lambda: next(times))
+    loop.add(64, 1.0)  # at 4 s: no line before 10 s
+    loop.add(64, 1.0)
+    loop.add(64, 4.0)  # at 16 s
+    assert stream.getvalue() == (
+        "[#########.....................] 3/10 batches, 12 examples/s, waited 38%, 0:37 left, CPU-bound (decoding)\n"
+    )
+    # Later figures are those of the seconds since the last line that is 10 s old or older.
+    loop.done, loop.examples, loop.waited = 10, 64 * 10, 7.0
+    loop.close()
+    assert stream.getvalue().endswith("10/10 batches, 32 examples/s, waited 35%, CPU-bound (decoding)\n")
+
+
+def test_a_loop_without_end_counts() -> None:
+    times = iter([0.0, 0.0, 11.0])
+    stream = io.StringIO()
+    Loop(Limited(), None, stream, now=lambda: next(times)).add(22, 0.0)
+    assert stream.getvalue() == "1 batches, 2 examples/s, waited 0%, CPU-bound (decoding)\n"
+
+
+def test_a_line_does_not_wrap() -> None:
+    ours, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 20, 0, 0))
+    with os.fdopen(terminal, "w") as stream:
+        Display(stream).draw(lambda _: "x" * 100)
+        assert os.read(ours, 1000) == b"\r" + b"x" * 19 + b"\x1b[K"
+    os.close(ours)

@@ -98,6 +98,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
         lambda **keywords: forebay.MappedReader("x", **keywords),
         {"meta_data": "did you mean metadata?"},
     ),
+    "forebay.augment.Noise": (forebay.augment.Noise, {"snr": "did you mean snr_db?"}),
+    "forebay.crops.Windows": (forebay.crops.Windows, {"steps": "did you mean step?"}),
+    "forebay.features.LogMel": (forebay.features.LogMel, {"n_mel": "did you mean n_mels?"}),
+    "forebay.sampling.Where": (forebay.sampling.Where, {"min": "help(forebay.sampling.Where) lists the parameters"}),
     "forebay.SpectrogramTransform": (
         forebay.SpectrogramTransform,
         {"n_mel": "did you mean n_mels?", "window": "help(forebay.SpectrogramTransform) lists the parameters"},

@@ -6,6 +6,7 @@ Each test runs once per loader; `docs/loaders.md` has the methods that some load
 import contextlib
 import gc
 import inspect
+import io
 import json
 import pickle
 import re
@@ -233,6 +234,42 @@ def test_wrong_arguments(make: Make, cls: type) -> None:
     found = {name: outcome(partial(call, loader)) for name, (call, _) in WRONG.items()}
     assert {name: text for name, text in found.items() if not text.startswith(WRONG[name][1])} == {}
     assert len(firsts(loader, 2)) == 2  # the loader still works
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_progress_changes_no_batch(make: Make, cls: type) -> None:
+    expected = firsts(make(cls))
+    stream = io.StringIO()
+    assert firsts(make(cls).progress(file=stream)) == expected
+    n = len(expected)
+    total = "" if cls is TokenLoader else f"[{'#' * 30}] {n}/"
+    assert stream.getvalue().startswith(f"{total}{n} batches, ")
+    assert stream.getvalue().count("\n") == 1
+    loader, stream = make(cls), io.StringIO()
+    assert firsts(loader.progress(total=4, file=stream), 3) == expected[:3]
+    assert loader.batch == 3
+    assert outcome(lambda: loader.progress(total=0)) == "ConfigError: total is 0, must be 1 to 4611686018427387904"
+    assert outcome(lambda: loader.progress(1.5)).startswith("TypeError: total is 1.5 (type float), must be an int")
+    assert outcome(lambda: loader.progress(file="log.txt")).startswith("TypeError: file is of type str, which has no")
+
+
+@pytest.mark.parametrize("cls", COUNTED)
+def test_progress_begins_at_the_position(make: Make, cls: type) -> None:
+    loader, stream = make(cls), io.StringIO()
+    expected = firsts(loader)
+    loader.seek(2)
+    assert firsts(loader.progress(file=stream)) == expected[2:]
+    assert f"] {len(expected)}/{len(expected)} batches" in stream.getvalue()
+
+
+@pytest.mark.parametrize("cls", ENGINES)
+def test_page_of_a_notebook(make: Make, cls: type) -> None:
+    loader = make(cls)
+    next(loader)
+    page = loader._repr_html_()
+    assert "batch 1 of epoch 0" in page
+    assert "&lt;forebay." in page
+    assert ("<td>spectrogram</td>" in page) is (cls is Loader)
 
 
 @pytest.mark.parametrize("cls", EVERY)

@@ -530,12 +530,12 @@ def test_wrong_weights_in_a_column_are_named(tmp_path: Path) -> None:
     path = write(tmp_path / "wrong", pa.table({"audio": audio, **columns}), "file")
     part = Where("part", minimum=1)
     for made, told in [
-        (Weighted("nan"), 'column "nan" has NaN in row 3, must be a weight: a number from 0 on'),
-        (part & Weighted("nan"), 'column "nan" has NaN in row 3'),
+        (Weighted("nan"), 'column "nan" has no number in row 3, must be a weight: a number from 0 on'),
+        (part & Weighted("nan"), 'column "nan" has no number in row 3'),
         (Weighted("negative"), 'column "negative" has -0.25 in row 5'),
         (Weighted("infinite") & part, 'column "infinite" has inf in row 7'),
-        (Weighted("null"), 'column "null" has NaN in row 2'),
-        (Weighted("text"), 'column "text" has NaN in row 0'),
+        (Weighted("null"), 'column "null" has no number in row 2'),
+        (Weighted("text"), 'column "text" has no number in row 0'),
         (Weighted("zero"), "no row of 8 has a weight above 0"),
         (part & Weighted("fine") & Where("fine", maximum=0), "no row of 3 has a weight above 0"),
         (part & Weighted("huge") & Weighted([1e200] * 8), "the product of the weights of row 1 is inf, must be finite"),
@@ -668,7 +668,7 @@ def test_wrong_parts_are_refused_by_the_loader(files: list[Path]) -> None:
             forebay.Loader(files, **{**ONE_PASS, **more}, sampling=made)
 
     refused(Weighted([1.0, 2.0]), "weights has 2 numbers for 120 rows, must have one for each row of the files")
-    refused(Weighted("species"), 'column "species" has NaN in row 0, must be a weight')
+    refused(Weighted("species"), 'column "species" has no number in row 0, must be a weight')
     refused(Where("quality", minimum=9), r'no row is left by Where\("quality", minimum=9\)')
     refused(Weighted("weight"), "Windows\\(\\) gives each window once", crop=crops.Windows())
     with pytest.raises(forebay.ForebayError, match=r"nowhere.*species"):

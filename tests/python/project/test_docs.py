@@ -189,7 +189,7 @@ def assumed(page: str) -> dict[str, Any]:
             forebay.TokenLoader("fineweb/", "gpt2.tiktoken", batch_size=16, rank=rank, world_size=2) for rank in (0, 1)
         ]
         return {**names, "states": [loader.state_dict() for loader in ranks]}
-    if page in ("shuffle.md", "tuning.md"):
+    if page in ("shuffle.md", "troubleshooting.md", "tuning.md"):
         return {**names, "loader": forebay.Loader(files, batch_size=4, n_workers=2)}
     if page == "hangs.md":
         started = forebay.Loader(files, batch_size=4, n_workers=2)
@@ -230,7 +230,7 @@ def test_blocks_run(page: Path, folder: Path, tmp_path: Path, monkeypatch: pytes
         import queues
 
         monkeypatch.setattr("forebay.queue.DataProviderBase.run", queues.fill)
-        if page.name == "README.md":  # its provider is only a sketch
+        if page.name == "beyond_audio.md":  # its provider is only a sketch
             queues.filled(Path("data/words"), 1)
     names = assumed(page.name)
     if any(
@@ -253,7 +253,9 @@ def test_commands_parse() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benches" / "README.md"], ids=lambda page: page.name
+    "page",
+    [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benches/README.md"))],
+    ids=lambda page: page.name,
 )
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
@@ -275,3 +277,11 @@ def test_named_files_are_there(page: Path) -> None:
     files = [str(path) for folder in folders for path in (ROOT / folder).rglob("*.*")]
     for name in re.findall(r"`([\w./-]+\.(?:md|py|rs))\b", page.read_text()):
         assert any(file.endswith(f"/{name}") for file in files) or (ROOT / name).exists(), name
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+def test_citation_has_the_version() -> None:
+    assert f"version: {forebay.__version__}\n" in (ROOT / "CITATION.cff").read_text()

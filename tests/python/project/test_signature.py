@@ -1,4 +1,4 @@
-"""Signature, docstring, stub and README have the parameters of the tables in `src/config`."""
+"""Signature, docstring, stub and docs/parameters.md have the parameters of the tables in `src/config`."""
 
 import ast
 import inspect
@@ -43,7 +43,7 @@ def test_docstring(name: str) -> None:
 
 
 def test_tables() -> None:
-    """Stub and README equal the output of `make tables`; a failure shows the lines that differ."""
+    """Stub and page equal the output of `make tables`; a failure shows the lines that differ."""
     command = [sys.executable, str(ROOT / "docs/tables.py"), "--check"]
     process = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (process.returncode, process.stderr) == (0, ""), f"run `make tables`\n{process.stdout}"

@@ -17,6 +17,7 @@ LAZY = [
     "features",
     "jax",
     "lightning",
+    "plot",
     "queue",
     "recipes",
     "sampling",

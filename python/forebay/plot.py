@@ -1,0 +1,237 @@
+"""Pictures of batches and of traces, for notebooks and for files; numpy alone draws them.
+
+>>> import forebay
+>>> loader = forebay.Loader.train("shards/")  # doctest: +SKIP
+>>> forebay.plot.batch(next(loader)).save("batch.html")  # doctest: +SKIP
+"""
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay import _pictures
+from forebay._checks import check, whole
+from forebay._core import ConfigError
+
+__all__ = ["Picture", "batch", "timeline"]
+
+MOST = 64
+"""The most examples in a picture."""
+COLUMNS = 320
+"""The most columns of pixels of a spectrogram, and those of a waveform."""
+TIMES = 800
+"""Columns of pixels of a time line."""
+MOST_BYTES = 256 << 20
+"""The largest trace that is read; `loader.trace` writes about 30 MB at most."""
+COLORS = {
+    "read": (60, 130, 190),
+    "decode": (225, 120, 40),
+    "collate": (110, 160, 60),
+    "batch": (150, 90, 170),
+    "loop": (190, 60, 90),
+}
+"""Colors of work; other work is the last one, waiting is light gray."""
+OTHER, WAITING, NOTHING = (120, 100, 80), (215, 215, 220), (255, 255, 255)
+STYLE = (
+    "<style>.forebay{font:.9rem/1.4 system-ui,sans-serif}.forebay ul{display:grid;gap:.6rem;list-style:none;padding:0;"
+    "grid-template-columns:repeat(auto-fill,minmax(min(15rem,100%),1fr))}.forebay img{display:block;width:100%}"
+    ".forebay li img{height:7rem;image-rendering:pixelated}.forebay td img{height:1rem;image-rendering:pixelated}"
+    ".forebay p{margin:0;overflow-wrap:anywhere}.forebay table{width:100%;border-spacing:.5rem .1rem}"
+    ".forebay th{font-weight:400;text-align:left;white-space:nowrap}.forebay td.wide{width:80%}"
+    ".forebay i{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .8rem}</style>"
+)
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that a notebook shows, and that `save` writes as a page of its own."""
+
+    title: str
+    body: str
+    """Its HTML, in which all text from files is escaped."""
+
+    def _repr_html_(self) -> str:
+        return f'{STYLE}<div class="forebay">{self.body}</div>'
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes a page of HTML that needs no other file and no network.
+
+        Raises `FileExistsError` if there is a file already; it stays as it is.
+        """
+        page = (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{html.escape(self.title)}</title></head><body>{self._repr_html_()}</body></html>\n"
+        )
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(page)
+
+
+def batch(batch: Mapping[str, Any], n: int = 12, *, class_names: Sequence[str] | None = None) -> Picture:
+    """The first `n` examples of a batch: their spectrograms or waveforms, and the fields of a single value.
+
+    `batch` is a dict of a `Loader` or an `AudioDataset`, with arrays or tensors. All spectrograms have one scale of
+    colors, from the 5th to the 99.8th percentile of those shown; low frequencies are at the bottom. `class_names`
+    (such as `loader.class_names`) are written instead of the numbers of `label`, which may be multi-hot.
+
+    Raises `ConfigError` without a field `spectrogram` or `waveform`, and for an `n` that is not 1 to 64.
+    """
+    n = whole("n", n)
+    check(n=(n, 1, MOST))
+    if not isinstance(batch, Mapping):
+        raise TypeError(f"batch is a {type(batch).__name__}, must be a dict of arrays, such as next(loader)")
+    name = next((name for name in ("spectrogram", "waveform") if name in batch), None)
+    if name is None:
+        raise ConfigError(f"the batch has no field spectrogram or waveform, but {', '.join(map(str, batch))}")
+    shown = _floats(batch[name])[:n]
+    pictures = _spectrograms(shown) if name == "spectrogram" else _waveforms(shown)
+    items = []
+    for i, pixels in enumerate(pictures):
+        facts = [
+            f"{key}: {text}"
+            for key, values in batch.items()
+            if key != name and (text := _value(key, values, i, class_names)) is not None
+        ]
+        alt = html.escape(f"{name} of example {i}", quote=True)
+        lines = "".join(f"<p>{html.escape(fact)}</p>" for fact in facts)
+        items.append(f'<li><img alt="{alt}" src="{_pictures.uri("image/png", _pictures.png(pixels))}">{lines}</li>')
+    return Picture(f"{len(items)} examples of a batch", f"<ul>{''.join(items)}</ul>")
+
+
+def timeline(trace: str | PathLike[str]) -> Picture:
+    """What each thread did while a trace was recorded: a row of time for each, colored by its work.
+
+    `trace` is a file that `loader.trace(path)` has written. Each column is the activity that took most of its time;
+    waiting is gray. The percentage is the share of time at work. Raises `ConfigError` for another file.
+    """
+    path = Path(trace)
+    threads, seconds = _spans(path)
+    rows, names = [], []
+    for thread, spans in threads.items():
+        pixels, share = _row(spans, seconds)
+        names += [kind for kind, _, _ in spans if not _waits(kind)]
+        image = _pictures.uri("image/png", _pictures.png(pixels))
+        alt = html.escape(f"{thread} works {share:.0%} of the time", quote=True)
+        rows.append(
+            f'<tr><th scope="row">{html.escape(thread)}</th><td class="wide"><img alt="{alt}" src="{image}"></td>'
+            f"<td>{share:.0%}</td></tr>"
+        )
+    colors = {name: COLORS.get(name, OTHER) for name in dict.fromkeys(names)} | {"waiting": WAITING}
+    legend = "".join(
+        f'<i style="background:rgb({red},{green},{blue})"></i>{html.escape(name)}'
+        for name, (red, green, blue) in colors.items()
+    )
+    body = f"<p>{html.escape(str(path))}: {seconds:.2f} s{legend}</p><table>{''.join(rows)}</table>"
+    return Picture(f"trace {path.name}", body)
+
+
+def _floats(values: Any) -> NDArray[np.float32]:
+    """The values of an array or a tensor; bfloat16, which numpy lacks, by their bits."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() else values
+    found = np.asarray(values)
+    if found.dtype == np.uint16:
+        found = (found.astype(np.uint32) << 16).view(np.float32)
+    return found.astype(np.float32)
+
+
+def _spectrograms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
+    """Pictures of `[n, ..., bands, frames]` or `[n, ..., frames, bands]`; of several channels or views the first."""
+    if values.ndim < 3:
+        raise ConfigError(f"spectrogram has the shape {list(values.shape)}, must be [batch, bands, frames]")
+    values = values.reshape(len(values), -1, *values.shape[-2:])[:, 0]
+    if values.shape[1] > values.shape[2]:
+        values = values.transpose(0, 2, 1)
+    values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+    low, high = np.percentile(values, (5, 99.8)) if values.size else (0.0, 1.0)
+    levels = ((values - low) / max(float(high - low), 1e-6)).clip(0, 1)
+    step = max(1, -(-values.shape[2] // COLUMNS))
+    return [_pictures.colored(one[::-1, ::step]) for one in levels]
+
+
+def _waveforms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
+    """Pictures of `[n, ..., samples]`, each from its lowest to its highest level; of several channels the first."""
+    height, pictures = 80, []
+    for one in values.reshape(len(values), -1, values.shape[-1])[:, 0]:
+        levels = _pictures.peaks(one, COLUMNS)
+        reach = np.maximum(levels / max(float(levels.max(initial=0.0)), 1e-9) * (height / 2), 0.5)
+        pixels = np.full((height, COLUMNS, 3), 255, np.uint8)
+        pixels[np.abs(np.arange(height)[:, None] + 0.5 - height / 2) <= reach] = _pictures.WAVE
+        pictures.append(pixels)
+    return pictures
+
+
+def _value(key: str, values: Any, i: int, class_names: Sequence[str] | None) -> str | None:
+    """The value of example `i` as text; None for arrays, except multi-hot labels with names."""
+    value = values[i] if isinstance(values, list) else np.asarray(values.cpu() if hasattr(values, "cpu") else values)[i]
+    if isinstance(value, str):
+        return value
+    value = np.asarray(value)
+    if key == "label" and class_names is not None:
+        if value.ndim == 1 and value.size == len(class_names):
+            return ", ".join(class_names[place] for place in np.flatnonzero(value > 0).tolist()) or "none"
+        if value.ndim == 0 and 0 <= value < len(class_names):
+            return class_names[int(value)]
+    if value.ndim:
+        return None
+    return f"{value:g}" if value.dtype.kind == "f" else str(value)
+
+
+def _waits(name: str) -> bool:
+    return name.startswith("wait")
+
+
+_Span = tuple[str, float, float]
+"""An activity, its begin and its end in seconds."""
+
+
+def _spans(path: Path) -> tuple[dict[str, list[_Span]], float]:
+    """The spans of each thread, and the seconds of the trace."""
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise ConfigError(f"{path} has {size} bytes, more than a trace of forebay ({MOST_BYTES >> 20} MiB)")
+    try:
+        events = json.loads(path.read_bytes())["traceEvents"]
+        order = {e["tid"]: e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"}
+        names = {e["tid"]: str(e["args"]["name"]) for e in events if e["name"] == "thread_name"}
+        threads: dict[str, list[_Span]] = {names[tid]: [] for tid in sorted(names, key=lambda tid: order.get(tid, 0))}
+        for event in events:
+            if event["ph"] == "X":
+                begin = float(event["ts"]) / 1e6
+                threads[names[event["tid"]]].append((str(event["name"]), begin, begin + float(event["dur"]) / 1e6))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not a trace that loader.trace() has written: {error!r}") from error
+    seconds = max((end for spans in threads.values() for _, _, end in spans), default=0.0)
+    if not 0 < seconds < 1e6:
+        raise ConfigError(f"{path} has no activity of a thread")
+    return {name: spans for name, spans in threads.items() if spans}, seconds
+
+
+def _row(spans: Sequence[_Span], seconds: float) -> tuple[NDArray[np.uint8], float]:
+    """The pixels of a thread, `[1, TIMES, 3]`, and the share of time at work.
+
+    A span may enclose later ones (`batch`): these are drawn over it, since they begin later.
+    """
+    pixels = np.full((1, TIMES, 3), NOTHING, np.uint8)
+    held = np.zeros(TIMES)  # how much of a column its color stands for
+    work = np.zeros(TIMES)
+    for name, begin, end in sorted(spans, key=lambda span: (span[1], -span[2])):
+        first, last = begin / seconds * TIMES, end / seconds * TIMES
+        columns = np.arange(max(int(first), 0), min(int(last) + 1, TIMES))
+        shares = np.minimum(last, columns + 1) - np.maximum(first, columns)
+        is_most = shares >= np.minimum(held[columns], 0.999)
+        color = WAITING if _waits(name) else COLORS.get(name, OTHER)
+        pixels[0, columns[is_most]] = color
+        held[columns[is_most]] = shares[is_most]
+        if not _waits(name):
+            work[columns] = np.minimum(work[columns] + shares, 1.0)
+    return pixels, float(work.mean())

@@ -1,0 +1,151 @@
+"""`forebay.plot`: pictures of batches and traces, in which text from files is escaped."""
+
+import base64
+import json
+import re
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from forebay import ConfigError, Loader, plot
+from forebay.features import Waveform
+from recordings import SMALL
+
+BATCH: dict[str, Any] = {
+    "spectrogram": np.arange(3 * 8 * 20, dtype=np.float32).reshape(3, 8, 20),
+    "label": np.array([0, 1, -1]),
+    "path": ["a.ogg", "<script>alert(1)</script>", 'b".ogg'],
+    "start": np.array([0.5, 1.25, 2.0]),
+}
+
+
+def images(picture: plot.Picture) -> list[np.ndarray]:
+    """The pixels of the images."""
+    found = []
+    for data in re.findall(r'src="data:image/png;base64,([^"]+)"', picture.body):
+        png = base64.b64decode(data)
+        width, height = struct.unpack(">II", png[16:24])
+        at = png.index(b"IDAT")
+        size = struct.unpack(">I", png[at - 4 : at])[0]
+        lines = np.frombuffer(zlib.decompress(png[at + 4 : at + 4 + size]), np.uint8).reshape(height, 1 + 3 * width)
+        found.append(lines[:, 1:].reshape(height, width, 3))
+    return found
+
+
+def test_batch() -> None:
+    picture = plot.batch(BATCH, 2, class_names=["owl", "wren"])
+    shown = images(picture)
+    assert [one.shape for one in shown] == [(8, 20, 3)] * 2
+    # The loudest value is the last frame of the highest band, which is at the top.
+    brightness = shown[1].astype(int).sum(axis=2)
+    assert np.unravel_index(brightness.argmax(), brightness.shape) == (0, 19)
+    assert "label: owl" in picture.body
+    assert "label: wren" in picture.body
+    assert "start: 1.25" in picture.body
+    assert "<script" not in picture.body
+    assert "&lt;script&gt;" in picture.body
+    assert "label: -1" in plot.batch(BATCH).body
+
+
+def test_labels_of_several_classes_have_names() -> None:
+    label = np.array([[1, 0, 0.5], [0, 0, 0], [0, 1, 0]], np.float32)
+    body = plot.batch(BATCH | {"label": label}, class_names=["owl", "wren", "jay"]).body
+    assert "label: owl, jay<" in body
+    assert "label: none<" in body
+    assert "label: wren<" in body
+
+
+@pytest.mark.parametrize("layout", ["mel", "time"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_batches_of_a_loader(tiny_shards: list[Path], layout: str, dtype: str) -> None:
+    with Loader(tiny_shards, **SMALL | {"layout": layout, "dtype": dtype}) as loader:
+        batch = next(loader)
+    with Loader(tiny_shards, **SMALL) as loader:
+        expected = images(plot.batch(next(loader), 4))
+    for one, other in zip(images(plot.batch(batch, 4)), expected, strict=True):
+        assert np.abs(one.astype(int) - other).max() <= (0 if dtype == "float32" else 8)
+
+
+def test_waveforms(tiny_shards: list[Path]) -> None:
+    keep = {name: SMALL[name] for name in ("batch_size", "n_workers")}
+    with Loader(
+        tiny_shards, features=Waveform(sample_rate=8000), clip_seconds=0.5, shuffle_min_size=0, **keep
+    ) as loader:
+        assert len(images(plot.batch(next(loader), 3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: plot.batch(BATCH, 0), ConfigError, "n is 0, must be 1 to 64"),
+        (lambda: plot.batch([1]), TypeError, "batch is a list, must be a dict"),  # type: ignore[arg-type]
+        (lambda: plot.batch({"x": np.zeros(3)}), ConfigError, "no field spectrogram or waveform, but x"),
+        (lambda: plot.batch({"spectrogram": np.zeros((3, 4))}), ConfigError, r"has the shape \[3, 4\]"),
+    ],
+)
+def test_wrong_batches(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_a_page_replaces_nothing(tmp_path: Path) -> None:
+    picture = plot.batch(BATCH)
+    picture.save(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert picture._repr_html_() in page
+    assert "default-src 'none'" in page
+    with pytest.raises(FileExistsError):
+        picture.save(tmp_path / "page.html")
+
+
+def test_timeline_of_a_loader(tiny_shards: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with Loader(tiny_shards, **SMALL) as loader:
+        loader.trace(path, 0.2)
+        while not path.exists():
+            next(loader)
+    picture = forebay.plot.timeline(path)
+    names = re.findall(r'<th scope="row">([^<]+)</th>', picture.body)
+    assert any(name.startswith("forebay-worker") for name in names), names
+    assert len(images(picture)) == len(names)
+
+
+def test_timeline_shows_the_share_of_work(tmp_path: Path) -> None:
+    def span(name: str, begin: float, length: float, thread: int = 1) -> dict[str, Any]:
+        return {"ph": "X", "name": name, "pid": 1, "tid": thread, "ts": begin * 1e6, "dur": length * 1e6}
+
+    def named(thread: int, name: str) -> dict[str, Any]:
+        return {"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": name}}
+
+    events = [
+        named(2, "<b>"),
+        named(1, "worker"),
+        span("decode", 0.0, 1.0),
+        span("wait for records", 1.0, 2.0),
+        span("decode", 3.0, 1.0),
+        span("odd", 0.0, 4.0, 2),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    picture = plot.timeline(path)
+    assert "<b>" not in picture.body
+    assert "worker works 50% of the time" in picture.body
+    other, worker = images(picture)
+    assert (other == plot.OTHER).all()
+    assert (worker[0, :199] == plot.COLORS["decode"]).all()
+    assert (worker[0, 201:599] == plot.WAITING).all()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "[[" * 100_000, '{"traceEvents": [{"ph": "X"}]}', '{"traceEvents": []}', "\x00\xff"]
+)
+def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="trace"):
+        plot.timeline(path)
