@@ -2,16 +2,22 @@
 # make test   run everything that CI runs, fastest first, in the virtual environment build/venv
 # make test-torch  run the tests of forebay.torch, training frameworks and forebay.queue, after `make test`;
 #   downloads 5.5 GB
-# make soak   run the tests of `make test` with 20 times the repetitions
+# make soak   run the tests of `make test` with 20 times the repetitions, and those of sources by URL
 # make bench  run the criterion benches of each stage
 # make bench-peers  run other loaders on the same files, for comparison
-# make tables  write the stub's signatures and the README's table from the tables of parameters, after `make wheel`
+# make tables  write the stub's signatures and the table in docs/parameters.md from the tables of parameters,
+#   after `make wheel`
+# make docs   build the site of docs/ in build/docs; warnings are errors
+# make wheel FEATURES=remote  build the wheel under test with the cargo feature `remote`, and install it in build/venv
 # make clean  remove everything that the other targets wrote
 
 PYTHON  ?= python3
 PROFILE ?= ci
 REPEAT  ?= 20
+# Cargo features of the wheel besides the default ones.
+FEATURES ?=
 
+COMMA  := ,
 VENV   := build/venv
 BIN    := $(VENV)/bin
 WHEELS := build/wheels
@@ -22,7 +28,7 @@ CARGO_PROFILE := --locked --profile $(PROFILE)
 # Tests and demo run without downloads.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
-.PHONY: demo test test-torch soak bench bench-peers tables clean rust models wheel lint pytest examples
+.PHONY: demo test test-torch soak bench bench-peers tables docs clean rust models wheel lint pytest examples
 
 demo:
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
@@ -47,6 +53,7 @@ rust:
 	cargo clippy $(CARGO_PROFILE) --all-targets -- -D warnings
 	cargo clippy $(CARGO_PROFILE) --all-targets --features python -- -D warnings
 	cargo clippy $(CARGO_PROFILE) --no-default-features --features python -- -D warnings
+	cargo clippy $(CARGO_PROFILE) --all-targets --features python,remote -- -D warnings
 	cargo test $(CARGO_PROFILE) --no-fail-fast
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
 	cargo update --quiet --workspace --locked --manifest-path fuzz/Cargo.toml
@@ -61,7 +68,7 @@ wheel:
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
 	rm -rf $(WHEELS)
-	$(BIN)/maturin build --quiet $(CARGO_PROFILE) --out $(WHEELS)
+	$(BIN)/maturin build --quiet $(CARGO_PROFILE) $(if $(FEATURES),--features python$(COMMA)$(FEATURES)) --out $(WHEELS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(WHEELS)/*.whl
 
 lint:
@@ -93,8 +100,11 @@ test-torch:
 pytest:
 	$(OFFLINE) $(BIN)/python -m pytest
 
+# With the feature `remote`, whose Rust tests take another build of about 5 minutes.
+soak: FEATURES := remote
 soak: wheel
 	FOREBAY_SOAK=$(REPEAT) PROPTEST_CASES=10000 cargo test $(CARGO_PROFILE) -- --include-ignored
+	cargo test $(CARGO_PROFILE) --lib --features remote -- source:: stopping::
 	FOREBAY_SOAK=$(REPEAT) $(OFFLINE) $(BIN)/python -m pytest -o timeout=3600
 
 bench:
@@ -106,6 +116,11 @@ bench-peers:
 
 tables:
 	$(BIN)/python docs/tables.py
+
+docs:
+	test -x build/docs-venv/bin/python || $(PYTHON) -m venv build/docs-venv
+	build/docs-venv/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict
 
 clean:
 	cargo clean

@@ -1,4 +1,4 @@
-"""Writes the signatures in the stub and the table in the README from the tables of parameters.
+"""Writes the signatures in the stub and the table in docs/parameters.md from the tables of parameters.
 
 `python docs/tables.py` rewrites both files with the installed forebay. `--check` only prints the differences;
 `tests/python/project/test_signature.py` runs it. The tables are `src/config/loader.rs`, `tokens.rs` and `rows.rs`.
@@ -15,7 +15,7 @@ from forebay import _core
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "python/forebay/_core.pyi"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs/parameters.md"
 
 Row = dict[str, Any]
 
@@ -73,8 +73,8 @@ def summary(row: Row) -> str:
     return re.sub(rf"\b{value}(?= or [TFN]|: )", r"`\1`", text).replace("|", "\\|")
 
 
-def readme(text: str) -> str:
-    """The text of the README with the table of `Loader`'s parameters."""
+def page(text: str) -> str:
+    """The text of the page with the table of `Loader`'s parameters."""
     rows = [row for row in _core._parameters()["Loader"] if row["default"] is not None]
     lines = [f"| `{row['name']}` | `{ast_literal(row['default'])}` | {summary(row)} |\n" for row in rows]
     return replaced(text, "| parameter | default | meaning |\n|---|---|---|\n", "|", lines)
@@ -82,11 +82,11 @@ def readme(text: str) -> str:
 
 def main() -> int:
     """Rewrites both files (returns 0), or with `--check` returns the number of files that differ."""
-    parser = argparse.ArgumentParser(description="Writes the stub's signatures and the README's table.")
+    parser = argparse.ArgumentParser(description="Writes the stub's signatures and the page's table.")
     parser.add_argument("--check", action="store_true", help="print the differences without writing")
     is_check = parser.parse_args().check
     n_different = 0
-    for path, write in [(STUB, stub), (README, readme)]:
+    for path, write in [(STUB, stub), (PAGE, page)]:
         before = path.read_text()
         after = write(before)
         if before == after:
