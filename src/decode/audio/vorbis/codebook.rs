@@ -17,6 +17,8 @@ use super::{
 
 /// The most bits that the first table is indexed with.
 const FAST_BITS: u32 = 10;
+/// How many codewords may be read after one refill, which holds 56 bits: a long one refills again.
+pub(super) const PER_REFILL: usize = 5;
 /// The most dimensions and entries; encoders use at most 16 and 6561.
 const MAX_DIMENSIONS: u32 = 32;
 const MAX_ENTRIES: u32 = 1 << 17;
@@ -157,11 +159,19 @@ impl Book {
     #[inline(always)]
     pub fn entry(&self, bits: &mut Reservoir<'_>) -> Result<u32, Stop> {
         bits.refill();
+        self.held_entry(bits)
+    }
+
+    /// As [`Book::entry`], without a refill unless the codeword is long.
+    #[inline(always)]
+    fn held_entry(&self, bits: &mut Reservoir<'_>) -> Result<u32, Stop> {
         let next = bits.peek();
         let mask = (1 << self.fast_bits) - 1;
         let Some(&found) = self.fast.get((next & mask) as usize) else { return Err(Stop::Fault) };
         if found & 63 == 0 {
-            return self.long_entry(bits, found >> 6);
+            let (after, entry) = self.long_entry(*bits, found >> 6);
+            *bits = after;
+            return entry;
         }
         bits.pass(found & 63)?;
         Ok(found >> 6)
@@ -169,13 +179,17 @@ impl Book {
 
     /// As [`Book::entry`], for a codeword that is in `long`, at `first` or later.
     #[inline(never)]
-    fn long_entry(&self, bits: &mut Reservoir<'_>, first: u32) -> Result<u32, Stop> {
+    fn long_entry<'a>(&self, mut bits: Reservoir<'a>, first: u32) -> (Reservoir<'a>, Result<u32, Stop>) {
+        bits.refill();
         let code = (bits.peek() as u32).reverse_bits();
-        let behind = self.long.get(first as usize..).ok_or(Stop::Fault)?;
+        let behind = self.long.get(first as usize..).unwrap_or_default();
         // The tree is complete: the last codeword that is not above the next bits is a prefix of them.
-        let i = behind.partition_point(|long| long.code <= code).checked_sub(1).ok_or(Stop::Fault)?;
-        bits.pass(behind[i].length)?;
-        Ok(behind[i].entry)
+        let Some(i) = behind.partition_point(|long| long.code <= code).checked_sub(1) else {
+            return (bits, Err(Stop::Fault));
+        };
+        let passed = bits.pass(behind[i].length);
+        bits.refill();
+        (bits, passed.map(|()| behind[i].entry).map_err(Stop::from))
     }
 
     /// The vector of the next codeword.
@@ -185,10 +199,11 @@ impl Book {
         self.values.get(at..at + self.dimensions).ok_or(Stop::Fault)
     }
 
-    /// The vector of the next codeword, of a codebook of `D` dimensions.
+    /// The vector of the next codeword, of a codebook of `D` dimensions. After [`Reservoir::refill`] it may be
+    /// called [`PER_REFILL`] times.
     #[inline(always)]
     pub fn vector_of<const D: usize>(&self, bits: &mut Reservoir<'_>) -> Result<&[f32; D], Stop> {
-        let at = self.entry(bits)? as usize * D;
+        let at = self.held_entry(bits)? as usize * D;
         self.values.get(at..).and_then(<[f32]>::first_chunk).ok_or(Stop::Fault)
     }
 }

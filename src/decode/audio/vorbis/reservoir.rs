@@ -38,13 +38,14 @@ impl<'a> Reservoir<'a> {
                 self.next += ((63 - self.held) >> 3) as usize;
                 self.held |= 56;
             }
-            None => self.refill_end(),
+            None => *self = self.with_last_bytes(),
         }
     }
 
-    /// As [`Reservoir::refill`], of the last bytes.
+    /// As [`Reservoir::refill`], of the last bytes. By value, here and wherever a loop over codewords calls a
+    /// function: a reservoir with an address would not stay in registers.
     #[inline(never)]
-    fn refill_end(&mut self) {
+    fn with_last_bytes(mut self) -> Self {
         while self.held < 56
             && let Some(&byte) = self.bytes.get(self.next)
         {
@@ -52,6 +53,7 @@ impl<'a> Reservoir<'a> {
             self.next += 1;
             self.held += 8;
         }
+        self
     }
 
     /// The next bits, at least 56 of them after [`Reservoir::refill`]; zeros beyond the end.
@@ -64,18 +66,13 @@ impl<'a> Reservoir<'a> {
     #[inline(always)]
     pub fn pass(&mut self, n: u32) -> Result<(), End> {
         if n > self.held {
-            return Err(self.end());
+            // All reads from here on fail.
+            *self = Self::new(&[]);
+            return Err(End);
         }
         self.bits >>= n;
         self.held -= n;
         Ok(())
-    }
-
-    /// Enters the state at the end.
-    #[cold]
-    fn end(&mut self) -> End {
-        (self.bytes, self.next, self.bits, self.held) = (&[], 0, 0, 0);
-        End
     }
 
     /// The next `n <= 32` bits.

@@ -10,7 +10,7 @@
 //! Source: Vorbis I specification, section 8.6.
 
 use super::{
-    codebook::{Book, Stop},
+    codebook::{Book, PER_REFILL, Stop},
     reservoir::Reservoir,
     setup,
 };
@@ -139,12 +139,15 @@ fn packed(bits: &mut Reservoir<'_>, book: &Book, part: &mut [f32]) -> Result<(),
 fn packed_of<const D: usize>(bits: &mut Reservoir<'_>, book: &Book, part: &mut [f32]) -> Result<(), Stop> {
     // A copy stays in registers.
     let mut local = *bits;
-    for part in part.as_chunks_mut::<D>().0 {
-        match book.vector_of::<D>(&mut local) {
-            Ok(vector) => part.iter_mut().zip(vector).for_each(|(sum, value)| *sum += value),
-            Err(stop) => {
-                *bits = local;
-                return Err(stop);
+    for parts in part.as_chunks_mut::<D>().0.chunks_mut(PER_REFILL) {
+        local.refill();
+        for part in parts {
+            match book.vector_of::<D>(&mut local) {
+                Ok(vector) => part.iter_mut().zip(vector).for_each(|(sum, value)| *sum += value),
+                Err(stop) => {
+                    *bits = local;
+                    return Err(stop);
+                }
             }
         }
     }
