@@ -28,19 +28,11 @@ impl<'a> Bits<'a> {
     pub(super) fn refill(&mut self) {
         let word = match self.bytes.get(self.next..self.next + 8).and_then(|bytes| bytes.first_chunk()) {
             Some(bytes) => u64::from_be_bytes(*bytes),
-            None => self.last(),
+            None => last(self.bytes, self.next),
         };
         self.word |= word >> self.held;
         self.next += (63 - self.held) >> 3;
         self.held |= 56;
-    }
-
-    /// The word that reaches beyond the end.
-    #[cold]
-    #[inline(never)]
-    fn last(&self) -> u64 {
-        let rest = self.bytes.get(self.next..).unwrap_or_default();
-        rest.iter().take(8).enumerate().fold(0, |word, (i, &byte)| word | u64::from(byte) << (56 - 8 * i))
     }
 
     /// The position, in bits.
@@ -76,6 +68,14 @@ impl<'a> Bits<'a> {
         self.refill();
         self.take(n)
     }
+}
+
+/// The word that reaches beyond the end. Not a method: a reader with an address would not stay in registers.
+#[cold]
+#[inline(never)]
+fn last(bytes: &[u8], next: usize) -> u64 {
+    let rest = bytes.get(next..).unwrap_or_default();
+    rest.iter().take(8).enumerate().fold(0, |word, (i, &byte)| word | u64::from(byte) << (56 - 8 * i))
 }
 
 #[cfg(test)]
