@@ -35,6 +35,7 @@ mod selection;
 mod shard;
 mod splits;
 mod storage;
+mod tree;
 pub(crate) mod urls;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};

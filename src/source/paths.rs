@@ -11,7 +11,7 @@
 //! - A folder of recordings or their shards that has several splits (`splits`) is an error: mixing them is
 //!   for the user to say, by naming them.
 //! - A pattern stands for what it matches, in natural order: a file as it is, a folder as above.
-//! - A URL stands for one object; patterns and folders of objects are refused.
+//! - A URL stands for one object. One that ends in `/`, that of a bucket, and a pattern are expanded in the same way.
 //! - An existing path is taken literally, whatever characters it has.
 //!
 //! The crate `glob` was dropped: its order is that of bytes, and it bounds neither the number of entries nor
@@ -36,8 +36,9 @@ use crate::{
     source::{
         pattern::Pattern,
         splits,
-        storage::{LocalFiles, Storage, StoredFile},
-        urls,
+        storage::StoredFile,
+        tree::{Entry, Tree},
+        urls::{self, Named},
     },
 };
 
@@ -143,7 +144,7 @@ pub(crate) fn expand_folders(
     reads: Reads,
     stop: &AtomicBool,
 ) -> Result<(Vec<PathBuf>, Vec<Folder>)> {
-    let mut walk = Walk { reads, stop, left: MOST_ENTRIES, has_links: false, folders: Vec::new() };
+    let mut walk = Walk::new(reads, stop);
     let mut files = Vec::new();
     fallible_alloc::reserve(&mut files, paths.len())?;
     // The entry that each file is from, and whether it is the entry itself.
@@ -152,9 +153,8 @@ pub(crate) fn expand_folders(
     for (entry, path) in paths.iter().map(AsRef::as_ref).enumerate() {
         walk.check_stop()?;
         if urls::is_url(path) {
-            urls::check(path)?;
-            fallible_alloc::push(&mut files, path.to_owned())?;
-            fallible_alloc::push(&mut from, (entry, true))?;
+            let is_literal = walk.url(path, &mut files)?;
+            fallible_alloc::resize(&mut from, files.len(), (entry, is_literal))?;
             continue;
         }
         let is_pattern = path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
@@ -162,7 +162,7 @@ pub(crate) fn expand_folders(
             walk.folder(path, &mut files)?;
             false
         } else if is_pattern && fs::symlink_metadata(path).is_err() {
-            walk.pattern(path, &mut files)?;
+            walk.pattern(PathBuf::new(), path, path, &mut files)?;
             false
         } else {
             // Of a list of recordings, a missing one is a bad record.
@@ -260,12 +260,6 @@ fn natural_paths(one: &Path, other: &Path) -> Ordering {
     orders.find(|order| order.is_ne()).unwrap_or_else(counts)
 }
 
-/// An entry of a folder.
-struct Entry {
-    path: PathBuf,
-    is_folder: bool,
-}
-
 /// The folders on the way to the current one that were entered through a link, and the depth.
 #[derive(Clone, Default)]
 struct Way {
@@ -276,6 +270,7 @@ struct Way {
 struct Walk<'a> {
     reads: Reads,
     stop: &'a AtomicBool,
+    tree: Tree,
     /// The entries of folders that may still be looked at.
     left: u64,
     /// Whether a link was among them.
@@ -284,7 +279,12 @@ struct Walk<'a> {
     folders: Vec<Folder>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(reads: Reads, stop: &'a AtomicBool) -> Self {
+        let (tree, left, folders) = (Tree::Local, MOST_ENTRIES, Vec::new());
+        Self { reads, stop, tree, left, has_links: false, folders }
+    }
+
     fn check_stop(&self) -> Result<()> {
         match self.stop.load(atomic::Ordering::Relaxed) {
             true => Err(Error::new(ErrorKind::Closed, "opening was stopped")),
@@ -295,26 +295,21 @@ impl Walk<'_> {
     /// The entries of a folder in natural order, broken links as files.
     fn list(&mut self, folder: &Path) -> Result<Vec<Entry>> {
         self.check_stop()?;
-        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        let io = |error| Error::io(here, "list", error);
         let mut entries = Vec::new();
-        for entry in fs::read_dir(here).map_err(io)? {
-            let entry = entry.map_err(io)?;
-            let Some(left) = self.left.checked_sub(1) else {
+        let Self { tree, left, has_links, .. } = self;
+        tree.each(folder, |entry, is_link| {
+            let Some(fewer) = left.checked_sub(1) else {
                 let message = format!(
                     "there are more than {MOST_ENTRIES} files and folders, the last ones in {}; name a folder or a \
                      pattern that has fewer",
-                    here.display()
+                    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }.display()
                 );
                 return Err(Error::new(ErrorKind::Config, message));
             };
-            self.left = left;
-            let path = folder.join(entry.file_name());
-            let kind = entry.file_type().map_err(io)?;
-            self.has_links |= kind.is_symlink();
-            let is_folder = if kind.is_symlink() { path.is_dir() } else { kind.is_dir() };
-            fallible_alloc::push(&mut entries, Entry { path, is_folder })?;
-        }
+            *left = fewer;
+            *has_links |= is_link;
+            fallible_alloc::push(&mut entries, entry)
+        })?;
         entries.sort_unstable_by(|a, b| natural(name_of(&a.path), name_of(&b.path)));
         Ok(entries)
     }
@@ -409,7 +404,7 @@ impl Walk<'_> {
     /// Adds the shards below a folder.
     fn below(&mut self, folder: &Path, way: &Way, files: &mut Vec<PathBuf>, found: &mut Found) -> Result<()> {
         let way = self.enter(folder, way)?;
-        if let Some(shards) = saved(folder)? {
+        if let Some(shards) = saved(&self.tree, folder)? {
             if let Some(shard) = shards.iter().find(|shard| self.reads.format_of(name_of(shard)).is_none()) {
                 let message = format!(
                     "{} was written by save_to_disk and has the shard {}; expected are files that end in {}: write \
@@ -424,9 +419,9 @@ impl Walk<'_> {
             files.extend(shards);
             return Ok(());
         }
-        if folder.join("dataset_dict.json").is_file() {
+        if self.tree.is_file(&folder.join("dataset_dict.json")) {
             let mut splits = self.list(folder)?;
-            splits.retain(|entry| entry.path.join("state.json").is_file());
+            splits.retain(|entry| self.tree.is_file(&entry.path.join("state.json")));
             if let [split] = &splits[..] {
                 return self.below(&split.path, &way, files, found);
             }
@@ -460,14 +455,39 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds the files that a pattern stands for.
-    fn pattern(&mut self, pattern: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    /// Adds the objects that a URL stands for; returns whether it is the URL of one.
+    fn url(&mut self, url: &Path, files: &mut Vec<PathBuf>) -> Result<bool> {
+        let named = urls::named(url)?;
+        match &named {
+            Named::Object => fallible_alloc::push(files, url.to_owned())?,
+            Named::Folder => {
+                self.tree = Tree::listed(url, self.left, self.stop)?;
+                self.folder(url, files)?;
+            }
+            Named::Pattern(folder, parts) => {
+                self.tree = Tree::listed(folder, self.left, self.stop)?;
+                self.pattern(folder.clone(), parts, url, files)?;
+            }
+        }
+        self.tree = Tree::Local;
+        Ok(named == Named::Object)
+    }
+
+    /// Adds the files that a pattern stands for: `parts` below the folder `base`.
+    fn pattern(
+        &mut self,
+        mut base: PathBuf,
+        parts: &Path,
+        pattern: &Path,
+        files: &mut Vec<PathBuf>,
+    ) -> Result<()> {
         let invalid = |why: &str| {
             let message = format!("{:?} is not a valid pattern: {why}", pattern.display().to_string());
             Err(Error::new(ErrorKind::Config, message))
         };
-        let (mut base, mut parts) = (PathBuf::new(), Vec::new());
-        for component in pattern.components() {
+        let components = parts.components();
+        let mut parts = Vec::new();
+        for component in components {
             let text = component.as_os_str();
             let is_pattern = text.as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
             let part = match (is_pattern, text.to_str()) {
@@ -515,13 +535,13 @@ impl Walk<'_> {
         matches: &mut Vec<Entry>,
     ) -> Result<()> {
         let Some((part, rest)) = parts.split_first() else {
-            let is_folder = folder.is_dir();
-            if is_folder || fs::symlink_metadata(folder).is_ok() {
+            let is_folder = self.tree.is_folder(folder);
+            if is_folder || self.tree.is_there(folder) {
                 fallible_alloc::push(matches, Entry { path: folder.to_owned(), is_folder })?;
             }
             return Ok(());
         };
-        if !folder.as_os_str().is_empty() && !folder.is_dir() {
+        if !folder.as_os_str().is_empty() && !self.tree.is_folder(folder) {
             return Ok(());
         }
         match part {
@@ -674,10 +694,12 @@ fn not_found(path: &Path, message: String) -> Error {
 }
 
 /// The shards of a folder that `save_to_disk` wrote; None for another folder.
-fn saved(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
-    let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+fn saved(tree: &Tree, folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     let state: Arc<Path> = folder.join("state.json").into();
-    let file = match StoredFile::open(&storage, &state) {
+    if !tree.is_there(&state) {
+        return Ok(None);
+    }
+    let file = match StoredFile::open(&tree.storage(), &state) {
         Ok(file) => file,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -895,8 +917,7 @@ mod tests {
     fn the_work_is_bounded() {
         let all = folder(&["a.arrow", "b.arrow", "c/d.arrow"]);
         let stop = AtomicBool::new(false);
-        let mut walk =
-            Walk { reads: Reads::Recordings, stop: &stop, left: 4, has_links: false, folders: Vec::new() };
+        let mut walk = Walk { left: 4, ..Walk::new(Reads::Recordings, &stop) };
         let mut files = Vec::new();
         walk.folder(all.path(), &mut files).unwrap();
         assert_eq!((files.len(), walk.left), (3, 0));

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     remote::Remote,
-    storage::{ReadAt, Storage},
+    storage::{Page, ReadAt, Storage},
     urls,
 };
 use crate::record::Traffic;
@@ -45,6 +45,10 @@ impl<S: Storage> Storage for Rooted<S> {
             return urls::resolved(path);
         }
         self.storage.resolve(&self.root.join(path))
+    }
+
+    fn page(&self, folder: &Path, after: Option<&str>) -> io::Result<Page> {
+        self.remote.page(folder, after)
     }
 
     fn rest(&self) {

@@ -38,6 +38,14 @@ pub trait Storage: fmt::Debug + Send + Sync {
         fs::canonicalize(path)
     }
 
+    /// Names of objects below a folder of a server, one page of them after the other.
+    ///
+    /// # Errors
+    /// The error of the server; `Unsupported` for a folder that is not listed in this way.
+    fn page(&self, _folder: &Path, _after: Option<&str>) -> io::Result<Page> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Notes that a call failed transiently and is retried.
     fn retried(&self) {}
 
@@ -48,6 +56,15 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn traffic(&self) -> Arc<Traffic> {
         Arc::default()
     }
+}
+
+/// A part of the list of the objects below a folder.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// Their names below the folder, with `/` between their parts.
+    pub names: Vec<String>,
+    /// What the next page follows; `None` for the last one.
+    pub next: Option<String>,
 }
 
 /// Storage that counts what it costs, for all its readers.
@@ -269,6 +286,15 @@ fn retry<T>(
             result => return result,
         }
     }
+}
+
+/// A page of the objects below a folder.
+///
+/// # Errors
+/// As [`Storage::page`], after retries.
+pub(crate) fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) -> Result<Page> {
+    retry(storage, folder, "list", || storage.page(folder, after))
+        .map_err(|error| failed(folder, "list", error))
 }
 
 /// `path` with symbolic links and `..` resolved.

@@ -66,28 +66,79 @@ fn refused(path: &Path) -> Option<String> {
     None
 }
 
+/// What a URL names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Object,
+    /// A folder: the URL ends in `/`, or is that of a bucket or of a dataset of the Hub.
+    Folder,
+    /// The folder without a pattern, and the parts behind it.
+    Pattern(PathBuf, PathBuf),
+}
+
+/// What a URL names, which has no secret in it.
+///
+/// # Errors
+/// [`ErrorKind::Config`], also for a folder or a pattern of a web server.
+pub(crate) fn named(path: &Path) -> Result<Named> {
+    let refuse = |message| Err(Error::new(ErrorKind::Config, message));
+    if let Some(message) = refused(path) {
+        return refuse(message);
+    }
+    let Some((scheme, rest)) = split(path) else { return Ok(Named::Object) };
+    let shown = path.display();
+    let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_pattern = |part: &str| part.contains(['*', '[']);
+    let is_dataset = scheme == "hf" && name.split('/').filter(|part| !part.is_empty()).count() <= 2;
+    let named = if is_pattern(name) {
+        let behind = name.split('/').skip_while(|part| !is_pattern(part)).collect::<Vec<_>>().join("/");
+        let folder = &name[..name.len() - behind.len()];
+        Named::Pattern(format!("{scheme}://{host}/{folder}").into(), behind.into())
+    } else if name.is_empty() || name.ends_with('/') || is_dataset {
+        Named::Folder
+    } else {
+        Named::Object
+    };
+    if host.is_empty() || is_pattern(host) {
+        return refuse(format!("{shown} names no object; expected is {scheme}://HOST-OR-BUCKET/NAME"));
+    }
+    if named != Named::Object && scheme.starts_with("http") {
+        let what = if named == Named::Folder { "a folder" } else { "a pattern" };
+        return refuse(format!(
+            "{shown} is {what}, and a web server does not list its files; pass a list of their URLs"
+        ));
+    }
+    Ok(named)
+}
+
 /// Checks that a URL names one object and has no secret in it.
 ///
 /// # Errors
 /// [`ErrorKind::Config`].
 pub(crate) fn check(path: &Path) -> Result<()> {
-    let Some((scheme, rest)) = split(path) else { return Ok(()) };
-    let shown = path.display();
-    let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
-    let message = match refused(path) {
-        Some(message) => message,
-        None if host.is_empty() || name.is_empty() => {
-            format!("{shown} names no object; expected is {scheme}://HOST-OR-BUCKET/NAME")
+    match named(path)? {
+        Named::Object => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "{} names no object, but a folder or a pattern; expected is the URL of one object",
+                path.display()
+            ),
+        )),
+    }
+}
+
+/// A part of an object's name as a URL has it: it names this object and no pattern.
+#[cfg_attr(not(feature = "remote"), allow(dead_code, reason = "nothing is listed"))]
+pub(crate) fn escaped(part: &str) -> String {
+    let mut url = String::with_capacity(part.len());
+    for letter in part.chars() {
+        match letter {
+            '%' | '?' | '#' | '*' | '[' => url.push_str(&format!("%{:02X}", letter as u32)),
+            _ => url.push(letter),
         }
-        None if name.contains(['*', '[']) => {
-            format!("{shown} is a pattern, and objects are not listed yet; pass a list of their URLs")
-        }
-        None if name.ends_with('/') => {
-            format!("{shown} is a folder, and objects are not listed yet; pass a list of their URLs")
-        }
-        None => return Ok(()),
-    };
-    Err(Error::new(ErrorKind::Config, message))
+    }
+    url
 }
 
 /// The URL itself. It has no `..`, so that its folders are those that it names.
@@ -134,11 +185,27 @@ mod tests {
     #[cfg(feature = "remote")]
     #[test]
     fn a_url_names_one_object() {
-        for url in
-            ["s3://b", "s3://b/", "https://h/a/*.arrow", "https://h/a/", "s3://b/../c", "s3://b/%2E%2e/c"]
-        {
+        for url in [
+            "s3://b",
+            "s3://b/",
+            "https://h/a/*.arrow",
+            "https://h/a/",
+            "s3://b/../c",
+            "s3://b/%2E%2e/c",
+            "s3:///a",
+        ] {
             assert_eq!(check(Path::new(url)).unwrap_err().kind, ErrorKind::Config, "{url}");
         }
+        let at = |url: &str| named(Path::new(url)).unwrap();
+        for url in ["s3://b", "s3://b/", "gs://b/c/", "hf://datasets/o/n", "hf://datasets/o/n@v1/"] {
+            assert_eq!(at(url), Named::Folder, "{url}");
+        }
+        let pattern = |folder: &str, parts: &str| Named::Pattern(folder.into(), parts.into());
+        assert_eq!(at("s3://b/c/d*/e.arrow"), pattern("s3://b/c/", "d*/e.arrow"));
+        assert_eq!(at("s3://b/*"), pattern("s3://b/", "*"));
+        assert_eq!(at("hf://datasets/o/n/**/*.parquet"), pattern("hf://datasets/o/n/", "**/*.parquet"));
+        assert_eq!(named(Path::new("s3://b*/c")).unwrap_err().kind, ErrorKind::Config);
+        assert_eq!(at(&format!("s3://b/{}", escaped("a*[b]?#%2e"))), Named::Object);
         for url in ["s3://b/a.arrow", "https://h/a%20b/c.arrow", "http://[::1]:80/a"] {
             check(Path::new(url)).unwrap();
         }

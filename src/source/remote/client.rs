@@ -16,7 +16,7 @@ use object_store::{
     client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService},
 };
 use reqwest::{
-    Method,
+    Method, StatusCode,
     header::{HeaderMap, RETRY_AFTER},
     redirect::Policy,
 };
@@ -40,8 +40,18 @@ pub(super) struct Refused {
     region: Option<String>,
 }
 
-#[cfg(test)]
 impl Refused {
+    /// The body is not quoted: that of a wrong signature has parts of credentials.
+    pub(super) fn from(status: StatusCode, headers: &HeaderMap) -> Self {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        Self {
+            status: status.as_u16(),
+            pause: text(RETRY_AFTER.as_str()).and_then(|value| value.parse().ok()).map(Duration::from_secs),
+            region: text("x-amz-bucket-region").map(|region| region.chars().take(40).collect()),
+        }
+    }
+
+    #[cfg(test)]
     pub(super) fn of(status: u16) -> Self {
         Self { status, pause: None, region: None }
     }
@@ -56,12 +66,11 @@ pub(super) struct Connector {
     pub traffic: Arc<Traffic>,
 }
 
-impl HttpConnector for Connector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let is_plain =
-            options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|value| value == "true");
+impl Connector {
+    /// A client that sends nothing over `http://`, unless it `is_plain`.
+    pub(super) fn client(&self, is_plain: bool) -> reqwest::Result<reqwest::Client> {
         let redirects = if self.follows_redirects { Policy::limited(REDIRECTS) } else { Policy::none() };
-        let client = reqwest::Client::builder()
+        reqwest::Client::builder()
             .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
             .default_headers(self.headers.clone())
             .redirect(redirects)
@@ -70,6 +79,15 @@ impl HttpConnector for Connector {
             .connect_timeout(CONNECT)
             .read_timeout(STALLED)
             .build()
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let is_plain =
+            options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|value| value == "true");
+        let client = self
+            .client(is_plain)
             .map_err(|error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) })?;
         Ok(HttpClient::new(Client { client: HttpClient::new(client), traffic: self.traffic.clone() }))
     }
@@ -104,16 +122,7 @@ impl HttpService for Client {
             if status.is_success() || !is_read {
                 return Ok(answer);
             }
-            // The body is not quoted: that of a wrong signature has parts of credentials.
-            let text = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
-            let refused = Refused {
-                status: status.as_u16(),
-                pause: text(RETRY_AFTER.as_str())
-                    .and_then(|value| value.parse().ok())
-                    .map(Duration::from_secs),
-                region: text("x-amz-bucket-region").map(|region| region.chars().take(40).collect()),
-            };
-            Err(HttpError::new(HttpErrorKind::Unknown, refused))
+            Err(HttpError::new(HttpErrorKind::Unknown, Refused::from(status, answer.headers())))
         })
     }
 }

@@ -65,7 +65,8 @@ impl Failure {
         }
     }
 
-    fn of_status(refused: &Refused) -> Self {
+    /// The meaning of an answer that is an error.
+    pub(super) fn of_status(refused: &Refused) -> Self {
         let Refused { status, pause, .. } = *refused;
         let (kind, advice) = match status {
             404 | 410 => (io::ErrorKind::NotFound, "check bucket or host, and name"),

@@ -16,9 +16,13 @@ mod client;
 #[cfg(feature = "remote")]
 mod failure;
 #[cfg(feature = "remote")]
+mod listing;
+#[cfg(feature = "remote")]
 mod object;
 #[cfg(feature = "remote")]
 mod opener;
+#[cfg(feature = "remote")]
+mod pages;
 #[cfg(feature = "remote")]
 mod runtime;
 #[cfg(feature = "remote")]
@@ -50,6 +54,16 @@ impl Remote {
 
     /// The error for any URL.
     pub(super) fn open(&self, url: &std::path::Path) -> std::io::Result<Box<dyn super::ReadAt>> {
+        super::urls::resolved(url)?;
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// The error for any folder.
+    pub(super) fn page(
+        &self,
+        url: &std::path::Path,
+        _: Option<&str>,
+    ) -> std::io::Result<super::storage::Page> {
         super::urls::resolved(url)?;
         Err(std::io::ErrorKind::Unsupported.into())
     }

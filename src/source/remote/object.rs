@@ -1,4 +1,8 @@
 //! An open object: reads its ranges, some of them requested ahead of time.
+//!
+//! All readers of a source share what they asked for: an object is asked once for its size and ETag, and small
+//! ranges, such as the headers of a record batch, are requested as whole [pages](super::pages) and kept. Each
+//! answer is checked against the version that was opened, so nothing kept can be out of date unnoticed.
 
 use std::{
     collections::VecDeque,
@@ -19,18 +23,18 @@ use tokio::{sync::Semaphore, task::AbortHandle};
 use super::{
     answer::{Pending, Slot},
     failure::Failure,
+    pages,
     runtime::Running,
+    stores::Address,
 };
 use crate::{
-    record::Traffic,
+    record::{MOST_REQUESTED, Traffic},
     seed::mix,
     source::{ReadAt, Version},
 };
 
 /// The most bytes of one object that are requested ahead of time and not yet read.
 const MOST_AHEAD: u64 = 64 << 20;
-/// The same for all objects of a source.
-const MOST_OF_ALL: u64 = 256 << 20;
 
 /// An object of a store.
 pub(super) struct RemoteFile {
@@ -44,7 +48,9 @@ pub(super) struct RemoteFile {
 }
 
 /// What a request needs.
-struct Object {
+pub(super) struct Object {
+    /// Its number among those of the source.
+    number: u64,
     store: Arc<dyn ObjectStore>,
     location: object_store::path::Path,
     requests: Arc<Semaphore>,
@@ -57,6 +63,8 @@ struct Object {
 /// A range that was requested ahead of time. Dropping it ends the request.
 struct Ahead {
     range: Range<u64>,
+    /// The bytes that were not read yet. Several readers may share a range, each with its part.
+    left: u64,
     slot: Arc<Slot<Bytes>>,
     request: AbortHandle,
     /// The bytes of all ranges of the source.
@@ -72,12 +80,15 @@ impl Drop for Ahead {
 
 impl RemoteFile {
     pub(super) fn open(running: Arc<Running>, url: &Path) -> io::Result<Self> {
-        let (store, location) = running.place(url)?;
-        let meta = head(&running, &store, &location)?;
-        let version = version_of(&meta);
-        let etag = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
-        let (requests, traffic) = (running.requests.clone(), running.traffic.clone());
-        let object = Arc::new(Object { store, location, requests, etag, meta, traffic });
+        let object = match running.opened(url) {
+            Some(object) => object,
+            None => {
+                let object = Arc::new(Object::ask(&running, url)?);
+                running.keep(url, &object);
+                object
+            }
+        };
+        let version = version_of(&object.meta);
         Ok(Self { object, version, is_changed: AtomicBool::new(false), ahead: Mutex::default(), running })
     }
 
@@ -98,13 +109,45 @@ impl RemoteFile {
             let answer = object.get(wanted).await;
             pending.0.fill(answer);
         });
-        let held = self.running.ahead.clone();
-        held.fetch_add(range.end - range.start, Ordering::Relaxed);
-        Ok(Ahead { range, slot, request: request.abort_handle(), held })
+        let (held, left) = (self.running.ahead.clone(), range.end - range.start);
+        held.fetch_add(left, Ordering::Relaxed);
+        Ok(Ahead { range, left, slot, request: request.abort_handle(), held })
+    }
+
+    /// Reads from a page that is kept, or requests it.
+    fn read_page(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let range = pages::around(at..at + buffer.len() as u64, self.version.size);
+        let slot = self.running.pages.slot(self.object.number, &range, |slot| {
+            let (pending, object, wanted) = (Pending(slot), self.object.clone(), range.clone());
+            self.running.handle()?.spawn(async move {
+                let answer = object.get(wanted).await;
+                pending.0.fill(answer);
+            });
+            Ok(())
+        })?;
+        let bytes = self.wait(&slot);
+        if bytes.is_err() {
+            self.running.pages.forget(&slot);
+        }
+        let from = (at - range.start) as usize;
+        bytes.map(|bytes| {
+            buffer.copy_from_slice(&bytes[from..from + buffer.len()]);
+            buffer.len()
+        })
     }
 }
 
 impl Object {
+    /// Asks for size and ETag.
+    fn ask(running: &Running, url: &Path) -> io::Result<Self> {
+        let address = Address::of(url, |name| std::env::var(name).ok())?;
+        let (store, location) = (running.client(&address)?.objects, address.location);
+        let meta = head(running, &store, &location)?;
+        let etag = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
+        let (requests, traffic) = (running.requests.clone(), running.traffic.clone());
+        Ok(Self { number: running.number(), store, location, requests, etag, meta, traffic })
+    }
+
     /// The bytes of a range.
     async fn get(&self, wanted: Range<u64>) -> Result<Bytes, Failure> {
         let closed = |_| Failure::new(io::ErrorKind::Other, "the source is closed");
@@ -164,6 +207,9 @@ impl ReadAt for RemoteFile {
             n
         };
         let Some((range, slot)) = found else {
+            if len <= pages::PAGE {
+                return self.read_page(&mut buffer[..len as usize], at);
+            }
             let request = self.request(at..end)?;
             return self.wait(&request.slot).map(|bytes| copy(buffer, &bytes));
         };
@@ -172,10 +218,14 @@ impl ReadAt for RemoteFile {
             Ok(bytes) => copy(buffer, &bytes[(at - range.start) as usize..]),
             Err(_) => 0,
         };
-        // Read to its end, or failed: another try is a request of its own.
-        if bytes.is_err() || at + n as u64 == range.end {
-            ahead().retain(|ahead| !Arc::ptr_eq(&ahead.slot, &slot));
-        }
+        // Read as a whole, or failed: another try is a request of its own.
+        ahead().retain_mut(|ahead| {
+            if !Arc::ptr_eq(&ahead.slot, &slot) {
+                return true;
+            }
+            ahead.left = ahead.left.saturating_sub(n as u64);
+            bytes.is_ok() && ahead.left > 0
+        });
         bytes.map(|_| n)
     }
 
@@ -184,6 +234,7 @@ impl ReadAt for RemoteFile {
         if !self.is_changed.load(Ordering::Relaxed) {
             return Ok(self.version);
         }
+        self.running.forget(&self.object);
         head(&self.running, &self.object.store, &self.object.location).map(|meta| version_of(&meta))
     }
 
@@ -196,8 +247,10 @@ impl ReadAt for RemoteFile {
         }
         // The oldest ranges were passed without being read.
         let mut held: u64 = ahead.iter().map(|ahead| ahead.range.end - ahead.range.start).sum();
-        let most =
-            |held| held + (end - at) > MOST_AHEAD || self.running.ahead.load(Ordering::Relaxed) > MOST_OF_ALL;
+        let most = |held| {
+            held + (end - at) > MOST_AHEAD
+                || self.running.ahead.load(Ordering::Relaxed) + (end - at) > MOST_REQUESTED
+        };
         while most(held)
             && let Some(oldest) = ahead.pop_front()
         {
@@ -219,15 +272,8 @@ fn head(
     store: &Arc<dyn ObjectStore>,
     location: &object_store::path::Path,
 ) -> io::Result<ObjectMeta> {
-    let slot = Arc::new(Slot::default());
-    let (pending, store, location) = (Pending(slot.clone()), store.clone(), location.clone());
-    let request = running.handle()?.spawn(async move {
-        let answer = store.head(&location).await;
-        pending.0.fill(answer.map_err(|error| Failure::of(&error)));
-    });
-    let answer = slot.wait();
-    request.abort();
-    answer
+    let (store, location) = (store.clone(), location.clone());
+    running.wait_for(async move { store.head(&location).await.map_err(|error| Failure::of(&error)) })
 }
 
 fn version_of(meta: &ObjectMeta) -> Version {

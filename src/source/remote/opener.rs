@@ -6,10 +6,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{object::RemoteFile, runtime::Running};
+use super::{listing, object::RemoteFile, runtime::Running};
 use crate::{
     record::Traffic,
-    source::{ReadAt, urls},
+    source::{ReadAt, storage::Page, urls},
 };
 
 /// Opens URLs; starts its threads with the first.
@@ -40,6 +40,16 @@ impl Remote {
         urls::check(url).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.message))?;
         let running = self.running()?;
         RemoteFile::open(running, url).map(|file| Box::new(file) as Box<dyn ReadAt>)
+    }
+
+    /// A page of the objects below the folder `url`.
+    ///
+    /// # Errors
+    /// As [`Remote::open`].
+    pub(crate) fn page(&self, url: &Path, after: Option<&str>) -> io::Result<Page> {
+        urls::resolved(url)?;
+        let running = self.running()?;
+        listing::page(&running, url, after)
     }
 
     /// Ends the threads. The next request starts them again.

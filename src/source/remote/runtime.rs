@@ -2,24 +2,35 @@
 
 use std::{
     collections::HashMap,
+    future::Future,
     io,
-    path::Path,
+    path::{Path, PathBuf},
     process,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use object_store::ObjectStore;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::Semaphore,
 };
 
-use super::stores;
+use super::{
+    answer::{Pending, Slot},
+    failure::Failure,
+    object::Object,
+    pages::Pages,
+    stores::{Address, Client},
+};
 use crate::record::Traffic;
 
 /// The most requests of one source at a time.
-const IN_FLIGHT: usize = 16;
+const IN_FLIGHT: usize = 32;
+/// The most objects that are kept: some 20 MB.
+const MOST_OBJECTS: usize = 1 << 16;
 /// How long the end of a source waits for its threads, which have nothing to finish.
 const ENDING: Duration = Duration::from_millis(200);
 
@@ -35,7 +46,11 @@ pub(super) struct Running {
     /// Bytes of ranges that were requested ahead of time and not read.
     pub(super) ahead: Arc<AtomicU64>,
     pub(super) traffic: Arc<Traffic>,
-    stores: Mutex<HashMap<Key, Arc<dyn ObjectStore>>>,
+    clients: Mutex<HashMap<Key, Client>>,
+    /// Objects that were asked for their versions.
+    objects: Mutex<HashMap<PathBuf, Arc<Object>>>,
+    n_objects: AtomicU64,
+    pub(super) pages: Pages,
 }
 
 impl Running {
@@ -48,7 +63,10 @@ impl Running {
             requests: Arc::new(Semaphore::new(IN_FLIGHT)),
             ahead: Arc::default(),
             traffic: traffic.clone(),
-            stores: Mutex::default(),
+            clients: Mutex::default(),
+            objects: Mutex::default(),
+            n_objects: AtomicU64::new(0),
+            pages: Pages::default(),
         }
     }
 
@@ -84,19 +102,52 @@ impl Running {
         }
     }
 
-    /// The store of a URL's host or bucket, made once, and the URL's place there.
-    pub(super) fn place(&self, url: &Path) -> io::Result<(Arc<dyn ObjectStore>, object_store::path::Path)> {
-        let address = stores::Address::of(url, |name| std::env::var(name).ok())?;
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        let store = match stores.get(&address.key()) {
-            Some(store) => store.clone(),
-            None => {
-                let store = address.store(&self.traffic)?;
-                stores.insert(address.key(), store.clone());
-                store
-            }
-        };
-        Ok((store, address.location))
+    /// The client of an address's host or bucket, made once.
+    pub(super) fn client(&self, address: &Address) -> io::Result<Client> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&address.key()) {
+            return Ok(client.clone());
+        }
+        let client = address.client(&self.traffic)?;
+        clients.insert(address.key(), client.clone());
+        Ok(client)
+    }
+
+    /// The object of a URL that was opened before.
+    pub(super) fn opened(&self, url: &Path) -> Option<Arc<Object>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner).get(url).cloned()
+    }
+
+    /// Keeps an object for the next readers.
+    pub(super) fn keep(&self, url: &Path, object: &Arc<Object>) {
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        if objects.len() < MOST_OBJECTS {
+            objects.insert(url.to_owned(), object.clone());
+        }
+    }
+
+    /// Forgets an object that was changed.
+    pub(super) fn forget(&self, object: &Arc<Object>) {
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.retain(|_, kept| !Arc::ptr_eq(kept, object));
+    }
+
+    /// The number of a new object.
+    pub(super) fn number(&self) -> u64 {
+        self.n_objects.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Waits for the answer of `asked`, which ends with the thread's work.
+    pub(super) fn wait_for<T: Clone + Send + 'static>(
+        &self,
+        asked: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> io::Result<T> {
+        let slot = Arc::new(Slot::default());
+        let pending = Pending(slot.clone());
+        let request = self.handle()?.spawn(async move { pending.0.fill(asked.await) });
+        let answer = slot.wait();
+        request.abort();
+        answer
     }
 }
 

@@ -6,6 +6,7 @@ use std::{io, path::Path, sync::Arc, time::Duration};
 use object_store::{
     BackoffConfig, ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder,
     azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, http::HttpBuilder,
+    list::PaginatedListStore,
 };
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
@@ -14,11 +15,28 @@ use crate::{record::Traffic, source::urls};
 
 const HUB: &str = "https://huggingface.co";
 
-/// Where an object lies.
+/// The client of a host or bucket.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub objects: Arc<dyn ObjectStore>,
+    pub lists: Lists,
+}
+
+/// How names are listed.
+#[derive(Clone)]
+pub(super) enum Lists {
+    Store(Arc<dyn PaginatedListStore>),
+    /// By the API of the Hub.
+    Hub(reqwest::Client),
+}
+
+/// Where an object or a folder lies.
 pub(super) struct Address {
     scheme: &'static str,
     /// Scheme and host or bucket, such as `s3://bucket`.
     pub host: String,
+    /// The name behind the host, percent-encoded as it was given.
+    pub name: String,
     pub location: object_store::path::Path,
     /// A token that only this host gets.
     token: Option<String>,
@@ -29,8 +47,30 @@ fn invalid(message: impl ToString) -> io::Error {
 }
 
 impl Address {
-    /// The address of a URL; `set` gives variables of the environment.
+    /// The address of an object; `set` gives variables of the environment.
     pub(super) fn of(url: &Path, set: impl Fn(&str) -> Option<String>) -> io::Result<Self> {
+        Self::new(url, set, |file| match file {
+            HubFile { path: "", .. } => Err(invalid(EXPECTED)),
+            HubFile { owner, name, revision, path } => {
+                Ok(format!("datasets/{owner}/{name}/resolve/{revision}/{path}"))
+            }
+        })
+    }
+
+    /// The address of a folder, which for the Hub is that of its list.
+    pub(super) fn of_folder(url: &Path, set: impl Fn(&str) -> Option<String>) -> io::Result<Self> {
+        Self::new(url, set, |HubFile { owner, name, revision, path }| {
+            let path = path.trim_end_matches('/');
+            let slash = if path.is_empty() { "" } else { "/" };
+            Ok(format!("api/datasets/{owner}/{name}/tree/{revision}{slash}{path}"))
+        })
+    }
+
+    fn new(
+        url: &Path,
+        set: impl Fn(&str) -> Option<String>,
+        hub_name: impl Fn(HubFile<'_>) -> io::Result<String>,
+    ) -> io::Result<Self> {
         let (scheme, rest) = urls::split(url).ok_or_else(|| invalid("the path is no URL"))?;
         let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
         let set = |name| set(name).filter(|value: &String| !value.is_empty());
@@ -42,12 +82,12 @@ impl Address {
                 if set("HF_HUB_OFFLINE").is_some_and(|value| value != "0") {
                     return Err(invalid("HF_HUB_OFFLINE is set; unset it to read from the Hub"));
                 }
-                (scheme, endpoint.to_owned(), hub_name(host, name)?, set("HF_TOKEN"))
+                (scheme, endpoint.to_owned(), hub_name(HubFile::of(host, name)?)?, set("HF_TOKEN"))
             }
             _ => (scheme, format!("{scheme}://{host}"), name.to_owned(), None),
         };
         let location = object_store::path::Path::from_url_path(&name).map_err(invalid)?;
-        Ok(Self { scheme, host, location, token })
+        Ok(Self { scheme, host, name, location, token })
     }
 
     /// What addresses with the same client have in common.
@@ -56,7 +96,7 @@ impl Address {
     }
 
     /// The client, without retries of its own: these are counted where files are read.
-    pub(super) fn store(&self, traffic: &Arc<Traffic>) -> io::Result<Arc<dyn ObjectStore>> {
+    pub(super) fn client(&self, traffic: &Arc<Traffic>) -> io::Result<Client> {
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let retry = RetryConfig {
             max_retries: 0,
@@ -78,23 +118,34 @@ impl Address {
         }
         let connector = Connector { headers, follows_redirects: !is_cloud, traffic: traffic.clone() };
         let bucket = self.host.split_once("://").map_or("", |(_, bucket)| bucket);
+        let wrong = |error: object_store::Error| invalid(Failure::of(&error).message);
         macro_rules! built {
             ($builder:expr) => {
-                $builder
-                    .with_retry(retry)
-                    .with_client_options(client)
-                    .with_http_connector(connector)
-                    .build()
-                    .map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
+                Arc::new(
+                    $builder
+                        .with_retry(retry)
+                        .with_client_options(client)
+                        .with_http_connector(connector)
+                        .build()
+                        .map_err(wrong)?,
+                )
             };
         }
-        let store = match self.scheme {
-            "s3" => built!(AmazonS3Builder::from_env().with_bucket_name(bucket)),
-            "gs" => built!(GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket)),
-            "az" => built!(MicrosoftAzureBuilder::from_env().with_container_name(bucket)),
-            _ => built!(HttpBuilder::new().with_url(&self.host)),
-        };
-        store.map_err(|error| invalid(Failure::of(&error).message))
+        macro_rules! cloud {
+            ($builder:expr) => {{
+                let objects = built!($builder);
+                Client { lists: Lists::Store(objects.clone()), objects }
+            }};
+        }
+        Ok(match self.scheme {
+            "s3" => cloud!(AmazonS3Builder::from_env().with_bucket_name(bucket)),
+            "gs" => cloud!(GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket)),
+            "az" => cloud!(MicrosoftAzureBuilder::from_env().with_container_name(bucket)),
+            _ => {
+                let lists = Lists::Hub(connector.client(is_plain).map_err(invalid)?);
+                Client { objects: built!(HttpBuilder::new().with_url(&self.host)), lists }
+            }
+        })
     }
 }
 
@@ -108,18 +159,27 @@ fn plain_endpoint(scheme: &str, set: impl Fn(&'static str) -> Option<String>) ->
     names.iter().find_map(|name| set(name)).is_some_and(|endpoint| endpoint.starts_with("http://"))
 }
 
-/// The path of `datasets/OWNER/NAME[@REVISION]/FILE` below the Hub's address.
-fn hub_name(kind: &str, name: &str) -> io::Result<String> {
-    let expected = || invalid("expected is hf://datasets/OWNER/NAME[@REVISION]/FILE");
-    let mut parts = name.splitn(3, '/');
-    let (Some(owner), Some(name), Some(file)) = (parts.next(), parts.next(), parts.next()) else {
-        return Err(expected());
-    };
-    let (name, revision) = name.split_once('@').unwrap_or((name, "main"));
-    if kind != "datasets" || [owner, name, revision, file].iter().any(|part| part.is_empty()) {
-        return Err(expected());
+/// The parts of `datasets/OWNER/NAME[@REVISION]/FILE`.
+struct HubFile<'a> {
+    owner: &'a str,
+    name: &'a str,
+    revision: &'a str,
+    /// Empty for the folder of the whole dataset.
+    path: &'a str,
+}
+
+const EXPECTED: &str = "expected is hf://datasets/OWNER/NAME[@REVISION]/FILE";
+
+impl<'a> HubFile<'a> {
+    fn of(kind: &str, name: &'a str) -> io::Result<Self> {
+        let mut parts = name.splitn(3, '/');
+        let (owner, name) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+        let (name, revision) = name.split_once('@').unwrap_or((name, "main"));
+        if kind != "datasets" || [owner, name, revision].iter().any(|part| part.is_empty()) {
+            return Err(invalid(EXPECTED));
+        }
+        Ok(Self { owner, name, revision, path: parts.next().unwrap_or("") })
     }
-    Ok(format!("datasets/{owner}/{name}/resolve/{revision}/{file}"))
 }
 
 #[cfg(test)]
@@ -149,6 +209,13 @@ mod tests {
             assert!(address(wrong, &[]).is_err(), "{wrong}");
         }
         assert!(address("hf://datasets/o/n/x", &[("HF_HUB_OFFLINE", "1")]).is_err());
+        for (url, list) in [
+            ("hf://datasets/o/n", "api/datasets/o/n/tree/main"),
+            ("hf://datasets/o/n@v1/", "api/datasets/o/n/tree/v1"),
+            ("hf://datasets/o/n/a/b%20c/", "api/datasets/o/n/tree/main/a/b%20c"),
+        ] {
+            assert_eq!(Address::of_folder(Path::new(url), |_| None).unwrap().name, list);
+        }
     }
 
     #[test]

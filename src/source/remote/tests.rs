@@ -155,7 +155,7 @@ fn answers_that_stay_the_same_are_not_asked_for_again() {
 
 /// Asks for an object outside of any source.
 fn head(address: &Address) -> object_store::Result<u64> {
-    let store = address.store(&Arc::default()).unwrap();
+    let store = address.client(&Arc::default()).unwrap().objects;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { store.head(&address.location).await }).map(|meta| meta.size)
 }

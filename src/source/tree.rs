@@ -1,0 +1,159 @@
+//! Folders and what is in them: of this machine, or of a server whose objects were listed.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::{
+    rooted::Rooted,
+    storage::{self, LocalFiles, Storage},
+    urls,
+};
+use crate::{Error, ErrorKind, Result, fallible_alloc};
+
+/// An entry of a folder.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub path: PathBuf,
+    pub is_folder: bool,
+}
+
+/// Where folders lie.
+pub(super) enum Tree {
+    Local,
+    Listed(Listed),
+}
+
+/// The folders below one URL.
+pub(super) struct Listed {
+    entries: HashMap<PathBuf, Vec<Entry>>,
+    storage: Arc<dyn Storage>,
+}
+
+impl Tree {
+    /// Lists what is below the folder `url`: at most `most` objects.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if there are more; those of [`storage::page`]; [`ErrorKind::Closed`] once `stop`
+    /// is set.
+    pub(super) fn listed(url: &Path, most: u64, stop: &AtomicBool) -> Result<Self> {
+        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+        let mut listed = Listed { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };
+        let (mut next, mut n_listed) = (None::<String>, 0);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+            }
+            let page = storage::page(&*listed.storage, url, next.as_deref())?;
+            n_listed += page.names.len() as u64;
+            if n_listed > most {
+                let message = format!(
+                    "there are more than {most} objects below {}; name a folder or a pattern that has fewer",
+                    url.display()
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            for name in &page.names {
+                listed.add(url, name)?;
+            }
+            match page.next {
+                Some(after) if next.as_ref() != Some(&after) => next = Some(after),
+                _ => break,
+            }
+        }
+        listed.storage.rest();
+        Ok(Self::Listed(listed))
+    }
+
+    /// Calls `each` with the entries of a folder, and whether they are links, in no certain order.
+    pub(super) fn each(&self, folder: &Path, mut each: impl FnMut(Entry, bool) -> Result<()>) -> Result<()> {
+        let listed = match self {
+            Self::Listed(listed) => listed.entries.get(folder),
+            Self::Local => {
+                let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+                let io = |error| Error::io(here, "list", error);
+                for entry in fs::read_dir(here).map_err(io)? {
+                    let entry = entry.map_err(io)?;
+                    let (path, kind) = (folder.join(entry.file_name()), entry.file_type().map_err(io)?);
+                    // A broken link is a file.
+                    let is_folder = if kind.is_symlink() { path.is_dir() } else { kind.is_dir() };
+                    each(Entry { path, is_folder }, kind.is_symlink())?;
+                }
+                return Ok(());
+            }
+        };
+        listed.into_iter().flatten().try_for_each(|entry| each(entry.clone(), false))
+    }
+
+    pub(super) fn is_folder(&self, path: &Path) -> bool {
+        match self {
+            Self::Local => path.is_dir(),
+            Self::Listed(listed) => listed.entries.contains_key(path),
+        }
+    }
+
+    /// Whether there is a regular file.
+    pub(super) fn is_file(&self, path: &Path) -> bool {
+        match self {
+            Self::Local => path.is_file(),
+            Self::Listed(listed) => listed.has(path),
+        }
+    }
+
+    /// Whether there is anything, also a link that leads nowhere.
+    pub(super) fn is_there(&self, path: &Path) -> bool {
+        match self {
+            Self::Local => fs::symlink_metadata(path).is_ok(),
+            Self::Listed(listed) => listed.has(path) || listed.entries.contains_key(path),
+        }
+    }
+
+    /// Reads the files.
+    pub(super) fn storage(&self) -> Arc<dyn Storage> {
+        match self {
+            Self::Local => Arc::new(LocalFiles),
+            Self::Listed(listed) => listed.storage.clone(),
+        }
+    }
+}
+
+impl Listed {
+    /// Adds an object and the folders on the way to it. Names that no file system has, such as `a//b`, are
+    /// left out: their URLs would name something else.
+    fn add(&mut self, url: &Path, name: &str) -> Result<()> {
+        let parts: Vec<&str> = name.split('/').collect();
+        if parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
+            log::warn!(
+                "below {} the object {name:?} is left out: a part of its name is empty, . or ..",
+                url.display()
+            );
+            return Ok(());
+        }
+        let mut folder = url.to_owned();
+        for (number, part) in parts.iter().enumerate() {
+            let (path, is_folder) = (folder.join(urls::escaped(part)), number + 1 < parts.len());
+            let is_known = is_folder && self.entries.contains_key(&path);
+            if !is_known {
+                let entry = Entry { path: path.clone(), is_folder };
+                fallible_alloc::push(self.entries.entry(folder).or_default(), entry)?;
+            }
+            if is_folder {
+                // An empty object of the same name marks the folder.
+                self.entries.entry(path.clone()).or_default();
+            }
+            folder = path;
+        }
+        Ok(())
+    }
+
+    fn has(&self, path: &Path) -> bool {
+        let entries = path.parent().and_then(|folder| self.entries.get(folder));
+        entries.is_some_and(|entries| entries.iter().any(|entry| !entry.is_folder && entry.path == path))
+    }
+}
