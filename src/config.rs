@@ -500,12 +500,20 @@ impl LoaderConfig {
         Ok((plan, audio))
     }
 
-    /// Checks the batch size against the number of rows, and fits the plan to the memory budget.
+    /// Checks the batch size against the number of rows, and fits the plan to the memory budget; `remote`
+    /// sources are read by URL.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a batch of a pass would be too large, or the plan may hold more than the
     /// budget.
-    pub fn fit(&self, plan: &mut Plan, audio: &AudioPlan, outputs: &Outputs, rows: u64) -> Result<()> {
+    pub fn fit(
+        &self,
+        plan: &mut Plan,
+        audio: &AudioPlan,
+        outputs: &Outputs,
+        rows: u64,
+        remote: u64,
+    ) -> Result<()> {
         let most_rows = if self.infinite { u64::MAX } else { rows };
         if let Some(problem) = self.batch_problem(audio.example_bytes() as u64, most_rows) {
             return Err(Error::new(ErrorKind::Config, problem));
@@ -521,7 +529,7 @@ impl LoaderConfig {
         let reverberates = audio.augment.readings().any(|(_, reading)| reading.is_response);
         let n_channels = audio.features.channels().n_kept();
         let reverb = if reverberates { Convolver::bytes(audio.clip_samples, n_channels) } else { 0 };
-        let sizes = memory::Sizes { example, batch, rows, readings, reverb };
+        let sizes = memory::Sizes { example, batch, rows, readings, reverb, remote };
         memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none())
     }
 
@@ -613,10 +621,10 @@ mod tests {
     fn a_batch_counts_the_rows_that_there_are() {
         let config = LoaderConfig { batch_size: 1 << 20, ..LoaderConfig::eval() };
         let (mut plan, audio) = config.check().unwrap();
-        config.fit(&mut plan, &audio, &Outputs::default(), 1000).unwrap();
+        config.fit(&mut plan, &audio, &Outputs::default(), 1000, 0).unwrap();
         let too_large = "batch_size is 1048576, which makes batches of 23 GiB, at most 8 are allowed";
         assert_eq!(
-            config.fit(&mut plan, &audio, &Outputs::default(), 100_000).unwrap_err().message,
+            config.fit(&mut plan, &audio, &Outputs::default(), 100_000, 0).unwrap_err().message,
             too_large
         );
         let infinite = LoaderConfig { infinite: true, ..config };
@@ -648,7 +656,7 @@ mod tests {
             ..auto
         };
         let (mut plan, _) = small.check().unwrap();
-        small.fit(&mut plan, &audio, &Outputs::default(), 1 << 20).unwrap();
+        small.fit(&mut plan, &audio, &Outputs::default(), 1 << 20, 0).unwrap();
         assert_eq!((plan.n_workers, plan.prefetch_batches), (2, 2));
         assert!((32..64).contains(&(plan.channel_bytes >> 20)), "{plan:?}");
     }

@@ -11,7 +11,7 @@
 use crate::{
     Error, ErrorKind, Result,
     engine::{AUTO_PREFETCH, Plan},
-    record::BLOCKS_AHEAD,
+    record::{BLOCKS_AHEAD, MOST_REQUESTED},
 };
 
 /// The memory of one thread: a small record, decoders, plans, scratch, a stack.
@@ -48,6 +48,8 @@ pub struct Sizes {
     pub readings: u64,
     /// Bytes of a worker for the convolutions of a `Reverb`.
     pub reverb: u64,
+    /// Sources that are read by URL.
+    pub remote: u64,
 }
 
 /// A part of a loader's memory.
@@ -112,6 +114,11 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
             (n_workers as u64).checked_mul(sizes.reverb),
             format!("reverberation for {n_workers} threads of {}", sizes.reverb),
             "n_workers or clip_seconds",
+        ),
+        part(
+            sizes.remote.checked_mul(MOST_REQUESTED),
+            format!("requested ahead of time of {} sources by URL", sizes.remote),
+            "nothing",
         ),
         part(
             (n_reads as u64).checked_mul(READ_BYTES),
@@ -187,7 +194,8 @@ mod tests {
     use crate::{LoaderConfig, config::Count, engine::Auto};
     use proptest::prelude::*;
 
-    const SIZES: Sizes = Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30, readings: 0, reverb: 0 };
+    const SIZES: Sizes =
+        Sizes { example: 256_512, batch: 18_468_864, rows: 1 << 30, readings: 0, reverb: 0, remote: 0 };
 
     fn default_plan(auto: Auto) -> Plan {
         let auto_or = |is_auto, n| if is_auto { Count::Auto } else { Count::Exactly(n) };

@@ -134,7 +134,9 @@ impl Loader {
             let class_names = opened.class_names();
             let Opened { source, positions, weights, classes, outputs, backgrounds } = opened;
             let n_rows = positions.len_of(source.n_rows());
-            config.fit(&mut plan, &audio, &outputs, n_rows).map_err(raise)?;
+            let others = backgrounds.iter().filter_map(Partnering::others);
+            let remote = std::iter::once(&source).chain(others).filter(|source| source.is_remote()).count();
+            config.fit(&mut plan, &audio, &outputs, n_rows, remote as u64).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
             let facts = Facts {

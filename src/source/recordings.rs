@@ -156,6 +156,11 @@ impl Recordings {
         either!(&self.files, Files, source => source.shards())
     }
 
+    /// Whether servers were asked for its files.
+    pub fn is_remote(&self) -> bool {
+        self.traffic().requests.load(Ordering::Relaxed) > 0
+    }
+
     /// The first row of each group of files, and the number of all rows.
     pub fn group_starts(&self) -> Vec<u64> {
         let start = |&shard: &usize| self.shards().get(shard).map_or(self.n_rows(), |shard| shard.first_row);

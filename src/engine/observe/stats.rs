@@ -276,6 +276,7 @@ impl Counters {
                 is_auto: plan.auto.workers,
                 cores: cores(),
                 words,
+                is_remote: false,
             },
             asked: AtomicBool::new(false),
             recent: Mutex::new(None),
@@ -431,7 +432,8 @@ impl Counters {
     }
 
     fn judge(&self, figures: &Figures, waits: Option<&CoreWaits>) -> String {
-        let setting = Setting { n_workers: self.numbers().workers, ..self.setting };
+        let is_remote = self.traffic.requests.load(Ordering::Relaxed) > 0;
+        let setting = Setting { n_workers: self.numbers().workers, is_remote, ..self.setting };
         verdict(self.asked.load(Ordering::Relaxed), figures, waits, &setting)
     }
 

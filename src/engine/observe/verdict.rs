@@ -77,6 +77,8 @@ pub struct Setting {
     pub cores: usize,
     /// The activity of the workers, and the advice.
     pub words: Words,
+    /// Whether servers are asked for the shards.
+    pub is_remote: bool,
 }
 
 impl Sub for Spent {
@@ -198,20 +200,22 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
             others.unwrap_or_default()
         )
     } else if most == reading {
-        let Setting { n_readers, most_readers, .. } = *setting;
+        let Setting { n_readers, most_readers, is_remote, .. } = *setting;
+        let (kind, faster) = match is_remote {
+            true => ("network-bound", "copy the shards to a local disk or a nearer server"),
+            false => ("I/O-bound", "read from faster storage"),
+        };
         let remedy = match n_readers < most_readers {
-            true => format!(
-                "raise n_readers ({n_readers}; up to {most_readers} can read at once), or read from faster storage"
-            ),
+            true => {
+                format!("raise n_readers ({n_readers}; up to {most_readers} can read at once), or {faster}")
+            }
             false if most_readers == 1 => {
                 format!("only one thread can read these shards: {}", words.readable)
             }
-            false => {
-                format!("n_readers ({n_readers}) is the most that can read at once: read from faster storage")
-            }
+            false => format!("n_readers ({n_readers}) is the most that can read at once: {faster}"),
         };
         format!(
-            "I/O-bound: reading takes {} of the time, workers work {}, next() waits {waits}{}; {remedy}",
+            "{kind}: reading takes {} of the time, workers work {}, next() waits {waits}{}; {remedy}",
             percent(reading),
             percent(decoding),
             crowded("I/O threads", |cores| cores.read).unwrap_or_default()
@@ -242,6 +246,7 @@ mod tests {
         is_auto: false,
         cores: 16,
         words: Words::DEFAULT,
+        is_remote: false,
     };
 
     /// Ten seconds in which the stages' threads worked such shares of the time, and `next()` waited for
@@ -272,6 +277,12 @@ mod tests {
             let said = verdict(true, &figures(read, decode, collate, starved), None, &SETTING);
             assert!(said.starts_with(limit) && said.contains(remedy), "{numbers:?}: {said}");
         }
+        let remote = Setting { most_readers: 8, is_remote: true, ..SETTING };
+        let said = verdict(true, &figures(0.95, 0.9, 0.1, 0.6), None, &remote);
+        assert!(
+            said.starts_with("network-bound: ") && said.contains("raise n_readers (1; up to 8"),
+            "{said}"
+        );
     }
 
     #[test]
