@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import ConfigError, Loader, _cores
 from forebay._progress import Progress
-from forebay.cli.common import a_path, add_json, add_reading, counted, out_of, subcommand, using
+from forebay.cli.common import a_source, add_json, add_reading, counted, out_of, subcommand, using
 from forebay.cli.show import reading
 from forebay.features import presets
 
@@ -40,7 +40,7 @@ def add(subparsers: "Subparsers") -> None:
         "cores, runs (n_workers, examples_per_s, verdict, filled), suggested (n_workers)",
     )
     parser.add_argument(
-        "files", nargs="+", type=a_path, metavar="SOURCE",
+        "files", nargs="+", type=a_source, metavar="SOURCE",
         help="the recordings, as a Loader takes them: files, folders, patterns with *, ?, [...] and **",
     )  # fmt: skip
     parser.add_argument(

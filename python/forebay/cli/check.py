@@ -31,7 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 from forebay._core import ConfigError, __version__, _Check, _shards
 from forebay._files import NotAFileError, open_file, what_is
 from forebay._progress import Progress, clock
-from forebay.cli.common import a_path, add_json, add_reading, check_files, check_place, subcommand, using
+from forebay.cli.common import a_path, a_source, add_json, add_reading, check_files, check_place, subcommand, using
 
 if sys.platform != "win32":
     import fcntl
@@ -506,7 +506,7 @@ def add(subparsers: "Subparsers") -> None:
         "summary (as in REPORT.json), damaged (shards), report (paths of REPORT.json and REPORT.csv)",
     )
     parser.add_argument(
-        "files", nargs="+", type=a_path, metavar="FILE",
+        "files", nargs="+", type=a_source, metavar="FILE",
         help="Arrow or Parquet shards: files, folders (all shards below), save_to_disk folders, patterns with *, ?, "
         "[...] and **",
     )  # fmt: skip

@@ -26,6 +26,10 @@ CODES = (
 """The end of each help; the command's own keys follow."""
 
 
+URL = "[a-zA-Z][a-zA-Z0-9]+://"
+"""What a URL begins with."""
+
+
 class Help(argparse.HelpFormatter):
     """Wraps paragraphs, and keeps those whose lines are indented."""
 
@@ -101,15 +105,20 @@ def filled(text: str) -> str:
 
 def a_path(text: str) -> Path:
     """A path, as the type of an argument; an empty text would be the current folder."""
-    if found := re.match("[a-z][a-z0-9]+://", text):
-        raise argparse.ArgumentTypeError(
-            f"it is a URL ({found[0]}), and commands read local files: download it, and name it by its path"
-        )
+    if found := re.match(URL, text):
+        raise argparse.ArgumentTypeError(f"it is a URL ({found[0]}), must be a path of this machine")
     return Path(filled(text))
 
 
-def a_folder(text: str) -> Path:
-    """The path of a folder, as the value of `--allow-paths`."""
+def a_source(text: str) -> Path | str:
+    """A path or a URL of recordings; a `Path` would make one slash of two."""
+    return text if re.match(URL, text) else a_path(text)
+
+
+def a_folder(text: str) -> Path | str:
+    """The path of a folder, or a URL, as the value of `--allow-paths`."""
+    if re.match(URL, text):
+        return text
     path = a_path(text)
     if not path.is_dir():
         kind = "a file" if path.is_file() else "missing" if what_is(path) is None else "no folder"
@@ -140,12 +149,10 @@ def counted(n: int, thing: str) -> str:
 
 def check_files(option: str, files: Iterable[str | Path]) -> None:
     """Raises `ConfigError` for the first of the files that is missing, is no file, or cannot be read."""
-    for file in map(Path, files):
+    for file in (Path(file) for file in files if not re.match(URL, str(file))):
         if not file.is_file():
             found = "missing" if what_is(file) is None else kind_of(file)
             hint = "; ~ is not expanded: give the folder's whole path" if str(file).startswith("~") else ""
-            if re.match("[a-z][a-z0-9]+:/", str(file)):
-                hint = "; commands read local files: download it, and name it by its path"
             raise ConfigError(f"{option} {file} is {found}, must be a file{hint}")
         if not os.access(file, os.R_OK):
             raise ConfigError(f"{option} {file} cannot be read: {os.strerror(errno.EACCES)}")

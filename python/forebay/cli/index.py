@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._core import _Index
 from forebay._progress import Progress, clock
 from forebay.cli.check import ToProgress, histogram
-from forebay.cli.common import a_path, add_json, add_reading, counted, subcommand, using
+from forebay.cli.common import a_source, add_json, add_reading, counted, subcommand, using
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -42,7 +42,7 @@ def add(subparsers: "Subparsers") -> None:
         "indexes (folder, found, written, needless, unwritten, reason), bad",
     )
     parser.add_argument(
-        "files", nargs="+", type=a_path, metavar="SOURCE",
+        "files", nargs="+", type=a_source, metavar="SOURCE",
         help="the recordings, as a Loader takes them: tables, folders, archives, files, patterns with *, ?, [...] and "
         "**. Of shards only the totals are printed, since they have no indexes",
     )  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 from forebay import _pictures
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is
-from forebay.cli.common import a_path, add_json, add_reading, check_place, counted, subcommand, using
+from forebay.cli.common import a_path, a_source, add_json, add_reading, check_place, counted, subcommand, using
 from forebay.sampling import Balanced
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def add(subparsers: "Subparsers") -> None:
         "--row or --png), png (the path)",
     )
     parser.add_argument(
-        "files", nargs="+", type=a_path, metavar="SOURCE",
+        "files", nargs="+", type=a_source, metavar="SOURCE",
         help="the recordings, as a Loader takes them: files, folders, patterns with *, ?, [...] and **",
     )  # fmt: skip
     parser.add_argument(

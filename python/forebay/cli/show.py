@@ -17,7 +17,7 @@ from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is
 from forebay.augment import FrameRoll, SpecAugment
 from forebay.cli import inspect
-from forebay.cli.common import a_path, add_json, add_reading, check_place, counted, out_of, subcommand, using
+from forebay.cli.common import a_path, a_source, add_json, add_reading, check_place, counted, out_of, subcommand, using
 from forebay.cli.page import Card, Table, written
 from forebay.features import Waveform, preset
 from forebay.sampling import Balanced
@@ -60,7 +60,7 @@ def add(subparsers: "Subparsers") -> None:
         "path, rows, shown (row, error), recipe",
     )
     parser.add_argument(
-        "files", nargs="+", type=a_path, metavar="SOURCE",
+        "files", nargs="+", type=a_source, metavar="SOURCE",
         help="the recordings, as a Loader takes them: files, folders, patterns with *, ?, [...] and **",
     )  # fmt: skip
     parser.add_argument("-o", "--output", type=a_path, required=True, metavar="FILE", help="the page, a new file")

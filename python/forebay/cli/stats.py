@@ -18,7 +18,7 @@ from forebay._core import ConfigError, Loader
 from forebay._progress import Progress
 from forebay.cli import inspect
 from forebay.cli.check import histogram
-from forebay.cli.common import a_path, add_json, add_reading, counted, out_of, subcommand, using
+from forebay.cli.common import a_source, add_json, add_reading, counted, out_of, subcommand, using
 from forebay.cli.show import label_column, reading
 from forebay.features import Waveform, preset, presets
 from forebay.sampling import Balanced
@@ -50,7 +50,7 @@ def add(subparsers: "Subparsers") -> None:
         "(column, classes, rows)",
     )
     parser.add_argument(
-        "files", nargs="+", type=a_path, metavar="SOURCE",
+        "files", nargs="+", type=a_source, metavar="SOURCE",
         help="the recordings, as a Loader takes them: files, folders, patterns with *, ?, [...] and **",
     )  # fmt: skip
     parser.add_argument("-n", "--n-samples", type=int, default=1000, metavar="N", help="clips (default: %(default)s)")

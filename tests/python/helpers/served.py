@@ -1,12 +1,17 @@
 """A web server of one folder on the loopback: ranges, ETags, counts and faults."""
 
+import html
 import itertools
+import json
 import threading
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+HUB_LIST = "/api/datasets/o/n/tree/main"
+HUB_FILE = "/datasets/o/n/resolve/main"
 
 
 class _Http(ThreadingHTTPServer):
@@ -18,13 +23,15 @@ class _Http(ThreadingHTTPServer):
 
 
 class Server:
-    """Serves `folder` until it is closed. The same object by several names is below `/bucket/` too, as on S3.
+    """Serves `folder` until it is closed, also as the bucket `bucket` of S3 and as the dataset `o/n` of the Hub.
 
+    Lists come in pages of `page` names.
     Every `fails_every`th request fails: in turn with status 503, with 500, cut in the middle, or without an answer.
     """
 
-    def __init__(self, folder: Path, *, fails_every: int = 0, port: int = 0) -> None:
+    def __init__(self, folder: Path, *, fails_every: int = 0, port: int = 0, page: int = 2) -> None:
         self.folder = folder
+        self.page = page
         self.fails_every = fails_every
         self.hangs = False
         self.released = threading.Event()
@@ -92,8 +99,17 @@ class _Handler(BaseHTTPRequestHandler):
         if fault in (1, 2):
             self._say(503 if fault == 1 else 500, {})
             return
-        name = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).removeprefix("/bucket").lstrip("/")
-        path = server.folder / name
+        url = urllib.parse.urlsplit(self.path)
+        place, asked = urllib.parse.unquote(url.path), dict(urllib.parse.parse_qsl(url.query))
+        if asked.get("list-type") == "2":
+            self._list_bucket(asked)
+            return
+        if place.startswith(HUB_LIST):
+            self._list_hub(place.removeprefix(HUB_LIST).strip("/"), int(asked.get("cursor", 0)))
+            return
+        for prefix in ("/bucket", HUB_FILE):
+            place = place.removeprefix(prefix)
+        path = server.folder / place.lstrip("/")
         if not path.is_file():
             self._say(404, {})
             return
@@ -121,6 +137,37 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.wfile.write(body)
         server.sent += len(body)
+
+    def _below(self, prefix: str) -> list[tuple[str, int]]:
+        """Names that begin with `prefix`, in the order of S3, and sizes."""
+        folder = self.served.folder
+        found = ((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
+        return sorted((name, path.stat().st_size) for name, path in found if name.startswith(prefix))
+
+    def _list_bucket(self, asked: dict[str, str]) -> None:
+        first = int(asked.get("continuation-token", 0))
+        found = self._below(asked.get("prefix", ""))
+        end = first + self.served.page
+        items = "".join(
+            f"<Contents><Key>{html.escape(name)}</Key><Size>{size}</Size><ETag>x</ETag>"
+            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+            for name, size in found[first:end]
+        )
+        more = f"<NextContinuationToken>{end}</NextContinuationToken>" if end < len(found) else ""
+        self._send(f"<ListBucketResult>{items}{more}</ListBucketResult>".encode(), {})
+
+    def _list_hub(self, folder: str, first: int) -> None:
+        found = self._below(f"{folder}/" if folder else "")
+        end = first + self.served.page
+        items: list[dict[str, Any]] = [{"type": "directory", "path": folder, "size": 0}]
+        items += [{"type": "file", "path": name, "size": size} for name, size in found[first:end]]
+        place = urllib.parse.quote(f"{HUB_LIST}/{folder}")
+        link = f'<{self.served.url}{place}?recursive=true&cursor={end}>; rel="next"'
+        self._send(json.dumps(items).encode(), {"Link": link} if end < len(found) else {})
+
+    def _send(self, body: bytes, headers: dict[str, str]) -> None:
+        self._say(200, {**headers, "Content-Length": str(len(body))})
+        self.wfile.write(body)
 
     def _say(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)

@@ -1,6 +1,8 @@
 """Recordings by URL: the batches of local files, whatever the server does, and no secret in any text."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -104,6 +106,104 @@ def test_a_bucket_gives_the_batches_of_local_files(
     assert SECRET not in str(missing.value)
 
 
+@pytest.fixture
+def listing(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Folders of objects: a bucket, and a dataset of the Hub."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": server.url, "AWS_REGION": "eu-west-1", "AWS_SKIP_SIGNATURE": "true",
+        "HF_ENDPOINT": server.url, "HF_TOKEN": SECRET, "HF_HUB_OFFLINE": "0",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    return ["s3://bucket", "hf://datasets/o/n"]
+
+
+@needs_urls
+def test_folders_and_patterns_of_objects(listing: list[str], tmp_path: Path) -> None:
+    (tmp_path / "top").mkdir()
+    rows = tiny_rows(60)
+    # Names with all that a pattern, a URL and a path treat as special, and an order by numbers.
+    for n, name in enumerate(["a/x_2.arrow", "a/x_10.arrow", "a/50% [x] #1*.arrow", "a b/ü?.arrow"]):
+        path = tmp_path / "top" / name
+        path.parent.mkdir(exist_ok=True)
+        write_shard(path, rows[15 * n : 15 * n + 15])
+    (tmp_path / "top/a/README.md").write_text("no shard")
+    (tmp_path / "top/_hidden.arrow").write_text("no shard")
+    for below in ("top/", "top/a/*.arrow", "top/a/x_?[0]*.arrow", "top/**/*.arrow", "top/a/x_2.arrow", "**/x_*"):
+        expected = digests(str(tmp_path / below), order="sequential")
+        for top in listing:
+            # As in every URL, a ? would begin a query.
+            if "?" not in below:
+                assert digests(f"{top}/{below}", order="sequential") == expected
+    with pytest.raises(FileNotFoundError, match=r"no file matches the pattern s3://bucket/top/\*\.parquet"):
+        forebay.Loader(f"{listing[0]}/top/*.parquet", **ONE_PASS)
+    with pytest.raises(FileNotFoundError, match="s3://bucket/none/ has no shards"):
+        forebay.Loader(f"{listing[0]}/none/", **ONE_PASS)
+
+
+@needs_urls
+def test_a_folder_of_recordings_by_url(listing: list[str], tmp_path: Path) -> None:
+    names = write_recordings(tmp_path / "train/owl", 6)
+    write_recordings(tmp_path / "train/lark", 6)
+    expected = digests(str(tmp_path / "train"))
+    for top in listing:
+        assert digests(f"{top}/train/") == expected
+        with forebay.Loader(f"{top}/train/", **ONE_PASS) as loader:
+            assert loader.class_names == ["lark", "owl"]
+    table = [{"path": name, "label": number} for number, name in enumerate(names)]
+    write_table(tmp_path / "train/owl/metadata.csv", table)
+    for top in listing:
+        assert digests(f"{top}/train/owl/") == digests(str(tmp_path / "train/owl"))
+
+
+@needs_urls
+def test_commands_read_urls(listing: list[str], shards: list[Path], tmp_path: Path) -> None:
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "forebay", *arguments]
+        found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    for top in listing:
+        source = f"{top}/**/*.arrow"
+        summary = json.loads(run("check", source, "-o", f"report-{top[:2]}", "--json", "-"))["summary"]
+        assert (summary["records"], summary["bad"]) == (300, 0)
+        # The report serves the same shards by path.
+        report = str(tmp_path / f"report-{top[:2]}.json")
+        assert digests(source, exclude=report) == digests(shards, exclude=report)
+        assert "300" in run("inspect", source)
+        assert json.loads(run("index", source, "--json", "-"))["summary"]["rows"] == 300
+
+
+@needs_urls
+def test_what_is_requested_ahead_is_within_the_budget(server: Server, shards: list[Path]) -> None:
+    least: list[int] = []
+    for source in (shards, [server.named(path) for path in shards]):
+        with pytest.raises(forebay.ConfigError, match="memory_budget") as refused:
+            forebay.Loader(source, **{**ONE_PASS, "memory_budget": 1 << 20})
+        least.append(int(re.search(r"may hold (\d+)", str(refused.value))[1]))  # type: ignore[index]
+    assert least[1] - least[0] == 128 << 20
+    assert "requested ahead of time" in str(refused.value)
+
+
+@needs_urls
+def test_failed_lists_are_asked_for_again(server: Server, listing: list[str], shards: list[Path]) -> None:
+    expected = digests(shards)
+    server.fails_every = 5
+    assert [digests(f"{top}/a folder, ü/") for top in listing] == [expected, expected]
+
+
+@needs_urls
+def test_the_token_of_the_hub_is_in_no_text(server: Server, listing: list[str], shards: list[Path]) -> None:
+    with forebay.Loader(f"{listing[1]}/**/*.arrow", **ONE_PASS) as loader:
+        assert [digest(batch) for batch in loader] == digests(shards)
+        texts = f"{loader!r} {loader.stats()} {loader.state_dict()}"
+    assert server.credentials == {f"Bearer {SECRET}"}
+    assert SECRET not in texts
+    with pytest.raises(OSError, match="404") as missing:
+        forebay.Loader("hf://datasets/o/other", **ONE_PASS)
+    assert SECRET not in str(missing.value)
+
+
 @needs_urls
 def test_failed_requests_change_no_byte(server: Server, shards: list[Path]) -> None:
     expected = digests(shards)
@@ -183,9 +283,9 @@ def test_rows_of_a_table_do_not_choose_the_server(server: Server, tmp_path: Path
     [
         (f"https://me:{SECRET}@host/a.arrow", "user or password"),
         (f"https://host/a.arrow?sig={SECRET}", "query"),
-        ("s3://bucket/*.arrow", "pattern"),
-        ("s3://bucket/", "names no object"),
-        ("s3://bucket/folder/", "folder"),
+        ("https://host/*.arrow", "pattern, and a web server does not list"),
+        ("https://host/folder/", "folder, and a web server does not list"),
+        ("s3://buck*/x", "names no object"),
         ("https://host/a.arrow#x", "fragment"),
         ("https://host/../a.arrow", "`..`"),
     ],

@@ -1,0 +1,237 @@
+"""Recordings by URL: how much of a link a loader uses, and what it requests, by latency and order.
+
+    python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--peer]
+
+Needs a wheel with the cargo feature `remote` (`make wheel FEATURES=remote`). The server is a process of its own on the
+loopback: each answer begins `--latency` ms after its request, and all answers together have `--rate` MB/s. The
+recordings are 240 of OGG Vorbis of 30 s at 32 kHz (soundfile, the recordings of tests/data), each 8 times, in 4 Arrow
+shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the bytes of the pass over its time, as a share of the rate;
+`sent` the bytes that the server sent over those of the shards. Digests of all batches must be those of local files.
+`--peer`: a DataLoader of torch over `datasets` in streaming mode, which reads the same URLs by fsspec.
+"""
+
+import argparse
+import hashlib
+import http.server
+import json
+import multiprocessing
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import soundfile
+from sounds import sound
+
+import forebay
+
+RATE, SECONDS, RECORDINGS, REPEATS, SHARDS = 32_000, 30, 240, 8, 4
+CHUNK = 1 << 18
+PARAMETERS: dict[str, Any] = {
+    "batch_size": 16, "n_workers": 2, "shuffle_buffer_size": 256, "shuffle_min_size": 128, "infinite": False,
+}  # fmt: skip
+
+
+class Link:
+    """A link of `rate` bytes per second, which all answers share."""
+
+    def __init__(self, rate: float, latency: float) -> None:
+        self.rate, self.latency = rate, latency
+        self.lock = threading.Lock()
+        self.free = 0.0
+        self.sent = self.requests = 0
+
+    def wait_for(self, n: int) -> None:
+        """Waits until `n` bytes are through."""
+        with self.lock:
+            self.free = max(self.free, time.monotonic()) + n / self.rate
+            self.sent += n
+            pause = self.free - time.monotonic()
+        if pause > 0:
+            time.sleep(pause)
+
+
+def serve(folder: str, rate: float, latency: float, port: Any) -> None:
+    """Serves the files of `folder`; `/figures` has the bytes sent and the requests."""
+    link = Link(rate, latency)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 16
+
+        def log_message(self, *_: Any) -> None:
+            """Prints nothing."""
+
+        def do_HEAD(self) -> None:
+            self.answer(has_body=False)
+
+        def do_GET(self) -> None:
+            self.answer(has_body=True)
+
+        def answer(self, *, has_body: bool) -> None:
+            if self.path == "/figures":
+                body = json.dumps([link.sent, link.requests]).encode()
+                link.sent = link.requests = 0
+                self.start(200, 0, len(body) - 1, len(body), "")
+                self.wfile.write(body)
+                return
+            time.sleep(link.latency)
+            link.requests += 1
+            path = Path(folder, self.path.lstrip("/"))
+            size = path.stat().st_size
+            wanted = self.headers.get("Range", f"bytes=0-{size - 1}").removeprefix("bytes=").split("-")
+            first, last = int(wanted[0]), min(int(wanted[1] or size - 1), size - 1)
+            self.start(206 if "Range" in self.headers else 200, first, last, size, f'"{size:x}"')
+            if not has_body:
+                return
+            with path.open("rb") as file:
+                file.seek(first)
+                left = last + 1 - first
+                while left:
+                    body = file.read(min(CHUNK, left))
+                    link.wait_for(len(body))
+                    self.wfile.write(body)
+                    left -= len(body)
+
+        def start(self, status: int, first: int, last: int, size: int, tag: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(last + 1 - first))
+            self.send_header("Accept-Ranges", "bytes")
+            self.send_header("ETag", tag)
+            if status == 206:
+                self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+            self.end_headers()
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.handle_error = lambda request, address: None  # a loader may close a connection at any time
+    port.value = server.server_address[1]
+    server.serve_forever()
+
+
+def served(folder: Path, rate: float, latency: float) -> Iterator[str]:
+    """The URL of a server, while it runs."""
+    port = multiprocessing.Value("i", 0)
+    process = multiprocessing.get_context("fork").Process(
+        target=serve, args=(str(folder), rate, latency, port), daemon=True
+    )
+    process.start()
+    while not port.value:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{port.value}"
+    process.terminate()
+    process.join()
+
+
+def write(folder: Path) -> list[Path]:
+    """The shards."""
+    samples = np.resize(sound(RATE), RECORDINGS * SECONDS * RATE).reshape(RECORDINGS, -1)
+    encoded = []
+    for one in samples:
+        soundfile.write(folder / "one.ogg", one, RATE, format="OGG", subtype="VORBIS")
+        encoded.append((folder / "one.ogg").read_bytes())
+    paths = []
+    for number in range(SHARDS):
+        part = (encoded * REPEATS)[number::SHARDS]
+        table = pa.table({"audio": [{"bytes": one, "path": None} for one in part], "label": list(range(len(part)))})
+        paths.append(folder / f"{number}.arrow")
+        with pa.OSFile(str(paths[-1]), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=100)
+    return paths
+
+
+def one_pass(source: list[str], order: str) -> tuple[float, float, int, str, dict[str, Any]]:
+    """Seconds to the first batch and of the whole pass, examples, the digest, and the statistics."""
+    begin = time.perf_counter()
+    first, n, digest = 0.0, 0, hashlib.sha256()
+    with forebay.Loader(source, order=order, **PARAMETERS) as loader:
+        for batch in loader:
+            first = first or time.perf_counter() - begin
+            n += len(batch["label"])
+            digest.update(batch["spectrogram"].tobytes())
+        stats: dict[str, Any] = dict(loader.stats())
+    return first, time.perf_counter() - begin, n, digest.hexdigest(), stats
+
+
+def peer(source: list[str]) -> tuple[float, float, int]:
+    """The same as forebay's, by `datasets` in streaming mode and soundfile, in two worker processes."""
+    import io
+
+    import datasets
+    import torch
+
+    data = datasets.load_dataset("arrow", data_files=source, split="train", streaming=True)
+    mel, draw = forebay.SpectrogramTransform(), np.random.default_rng()
+
+    def example(row: dict[str, Any]) -> dict[str, Any]:
+        with soundfile.SoundFile(io.BytesIO(row["audio"]["bytes"])) as file:
+            file.seek(int(draw.integers(file.frames - 5 * RATE)))
+            return {"spectrogram": mel.transform(file.read(5 * RATE, dtype="float32")), "label": row["label"]}
+
+    begin = time.perf_counter()
+    first, n = 0.0, 0
+    mapped = data.map(example, remove_columns=["audio"])
+    for batch in torch.utils.data.DataLoader(mapped, batch_size=16, num_workers=2):
+        first = first or time.perf_counter() - begin
+        n += len(batch["label"])
+    return first, time.perf_counter() - begin, n
+
+
+def figures(url: str) -> list[int]:
+    """Bytes that the server sent, and requests, since the last call."""
+    import urllib.request
+
+    with urllib.request.urlopen(f"{url}/figures") as answer:
+        found: list[int] = json.loads(answer.read())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--rate", type=float, default=125.0, help="MB/s")
+    parser.add_argument("--latency", default="0,10,50", help="ms, several separated by commas")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        paths = write(Path(folder))
+        size = sum(path.stat().st_size for path in paths)
+        local = {order: one_pass([str(path) for path in paths], order) for order in ("window", "global")}
+        rates = {order: f"{n / took:.0f}" for order, (_, took, n, _, _) in local.items()}
+        print(f"{size / 1e6:.1f} MB in {len(paths)} shards; local files, examples/s: {rates}")
+        print("| latency, ms | order | examples/s | link | first batch, s | requests | sent | verdict |")
+        print("|---:|---|---:|---:|---:|---:|---:|---|")
+        for latency in map(float, options.latency.split(",")):
+            for url in served(Path(folder), options.rate * 1e6, latency / 1e3):
+                source = [f"{url}/{path.name}" for path in paths]
+                for order in local:
+                    runs = []
+                    for _ in range(options.rounds):
+                        first, took, n, digest, stats = one_pass(source, order)
+                        assert digest == local[order][3], "the batches are not those of local files"
+                        runs.append((took, first, n, *figures(url), stats["verdict"]))
+                    took, first, n, sent, requests, verdict = sorted(runs)[len(runs) // 2]
+                    link = sent / took / options.rate / 1e6
+                    cells = [
+                        f"{latency:g}", order, f"{n / took:.0f}", f"{100 * link:.0f} %", f"{first:.2f}", requests,
+                        f"{sent / size:.2f}", verdict.split(":")[0],
+                    ]  # fmt: skip
+                    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+                if options.peer:
+                    found = [peer(source) for _ in range(options.rounds)]
+                    took, first = (statistics.median(run[i] for run in found) for i in (1, 0))
+                    sent, requests = figures(url)
+                    cells = [
+                        f"{latency:g}", "datasets, streaming", f"{found[0][2] / took:.0f}", "", f"{first:.2f}",
+                        requests // options.rounds, f"{sent / options.rounds / size:.2f}", "",
+                    ]  # fmt: skip
+                    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
