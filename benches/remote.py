@@ -5,8 +5,9 @@
 Needs a wheel with the cargo feature `remote` (`make wheel FEATURES=remote`). The server is a process of its own on the
 loopback: each answer begins `--latency` ms after its request, and all answers together have `--rate` MB/s. The
 recordings are 240 of OGG Vorbis of 30 s at 32 kHz (soundfile, the recordings of tests/data), each 8 times, in 4 Arrow
-shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the bytes of the pass over its time, as a share of the rate;
-`sent` the bytes that the server sent over those of the shards. Digests of all batches must be those of local files.
+shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the bytes of
+the pass over its time, as a share of the rate; `sent` the bytes that the server sent over those of the shards.
+Digests of all batches must be those of local files.
 `--peer`: a DataLoader of torch over `datasets` in streaming mode, which reads the same URLs by fsspec.
 """
 
@@ -107,9 +108,13 @@ def serve(folder: str, rate: float, latency: float, port: Any) -> None:
                 self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
             self.end_headers()
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.handle_error = lambda request, address: None  # a loader may close a connection at any time
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: Any) -> None:
+            """A loader may close a connection at any time."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     port.value = server.server_address[1]
     server.serve_forever()
 
