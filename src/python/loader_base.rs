@@ -297,8 +297,8 @@ impl LoaderBase {
     ///   `batches` handed over. A record of `TokenLoader` is a document, a record of `cache.DataLoader` a
     ///   batch.
     /// - `verdict`: what limits the loader and which parameter to change: idle, starting, consumer-bound,
-    ///   CPU-bound, I/O-bound, network-bound or buffer-bound. It covers the last 5 to 10 s before the last batch was handed
-    ///   out.
+    ///   CPU-bound, I/O-bound, network-bound or buffer-bound. It covers the last 5 to 10 s before the last
+    ///   batch was handed out.
     /// - `stages`: `read`, `decode`, `collate` and `consumer` (your loop), each with `threads`, `items`
     ///   (records; batches in the last two), `busy_s` and `blocked_s` over all threads, `blocked_on` by
     ///   reason of the wait, `p50_s` and `p99_s` of the work on an item (within 12 %), and for the last 5 to

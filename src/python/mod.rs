@@ -107,7 +107,8 @@ fn _cores() -> usize {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     // Imports numpy's C interface now: Ctrl-C during that import at the first batch would make the numpy
-    // binding panic.
+    // binding panic. So would Ctrl-C here, if numpy was not imported before.
+    py.import("numpy")?;
     numpy::PyArray1::<f32>::zeros(py, 0, false).readonly();
     logging::install();
     // From here on a forked child can be distinguished from this process.

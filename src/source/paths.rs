@@ -11,7 +11,8 @@
 //! - A folder of recordings or their shards that has several splits (`splits`) is an error: mixing them is
 //!   for the user to say, by naming them.
 //! - A pattern stands for what it matches, in natural order: a file as it is, a folder as above.
-//! - A URL stands for one object. One that ends in `/`, that of a bucket, and a pattern are expanded in the same way.
+//! - A URL stands for one object. One that ends in `/`, that of a bucket, and a pattern are expanded in the
+//!   same way.
 //! - An existing path is taken literally, whatever characters it has.
 //!
 //! The crate `glob` was dropped: its order is that of bytes, and it bounds neither the number of entries nor

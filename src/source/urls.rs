@@ -60,7 +60,7 @@ fn refused(path: &Path) -> Option<String> {
     if !cfg!(feature = "remote") {
         return Some(format!(
             "{shown} is a URL, and this build of forebay reads local files only; build it with the feature `remote` \
-             (maturin build --release --features remote), or download the files"
+             (maturin build --release --features python,remote), or download the files"
         ));
     }
     None
@@ -99,7 +99,7 @@ pub(crate) fn named(path: &Path) -> Result<Named> {
     } else {
         Named::Object
     };
-    if host.is_empty() || is_pattern(host) {
+    if host.is_empty() || host.contains('*') {
         return refuse(format!("{shown} names no object; expected is {scheme}://HOST-OR-BUCKET/NAME"));
     }
     if named != Named::Object && scheme.starts_with("http") {

@@ -1,8 +1,9 @@
 //! An open object: reads its ranges, some of them requested ahead of time.
 //!
-//! All readers of a source share what they asked for: an object is asked once for its size and ETag, and small
-//! ranges, such as the headers of a record batch, are requested as whole [pages](super::pages) and kept. Each
-//! answer is checked against the version that was opened, so nothing kept can be out of date unnoticed.
+//! All readers of a source share what they asked for: an object is asked once for its size and ETag, and
+//! small ranges, such as the headers of a record batch, are requested as whole [pages](super::pages) and
+//! kept. Each answer is checked against the version that was opened, so nothing kept can be out of date
+//! unnoticed.
 
 use std::{
     collections::VecDeque,
@@ -43,6 +44,8 @@ pub(super) struct RemoteFile {
     /// Whether an answer was of another version.
     is_changed: AtomicBool,
     ahead: Mutex<VecDeque<Ahead>>,
+    /// Where the furthest of the long reads so far ended. What other threads read is not requested again.
+    read_to: AtomicU64,
     /// Dropped last: it ends the threads that the requests run on.
     running: Arc<Running>,
 }
@@ -89,7 +92,14 @@ impl RemoteFile {
             }
         };
         let version = version_of(&object.meta);
-        Ok(Self { object, version, is_changed: AtomicBool::new(false), ahead: Mutex::default(), running })
+        Ok(Self {
+            object,
+            version,
+            is_changed: AtomicBool::new(false),
+            ahead: Mutex::default(),
+            read_to: AtomicU64::new(0),
+            running,
+        })
     }
 
     /// Waits for a range.
@@ -112,6 +122,14 @@ impl RemoteFile {
         let (held, left) = (self.running.ahead.clone(), range.end - range.start);
         held.fetch_add(left, Ordering::Relaxed);
         Ok(Ahead { range, left, slot, request: request.abort_handle(), held })
+    }
+
+    /// Notes that a read up to `end` began. One far before the others begins a new pass.
+    fn note(&self, end: u64) {
+        let read_to = self.read_to.load(Ordering::Relaxed);
+        if end > read_to || end + MOST_AHEAD < read_to {
+            self.read_to.store(end, Ordering::Relaxed);
+        }
     }
 
     /// Reads from a page that is kept, or requests it.
@@ -196,6 +214,9 @@ impl ReadAt for RemoteFile {
         let ahead = || self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let (found, end) = {
             let ahead = ahead();
+            if len > pages::PAGE {
+                self.note(at + len);
+            }
             let found = ahead.iter().find(|ahead| ahead.range.contains(&at));
             let next = ahead.iter().map(|ahead| ahead.range.start).filter(|&start| start > at).min();
             let found = found.map(|ahead| (ahead.range.clone(), ahead.slot.clone()));
@@ -241,6 +262,7 @@ impl ReadAt for RemoteFile {
     fn will_need(&self, at: u64, len: u64) {
         let end = at.saturating_add(len).min(self.version.size);
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = at.max(self.read_to.load(Ordering::Relaxed));
         let is_known = ahead.iter().any(|ahead| ahead.range.start < end && at < ahead.range.end);
         if at >= end || end - at > MOST_AHEAD || is_known {
             return;

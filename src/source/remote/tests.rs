@@ -52,6 +52,20 @@ fn ranges_are_those_of_the_object_and_no_more_is_sent() {
 }
 
 #[test]
+fn what_another_thread_reads_is_not_requested_ahead() {
+    let content = noise(100_000);
+    let server = Server::start(&content);
+    let file = server.file().unwrap();
+    let mut read = vec![0; content.len()];
+    file.read_exact(&mut read[..60_000], 0).unwrap();
+    file.will_need(20_000, 30_000);
+    file.will_need(50_000, 30_000);
+    file.read_exact(&mut read[60_000..], 60_000).unwrap();
+    assert!(read == content);
+    assert_eq!(server.sent.load(Ordering::Relaxed), 100_000);
+}
+
+#[test]
 fn transient_failures_change_no_byte() {
     let content = noise(100_000);
     let server = Server::start(&content);
@@ -62,6 +76,7 @@ fn transient_failures_change_no_byte() {
     file.read_exact(&mut read, 0).unwrap();
     assert!(read == content);
     // A failed request ahead of time is sent again.
+    let file = server.file().unwrap();
     server.faults.cut.store(1, Ordering::Relaxed);
     file.will_need(0, 50_000);
     read.fill(0);

@@ -199,8 +199,8 @@ impl Book {
         self.values.get(at..at + self.dimensions).ok_or(Stop::Fault)
     }
 
-    /// The vector of the next codeword, of a codebook of `D` dimensions. After [`Reservoir::refill`] it may be
-    /// called [`PER_REFILL`] times.
+    /// The vector of the next codeword, of a codebook of `D` dimensions. After [`Reservoir::refill`] it may
+    /// be called [`PER_REFILL`] times.
     #[inline(always)]
     pub fn vector_of<const D: usize>(&self, bits: &mut Reservoir<'_>) -> Result<&[f32; D], Stop> {
         let at = self.held_entry(bits)? as usize * D;
