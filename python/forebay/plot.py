@@ -209,7 +209,7 @@ def _spans(path: Path) -> tuple[dict[str, list[_Span]], float]:
                 begin = float(event["ts"]) / 1e6
                 threads[names[event["tid"]]].append((str(event["name"]), begin, begin + float(event["dur"]) / 1e6))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a trace that loader.trace() has written: {error!r}") from error
+        raise ConfigError(f"{path} is not a trace that loader.trace() has written: {type(error).__name__}") from error
     seconds = max((end for spans in threads.values() for _, _, end in spans), default=0.0)
     if not 0 < seconds < 1e6:
         raise ConfigError(f"{path} has no activity of a thread")

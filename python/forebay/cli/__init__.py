@@ -13,7 +13,7 @@ from typing import Any
 
 from forebay._core import __version__
 from forebay.cli import bench, build, check, completion, download, index, inspect, show, stats
-from forebay.cli.common import Help, Parser, said_in_lines, write_json
+from forebay.cli.common import Help, OutputError, Parser, said_in_lines, write_json
 from forebay.cli.errors import OWN, WRONG_USAGE, code, in_options
 
 COMMANDS = (show, inspect, stats, bench, check, index, build, download, completion)
@@ -52,14 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             exit_code, found = options.run(options)
     except KeyboardInterrupt:
         sys.stderr.write("\nforebay: interrupted\n")
-        return 130
+        exit_code, found = 130, {"error": "interrupted"}
+    except OutputError as error:
+        return error.said(options.parser.prog)
     except OWN as error:
         if options.debug:
             traceback.print_exc()
         exit_code, found = code(error), {"error": in_options(error, options)}
         sys.stderr.write(f"{options.parser.prog}: error: {found['error']}\n")
     if options.json:
-        write_json(options.parser.prog.split()[-1], exit_code, time.monotonic() - begin, found)
+        try:
+            write_json(options.parser.prog.split()[-1], exit_code, time.monotonic() - begin, found)
+        except OutputError as error:
+            return error.said(options.parser.prog)
     if exit_code == WRONG_USAGE:
         raise SystemExit(exit_code)
     return exit_code

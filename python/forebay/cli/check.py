@@ -31,7 +31,17 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 from forebay._core import ConfigError, __version__, _Check, _shards
 from forebay._files import NotAFileError, open_file, what_is
 from forebay._progress import Progress, clock
-from forebay.cli.common import a_path, a_source, add_json, add_reading, check_files, check_place, subcommand, using
+from forebay.cli.common import (
+    a_path,
+    a_source,
+    add_json,
+    add_reading,
+    check_files,
+    check_place,
+    out_of,
+    subcommand,
+    using,
+)
 
 if sys.platform != "win32":
     import fcntl
@@ -556,7 +566,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     table, report = files.named(".csv"), files.named(".json")
     damaged = [shard for shard in read_json(report)["shards"] if shard["damage"]]
     lines = [*summary.lines(), *(f"damaged: {shard['path']}: {shard['damage']}" for shard in damaged)]
-    output = sys.stderr if options.json else sys.stdout
+    output = out_of(options)
     output.write("\n".join([*lines, f"report: {report}, {table}"]) + "\n")
     found = {"summary": summary.as_dict(), "damaged": damaged, "report": {"json": str(report), "csv": str(table)}}
     return 1 if summary.bad or damaged else 0, found

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TextIO
 
 from forebay._core import ConfigError, __version__
 from forebay._files import what_is
@@ -40,6 +40,42 @@ class Help(argparse.HelpFormatter):
         )
 
 
+class OutputError(Exception):
+    """Standard output or standard error cannot be written to."""
+
+    def said(self, prog: str) -> int:
+        """Reports it, unless nobody reads the output any more (`| head`); returns the exit code."""
+        cause = self.__cause__
+        if not isinstance(cause, BrokenPipeError):
+            with contextlib.suppress(OSError):
+                reason = cause.strerror if isinstance(cause, OSError) else cause
+                sys.stderr.write(f"{prog}: error: cannot write the output: {reason}\n")
+        # What is still in the buffer goes nowhere, or the interpreter would report it again at its end.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+class Output:
+    """A stream for people: it shows control characters, which file names and labels may have, as text."""
+
+    CONTROL: ClassVar = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160)) if chr(i) not in "\n\t"}
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> None:
+        """Writes a text.
+
+        Raises `OutputError`.
+        """
+        try:
+            self.stream.write(text.translate(self.CONTROL))
+            self.stream.flush()
+        except OSError as error:
+            raise OutputError from error
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, like those of the commands."""
 
@@ -57,6 +93,7 @@ def subcommand(
         help=summary,
         description=description,
         formatter_class=Help,
+        allow_abbrev=False,
         epilog=f"examples:\n{examples}\n\n{CODES}{keys}; or error.",
     )
     parser.set_defaults(parser=parser)
@@ -84,16 +121,19 @@ def add_reading(parser: argparse.ArgumentParser, files: str) -> None:
     )  # fmt: skip
 
 
-def out_of(options: argparse.Namespace) -> TextIO:
+def out_of(options: argparse.Namespace) -> Output:
     """The stream of a command's text: standard output, unless `--json -` has it."""
-    return sys.stderr if options.json else sys.stdout
+    return Output(sys.stderr if options.json else sys.stdout)
 
 
 def write_json(command: str, exit_code: int, seconds: float, found: Mapping[str, Any]) -> None:
-    """Writes the summary of a command as one line of JSON to standard output."""
+    """Writes the summary of a command as one line of JSON to standard output.
+
+    Raises `OutputError`.
+    """
     head = {"command": command, "forebay": __version__, "exit_code": exit_code, "seconds": round(seconds, 3)}
-    sys.stdout.write(json.dumps({**head, **found}) + "\n")
-    sys.stdout.flush()
+    # JSON has no control characters.
+    Output(sys.stdout).write(json.dumps({**head, **found}) + "\n")
 
 
 def filled(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._core import _Index
 from forebay._progress import Progress, clock
 from forebay.cli.check import ToProgress, histogram
-from forebay.cli.common import a_source, add_json, add_reading, counted, subcommand, using
+from forebay.cli.common import a_source, add_json, add_reading, counted, out_of, subcommand, using
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
                 sys.stderr.write("" if isinstance(sys.exception(), KeyboardInterrupt) else "\n")
             raise
         found = summary(index, index.totals())
-    out = sys.stderr if options.json else sys.stdout
+    out = out_of(options)
     out.write("\n".join(lines(found)) + "\n")
     failure = why_not(found)
     if failure:

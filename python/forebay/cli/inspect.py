@@ -8,7 +8,6 @@ import argparse
 import math
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -18,7 +17,7 @@ import numpy as np
 from forebay import _pictures
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is
-from forebay.cli.common import a_path, a_source, add_json, add_reading, check_place, counted, subcommand, using
+from forebay.cli.common import a_path, a_source, add_json, add_reading, check_place, counted, out_of, subcommand, using
 from forebay.sampling import Balanced
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def add(subparsers: "Subparsers") -> None:
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Shows the source, and a row if one was asked for."""
-    out = sys.stderr if options.json else sys.stdout
+    out = out_of(options)
     if options.png is not None:
         check_place("--png", options.png.parent)
         if not options.png.parent.is_dir():
@@ -131,7 +130,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         samples, told["row"] = recording(dataset, row, options.start, options.seconds)
         readable = [column["name"] for column in told["columns"] if READABLE.fullmatch(column["type"])]
         told["row"]["columns"] = values(options.files, row, readable, given)
-        for line in shown(told["row"], samples, width_of(out), is_plain=is_plain(out)):
+        for line in shown(told["row"], samples, width_of(out.stream), is_plain=is_plain(out.stream)):
             out.write(f"{line}\n")
         if options.png is not None:
             with options.png.open("xb") as file:

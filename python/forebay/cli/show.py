@@ -179,9 +179,11 @@ def augmented(
     alone, to listen to.
     """
     make = RECIPES[options.recipe]
-    [first, *_] = signatures.signature(make).parameters.values()
+    parameters = signatures.signature(make).parameters
+    first = next(iter(parameters.values()))
     labels = first.default if column is None or first.default in dataset.columns else column
-    recipe = make(labels)
+    has_names = labels not in dataset.columns or labels in dataset._classes
+    recipe = make(labels) if has_names or "classes" not in parameters else make(labels, classes="data")
     features = recipe["features"]
     features = preset(features) if isinstance(features, str) else features
     steps = recipe["augment"]

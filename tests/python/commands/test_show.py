@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import soundfile
 
+import forebay
 from fields import table, write
 from forebay import cli
 from recordings import Row, write_shard
@@ -131,6 +132,18 @@ def test_before_and_after_augmentation(shards: list[Path], tmp_path: Path) -> No
     sounds = [soundfile.read(io.BytesIO(data(player["src"]))) for player in page.all("audio")]
     assert {(len(samples), rate) for samples, rate in sounds} == {(96_000, 32_000)}
     assert page.text.count("before") >= 4
+
+
+@pytest.mark.parametrize("recipe", ["birdset", "birdclef", "ast", "passt"])
+def test_a_recipe_on_classes_without_names(recipe: str, rows: list[Row], tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    columns = {"audio": [{"bytes": row.audio, "path": row.path} for row in rows], "label": list(range(len(rows)))}
+    made = pa.table(columns)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, made.schema) as writer:
+        writer.write_table(made)
+    assert forebay.AudioDataset(str(path))._classes == {}
+    page = shown(path, "-n", 2, "--seconds", 2, "--recipe", recipe, tmp_path / "a.html")
+    assert len(page.all("img")) == 4
 
 
 @pytest.mark.parametrize(

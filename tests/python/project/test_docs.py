@@ -9,6 +9,7 @@ import ast
 import importlib.util
 import re
 import shlex
+import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -218,7 +219,9 @@ def assumed(page: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_blocks_run(page: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_run(
+    page: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     found = [block for block in blocks(page, "python") if HAS_TORCH or not block.needs_torch]
     if not found:
         pytest.skip("needs torch")
@@ -238,6 +241,9 @@ def test_blocks_run(page: Path, folder: Path, tmp_path: Path, monkeypatch: pytes
         for block in blocks(page, "python")
     ):
         names["forebay"] = forebay
+    # A page on preemption has handlers of signals.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    request.addfinalizer(lambda: [signal.signal(number, handler) for number, handler in handlers.items()])
     for block in found:
         names["step"] = take  # also if a block assigned another value to it
         tree = ast.fix_missing_locations(Runnable().visit(ast.parse(block.text)))

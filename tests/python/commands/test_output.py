@@ -1,0 +1,81 @@
+"""The output of commands: where it cannot go, and what names of files and labels may not do to a terminal."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from recordings import tiny_rows, write_shard
+from tables import write_recordings, write_table
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    return write_shard(tmp_path / "a.arrow", tiny_rows(4))
+
+
+def run(*arguments: Any, **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "forebay", *map(str, arguments)]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **more)
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["inspect", "--json", "-"], ["index"], ["check", "-o", "report"]])
+def test_a_full_disk_is_one_line(shard: Path, command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        found = run(*command, shard, stdout=full, cwd=shard.parent)
+    assert found.returncode == 1
+    assert found.stderr.endswith("error: cannot write the output: No space left on device\n")
+    assert "Traceback" not in found.stderr
+    assert "SOURCE" not in found.stderr
+
+
+@pytest.mark.parametrize("command", ["inspect", "index"])
+def test_a_reader_that_left_is_no_error_to_report(shard: Path, command: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        found = run(command, shard, stdout=closed)
+    assert (found.returncode, found.stderr) == (1, "")
+
+
+def test_labels_cannot_control_a_terminal(tmp_path: Path) -> None:
+    names = write_recordings(tmp_path / "audio", 2)
+    rows = [{"path": f"audio/{name}", "label": "\x1b[31mred\x1b]0;title\x07\x9b"} for name in names]
+    table = write_table(tmp_path / "t.csv", rows)
+    for arguments in (["inspect", table, "--row", "0"], ["inspect", table, "--balance", "label"], ["index", table]):
+        found = run(*arguments, stdout=subprocess.PIPE)
+        assert found.returncode == 0, found.stderr
+        assert not {"\x1b", "\x07", "\x9b"} & set(found.stdout + found.stderr)
+        assert "\\x1b[31mred" in found.stdout
+
+
+def test_an_interrupted_command_writes_its_json(monkeypatch: pytest.MonkeyPatch, shard: Path, capsys: Any) -> None:
+    from forebay import cli
+    from forebay.cli import inspect
+
+    def interrupted(*_: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(inspect, "holdings", interrupted)
+    assert cli.main(["inspect", str(shard), "--json", "-"]) == 130
+    written = json.loads(capsys.readouterr().out)
+    assert (written["exit_code"], written["error"]) == (130, "interrupted")
+
+
+def test_options_are_not_abbreviated(shard: Path) -> None:
+    found = run("show", shard, "-o", shard.parent / "a.html", "--row", 3)
+    assert found.returncode == 2
+    assert "unrecognized arguments: --row" in found.stderr
+
+
+def test_an_error_about_a_trace_does_not_quote_the_file(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_bytes(b"\xff" * 100_000)
+    with pytest.raises(forebay.ConfigError, match="is not a trace") as refused:
+        forebay.plot.timeline(tmp_path / "trace.json")
+    assert len(str(refused.value)) < 1000
