@@ -270,7 +270,7 @@ pub const SMALL_READ: u64 = 4 << 20;
 /// The most blocks read at the same time: with some 3 MiB each, 1 GB/s where a read takes 50 ms.
 pub const BLOCKS_AHEAD: usize = 16;
 
-/// The most bytes of a source that are requested from servers ahead of time and not yet read.
+/// The most bytes of a source that are requested from servers ahead of time and not yet read, or kept.
 pub const MOST_REQUESTED: u64 = 128 << 20;
 
 /// Memory that was granted before it was allocated. It is counted until the last share is dropped.

@@ -131,6 +131,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 /// A part of an object's name as a URL has it: it names this object and no pattern.
 #[cfg_attr(not(feature = "remote"), allow(dead_code, reason = "nothing is listed"))]
 pub(crate) fn escaped(part: &str) -> String {
+    // bounded: a page of a list has the name.
     let mut url = String::with_capacity(part.len());
     for letter in part.chars() {
         match letter {

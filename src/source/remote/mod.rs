@@ -16,6 +16,8 @@ mod client;
 #[cfg(feature = "remote")]
 mod failure;
 #[cfg(feature = "remote")]
+mod file;
+#[cfg(feature = "remote")]
 mod listing;
 #[cfg(feature = "remote")]
 mod object;

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{listing, object::RemoteFile, runtime::Running};
+use super::{file::RemoteFile, listing, runtime::Running};
 use crate::{
     record::Traffic,
     source::{ReadAt, storage::Page, urls},

@@ -19,6 +19,8 @@ use super::answer::Slot;
 pub(super) const PAGE: u64 = 16 << 10;
 /// The most answers that are kept, each of one or two pages.
 const MOST: usize = 512;
+/// The most bytes that are kept.
+pub(super) const MOST_BYTES: u64 = 2 * PAGE * MOST as u64;
 
 /// The whole pages around a range of an object of `size` bytes.
 pub(super) fn around(range: Range<u64>, size: u64) -> Range<u64> {
