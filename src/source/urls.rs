@@ -115,6 +115,7 @@ pub(crate) fn named(path: &Path) -> Result<Named> {
 ///
 /// # Errors
 /// [`ErrorKind::Config`].
+#[cfg_attr(not(feature = "remote"), allow(dead_code, reason = "nothing is opened"))]
 pub(crate) fn check(path: &Path) -> Result<()> {
     match named(path)? {
         Named::Object => Ok(()),
