@@ -879,7 +879,12 @@ def _inject_panic(row: int | None = None) -> None: ...
 def _inject_records(n: int) -> None: ...
 def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
 def _augment_features(
-    given: Sequence[_StepPart], features: NDArray[np.float32], layout: str, silence: list[float] | None, seed: int
+    given: Sequence[_StepPart],
+    features: NDArray[np.float32],
+    layout: str,
+    silence: list[float] | None,
+    seed: int,
+    n_valid: int,
 ) -> None: ...
 def _augment_waveform(
     given: Sequence[_StepPart], waveform: NDArray[np.float32], sample_rate: int, seed: int

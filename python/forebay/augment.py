@@ -11,8 +11,8 @@ drawn depends on the loader's seed, the epoch and the example alone, and not on 
 dataclasses; each checks its parameters when it is made.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, fields, replace
 from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
@@ -109,8 +109,8 @@ class Noise(_StepPart):
     `snr_db`: level of the clip above that of the noise, in decibels. `level`, how that of the clip is measured:
     `"rms"`, root mean square of the samples that are not padding; `"active"`, that of its blocks of 20 ms that are at
     most 40 dB below the loudest; `"clip"`, that of all samples. A silent clip stays as it is. `slope_db`: decibels per
-    octave by which the spectrum of the noise rises from 10 Hz to a tenth of the sample rate, less steeply above, -12 to
-    12: 0 is white, -3 pink, -6 brown. Channels get noise of their own.
+    octave by which the spectrum of the noise rises from 40 Hz to a tenth of the sample rate, less steeply elsewhere,
+    -12 to 12: 0 is white, -3 pink, -6 brown. Channels get noise of their own.
     """
 
     snr_db: Range = (3.0, 30.0)
@@ -353,6 +353,10 @@ class Python(_StepPart):
         return _function_name(self.function)
 
 
+def _is_on_features(step: object) -> bool:
+    return isinstance(step, Python) and step.on == "features"
+
+
 def apply(
     steps: Sequence[_StepPart],
     waveform: NDArray[np.float32],
@@ -385,14 +389,20 @@ def apply(
             f"waveform is an array of {given.dtype} and shape {list(given.shape)}, must be float32 and "
             "[n_samples] or [channels, n_samples]; numpy.asarray(waveform, numpy.float32) makes one"
         )
+    if features is not None and not given.size:
+        raise ConfigError(f"waveform has the shape {list(given.shape)}, must have samples for features")
+    # An iterator gives its steps once.
+    steps = list(steps) if isinstance(steps, Iterable) else steps
+    each_step = steps if isinstance(steps, list) else []
+    on_features = [step for step in each_step if isinstance(step, SpecAugment | FrameRoll) or _is_on_features(step)]
+    if on_features and getattr(features, "layout", None) is None:
+        raise ConfigError(
+            f"{type(on_features[0]).__name__} changes features, and features is {features!r}: give features that have "
+            'frames, such as features="birdset"'
+        )
     channels = np.ascontiguousarray(np.atleast_2d(given))
     made = _augment_waveform(steps, channels, sample_rate, seed)
     if features is None:
-        if on_features := [step for step in steps if isinstance(step, SpecAugment | FrameRoll)]:
-            raise ConfigError(
-                f"{type(on_features[0]).__name__} changes features, not waveforms: give features=, such as "
-                'features="birdset", to get features'
-            )
         return made[0] if given.ndim == 1 else made
     layout = getattr(features, "layout", None)
     silence = None
@@ -400,6 +410,11 @@ def apply(
     if layout is not None:
         quiet = np.array(features(np.zeros_like(made[0])), np.float32)
         silence = (quiet[:, 0] if layout == "mel" else quiet[0]).tolist()
+        # Frames of padding are not changed.
+        n_valid = each[0].shape[1 if layout == "mel" else 0]
+        if getattr(features, "n_frames", None) is not None:
+            unpadded = replace(features, n_frames=None)(made[0])  # type: ignore[call-arg]
+            n_valid = min(n_valid, unpadded.shape[1 if layout == "mel" else 0])
         for one in each:
-            _augment_features(steps, one, layout, silence, seed)
+            _augment_features(steps, one, layout, silence, seed, n_valid)
     return each[0] if given.ndim == 1 else np.stack(each)

@@ -284,7 +284,7 @@ impl<S: Source> Work<Worker<S>> for Batch<S> {
             }
             let following =
                 wanted[at..].iter().take(MOST_RUN).zip(row..).take_while(|(next, row)| next.clip.row == *row);
-            let begin = start.map_or(Begin::Rule { at: row, seed: self.shared.seed_of(row) }, Begin::At);
+            let begin = start.map_or(Begin::rule(row, self.shared.seed_of(row)), Begin::At);
             let run = following.count() as u64;
             let made = worker.make(&self.shared, (row, run), Take::Clip(begin), |maker, record| {
                 maker.example(record, begin)

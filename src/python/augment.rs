@@ -6,7 +6,7 @@ use numpy::{PyArray2, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyBool, PyDict, PyString},
+    types::{PyBool, PyDict, PyList, PyString},
 };
 
 use super::{
@@ -284,14 +284,16 @@ impl Argument for AugmentObject {
         if given.is_instance_of::<PyString>() || given.is_instance_of::<PyDict>() {
             return Err(Refused::Type);
         }
-        let (augment, sources) = steps(given)?;
+        // An iterator gives its steps once.
+        let each = given.try_iter().map_err(|_| Refused::Type)?.collect::<PyResult<Vec<_>>>()?;
+        let (augment, sources) = steps(PyList::new(given.py(), &each)?.as_any())?;
         let n = augment.steps().count();
         if n > MOST_STEPS {
             problems.push(format!("{name} has {n} steps, at most {MOST_STEPS} are possible"));
         }
         let mut description = Vec::new();
-        for step in given.try_iter()? {
-            description.push(state::json(&step?.call_method0("to_dict")?)?);
+        for step in each {
+            description.push(state::json(&step.call_method0("to_dict")?)?);
         }
         Ok(Self::Steps { description, augment, sources })
     }
@@ -369,12 +371,13 @@ pub fn _augment_features(
     layout: &str,
     silence: Option<Vec<f32>>,
     #[pyo3(from_py_with = argument::seed)] seed: u64,
+    n_valid: usize,
 ) -> PyResult<()> {
     let augment = named_steps(given)?.with_silence(silence.unwrap_or_default());
     let [rows, columns] = [features.shape()[0], features.shape()[1]];
     let layout = Layout::from_name(layout).unwrap_or_default();
     let (n_bands, n_frames) = if layout == Layout::Mel { (rows, columns) } else { (columns, rows) };
-    let axis = FrameAxis { layout, n_bands, n_frames, first: 0, n_valid: n_frames };
+    let axis = FrameAxis { layout, n_bands, n_frames, first: 0, n_valid: n_valid.min(n_frames) };
     let values = features.as_slice_mut()?;
     let made = py.detach(|| {
         let _mode = float_mode::Lent::new();

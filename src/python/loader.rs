@@ -157,7 +157,7 @@ impl Loader {
                 mixture.over(starts.clone());
             }
             let source = Arc::new(source);
-            let selection = Arc::new(Selection::new(source.clone(), positions));
+            let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
             let partners = backgrounds.into_iter().map(|background| match background {
                 Partnering::Others(source) => {
                     let starts = [0, source.n_rows()];
@@ -165,7 +165,8 @@ impl Loader {
                 }
                 Partnering::Own(same_class) => {
                     let exclude = plan.policy.exclude.to_vec();
-                    Partners::new(selection.clone(), starts.clone().into(), exclude).of_same_class(same_class)
+                    Partners::new(selection.clone(), starts.clone().into(), exclude)
+                        .of_own_rows(positions.clone(), same_class)
                 }
             });
             audio.partners = partners.collect();

@@ -70,6 +70,15 @@ pub struct ClassCount {
     pub examples: f64,
 }
 
+/// Whether a value is no class.
+fn has_floats(value: &Value) -> bool {
+    match value {
+        Value::Float(_) => true,
+        Value::List(items) => items.iter().any(has_floats),
+        _ => false,
+    }
+}
+
 /// The classes of rows: `ids[ends[i - 1]..ends[i]]` are those of the `i`-th, each once.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
@@ -91,7 +100,17 @@ impl Classes {
         let keep = |classes: &mut Self, value: Result<&Value>| {
             // A bad row has no class; it is reported when it is read.
             if let Ok(value) = value {
-                Key::of(value, separator, &mut |key| classes.add(key));
+                if has_floats(value) {
+                    let message = format!(
+                        "column {column:?} has floats, expected classes: integers or text, or lists of these"
+                    );
+                    return Err(Error::new(ErrorKind::Schema, message));
+                }
+                // -1 is no class, as in a batch.
+                let is_class = |key: &Key| *key != Key::Number(-1);
+                Key::of(value, separator, &mut |key| {
+                    Some(key).filter(is_class).into_iter().for_each(|key| classes.add(key))
+                });
             }
             classes.ends.push(classes.ids.len());
             Ok(())

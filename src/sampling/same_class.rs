@@ -56,7 +56,7 @@ impl SameClass {
     }
 
     /// The positions `within` of one of the classes of the row at position `own`, ascending, and random bits
-    /// for a choice among them. `None` if the row has no class.
+    /// for a choice among them. `None` if the row has no class. The row's own positions are among them.
     pub fn draw(&self, own: u64, within: Range<u64>, bits: u64) -> Option<(&[u64], u64)> {
         let classes = self.classes.of(self.positions.row(own));
         // The whole part of a number from 0 to the number of classes, and its fraction.

@@ -135,6 +135,16 @@ impl Positions {
         (row as u64, at - starts[row])
     }
 
+    /// The positions of the same row: one, or those of its windows.
+    ///
+    /// # Panics
+    /// If there is no such position.
+    pub fn of_same_row(&self, at: u64) -> Range<u64> {
+        let Some(starts) = &self.windows else { return at..at + 1 };
+        let (row, _) = self.window(at);
+        starts[row as usize]..starts[row as usize + 1]
+    }
+
     /// Whether rows have windows.
     pub fn has_windows(&self) -> bool {
         self.windows.is_some()

@@ -418,7 +418,7 @@ impl ExampleMaker for ClipMaker {
     type Example = Example;
 
     fn run(&mut self, record: &Record) -> Result<Example> {
-        self.example(record, Begin::Rule { at: record.index, seed: record.seed })
+        self.example(record, Begin::rule(record.index, record.seed))
     }
 }
 

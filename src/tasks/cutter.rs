@@ -95,7 +95,7 @@ impl Cutter {
         {
             let number = record.index.saturating_sub(positions.start) as usize;
             let of = |at| {
-                let begin = Begin::Rule { at, seed: record.seed };
+                let begin = Begin::rule(at, record.seed);
                 places
                     .needs((info.sample_rate, info.n_samples), &record.values, begin)
                     .ok()

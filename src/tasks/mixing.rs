@@ -210,7 +210,7 @@ impl Maker {
     /// Reads the clip of a partner; a short one is repeated, from a random sample on. Zeros follow a short
     /// response. `None` if it has no samples.
     fn read(&mut self, at: u64, place: u64, phase: u64, n: usize) -> Result<Option<(Clip, Row)>> {
-        let begin = Begin::Rule { at, seed: place };
+        let begin = Begin::rule(at, place);
         let record = self.reader.read(at, 1, &Wanting::of(&self.places, Take::Clip(begin)))?;
         let record: Record = record.numbered(at, place, 0);
         let opened = self.cutter.open(&self.places, &record)?;

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    ops::Range,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -13,6 +14,7 @@ use crate::{
     record::{ReadRecords, Source},
     sampling::SameClass,
     seed::below,
+    source::Positions,
     transform::augment::Reading,
 };
 
@@ -48,6 +50,8 @@ pub struct Partners {
     starts: Arc<[u64]>,
     /// Positions that are never read, ascending.
     exclude: Arc<[u64]>,
+    /// The loader's own rows, of which a clip's own is no partner.
+    own: Option<Positions>,
     /// Of the loader's own rows: only those that share a class.
     same_class: Option<Arc<SameClass>>,
     failures: Arc<Failures>,
@@ -68,15 +72,17 @@ impl Partners {
             pool: Arc::new(PoolOf(source)),
             starts,
             exclude: exclude.into(),
+            own: None,
             same_class: None,
             failures: Arc::default(),
         }
     }
 
-    /// Of these only such that share a class with the clip's row.
+    /// The rows are the loader's own: a clip's partner is another row, and of these only one that shares a class
+    /// with it, if `same_class` has classes.
     #[must_use]
-    pub fn of_same_class(self, same_class: Option<Arc<SameClass>>) -> Self {
-        Self { same_class, ..self }
+    pub fn of_own_rows(self, own: Positions, same_class: Option<Arc<SameClass>>) -> Self {
+        Self { own: Some(own), same_class, ..self }
     }
 
     /// Reads the partners, for one thread.
@@ -100,18 +106,21 @@ impl Partners {
             // Of the same source of a mixture.
             let after = self.starts.partition_point(|&start| start <= own);
             let [first, end] = [*self.starts.get(after.checked_sub(1)?)?, *self.starts.get(after)?];
-            // One of the nearest before place `own` of `n` in a circle.
-            let before = |own: u64, n: u64, bits: u64| {
-                let others = n.checked_sub(1).filter(|&n| n > 0)?;
+            // The windows of a recording are no partners of each other.
+            let row = self.own.as_ref().map_or(own..own + 1, |positions| positions.of_same_row(own));
+            // One of the nearest before the places `row` of `n` in a circle.
+            let before = |row: Range<u64>, n: u64, bits: u64| {
+                let others = n.checked_sub(row.end - row.start).filter(|&n| n > 0)?;
                 let back = 1 + below(bits, reading.near.unwrap_or(others).min(others));
-                Some((own + n - back) % n)
+                Some((row.start + n - back) % n)
             };
             match &self.same_class {
-                None => first + before(own - first, end - first, bits)?,
+                None => first + before(row.start - first..row.end - first, end - first, bits)?,
                 Some(same_class) => {
                     let (rows, bits) = same_class.draw(own, first..end, bits)?;
-                    let place = rows.binary_search(&own).ok()?;
-                    rows[before(place as u64, rows.len() as u64, bits)? as usize]
+                    let place = |at| rows.partition_point(|&row| row < at) as u64;
+                    let within = Some(place(row.start)..place(row.end)).filter(|row| !row.is_empty())?;
+                    rows[before(within, rows.len() as u64, bits)? as usize]
                 }
             }
         } else {

@@ -93,16 +93,25 @@ pub enum Begin {
         at: u64,
         /// Random bits.
         seed: u64,
+        /// Those of the example's first place, from which steps of augmentation draw.
+        of_steps: u64,
     },
     /// At this many seconds, rounded to a sample at the target rate; below 0, zeros come first.
     At(f64),
 }
 
 impl Begin {
+    /// Where the plan's rule says for position `at`, by these random bits.
+    pub fn rule(at: u64, seed: u64) -> Self {
+        Self::Rule { at, seed, of_steps: seed }
+    }
+
     /// The same for place number `draw` of clip number `view`.
     pub(super) fn drawn(self, crop: Option<&ClipCrop>, view: u32, draw: u32) -> Self {
         match (self, crop) {
-            (Self::Rule { at, seed }, Some(crop)) => Self::Rule { at, seed: crop.seed(seed, view, draw) },
+            (Self::Rule { at, seed, .. }, Some(crop)) => {
+                Self::Rule { at, seed: crop.seed(seed, view, draw), of_steps: crop.seed(seed, view, 0) }
+            }
             _ => self,
         }
     }
@@ -236,8 +245,8 @@ impl Places {
     ) -> Result<Need> {
         let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
         let played = match begin {
-            Begin::Rule { seed, .. } => {
-                let played = (f64::from(sample_rate) * self.plan.augment.speed(seed)).round();
+            Begin::Rule { of_steps, .. } => {
+                let played = (f64::from(sample_rate) * self.plan.augment.speed(of_steps)).round();
                 played.clamp(1.0, f64::from(MAX_HZ.max(sample_rate))) as u32
             }
             Begin::At(_) => sample_rate,
@@ -297,7 +306,7 @@ impl Places {
                 "the start of a loudest clip depends on the samples; leave \"start\" out, or use replay()";
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let begin = Begin::Rule { at, seed }.drawn(rule, 0, 0);
+        let begin = Begin::rule(at, seed).drawn(rule, 0, 0);
         let rate = row.info.sample_rate;
         Ok(self.needs((rate, row.info.n_samples), &row.values, begin).map_or(f64::NAN, |need| {
             let speed = f64::from(need.played) / f64::from(rate);

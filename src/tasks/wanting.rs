@@ -64,11 +64,11 @@ impl Wants for Wanting<'_> {
         match self.take {
             Take::Clip(begin) => span(begin),
             Take::Clips(Range { start, end }, seed) => {
-                let first = span(Begin::Rule { at: start, seed })?;
+                let first = span(Begin::rule(start, seed))?;
                 if end <= start + 1 {
                     return Some(first);
                 }
-                Some(joined(Some(first), span(Begin::Rule { at: end - 1, seed })?))
+                Some(joined(Some(first), span(Begin::rule(end - 1, seed))?))
             }
             Take::Section(section) => {
                 let (samples, rate) = section.samples(sample_rate, n_samples).ok()?;

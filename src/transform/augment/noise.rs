@@ -80,8 +80,8 @@ impl Work for Gaussian<'_> {
 /// Frequency of the first pole, hertz: below it the spectrum is flat.
 const LOWEST: f64 = 10.0;
 
-/// Lets the spectrum rise by `slope_db` decibels per octave, or fall below 0, from 10 Hz to a tenth of the
-/// sample rate, to 0.5 dB; less steeply above.
+/// Lets the spectrum rise by `slope_db` decibels per octave, or fall below 0, from 40 Hz to a tenth of the
+/// sample rate, to 0.5 dB; less steeply below and above.
 pub(super) fn coloured(slope_db: f64, rate: f64, values: &mut [f32]) {
     // What a filter of first order falls by.
     const FIRST: f64 = 20.0 * std::f64::consts::LOG10_2;
