@@ -189,10 +189,13 @@ pub(crate) fn is_of_path(error: &Error) -> bool {
     if system.and_then(io::Error::raw_os_error) == Some(libc::ELOOP) {
         return true;
     }
-    matches!(
-        system.map(io::Error::kind),
-        Some(NotFound | PermissionDenied | InvalidInput | InvalidFilename | NotADirectory)
-    )
+    // A server that refuses one request may refuse all of them: credentials expire.
+    let is_url = error.file.as_deref().is_some_and(|file| urls::is_url(file));
+    match system.map(io::Error::kind) {
+        Some(PermissionDenied) => !is_url,
+        Some(NotFound | InvalidInput | InvalidFilename | NotADirectory) => true,
+        _ => false,
+    }
 }
 
 /// The error for a path that cannot be opened: the row's, unless the system failed.

@@ -38,7 +38,7 @@ use crate::{
         pattern::Pattern,
         splits,
         storage::StoredFile,
-        tree::{Entry, Tree},
+        tree::{DEEPEST, Entry, Tree},
         urls::{self, Named},
     },
 };
@@ -47,8 +47,6 @@ use crate::{
 const LONGEST_STATE: u64 = 64 << 20;
 /// The most entries of folders that one expansion looks at.
 const MOST_ENTRIES: u64 = 1 << 20;
-/// The most folders below each other that one expansion enters.
-const DEEPEST: usize = 64;
 /// Endings of recordings, in small letters.
 pub(crate) const RECORDINGS: [&str; 21] = [
     "wav", "flac", "ogg", "mp3", "m4a", "opus", "aiff", "aif", "oga", "mp4", "aac", "caf", "wave", "au",
@@ -311,7 +309,9 @@ impl<'a> Walk<'a> {
             *has_links |= is_link;
             fallible_alloc::push(&mut entries, entry)
         })?;
-        entries.sort_unstable_by(|a, b| natural(name_of(&a.path), name_of(&b.path)));
+        let tree = &self.tree;
+        entries
+            .sort_unstable_by(|a, b| natural(name_of(&tree.shown(&a.path)), name_of(&tree.shown(&b.path))));
         Ok(entries)
     }
 
@@ -512,7 +512,8 @@ impl<'a> Walk<'a> {
         }
         let mut matches = Vec::new();
         self.matching(&base, &parts, &Way::default(), &mut matches)?;
-        matches.sort_unstable_by(|a, b| natural_paths(&a.path, &b.path));
+        let tree = &self.tree;
+        matches.sort_unstable_by(|a, b| natural_paths(&tree.shown(&a.path), &tree.shown(&b.path)));
         matches.dedup_by(|a, b| a.path == b.path);
         if matches.is_empty() {
             let message = format!("no file matches the pattern {}", pattern.display());
@@ -561,7 +562,8 @@ impl<'a> Walk<'a> {
             }
             Part::Pattern(pattern) => {
                 for Entry { path, is_folder } in self.list(folder)? {
-                    let name = name_of(&path);
+                    let shown = self.tree.shown(&path);
+                    let name = name_of(&shown);
                     if !pattern.matches(&name.to_string_lossy()) || leaves_out(pattern, name) {
                         continue;
                     }

@@ -1,6 +1,7 @@
 //! Folders and what is in them: of this machine, or of a server whose objects were listed.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
@@ -16,6 +17,9 @@ use super::{
     urls,
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
+
+/// The most folders below each other.
+pub(super) const DEEPEST: usize = 64;
 
 /// An entry of a folder.
 #[derive(Debug, Clone)]
@@ -51,7 +55,8 @@ impl Tree {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
             }
             let page = storage::page(&*listed.storage, url, next.as_deref())?;
-            n_listed += page.names.len() as u64;
+            // An empty page counts too, or a server could send them for ever.
+            n_listed += page.names.len().max(1) as u64;
             if n_listed > most {
                 let message = format!(
                     "there are more than {most} objects below {}; name a folder or a pattern that has fewer",
@@ -63,8 +68,12 @@ impl Tree {
                 listed.add(url, name)?;
             }
             match page.next {
-                Some(after) if next.as_ref() != Some(&after) => next = Some(after),
-                _ => break,
+                Some(after) if next.as_ref() == Some(&after) => {
+                    let message = format!("the server repeats a page of the list of {}", url.display());
+                    return Err(Error::new(ErrorKind::Io, message));
+                }
+                Some(after) => next = Some(after),
+                None => break,
             }
         }
         listed.storage.rest();
@@ -98,6 +107,14 @@ impl Tree {
         }
     }
 
+    /// A path as people write it.
+    pub(super) fn shown<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
+        match self {
+            Self::Local => Cow::Borrowed(path),
+            Self::Listed(_) => Cow::Owned(urls::unescaped(path)),
+        }
+    }
+
     /// Whether there is a regular file.
     pub(super) fn is_file(&self, path: &Path) -> bool {
         match self {
@@ -127,6 +144,10 @@ impl Listed {
     /// Adds an object and the folders on the way to it. Names that no file system has, such as `a//b`, are
     /// left out: their URLs would name something else.
     fn add(&mut self, url: &Path, name: &str) -> Result<()> {
+        if name.matches('/').count() >= DEEPEST {
+            let message = format!("below {} an object is more than {DEEPEST} folders deep", url.display());
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         let parts: Vec<&str> = name.split('/').collect();
         if parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
             log::warn!(

@@ -28,9 +28,14 @@ pub(crate) fn is_url(path: &Path) -> bool {
     split(path).is_some()
 }
 
-/// The path of `name` in `folder`; a URL stands alone.
+/// The path of `name` in `folder`; a URL stands alone. Below a URL a name is text, as in a folder of files, and
+/// not percent-encoded.
 pub(crate) fn join(folder: &Path, name: &Path) -> PathBuf {
-    if is_url(name) { name.to_owned() } else { folder.join(name) }
+    match name.to_str() {
+        Some(text) if !is_url(name) && is_url(folder) => folder.join(escaped(text)),
+        _ if is_url(name) => name.to_owned(),
+        _ => folder.join(name),
+    }
 }
 
 /// Why a URL is refused as that of a folder or an object, without quoting a secret of it.
@@ -129,18 +134,23 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     }
 }
 
-/// A part of an object's name as a URL has it: it names this object and no pattern.
-#[cfg_attr(not(feature = "remote"), allow(dead_code, reason = "nothing is listed"))]
-pub(crate) fn escaped(part: &str) -> String {
-    // bounded: a page of a list has the name.
-    let mut url = String::with_capacity(part.len());
-    for letter in part.chars() {
-        match letter {
-            '%' | '?' | '#' | '*' | '[' => url.push_str(&format!("%{:02X}", letter as u32)),
-            _ => url.push(letter),
-        }
-    }
-    url
+/// The letters that mean something else in a URL, and how they are written there.
+const ESCAPED: [(char, &str); 5] = [('%', "%25"), ('?', "%3F"), ('#', "%23"), ('*', "%2A"), ('[', "%5B")];
+
+/// An object's name as a URL has it: it names this object and no pattern.
+pub(crate) fn escaped(name: &str) -> String {
+    // `%` is the first.
+    ESCAPED.iter().fold(name.to_owned(), |name, &(letter, code)| name.replace(letter, code))
+}
+
+/// The name of which [`escaped`] made this one.
+pub(crate) fn unescaped(name: &Path) -> PathBuf {
+    let Some(name) = name.to_str() else { return name.to_owned() };
+    ESCAPED
+        .iter()
+        .rev()
+        .fold(name.to_owned(), |name, &(letter, code)| name.replace(code, &letter.to_string()))
+        .into()
 }
 
 /// The URL itself. It has no `..`, so that its folders are those that it names.
@@ -166,6 +176,14 @@ mod tests {
         for url in ["s3://a/b", "S3://a/b", "https://a/b", "hf://datasets/a/b/c", "http://[::1]:80/a"] {
             assert!(is_url(Path::new(url)), "{url}");
         }
+    }
+
+    #[test]
+    fn names_below_a_url_are_text() {
+        let joined = |folder: &str, name: &str| join(Path::new(folder), Path::new(name));
+        assert_eq!(joined("s3://b/c", "a%20b?.wav"), Path::new("s3://b/c/a%2520b%3F.wav"));
+        assert_eq!(joined("s3://b/c", "https://h/a%20b"), Path::new("https://h/a%20b"));
+        assert_eq!(joined("c", "a%20b?.wav"), Path::new("c/a%20b?.wav"));
     }
 
     #[test]
@@ -207,7 +225,10 @@ mod tests {
         assert_eq!(at("s3://b/*"), pattern("s3://b/", "*"));
         assert_eq!(at("hf://datasets/o/n/**/*.parquet"), pattern("hf://datasets/o/n/", "**/*.parquet"));
         assert_eq!(named(Path::new("s3://b*/c")).unwrap_err().kind, ErrorKind::Config);
-        assert_eq!(at(&format!("s3://b/{}", escaped("a*[b]?#%2e"))), Named::Object);
+        for name in ["a*[b]?#%2e", "%255B", "50% [x] #1*", "%%%25"] {
+            assert_eq!(at(&format!("s3://b/{}", escaped(name))), Named::Object);
+            assert_eq!(unescaped(Path::new(&escaped(name))), Path::new(name));
+        }
         for url in ["s3://b/a.arrow", "https://h/a%20b/c.arrow", "http://[::1]:80/a"] {
             check(Path::new(url)).unwrap();
         }

@@ -168,6 +168,7 @@ impl Table {
         let (mut classes, mut all_below) = (Texts::default(), true);
         for file in files {
             let name = file.strip_prefix(folder).unwrap_or(file);
+            let name = if urls::is_url(folder) { urls::unescaped(name) } else { name.to_owned() };
             builder.add(None, Some(name.as_os_str().as_encoded_bytes()), None, None)?;
             let above = name.parent().and_then(Path::file_name);
             all_below &= above.is_some();

@@ -33,6 +33,8 @@ use crate::{
     source::{ReadAt, Version},
 };
 
+/// The most bytes of an object: no store has larger ones.
+const LARGEST: u64 = 1 << 60;
 /// The most bytes of one object that are requested ahead of time and not yet read.
 const MOST_AHEAD: u64 = 64 << 20;
 /// The same for all objects of a source.
@@ -232,6 +234,9 @@ fn ask(running: &Running, url: &Path) -> io::Result<Object> {
     let address = Address::of(url, |name| std::env::var(name).ok())?;
     let (store, location) = (running.client(&address)?.objects, address.location);
     let meta = head(running, &store, &location)?;
+    if meta.size > LARGEST {
+        return Err(io::Error::other(format!("the server says that the object has {} bytes", meta.size)));
+    }
     Ok(Object::new(
         running.number(),
         store,

@@ -68,8 +68,11 @@ async fn of_hub(client: &reqwest::Client, address: &Address, url: &str) -> Resul
     if !answer.status().is_success() {
         return Err(Failure::of_status(&Refused::from(answer.status(), answer.headers())));
     }
-    let links = answer.headers().get_all(LINK).iter().filter_map(|value| value.to_str().ok());
-    let next = links.flat_map(|value| value.split(',')).find_map(next_of).map(str::to_owned);
+    let mut links = answer.headers().get_all(LINK).iter().filter_map(|value| value.to_str().ok());
+    let next = links.find_map(next_of).map(|next| match next.starts_with('/') {
+        true => format!("{}{next}", address.host),
+        false => next.to_owned(),
+    });
     if next.as_ref().is_some_and(|next| !next.starts_with(&format!("{}/", address.host))) {
         return Err(other("the next page of the list is that of another host".to_owned()));
     }
@@ -83,7 +86,10 @@ async fn of_hub(client: &reqwest::Client, address: &Address, url: &str) -> Resul
     }
     let wrong = || other("the answer is no list of the Hub; check HF_ENDPOINT".to_owned());
     let list: Value = serde_json::from_slice(&body).map_err(|_| wrong())?;
-    let folder = address.location.as_ref().splitn(7, '/').nth(6).unwrap_or("");
+    // Of the name as it is in the URL, since a revision may have a slash.
+    let folder = address.name.splitn(7, '/').nth(6).unwrap_or("");
+    let folder = object_store::path::Path::from_url_path(folder).map_err(|_| wrong())?;
+    let folder = folder.as_ref();
     let mut names = Vec::new();
     for item in list.as_array().ok_or_else(wrong)? {
         let kind = item.get("type").and_then(Value::as_str).ok_or_else(wrong)?;
@@ -98,10 +104,14 @@ async fn of_hub(client: &reqwest::Client, address: &Address, url: &str) -> Resul
     Ok((Page { names, next }, body.len()))
 }
 
-/// The URL in a link to the next page.
-fn next_of(link: &str) -> Option<&str> {
-    let (url, is_next) = link.split_once('<')?.1.split_once('>')?;
-    is_next.contains("rel=\"next\"").then_some(url)
+/// The URL of the next page among links, `<URL>; rel="next", ...`.
+fn next_of(links: &str) -> Option<&str> {
+    let mut parts = links.split('<').skip(1);
+    parts.find_map(|link| {
+        let (url, said) = link.split_once('>')?;
+        let is_next = |one: &str| matches!(one.trim_matches([' ', ',']), "rel=next" | "rel=\"next\"");
+        said.split(';').any(is_next).then_some(url)
+    })
 }
 
 #[cfg(test)]
@@ -111,7 +121,9 @@ mod tests {
     #[test]
     fn the_next_page() {
         assert_eq!(next_of(r#" <https://h/api?cursor=a%3D>; rel="next""#), Some("https://h/api?cursor=a%3D"));
-        for none in [r#"<https://h/>; rel="prev""#, "", "<", "x"] {
+        let two = r#"<https://h/?c=1>; rel="prev", <https://h/?c=1,2>; a=b; rel=next, <x>"#;
+        assert_eq!(next_of(two), Some("https://h/?c=1,2"));
+        for none in [r#"<https://h/>; rel="prev""#, "", "<", "x", "<next>; rel=nextx"] {
             assert_eq!(next_of(none), None);
         }
     }

@@ -7,7 +7,8 @@ use std::{
     time::SystemTime,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 use tokio::sync::Semaphore;
 
@@ -63,13 +64,24 @@ impl Object {
                 answer.range
             )));
         }
-        let bytes = answer.bytes().await.map_err(|error| Failure::of(&error))?;
-        self.traffic.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let mut parts = answer.into_stream();
+        let mut bytes = BytesMut::new();
+        while let Some(part) = parts.next().await {
+            let part = part.map_err(|error| Failure::of(&error))?;
+            self.traffic.received_bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
+            if (bytes.len() + part.len()) as u64 > len {
+                return Err(Failure::transient(format!(
+                    "the answer has more than the {len} bytes that were requested"
+                )));
+            }
+            // bounded: the range, of which one block of a record is in memory.
+            bytes.extend_from_slice(&part);
+        }
         if bytes.len() as u64 != len {
             let message = format!("the answer has {} bytes, {len} were requested", bytes.len());
             return Err(Failure::transient(message));
         }
-        Ok(bytes)
+        Ok(bytes.freeze())
     }
 
     /// Whether an answer is of the version that was opened: by its strong ETag, otherwise by size and time.

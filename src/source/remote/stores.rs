@@ -77,6 +77,7 @@ impl Address {
         let (scheme, host, name, token) = match scheme {
             "hf" => {
                 let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| HUB.to_owned());
+                check_endpoint("HF_ENDPOINT", &endpoint)?;
                 let endpoint = endpoint.trim_end_matches('/');
                 let scheme = if endpoint.starts_with("http://") { "http" } else { "https" };
                 if set("HF_HUB_OFFLINE").is_some_and(|value| value != "0") {
@@ -103,6 +104,7 @@ impl Address {
             retry_timeout: Duration::from_secs(1),
             backoff: BackoffConfig::default(),
         };
+        check_environment(self.scheme, set)?;
         let is_cloud = matches!(self.scheme, "s3" | "gs" | "az");
         let is_plain = match is_cloud {
             true => plain_endpoint(self.scheme, set),
@@ -149,14 +151,58 @@ impl Address {
     }
 }
 
+/// Checks the variables that a store of a cloud would panic about, or quote.
+fn check_environment(scheme: &str, set: impl Fn(&'static str) -> Option<String>) -> io::Result<()> {
+    const S3: [&str; 5] = [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+    ];
+    for name in endpoints(scheme) {
+        set(name).map_or(Ok(()), |endpoint| check_endpoint(name, &endpoint))?;
+    }
+    let names = if scheme == "s3" { &S3[..] } else { &[] };
+    for name in names {
+        if set(name).is_some_and(|value| value.chars().any(char::is_control)) {
+            return Err(invalid(format!("{name} has a control character, such as a line break; remove it")));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the address of a server, without quoting it.
+fn check_endpoint(name: &str, endpoint: &str) -> io::Result<()> {
+    let rest = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+    let host = rest.map(|rest| rest.split('/').next().unwrap_or(""));
+    let is_plain = |host: &str| {
+        !host.is_empty() && !host.contains(['@', '?', '#', ' ', '%']) && !host.chars().any(char::is_control)
+    };
+    if host.is_some_and(is_plain) && reqwest::Url::parse(endpoint).is_ok() {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "{name} is no address of a server, expected http://HOST or https://HOST, without user or password"
+    )))
+}
+
 /// Whether the environment names an `http://` server instead of the cloud's own.
 fn plain_endpoint(scheme: &str, set: impl Fn(&'static str) -> Option<String>) -> bool {
-    let names: &[&str] = match scheme {
+    endpoints(scheme)
+        .iter()
+        .find_map(|name| set(name))
+        .is_some_and(|endpoint| endpoint.starts_with("http://"))
+}
+
+/// The variables that name a server.
+fn endpoints(scheme: &str) -> &'static [&'static str] {
+    match scheme {
         "s3" => &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"],
         "gs" => &["GOOGLE_BASE_URL"],
-        _ => &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"],
-    };
-    names.iter().find_map(|name| set(name)).is_some_and(|endpoint| endpoint.starts_with("http://"))
+        "az" => &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"],
+        _ => &[],
+    }
 }
 
 /// The parts of `datasets/OWNER/NAME[@REVISION]/FILE`.
@@ -216,6 +262,27 @@ mod tests {
         ] {
             assert_eq!(Address::of_folder(Path::new(url), |_| None).unwrap().name, list);
         }
+    }
+
+    #[test]
+    fn wrong_variables_are_named_and_not_quoted() {
+        for endpoint in
+            ["minio:9000", "http://", "not a url", "http://u:secret@h", "https://h?secret", "http://[x"]
+        {
+            let error =
+                address("hf://datasets/o/n/x", &[("HF_ENDPOINT", endpoint)]).err().unwrap().to_string();
+            assert!(error.contains("HF_ENDPOINT") && !error.contains("secret"), "{error}");
+            let set = |name| (name == "AWS_ENDPOINT_URL").then(|| endpoint.to_owned());
+            let error = check_environment("s3", set).unwrap_err().to_string();
+            assert!(error.contains("AWS_ENDPOINT_URL") && !error.contains("secret"), "{error}");
+        }
+        for endpoint in ["http://127.0.0.1:9000", "https://[::1]:9/path", "https://h"] {
+            check_endpoint("x", endpoint).unwrap();
+        }
+        let set = |name| (name == "AWS_SECRET_ACCESS_KEY").then(|| "secret\n".to_owned());
+        let error = check_environment("s3", set).unwrap_err().to_string();
+        assert!(error.contains("AWS_SECRET_ACCESS_KEY") && !error.contains("secret\n"), "{error}");
+        check_environment("gs", set).unwrap();
     }
 
     #[test]

@@ -34,6 +34,7 @@ class Server:
         self.page = page
         self.fails_every = fails_every
         self.hangs = False
+        self.refuses = False
         self.released = threading.Event()
         self.numbers = itertools.count(1)
         self.requests: list[tuple[str, str]] = []
@@ -93,6 +94,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         fault = number // server.fails_every % 4 if server.fails_every and number % server.fails_every == 0 else None
+        if server.refuses:
+            self._say(403, {})
+            return
         if fault == 0:
             self.close_connection = True
             return

@@ -156,6 +156,41 @@ def test_a_folder_of_recordings_by_url(listing: list[str], tmp_path: Path) -> No
 
 
 @needs_urls
+def test_names_are_those_of_files(listing: list[str], tmp_path: Path) -> None:
+    """Letters that mean something else in a URL change neither order nor classes nor which file a table names."""
+    special = ["a b", "a%20b", "a%2520b", "d?", "a[1]", "aA", "x#y", "x*y", "50%"]
+    for folder in ("a[1]", "aA", "50% off"):
+        write_recordings(tmp_path / "top" / folder, 3)
+    sources = sorted((tmp_path / "top/aA").iterdir())
+    for n, name in enumerate(special):
+        (tmp_path / f"top/aA/{name}.wav").write_bytes(sources[n % 3].read_bytes())
+    for top in listing:
+        with (
+            forebay.Loader(str(tmp_path / "top"), **ONE_PASS) as local,
+            forebay.Loader(f"{top}/top/", **ONE_PASS) as remote,
+        ):
+            assert remote.class_names == local.class_names
+        for order in ("sequential", "global"):
+            assert digests(f"{top}/top/", order=order) == digests(str(tmp_path / "top"), order=order)
+    write_table(
+        tmp_path / "top/aA/metadata.csv", [{"path": f"{name}.wav", "label": i} for i, name in enumerate(special)]
+    )
+    expected = digests(str(tmp_path / "top/aA"))
+    for top in listing:
+        assert digests(f"{top}/top/aA/") == expected
+
+
+@needs_urls
+def test_expired_credentials_are_no_bad_records(server: Server, tmp_path: Path) -> None:
+    names = write_recordings(tmp_path / "audio", 40)
+    rows = [{"path": server.named(tmp_path / "audio" / name)} for name in names]
+    with forebay.Loader(Manifest(rows), **{**ONE_PASS, "allow_paths": True, "order": "sequential"}) as loader:
+        server.refuses = True
+        with pytest.raises(OSError, match="403"):
+            list(loader)
+
+
+@needs_urls
 def test_commands_read_urls(listing: list[str], shards: list[Path], tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "forebay", *arguments]
