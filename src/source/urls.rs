@@ -28,8 +28,8 @@ pub(crate) fn is_url(path: &Path) -> bool {
     split(path).is_some()
 }
 
-/// The path of `name` in `folder`; a URL stands alone. Below a URL a name is text, as in a folder of files, and
-/// not percent-encoded.
+/// The path of `name` in `folder`; a URL stands alone. Below a URL a name is text, as in a folder of files,
+/// and not percent-encoded.
 pub(crate) fn join(folder: &Path, name: &Path) -> PathBuf {
     match name.to_str() {
         Some(text) if !is_url(name) && is_url(folder) => folder.join(escaped(text)),

@@ -78,8 +78,8 @@ impl Partners {
         }
     }
 
-    /// The rows are the loader's own: a clip's partner is another row, and of these only one that shares a class
-    /// with it, if `same_class` has classes.
+    /// The rows are the loader's own: a clip's partner is another row, and of these only one that shares a
+    /// class with it, if `same_class` has classes.
     #[must_use]
     pub fn of_own_rows(self, own: Positions, same_class: Option<Arc<SameClass>>) -> Self {
         Self { own: Some(own), same_class, ..self }
