@@ -69,13 +69,15 @@ def test_workers_come_after_the_loop(tmp_path: Path, given: dict[str, Any]) -> N
 PROGRAM = """
 import json, os, sys
 sys.path[:0] = sys.argv[2:]
-os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 import forebay
 from test_scheduling import eventually, policies
-with forebay.Loader(sys.argv[1], batch_size=2, infinite=True, n_workers=2) as loader:
-    next(loader)
-    eventually(lambda: policies().get("forebay") == {os.SCHED_IDLE})
-    print(json.dumps({name: sorted(each) for name, each in policies().items()}))
+# Beside busy processes such a process has three thousandths of a core, so imports and its end would take minutes.
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+loader = forebay.Loader(sys.argv[1], batch_size=2, infinite=True, n_workers=2)
+next(loader)
+eventually(lambda: policies().get("forebay") == {os.SCHED_IDLE})
+print(json.dumps({name: sorted(each) for name, each in policies().items()}), flush=True)
+os._exit(0)
 """
 
 
