@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import ConfigError, Loader, _cores
 from forebay._progress import Progress
-from forebay.cli.common import a_source, add_json, add_reading, counted, out_of, subcommand, using
-from forebay.cli.show import reading
+from forebay.cli.common import add_json, add_reading, add_source, counted, out_of, reading, subcommand, using
 from forebay.features import presets
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ def add(subparsers: "Subparsers") -> None:
         "  forebay bench 'shards/*.parquet' --json - > bench.json",
         "cores, runs (n_workers, examples_per_s, verdict, filled), suggested (n_workers)",
     )
-    parser.add_argument(
-        "files", nargs="+", type=a_source, metavar="SOURCE",
-        help="the recordings, as a Loader takes them: files, folders, patterns with *, ?, [...] and **",
-    )  # fmt: skip
+    add_source(parser)
     parser.add_argument(
         "-w", "--n-workers", type=numbers, metavar="N,N,...", help="numbers of workers (default: 1, 2, 4, ... cores)"
     )

@@ -39,6 +39,7 @@ from forebay.cli.common import (
     check_files,
     check_place,
     out_of,
+    reading,
     subcommand,
     using,
 )
@@ -546,13 +547,11 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         sources = _shards("files", options.files, "recordings")
         check_files("FILE", (source for source in sources if not Path(source).is_dir()))
     try:
-        allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
         with using("FILE", options, (ConfigError,)):
             summary = check(
                 options.files,
                 stem,
-                audio_column=options.audio_column,
-                allow_paths=allow_paths,
+                **reading(options),
                 truncated=options.truncated,
                 restart=options.restart,
             )

@@ -121,6 +121,20 @@ def add_reading(parser: argparse.ArgumentParser, files: str) -> None:
     )  # fmt: skip
 
 
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument SOURCE, the recordings."""
+    parser.add_argument(
+        "files", nargs="+", type=a_source, metavar="SOURCE",
+        help="the recordings, as a Loader takes them: files, folders, patterns with *, ?, [...] and **",
+    )  # fmt: skip
+
+
+def reading(options: argparse.Namespace) -> dict[str, Any]:
+    """The parameters of `add_reading`, as loaders and datasets take them."""
+    allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
+    return {"audio_column": options.audio_column, "allow_paths": allow_paths}
+
+
 def out_of(options: argparse.Namespace) -> Output:
     """The stream of a command's text: standard output, unless `--json -` has it."""
     return Output(sys.stderr if options.json else sys.stdout)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._core import _Index
 from forebay._progress import Progress, clock
 from forebay.cli.check import ToProgress, histogram
-from forebay.cli.common import a_source, add_json, add_reading, counted, out_of, subcommand, using
+from forebay.cli.common import a_source, add_json, add_reading, counted, out_of, reading, subcommand, using
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -56,13 +56,11 @@ def add(subparsers: "Subparsers") -> None:
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     """Indexes the source; exit code 1 if a recording is bad, or an index could not be written."""
-    allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
     with using("SOURCE", options):
         index = _Index(
             options.files,
-            audio_column=options.audio_column,
             label_column=options.label_column,
-            allow_paths=allow_paths,
+            **reading(options),
         )
     with contextlib.closing(index):
         try:

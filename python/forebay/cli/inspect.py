@@ -17,7 +17,18 @@ import numpy as np
 from forebay import _pictures
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is
-from forebay.cli.common import a_path, a_source, add_json, add_reading, check_place, counted, out_of, subcommand, using
+from forebay.cli.common import (
+    a_path,
+    add_json,
+    add_reading,
+    add_source,
+    check_place,
+    counted,
+    out_of,
+    reading,
+    subcommand,
+    using,
+)
 from forebay.sampling import Balanced
 
 if TYPE_CHECKING:
@@ -54,10 +65,7 @@ def add(subparsers: "Subparsers") -> None:
         "files, rows, columns (name, type, classes), balance (column, classes, rows, examples, sampling), row (with "
         "--row or --png), png (the path)",
     )
-    parser.add_argument(
-        "files", nargs="+", type=a_source, metavar="SOURCE",
-        help="the recordings, as a Loader takes them: files, folders, patterns with *, ?, [...] and **",
-    )  # fmt: skip
+    add_source(parser)
     parser.add_argument(
         "--row", type=int, metavar="I", help="show this row, counted from 0, or from the end if below 0"
     )
@@ -111,8 +119,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     balance = {name: value for name in BALANCE if (value := getattr(options, name)) is not None}
     if balance and options.balance is None:
         raise ConfigError(f"--{next(iter(balance)).replace('_', '-')} needs --balance COLUMN")
-    allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
-    given: dict[str, Any] = {"audio_column": options.audio_column, "allow_paths": allow_paths}
+    given = reading(options)
     with using("SOURCE", options), opened(options.files, given) as dataset:
         told = holdings(dataset)
         for line in described(told):

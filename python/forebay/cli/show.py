@@ -17,7 +17,18 @@ from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is
 from forebay.augment import FrameRoll, SpecAugment
 from forebay.cli import inspect
-from forebay.cli.common import a_path, a_source, add_json, add_reading, check_place, counted, out_of, subcommand, using
+from forebay.cli.common import (
+    a_path,
+    add_json,
+    add_reading,
+    add_source,
+    check_place,
+    counted,
+    out_of,
+    reading,
+    subcommand,
+    using,
+)
 from forebay.cli.page import Card, Table, written
 from forebay.features import Waveform, preset
 from forebay.sampling import Balanced
@@ -59,10 +70,7 @@ def add(subparsers: "Subparsers") -> None:
         "  forebay show birdset/ --recipe birdset --label-column ebird_code -o augmented.html",
         "path, rows, shown (row, error), recipe",
     )
-    parser.add_argument(
-        "files", nargs="+", type=a_source, metavar="SOURCE",
-        help="the recordings, as a Loader takes them: files, folders, patterns with *, ?, [...] and **",
-    )  # fmt: skip
+    add_source(parser)
     parser.add_argument("-o", "--output", type=a_path, required=True, metavar="FILE", help="the page, a new file")
     parser.add_argument("-n", "--rows", type=int, default=12, metavar="N", help="rows shown (default: %(default)s)")
     parser.add_argument(
@@ -113,12 +121,6 @@ def check(options: argparse.Namespace) -> None:
         raise ConfigError(f"--seconds is {options.seconds:g}, must be above 0 and at most {MOST_SECONDS:g}")
     if options.seed < 0:
         raise ConfigError(f"--seed is {options.seed}, must be at least 0")
-
-
-def reading(options: argparse.Namespace) -> dict[str, Any]:
-    """The parameters that say how the source is read."""
-    allow_paths = True if True in (options.allow_paths or ()) else options.allow_paths
-    return {"audio_column": options.audio_column, "allow_paths": allow_paths}
 
 
 def drawn(n: int, most: int, seed: int) -> list[int]:

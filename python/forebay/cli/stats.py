@@ -18,8 +18,8 @@ from forebay._core import ConfigError, Loader
 from forebay._progress import Progress
 from forebay.cli import inspect
 from forebay.cli.check import histogram
-from forebay.cli.common import a_source, add_json, add_reading, counted, out_of, subcommand, using
-from forebay.cli.show import label_column, reading
+from forebay.cli.common import add_json, add_reading, add_source, counted, out_of, reading, subcommand, using
+from forebay.cli.show import label_column
 from forebay.features import Waveform, preset, presets
 from forebay.sampling import Balanced
 
@@ -49,10 +49,7 @@ def add(subparsers: "Subparsers") -> None:
         "clips, bad, mean, std, mean_valid, std_valid (without padding), min, max, durations (seconds), classes "
         "(column, classes, rows)",
     )
-    parser.add_argument(
-        "files", nargs="+", type=a_source, metavar="SOURCE",
-        help="the recordings, as a Loader takes them: files, folders, patterns with *, ?, [...] and **",
-    )  # fmt: skip
+    add_source(parser)
     parser.add_argument("-n", "--n-samples", type=int, default=1000, metavar="N", help="clips (default: %(default)s)")
     parser.add_argument(
         "--features", choices=sorted(presets()), help="the preset of the features (default: those of a Loader)"
