@@ -106,10 +106,11 @@ impl Classes {
                     );
                     return Err(Error::new(ErrorKind::Schema, message));
                 }
-                // -1 is no class, as in a batch.
-                let is_class = |key: &Key| *key != Key::Number(-1);
                 Key::of(value, separator, &mut |key| {
-                    Some(key).filter(is_class).into_iter().for_each(|key| classes.add(key))
+                    // -1 is no class, as in a batch.
+                    if key != Key::Number(-1) {
+                        classes.add(key);
+                    }
                 });
             }
             classes.ends.push(classes.ids.len());

@@ -156,7 +156,7 @@ impl Recordings {
         either!(&self.files, Files, source => source.shards())
     }
 
-    /// Whether servers were asked for its files.
+    /// Whether any of its files was read by URL.
     pub fn is_remote(&self) -> bool {
         self.traffic().requests.load(Ordering::Relaxed) > 0
     }

@@ -77,7 +77,7 @@ pub struct Setting {
     pub cores: usize,
     /// The activity of the workers, and the advice.
     pub words: Words,
-    /// Whether servers are asked for the shards.
+    /// Whether the shards are read by URL.
     pub is_remote: bool,
 }
 

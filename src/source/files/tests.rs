@@ -1,3 +1,5 @@
+//! Tests of tables, folders and recordings in files.
+
 use std::{fs, path::PathBuf, sync::atomic::AtomicBool};
 
 use super::*;

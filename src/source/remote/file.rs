@@ -1,9 +1,8 @@
 //! An open object as a file: reads its ranges, some of them requested ahead of time.
 //!
-//! All readers of a source share what they asked for: an object is asked once for its size and ETag, and
-//! small ranges, such as the headers of a record batch, are requested as whole [pages](super::pages) and
-//! kept. Each answer is checked against the version that was opened, so nothing kept can be out of date
-//! unnoticed.
+//! All readers of a source share requests: size and ETag of an object are requested once, and small ranges,
+//! such as the headers of a record batch, as whole [pages](super::pages), which are kept. Each answer is
+//! checked against the version that was opened.
 
 use std::{
     collections::VecDeque,

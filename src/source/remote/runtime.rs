@@ -47,7 +47,7 @@ pub(super) struct Running {
     pub(super) ahead: Arc<AtomicU64>,
     pub(super) traffic: Arc<Traffic>,
     clients: Mutex<HashMap<Key, Client>>,
-    /// Objects that were asked for their versions.
+    /// Objects whose size and ETag are known.
     objects: Mutex<HashMap<PathBuf, Arc<Object>>>,
     n_objects: AtomicU64,
     pub(super) pages: Pages,

@@ -71,7 +71,7 @@ import json, os, sys
 sys.path[:0] = sys.argv[2:]
 import forebay
 from test_scheduling import eventually, policies
-# Beside busy processes such a process has three thousandths of a core, so imports and its end would take minutes.
+# Beside busy processes it now has three thousandths of a core: imports and exit would take minutes.
 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 loader = forebay.Loader(sys.argv[1], batch_size=2, infinite=True, n_workers=2)
 next(loader)

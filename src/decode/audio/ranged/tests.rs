@@ -1,3 +1,5 @@
+//! Tests of recordings that are read by ranges.
+
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
