@@ -14,7 +14,7 @@ use crate::{
     fallible_alloc,
     record::{Record, Together},
     source::Held,
-    transform::{Crop, sums::squares},
+    transform::{Channels, Crop, sums::squares},
 };
 
 /// Cuts clips out of recordings, for one worker.
@@ -71,13 +71,14 @@ impl Cutter {
         Ok(Opened { recording, info, row })
     }
 
-    /// Decodes a span of the row.
+    /// Decodes a span of the row, of each channel or of what the plan's features need.
     fn decode(
         &mut self,
         places: &Places,
         record: &Record,
         opened: &Opened<'_>,
         span: Range<u64>,
+        takes_mean: bool,
     ) -> Result<()> {
         let Opened { recording, info, row } = opened;
         if record.part.is_some() {
@@ -88,6 +89,7 @@ impl Cutter {
         self.held = None;
         let Self { decoder, planes, held, .. } = self;
         let mut decode = |span: Range<u64>, out: &mut Planes| {
+            out.take_mean(takes_mean);
             decoder.read_held(recording, row.start + span.start..row.start + span.end, out)
         };
         if let Some(Together { positions, spans }) = record.together.as_deref()
@@ -131,7 +133,7 @@ impl Cutter {
         let resampler = places.resampler(info.sample_rate, rate)?;
         let span = resampler.input_span(samples.clone(), info.n_samples);
         let first = span.start;
-        self.decode(places, record, &opened, span)?;
+        self.decode(places, record, &opened, span, false)?;
         let n = (samples.end - samples.start) as usize; // at most `MOST_VALUES`
         let channels = usize::from(info.channels);
         let mut found = Vec::new();
@@ -155,7 +157,7 @@ impl Cutter {
             hull = Some(joined(hull, span));
         }
         if let Some(hull) = hull.filter(|hull| n > 1 && hull.end - hull.start <= each) {
-            let _ = self.decode(places, record, opened, hull);
+            let _ = self.decode(places, record, opened, hull, takes_mean(places));
         }
     }
 
@@ -245,7 +247,7 @@ impl Cutter {
         if self.held.as_ref().is_some_and(is_held) {
             return Ok(());
         }
-        self.decode(places, record, opened, span.clone())
+        self.decode(places, record, opened, span.clone(), takes_mean(places))
     }
 
     /// Puts the decoded samples into the clip, resampled and padded.
@@ -266,6 +268,11 @@ impl Cutter {
         }
         Ok(())
     }
+}
+
+/// Whether the features are of the mean of the channels.
+fn takes_mean(places: &Places) -> bool {
+    places.plan().features.channels() == Channels::Mean
 }
 
 /// The smallest range that has both.

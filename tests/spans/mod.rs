@@ -49,6 +49,16 @@ pub fn read(decoder: &mut AudioDecoder, bytes: &[u8], span: Range<u64>) -> Resul
     Ok((0..usize::from(out.channels())).map(|channel| out.channel(channel).to_vec()).collect())
 }
 
+/// The samples of `span` of the mean of the channels.
+pub fn read_mean(decoder: &mut AudioDecoder, bytes: &[u8], span: Range<u64>) -> Result<Vec<f32>> {
+    let recording = decoder.open(bytes)?;
+    let mut out = Planes::new();
+    out.take_mean(true);
+    decoder.read(&recording, span, &mut out)?;
+    let mut mono = Vec::new();
+    Ok(out.mean(0..out.len(), &mut mono)?.to_vec())
+}
+
 /// All samples.
 pub fn read_all(bytes: &[u8]) -> Result<Vec<Vec<f32>>> {
     read(&mut AudioDecoder::new(), bytes, 0..info(bytes)?.n_samples)
@@ -83,11 +93,17 @@ pub fn compare_with_libsndfile(folder_name: &str) -> usize {
     expected.lines().count()
 }
 
-/// Compares `n` spans of `bytes` with the slice of its full decode: the ends, single samples, and random
-/// ones. A new decoder reads every fourth span, `kept` the others.
+/// Compares `n` spans of `bytes`, and of the mean of its channels, with the slice of its full decode: the
+/// ends, single samples, and random ones. A new decoder reads every fourth span, `kept` the others. The mean
+/// is that of the channels, but for rounding.
 pub fn compare_spans(name: &str, bytes: &[u8], kept: &mut AudioDecoder, n: u64) {
     let full = read_all(bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
     let end = full[0].len() as u64;
+    let mean = read_mean(kept, bytes, 0..end).unwrap();
+    for (i, mean) in mean.iter().enumerate() {
+        let expected = full.iter().map(|channel| f64::from(channel[i])).sum::<f64>() / full.len() as f64;
+        assert!((f64::from(*mean) - expected).abs() < 1e-6, "{name} {i}: {mean} {expected}");
+    }
     let mut random = SmallRng::seed_from_u64(end);
     for i in 0..n {
         let span = match i {
@@ -109,6 +125,8 @@ pub fn compare_spans(name: &str, bytes: &[u8], kept: &mut AudioDecoder, n: u64) 
         for (part, full) in part.iter().zip(&full) {
             assert!(equal(part, &full[span.start as usize..span.end as usize]), "{name} {span:?}");
         }
+        let part = read_mean(decoder, bytes, span.clone()).unwrap();
+        assert!(equal(&part, &mean[span.start as usize..span.end as usize]), "the mean of {name} {span:?}");
     }
     for span in [0..end + 1, end + 1..end + 2, u64::MAX - 1..u64::MAX] {
         assert_eq!(read(kept, bytes, span).unwrap_err().kind, ErrorKind::Shape, "{name}");
@@ -151,7 +169,16 @@ pub fn survive(bytes: &[u8], kept: &mut AudioDecoder, place: u16) {
     let start = end * u64::from(place) / 65536;
     let span = start..(start + 2000).min(end);
     let mut part = Planes::new();
-    match (result, kept.read(&recording, span.clone(), &mut part)) {
+    let result_of_part = kept.read(&recording, span.clone(), &mut part);
+    let mut mean = Planes::new();
+    mean.take_mean(true);
+    let result_of_mean = kept.read(&recording, span.clone(), &mut mean);
+    let kind = |result: &Result<()>| result.as_ref().map_err(|error| error.kind).err();
+    // Not if only the sum of the channels is finite, or beyond the limit.
+    if kind(&result_of_part) != Some(ErrorKind::NonFinite) {
+        assert_eq!(kind(&result_of_mean), kind(&result_of_part), "{span:?}");
+    }
+    match (result, result_of_part) {
         (Ok(()), Ok(())) => {
             for channel in 0..usize::from(full.channels()) {
                 let full = &full.channel(channel)[span.start as usize..span.end as usize];

@@ -18,8 +18,8 @@ use crate::{
     fields::DataType,
     record::RawRecord,
     transform::{
-        FeatureScratch, Features as Plan, Form, Quality, Resamplers, SpectrogramConfig, SpectrogramTransform,
-        target_len,
+        Channels, FeatureScratch, Features as Plan, Form, Quality, Resamplers, SpectrogramConfig,
+        SpectrogramTransform, target_len,
     },
 };
 
@@ -174,8 +174,9 @@ impl Worker {
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
-        self.decoder.read_held(&recording, samples, &mut self.planes)?;
         let channels = plan.channels();
+        self.planes.take_mean(channels == Channels::Mean);
+        self.decoder.read_held(&recording, samples, &mut self.planes)?;
         channels.check(self.planes.channels())?;
         let n = usize::try_from(n).unwrap_or(usize::MAX);
         let n_padded = n.max(self.what.least_samples);
@@ -217,7 +218,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::{Channels, FrontEnd, FrontEndConfig, front_end::Conditioning};
+    use crate::transform::{FrontEnd, FrontEndConfig, front_end::Conditioning};
 
     fn bytes(plan: Plan) -> (u64, f64) {
         let features = Features::new(plan, Value::Null, 1e9).unwrap();

@@ -106,6 +106,11 @@ impl Codec {
     pub(crate) fn is_worth_sharing(self) -> bool {
         matches!(self, Self::Flac | Self::Vorbis | Self::Mp1 | Self::Mp2 | Self::Mp3 | Self::Alac)
     }
+
+    /// Whether its decoder mixes channels before its last transforms, which are linear.
+    fn mixes_early(self) -> bool {
+        matches!(self, Self::Vorbis | Self::Mp3)
+    }
 }
 
 impl fmt::Display for Codec {
@@ -197,7 +202,8 @@ impl Info {
                 ),
             ));
         }
-        out.reset(self.channels, n_samples as usize)?;
+        let is_mean = out.takes_mean() && self.codec.mixes_early();
+        out.reset(if is_mean { 1 } else { self.channels }, n_samples as usize)?;
         Ok(n_samples > 0)
     }
 
@@ -321,7 +327,7 @@ impl AudioDecoder {
     }
 
     /// Decodes the samples `span` of every channel into `out`, which then holds exactly `span.len()` samples
-    /// per channel.
+    /// per channel, or of their mean ([`Planes::take_mean`]).
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if `span` is not within `0..n_samples`, [`ErrorKind::TooLarge`] beyond 4 GiB of

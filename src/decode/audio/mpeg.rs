@@ -247,13 +247,15 @@ impl<'a> Mpeg<'a> {
         }
 
         let frames = start..link.frames.start + wanted_frames.end;
+        let n_planes = usize::from(out.channels());
+        let is_mean = n_planes < usize::from(self.header.channels);
         let mut copy = |index: usize, samples: [&[f32]; 2]| {
             let Some(frame) = index.checked_sub(link.frames.start + wanted_frames.start) else { return };
             let position = (wanted_frames.start + frame) as u64 * per_frame;
             let wanted = position.max(want.start)..(position + per_frame).min(want.end);
             let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
             let to = at + (wanted.start - want.start) as usize..at + (wanted.end - want.start) as usize;
-            for (channel, samples) in (0..usize::from(self.header.channels)).zip(samples) {
+            for (channel, samples) in (0..n_planes).zip(samples) {
                 out.channel_mut(channel)[to.clone()].copy_from_slice(&samples[from.clone()]);
             }
         };
@@ -261,7 +263,7 @@ impl<'a> Mpeg<'a> {
         if layer == 3 {
             let make = || Ok((layer3::Decoder::new(Level::detect()), layer3::BYTES));
             let decoder = kept.decoder(Codec::Mp3, &[layer], make)?;
-            decoder.reset();
+            decoder.reset(is_mean);
             for index in frames {
                 let (header, frame) = self.frame(index);
                 let samples = decoder.decode(&header, frame).map_err(|error| self.damaged(index, error))?;

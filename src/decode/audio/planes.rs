@@ -17,6 +17,7 @@ pub struct Planes {
     samples: Vec<f32>,
     channels: u16,
     len: usize,
+    takes_mean: bool,
 }
 
 impl Planes {
@@ -41,6 +42,17 @@ impl Planes {
         }
         (self.channels, self.len) = (channels, n_samples);
         Ok(())
+    }
+
+    /// Whether the mean of the channels is enough. Decoders that can mix for less than they need for each
+    /// channel then give one plane; the others still give all of them. Either way the mean is that of
+    /// [`Planes::mean`], but for rounding.
+    pub fn take_mean(&mut self, is_enough: bool) {
+        self.takes_mean = is_enough;
+    }
+
+    pub(super) fn takes_mean(&self) -> bool {
+        self.takes_mean
     }
 
     /// Number of channels.

@@ -13,6 +13,8 @@
 //! | 2.4.3.4.10 alias reduction, inverse MDCT, overlap | `hybrid` |
 //! | 2.4.3.2.2 synthesis filter bank, table B.3 | `synthesis` |
 //!
+//! `mean` has the mean of two channels, which needs the filters once.
+//!
 //! Not done: free format, checksums, and mixed blocks at 8 kHz, where the long part ends within a band and no
 //! standard says which (such recordings are refused).
 //!
@@ -27,6 +29,7 @@ mod codes;
 mod gain;
 mod hybrid;
 mod huffman;
+mod mean;
 mod reservoir;
 mod side;
 mod stereo;
@@ -100,6 +103,8 @@ pub(super) struct Decoder {
     reservoir: Reservoir,
     side: Side,
     state: State,
+    /// Whether the channels are averaged; the mean is then the first one.
+    is_mean: bool,
 }
 
 /// What the filters keep, and their buffers.
@@ -133,18 +138,20 @@ impl Decoder {
             reservoir: Reservoir::new(),
             side: Side::default(),
             state: State::new(),
+            is_mean: false,
         }
     }
 
-    /// Forgets all frames.
-    pub(super) fn reset(&mut self) {
+    /// Forgets all frames; from here on gives the mean of the channels as the first one, or each.
+    pub(super) fn reset(&mut self, is_mean: bool) {
+        self.is_mean = is_mean;
         self.reservoir.clear();
         self.state.overlap.fill(hybrid::Overlap::new());
         self.state.history.fill(synthesis::History::new());
     }
 
-    /// Decodes a frame of layer III; returns the samples of the channels, of which the second is that of the
-    /// frame before if there is one channel.
+    /// Decodes a frame of layer III; returns the samples of the channels, of which the second is that of an
+    /// earlier frame if there is one channel, or the mean.
     ///
     /// # Errors
     /// [`Damage`]; the decoder must then be reset.
@@ -158,7 +165,8 @@ impl Decoder {
         let used = self.read_main_data(&stream, 8 * missing)?;
         self.reservoir.consume(used.div_ceil(8));
         let (tables, granules) = (self.tables, &mut self.side.granules);
-        self.level.run(Synthesis { tables, stream, granules, state: &mut self.state })?;
+        let is_mean = self.is_mean && stream.channels == 2;
+        self.level.run(Synthesis { tables, stream, granules, state: &mut self.state, is_mean })?;
         let n = stream.granules() * LINES;
         Ok([&self.state.samples[0][..n], &self.state.samples[1][..n]])
     }
@@ -223,6 +231,7 @@ struct Synthesis<'a> {
     stream: Stream,
     granules: &'a mut [[side::Channel; 2]; 2],
     state: &'a mut State,
+    is_mean: bool,
 }
 
 impl Work for Synthesis<'_> {
@@ -230,7 +239,7 @@ impl Work for Synthesis<'_> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) -> Result<(), Damage> {
-        let Self { tables, stream, granules, state } = self;
+        let Self { tables, stream, granules, state, is_mean } = self;
         let all_bands = &tables.bands[stream.rate];
         let n_granules = stream.granules();
         for (granule, lines) in granules[..n_granules].iter_mut().zip(&mut state.lines) {
@@ -242,17 +251,20 @@ impl Work for Synthesis<'_> {
                 stereo::stereo(&stream, granule, bands, &tables.directions, lines)?;
             }
         }
-        for channel in 0..stream.channels {
-            for (granule, channels) in granules[..n_granules].iter().enumerate() {
+        let n_outputs = if is_mean { 1 } else { stream.channels };
+        for channel in 0..n_outputs {
+            let subbands = state.subbands.as_chunks_mut::<SLOTS>().0;
+            for ((channels, lines), out) in
+                granules[..n_granules].iter_mut().zip(&mut state.lines).zip(subbands)
+            {
+                if is_mean {
+                    mean::filter::<V>(&tables.hybrid, channels, all_bands, lines, &mut state.overlap, out);
+                    continue;
+                }
                 let it = &channels[channel];
-                hybrid::filter::<V>(
-                    &tables.hybrid,
-                    it,
-                    &all_bands[it.kind() as usize],
-                    &mut state.lines[granule][channel],
-                    &mut state.overlap[channel],
-                    &mut state.subbands[granule * SLOTS..][..SLOTS],
-                );
+                let bands = &all_bands[it.kind() as usize];
+                let overlap = &mut state.overlap[channel];
+                hybrid::filter::<V>(&tables.hybrid, it, bands, &mut lines[channel], overlap, out);
             }
             synthesis::synthesize::<V>(
                 &tables.synthesis,

@@ -82,6 +82,8 @@ pub(super) struct Decoder {
     modes: Vec<(bool, u8)>,
     mode_bits: u32,
     channels: Vec<Channel>,
+    /// Whether the spectra are averaged, and the first channel has the transform of their mean.
+    is_mean: bool,
     /// Whether the last block and the one before it were long; None if there was none.
     is_long: [Option<bool>; 2],
     /// The spectra of all channels, of half a long block each, and scratch of the same length, in which the
@@ -175,6 +177,7 @@ impl Decoder {
             modes: setup.mode_list(),
             mode_bits: setup::ilog(setup.modes.len() as u32 - 1),
             channels: std::iter::repeat_with(channel).take(n_channels).collect(),
+            is_mean: false,
             is_long: [None; 2],
             // bounded: as above.
             spectra: vec![0.0; n_channels * long / 2],
@@ -200,9 +203,10 @@ impl Decoder {
         books + floors.sum::<usize>() + blocks + 4096
     }
 
-    /// Forgets the packets so far.
-    pub fn reset(&mut self) {
+    /// Forgets the packets so far; from here on gives the mean of the channels as the first one, or each.
+    pub fn reset(&mut self, is_mean: bool) {
         self.is_long = [None; 2];
+        self.is_mean = is_mean;
     }
 
     /// Decodes one packet.
@@ -322,7 +326,8 @@ impl Decoder {
     #[inline(always)]
     fn transform<V: Lanes>(&mut self, mapping: usize, is_long: bool, half: usize) {
         let stride = self.spectra.len() / self.channels.len();
-        if self.channels.iter().any(|channel| channel.is_used) {
+        let is_used = self.channels.iter().any(|channel| channel.is_used);
+        if is_used {
             for pair in self.mappings[mapping].couplings.iter().rev() {
                 let [magnitude, angle] = pair.map(|channel| usize::from(channel) * stride);
                 let (front, back) = self.spectra.split_at_mut(magnitude.max(angle));
@@ -331,23 +336,32 @@ impl Decoder {
             }
         }
         let table = floor1::amplitudes();
-        for (channel, spectrum) in self.channels.iter_mut().zip(self.spectra.chunks_exact_mut(stride)) {
-            std::mem::swap(&mut channel.before, &mut channel.after);
+        for (channel, spectrum) in self.channels.iter().zip(self.spectra.chunks_exact_mut(stride)) {
             let spectrum = &mut spectrum[..half];
-            if !channel.is_used {
-                channel.after[..half].fill(0.0);
-                continue;
+            match channel {
+                Channel { is_used: false, .. } => spectrum.fill(0.0),
+                Channel { is_curve: true, curve, .. } => {
+                    spectrum.iter_mut().zip(curve).for_each(|(value, factor)| *value *= factor);
+                }
+                Channel { lines, .. } => floor1::apply(lines, table, spectrum),
             }
-            if channel.is_curve {
-                spectrum.iter_mut().zip(&channel.curve).for_each(|(value, factor)| *value *= factor);
+        }
+        let mut n_outputs = self.channels.len();
+        if self.is_mean {
+            average(&mut self.spectra, stride, half);
+            n_outputs = 1;
+        }
+        let plan = self.plans[usize::from(is_long)];
+        for (channel, spectrum) in
+            self.channels.iter_mut().zip(self.spectra.chunks_exact(stride)).take(n_outputs)
+        {
+            std::mem::swap(&mut channel.before, &mut channel.after);
+            let after = &mut channel.after[..half];
+            if channel.is_used || self.is_mean && is_used {
+                plan.transform::<V>(&spectrum[..half], after, &mut self.scratch);
             } else {
-                floor1::apply(&channel.lines, table, spectrum);
+                after.fill(0.0);
             }
-            self.plans[usize::from(is_long)].transform::<V>(
-                spectrum,
-                &mut channel.after[..half],
-                &mut self.scratch,
-            );
         }
     }
 
@@ -411,6 +425,19 @@ impl Work for Overlap<'_> {
     fn run<V: Lanes>(self) {
         overlap::add(self.before, self.after, self.window, self.range, self.out);
     }
+}
+
+/// Makes the first of the spectra, of which each has `half` values in `stride`, the mean of all. The inverse
+/// MDCT is linear, and all channels have the same block size, so its transform is the mean of theirs.
+#[inline(always)]
+fn average(spectra: &mut [f32], stride: usize, half: usize) {
+    let n = spectra.len() / stride;
+    let (first, others) = spectra.split_at_mut(stride);
+    for other in others.chunks_exact(stride) {
+        first[..half].iter_mut().zip(other).for_each(|(sum, value)| *sum += value);
+    }
+    let scale = 1.0 / n as f32;
+    first[..half].iter_mut().for_each(|sum| *sum *= scale);
 }
 
 /// Undoes the coupling of a magnitude and an angle (section 4.3.5).

@@ -148,7 +148,7 @@ impl Link {
         let Paged { bytes, pages } = paged;
         let (setup, scratch) = (&self.headers.setup, kept.shelves::<Shelves>().bytes.lend());
         let decoder = kept.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
-        decoder.reset();
+        decoder.reset(out.channels() < setup.channels.into());
         let mut feed = Feed { bytes, pages, decoder, checked: 0, scratch };
         // The last packet decoded, whose second half the decoder holds.
         let mut held = None;
@@ -187,7 +187,7 @@ impl Link {
                         return Err(Error::new(ErrorKind::TooShort, message));
                     }
                     let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
-                    for channel in 0..usize::from(setup.channels) {
+                    for channel in 0..usize::from(out.channels()) {
                         let samples = &mut out.channel_mut(channel)[place(&wanted)];
                         feed.decoder.write(channel, from.clone(), samples);
                     }
@@ -198,7 +198,7 @@ impl Link {
             // The samples between the end of the packets and the granule position.
             let missing = position.max(want.start)..end;
             if !missing.is_empty() {
-                for channel in 0..usize::from(setup.channels) {
+                for channel in 0..usize::from(out.channels()) {
                     out.channel_mut(channel)[place(&missing)].fill(0.0);
                 }
             }

@@ -183,14 +183,14 @@ fn damaged_packets_are_those_of_symphonia() {
             match (ours, planes) {
                 // A packet that ends in its floors, or before its last submap; see the decoder's deviations.
                 (Some(_), Ok(Some(_))) if mine.is_silent() || mine.ends_early => {
-                    mine.reset();
+                    mine.reset(false);
                     theirs.reset();
                 }
                 (Some(ours), Ok(Some(theirs))) => assert_close(&ours, &theirs, &name),
                 (ours, Ok(planes)) => {
                     assert_eq!(ours.is_some(), planes.is_some(), "{name}");
                     n_refused += 1;
-                    mine.reset();
+                    mine.reset(false);
                     theirs.reset();
                 }
                 (_, Err(_)) => (mine, theirs) = (stream.ours(Level::detect()), stream.theirs()),

@@ -134,6 +134,21 @@ impl Overlap {
     pub(super) fn new() -> Self {
         Self { rows: [Line::default(); SLOTS], n_groups: 0 }
     }
+
+    /// Adds the state of another channel. Groups that are zero are so in `rows`, too.
+    #[inline(always)]
+    pub(super) fn add(&mut self, other: &Self) {
+        add(&mut self.rows, &other.rows);
+        self.n_groups = self.n_groups.max(other.n_groups);
+    }
+}
+
+/// Adds samples of subbands.
+#[inline(always)]
+pub(super) fn add(sums: &mut [Line], values: &[Line]) {
+    for (sums, values) in sums.iter_mut().flatten().zip(values.iter().flatten()) {
+        sums.0.iter_mut().zip(&values.0).for_each(|(sum, value)| *sum += value);
+    }
 }
 
 /// Filters the lines of `channel` into `out`, one row per time slot.

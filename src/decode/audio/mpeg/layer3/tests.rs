@@ -433,7 +433,7 @@ fn a_reset_decoder_is_like_a_new_one() {
     for (header, frame) in &frames {
         let _ = used.decode(header, frame);
     }
-    used.reset();
+    used.reset(false);
     let mut new = Decoder::new(Level::detect());
     for (header, frame) in &frames {
         let channels = usize::from(header.channels);
