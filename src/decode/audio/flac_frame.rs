@@ -269,12 +269,10 @@ fn find_sync(bytes: &[u8], range: Range<usize>) -> Option<usize> {
     while at < end {
         // A block at a time: the compiler vectorises this loop, since it has no branches.
         let block = &bytes[at..end.min(at + 64)];
-        if block.iter().fold(false, |found, &byte| found | (byte == 0xff)) {
-            for (i, &byte) in block.iter().enumerate() {
-                if byte == 0xff && bytes[at + i + 1] & 0xfe == 0xf8 {
-                    return Some(at + i);
-                }
-            }
+        let pairs = block.iter().zip(&bytes[at + 1..]);
+        let is_sync = |(&byte, &next): (&u8, &u8)| (byte == 0xff) & (next & 0xfe == 0xf8);
+        if pairs.clone().fold(false, |found, pair| found | is_sync(pair)) {
+            return pairs.into_iter().position(is_sync).map(|i| at + i);
         }
         at += block.len();
     }
