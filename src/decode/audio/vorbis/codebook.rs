@@ -2,8 +2,9 @@
 //!
 //! Input: the lists of a setup header. Output: the entry, or the vector, of the next codeword of a packet. A
 //! table of the next [`FAST_BITS`] bits finds the short codewords, which are nearly all of a packet. The
-//! longer ones lie in a sorted list, which is searched by bisection among those with the same first bits. So
-//! the memory is bounded by the number of entries, whatever lengths a header claims.
+//! longer ones have a second table for those with the same first bits, unless it had more than [`MOST_SLOTS`]
+//! slots for each of them: these are found by bisection. So the memory is bounded by the number of entries,
+//! whatever lengths a header claims.
 //!
 //! Refused, as in symphonia: trees that are not complete (except a single codeword of one bit, which then
 //! has both values), more than 32 dimensions or 2^17 entries.
@@ -23,6 +24,9 @@ pub(super) const PER_REFILL: usize = 5;
 const MAX_DIMENSIONS: u32 = 32;
 const MAX_ENTRIES: u32 = 1 << 17;
 
+/// The most slots of a second table for each of its codewords.
+const MOST_SLOTS: usize = 4;
+
 /// A codeword that is longer than the first table's index.
 #[derive(Debug, Clone, Copy)]
 struct Long {
@@ -32,13 +36,26 @@ struct Long {
     length: u32,
 }
 
+/// The codewords with the same first bits.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    /// Where they begin and end in `long`.
+    long: [u32; 2],
+    /// Where their table begins in `second`, and the number of its bits; 0 without one.
+    second: u32,
+    bits: u32,
+}
+
 /// A codebook that is ready for use.
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// For each number of the next bits, the entry times 64 plus the length of its codeword; for prefixes of
-    /// longer ones, [`IS_LONG`] and the index of the first one in `long`, with length 0.
+    /// For each number of the next bits, the entry times 64 plus the length of its codeword; for those that
+    /// longer ones begin with, the index in `groups`, with length 0.
     fast: Box<[u32]>,
     fast_bits: u32,
+    groups: Box<[Group]>,
+    /// The second tables, as `fast`, of the bits after the first ones.
+    second: Box<[u32]>,
     long: Box<[Long]>,
     pub dimensions: usize,
     /// The vectors of all entries, one after the other; empty without vectors.
@@ -143,16 +160,40 @@ impl Book {
             length > self.fast_bits
         });
         codes.sort_unstable_by_key(|long| long.code);
-        for (i, long) in codes.iter().enumerate().rev() {
-            fast[(long.code.reverse_bits() & ((1 << self.fast_bits) - 1)) as usize] = (i as u32) << 6;
+        // At most as many as codewords, here and below.
+        let (mut groups, mut second) = (Vec::new(), Vec::new());
+        let shift = 32 - self.fast_bits;
+        let mut at = 0;
+        for of_group in codes.chunk_by(|one, other| one.code >> shift == other.code >> shift) {
+            let longest = of_group.iter().map(|long| long.length).max().unwrap_or(0) - self.fast_bits;
+            let mut group = Group { long: [at, at + of_group.len() as u32], second: 0, bits: 0 };
+            at = group.long[1];
+            if 1 << longest <= MOST_SLOTS * of_group.len() {
+                (group.second, group.bits) = (second.len() as u32, longest);
+                // bounded: `MOST_SLOTS` for each codeword.
+                second.resize(second.len() + (1 << longest), 0);
+                let table = &mut second[group.second as usize..];
+                for &Long { code, entry, length } in of_group {
+                    let (first, step) =
+                        ((code << self.fast_bits).reverse_bits(), 1 << (length - self.fast_bits));
+                    table[first as usize..]
+                        .iter_mut()
+                        .step_by(step)
+                        .for_each(|slot| *slot = entry << 6 | length);
+                }
+            }
+            let first_bits = of_group[0].code.reverse_bits() & ((1 << self.fast_bits) - 1);
+            fast[first_bits as usize] = (groups.len() as u32) << 6;
+            groups.push(group);
         }
-        self.fast = fast.into();
+        (self.fast, self.groups, self.second) = (fast.into(), groups.into(), second.into());
         self.long = codes.into();
     }
 
     /// The approximate bytes that it holds.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.fast) + size_of_val(&*self.long) + size_of_val(&*self.values)
+        let tables = size_of_val(&*self.fast) + size_of_val(&*self.second) + size_of_val(&*self.groups);
+        size_of::<Self>() + tables + size_of_val(&*self.long) + size_of_val(&*self.values)
     }
 
     /// The entry of the next codeword.
@@ -177,19 +218,29 @@ impl Book {
         Ok(found >> 6)
     }
 
-    /// As [`Book::entry`], for a codeword that is in `long`, at `first` or later.
+    /// As [`Book::entry`], for a codeword of group number `group`.
     #[inline(never)]
-    fn long_entry<'a>(&self, mut bits: Reservoir<'a>, first: u32) -> (Reservoir<'a>, Result<u32, Stop>) {
+    fn long_entry<'a>(&self, mut bits: Reservoir<'a>, group: u32) -> (Reservoir<'a>, Result<u32, Stop>) {
         bits.refill();
-        let code = (bits.peek() as u32).reverse_bits();
-        let behind = self.long.get(first as usize..).unwrap_or_default();
-        // The tree is complete: the last codeword that is not above the next bits is a prefix of them.
-        let Some(i) = behind.partition_point(|long| long.code <= code).checked_sub(1) else {
+        let Some(&Group { long: [from, to], second, bits: n }) = self.groups.get(group as usize) else {
             return (bits, Err(Stop::Fault));
         };
-        let passed = bits.pass(behind[i].length);
+        let (entry, length) = if n > 0 {
+            let next = (bits.peek() >> self.fast_bits) as usize & ((1 << n) - 1);
+            let found = self.second.get(second as usize + next).copied().unwrap_or_default();
+            (found >> 6, found & 63)
+        } else {
+            let code = (bits.peek() as u32).reverse_bits();
+            let long = self.long.get(from as usize..to as usize).unwrap_or_default();
+            // The tree is complete: the last codeword that is not above the next bits is a prefix of them.
+            match long.partition_point(|long| long.code <= code).checked_sub(1) {
+                Some(i) => (long[i].entry, long[i].length),
+                None => return (bits, Err(Stop::Fault)),
+            }
+        };
+        let passed = bits.pass(length);
         bits.refill();
-        (bits, passed.map(|()| behind[i].entry).map_err(Stop::from))
+        (bits, passed.map(|()| entry).map_err(Stop::from))
     }
 
     /// The vector of the next codeword.

@@ -313,9 +313,16 @@ impl Decoder {
             }
             if is_one {
                 for (place, channel) in in_submap().enumerate() {
-                    let values = self.interleaved[place..].iter().step_by(n_channels);
+                    let values = &self.interleaved[..half * n_channels];
                     let spectrum = &mut self.spectra[channel * stride..][..half];
-                    spectrum.iter_mut().zip(values).for_each(|(to, from)| *to = *from);
+                    if n_channels == 2 {
+                        // As below, in vectors.
+                        let pairs = values.as_chunks::<2>().0;
+                        spectrum.iter_mut().zip(pairs).for_each(|(to, pair)| *to = pair[place]);
+                    } else {
+                        let values = values[place..].iter().step_by(n_channels);
+                        spectrum.iter_mut().zip(values).for_each(|(to, from)| *to = *from);
+                    }
                 }
             }
         }

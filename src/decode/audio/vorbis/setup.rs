@@ -16,6 +16,8 @@ use crate::Result;
 
 /// The most vector values of all codebooks of a stream: 16 MiB of float32; encoders use under 2 MiB.
 const MAX_VALUES: u64 = 1 << 22;
+/// The tree of a codebook, in values an entry: 44 bytes if all codewords are long.
+const TREE: u64 = 11;
 
 /// The start of a setup header.
 const SIGNATURE: &[u8] = b"\x05vorbis";
@@ -328,8 +330,8 @@ fn walk_codebook(bits: &mut Bits<'_>) -> Option<(Codebook, u64)> {
     walk_lengths(bits, entries, |_, _| {})?;
     let lookup = bits.read(4)?;
     if lookup == 0 {
-        // A scalar codebook has only its tree in memory, some 16 bytes an entry.
-        return Some((Codebook { dimensions, entries, lengths_at, lookup: None }, 4 * u64::from(entries)));
+        // A scalar codebook has only its tree in memory.
+        return Some((Codebook { dimensions, entries, lengths_at, lookup: None }, TREE * u64::from(entries)));
     }
     let (minimum, delta) = (bits.read(32)?, bits.read(32)?);
     let value_bits = bits.read(4)? + 1;
@@ -346,7 +348,7 @@ fn walk_codebook(bits: &mut Bits<'_>) -> Option<(Codebook, u64)> {
     bits.skip(n_values * u64::from(value_bits))?;
     let n_values = u32::try_from(n_values).ok()?;
     let lookup = Lookup { minimum, delta, value_bits, is_sequence, lattice, n_values, values_at };
-    let values = u64::from(entries) * (u64::from(dimensions) + 4);
+    let values = u64::from(entries) * (u64::from(dimensions) + TREE);
     Some((Codebook { dimensions, entries, lengths_at, lookup: Some(lookup) }, values))
 }
 
