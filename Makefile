@@ -7,7 +7,7 @@
 # make bench-peers  run other loaders on the same files, for comparison
 # make tables  write the stub's signatures and the table in docs/parameters.md from the tables of parameters,
 #   after `make wheel`
-# make docs   build the site of docs/ in build/docs; warnings are errors
+# make docs   build the site of docs/ in build/docs, and check it; warnings are errors
 # make wheel FEATURES=remote  build the wheel under test with the cargo feature `remote`, and install it in build/venv
 # make clean  remove everything that the other targets wrote
 
@@ -121,6 +121,7 @@ docs:
 	test -x build/docs-venv/bin/python || $(PYTHON) -m venv build/docs-venv
 	build/docs-venv/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict
+	build/docs-venv/bin/python docs/check_site.py build/docs
 
 clean:
 	cargo clean

@@ -8,7 +8,8 @@ import argparse
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 READABLE = re.compile(r"(lists of (\d+ )?)?(text|null|bool|u?int\d+|float\d+)")
 """The columns that a dataset can have."""
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
+"""The endings of tables whose rows name recordings."""
 SHOWN_FILES = 10
 SHOWN_CLASSES = 8
 MOST_COMMON, LEAST_COMMON = 12, 6
@@ -135,8 +138,8 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             raise ConfigError(f"--row is {row}, must be a row: there are {len(dataset)}")
         row %= len(dataset)
         samples, told["row"] = recording(dataset, row, options.start, options.seconds)
-        readable = [column["name"] for column in told["columns"] if READABLE.fullmatch(column["type"])]
-        told["row"]["columns"] = values(options.files, row, readable, given)
+        [(path, columns)] = read(options.files, [row], readable(dataset), given)
+        told["row"].update(path=path, columns=columns)
         for line in shown(told["row"], samples, width_of(out.stream), is_plain=is_plain(out.stream)):
             out.write(f"{line}\n")
         if options.png is not None:
@@ -164,8 +167,7 @@ def holdings(dataset: AudioDataset) -> dict[str, Any]:
 def described(told: Mapping[str, Any]) -> Iterator[str]:
     """The holdings for the terminal."""
     files = told["files"]
-    n_bytes = sum(file["num_bytes"] for file in files)
-    yield f"{counted(told['rows'], 'row')} in {counted(len(files), 'file')}, {n_bytes / 1e6:.1f} MB"
+    yield summed(files)
     for file in files[:SHOWN_FILES]:
         damage = f", damaged: {file['damage']}" if file["damage"] else ""
         yield f"  {file['path']}  {counted(file['num_rows'], 'row')}{damage}"
@@ -178,6 +180,22 @@ def described(told: Mapping[str, Any]) -> Iterator[str]:
         more = "" if names is None else f", {counted(len(names), 'class')}: {', '.join(names[:SHOWN_CLASSES])}"
         dots = ", ..." if names and len(names) > SHOWN_CLASSES else ""
         yield f"  {column['name']:{width}}  {column['type']}{more}{dots}"
+
+
+def summed(files: Sequence[Mapping[str, Any]]) -> str:
+    """The rows and where they are; the size, if the recordings are within the files."""
+    kinds = Counter(kind(file["path"]) for file in files)
+    places = " and ".join(counted(n, what) for what, n in kinds.items())
+    n_bytes = sum(file["num_bytes"] for file in files)
+    size = f", {n_bytes / 1e6:.1f} MB" if set(kinds) <= {"file"} else ""
+    return f"{counted(sum(file['num_rows'] for file in files), 'row')} in {places or '0 files'}{size}"
+
+
+def kind(path: str) -> str:
+    """What an entry of `shards` is: a folder or a table of recordings in files, or a file with recordings in it."""
+    if Path(path).is_dir():
+        return "folder"
+    return "table" if Path(path).suffix.lower() in TABLES else "file"
 
 
 def balanced(files: list[Path], sampling: Balanced, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,20 +242,39 @@ def recording(dataset: AudioDataset, row: int, start: float, seconds: float) -> 
     }  # fmt: skip
 
 
-def values(files: list[Path], row: int, names: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the readable columns of a row, as JSON has them; an error's text where one cannot be read."""
-    if not names:
-        return {}
+def readable(dataset: AudioDataset) -> list[str]:
+    """The columns that a row can be asked for."""
+    return [name for name, kind in dataset.columns.items() if READABLE.fullmatch(kind)]
+
+
+def read(
+    files: Sequence[Path | str], rows: Iterable[int], names: list[str], given: Mapping[str, Any]
+) -> list[tuple[str | None, dict[str, Any]]]:
+    """The path and the readable columns of rows, as JSON has them; an error's text for a column that cannot be read.
+
+    A recording that cannot be decoded has neither.
+    """
+    with AudioDataset(
+        files, label_column="", columns=names, outputs=["path"], clip_seconds=0.1, **given
+    ) as dataset:
+        return [_read(dataset, files, row, names, given) for row in rows]
+
+
+def _read(
+    dataset: AudioDataset, files: Sequence[Path | str], row: int, names: list[str], given: Mapping[str, Any]
+) -> tuple[str | None, dict[str, Any]]:
     try:
-        with AudioDataset(files, label_column="", columns=names, clip_seconds=0.1, **given) as dataset:
-            found = dataset[row]
+        found = dataset[row]
     except ForebayError as error:
+        if not names:
+            return None, {}
         if len(names) == 1:
-            return {names[0]: f"({error})"}
-        # One that cannot be read, such as a null of an unsigned type, shall not hide the others.
-        each = [values(files, row, [name], given) for name in names]
-        return {name: value for one in each for name, value in one.items()}
-    return {name: plain(found[name]) for name in names}
+            # One that cannot be read, such as a null of an unsigned type, shall not hide the others.
+            [(path, _)] = read(files, [row], [], given)
+            return path, {} if path is None else {names[0]: f"({error})"}
+        each = [read(files, [row], [name], given)[0] for name in names]
+        return each[0][0], {name: value for _, one in each for name, value in one.items()}
+    return str(found["path"]) or None, {name: plain(found[name]) for name in names}
 
 
 def plain(value: Any) -> Any:
@@ -251,7 +288,8 @@ def plain(value: Any) -> Any:
 def shown(told: Mapping[str, Any], samples: Any, width: int, *, is_plain: bool) -> Iterator[str]:
     """A row for the terminal."""
     yield ""
-    yield f"row {told['index']}: {told['file']}, row {told['row']}"
+    path = f", {told['path']}" if told["path"] else ""
+    yield f"row {told['index']}: {told['file']}, row {told['row']}{path}"
     yield (
         f"  {told['codec']}, {told['sample_rate']} Hz, {counted(told['channels'], 'channel')}, "
         f"{told['seconds']:.3f} s, {told['n_samples']} samples"

@@ -93,13 +93,14 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             raise ConfigError("SOURCE has no rows, must have at least one")
         column = label_column(dataset, options.label_column)
         if options.recipe is None:
-            cards = [recorded(dataset, options, row, given) for row in drawn(len(dataset), options.rows, options.seed)]
+            rows = drawn(len(dataset), options.rows, options.seed)
+            found = inspect.read(options.files, rows, inspect.readable(dataset), given)
+            cards = [recorded(dataset, options, *one) for one in zip(rows, found, strict=True)]
         else:
             cards = augmented(options, dataset, column, given)
         tables = [*surveyed(dataset, options.seed), *classes(options, column, given)]
-        n_bytes = sum(file["num_bytes"] for file in dataset.shards)
-        facts = f"{counted(len(dataset), 'row')} in {counted(len(dataset.shards), 'file')}, {n_bytes / 1e6:.1f} MB"
-        page = written(", ".join(map(str, options.files)), facts, tables, cards, options.recipe)
+        name = ", ".join(map(str, options.files))
+        page = written(name, inspect.summed(dataset.shards), tables, cards, options.recipe)
         n_rows = len(dataset)
     with options.output.open("x", encoding="utf-8") as file:
         file.write(page)
@@ -155,10 +156,12 @@ def named(dataset: AudioDataset, values: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def recorded(dataset: AudioDataset, options: argparse.Namespace, row: int, given: Mapping[str, Any]) -> Card:
+def recorded(
+    dataset: AudioDataset, options: argparse.Namespace, row: int, found: tuple[str | None, Mapping[str, Any]]
+) -> Card:
     """The start of a recording; a bad one has its error in place of the picture."""
-    readable = [name for name, kind in dataset.columns.items() if inspect.READABLE.fullmatch(kind)]
-    facts = named(dataset, inspect.values(options.files, row, readable, given))
+    path, values = found
+    facts = {**({} if path is None else {"path": path}), **named(dataset, values)}
     try:
         info = dataset.info(row)
         rate = min(info["sample_rate"], HEARD_HZ)
