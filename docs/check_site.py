@@ -1,8 +1,8 @@
 """Checks the built site, which `make docs` runs: links, anchors, requests, texts of pictures, search.
 
-`python docs/check_site.py build/docs` reads the HTML and CSS files of the folder and prints what is wrong; the exit code
-is 1 if anything is. Links to other hosts are not followed. A page may link to other hosts, but its scripts, styles,
-fonts and pictures must be files of the site, so that reading it sends nothing to anyone.
+`python docs/check_site.py build/docs` reads the HTML and CSS files of the folder and prints what is wrong; the exit
+code is 1 if anything is. Links to other hosts are not followed. A page may link to other hosts, but its scripts,
+styles, fonts and pictures must be files of the site, so that reading it sends nothing to anyone.
 """
 
 import re

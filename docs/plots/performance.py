@@ -1,7 +1,7 @@
 """Draws docs/performance.svg and writes the tables of docs/performance.md, both from benches/README.md.
 
-`python docs/plots/performance.py` rewrites both; `--check` only tells whether they are as it writes them. The figures are
-those of the section "Results", which `make bench-peers` prints.
+`python docs/plots/performance.py` rewrites both; `--check` only tells whether they are as it writes them. The figures
+are those of the section "Results", which `make bench-peers` prints.
 """
 
 import re
@@ -18,6 +18,7 @@ BEGIN, END = "<!-- by docs/plots/performance.py -->\n", "<!-- end -->\n"
 
 # Dark on white, at least 4.5 to 1 for text and 3 to 1 between each bar and the background.
 COLORS = ["#1d3fae", "#b3470b", "#0f7a3f", "#8a1c6b", "#555555"]
+STYLE = 'font-family="system-ui, sans-serif" font-size="12" fill="#1b1b1f"'
 LEFT, RIGHT, BAR, GAP, HEAD = 210, 70, 15, 18, 58
 WIDTH = 900
 
@@ -63,8 +64,7 @@ def picture(rates: Table, told: str) -> str:
         for i, column in enumerate(rates.columns)
     )
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        'font-family="system-ui, sans-serif" font-size="12" fill="#1b1b1f">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" {STYLE}>',
         "<title>Examples per second of forebay and other loaders</title>",
         f"<desc>{escape(summary)}</desc>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
@@ -77,7 +77,8 @@ def picture(rates: Table, told: str) -> str:
         for color, name in zip(COLORS, names, strict=True):
             value = float(rates.rows[name][i])
             width = value * scale
-            parts.append(f'<text x="{LEFT - 6}" y="{y + 12}" text-anchor="end" font-size="11">{escape(short(name))}</text>')
+            label = escape(short(name))
+            parts.append(f'<text x="{LEFT - 6}" y="{y + 12}" text-anchor="end" font-size="11">{label}</text>')
             parts.append(f'<rect x="{LEFT}" y="{y + 1}" width="{width:.1f}" height="{BAR - 2}" fill="{color}"/>')
             parts.append(f'<text x="{LEFT + width + 5:.1f}" y="{y + 12}" font-size="11">{value:.0f}</text>')
             y += BAR

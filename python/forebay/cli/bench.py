@@ -8,11 +8,12 @@ are installed, a DataLoader does the same work, for comparison.
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay._core import AudioDataset, ConfigError, ForebayError, Loader, _cores
+from forebay._core import ConfigError, Loader, _cores, _parameters
 from forebay._progress import Progress
 from forebay.cli import dataloader, inspect
 from forebay.cli.common import URL, add_json, add_reading, add_source, counted, out_of, reading, subcommand, using
@@ -27,7 +28,8 @@ MOST_SECONDS = 600.0
 """The longest measurement of one number of workers."""
 STORAGE = ("I/O-bound", "network-bound")
 """The verdicts that more reads in flight may help."""
-MORE_READERS = 128
+READERS = next(int(row["default"]) for row in _parameters()["Loader"] if row["name"] == "n_readers")
+MORE_READERS = 4 * READERS
 COMPARED = 512
 """The most recordings in files of their own that the DataLoader reads."""
 
@@ -101,13 +103,13 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     runs: list[dict[str, Any]] = []
     beside: dict[str, Any] = {"reason": "--no-compare" if missing is None else missing}
 
-    def measure(n_workers: int, **more: int) -> None:
-        with using("SOURCE", options), Loader(options.files, n_workers=n_workers, **more, **given) as loader:
+    def measure(n_workers: int, n_readers: int = READERS) -> None:
+        threads: dict[str, Any] = {"n_workers": n_workers, "n_readers": n_readers}
+        with using("SOURCE", options), Loader(options.files, **threads, **given) as loader:
             found = loader.headspace(options.seconds)
         names = ("examples_per_s", "verdict", "filled")
-        n_readers = more.get("n_readers", READERS)
         values: dict[str, Any] = {name: found[name] for name in names}  # type: ignore[literal-required]
-        runs.append({"n_workers": n_workers, "n_readers": n_readers, **values})
+        runs.append({**threads, **values})
         progress.add(done=1)
 
     is_interrupted = False
@@ -142,7 +144,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 def compared(options: argparse.Namespace) -> dict[str, Any]:
     """The same work by soundfile in a DataLoader."""
-    features = LogMel() if options.features is None else preset(options.features)
+    features: Any = LogMel() if options.features is None else preset(options.features)
     mel = None
     if not isinstance(features, Waveform):
         mel = {name: getattr(features, name) for name in ("n_fft", "hop_length", "n_mels")}
@@ -158,8 +160,7 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
         audio = [name for name, kind in dataset.columns.items() if kind == "audio"]
     if any(re.match(URL, shard["path"]) for shard in shards):
         return {"reason": "recordings behind URLs are not compared"}
-    in_files = all(inspect.kind(shard["path"]) != "file" or is_recording(shard["path"]) for shard in shards)
-    if in_files:
+    if all(inspect.kind(shard["path"]) != "file" for shard in shards):
         work["paths"] = dataloader.paths_of(shards, rows_of(options, given))
         if not work["paths"]:
             return {"reason": "the files of the recordings were not found beside their table"}
@@ -188,9 +189,7 @@ def best(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return min(fast, key=lambda run: (run["n_workers"], run["n_readers"]))
 
 
-def lines(
-    runs: Sequence[Mapping[str, Any]], beside: Mapping[str, Any], cores: int, batch_size: int
-) -> Iterator[str]:
+def lines(runs: Sequence[Mapping[str, Any]], beside: Mapping[str, Any], cores: int, batch_size: int) -> Iterator[str]:
     """The measurements for the terminal."""
     yield f"{counted(cores, 'core')}, a loop that does nothing:"
     yield f"  {'n_workers':>9}  {'examples/s':>10}  limit"

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["missing", "measured"]
+__all__ = ["measured", "missing"]
 
 MOST_BYTES = 256 << 20
 """The most bytes of recordings that are read from shards."""

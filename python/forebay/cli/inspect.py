@@ -138,8 +138,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             raise ConfigError(f"--row is {row}, must be a row: there are {len(dataset)}")
         row %= len(dataset)
         samples, told["row"] = recording(dataset, row, options.start, options.seconds)
-        [(path, columns)] = read(options.files, [row], readable(dataset), given)
-        told["row"].update(path=path, columns=columns)
+        [told["row"]["columns"]] = read(options.files, [row], readable(dataset), given)
         for line in shown(told["row"], samples, width_of(out.stream), is_plain=is_plain(out.stream)):
             out.write(f"{line}\n")
         if options.png is not None:
@@ -235,7 +234,7 @@ def recording(dataset: AudioDataset, row: int, start: float, seconds: float) -> 
     samples, rate = dataset.waveform(row, start, seconds)
     shards = dataset.shards
     shard = next(shard for shard in reversed(shards) if shard["first_row"] <= row and shard["num_rows"])
-    place = {"index": row, "file": shard["path"], "row": row - shard["first_row"]}
+    place = {"index": row, "file": shard["path"], "row": row - shard["first_row"], "path": dataset.path(row)}
     peak = float(np.abs(samples).max(initial=0.0))
     return samples, {
         **place, **info, "start": start, "shown_seconds": samples.shape[1] / rate, "peak": round(peak, 6),
@@ -249,32 +248,36 @@ def readable(dataset: AudioDataset) -> list[str]:
 
 def read(
     files: Sequence[Path | str], rows: Iterable[int], names: list[str], given: Mapping[str, Any]
-) -> list[tuple[str | None, dict[str, Any]]]:
-    """The path and the readable columns of rows, as JSON has them; an error's text for a column that cannot be read.
+) -> list[dict[str, Any]]:
+    """The readable columns of rows, as JSON has them; an error's text for a column that cannot be read.
 
-    A recording that cannot be decoded has neither.
+    There are none of a recording that cannot be decoded.
     """
-    with AudioDataset(
-        files, label_column="", columns=names, outputs=["path"], clip_seconds=0.1, **given
-    ) as dataset:
+    with AudioDataset(files, label_column="", columns=names, clip_seconds=0.1, **given) as dataset:
         return [_read(dataset, files, row, names, given) for row in rows]
 
 
 def _read(
     dataset: AudioDataset, files: Sequence[Path | str], row: int, names: list[str], given: Mapping[str, Any]
-) -> tuple[str | None, dict[str, Any]]:
+) -> dict[str, Any]:
     try:
         found = dataset[row]
     except ForebayError as error:
-        if not names:
-            return None, {}
         if len(names) == 1:
-            # One that cannot be read, such as a null of an unsigned type, shall not hide the others.
-            [(path, _)] = read(files, [row], [], given)
-            return path, {} if path is None else {names[0]: f"({error})"}
-        each = [read(files, [row], [name], given)[0] for name in names]
-        return each[0][0], {name: value for _, one in each for name, value in one.items()}
-    return str(found["path"]) or None, {name: plain(found[name]) for name in names}
+            return {names[0]: f"({error})"} if is_good(dataset, row) else {}
+        # One that cannot be read, such as a null of an unsigned type, shall not hide the others.
+        each = [read(files, [row], [name], given)[0] for name in names] if is_good(dataset, row) else []
+        return {name: value for one in each for name, value in one.items()}
+    return {name: plain(found[name]) for name in names}
+
+
+def is_good(dataset: AudioDataset, row: int) -> bool:
+    """Whether the recording can be decoded."""
+    try:
+        dataset.waveform(row, 0.0, 0.1)
+    except ForebayError:
+        return False
+    return True
 
 
 def plain(value: Any) -> Any:
