@@ -91,8 +91,8 @@ impl Drop for Lock {
 }
 
 impl Made {
-    /// Removes the files of the split in `folder`, the metadata of the folder of all splits if there is no other, and
-    /// the folders that are empty then.
+    /// Removes the files of the split in `folder`, the metadata of the folder of all splits if there is no
+    /// other, and the folders that are empty then.
     fn remove(self, folder: &Path) -> Result<()> {
         self.files.iter().try_for_each(|path| remove(path))?;
         if self.folders.iter().any(|made| made == folder) {
@@ -308,7 +308,8 @@ impl CacheWriter {
     /// [`ErrorKind::Io`].
     pub fn fail(self, reason: &Error) -> Result<()> {
         let is_new = self.made.files.contains(&self.folder.join(ledger::FILE));
-        if is_new && reason.kind == ErrorKind::Config && self.ledger.fields.is_empty() {
+        let is_wrong = matches!(reason.kind, ErrorKind::Config | ErrorKind::Schema);
+        if is_new && is_wrong && self.ledger.fields.is_empty() {
             return self.made.remove(&self.folder);
         }
         let reason = reason.to_string();
