@@ -10,6 +10,7 @@ import sys
 import tempfile
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 def train(folder: Path, steps: int) -> float:
     """Trains for `steps` batches; returns the share of all recordings that are then classified correctly."""
-    clips = {"clip_seconds": 1.0, "sample_rate": RATE, "batch_size": 16, "n_mels": 64}
+    clips: dict[str, Any] = {"clip_seconds": 1.0, "sample_rate": RATE, "batch_size": 16, "n_mels": 64}
     with forebay.Loader.train(folder, seed=1, **clips) as loader:
         print(loader)
         print(f"classes: {loader.class_names}")
