@@ -91,8 +91,8 @@ impl Drop for Lock {
 }
 
 impl Made {
-    /// Removes the files of the split in `folder`, the metadata of the folder of all splits if there is no
-    /// other, and the folders that are empty then.
+    /// Removes the files of the split in `folder`, the metadata of the folder of all splits if it has no other,
+    /// and the folders that are empty then.
     fn remove(self, folder: &Path) -> Result<()> {
         self.files.iter().try_for_each(|path| remove(path))?;
         if self.folders.iter().any(|made| made == folder) {
@@ -101,7 +101,8 @@ impl Made {
         if let Some(group) = self.group {
             let folder = group.parent().unwrap_or(folder);
             let entries = fs::read_dir(folder).map_err(|error| Error::io(folder, "list", error))?;
-            if entries.count() == 1 {
+            // Another folder may be a split that needs it.
+            if !entries.flatten().any(|entry| entry.path().is_dir()) {
                 remove(&group)?;
             }
         }
