@@ -7,7 +7,7 @@
 # make bench-peers  run other loaders on the same files, for comparison
 # make tables  write the stub's signatures and the table in docs/parameters.md from the tables of parameters,
 #   after `make wheel`
-# make docs   build the site of docs/ in build/docs; warnings are errors
+# make docs   build the site of docs/ in build/docs, and check it; warnings are errors
 # make wheel FEATURES=remote  build the wheel under test with the cargo feature `remote`, and install it in build/venv
 # make clean  remove everything that the other targets wrote
 
@@ -81,6 +81,7 @@ lint:
 examples:
 	rm -f build/demo.png
 	$(OFFLINE) $(BIN)/python examples/demo.py --picture build/demo.png
+	$(BIN)/python examples/train_folder.py
 	$(OFFLINE) $(BIN)/python examples/train_loop.py --steps 8
 	$(OFFLINE) $(BIN)/python examples/resume.py --kills 2 --batches 30
 	$(OFFLINE) $(BIN)/python examples/train_jax.py --steps 20 --reach 0.5
@@ -121,6 +122,7 @@ docs:
 	test -x build/docs-venv/bin/python || $(PYTHON) -m venv build/docs-venv
 	build/docs-venv/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict
+	build/docs-venv/bin/python docs/check_site.py build/docs
 
 clean:
 	cargo clean

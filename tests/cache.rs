@@ -10,7 +10,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use forebay::{
-    ErrorKind,
+    Error, ErrorKind,
     cache::build::{
         Build, Commits, Order, Plan, Process, Processor, Skips,
         inputs::{Files, Limits, PIECE_BYTES, Rows, Want},
@@ -326,7 +326,7 @@ fn a_growing_cache_shows_what_is_committed() {
     assert_eq!(u16s(&reader.documents(1, &[3999]).unwrap().data), document(3999).0);
     assert_eq!(reader.wait_until(5000, &|| true).unwrap().documents, 4000);
 
-    writer.fail("the disk is full").unwrap();
+    writer.fail(&Error::new(ErrorKind::Io, "the disk is full")).unwrap();
     let error = reader.refresh().unwrap_err();
     assert_eq!(error.kind, ErrorKind::State);
     assert!(error.message.ends_with("failed: the disk is full"), "{error}");

@@ -1,6 +1,6 @@
 """Draws docs/window.png: how far the shuffle window moves an example, measured and by its model.
 
-Reimplements src/seed.rs and the infinite window of src/order/window.rs.
+The window is that of hashing.py.
 Runs from any folder: python docs/plots/window.py
 """
 
@@ -12,39 +12,17 @@ import matplotlib as mpl
 mpl.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from hashing import CROP, WINDOW, draws, hashed
 
-MASK = (1 << 64) - 1
-WINDOW, CROP = 2, 3  # Purpose of src/seed.rs
 DRAWS = 400_000  # per window, after the first 20 W
 SIZES = {10: "tab:blue", 300: "tab:orange", 8000: "tab:green"}
 
 
-def mix(x: int) -> int:
-    """The finaliser of splitmix64, which spreads every bit of x over 64 bits."""
-    x = (x + 0x9E3779B97F4A7C15) & MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def hashed(seed: int, purpose: int, *words: int) -> int:
-    """64 random bits for the decision that `purpose` and `words` name."""
-    state = mix(mix(seed) ^ mix(purpose))
-    for word in words:
-        state = mix(state ^ mix(word))
-    return state
-
-
 def displacements(size: int, seed: int = 0) -> np.ndarray:
     """Draw minus ticket for DRAWS draws from a full window."""
-    slots = list(range(size))
     skip = 20 * size
-    moved = []
-    for draw in range(skip + DRAWS):
-        slot = hashed(seed, WINDOW, 0, 0, draw) * size >> 64
-        moved.append(draw - slots[slot])
-        slots[slot] = size + draw
-    return np.array(moved[skip:])
+    moved = (draw - slots[slot] for draw, (slots, slot) in zip(range(skip + DRAWS), draws(size, seed), strict=False))
+    return np.array(list(moved)[skip:])
 
 
 def main() -> None:

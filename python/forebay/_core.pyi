@@ -577,6 +577,9 @@ class AudioDataset:
     def info(self, index: SupportsIndex) -> _Recording:
         """The codec, rate, channels and length of a row."""
 
+    def path(self, index: SupportsIndex) -> str | None:
+        """The path of a row's recording, as its table, its folder or its shard has it."""
+
     def column(self, name: str) -> Any:
         """A column of all rows, without the recordings."""
 

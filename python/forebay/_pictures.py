@@ -172,6 +172,7 @@ def _recording(dataset: "AudioDataset", row: int) -> str:
     picture = uri("image/png", png(drawn(heard, 480, 200)))
     player = uri("audio/wav", wav(heard, rate))
     return (
-        f"<p>{html.escape(told)}</p><img alt='waveform and spectrogram of row {row}' src='{picture}'>"
+        f"<p>{html.escape(told)}</p>"
+        f"<img style='max-width:100%' alt='waveform and spectrogram of row {row}' src='{picture}'>"
         f"<br><audio controls src='{player}'></audio>"
     )

@@ -7,6 +7,7 @@
 
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -26,10 +27,14 @@ MOST = 64
 """The most examples in a picture."""
 COLUMNS = 320
 """The most columns of pixels of a spectrogram, and those of a waveform."""
+IDLE = 0.005
+"""The share of time at work below which an I/O thread has no row."""
 TIMES = 800
 """Columns of pixels of a time line."""
 MOST_BYTES = 256 << 20
 """The largest trace that is read; `loader.trace` writes about 30 MB at most."""
+STAGE = 1000
+"""The numbers by which a trace sorts the threads of a stage."""
 COLORS = {
     "read": (60, 130, 190),
     "decode": (225, 120, 40),
@@ -111,13 +116,17 @@ def timeline(trace: str | PathLike[str]) -> Picture:
     """What each thread did while a trace was recorded: a row of time for each, colored by its work.
 
     `trace` is a file that `loader.trace(path)` has written. Each column is the activity that took most of its time;
-    waiting is gray. The percentage is the share of time at work. Raises `ConfigError` for another file.
+    waiting is gray. The percentage is the share of time at work. I/O threads without work, as of files in memory, are
+    only named. Raises `ConfigError` for another file.
     """
     path = Path(trace)
     threads, seconds = _spans(path)
-    rows, names = [], []
+    rows, names, idle = [], [], []
     for thread, spans in threads.items():
         pixels, share = _row(spans, seconds)
+        if share < IDLE and thread.startswith("forebay-io"):
+            idle.append(thread)
+            continue
         names += [kind for kind, _, _ in spans if not _waits(kind)]
         image = _pictures.uri("image/png", _pictures.png(pixels))
         alt = html.escape(f"{thread} works {share:.0%} of the time", quote=True)
@@ -130,7 +139,10 @@ def timeline(trace: str | PathLike[str]) -> Picture:
         f'<i style="background:rgb({red},{green},{blue})"></i>{html.escape(name)}'
         for name, (red, green, blue) in colors.items()
     )
-    body = f"<p>{html.escape(str(path))}: {seconds:.2f} s{legend}</p><table>{''.join(rows)}</table>"
+    n = len(idle)
+    what = f"{n} more thread{'s' if n > 1 else ''} worked less than {IDLE:.1%} of the time"
+    others = f"<p>{what}: {html.escape(', '.join(idle))}</p>" if n else ""
+    body = f"<p>{html.escape(str(path))}: {seconds:.2f} s{legend}</p><table>{''.join(rows)}</table>{others}"
     return Picture(f"trace {path.name}", body)
 
 
@@ -203,7 +215,12 @@ def _spans(path: Path) -> tuple[dict[str, list[_Span]], float]:
         events = json.loads(path.read_bytes())["traceEvents"]
         order = {e["tid"]: e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"}
         names = {e["tid"]: str(e["args"]["name"]) for e in events if e["name"] == "thread_name"}
-        threads: dict[str, list[_Span]] = {names[tid]: [] for tid in sorted(names, key=lambda tid: order.get(tid, 0))}
+
+        def sort(tid: int) -> tuple[int, list[int]]:
+            """By stage, and by number within it."""
+            return order.get(tid, 0) // STAGE, [int(digits) for digits in re.findall(r"\d{1,9}", names[tid])]
+
+        threads: dict[str, list[_Span]] = {names[tid]: [] for tid in sorted(names, key=sort)}
         for event in events:
             if event["ph"] == "X":
                 begin = float(event["ts"]) / 1e6
@@ -219,12 +236,15 @@ def _spans(path: Path) -> tuple[dict[str, list[_Span]], float]:
 def _row(spans: Sequence[_Span], seconds: float) -> tuple[NDArray[np.uint8], float]:
     """The pixels of a thread, `[1, TIMES, 3]`, and the share of time at work.
 
-    A span may enclose later ones (`batch`): these are drawn over it, since they begin later.
+    A span may enclose later ones (`batch`): these are drawn over it, since they begin later, and only the rest of its
+    time is its own.
     """
     pixels = np.full((1, TIMES, 3), NOTHING, np.uint8)
     held = np.zeros(TIMES)  # how much of a column its color stands for
-    work = np.zeros(TIMES)
-    for name, begin, end in sorted(spans, key=lambda span: (span[1], -span[2])):
+    work = 0.0
+    enclosing: list[_Span] = []
+    for span in sorted(spans, key=lambda span: (span[1], -span[2])):
+        name, begin, end = span
         first, last = begin / seconds * TIMES, end / seconds * TIMES
         columns = np.arange(max(int(first), 0), min(int(last) + 1, TIMES))
         shares = np.minimum(last, columns + 1) - np.maximum(first, columns)
@@ -232,6 +252,10 @@ def _row(spans: Sequence[_Span], seconds: float) -> tuple[NDArray[np.uint8], flo
         color = WAITING if _waits(name) else COLORS.get(name, OTHER)
         pixels[0, columns[is_most]] = color
         held[columns[is_most]] = shares[is_most]
-        if not _waits(name):
-            work[columns] = np.minimum(work[columns] + shares, 1.0)
-    return pixels, float(work.mean())
+        while enclosing and enclosing[-1][2] <= begin:
+            enclosing.pop()
+        work += 0.0 if _waits(name) else end - begin
+        if enclosing and not _waits(enclosing[-1][0]):
+            work -= min(end, enclosing[-1][2]) - begin
+        enclosing.append(span)
+    return pixels, min(max(work / seconds, 0.0), 1.0)

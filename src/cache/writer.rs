@@ -25,9 +25,10 @@ use super::{
     append::write_json,
     batch::{Column, Processed},
     cast,
+    files::{remove, remove_folder},
     jagged::{JaggedWriter, group},
     layout::Compression,
-    ledger::{Ledger, Standing},
+    ledger::{self, Ledger, Standing},
     owned::{self, Owned},
 };
 use crate::{Error, ErrorKind, Result, fields::DataType, fields::Field};
@@ -54,8 +55,21 @@ pub struct CacheWriter {
     /// The ledger of the last commit, except for the standings: those are as of the next commit.
     ledger: Ledger,
     documents: u64,
+    /// What this writer made of a cache that did not exist; empty for any other.
+    made: Made,
     /// Held while this writer exists.
     _lock: Lock,
+}
+
+/// The folders and files that a writer made to begin a cache.
+#[derive(Debug, Default)]
+struct Made {
+    /// Inner folders first.
+    folders: Vec<PathBuf>,
+    /// Files of the split.
+    files: Vec<PathBuf>,
+    /// The metadata of the folder of all splits.
+    group: Option<PathBuf>,
 }
 
 /// The lock of a folder. A process forked meanwhile shares the open file and thus the lock, so closing the
@@ -76,6 +90,26 @@ impl Drop for Lock {
     }
 }
 
+impl Made {
+    /// Removes the files of the split in `folder`, the metadata of the folder of all splits if it has no other,
+    /// and the folders that are empty then.
+    fn remove(self, folder: &Path) -> Result<()> {
+        self.files.iter().try_for_each(|path| remove(path))?;
+        if self.folders.iter().any(|made| made == folder) {
+            remove_folder(folder)?;
+        }
+        if let Some(group) = self.group {
+            let folder = group.parent().unwrap_or(folder);
+            let entries = fs::read_dir(folder).map_err(|error| Error::io(folder, "list", error))?;
+            // Another folder may be a split that needs it.
+            if !entries.flatten().any(|entry| entry.path().is_dir()) {
+                remove(&group)?;
+            }
+        }
+        self.folders.iter().try_for_each(|path| remove_folder(path))
+    }
+}
+
 impl CacheWriter {
     /// Opens a split of the cache in `path`: a new one, or where the last writer committed.
     ///
@@ -92,6 +126,8 @@ impl CacheWriter {
         owned::has_group(path)?;
         // Once before any file is created, and once under the lock.
         owned::ledger_of(&folder)?;
+        let missing = folder.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists());
+        let mut made = Made { folders: missing.map(Path::to_owned).collect(), ..Made::default() };
         fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, "make", error))?;
         let lock = lock(&folder)?;
         let found = owned::ledger_of(&folder)?;
@@ -105,6 +141,9 @@ impl CacheWriter {
                 (found, stale)
             }
             found => {
+                if found.is_none() {
+                    made.files.extend([ledger::FILE, owned::LOCK].map(|name| folder.join(name)));
+                }
                 let stale = found.map(|found| found.fields).unwrap_or_default();
                 (Ledger { shards, made_by: options.made_by, ..Ledger::default() }, stale)
             }
@@ -138,13 +177,16 @@ impl CacheWriter {
             for folder in [path, &folder] {
                 if !owned::has_group(folder)? {
                     write_json(folder, &group())?;
+                    let file = folder.join("zarr.json");
+                    if folder == path { made.group = Some(file) } else { made.files.push(file) }
                 }
             }
             ledger.failure = None;
             ledger.write(&folder)?;
         }
         let documents = ledger.documents;
-        Ok(Self { folder, compression: options.compression, fields, ledger, documents, _lock: lock })
+        let compression = options.compression;
+        Ok(Self { folder, compression, fields, ledger, documents, made, _lock: lock })
     }
 
     /// The ledger of the last commit, with the standing of each shard as of the next commit.
@@ -260,13 +302,20 @@ impl CacheWriter {
         self.commit()
     }
 
-    /// Records the reason of a failure for readers; committed documents stay.
+    /// Records the reason of a failure for readers; committed documents stay. If the call was wrong and this
+    /// writer began the cache, nothing remains of it.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
-    pub fn fail(self, reason: &str) -> Result<()> {
+    pub fn fail(self, reason: &Error) -> Result<()> {
+        let is_new = self.made.files.contains(&self.folder.join(ledger::FILE));
+        let is_wrong = matches!(reason.kind, ErrorKind::Config | ErrorKind::Schema);
+        if is_new && is_wrong && self.ledger.fields.is_empty() {
+            return self.made.remove(&self.folder);
+        }
+        let reason = reason.to_string();
         let Some(committed) = Ledger::read(&self.folder)? else { return Ok(()) };
-        Ledger { failure: Some(reason.into()), ..committed }.write(&self.folder)
+        Ledger { failure: Some(reason), ..committed }.write(&self.folder)
     }
 }
 

@@ -287,6 +287,15 @@ impl AudioDataset {
         Ok(dict)
     }
 
+    /// The path of the recording of row `index`, as its table, folder or shard has it, or None. Nothing is
+    /// decoded, so that a bad recording has one too.
+    fn path(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+        self.access(py)?; // raises if closed
+        let row = self.positions.row(self.clip(named("index", index)?, None)?.row);
+        let source = self.source.clone();
+        run_interruptible(py, "forebay-path", move |_| source.reader().path(row))
+    }
+
     /// A column of all rows, in their order, without the recordings: an array of numbers, a list of str, or
     /// for lists what a batch has. A null is NaN, -1, empty text or an empty list, as by `columns=`. Any
     /// column of `columns` may be named. Raises `DecodeError` if the column cannot be read in a row.

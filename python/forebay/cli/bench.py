@@ -2,19 +2,22 @@
 
 Each number of workers is measured with a loop that does nothing, by `Loader.headspace`. The figure is an upper bound
 for a training loop. The smallest number within 5 % of the fastest is suggested: more threads would only take cores
-and memory from the training.
+and memory from the training. If storage is the limit, more reads in flight are tried too. Where torch and soundfile
+are installed, a DataLoader does the same work, for comparison.
 """
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay._core import ConfigError, Loader, _cores
+from forebay._core import ConfigError, Loader, _cores, _parameters
 from forebay._progress import Progress
-from forebay.cli.common import add_json, add_reading, add_source, counted, out_of, reading, subcommand, using
-from forebay.features import presets
+from forebay.cli import dataloader, inspect
+from forebay.cli.common import URL, add_json, add_reading, add_source, counted, out_of, reading, subcommand, using
+from forebay.features import LogMel, Waveform, preset, presets
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -23,6 +26,12 @@ CLOSE = 0.95
 """The share of the highest speed from which fewer workers are suggested."""
 MOST_SECONDS = 600.0
 """The longest measurement of one number of workers."""
+STORAGE = ("I/O-bound", "network-bound")
+"""The verdicts that more reads in flight may help."""
+READERS = next(int(row["default"]) for row in _parameters()["Loader"] if row["name"] == "n_readers")
+MORE_READERS = 4 * READERS
+COMPARED = 512
+"""The most recordings in files of their own that the DataLoader reads."""
 
 
 def add(subparsers: "Subparsers") -> None:
@@ -32,11 +41,13 @@ def add(subparsers: "Subparsers") -> None:
         "bench",
         "measure a source on this machine, and suggest n_workers",
         "Measures examples per second of a source on this machine, for several numbers of workers and a loop that "
-        "does nothing; prints what limits each, and suggests n_workers. After Ctrl-C the numbers so far are printed.",
+        "does nothing; prints what limits each, and suggests parameters. If torch and soundfile are installed, a torch "
+        "DataLoader with soundfile is measured beside them. After Ctrl-C the numbers so far are printed.",
         "  forebay bench shards/\n"
         "  forebay bench shards/ --features birdset --n-workers 2,4,8 --seconds 10\n"
         "  forebay bench 'shards/*.parquet' --json - > bench.json",
-        "cores, runs (n_workers, examples_per_s, verdict, filled), suggested (n_workers)",
+        "cores, runs (n_workers, n_readers, examples_per_s, verdict, filled), suggested (n_workers, n_readers), "
+        "dataloader (examples_per_s, n_workers, recordings, ratio; or reason)",
     )
     add_source(parser)
     parser.add_argument(
@@ -53,6 +64,10 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--order", choices=("sequential", "window", "global", "era"), default="window", help="(default: %(default)s)"
     )
+    parser.add_argument(
+        "--compare", action=argparse.BooleanOptionalAction,
+        help="also measure soundfile in a torch DataLoader (default: if both are installed)",
+    )  # fmt: skip
     add_reading(parser, "SOURCE")
     add_json(parser)
     parser.set_defaults(run=run, parameters={"source": "SOURCE", "arrow_files": "SOURCE"})
@@ -79,41 +94,123 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         **reading(options), "features": options.features, "clip_seconds": options.clip_seconds,
         "batch_size": options.batch_size, "order": options.order, "label_column": "",
     }  # fmt: skip
+    missing = dataloader.missing()
+    if options.compare and missing:
+        raise ConfigError(f"--compare needs torch and soundfile, and {missing}")
+    is_compared = missing is None and options.compare is not False
     wanted = options.n_workers or steps(_cores())
-    progress = Progress(len(wanted), "measurements", sys.stderr)
+    progress = Progress(len(wanted) + is_compared, "measurements", sys.stderr)
     runs: list[dict[str, Any]] = []
+    beside: dict[str, Any] = {"reason": "--no-compare" if missing is None else missing}
+
+    def measure(n_workers: int, n_readers: int = READERS) -> None:
+        threads: dict[str, Any] = {"n_workers": n_workers, "n_readers": n_readers}
+        with using("SOURCE", options), Loader(options.files, **threads, **given) as loader:
+            found = loader.headspace(options.seconds)
+        names = ("examples_per_s", "verdict", "filled")
+        values: dict[str, Any] = {name: found[name] for name in names}  # type: ignore[literal-required]
+        runs.append({**threads, **values})
+        progress.add(done=1)
+
     is_interrupted = False
     try:
         for n_workers in wanted:
-            with using("SOURCE", options), Loader(options.files, n_workers=n_workers, **given) as loader:
-                found = loader.headspace(options.seconds)
-            names = ("examples_per_s", "verdict", "filled")
-            runs.append({"n_workers": n_workers, **{name: found[name] for name in names}})  # type: ignore[literal-required]
+            measure(n_workers)
+        fastest = best(runs)
+        if fastest["verdict"].startswith(STORAGE):
+            progress.total += 1
+            measure(fastest["n_workers"], n_readers=MORE_READERS)
+        if is_compared:
+            beside = compared(options)
             progress.add(done=1)
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
         progress.close()
-    suggested = {"n_workers": best(runs)} if runs else {}
-    out_of(options).write("\n".join(lines(runs, suggested, _cores())) + "\n")
+    suggested = {}
+    if runs:
+        fastest = best(runs)
+        suggested = {name: fastest[name] for name in ("n_workers", "n_readers")}
+        if "examples_per_s" in beside:
+            most = max(run["examples_per_s"] for run in runs)
+            beside["ratio"] = round(most / max(beside["examples_per_s"], 1e-9), 2)
+    said = lines(runs, beside if is_compared else {}, _cores(), options.batch_size)
+    out_of(options).write("\n".join(said) + "\n")
     if is_interrupted:
         sys.stderr.write(f"{options.parser.prog}: interrupted; these are the measurements so far\n")
-    return 130 if is_interrupted else 0, {"cores": _cores(), "runs": runs, "suggested": suggested}
+    found = {"cores": _cores(), "runs": runs, "suggested": suggested, "dataloader": beside}
+    return 130 if is_interrupted else 0, found
 
 
-def best(runs: Sequence[Mapping[str, Any]]) -> int:
-    """The smallest number of workers that is nearly as fast as the fastest."""
+def compared(options: argparse.Namespace) -> dict[str, Any]:
+    """The same work by soundfile in a DataLoader."""
+    features: Any = LogMel() if options.features is None else preset(options.features)
+    mel = None
+    if not isinstance(features, Waveform):
+        mel = {name: getattr(features, name) for name in ("n_fft", "hop_length", "n_mels")}
+        mel["n_fft"] = mel["n_fft"] or 1 << (features.win_length - 1).bit_length()
+    work = {
+        "n_workers": max(options.n_workers or [_cores()]), "batch_size": options.batch_size,
+        "seconds": options.seconds, "clip_seconds": options.clip_seconds, "sample_rate": features.sample_rate,
+        "mel": mel, "paths": [], "shards": [], "column": "",
+    }  # fmt: skip
+    given = reading(options)
+    with using("SOURCE", options), inspect.opened(options.files, given) as dataset:
+        shards = dataset.shards
+        audio = [name for name, kind in dataset.columns.items() if kind == "audio"]
+    if any(re.match(URL, shard["path"]) for shard in shards):
+        return {"reason": "recordings behind URLs are not compared"}
+    if all(inspect.kind(shard["path"]) != "file" for shard in shards):
+        work["paths"] = dataloader.paths_of(shards, rows_of(options, given))
+        if not work["paths"]:
+            return {"reason": "the files of the recordings were not found beside their table"}
+    else:
+        work["shards"] = [shard["path"] for shard in shards]
+        work["column"] = options.audio_column or next(iter(audio), "")
+    return dataloader.measured(work)
+
+
+def rows_of(options: argparse.Namespace, given: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """The table and the path of some rows."""
+    found: list[tuple[int, str]] = []
+    parameters = {**given, "clip_seconds": 0.1, "batch_size": 64, "order": "global", "label_column": ""}
+    with Loader(options.files, infinite=False, outputs=["shard", "path"], **parameters) as loader:
+        for batch in loader:
+            found += zip(batch["shard"].tolist(), map(str, batch["path"]), strict=True)
+            if len(found) >= COMPARED:
+                break
+    return found
+
+
+def best(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The run with the fewest threads that is nearly as fast as the fastest."""
     most = max(run["examples_per_s"] for run in runs)
-    n_workers: int = min(run["n_workers"] for run in runs if run["examples_per_s"] >= CLOSE * most)
-    return n_workers
+    fast = (run for run in runs if run["examples_per_s"] >= CLOSE * most)
+    return min(fast, key=lambda run: (run["n_workers"], run["n_readers"]))
 
 
-def lines(runs: Sequence[Mapping[str, Any]], suggested: Mapping[str, int], cores: int) -> Iterator[str]:
+def lines(runs: Sequence[Mapping[str, Any]], beside: Mapping[str, Any], cores: int, batch_size: int) -> Iterator[str]:
     """The measurements for the terminal."""
     yield f"{counted(cores, 'core')}, a loop that does nothing:"
     yield f"  {'n_workers':>9}  {'examples/s':>10}  limit"
     for run in runs:
-        speed = run["examples_per_s"]
-        yield f"  {run['n_workers']:>9}  {speed if math.isfinite(speed) else 0:>10.1f}  {run['verdict']}"
-    if suggested:
-        yield f"suggested: n_workers={suggested['n_workers']}"
+        readers = f"(n_readers={run['n_readers']}) " if run["n_readers"] != READERS else ""
+        yield f"  {run['n_workers']:>9}  {rate(run):>10.1f}  {readers}{run['verdict']}"
+    if "reason" in beside:
+        yield f"no comparison with soundfile in a torch DataLoader: {beside['reason']}"
+    elif beside:
+        times = f"; forebay makes {beside['ratio']:.1f} times as many" if "ratio" in beside else ""
+        workers = f"{counted(beside['n_workers'], 'worker process')}"
+        yield f"soundfile in a torch DataLoader, {workers}: {beside['examples_per_s']:.1f} examples/s{times}"
+    if runs:
+        fastest = best(runs)
+        readers = f", n_readers={fastest['n_readers']}" if fastest["n_readers"] != READERS else ""
+        yield f"suggested: Loader.train(SOURCE, n_workers={fastest['n_workers']}{readers})"
+        if rate(fastest):
+            yield f"a training step of more than {1000 * batch_size / rate(fastest):.0f} ms a batch never waits for it"
+
+
+def rate(run: Mapping[str, Any]) -> float:
+    """The examples per second, 0 if there were none."""
+    speed: float = run["examples_per_s"]
+    return speed if math.isfinite(speed) else 0.0

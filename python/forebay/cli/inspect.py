@@ -8,7 +8,8 @@ import argparse
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 READABLE = re.compile(r"(lists of (\d+ )?)?(text|null|bool|u?int\d+|float\d+)")
 """The columns that a dataset can have."""
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
+"""The endings of tables whose rows name recordings."""
 SHOWN_FILES = 10
 SHOWN_CLASSES = 8
 MOST_COMMON, LEAST_COMMON = 12, 6
@@ -135,8 +138,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             raise ConfigError(f"--row is {row}, must be a row: there are {len(dataset)}")
         row %= len(dataset)
         samples, told["row"] = recording(dataset, row, options.start, options.seconds)
-        readable = [column["name"] for column in told["columns"] if READABLE.fullmatch(column["type"])]
-        told["row"]["columns"] = values(options.files, row, readable, given)
+        [told["row"]["columns"]] = read(options.files, [row], readable(dataset), given)
         for line in shown(told["row"], samples, width_of(out.stream), is_plain=is_plain(out.stream)):
             out.write(f"{line}\n")
         if options.png is not None:
@@ -164,8 +166,7 @@ def holdings(dataset: AudioDataset) -> dict[str, Any]:
 def described(told: Mapping[str, Any]) -> Iterator[str]:
     """The holdings for the terminal."""
     files = told["files"]
-    n_bytes = sum(file["num_bytes"] for file in files)
-    yield f"{counted(told['rows'], 'row')} in {counted(len(files), 'file')}, {n_bytes / 1e6:.1f} MB"
+    yield summed(files)
     for file in files[:SHOWN_FILES]:
         damage = f", damaged: {file['damage']}" if file["damage"] else ""
         yield f"  {file['path']}  {counted(file['num_rows'], 'row')}{damage}"
@@ -178,6 +179,22 @@ def described(told: Mapping[str, Any]) -> Iterator[str]:
         more = "" if names is None else f", {counted(len(names), 'class')}: {', '.join(names[:SHOWN_CLASSES])}"
         dots = ", ..." if names and len(names) > SHOWN_CLASSES else ""
         yield f"  {column['name']:{width}}  {column['type']}{more}{dots}"
+
+
+def summed(files: Sequence[Mapping[str, Any]]) -> str:
+    """The rows and where they are; the size, if the recordings are within the files."""
+    kinds = Counter(kind(file["path"]) for file in files)
+    places = " and ".join(counted(n, what) for what, n in kinds.items())
+    n_bytes = sum(file["num_bytes"] for file in files)
+    size = f", {n_bytes / 1e6:.1f} MB" if set(kinds) <= {"file"} else ""
+    return f"{counted(sum(file['num_rows'] for file in files), 'row')} in {places or '0 files'}{size}"
+
+
+def kind(path: str) -> str:
+    """What an entry of `shards` is: a folder or a table of recordings in files, or a file with recordings in it."""
+    if Path(path).is_dir():
+        return "folder"
+    return "table" if Path(path).suffix.lower() in TABLES else "file"
 
 
 def balanced(files: list[Path], sampling: Balanced, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,27 +234,50 @@ def recording(dataset: AudioDataset, row: int, start: float, seconds: float) -> 
     samples, rate = dataset.waveform(row, start, seconds)
     shards = dataset.shards
     shard = next(shard for shard in reversed(shards) if shard["first_row"] <= row and shard["num_rows"])
-    place = {"index": row, "file": shard["path"], "row": row - shard["first_row"]}
+    place = {"index": row, "file": shard["path"], "row": row - shard["first_row"], "path": dataset.path(row)}
     peak = float(np.abs(samples).max(initial=0.0))
     return samples, {
         **place, **info, "start": start, "shown_seconds": samples.shape[1] / rate, "peak": round(peak, 6),
     }  # fmt: skip
 
 
-def values(files: list[Path], row: int, names: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the readable columns of a row, as JSON has them; an error's text where one cannot be read."""
-    if not names:
-        return {}
+def readable(dataset: AudioDataset) -> list[str]:
+    """The columns that a row can be asked for."""
+    return [name for name, kind in dataset.columns.items() if READABLE.fullmatch(kind)]
+
+
+def read(
+    files: Sequence[Path | str], rows: Iterable[int], names: list[str], given: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The readable columns of rows, as JSON has them; an error's text for a column that cannot be read.
+
+    There are none of a recording that cannot be decoded.
+    """
+    with AudioDataset(files, label_column="", columns=names, clip_seconds=0.1, **given) as dataset:
+        return [_read(dataset, files, row, names, given) for row in rows]
+
+
+def _read(
+    dataset: AudioDataset, files: Sequence[Path | str], row: int, names: list[str], given: Mapping[str, Any]
+) -> dict[str, Any]:
     try:
-        with AudioDataset(files, label_column="", columns=names, clip_seconds=0.1, **given) as dataset:
-            found = dataset[row]
+        found = dataset[row]
     except ForebayError as error:
         if len(names) == 1:
-            return {names[0]: f"({error})"}
+            return {names[0]: f"({error})"} if is_good(dataset, row) else {}
         # One that cannot be read, such as a null of an unsigned type, shall not hide the others.
-        each = [values(files, row, [name], given) for name in names]
+        each = [read(files, [row], [name], given)[0] for name in names] if is_good(dataset, row) else []
         return {name: value for one in each for name, value in one.items()}
     return {name: plain(found[name]) for name in names}
+
+
+def is_good(dataset: AudioDataset, row: int) -> bool:
+    """Whether the recording can be decoded."""
+    try:
+        dataset.waveform(row, 0.0, 0.1)
+    except ForebayError:
+        return False
+    return True
 
 
 def plain(value: Any) -> Any:
@@ -251,7 +291,8 @@ def plain(value: Any) -> Any:
 def shown(told: Mapping[str, Any], samples: Any, width: int, *, is_plain: bool) -> Iterator[str]:
     """A row for the terminal."""
     yield ""
-    yield f"row {told['index']}: {told['file']}, row {told['row']}"
+    path = f", {told['path']}" if told["path"] else ""
+    yield f"row {told['index']}: {told['file']}, row {told['row']}{path}"
     yield (
         f"  {told['codec']}, {told['sample_rate']} Hz, {counted(told['channels'], 'channel')}, "
         f"{told['seconds']:.3f} s, {told['n_samples']} samples"

@@ -26,9 +26,11 @@ h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margi
 .cards > li { border: 1px solid var(--line); border-radius: .4rem; padding: .75rem; min-width: 0; }
 table { border-collapse: collapse; width: 100%; } caption { text-align: left; font-weight: 600; }
 .tables { align-items: start; margin-bottom: 1rem; }
-th { text-align: left; font-weight: 400; overflow-wrap: anywhere; } td { text-align: right; padding-left: .5rem; }
-td.bar { width: 40%; } td.bar span { display: block; height: .7rem; background: var(--bar); }
-figure { margin: .5rem 0; } img { display: block; width: 100%; height: 8rem; image-rendering: pixelated; }
+th { text-align: left; font-weight: 400; overflow-wrap: anywhere; }
+td { text-align: right; padding-left: .5rem; white-space: nowrap; }
+td.bar { width: 35%; } td.bar span { display: block; height: .7rem; background: var(--bar); }
+figure { margin: .5rem 0; } figcaption { font-size: .9rem; }
+img { display: block; width: 100%; height: 8rem; image-rendering: pixelated; }
 audio { width: 100%; } dl { margin: .5rem 0 0; overflow-wrap: anywhere; } dt { float: left; margin-right: .4rem; }
 dt::after { content: ":"; } dd { margin: 0; } .bad { color: var(--bad); overflow-wrap: anywhere; }
 :focus-visible { outline: 3px solid var(--bar); outline-offset: 2px; }
@@ -45,7 +47,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Card:
-    """A row: its values, and pictures and sounds with their names; or an error."""
+    """A row: its values, and pictures and their sounds, by the same names; or an error."""
 
     row: int
     facts: Mapping[str, str]
@@ -86,13 +88,13 @@ def _card(card: Card) -> str:
         parts.append(f'<p class="bad">Bad recording: {html.escape(card.error)}</p>')
     if card.title:
         parts.append(f"<p>{html.escape(card.title)}</p>")
+    sounds = dict(card.sounds)
     for name, picture in card.pictures:
-        alt = html.escape(f"Spectrogram of row {card.row}{', ' if name else ''}{name}", quote=True)
+        of = html.escape(f"row {card.row}{', ' if name else ''}{name}", quote=True)
         caption = f"<figcaption>{html.escape(name)}</figcaption>" if name else ""
-        parts.append(f'<figure>{caption}<img alt="{alt}" src="{uri("image/png", picture)}"></figure>')
-    for name, sound in card.sounds:
-        label = html.escape(f"Sound of row {card.row}{', ' if name else ''}{name}", quote=True)
-        source = uri("audio/wav", sound)
-        parts.append(f'<audio controls preload="none" aria-label="{label}" src="{source}"></audio>')
+        image = f'<img alt="Spectrogram of {of}" src="{uri("image/png", picture)}">'
+        source = uri("audio/wav", sounds[name])
+        player = f'<audio controls preload="none" aria-label="Sound of {of}" src="{source}"></audio>'
+        parts.append(f"<figure>{caption}{image}{player}</figure>")
     facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in card.facts.items())
     return f"<li>{''.join(parts)}<dl>{facts}</dl></li>\n"

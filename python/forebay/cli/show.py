@@ -93,13 +93,14 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             raise ConfigError("SOURCE has no rows, must have at least one")
         column = label_column(dataset, options.label_column)
         if options.recipe is None:
-            cards = [recorded(dataset, options, row, given) for row in drawn(len(dataset), options.rows, options.seed)]
+            rows = drawn(len(dataset), options.rows, options.seed)
+            found = inspect.read(options.files, rows, inspect.readable(dataset), given)
+            cards = [recorded(dataset, options, *one) for one in zip(rows, found, strict=True)]
         else:
             cards = augmented(options, dataset, column, given)
         tables = [*surveyed(dataset, options.seed), *classes(options, column, given)]
-        n_bytes = sum(file["num_bytes"] for file in dataset.shards)
-        facts = f"{counted(len(dataset), 'row')} in {counted(len(dataset.shards), 'file')}, {n_bytes / 1e6:.1f} MB"
-        page = written(", ".join(map(str, options.files)), facts, tables, cards, options.recipe)
+        name = ", ".join(map(str, options.files))
+        page = written(name, inspect.summed(dataset.shards), tables, cards, options.recipe)
         n_rows = len(dataset)
     with options.output.open("x", encoding="utf-8") as file:
         file.write(page)
@@ -155,10 +156,10 @@ def named(dataset: AudioDataset, values: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def recorded(dataset: AudioDataset, options: argparse.Namespace, row: int, given: Mapping[str, Any]) -> Card:
+def recorded(dataset: AudioDataset, options: argparse.Namespace, row: int, values: Mapping[str, Any]) -> Card:
     """The start of a recording; a bad one has its error in place of the picture."""
-    readable = [name for name, kind in dataset.columns.items() if inspect.READABLE.fullmatch(kind)]
-    facts = named(dataset, inspect.values(options.files, row, readable, given))
+    path = dataset.path(row)
+    facts = {**({} if path is None else {"path": path}), **named(dataset, values)}
     try:
         info = dataset.info(row)
         rate = min(info["sample_rate"], HEARD_HZ)
@@ -166,10 +167,10 @@ def recorded(dataset: AudioDataset, options: argparse.Namespace, row: int, given
     except (ForebayError, OSError) as error:
         return Card(row, facts, error=str(error))
     heard = _pictures.mono(samples)
-    channels = counted(info["channels"], "channel")
-    title = f"{info['codec']}, {info['sample_rate']} Hz, {channels}, {info['seconds']:.1f} s"
+    title = f"{sort(info)}, {info['seconds']:.1f} s"
+    shown = f"{min(options.seconds, info['seconds']):.1f} s from the start, up to {rate / 2000:g} kHz"
     picture = _pictures.png(_pictures.colored(_pictures.spectrogram(heard, WIDTH, HEIGHT)))
-    return Card(row, facts, title, [("", picture)], [("", _pictures.wav(heard[None], rate))])
+    return Card(row, facts, title, [(shown, picture)], [(shown, _pictures.wav(heard[None], rate))])
 
 
 def augmented(
@@ -184,7 +185,9 @@ def augmented(
     parameters = signatures.signature(make).parameters
     first = next(iter(parameters.values()))
     labels = first.default if column is None or first.default in dataset.columns else column
-    has_names = labels not in dataset.columns or labels in dataset._classes
+    # The names of tables and folders are in their rows.
+    has_schema = all(inspect.kind(shard["path"]) == "file" for shard in dataset.shards)
+    has_names = labels not in dataset.columns or (has_schema and labels in dataset._classes)
     recipe = make(labels) if has_names or "classes" not in parameters else make(labels, classes="data")
     features = recipe["features"]
     features = preset(features) if isinstance(features, str) else features
@@ -236,6 +239,12 @@ def sounded(batch: Mapping[str, Any], i: int, rate: int) -> bytes:
     return _pictures.wav(np.asarray(batch["waveform"][i], np.float32).reshape(1, -1), rate)
 
 
+def sort(info: Mapping[str, Any]) -> str:
+    """Codec, rate and channels."""
+    channels = {1: "mono", 2: "stereo"}.get(info["channels"], f"{info['channels']} channels")
+    return f"{info['codec']}, {info['sample_rate'] / 1000:g} kHz, {channels}"
+
+
 def surveyed(dataset: AudioDataset, seed: int) -> list[Table]:
     """Durations and codecs of some rows, from their headers."""
     rows = drawn(len(dataset), SURVEYED, seed)
@@ -248,9 +257,10 @@ def surveyed(dataset: AudioDataset, seed: int) -> list[Table]:
             codecs["(bad)"] += 1
             continue
         durations[max(edge for edge in EDGES if edge <= info["seconds"])] += 1
-        codecs[f"{info['codec']}, {info['sample_rate']} Hz, {counted(info['channels'], 'channel')}"] += 1
+        codecs[sort(info)] += 1
     of = f"of {counted(len(rows), 'row')}"
-    spans = {f"from {edge} s": durations[edge] for edge in EDGES if durations[edge]}
+    ends = [f"to {edge} s" for edge in EDGES[1:]] + ["s or more"]
+    spans = {f"{edge} {end}": durations[edge] for edge, end in zip(EDGES, ends, strict=True) if durations[edge]}
     return [Table(f"Durations {of}", spans), Table(f"Codecs {of}", dict(codecs.most_common()))]
 
 

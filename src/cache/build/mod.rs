@@ -439,7 +439,7 @@ fn write<B: Send>(shared: &Shared<B>, mut writer: CacheWriter, names: &[String])
     let result = append_all(shared, &mut writer, names);
     if let Err(error) = &result
         && error.kind != ErrorKind::Closed
-        && let Err(untold) = writer.fail(&error.to_string())
+        && let Err(untold) = writer.fail(error)
     {
         // If the disk is full this may fail as well; the error is reported all the same.
         log::warn!("cannot record in the ledger that the build failed: {untold}");

@@ -142,3 +142,26 @@ def test_help_has_examples_that_parse(command: str, capsys: pytest.CaptureFixtur
         assert cli.parser().parse_args(words).run
     assert "exit codes: 0 done" in text
     assert "%(" not in text
+
+
+@pytest.mark.parametrize("wrong", [["--text-column", "nope"], ["--fields", "nope"]])
+def test_a_wrong_column_leaves_nothing(
+    shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]
+) -> None:
+    """Of a cache that did not exist; files of the user and other splits stay."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    done = tmp_path / "done"
+    assert summary(capsys, "build", shards, "-t", GPT2, "-o", done)[0] == 0
+    before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
+    tokenizer = ["-t", str(GPT2)] if wrong[0] == "--text-column" else []
+    for path in (tmp_path / "new" / "deep", mine, done):
+        code, found, _ = summary(capsys, "build", shards, *tokenizer, "-o", path, "--split", "other", *wrong)
+        assert code == 2
+        assert "nope" in found["error"]
+    assert not (tmp_path / "new").exists()
+    assert [path.name for path in mine.iterdir()] == ["notes.txt"]
+    assert {path: path.stat().st_mtime_ns for path in done.rglob("*") if path != done} == before
+    code, found, _ = summary(capsys, "build", shards, "-t", GPT2, "-o", tmp_path / "new", "--split", "other")
+    assert code == 0, found

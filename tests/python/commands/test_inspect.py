@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import zlib
@@ -12,12 +13,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import forebay
 from fields import table, write
 from forebay import _pictures, cli
 from forebay.cli import inspect
 from recordings import Row, tiny_rows, write_shard
+from tables import write_recordings, write_table
 
 
 def made(folder: Path, form: str = "stream") -> Path:
@@ -253,3 +257,41 @@ def test_bad_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert cli.main(["inspect", str(shard), "--row", "2"]) == 1
     assert "b.arrow, row 2" in capsys.readouterr().err
     assert cli.main(["inspect", str(shard), "--row", "1"]) == 0
+
+
+def test_recordings_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder and a table say what they are, and each row its file; of a bad recording too."""
+    folder = tmp_path / "some"
+    write_recordings(folder / "wren", 2)
+    (folder / "wren" / "zz.wav").write_bytes(b"no recording")
+    assert cli.main(["inspect", str(folder), "--row", "0"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("3 rows in 1 folder\n")
+    assert re.search(rf"row 0: {folder}, row 0, wren/.+\n", out)
+    with forebay.AudioDataset(folder) as dataset:
+        paths = [dataset.path(row) for row in range(-3, 0)]
+    assert paths[-1] == "wren/zz.wav"
+    assert all(path and (folder / path).is_file() for path in paths)
+    write_table(tmp_path / "t.csv", [{"path": f"some/{path}", "site": "x"} for path in paths])
+    assert cli.main(["inspect", str(tmp_path / "t.csv"), "--row", "1", "--json", "-"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)["row"]
+    assert err.startswith("3 rows in 1 table\n")
+    assert (found["path"], found["columns"]["site"]) == (f"some/{paths[1]}", "x")
+
+
+@pytest.mark.parametrize("form", ["stream", "parquet"])
+def test_the_path_within_a_shard(form: str, tmp_path: Path, rows: list[Row]) -> None:
+    path = write_shard(tmp_path / "a.arrow", [Row(b"bad", path="mine.ogg"), *rows[:2]])
+    if form == "parquet":
+        with pa.ipc.open_stream(path) as shard:
+            path = tmp_path / "a.parquet"
+            pq.write_table(shard.read_all(), path)
+    with forebay.AudioDataset(path, label_column="") as dataset:
+        assert dataset.path(0) == "mine.ogg"
+        assert [dataset.path(np.int64(-1)), dataset.path(1)] == [rows[1].path, rows[0].path]
+        with pytest.raises(IndexError):
+            dataset.path(3)
+        dataset.close()
+        with pytest.raises(forebay.ForebayError):
+            dataset.path(0)

@@ -79,3 +79,32 @@ def test_an_error_about_a_trace_does_not_quote_the_file(tmp_path: Path) -> None:
     with pytest.raises(forebay.ConfigError, match="is not a trace") as refused:
         forebay.plot.timeline(tmp_path / "trace.json")
     assert len(str(refused.value)) < 1000
+
+
+def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
+    """The import of numpy, the first one of the package, gets the signal."""
+    (tmp_path / "numpy.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(1000):\n    pass\nraise ImportError"
+    )
+    program = "import sys, forebay_command; sys.exit(forebay_command.main())"
+    found = subprocess.run(
+        [sys.executable, "-c", program, "inspect", "gone"],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert (found.returncode, found.stderr) == (130, "\nforebay: interrupted\n")
+
+
+def test_an_ignored_ctrl_c_stays_ignored() -> None:
+    """As of a command that a shell runs in the background."""
+    program = (
+        "import signal, sys, forebay_command; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "code = forebay_command.main(); assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN; sys.exit(code)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert found.returncode == 0
+    assert found.stdout.startswith("usage: forebay")
+
+
+def test_the_command_is_installed() -> None:
+    found = subprocess.run([Path(sys.executable).parent / "forebay", "--version"], capture_output=True, check=True)
+    assert found.stdout.decode() == f"forebay {forebay.__version__}\n"

@@ -171,3 +171,16 @@ def test_nothing_is_replaced(shards: list[Path], tmp_path: Path, capsys: pytest.
         cli.main(["show", str(shards[0]), "-o", str(tmp_path / "a.html")])
     assert "is there already, a file; give another name" in capsys.readouterr().err
     assert (tmp_path / "a.html").read_text() == "mine"
+
+
+def test_a_folder_of_recordings(tmp_path: Path, rows: list[Row]) -> None:
+    """Each card has its file, a bad one too; file names are escaped, and classes are those of the folders."""
+    for i, row in enumerate(rows[:4]):
+        (tmp_path / "some" / "<i>wren" / f"{i}.ogg").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "some" / "<i>wren" / f"{i}.ogg").write_bytes(row.audio or b"")
+    (tmp_path / "some" / "<i>wren" / "9.wav").write_bytes(b"no recording")
+    page = shown(tmp_path / "some", tmp_path / "a.html")
+    assert page.text.count("path<i>wren/") == 5
+    assert "5 rows in 1 folder" in page.text
+    assert not page.all("i")
+    shown(tmp_path / "some", "--recipe", "birdset", "--label-column", "label", tmp_path / "b.html")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import forebay
 from forebay import cli
-from forebay.cli import bench, stats
+from forebay.cli import bench, dataloader, stats
 from forebay.features import preset, presets
 from recordings import Row, write_shard
 
@@ -115,18 +115,34 @@ def test_ctrl_c_keeps_the_figures(
 
 
 def test_bench(shards: list[Path], call: Call, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = call("bench", *shards, "--seconds", 0.1, "-w", "2,1", "--batch-size", 4)
+    code, found = call("bench", *shards, "--seconds", 0.1, "-w", "2,1", "--batch-size", 4, "--no-compare")
     assert code == 0
     assert [run["n_workers"] for run in found["runs"]] == [1, 2]
-    assert all(run["examples_per_s"] > 0 and run["verdict"] for run in found["runs"])
+    assert all(run["examples_per_s"] >= 0 and run["verdict"] for run in found["runs"])
     assert found["suggested"]["n_workers"] in (1, 2)
-    assert cli.main(["bench", str(shards[0]), "--seconds", "0.1", "-w", "1", "--batch-size", "4"]) == 0
-    assert capsys.readouterr().out.endswith("suggested: n_workers=1\n")
+    assert found["suggested"]["n_readers"] == 32
+    assert found["dataloader"] == {"reason": dataloader.missing() or "--no-compare"}
+    arguments = ["bench", str(shards[0]), "--seconds", "0.1", "-w", "1", "--batch-size", "4", "--no-compare"]
+    assert cli.main(arguments) == 0
+    assert "suggested: Loader.train(SOURCE, n_workers=1)\n" in capsys.readouterr().out
 
 
 def test_the_suggestion() -> None:
-    runs = [{"n_workers": n, "examples_per_s": speed} for n, speed in ((1, 100.0), (2, 196.0), (4, 200.0), (8, 150.0))]
-    assert bench.best(runs) == 2
+    def runs(*speeds: tuple[int, int, float]) -> list[dict[str, Any]]:
+        names = ("n_workers", "n_readers", "examples_per_s")
+        return [{**dict(zip(names, speed, strict=True)), "verdict": "I/O-bound: x"} for speed in speeds]
+
+    some = runs((1, 32, 100.0), (2, 32, 196.0), (4, 32, 200.0), (8, 32, 150.0))
+    assert bench.best(some)["n_workers"] == 2
+    assert bench.best([*some, *runs((2, 128, 300.0))])["n_readers"] == 128
+    said = list(bench.lines(runs((2, 128, 640.0)), {"n_workers": 2, "examples_per_s": 160.0, "ratio": 4.0}, 2, 64))
+    assert said[2] == "          2       640.0  (n_readers=128) I/O-bound: x"
+    assert said[3:] == [
+        "soundfile in a torch DataLoader, 2 worker processes: 160.0 examples/s; forebay makes 4.0 times as many",
+        "suggested: Loader.train(SOURCE, n_workers=2, n_readers=128)",
+        "a training step of more than 100 ms a batch never waits for it",
+    ]
+    assert "no comparison with soundfile in a torch DataLoader: no" in list(bench.lines([], {"reason": "no"}, 2, 64))
     assert [bench.steps(n) for n in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
 
 
@@ -137,11 +153,17 @@ def test_the_suggestion() -> None:
         (["bench", "--seconds", "0"], "--seconds is 0, must be 0.1 to 600"),
         (["bench", "-w", "1,x"], "1,x must be numbers of 1 to 1024, separated by commas"),
         (["bench", "--batch-size", "0"], "--batch-size is 0, must be "),
+        (["bench", "--compare"], "--compare needs torch and soundfile, and torch is not installed"),
     ],
 )
 def test_wrong_options(
-    arguments: list[str], message: str, shards: list[Path], capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    shards: list[Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(dataloader, "missing", lambda: "torch is not installed")
     with pytest.raises(SystemExit, match="2"):
         cli.main([*arguments, str(shards[0])])
     error = capsys.readouterr().err

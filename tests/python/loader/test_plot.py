@@ -111,7 +111,9 @@ def test_timeline_of_a_loader(tiny_shards: list[Path], tmp_path: Path) -> None:
             next(loader)
     picture = forebay.plot.timeline(path)
     names = re.findall(r'<th scope="row">([^<]+)</th>', picture.body)
-    assert any(name.startswith("forebay-worker") for name in names), names
+    workers = [name for name in names if name.startswith("forebay-worker")]
+    assert workers
+    assert workers == sorted(workers)
     assert len(images(picture)) == len(names)
 
 
@@ -124,6 +126,14 @@ def test_timeline_shows_the_share_of_work(tmp_path: Path) -> None:
 
     events = [
         named(2, "<b>"),
+        named(3, "forebay-io-1"),
+        named(4, "forebay-io-2"),
+        named(5, "collator"),
+        span("read", 0.0, 0.4, 3),
+        span("read", 0.0, 0.001, 4),
+        span("batch", 0.0, 3.0, 5),
+        span("wait for examples", 0.5, 2.0, 5),
+        span("collate", 2.5, 0.5, 5),
         named(1, "worker"),
         span("decode", 0.0, 1.0),
         span("wait for records", 1.0, 2.0),
@@ -135,7 +145,12 @@ def test_timeline_shows_the_share_of_work(tmp_path: Path) -> None:
     picture = plot.timeline(path)
     assert "<b>" not in picture.body
     assert "worker works 50% of the time" in picture.body
-    other, worker = images(picture)
+    assert "collator works 25% of the time" in picture.body  # without the wait within a batch
+    assert "forebay-io-1 works 10% of the time" in picture.body
+    assert "<p>1 more thread worked less than 0.5% of the time: forebay-io-2</p>" in picture.body
+    names = re.findall(r'<th scope="row">([^<]+)</th>', picture.body)
+    shown = dict(zip(names, images(picture), strict=True))
+    other, worker = shown["&lt;b&gt;"], shown["worker"]
     assert (other == plot.OTHER).all()
     assert (worker[0, :199] == plot.COLORS["decode"]).all()
     assert (worker[0, 201:599] == plot.WAITING).all()

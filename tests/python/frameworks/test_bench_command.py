@@ -1,0 +1,77 @@
+"""`forebay bench` beside soundfile in a torch DataLoader, which does the same work in another process."""
+
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+
+from forebay import cli, features
+from forebay.cli import dataloader
+from recordings import Row
+
+pytest.importorskip("torch")
+
+
+def sounds(rows: list[Row]) -> list[bytes]:
+    """The recordings that libsndfile reads, which has no AAC."""
+    return [row.audio for row in rows if row.audio is not None and row.audio[4:8] != b"ftyp"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "stream", "folder", "table"])
+def test_beside_a_dataloader(form: str, rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recordings = sounds(rows)
+    if form in ("folder", "table"):
+        source = tmp_path / "some"
+        source.mkdir()
+        for i, recording in enumerate(recordings):
+            (source / f"{i}.{'wav' if recording[:4] == b'RIFF' else 'ogg'}").write_bytes(recording)
+        if form == "table":
+            lines = "".join(f"{path.name}\n" for path in sorted(source.iterdir()))
+            source /= "train.csv"
+            source.write_text(f"path\n{lines}")
+    else:
+        table = pa.table({"audio": recordings})
+        source = tmp_path / ("a.parquet" if form == "parquet" else "a.arrow")
+        if form == "parquet":
+            pq.write_table(table, source)
+        else:
+            with pa.ipc.new_stream(source, table.schema) as shard:
+                shard.write_table(table, max_chunksize=3)
+    command = ["bench", str(source), "--seconds", "0.3", "-w", "1", "--batch-size", "4", "--compare"]
+    assert cli.main([*command, "--json", "-"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)["dataloader"]
+    assert found["recordings"] == len(recordings)
+    assert found["n_workers"] == 1
+    assert found["examples_per_s"] > 0
+    assert found["ratio"] >= 0
+    assert "soundfile in a torch DataLoader, 1 worker process: " in err
+
+
+def test_the_same_spectrogram(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `LogMel` of the same samples, up to float32."""
+    monkeypatch.setattr(random, "randrange", lambda _: 0)
+    mel = {"n_fft": 1024, "hop_length": 320, "n_mels": 128}
+    row = next(one for one in sounds(rows) if soundfile.info(io.BytesIO(one)).samplerate == 32_000)
+    work: dict[str, Any] = {"clip_seconds": 1.0, "sample_rate": 32_000, "mel": mel}
+    found = dataloader.Clips([row], work)[0].numpy()
+    samples = dataloader.Clips([row], {**work, "mel": None})[0].numpy()
+    np.testing.assert_allclose(found, features.LogMel()(samples), atol=2e-3)
+
+
+def test_what_cannot_be_compared(tmp_path: Path) -> None:
+    work: dict[str, Any] = {
+        "paths": [str(tmp_path / "gone.wav")], "shards": [], "column": "", "n_workers": 1, "batch_size": 2,
+        "seconds": 0.1, "clip_seconds": 1.0, "sample_rate": 16_000, "mel": None,
+    }  # fmt: skip
+    assert dataloader.measured(work) == {"reason": "soundfile reads none of the recordings"}
+    (tmp_path / "a.arrow").write_bytes(b"no shard")
+    found = dataloader.measured({**work, "paths": [], "shards": [str(tmp_path / "a.arrow")], "column": "audio"})
+    assert "ArrowInvalid" in found["reason"]

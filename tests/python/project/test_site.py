@@ -1,0 +1,75 @@
+"""Pictures and tables of the docs are as their scripts write them, and the check of the built site finds faults."""
+
+import importlib
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import forebay
+from paths import ROOT
+from recordings import tiny_rows, write_shard
+
+PLOTS = ROOT / "docs" / "plots"
+CHECK = ROOT / "docs" / "check_site.py"
+
+
+@pytest.mark.parametrize("script", ["performance.py", "draws.py"])
+def test_made_by_script(script: str) -> None:
+    found = subprocess.run([sys.executable, PLOTS / script, "--check"], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, f"run python docs/plots/{script}: {found.stdout}{found.stderr}"
+
+
+def test_the_drawn_window_is_that_of_a_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PLOTS)
+    drawing = importlib.import_module("draws")
+
+    shard = write_shard(tmp_path / "a.arrow", tiny_rows(30))
+    drawn = [slots[slot] for slots, slot in islice(drawing.draws(drawing.SIZE, drawing.SEED), drawing.N)]
+    with forebay.Loader.train(shard, seed=drawing.SEED, shuffle_min_size=drawing.SIZE, n_workers=1) as loader:
+        assert loader.plan(drawing.N).tolist() == drawn
+
+
+def site(folder: Path, body: str) -> Path:
+    """A site of two pages."""
+    (folder / "search").mkdir(parents=True)
+    (folder / "search" / "search_index.js").write_text("")
+    head = "<html lang='en'><body><h1 id='top'>One</h1>"
+    (folder / "a.html").write_text(f"{head}{body}")
+    (folder / "b.html").write_text(f"{head}<h2 id='part'>Part</h2><a href='a.html#top'>a</a>")
+    (folder / "x.png").write_bytes(b"")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("<a href='b.html#part'>b</a> <a href='https://example.org/'>x</a> <img alt='x' src='x.png'>", None),
+        ("<a href='c.html'>c</a>", "a.html: the link c.html leads to no file"),
+        ("<a href='b.html#none'>b</a>", "a.html: the link b.html#none leads to no heading"),
+        ("<img alt='x' src='y.png'>", "a.html: the link y.png leads to no file"),
+        ("<img src='x.png'>", "a.html: the picture x.png has no text for those who do not see it"),
+        ("<script src='//example.org/x.js'></script>", "a.html: loads //example.org/x.js from another host"),
+        ("<link rel='stylesheet' href='https://example.org/x.css'>", "a.html: loads https://example.org/x.css from"),
+        ("<h1>Two</h1>", "a.html: 2 headings of the first level, must be 1"),
+    ],
+)
+def test_faults_of_a_site(body: str, problem: str | None, tmp_path: Path) -> None:
+    command = [sys.executable, str(CHECK), str(site(tmp_path / "site", body))]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    first, *_ = found.stdout.splitlines()
+    if problem is None:
+        assert (found.returncode, first) == (0, "2 pages, 0 problems")
+    else:
+        assert found.returncode == 1
+        assert first.startswith(problem)
+
+
+def test_a_font_from_another_host(tmp_path: Path) -> None:
+    folder = site(tmp_path / "site", "")
+    (folder / "a.css").write_text("@import url(https://example.org/font.css);")
+    command = [sys.executable, str(CHECK), str(folder)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.stdout.splitlines()[0] == "a.css: loads https://example.org/font.css from another host"
