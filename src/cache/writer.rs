@@ -91,8 +91,8 @@ impl Drop for Lock {
 }
 
 impl Made {
-    /// Removes the files of the split in `folder`, the metadata of the folder of all splits if it has no other,
-    /// and the folders that are empty then.
+    /// Removes the files of the split in `folder`, the metadata of the folder of all splits if it has no
+    /// other, and the folders that are empty then.
     fn remove(self, folder: &Path) -> Result<()> {
         self.files.iter().try_for_each(|path| remove(path))?;
         if self.folders.iter().any(|made| made == folder) {

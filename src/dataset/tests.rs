@@ -13,7 +13,7 @@ use super::{
     CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Pick, Store, TokenLeaf, id_type,
 };
 use crate::{
-    ErrorKind, Result,
+    Error, ErrorKind, Result,
     cache::{CacheWriter, Column, Processed, WriterOptions},
     fields::{self, ColumnPool, Columns, DataType, Field},
     order::{Mixture, Stop, WeightStage},
@@ -753,7 +753,7 @@ fn l9_what_made_the_writer_fail_reaches_who_waits() {
     writer.commit().unwrap();
     let mut dataset = Dataset::of(Arc::new(TokenLeaf::new(open(folder.path()), "ids", 2, false).unwrap()));
     assert_eq!(dataset.length(0).unwrap(), Length { rows: 1, is_final: false });
-    writer.fail("document 2 of shard one is no text").unwrap();
+    writer.fail(&Error::new(ErrorKind::Corrupt, "document 2 of shard one is no text")).unwrap();
     let error = dataset.wait(0, 2, &never).unwrap_err();
     assert!(error.message.contains("document 2 of shard one is no text"), "{error}");
 }
