@@ -175,6 +175,10 @@ macro_rules! loader_parameters {
         /// Symbolic links and `..` are resolved first. A row with another path is a bad record
         /// (`unreadable`). Not part of the state, since folders have other names on another machine.
         allow_paths: Folders = None, free, elsewhere(allow_path);
+        /// Options of stores for URLs, as `{"aws_region": "eu-west-1"}`: text by the names of the clouds'
+        /// tools, which docs/remote.md lists. They override the environment. Secrets among them are in no
+        /// message, state or pickle. Not part of the state.
+        storage_options: StoreOptions = None, free, elsewhere(client_kwargs, credentials, fs_options);
         /// Policy for bad records: `"skip"` leaves the record out (finite) or replaces it by another row
         /// (infinite), and counts, lists and logs it; `"raise"` raises `DecodeError` at its position.
         on_error: OnError = "skip", free, elsewhere(handler, errors, ignore_errors, skip_errors);

@@ -37,7 +37,7 @@ use crate::{
     source::{
         pattern::Pattern,
         splits,
-        storage::StoredFile,
+        storage::{Storage, StoredFile},
         tree::{DEEPEST, Entry, Tree},
         urls::{self, Named},
     },
@@ -130,8 +130,13 @@ impl Reads {
 /// splits, or a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A
 /// path that does not exist is an error; shards of recordings, and a list of recordings, are left to their
 /// storage.
-pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Result<Vec<PathBuf>> {
-    expand_folders(paths, reads, stop).map(|(files, _)| files)
+pub fn expand(
+    paths: &[impl AsRef<Path>],
+    reads: Reads,
+    storage: &Arc<dyn Storage>,
+    stop: &AtomicBool,
+) -> Result<Vec<PathBuf>> {
+    expand_folders(paths, reads, storage, stop).map(|(files, _)| files)
 }
 
 /// The same, and the folders of recordings among what is found.
@@ -141,9 +146,10 @@ pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Re
 pub(crate) fn expand_folders(
     paths: &[impl AsRef<Path>],
     reads: Reads,
+    storage: &Arc<dyn Storage>,
     stop: &AtomicBool,
 ) -> Result<(Vec<PathBuf>, Vec<Folder>)> {
-    let mut walk = Walk::new(reads, stop);
+    let mut walk = Walk::new(reads, storage, stop);
     let mut files = Vec::new();
     fallible_alloc::reserve(&mut files, paths.len())?;
     // The entry that each file is from, and whether it is the entry itself.
@@ -268,6 +274,8 @@ struct Way {
 
 struct Walk<'a> {
     reads: Reads,
+    /// Lists folders of URLs.
+    storage: &'a Arc<dyn Storage>,
     stop: &'a AtomicBool,
     tree: Tree,
     /// The entries of folders that may still be looked at.
@@ -279,9 +287,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(reads: Reads, stop: &'a AtomicBool) -> Self {
+    fn new(reads: Reads, storage: &'a Arc<dyn Storage>, stop: &'a AtomicBool) -> Self {
         let (tree, left, folders) = (Tree::Local, MOST_ENTRIES, Vec::new());
-        Self { reads, stop, tree, left, has_links: false, folders }
+        Self { reads, storage, stop, tree, left, has_links: false, folders }
     }
 
     fn check_stop(&self) -> Result<()> {
@@ -462,11 +470,11 @@ impl<'a> Walk<'a> {
         match &named {
             Named::Object => fallible_alloc::push(files, url.to_owned())?,
             Named::Folder => {
-                self.tree = Tree::listed(url, self.left, self.stop)?;
+                self.tree = Tree::listed(self.storage, url, self.left, self.stop)?;
                 self.folder(url, files)?;
             }
             Named::Pattern(folder, parts) => {
-                self.tree = Tree::listed(folder, self.left, self.stop)?;
+                self.tree = Tree::listed(self.storage, folder, self.left, self.stop)?;
                 self.pattern(folder.clone(), parts, url, files)?;
             }
         }
@@ -744,6 +752,7 @@ fn saved(tree: &Tree, folder: &Path) -> Result<Option<Vec<PathBuf>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::LocalFiles;
     use std::fs::File;
 
     /// A folder with these empty files.
@@ -758,7 +767,8 @@ mod tests {
     }
 
     fn expand_as(paths: &[PathBuf], reads: Reads) -> Result<Vec<PathBuf>> {
-        expand(paths, reads, &AtomicBool::new(false))
+        let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+        expand(paths, reads, &storage, &AtomicBool::new(false))
     }
 
     /// What `named`, joined by commas, stands for below a folder; or the kind of the error and its message.
@@ -920,7 +930,8 @@ mod tests {
     fn the_work_is_bounded() {
         let all = folder(&["a.arrow", "b.arrow", "c/d.arrow"]);
         let stop = AtomicBool::new(false);
-        let mut walk = Walk { left: 4, ..Walk::new(Reads::Recordings, &stop) };
+        let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+        let mut walk = Walk { left: 4, ..Walk::new(Reads::Recordings, &storage, &stop) };
         let mut files = Vec::new();
         walk.folder(all.path(), &mut files).unwrap();
         assert_eq!((files.len(), walk.left), (3, 0));
@@ -935,7 +946,10 @@ mod tests {
             );
         }
         stop.store(true, atomic::Ordering::Relaxed);
-        assert_eq!(expand(&[all.path()], Reads::Recordings, &stop).unwrap_err().kind, ErrorKind::Closed);
+        assert_eq!(
+            expand(&[all.path()], Reads::Recordings, &storage, &stop).unwrap_err().kind,
+            ErrorKind::Closed
+        );
     }
 
     #[test]

@@ -91,6 +91,10 @@ impl Storage for Counted {
         self.storage.resolve(path)
     }
 
+    fn page(&self, folder: &Path, after: Option<&str>) -> io::Result<Page> {
+        self.storage.page(folder, after)
+    }
+
     fn rest(&self) {
         self.storage.rest();
     }

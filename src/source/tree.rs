@@ -12,14 +12,13 @@ use std::{
 };
 
 use super::{
-    rooted::Rooted,
     storage::{self, LocalFiles, Storage},
     urls,
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The most folders below each other.
-pub(super) const DEEPEST: usize = 64;
+pub(in crate::source) const DEEPEST: usize = 64;
 
 /// An entry of a folder.
 #[derive(Debug, Clone)]
@@ -46,8 +45,13 @@ impl Tree {
     /// # Errors
     /// [`ErrorKind::Config`] if there are more; those of [`storage::page`]; [`ErrorKind::Closed`] once `stop`
     /// is set.
-    pub(super) fn listed(url: &Path, most: u64, stop: &AtomicBool) -> Result<Self> {
-        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+    pub(super) fn listed(
+        storage: &Arc<dyn Storage>,
+        url: &Path,
+        most: u64,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        let storage = storage.clone();
         let mut listed = Listed { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };
         let (mut next, mut n_listed) = (None::<String>, 0);
         loop {
@@ -76,7 +80,6 @@ impl Tree {
                 None => break,
             }
         }
-        listed.storage.rest();
         Ok(Self::Listed(listed))
     }
 

@@ -61,7 +61,8 @@ use super::{
     parallel,
     rooted::Rooted,
     shard::{Shard, locate, shards_of},
-    storage::{Counted, LocalFiles, Storage, StoredFile, Version},
+    storage::{Counted, Storage, StoredFile, Version},
+    store_options::StoreOptions,
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
@@ -111,6 +112,7 @@ impl ParquetOptions {
             paths,
             columns,
             mmap: _,
+            store: _,
         } = options.clone();
         let payload = Payload::Audio(audio_column);
         Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns }
@@ -199,7 +201,7 @@ impl ParquetSource {
     /// fit or differ between shards, [`ErrorKind::Config`] for no files,
     /// [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found when they are read.
     pub fn open(paths: &[PathBuf], options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
-        Self::open_in(Arc::new(Rooted::here(LocalFiles)), paths, options, stop)
+        Self::open_in(Rooted::files(&StoreOptions::default()), paths, options, stop)
     }
 
     /// The same for files of any storage.

@@ -8,7 +8,6 @@ use std::{
     collections::VecDeque,
     io,
     ops::Range,
-    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -16,24 +15,19 @@ use std::{
 };
 
 use bytes::Bytes;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::task::AbortHandle;
 
 use super::{
     answer::{Pending, Slot},
-    failure::Failure,
     object::{Object, version_of},
     pages,
     runtime::Running,
-    stores::Address,
 };
 use crate::{
     record::MOST_REQUESTED,
     source::{ReadAt, Version},
 };
 
-/// The most bytes of an object: no store has larger ones.
-const LARGEST: u64 = 1 << 60;
 /// The most bytes of one object that are requested ahead of time and not yet read.
 const MOST_AHEAD: u64 = 64 << 20;
 /// The same for all objects of a source.
@@ -71,24 +65,15 @@ impl Drop for Ahead {
 }
 
 impl RemoteFile {
-    pub(super) fn open(running: Arc<Running>, url: &Path) -> io::Result<Self> {
-        let object = match running.opened(url) {
-            Some(object) => object,
-            None => {
-                let object = Arc::new(ask(&running, url)?);
-                running.keep(url, &object);
-                object
-            }
-        };
-        let version = object.version();
-        Ok(Self {
+    pub(super) fn new(running: Arc<Running>, object: Arc<Object>) -> Self {
+        Self {
+            version: object.version(),
             object,
-            version,
             is_changed: AtomicBool::new(false),
             ahead: Mutex::default(),
             read_to: AtomicU64::new(0),
             running,
-        })
+        }
     }
 
     /// Waits for a range.
@@ -196,7 +181,7 @@ impl ReadAt for RemoteFile {
         }
         self.running.forget(&self.object);
         let Object { store, location, .. } = &*self.object;
-        head(&self.running, store, location).map(|meta| version_of(&meta))
+        self.running.head(store, location).map(|meta| version_of(&meta))
     }
 
     fn will_need(&self, at: u64, len: u64) {
@@ -226,32 +211,4 @@ impl ReadAt for RemoteFile {
             ahead.push_back(request);
         }
     }
-}
-
-/// Asks for the object of a URL.
-fn ask(running: &Running, url: &Path) -> io::Result<Object> {
-    let address = Address::of(url, |name| std::env::var(name).ok())?;
-    let (store, location) = (running.client(&address)?.objects, address.location);
-    let meta = head(running, &store, &location)?;
-    if meta.size > LARGEST {
-        return Err(io::Error::other(format!("the server says that the object has {} bytes", meta.size)));
-    }
-    Ok(Object::new(
-        running.number(),
-        store,
-        location,
-        meta,
-        running.requests.clone(),
-        running.traffic.clone(),
-    ))
-}
-
-/// Asks for size and ETag.
-fn head(
-    running: &Running,
-    store: &Arc<dyn ObjectStore>,
-    location: &object_store::path::Path,
-) -> io::Result<ObjectMeta> {
-    let (store, location) = (store.clone(), location.clone());
-    running.wait_for(async move { store.head(&location).await.map_err(|error| Failure::of(&error)) })
 }

@@ -16,7 +16,7 @@ use super::{
     client::Refused,
     failure::Failure,
     runtime::Running,
-    stores::{Address, Lists},
+    stores::{Address, Lists, Place},
 };
 use crate::source::storage::Page;
 
@@ -25,7 +25,10 @@ const LONGEST: usize = 32 << 20;
 
 /// A page of the objects below the folder `url`.
 pub(super) fn page(running: &Running, url: &Path, after: Option<&str>) -> io::Result<Page> {
-    let address = Address::of_folder(url, |name| std::env::var(name).ok())?;
+    let address = match Address::of_folder(url, &running.hub)? {
+        Place::Here(page) => return Ok(page),
+        Place::There(address) => address,
+    };
     let lists = running.client(&address)?.lists;
     let (after, traffic) = (after.map(str::to_owned), running.traffic.clone());
     running.wait_for(async move {

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::Semaphore,
@@ -21,16 +22,20 @@ use tokio::{
 use super::{
     answer::{Pending, Slot},
     failure::Failure,
+    hub::Hub,
     object::Object,
     pages::Pages,
+    settings::Settings,
     stores::{Address, Client},
 };
-use crate::record::Traffic;
+use crate::{record::Traffic, source::StoreOptions};
 
 /// The most requests of one source at a time.
 const IN_FLIGHT: usize = 32;
 /// The most objects that are kept: some 20 MB.
 const MOST_OBJECTS: usize = 1 << 16;
+/// The most bytes of an object: no store has larger ones.
+const LARGEST: u64 = 1 << 60;
 /// How long the end of a source waits for its threads, which have nothing to finish.
 const ENDING: Duration = Duration::from_millis(200);
 
@@ -51,13 +56,20 @@ pub(super) struct Running {
     objects: Mutex<HashMap<PathBuf, Arc<Object>>>,
     n_objects: AtomicU64,
     pub(super) pages: Pages,
+    settings: Settings,
+    pub(super) hub: Hub,
 }
 
 impl Running {
-    pub(super) fn new(traffic: &Arc<Traffic>) -> Self {
+    /// With the settings of this moment.
+    ///
+    /// # Errors
+    /// For an address of the Hub that is none.
+    pub(super) fn new(traffic: &Arc<Traffic>, options: &StoreOptions) -> io::Result<Self> {
+        let settings = Settings::here(options);
         // The first provider of the process stays; another one serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self {
+        Ok(Self {
             runtime: Mutex::default(),
             process: process::id(),
             requests: Arc::new(Semaphore::new(IN_FLIGHT)),
@@ -67,7 +79,9 @@ impl Running {
             objects: Mutex::default(),
             n_objects: AtomicU64::new(0),
             pages: Pages::default(),
-        }
+            hub: Hub::new(&settings)?,
+            settings,
+        })
     }
 
     /// An error in a child process: the threads exist only in the parent.
@@ -108,7 +122,7 @@ impl Running {
         if let Some(client) = clients.get(&address.key()) {
             return Ok(client.clone());
         }
-        let client = address.client(&self.traffic)?;
+        let client = address.client(&self.settings, &self.traffic)?;
         clients.insert(address.key(), client.clone());
         Ok(client)
     }
@@ -118,23 +132,38 @@ impl Running {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).get(url).cloned()
     }
 
-    /// Keeps an object for the next readers.
-    pub(super) fn keep(&self, url: &Path, object: &Arc<Object>) {
+    /// Asks for size and ETag of an object, and keeps them for the next readers.
+    pub(super) fn object(&self, url: &Path, address: Address) -> io::Result<Arc<Object>> {
+        let (store, location) = (self.client(&address)?.objects, address.location);
+        let meta = self.head(&store, &location)?;
+        if meta.size > LARGEST {
+            let message = format!("the server says that the object has {} bytes", meta.size);
+            return Err(io::Error::other(message));
+        }
+        let number = self.n_objects.fetch_add(1, Ordering::Relaxed);
+        let (requests, traffic) = (self.requests.clone(), self.traffic.clone());
+        let object = Arc::new(Object::new(number, store, location, meta, requests, traffic));
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         if objects.len() < MOST_OBJECTS {
             objects.insert(url.to_owned(), object.clone());
         }
+        Ok(object)
+    }
+
+    /// Asks for size and ETag.
+    pub(super) fn head(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        location: &object_store::path::Path,
+    ) -> io::Result<ObjectMeta> {
+        let (store, location) = (store.clone(), location.clone());
+        self.wait_for(async move { store.head(&location).await.map_err(|error| Failure::of(&error)) })
     }
 
     /// Forgets an object that was changed.
     pub(super) fn forget(&self, object: &Arc<Object>) {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         objects.retain(|_, kept| !Arc::ptr_eq(kept, object));
-    }
-
-    /// The number of a new object.
-    pub(super) fn number(&self) -> u64 {
-        self.n_objects.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Waits for the answer of `asked`, which ends with the thread's work.

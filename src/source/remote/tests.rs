@@ -12,17 +12,24 @@ use std::{
 
 use object_store::{ClientOptions, ObjectStoreExt, client::HttpConnector};
 
-use super::{Remote, client::Connector, server::Server, stores::Address};
+use super::{
+    Remote,
+    client::Connector,
+    hub::Hub,
+    server::Server,
+    settings::Settings,
+    stores::{Address, Place},
+};
 use crate::{
     ErrorKind,
     patience::until,
-    source::{ArrowOptions, ArrowSource, LocalFiles, Storage, rooted::Rooted, storage::StoredFile},
+    source::{ArrowOptions, ArrowSource, Storage, StoreOptions, rooted::Rooted, storage::StoredFile},
     stopping,
 };
 
 impl Server {
     fn file(&self) -> crate::Result<StoredFile> {
-        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+        let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default());
         StoredFile::open(&storage, &Arc::from(Path::new(&self.url)))
     }
 }
@@ -98,7 +105,7 @@ fn a_changed_object_is_an_error() {
 #[test]
 fn errors_name_url_and_what_to_do() {
     let server = Server::start(&noise(1000));
-    let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+    let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default());
     let missing: Arc<Path> = Path::new(&server.url.replace("x.arrow", "y.arrow")).into();
     let error = StoredFile::open(&storage, &missing).unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
@@ -120,7 +127,7 @@ fn a_stopped_run_ends_hanging_requests() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = format!("http://{gone}/x");
     let open = |url: &str| {
-        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+        let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default());
         let path: Arc<Path> = Path::new(url).into();
         move || StoredFile::open(&storage, &path).map(|_| ())
     };
@@ -170,7 +177,8 @@ fn answers_that_stay_the_same_are_not_asked_for_again() {
 
 /// Asks for an object outside of any source.
 fn head(address: &Address) -> object_store::Result<u64> {
-    let store = address.client(&Arc::default()).unwrap().objects;
+    let settings = Settings::new(&StoreOptions::default(), []);
+    let store = address.client(&settings, &Arc::default()).unwrap().objects;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { store.head(&address.location).await }).map(|meta| meta.size)
 }
@@ -179,19 +187,20 @@ fn head(address: &Address) -> object_store::Result<u64> {
 fn a_token_does_not_follow_a_redirect_to_another_host() {
     let (hub, files) = (Server::start(b""), Server::start(b"abc"));
     *hub.faults.redirect.lock().unwrap() = Some(files.url.clone());
-    let set = |name: &str| match name {
-        "HF_ENDPOINT" => Some(hub.host().to_owned()),
-        "HF_TOKEN" => Some("secret".to_owned()),
-        _ => None,
+    let set = [("HF_ENDPOINT", hub.host()), ("HF_TOKEN", "secret")];
+    let set = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let hub_of = Hub::new(&Settings::new(&StoreOptions::default(), set)).unwrap();
+    let of = |url: &str| match Address::of(Path::new(url), &hub_of).unwrap() {
+        Place::There(address) => address,
+        Place::Here(path) => panic!("{}", path.display()),
     };
-    let address = Address::of(Path::new("hf://datasets/o/n/x"), set).unwrap();
+    let address = of("hf://datasets/o/n/x");
     assert_eq!(head(&address).unwrap(), 3);
     assert_eq!(*hub.tokens.lock().unwrap(), [Some("Bearer secret".to_owned())]);
     assert_eq!(*files.tokens.lock().unwrap(), [None]);
     // A circle of redirects ends.
     *files.faults.redirect.lock().unwrap() = Some(files.url.clone());
-    let address = Address::of(Path::new(&files.url), |_| None).unwrap();
-    assert!(head(&address).is_err());
+    assert!(head(&of(&files.url)).is_err());
     let error = files.file().unwrap_err();
     assert!(error.reason().contains("redirect"), "{error}");
 }
