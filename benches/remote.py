@@ -1,10 +1,10 @@
 """Recordings by URL: how much of a link a loader uses, and what it requests, by latency and order.
 
-    python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--peer]
+    python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--repeats 8] [--peer]
 
 Needs a wheel with the cargo feature `remote` (`make wheel FEATURES=remote`). The server is a process of its own on the
 loopback: each answer begins `--latency` ms after its request, and all answers together have `--rate` MB/s. The
-recordings are 240 of OGG Vorbis of 30 s at 32 kHz (soundfile, the recordings of tests/data), each 8 times, in 4 Arrow
+recordings are 240 of OGG Vorbis of 30 s at 32 kHz (soundfile, the recordings of tests/data), each `--repeats` times, in 4 Arrow
 shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the bytes of
 the pass over its time, as a share of the rate; `sent` the bytes that the server sent over those of the shards.
 Digests of all batches must be those of local files.
@@ -31,7 +31,7 @@ from sounds import sound
 
 import forebay
 
-RATE, SECONDS, RECORDINGS, REPEATS, SHARDS = 32_000, 30, 240, 8, 4
+RATE, SECONDS, RECORDINGS, SHARDS = 32_000, 30, 240, 4
 CHUNK = 1 << 18
 PARAMETERS: dict[str, Any] = {
     "batch_size": 16, "n_workers": 2, "shuffle_buffer_size": 256, "shuffle_min_size": 128, "infinite": False,
@@ -133,7 +133,7 @@ def served(folder: Path, rate: float, latency: float) -> Iterator[str]:
     process.join()
 
 
-def write(folder: Path) -> list[Path]:
+def write(folder: Path, repeats: int) -> list[Path]:
     """The shards."""
     samples = np.resize(sound(RATE), RECORDINGS * SECONDS * RATE).reshape(RECORDINGS, -1)
     encoded = []
@@ -142,7 +142,7 @@ def write(folder: Path) -> list[Path]:
         encoded.append((folder / "one.ogg").read_bytes())
     paths = []
     for number in range(SHARDS):
-        part = (encoded * REPEATS)[number::SHARDS]
+        part = (encoded * repeats)[number::SHARDS]
         table = pa.table({"audio": [{"bytes": one, "path": None} for one in part], "label": list(range(len(part)))})
         paths.append(folder / f"{number}.arrow")
         with pa.OSFile(str(paths[-1]), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
@@ -201,10 +201,11 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=125.0, help="MB/s")
     parser.add_argument("--latency", default="0,10,50", help="ms, several separated by commas")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=8, help="8: a pass of some 4 s; 32 tells steady state from opening")
     parser.add_argument("--peer", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        paths = write(Path(folder))
+        paths = write(Path(folder), options.repeats)
         size = sum(path.stat().st_size for path in paths)
         local = {order: one_pass([str(path) for path in paths], order) for order in ("window", "global")}
         rates = {order: f"{n / took:.0f}" for order, (_, took, n, _, _) in local.items()}

@@ -158,7 +158,7 @@ impl Recordings {
 
     /// Whether any of its files was read by URL.
     pub fn is_remote(&self) -> bool {
-        self.traffic().requests.load(Ordering::Relaxed) > 0
+        self.traffic().is_remote()
     }
 
     /// The first row of each group of files, and the number of all rows.

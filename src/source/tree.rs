@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    storage::{self, LocalFiles, Storage},
+    storage::{self, LeftOut, LocalFiles, Storage},
     urls,
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
@@ -53,7 +53,7 @@ impl Tree {
     ) -> Result<Self> {
         let storage = storage.clone();
         let mut listed = Listed { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };
-        let (mut next, mut n_listed) = (None::<String>, 0);
+        let (mut next, mut n_listed, mut left_out) = (None::<String>, 0, LeftOut::default());
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
@@ -68,8 +68,9 @@ impl Tree {
                 );
                 return Err(Error::new(ErrorKind::Config, message));
             }
+            left_out.add(page.left_out);
             for name in &page.names {
-                listed.add(url, name)?;
+                listed.add(url, name, &mut left_out)?;
             }
             match page.next {
                 Some(after) if next.as_ref() == Some(&after) => {
@@ -79,6 +80,13 @@ impl Tree {
                 Some(after) => next = Some(after),
                 None => break,
             }
+        }
+        if let LeftOut { n, first: Some(first) } = left_out {
+            log::warn!(
+                "below {} objects are left out whose names have no path, since a part is empty, . or .., or has a control \
+                 character: {n}, the first is {first:?}",
+                url.display()
+            );
         }
         Ok(Self::Listed(listed))
     }
@@ -146,17 +154,14 @@ impl Tree {
 impl Listed {
     /// Adds an object and the folders on the way to it. Names that no file system has, such as `a//b`, are
     /// left out: their URLs would name something else.
-    fn add(&mut self, url: &Path, name: &str) -> Result<()> {
+    fn add(&mut self, url: &Path, name: &str, left_out: &mut LeftOut) -> Result<()> {
         if name.matches('/').count() >= DEEPEST {
             let message = format!("below {} an object is more than {DEEPEST} folders deep", url.display());
             return Err(Error::new(ErrorKind::Config, message));
         }
         let parts: Vec<&str> = name.split('/').collect();
         if parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
-            log::warn!(
-                "below {} the object {name:?} is left out: a part of its name is empty, . or ..",
-                url.display()
-            );
+            left_out.push(name);
             return Ok(());
         }
         let mut folder = url.to_owned();

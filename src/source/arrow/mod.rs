@@ -378,7 +378,8 @@ fn index_all(
     stop: &AtomicBool,
 ) -> Result<Vec<Arc<Index>>> {
     let features = FeatureCache::default();
-    parallel::each(paths, options.threads, |path| {
+    let threads = parallel::threads_for(paths, options.threads);
+    parallel::each(paths, threads, |path| {
         Index::build(&StoredFile::open(storage, path)?, options, &features, stop).map(Arc::new)
     })
 }

@@ -236,7 +236,8 @@ impl ParquetSource {
         let (storage, traffic) = Counted::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let (features, plans, turns) = (FeatureCache::default(), Plans::default(), Mutex::default());
-        let indexes = parallel::each(&paths, options.threads, |path| {
+        let threads = parallel::threads_for(&paths, options.threads);
+        let indexes = parallel::each(&paths, threads, |path| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
             }

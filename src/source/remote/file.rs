@@ -42,6 +42,8 @@ pub(super) struct RemoteFile {
     ahead: Mutex<VecDeque<Ahead>>,
     /// Where the furthest of the long reads so far ended. What other threads read is not requested again.
     read_to: AtomicU64,
+    /// The furthest end of what was requested ahead of time.
+    announced: AtomicU64,
     /// Dropped last: it ends the threads that the requests run on.
     running: Arc<Running>,
 }
@@ -72,6 +74,7 @@ impl RemoteFile {
             is_changed: AtomicBool::new(false),
             ahead: Mutex::default(),
             read_to: AtomicU64::new(0),
+            announced: AtomicU64::new(0),
             running,
         }
     }
@@ -103,6 +106,9 @@ impl RemoteFile {
         let read_to = self.read_to.load(Ordering::Relaxed);
         if end > read_to || end + MOST_AHEAD < read_to {
             self.read_to.store(end, Ordering::Relaxed);
+            if end < read_to {
+                self.announced.store(end, Ordering::Relaxed);
+            }
         }
     }
 
@@ -129,49 +135,82 @@ impl RemoteFile {
     }
 }
 
+/// A part of a read.
+struct Part {
+    range: Range<u64>,
+    slot: Arc<Slot<Bytes>>,
+    /// The request of a part that was not requested ahead of time.
+    _own: Option<Ahead>,
+}
+
+impl RemoteFile {
+    /// The parts of a range in their order. Those that are not requested yet are requested at once, so that
+    /// their latencies do not add up.
+    fn parts(&self, wanted: &Range<u64>) -> io::Result<Vec<Part>> {
+        let known = |ahead: &Ahead| ahead.range.start < wanted.end && wanted.start < ahead.range.end;
+        let mut found: Vec<_> = {
+            let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            ahead
+                .iter()
+                .filter(|ahead| known(ahead))
+                .map(|ahead| (ahead.range.clone(), ahead.slot.clone()))
+                .collect()
+        };
+        found.sort_by_key(|(range, _)| range.start);
+        let (mut parts, mut at) = (Vec::new(), wanted.start);
+        let own = |range: Range<u64>| -> io::Result<Part> {
+            let request = self.request(range.clone())?;
+            Ok(Part { range, slot: request.slot.clone(), _own: Some(request) })
+        };
+        for (range, slot) in found {
+            // bounded: at most two for each range that was requested ahead.
+            if at < range.start {
+                parts.push(own(at..range.start)?);
+            }
+            at = at.max(range.end);
+            parts.push(Part { range, slot, _own: None });
+        }
+        if at < wanted.end {
+            parts.push(own(at..wanted.end)?);
+        }
+        Ok(parts)
+    }
+}
+
 impl ReadAt for RemoteFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let len = (buffer.len() as u64).min(self.version.size.saturating_sub(at));
         if len == 0 {
             return Ok(0);
         }
-        let ahead = || self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let (found, end) = {
-            let ahead = ahead();
-            if len > pages::PAGE {
-                self.note(at + len);
-            }
-            let found = ahead.iter().find(|ahead| ahead.range.contains(&at));
-            let next = ahead.iter().map(|ahead| ahead.range.start).filter(|&start| start > at).min();
-            let found = found.map(|ahead| (ahead.range.clone(), ahead.slot.clone()));
-            (found, next.unwrap_or(u64::MAX).min(at + len))
-        };
-        let copy = |buffer: &mut [u8], bytes: &[u8]| {
-            let n = bytes.len().min(buffer.len());
-            buffer[..n].copy_from_slice(&bytes[..n]);
-            n
-        };
-        let Some((range, slot)) = found else {
-            if len <= pages::PAGE {
+        let wanted = at..at + len;
+        if len > pages::PAGE {
+            self.note(wanted.end);
+        } else {
+            let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_ahead = ahead.iter().any(|ahead| ahead.range.start < wanted.end && at < ahead.range.end);
+            drop(ahead);
+            if !is_ahead {
                 return self.read_page(&mut buffer[..len as usize], at);
             }
-            let request = self.request(at..end)?;
-            return self.wait(&request.slot).map(|bytes| copy(buffer, &bytes));
-        };
-        let bytes = self.wait(&slot);
-        let n = match &bytes {
-            Ok(bytes) => copy(buffer, &bytes[(at - range.start) as usize..]),
-            Err(_) => 0,
-        };
-        // Read as a whole, or failed: another try is a request of its own.
-        ahead().retain_mut(|ahead| {
-            if !Arc::ptr_eq(&ahead.slot, &slot) {
-                return true;
-            }
-            ahead.left = ahead.left.saturating_sub(n as u64);
-            bytes.is_ok() && ahead.left > 0
-        });
-        bytes.map(|_| n)
+        }
+        for part in self.parts(&wanted)? {
+            let bytes = self.wait(&part.slot);
+            let (from, to) = (part.range.start.max(wanted.start), part.range.end.min(wanted.end));
+            // Read as a whole, or failed: another try is a request of its own.
+            self.ahead.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|ahead| {
+                if !Arc::ptr_eq(&ahead.slot, &part.slot) {
+                    return true;
+                }
+                ahead.left = ahead.left.saturating_sub(to.saturating_sub(from));
+                bytes.is_ok() && ahead.left > 0
+            });
+            let bytes = bytes?;
+            let start = part.range.start;
+            buffer[(from - at) as usize..(to - at) as usize]
+                .copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]);
+        }
+        Ok(len as usize)
     }
 
     fn version(&self) -> io::Result<Version> {
@@ -187,9 +226,19 @@ impl ReadAt for RemoteFile {
     fn will_need(&self, at: u64, len: u64) {
         let end = at.saturating_add(len).min(self.version.size);
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = at.max(self.read_to.load(Ordering::Relaxed));
-        let is_known = ahead.iter().any(|ahead| ahead.range.start < end && at < ahead.range.end);
-        if at >= end || end - at > MOST_AHEAD || is_known {
+        let mut at = at.max(self.read_to.load(Ordering::Relaxed));
+        // What lies between two announcements, such as the header of a record batch, is requested with the
+        // second: alone it would be waited for.
+        let announced = self.announced.load(Ordering::Relaxed);
+        if at.checked_sub(announced).is_some_and(|gap| gap <= pages::PAGE) {
+            at = announced.max(self.read_to.load(Ordering::Relaxed));
+        }
+        while let Some(known) = ahead.iter().find(|ahead| ahead.range.contains(&at)) {
+            at = known.range.end;
+        }
+        let next = ahead.iter().map(|ahead| ahead.range.start).filter(|&start| start > at).min();
+        let end = next.map_or(end, |next| next.min(end));
+        if at >= end || end - at > MOST_AHEAD {
             return;
         }
         // The oldest ranges were passed without being read.
@@ -208,6 +257,7 @@ impl ReadAt for RemoteFile {
         }
         // It is advice: the read itself reports the error.
         if let Ok(request) = self.request(at..end) {
+            self.announced.fetch_max(end, Ordering::Relaxed);
             ahead.push_back(request);
         }
     }

@@ -161,7 +161,7 @@ impl Hub {
         let mut names = Vec::new();
         add_below(&top, "", 0, &mut names)?;
         names.sort_unstable();
-        Ok(Ok(Page { names, next: None }))
+        Ok(Ok(Page { names, ..Page::default() }))
     }
 
     fn check_online(&self, file: &HubFile<'_>) -> io::Result<()> {

@@ -18,7 +18,11 @@ mod failure;
 #[cfg(feature = "remote")]
 mod file;
 #[cfg(feature = "remote")]
+mod flight;
+#[cfg(feature = "remote")]
 mod hub;
+#[cfg(feature = "remote")]
+mod list_answer;
 #[cfg(feature = "remote")]
 mod listing;
 #[cfg(feature = "remote")]

@@ -13,25 +13,22 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use tokio::{
-    runtime::{Builder, Handle, Runtime},
-    sync::Semaphore,
-};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{
     answer::{Pending, Slot},
     failure::Failure,
+    flight::Flight,
     hub::Hub,
-    object::Object,
+    object::{self, Object},
     pages::Pages,
     settings::Settings,
     stores::{Address, Client},
 };
 use crate::{record::Traffic, source::StoreOptions};
 
-/// The most requests of one source at a time.
-const IN_FLIGHT: usize = 32;
 /// The most objects that are kept: some 20 MB.
 const MOST_OBJECTS: usize = 1 << 16;
 /// The most bytes of an object: no store has larger ones.
@@ -47,7 +44,7 @@ pub(super) struct Running {
     /// Started by the first request.
     runtime: Mutex<Option<Runtime>>,
     process: u32,
-    pub(super) requests: Arc<Semaphore>,
+    pub(super) requests: Arc<Flight>,
     /// Bytes of ranges that were requested ahead of time and not read.
     pub(super) ahead: Arc<AtomicU64>,
     pub(super) traffic: Arc<Traffic>,
@@ -72,7 +69,7 @@ impl Running {
         Ok(Self {
             runtime: Mutex::default(),
             process: process::id(),
-            requests: Arc::new(Semaphore::new(IN_FLIGHT)),
+            requests: Arc::default(),
             ahead: Arc::default(),
             traffic: traffic.clone(),
             clients: Mutex::default(),
@@ -135,12 +132,19 @@ impl Running {
     /// Asks for size and ETag of an object, and keeps them for the next readers.
     pub(super) fn object(&self, url: &Path, address: Address) -> io::Result<Arc<Object>> {
         let (store, location) = (self.client(&address)?.objects, address.location);
-        let meta = self.head(&store, &location)?;
+        // One answer has both, and the first page.
+        let (meta, first) = match is_read_from_its_end(url) {
+            true => (self.head(&store, &location)?, None),
+            false => self.first(&store, &location)?,
+        };
         if meta.size > LARGEST {
             let message = format!("the server says that the object has {} bytes", meta.size);
             return Err(io::Error::other(message));
         }
         let number = self.n_objects.fetch_add(1, Ordering::Relaxed);
+        if let Some(first) = first {
+            self.pages.keep(number, 0..first.len() as u64, first);
+        }
         let (requests, traffic) = (self.requests.clone(), self.traffic.clone());
         let object = Arc::new(Object::new(number, store, location, meta, requests, traffic));
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,6 +152,22 @@ impl Running {
             objects.insert(url.to_owned(), object.clone());
         }
         Ok(object)
+    }
+
+    /// Asks for the first page, of which the answer has size and ETag.
+    fn first(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        location: &object_store::path::Path,
+    ) -> io::Result<(ObjectMeta, Option<Bytes>)> {
+        let (requests, traffic) = (self.requests.clone(), self.traffic.clone());
+        let (from, at) = (store.clone(), location.clone());
+        let answer = self.wait_for(async move { object::first(&*from, &at, &requests, &traffic).await })?;
+        match answer {
+            Some((meta, first)) => Ok((meta, Some(first))),
+            // An empty object has no range.
+            None => Ok((self.head(store, location)?, None)),
+        }
     }
 
     /// Asks for size and ETag.
@@ -184,4 +204,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.rest();
     }
+}
+
+/// Whether the format of an object has its beginning at the end.
+fn is_read_from_its_end(url: &Path) -> bool {
+    url.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"))
 }

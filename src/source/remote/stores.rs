@@ -15,6 +15,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use super::{
     client::Connector,
     hub::{EXPECTED, Hub, HubFile},
+    list_answer::Omitted,
     settings::{Settings, invalid},
 };
 use crate::{
@@ -27,6 +28,8 @@ use crate::{
 pub(super) struct Client {
     pub objects: Arc<dyn ObjectStore>,
     pub lists: Lists,
+    /// The objects that its lists left out.
+    pub omitted: Omitted,
 }
 
 /// How names are listed.
@@ -119,7 +122,9 @@ impl Address {
             headers.insert(AUTHORIZATION, value);
         }
         let follows_redirects = !matches!(self.scheme, "s3" | "gs" | "az");
-        let connector = Connector { headers, follows_redirects, traffic: traffic.clone() };
+        let omitted = Omitted::default();
+        let connector =
+            Connector { headers, follows_redirects, traffic: traffic.clone(), omitted: omitted.clone() };
         let bucket = self.host.split_once("://").map_or("", |(_, bucket)| bucket);
         macro_rules! built {
             ($builder:expr, $is_plain:expr) => {
@@ -137,7 +142,7 @@ impl Address {
             ($builder:expr, $bucket:ident) => {{
                 let (builder, is_plain) = $builder;
                 let objects = built!(builder.$bucket(bucket), is_plain);
-                Client { lists: Lists::Store(objects.clone()), objects }
+                Client { lists: Lists::Store(objects.clone()), objects, omitted }
             }};
         }
         Ok(match self.scheme {
@@ -147,7 +152,7 @@ impl Address {
             _ => {
                 let is_plain = self.host.starts_with("http://");
                 let lists = Lists::Hub(connector.client(is_plain).map_err(invalid)?);
-                Client { objects: built!(HttpBuilder::new().with_url(&self.host), is_plain), lists }
+                Client { objects: built!(HttpBuilder::new().with_url(&self.host), is_plain), lists, omitted }
             }
         })
     }

@@ -16,6 +16,7 @@ use super::{
     Remote,
     client::Connector,
     hub::Hub,
+    pages::PAGE,
     server::Server,
     settings::Settings,
     stores::{Address, Place},
@@ -51,7 +52,8 @@ fn ranges_are_those_of_the_object_and_no_more_is_sent() {
         file.read_exact(part, number as u64 * 300_000).unwrap();
     }
     assert!(all == content);
-    assert_eq!(server.sent.load(Ordering::Relaxed), 3_000_000);
+    // The first page is sent when the object is opened.
+    assert_eq!(server.sent.load(Ordering::Relaxed), 3_000_000 + PAGE);
     assert_eq!(file.read_exact(&mut [0; 2], 2_999_999).unwrap_err().kind, ErrorKind::Truncated);
     // An empty object has no range.
     let empty = Server::start(b"");
@@ -69,7 +71,47 @@ fn what_another_thread_reads_is_not_requested_ahead() {
     file.will_need(50_000, 30_000);
     file.read_exact(&mut read[60_000..], 60_000).unwrap();
     assert!(read == content);
-    assert_eq!(server.sent.load(Ordering::Relaxed), 100_000);
+    assert_eq!(server.sent.load(Ordering::Relaxed), 100_000 + PAGE);
+}
+
+#[test]
+fn what_lies_between_announcements_is_requested_with_them() {
+    let content = noise(1_000_000);
+    let server = Server::start(&content);
+    let file = server.file().unwrap();
+    let before = server.requests.load(Ordering::Relaxed);
+    // A gap, parts that are known, and one between two others.
+    for (at, len) in
+        [(100_000, 100_000), (201_000, 99_000), (150_000, 200_000), (500_000, 100_000), (350_000, 300_000)]
+    {
+        file.will_need(at, len);
+    }
+    let mut read = vec![0; 550_000];
+    file.read_exact(&mut read, 100_000).unwrap();
+    assert!(read == content[100_000..650_000]);
+    // One each, but the last, which is cut off where the one before begins.
+    assert_eq!(server.requests.load(Ordering::Relaxed), before + 6);
+    assert_eq!(server.sent.load(Ordering::Relaxed), 550_000 + PAGE);
+}
+
+#[test]
+fn an_object_is_opened_by_one_request_of_its_first_page() {
+    for content in [noise(100), noise(PAGE as usize), noise(50_000)] {
+        let server = Server::start(&content);
+        let file = server.file().unwrap();
+        assert_eq!(file.size(), content.len() as u64);
+        let mut read = vec![0; 100];
+        file.read_exact(&mut read, 0).unwrap();
+        assert!(read == content[..100]);
+        assert_eq!(server.requests.load(Ordering::Relaxed), 1);
+        assert_eq!(server.sent.load(Ordering::Relaxed), PAGE.min(content.len() as u64));
+    }
+    // A format that is read from its end.
+    let server = Server::start(&noise(100));
+    let storage = Rooted::files(&StoreOptions::default());
+    let parquet: Arc<Path> = Path::new(&server.url.replace("x.arrow", "x.parquet")).into();
+    assert_eq!(StoredFile::open(&storage, &parquet).unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!((server.requests.load(Ordering::Relaxed), server.sent.load(Ordering::Relaxed)), (1, 0));
 }
 
 #[test]
@@ -93,10 +135,10 @@ fn transient_failures_change_no_byte() {
 
 #[test]
 fn a_changed_object_is_an_error() {
-    let server = Server::start(&noise(1000));
+    let server = Server::start(&noise(50_000));
     let file = server.file().unwrap();
-    *server.content.lock().unwrap() = (noise(1000), "\"2\"".to_owned());
-    let error = file.read_exact(&mut [0; 10], 5).unwrap_err();
+    *server.content.lock().unwrap() = (noise(50_000), "\"2\"".to_owned());
+    let error = file.read_exact(&mut [0; 10], 40_000).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io);
     assert!(error.reason().contains("changed after it was opened"), "{error}");
     assert_ne!(file.version(), server.file().unwrap().version());
@@ -104,7 +146,7 @@ fn a_changed_object_is_an_error() {
 
 #[test]
 fn errors_name_url_and_what_to_do() {
-    let server = Server::start(&noise(1000));
+    let server = Server::start(&noise(50_000));
     let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default());
     let missing: Arc<Path> = Path::new(&server.url.replace("x.arrow", "y.arrow")).into();
     let error = StoredFile::open(&storage, &missing).unwrap_err();
@@ -112,7 +154,7 @@ fn errors_name_url_and_what_to_do() {
     assert!(error.to_string().contains("/a%20b/y.arrow") && error.to_string().contains("404"), "{error}");
     let file = server.file().unwrap();
     server.faults.is_whole.store(true, Ordering::Relaxed);
-    let error = file.read_exact(&mut [0; 10], 5).unwrap_err();
+    let error = file.read_exact(&mut [0; 10], 40_000).unwrap_err();
     assert!(error.reason().contains("must answer requests of ranges"), "{error}");
 }
 
@@ -120,7 +162,7 @@ type Work = Box<dyn Fn() -> crate::Result<()> + Send>;
 
 #[test]
 fn a_stopped_run_ends_hanging_requests() {
-    let server = Server::start(&noise(1000));
+    let server = Server::start(&noise(50_000));
     let file = Arc::new(server.file().unwrap());
     let n_requests = || server.requests.load(Ordering::Relaxed);
     // The server refuses connections: the wait is a pause between tries.
@@ -133,7 +175,7 @@ fn a_stopped_run_ends_hanging_requests() {
     };
     let read = {
         let file = file.clone();
-        move || file.read_exact(&mut [0; 10], 5)
+        move || file.read_exact(&mut [0; 10], 40_000)
     };
     server.faults.hangs.store(true, Ordering::Relaxed);
     let works: [(&str, Work); 3] =
@@ -210,8 +252,12 @@ fn a_client_of_https_sends_nothing_over_http() {
     let server = Server::start(b"abc");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for is_plain in [false, true] {
-        let connector =
-            Connector { headers: Default::default(), follows_redirects: true, traffic: Arc::default() };
+        let connector = Connector {
+            headers: Default::default(),
+            follows_redirects: true,
+            traffic: Arc::default(),
+            omitted: Default::default(),
+        };
         let client = connector.connect(&ClientOptions::new().with_allow_http(is_plain)).unwrap();
         let request = reqwest::Request::new(reqwest::Method::GET, server.url.parse().unwrap());
         let answer = runtime.block_on(async { client.execute(plain(request)).await });
