@@ -6,7 +6,10 @@ use std::{
     fmt::Debug,
     ops::Range,
     path::Path,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bytes::Bytes;

@@ -42,8 +42,6 @@ pub(super) struct RemoteFile {
     ahead: Mutex<VecDeque<Ahead>>,
     /// Where the furthest of the long reads so far ended. What other threads read is not requested again.
     read_to: AtomicU64,
-    /// The furthest end of what was requested ahead of time.
-    announced: AtomicU64,
     /// Dropped last: it ends the threads that the requests run on.
     running: Arc<Running>,
 }
@@ -74,7 +72,6 @@ impl RemoteFile {
             is_changed: AtomicBool::new(false),
             ahead: Mutex::default(),
             read_to: AtomicU64::new(0),
-            announced: AtomicU64::new(0),
             running,
         }
     }
@@ -106,9 +103,6 @@ impl RemoteFile {
         let read_to = self.read_to.load(Ordering::Relaxed);
         if end > read_to || end + MOST_AHEAD < read_to {
             self.read_to.store(end, Ordering::Relaxed);
-            if end < read_to {
-                self.announced.store(end, Ordering::Relaxed);
-            }
         }
     }
 
@@ -227,18 +221,22 @@ impl ReadAt for RemoteFile {
         let end = at.saturating_add(len).min(self.version.size);
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let mut at = at.max(self.read_to.load(Ordering::Relaxed));
-        // What lies between two announcements, such as the header of a record batch, is requested with the
-        // second: alone it would be waited for.
-        let announced = self.announced.load(Ordering::Relaxed);
-        if at.checked_sub(announced).is_some_and(|gap| gap <= pages::PAGE) {
-            at = announced.max(self.read_to.load(Ordering::Relaxed));
-        }
-        while let Some(known) = ahead.iter().find(|ahead| ahead.range.contains(&at)) {
-            at = known.range.end;
+        let known =
+            |at: &u64| ahead.iter().find(|ahead| ahead.range.contains(at)).map(|ahead| ahead.range.end);
+        while let Some(end) = known(&at) {
+            at = end;
         }
         let next = ahead.iter().map(|ahead| ahead.range.start).filter(|&start| start > at).min();
-        let end = next.map_or(end, |next| next.min(end));
-        if at >= end || end - at > MOST_AHEAD {
+        let mut end = next.map_or(end, |next| next.min(end));
+        if at >= end {
+            return;
+        }
+        // What lies between two announcements, such as the header of a record batch, is requested with one of
+        // them: alone it would be waited for.
+        let before = ahead.iter().map(|ahead| ahead.range.end).filter(|&end| end <= at).max();
+        at = before.filter(|before| at - before <= pages::PAGE).unwrap_or(at);
+        end = next.filter(|next| next - end <= pages::PAGE).unwrap_or(end);
+        if end - at > MOST_AHEAD {
             return;
         }
         // The oldest ranges were passed without being read.
@@ -257,7 +255,6 @@ impl ReadAt for RemoteFile {
         }
         // It is advice: the read itself reports the error.
         if let Ok(request) = self.request(at..end) {
-            self.announced.fetch_max(end, Ordering::Relaxed);
             ahead.push_back(request);
         }
     }

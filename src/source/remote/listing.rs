@@ -25,7 +25,7 @@ const LONGEST: usize = 32 << 20;
 
 /// A page of the objects below the folder `url`.
 pub(super) fn page(running: &Running, url: &Path, after: Option<&str>) -> io::Result<Page> {
-    let address = match Address::of_folder(url, &running.hub)? {
+    let address = match Address::of_folder(url, || running.hub())? {
         Place::Here(page) => return Ok(page),
         Place::There(address) => address,
     };

@@ -1,7 +1,6 @@
 //! An object of a store at one version: requests its ranges, and checks each answer.
 
 use std::{
-    io,
     ops::Range,
     sync::{Arc, atomic::Ordering},
     time::{Instant, SystemTime},

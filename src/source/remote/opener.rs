@@ -48,7 +48,7 @@ impl Remote {
         // An object that is read from its server stays there.
         let object = match running.opened(url) {
             Some(object) => object,
-            None => match Address::of(url, &running.hub)? {
+            None => match Address::of(url, || running.hub())? {
                 Place::Here(path) => return LocalFiles.open(&path),
                 Place::There(address) => running.object(url, address)?,
             },
@@ -79,7 +79,7 @@ impl Remote {
             running.check_process()?;
             return Ok(running.clone());
         }
-        let started = Arc::new(Running::new(&self.traffic, &self.options)?);
+        let started = Arc::new(Running::new(&self.traffic, &self.options));
         *running = Some(started.clone());
         Ok(started)
     }

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -54,19 +54,16 @@ pub(super) struct Running {
     n_objects: AtomicU64,
     pub(super) pages: Pages,
     settings: Settings,
-    pub(super) hub: Hub,
+    /// Made with the first URL of the Hub.
+    hub: OnceLock<Hub>,
 }
 
 impl Running {
     /// With the settings of this moment.
-    ///
-    /// # Errors
-    /// For an address of the Hub that is none.
-    pub(super) fn new(traffic: &Arc<Traffic>, options: &StoreOptions) -> io::Result<Self> {
-        let settings = Settings::here(options);
+    pub(super) fn new(traffic: &Arc<Traffic>, options: &StoreOptions) -> Self {
         // The first provider of the process stays; another one serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Ok(Self {
+        Self {
             runtime: Mutex::default(),
             process: process::id(),
             requests: Arc::default(),
@@ -76,9 +73,20 @@ impl Running {
             objects: Mutex::default(),
             n_objects: AtomicU64::new(0),
             pages: Pages::default(),
-            hub: Hub::new(&settings)?,
-            settings,
-        })
+            settings: Settings::here(options),
+            hub: OnceLock::new(),
+        }
+    }
+
+    /// The Hub.
+    ///
+    /// # Errors
+    /// For settings that are wrong.
+    pub(super) fn hub(&self) -> io::Result<&Hub> {
+        match self.hub.get() {
+            Some(hub) => Ok(hub),
+            None => Hub::new(&self.settings).map(|hub| self.hub.get_or_init(|| hub)),
+        }
     }
 
     /// An error in a child process: the threads exist only in the parent.

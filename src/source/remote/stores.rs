@@ -61,8 +61,11 @@ pub(super) struct Address {
 
 impl Address {
     /// The place of an object.
-    pub(super) fn of(url: &Path, hub: &Hub) -> io::Result<Place<PathBuf>> {
-        Self::new(url, hub, |file| match file {
+    pub(super) fn of<'h>(
+        url: &Path,
+        hub: impl FnOnce() -> io::Result<&'h Hub>,
+    ) -> io::Result<Place<PathBuf>> {
+        Self::new(url, hub, |hub, file| match file {
             HubFile { path: "", .. } => Err(invalid(EXPECTED)),
             HubFile { owner, name, path, .. } => Ok(hub
                 .find(&file)?
@@ -71,8 +74,11 @@ impl Address {
     }
 
     /// The place of a folder, which for the Hub is that of its list.
-    pub(super) fn of_folder(url: &Path, hub: &Hub) -> io::Result<Place<Page>> {
-        Self::new(url, hub, |folder| {
+    pub(super) fn of_folder<'h>(
+        url: &Path,
+        hub: impl FnOnce() -> io::Result<&'h Hub>,
+    ) -> io::Result<Place<Page>> {
+        Self::new(url, hub, |hub, folder| {
             let HubFile { owner, name, path, .. } = folder;
             let slash = if path.is_empty() { "" } else { "/" };
             Ok(hub
@@ -81,17 +87,18 @@ impl Address {
         })
     }
 
-    fn new<T>(
+    fn new<'h, T>(
         url: &Path,
-        hub: &Hub,
-        find: impl Fn(HubFile<'_>) -> io::Result<Result<T, String>>,
+        hub: impl FnOnce() -> io::Result<&'h Hub>,
+        find: impl Fn(&Hub, HubFile<'_>) -> io::Result<Result<T, String>>,
     ) -> io::Result<Place<T>> {
         let (scheme, rest) = urls::split(url).ok_or_else(|| invalid("the path is no URL"))?;
         let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
         let (scheme, host, name, token) = match scheme {
             "hf" => {
+                let hub = hub()?;
                 let scheme = if hub.endpoint.starts_with("http://") { "http" } else { "https" };
-                match find(HubFile::of(host, name)?)? {
+                match find(hub, HubFile::of(host, name)?)? {
                     Ok(here) => return Ok(Place::Here(here)),
                     Err(name) => (scheme, hub.endpoint.clone(), name, hub.token.clone()),
                 }
@@ -169,7 +176,8 @@ mod tests {
     }
 
     fn address(url: &str, set: &[(&str, &str)]) -> io::Result<Address> {
-        match Address::of(Path::new(url), &hub(set))? {
+        let hub = hub(set);
+        match Address::of(Path::new(url), || Ok(&hub))? {
             Place::There(address) => Ok(address),
             Place::Here(path) => panic!("{url} is {}", path.display()),
         }
@@ -191,12 +199,13 @@ mod tests {
         for wrong in ["hf://models/o/n/x", "hf://datasets/o/n", "hf://datasets/o/n@/x"] {
             assert!(address(wrong, &[]).is_err(), "{wrong}");
         }
+        let hub = hub(&[]);
         for (url, list) in [
             ("hf://datasets/o/n", "api/datasets/o/n/tree/main"),
             ("hf://datasets/o/n@v1/", "api/datasets/o/n/tree/v1"),
             ("hf://datasets/o/n/a/b%20c/", "api/datasets/o/n/tree/main/a/b%20c"),
         ] {
-            let Place::There(found) = Address::of_folder(Path::new(url), &hub(&[])).unwrap() else {
+            let Place::There(found) = Address::of_folder(Path::new(url), || Ok(&hub)).unwrap() else {
                 panic!("{url}")
             };
             assert_eq!(found.name, list);

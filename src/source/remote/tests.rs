@@ -232,7 +232,7 @@ fn a_token_does_not_follow_a_redirect_to_another_host() {
     let set = [("HF_ENDPOINT", hub.host()), ("HF_TOKEN", "secret")];
     let set = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let hub_of = Hub::new(&Settings::new(&StoreOptions::default(), set)).unwrap();
-    let of = |url: &str| match Address::of(Path::new(url), &hub_of).unwrap() {
+    let of = |url: &str| match Address::of(Path::new(url), || Ok(&hub_of)).unwrap() {
         Place::There(address) => address,
         Place::Here(path) => panic!("{}", path.display()),
     };

@@ -36,6 +36,10 @@ class Server:
         self.fails_every = fails_every
         self.hangs = False
         self.refuses = False
+        # Names of objects that are listed and not there.
+        self.listed: list[str] = []
+        # What a list of the bucket is instead.
+        self.no_list: tuple[str, bytes] | None = None
         self.released = threading.Event()
         self.numbers = itertools.count(1)
         self.requests: list[tuple[str, str]] = []
@@ -163,10 +167,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list_bucket(self, asked: dict[str, str]) -> None:
         first = int(asked.get("continuation-token", 0))
-        found = self._below(asked.get("prefix", ""))
+        prefix = asked.get("prefix", "")
+        found = self._below(prefix)
+        found = sorted(found + [(name, 1) for name in self.served.listed if name.startswith(prefix)])
         end = first + self.served.page
+        if self.served.no_list:
+            kind, body = self.served.no_list
+            self._send(body, {"Content-Type": kind})
+            return
         items = "".join(
-            f"<Contents><Key>{html.escape(name)}</Key><Size>{size}</Size><ETag>x</ETag>"
+            f"<Contents><Key>{html.escape(name).replace(chr(10), '&#10;')}</Key><Size>{size}</Size><ETag>x</ETag>"
             "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
             for name, size in found[first:end]
         )

@@ -34,6 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def server(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    assert home.is_dir()
     with Server(tmp_path) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield server

@@ -119,7 +119,7 @@ def test_secrets_are_in_no_output(
     ):  # fmt: skip
         with pytest.raises((OSError, forebay.ForebayError)) as refused:
             forebay.Loader(url, **ONE_PASS, storage_options={**given, "google_base_url": server.url})
-        texts += [refused.value, refused.value.args, refused.value.__notes__ if hasattr(refused.value, "__notes__") else ""]
+        texts += [refused.value, refused.value.args, getattr(refused.value, "__notes__", "")]
     server.refuses = True
     with pytest.raises(OSError, match="403") as forbidden:
         forebay.Loader("s3://bucket/0.arrow", **ONE_PASS, storage_options=given)
