@@ -47,6 +47,8 @@ use crate::{
 const LONGEST_STATE: u64 = 64 << 20;
 /// The most entries of folders that one expansion looks at.
 const MOST_ENTRIES: u64 = 1 << 20;
+/// The same for the list of a server, which is in memory.
+const MOST_LISTED: u64 = 1 << 24;
 /// Endings of recordings, in small letters.
 pub(crate) const RECORDINGS: [&str; 21] = [
     "wav", "flac", "ogg", "mp3", "m4a", "opus", "aiff", "aif", "oga", "mp4", "aac", "caf", "wave", "au",
@@ -304,10 +306,11 @@ impl<'a> Walk<'a> {
         self.check_stop()?;
         let mut entries = Vec::new();
         let Self { tree, left, has_links, .. } = self;
+        let most = if matches!(tree, Tree::Local) { MOST_ENTRIES } else { MOST_LISTED };
         tree.each(folder, |entry, is_link| {
             let Some(fewer) = left.checked_sub(1) else {
                 let message = format!(
-                    "there are more than {MOST_ENTRIES} files and folders, the last ones in {}; name a folder or a \
+                    "there are more than {most} files and folders to look at, the last ones in {}; name a folder or a \
                      pattern that has fewer",
                     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }.display()
                 );
@@ -467,18 +470,20 @@ impl<'a> Walk<'a> {
     /// Adds the objects that a URL stands for; returns whether it is the URL of one.
     fn url(&mut self, url: &Path, files: &mut Vec<PathBuf>) -> Result<bool> {
         let named = urls::named(url)?;
+        // Of a list that is in memory, a pattern may look at the same folder several times.
+        let left = std::mem::replace(&mut self.left, MOST_LISTED);
         match &named {
             Named::Object => fallible_alloc::push(files, url.to_owned())?,
             Named::Folder => {
-                self.tree = Tree::listed(self.storage, url, self.left, self.stop)?;
+                self.tree = Tree::listed(self.storage, url, left, self.stop)?;
                 self.folder(url, files)?;
             }
             Named::Pattern(folder, parts) => {
-                self.tree = Tree::listed(self.storage, folder, self.left, self.stop)?;
+                self.tree = Tree::listed(self.storage, folder, left, self.stop)?;
                 self.pattern(folder.clone(), parts, url, files)?;
             }
         }
-        self.tree = Tree::Local;
+        (self.tree, self.left) = (Tree::Local, left);
         Ok(named == Named::Object)
     }
 

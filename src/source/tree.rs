@@ -17,6 +17,9 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
+/// The most bytes of the names in a list.
+const MOST_NAME_BYTES: usize = 256 << 20;
+
 /// The most folders below each other.
 pub(in crate::source) const DEEPEST: usize = 64;
 
@@ -54,6 +57,7 @@ impl Tree {
         let storage = storage.clone();
         let mut listed = Listed { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };
         let (mut next, mut n_listed, mut left_out) = (None::<String>, 0, LeftOut::default());
+        let mut n_bytes = 0;
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
@@ -64,6 +68,15 @@ impl Tree {
             if n_listed > most {
                 let message = format!(
                     "there are more than {most} objects below {}; name a folder or a pattern that has fewer",
+                    url.display()
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            n_bytes += page.names.iter().map(String::len).sum::<usize>();
+            if n_bytes > MOST_NAME_BYTES {
+                let message = format!(
+                    "the names of the objects below {} have more than {MOST_NAME_BYTES} bytes; name a folder or a pattern \
+                     that has fewer",
                     url.display()
                 );
                 return Err(Error::new(ErrorKind::Config, message));

@@ -101,7 +101,7 @@ def test_secrets_are_in_no_output(
     del shards
     caplog.set_level(logging.DEBUG)
     given = options(server)
-    server.fails_every = 4  # so that retries are logged
+    server.fails_every = 2  # so that retries are logged
     with forebay.Loader("s3://bucket", **ONE_PASS, storage_options=given) as loader:
         list(loader)
         texts = [
@@ -124,7 +124,7 @@ def test_secrets_are_in_no_output(
     with pytest.raises(OSError, match="403") as forbidden:
         forebay.Loader("s3://bucket/0.arrow", **ONE_PASS, storage_options=given)
     texts += [forbidden.value, caplog.text, *capfd.readouterr()]
-    assert any("trying again" in str(text) for text in texts)
+    assert "trying again" in caplog.text
     assert SECRET not in " ".join(f"{text} {text!r}" for text in texts)
     assert SECRET.encode() not in pickled
 
