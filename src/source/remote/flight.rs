@@ -1,8 +1,8 @@
 //! How many requests are in flight: as many as latency and rate need.
 //!
-//! A link is used in full while as many requests wait as it answers during one latency. So the limit begins at
-//! [`LEAST`] and grows with latency x answers a second, up to [`MOST`]. It never shrinks; bytes in flight are
-//! bounded elsewhere.
+//! A link is used in full while as many requests wait as it answers during one latency. So the limit begins
+//! at [`LEAST`] and grows with latency x answers a second, up to [`MOST`]. It never shrinks; bytes in flight
+//! are bounded elsewhere.
 
 use std::{
     io,

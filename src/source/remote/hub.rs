@@ -1,4 +1,4 @@
-//! Files of the Hub: their addresses, the token, and the Hub's cache folder, all as `huggingface_hub` has them.
+//! Files of the Hub: their addresses, the token, and the Hub's cache folder, as `huggingface_hub` has them.
 //!
 //! A file that the cache folder has at the requested revision is read there, without a request. If the folder
 //! knows the commit of a branch or tag, all files of the source are those of this commit, so that the files
