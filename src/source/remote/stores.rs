@@ -65,7 +65,7 @@ impl Address {
         url: &Path,
         hub: impl FnOnce() -> io::Result<&'h Hub>,
     ) -> io::Result<Place<PathBuf>> {
-        Self::new(url, hub, |hub, file| match file {
+        Self::find(url, hub, |hub, file| match file {
             HubFile { path: "", .. } => Err(invalid(EXPECTED)),
             HubFile { owner, name, path, .. } => Ok(hub
                 .find(&file)?
@@ -78,7 +78,7 @@ impl Address {
         url: &Path,
         hub: impl FnOnce() -> io::Result<&'h Hub>,
     ) -> io::Result<Place<Page>> {
-        Self::new(url, hub, |hub, folder| {
+        Self::find(url, hub, |hub, folder| {
             let HubFile { owner, name, path, .. } = folder;
             let slash = if path.is_empty() { "" } else { "/" };
             Ok(hub
@@ -87,7 +87,7 @@ impl Address {
         })
     }
 
-    fn new<'h, T>(
+    fn find<'h, T>(
         url: &Path,
         hub: impl FnOnce() -> io::Result<&'h Hub>,
         find: impl Fn(&Hub, HubFile<'_>) -> io::Result<Result<T, String>>,
