@@ -17,6 +17,7 @@ use std::{
 
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use forebay::source::{
+    LocalFiles, Storage,
     parquet::{ParquetOptions, ParquetSource},
     paths::{self, Reads},
 };
@@ -39,7 +40,8 @@ fn open(files: &[PathBuf]) -> Arc<ParquetSource> {
 /// The documents of a folder, or 32 MB of words with the lengths of web pages.
 fn documents(folder: Option<&str>) -> Vec<String> {
     if let Some(folder) = folder {
-        let source = open(&paths::expand(&[folder], Reads::Documents, &AtomicBool::new(false)).unwrap());
+        let (local, stop): (Arc<dyn Storage>, _) = (Arc::new(LocalFiles), AtomicBool::new(false));
+        let source = open(&paths::expand(&[folder], Reads::Documents, &local, &stop).unwrap());
         let mut reader = source.reader();
         let n = source.n_rows();
         let texts = (0..n).filter_map(|row| reader.read(row, n - row).ok());

@@ -1,22 +1,26 @@
 """Recordings by URL: how much of a link a loader uses, and what it requests, by latency and order.
 
-    python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--peer]
+    python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--repeats 8] [--peer]
 
 Needs a wheel with the cargo feature `remote` (`make wheel FEATURES=remote`). The server is a process of its own on the
 loopback: each answer begins `--latency` ms after its request, and all answers together have `--rate` MB/s. The
-recordings are 240 of OGG Vorbis of 30 s at 32 kHz (soundfile, the recordings of tests/data), each 8 times, in 4 Arrow
-shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the bytes of
-the pass over its time, as a share of the rate; `sent` the bytes that the server sent over those of the shards.
+recordings are 240 of OGG Vorbis of 30 s at 32 kHz (soundfile, the recordings of tests/data), each `--repeats` times,
+in 4 Arrow shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the
+bytes of the pass over its time, as a share of the rate; `sent` the bytes that the server sent over those of the shards.
 Digests of all batches must be those of local files.
-`--peer`: a DataLoader of torch over `datasets` in streaming mode, which reads the same URLs by fsspec.
+`--peer`: a DataLoader of torch with two worker processes over `datasets` in streaming mode, which reads the same URLs
+by fsspec, and over WebDataset, which reads the recordings in tars by curl; crops by soundfile, log-mel by forebay, no
+shuffling. It needs torch, datasets, aiohttp, webdataset and curl.
 """
 
 import argparse
 import hashlib
 import http.server
+import io
 import json
 import multiprocessing
 import statistics
+import tarfile
 import tempfile
 import threading
 import time
@@ -31,7 +35,7 @@ from sounds import sound
 
 import forebay
 
-RATE, SECONDS, RECORDINGS, REPEATS, SHARDS = 32_000, 30, 240, 8, 4
+RATE, SECONDS, RECORDINGS, SHARDS = 32_000, 30, 240, 4
 CHUNK = 1 << 18
 PARAMETERS: dict[str, Any] = {
     "batch_size": 16, "n_workers": 2, "shuffle_buffer_size": 256, "shuffle_min_size": 128, "infinite": False,
@@ -133,7 +137,7 @@ def served(folder: Path, rate: float, latency: float) -> Iterator[str]:
     process.join()
 
 
-def write(folder: Path) -> list[Path]:
+def write(folder: Path, repeats: int) -> list[Path]:
     """The shards."""
     samples = np.resize(sound(RATE), RECORDINGS * SECONDS * RATE).reshape(RECORDINGS, -1)
     encoded = []
@@ -142,7 +146,7 @@ def write(folder: Path) -> list[Path]:
         encoded.append((folder / "one.ogg").read_bytes())
     paths = []
     for number in range(SHARDS):
-        part = (encoded * REPEATS)[number::SHARDS]
+        part = (encoded * repeats)[number::SHARDS]
         table = pa.table({"audio": [{"bytes": one, "path": None} for one in part], "label": list(range(len(part)))})
         paths.append(folder / f"{number}.arrow")
         with pa.OSFile(str(paths[-1]), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
@@ -163,28 +167,66 @@ def one_pass(source: list[str], order: str) -> tuple[float, float, int, str, dic
     return first, time.perf_counter() - begin, n, digest.hexdigest(), stats
 
 
-def peer(source: list[str]) -> tuple[float, float, int]:
-    """The same as forebay's, by `datasets` in streaming mode and soundfile, in two worker processes."""
-    import io
+def write_tars(shards: list[Path]) -> list[Path]:
+    """The recordings of the shards as tars, for WebDataset."""
+    paths = []
+    for shard in shards:
+        paths.append(shard.with_suffix(".tar"))
+        with tarfile.open(paths[-1], "w") as tar, pa.ipc.open_stream(shard) as reader:
+            number = 0
+            for batch in reader:
+                for row in batch.to_pylist():
+                    for ending, data in (("ogg", row["audio"]["bytes"]), ("cls", str(row["label"]).encode())):
+                        member = tarfile.TarInfo(f"{number:06}.{ending}")
+                        member.size = len(data)
+                        tar.addfile(member, io.BytesIO(data))
+                    number += 1
+    return paths
 
-    import datasets
+
+class Example:
+    """A clip of a recording at a random place, by soundfile, and its log-mel, by forebay."""
+
+    def __init__(self) -> None:
+        self.mel, self.draw = forebay.SpectrogramTransform(), np.random.default_rng()
+
+    def __call__(self, recording: bytes, label: int) -> dict[str, Any]:
+        with soundfile.SoundFile(io.BytesIO(recording)) as file:
+            file.seek(int(self.draw.integers(file.frames - 5 * RATE)))
+            return {"spectrogram": self.mel.transform(file.read(5 * RATE, dtype="float32")), "label": label}
+
+
+def timed(data: Any) -> tuple[float, float, int]:
+    """Seconds to the first batch and of a whole pass, and examples, by a DataLoader with two worker processes."""
     import torch
-
-    data = datasets.load_dataset("arrow", data_files=source, split="train", streaming=True)
-    mel, draw = forebay.SpectrogramTransform(), np.random.default_rng()
-
-    def example(row: dict[str, Any]) -> dict[str, Any]:
-        with soundfile.SoundFile(io.BytesIO(row["audio"]["bytes"])) as file:
-            file.seek(int(draw.integers(file.frames - 5 * RATE)))
-            return {"spectrogram": mel.transform(file.read(5 * RATE, dtype="float32")), "label": row["label"]}
 
     begin = time.perf_counter()
     first, n = 0.0, 0
-    mapped = data.map(example, remove_columns=["audio"])
-    for batch in torch.utils.data.DataLoader(mapped, batch_size=16, num_workers=2):
+    for batch in torch.utils.data.DataLoader(data, batch_size=16, num_workers=2):
         first = first or time.perf_counter() - begin
         n += len(batch["label"])
     return first, time.perf_counter() - begin, n
+
+
+def by_datasets(source: list[str]) -> tuple[float, float, int]:
+    """`datasets` in streaming mode, which reads by fsspec."""
+    import datasets
+
+    example = Example()
+    data = datasets.load_dataset("arrow", data_files=source, split="train", streaming=True)
+    return timed(data.map(lambda row: example(row["audio"]["bytes"], row["label"]), remove_columns=["audio"]))
+
+
+def by_webdataset(source: list[str]) -> tuple[float, float, int]:
+    """WebDataset, which reads tars by curl."""
+    import webdataset
+
+    example = Example()
+    data = webdataset.WebDataset([url.replace(".arrow", ".tar") for url in source], shardshuffle=False)
+    return timed(data.map(lambda sample: example(sample["ogg"], int(sample["cls"]))))
+
+
+PEERS = {"`datasets`, streaming": by_datasets, "WebDataset": by_webdataset}
 
 
 def figures(url: str) -> list[int]:
@@ -201,11 +243,16 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=125.0, help="MB/s")
     parser.add_argument("--latency", default="0,10,50", help="ms, several separated by commas")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--repeats", type=int, default=8, help="8: a pass of some 4 s; 32 tells steady state from opening"
+    )
     parser.add_argument("--peer", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        paths = write(Path(folder))
+        paths = write(Path(folder), options.repeats)
         size = sum(path.stat().st_size for path in paths)
+        if options.peer:
+            write_tars(paths)
         local = {order: one_pass([str(path) for path in paths], order) for order in ("window", "global")}
         rates = {order: f"{n / took:.0f}" for order, (_, took, n, _, _) in local.items()}
         print(f"{size / 1e6:.1f} MB in {len(paths)} shards; local files, examples/s: {rates}")
@@ -227,13 +274,14 @@ def main() -> None:
                         f"{sent / size:.2f}", verdict.split(":")[0],
                     ]  # fmt: skip
                     print(f"| {' | '.join(map(str, cells))} |", flush=True)
-                if options.peer:
+                for name, peer in PEERS.items() if options.peer else ():
                     found = [peer(source) for _ in range(options.rounds)]
                     took, first = (statistics.median(run[i] for run in found) for i in (1, 0))
-                    sent, requests = figures(url)
+                    sent, requests = (figure / options.rounds for figure in figures(url))
                     cells = [
-                        f"{latency:g}", "datasets, streaming", f"{found[0][2] / took:.0f}", "", f"{first:.2f}",
-                        requests // options.rounds, f"{sent / options.rounds / size:.2f}", "",
+                        f"{latency:g}", name, f"{found[0][2] / took:.0f}",
+                        f"{100 * sent / took / options.rate / 1e6:.0f} %", f"{first:.2f}", f"{requests:.0f}",
+                        f"{sent / size:.2f}", "",
                     ]  # fmt: skip
                     print(f"| {' | '.join(map(str, cells))} |", flush=True)
 

@@ -11,7 +11,7 @@
 use crate::{
     Error, ErrorKind, Result,
     engine::{AUTO_PREFETCH, Plan},
-    record::{BLOCKS_AHEAD, MOST_REQUESTED},
+    record::{BLOCKS_AHEAD, MOST_REQUESTED, scattered_readers},
 };
 
 /// The memory of one thread: a small record, decoders, plans, scratch, a stack.
@@ -68,7 +68,10 @@ pub fn batch_slots(ahead: usize) -> usize {
 /// The parts of the memory that a plan may hold, the largest first.
 fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let Plan { n_workers, n_readers, prefetch_batches, channel_bytes, .. } = *plan;
-    let n_reads = if plan.order.is_scattered() { n_readers } else { n_readers.min(BLOCKS_AHEAD) };
+    let n_reads = match plan.order.is_scattered() {
+        true => scattered_readers(n_readers, sizes.remote > 0),
+        false => n_readers.min(BLOCKS_AHEAD),
+    };
     let window = plan.window.min(sizes.rows);
     let n_streams = plan.n_streams.unwrap_or(plan.world_size).div_ceil(plan.world_size).max(1);
     let credit = plan.buffer_size.max(window + 8 * n_workers as u64 * n_streams);

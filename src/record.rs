@@ -6,7 +6,10 @@ use std::{
     fmt::Debug,
     ops::Range,
     path::Path,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -270,6 +273,11 @@ pub const SMALL_READ: u64 = 4 << 20;
 /// The most blocks read at the same time: with some 3 MiB each, 1 GB/s where a read takes 50 ms.
 pub const BLOCKS_AHEAD: usize = 16;
 
+/// The I/O threads that read single records: more by URL, since each waits for an answer.
+pub fn scattered_readers(n_readers: usize, is_remote: bool) -> usize {
+    if is_remote && n_readers > 1 { 2 * n_readers } else { n_readers }
+}
+
 /// The most bytes of a source that are requested from servers ahead of time and not yet read, or kept.
 pub const MOST_REQUESTED: u64 = 128 << 20;
 
@@ -348,6 +356,13 @@ pub struct Traffic {
     pub requests: AtomicU64,
     /// Bytes that servers sent, without headers.
     pub received_bytes: AtomicU64,
+}
+
+impl Traffic {
+    /// Whether a server was asked for anything.
+    pub fn is_remote(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) > 0
+    }
 }
 
 /// A set of shards whose rows can be read by number.

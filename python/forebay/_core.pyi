@@ -149,6 +149,7 @@ class _Overrides(TypedDict, total=False):
     label_column: str | None
     mmap: bool
     allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None
+    storage_options: Mapping[str, str | bool | None] | None
     on_error: Literal["skip", "raise"]
     on_io_error: Literal["skip", "raise"]
     max_errors: float | None
@@ -441,6 +442,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         label_column: str | None = None,
         mmap: bool = False,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
+        storage_options: Mapping[str, str | bool | None] | None = None,
         on_error: Literal["skip", "raise"] = "skip",
         on_io_error: Literal["skip", "raise"] = "raise",
         max_errors: float | None = None,
@@ -546,6 +548,7 @@ class AudioDataset:
         max_decoded_seconds: float = 86400.0,
         mmap: bool = False,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
+        storage_options: Mapping[str, str | bool | None] | None = None,
     ) -> Self: ...
     def __len__(self) -> int: ...
     @overload
@@ -677,6 +680,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         exclude: str | PathLike[str] | Iterable[int] | None = None,
         worker_nice: int = 10,
         stall_warning_s: float | None = 30.0,
+        storage_options: Mapping[str, str | bool | None] | None = None,
     ) -> Self: ...
     def stats(self) -> _TokenStats: ...
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:

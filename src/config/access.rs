@@ -85,6 +85,8 @@ macro_rules! access_parameters {
         /// Files that may be read for rows with a path instead of bytes, as in `Loader`. None or False: files
         /// below the folder of the row's shard. One or more folders: also files below these. True: any file.
         allow_paths: Folders = None, free, elsewhere(allow_path);
+        /// Options of stores for URLs, as in `Loader`.
+        storage_options: StoreOptions = None, free, elsewhere(client_kwargs, credentials, fs_options);
         } }
     };
 }
@@ -122,6 +124,7 @@ impl AccessConfig {
             max_decoded_seconds: self.max_decoded_seconds,
             mmap: self.mmap,
             allow_paths: self.allow_paths.clone(),
+            storage_options: self.storage_options.clone(),
             ..LoaderConfig::eval()
         }
     }

@@ -119,7 +119,7 @@ macro_rules! loader_parameters {
             elsewhere(stopping_strategy, longest);
         /// Number of I/O threads, each with one read in flight: a single record in the orders `"global"` and
         /// `"era"` and at the start, else a block of 4 MiB, at most 16 blocks ahead; 1 disables read-ahead.
-        /// Waiting threads cost little.
+        /// Waiting threads cost little. By URL there are twice as many in `"global"` and `"era"`.
         n_readers: Int = 32, free, range(1, MOST_READERS as i64),
             elsewhere(num_readers, io_threads, reader_threads);
         /// Batches prefetched ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8,
@@ -175,6 +175,10 @@ macro_rules! loader_parameters {
         /// Symbolic links and `..` are resolved first. A row with another path is a bad record
         /// (`unreadable`). Not part of the state, since folders have other names on another machine.
         allow_paths: Folders = None, free, elsewhere(allow_path);
+        /// Options of stores for URLs, as `{"aws_region": "eu-west-1"}`: text by the names of the clouds'
+        /// tools, which docs/remote.md lists. They override the environment. Secrets among them are in no
+        /// message, state or pickle. Not part of the state.
+        storage_options: StoreOptions = None, free, elsewhere(client_kwargs, credentials, fs_options);
         /// Policy for bad records: `"skip"` leaves the record out (finite) or replaces it by another row
         /// (infinite), and counts, lists and logs it; `"raise"` raises `DecodeError` at its position.
         on_error: OnError = "skip", free, elsewhere(handler, errors, ignore_errors, skip_errors);

@@ -55,6 +55,10 @@ pub(super) mod kind {
     #[cfg(not(feature = "arrow"))]
     pub type Folders = ();
     pub type Files = Vec<PathBuf>;
+    #[cfg(feature = "arrow")]
+    pub type StoreOptions = crate::source::StoreOptions;
+    #[cfg(not(feature = "arrow"))]
+    pub type StoreOptions = ();
     pub type Names = Option<crate::config::Names>;
     pub type Texts = Vec<String>;
     pub type Ids = BTreeMap<String, u32>;
@@ -164,6 +168,12 @@ macro_rules! kind_text {
     };
     (stub Folders) => {
         "bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None"
+    };
+    (docs StoreOptions) => {
+        "dict, optional"
+    };
+    (stub StoreOptions) => {
+        "Mapping[str, str | bool | None] | None"
     };
     (docs Files) => {
         "path or sequence of paths"

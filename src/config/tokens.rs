@@ -128,6 +128,8 @@ macro_rules! token_parameters {
         /// Seconds after which a waiting `next()` logs a warning that names the thread it waits for, and
         /// again after ten times as long. Does not affect batches. None: never.
         stall_warning_s: OptionalFloat = 30.0, free, above(0), elsewhere(stall_timeout);
+        /// Options of stores for URLs, as in `Loader`. Not part of the state.
+        storage_options: StoreOptions = None, free, elsewhere(client_kwargs, credentials, fs_options);
         } }
     };
 }

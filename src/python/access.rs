@@ -568,6 +568,7 @@ fn column(
             audio_column: config.audio_column.clone(),
             label_column: Some(String::new()),
             columns: vec![name.to_owned()],
+            store: config.storage_options.clone(),
             ..ArrowOptions::default()
         };
         reopened = Recordings::open(&config.arrow_files.groups, &options, stop)?;

@@ -676,6 +676,7 @@ impl Opened {
             mmap: config.mmap,
             max_record_bytes: config.max_record_bytes as u64,
             allow_paths: config.allow_paths.clone(),
+            store: config.storage_options.clone(),
             paths: config.reads_paths(),
             columns: config.read_columns(),
             ..ArrowOptions::default()
@@ -792,6 +793,7 @@ fn backgrounds(
             mmap: config.mmap,
             max_record_bytes: config.max_record_bytes as u64,
             allow_paths: config.allow_paths.clone(),
+            store: config.storage_options.clone(),
             ..ArrowOptions::default()
         };
         let found = Recordings::open(&source.groups, &options, stop)?;

@@ -42,6 +42,7 @@ mod sources;
 mod spectrogram;
 mod state;
 mod stats;
+mod store_options;
 mod targets;
 mod token_loader;
 mod tokenizer;

@@ -14,7 +14,7 @@ use super::{SLICE, arguments::Argument, errors::to_python, interruptible::run_in
 use crate::{
     Error, ErrorKind, Result, locks,
     source::{
-        self,
+        self, Rooted, StoreOptions,
         parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, split},
         paths::Reads,
     },
@@ -31,6 +31,7 @@ pub fn _parquet_files(
 ) -> PyResult<Vec<PathBuf>> {
     let paths = super::paths::paths("data_dir", paths, Vec::<PathBuf>::EXPECTED)?;
     let files = || {
+        let storage = Rooted::files(&StoreOptions::default());
         let part = match part {
             "train" => Split::Train,
             "val" => Split::Val,
@@ -40,7 +41,7 @@ pub fn _parquet_files(
             }
         };
         split(
-            &source::paths::expand(&paths, Reads::Documents, &AtomicBool::new(false))?,
+            &source::paths::expand(&paths, Reads::Documents, &storage, &AtomicBool::new(false))?,
             part,
             val.as_deref(),
         )
@@ -58,8 +59,9 @@ pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str
         "inputs" => Reads::Inputs,
         _ => Reads::Documents,
     };
-    let files =
-        run_interruptible(py, "forebay-shards", move |stop| source::paths::expand(&paths, reads, stop))?;
+    let files = run_interruptible(py, "forebay-shards", move |stop| {
+        source::paths::expand(&paths, reads, &Rooted::files(&StoreOptions::default()), stop)
+    })?;
     Ok(files.into_iter().map(PathBuf::into_os_string).collect())
 }
 

@@ -19,7 +19,7 @@ impl Argument for PathBuf {
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.into_bound_py_any(py)
+        path_to_python(py, self)
     }
 }
 
@@ -31,7 +31,16 @@ impl Argument for Vec<PathBuf> {
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.into_bound_py_any(py)
+        let paths = self.iter().map(|path| path_to_python(py, path));
+        paths.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
+    }
+}
+
+/// The path as an argument: a URL as text, since pathlib makes one slash of two.
+pub fn path_to_python<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyAny>> {
+    match crate::source::urls::is_url(path) {
+        true => path.as_os_str().into_bound_py_any(py),
+        false => path.into_bound_py_any(py),
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     arguments::{Argument, Refused, wrong_type},
     errors::to_python,
     manifest,
-    paths::paths,
+    paths::{path_to_python, paths},
 };
 use crate::{
     Error, ErrorKind,
@@ -42,7 +42,7 @@ impl Argument for Sources {
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let group = |group: &[Origin]| {
             let origins = group.iter().map(|origin| match origin {
-                Origin::Path(path) => path.into_bound_py_any(py),
+                Origin::Path(path) => path_to_python(py, path),
                 Origin::Manifest(_, object) => object.to_python(py),
             });
             PyList::new(py, origins.collect::<PyResult<Vec<_>>>()?)

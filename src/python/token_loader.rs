@@ -38,6 +38,7 @@ use crate::{
     order::{Groups, Place, Stride},
     record::Standing,
     source::{
+        Rooted,
         parquet::{ParquetOptions, ParquetSource, Split, split},
         paths::{self, Reads},
     },
@@ -475,8 +476,10 @@ fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<ParquetSource> {
     };
     let options = ParquetOptions::text(&config.text_column);
     let (paths, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
+    let storage = Rooted::files(&config.storage_options);
     run_interruptible(py, "forebay-index", move |stop: &AtomicBool| {
-        let files = split(&paths::expand(&paths, Reads::Documents, stop)?, part, val.as_deref())?;
-        ParquetSource::open(&files, &options, stop)
+        let files = paths::expand(&paths, Reads::Documents, &storage, stop)?;
+        let files = split(&files, part, val.as_deref())?;
+        ParquetSource::open_in(storage, &files, &options, stop)
     })
 }

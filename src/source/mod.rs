@@ -35,6 +35,7 @@ mod selection;
 mod shard;
 mod splits;
 mod storage;
+mod store_options;
 mod tree;
 pub(crate) mod urls;
 
@@ -46,8 +47,11 @@ pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
 pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo};
+#[cfg(feature = "python")]
+pub(crate) use rooted::Rooted;
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};
 #[cfg(feature = "cache")]
 pub(crate) use storage::{StoredFile, open_regular};
+pub use store_options::{GivenOption, StoreOptions};

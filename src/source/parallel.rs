@@ -1,14 +1,24 @@
 //! Runs the same work for each file of a list on several threads.
 
 use std::{
+    path::Path,
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
 };
 
+use super::urls;
 use crate::{Result, stopping};
+
+/// The least threads for URLs: each waits for an answer most of the time.
+const OF_URLS: usize = 32;
+
+/// How many threads read the headers of files, if `threads` read those of local ones.
+pub(crate) fn threads_for(paths: &[Arc<Path>], threads: usize) -> usize {
+    if paths.iter().any(|path| urls::is_url(path)) { threads.max(OF_URLS) } else { threads }
+}
 
 /// Runs `work` for each item on up to `threads` threads; the results are in the order of the items.
 ///

@@ -37,7 +37,7 @@ use crate::{
     source::{
         pattern::Pattern,
         splits,
-        storage::StoredFile,
+        storage::{Storage, StoredFile},
         tree::{DEEPEST, Entry, Tree},
         urls::{self, Named},
     },
@@ -47,6 +47,8 @@ use crate::{
 const LONGEST_STATE: u64 = 64 << 20;
 /// The most entries of folders that one expansion looks at.
 const MOST_ENTRIES: u64 = 1 << 20;
+/// The same for the list of a server, which is in memory.
+const MOST_LISTED: u64 = 1 << 24;
 /// Endings of recordings, in small letters.
 pub(crate) const RECORDINGS: [&str; 21] = [
     "wav", "flac", "ogg", "mp3", "m4a", "opus", "aiff", "aif", "oga", "mp4", "aac", "caf", "wave", "au",
@@ -130,8 +132,13 @@ impl Reads {
 /// splits, or a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A
 /// path that does not exist is an error; shards of recordings, and a list of recordings, are left to their
 /// storage.
-pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Result<Vec<PathBuf>> {
-    expand_folders(paths, reads, stop).map(|(files, _)| files)
+pub fn expand(
+    paths: &[impl AsRef<Path>],
+    reads: Reads,
+    storage: &Arc<dyn Storage>,
+    stop: &AtomicBool,
+) -> Result<Vec<PathBuf>> {
+    expand_folders(paths, reads, storage, stop).map(|(files, _)| files)
 }
 
 /// The same, and the folders of recordings among what is found.
@@ -141,9 +148,10 @@ pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, stop: &AtomicBool) -> Re
 pub(crate) fn expand_folders(
     paths: &[impl AsRef<Path>],
     reads: Reads,
+    storage: &Arc<dyn Storage>,
     stop: &AtomicBool,
 ) -> Result<(Vec<PathBuf>, Vec<Folder>)> {
-    let mut walk = Walk::new(reads, stop);
+    let mut walk = Walk::new(reads, storage, stop);
     let mut files = Vec::new();
     fallible_alloc::reserve(&mut files, paths.len())?;
     // The entry that each file is from, and whether it is the entry itself.
@@ -268,6 +276,8 @@ struct Way {
 
 struct Walk<'a> {
     reads: Reads,
+    /// Lists folders of URLs.
+    storage: &'a Arc<dyn Storage>,
     stop: &'a AtomicBool,
     tree: Tree,
     /// The entries of folders that may still be looked at.
@@ -279,9 +289,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(reads: Reads, stop: &'a AtomicBool) -> Self {
+    fn new(reads: Reads, storage: &'a Arc<dyn Storage>, stop: &'a AtomicBool) -> Self {
         let (tree, left, folders) = (Tree::Local, MOST_ENTRIES, Vec::new());
-        Self { reads, stop, tree, left, has_links: false, folders }
+        Self { reads, storage, stop, tree, left, has_links: false, folders }
     }
 
     fn check_stop(&self) -> Result<()> {
@@ -296,10 +306,11 @@ impl<'a> Walk<'a> {
         self.check_stop()?;
         let mut entries = Vec::new();
         let Self { tree, left, has_links, .. } = self;
+        let most = if matches!(tree, Tree::Local) { MOST_ENTRIES } else { MOST_LISTED };
         tree.each(folder, |entry, is_link| {
             let Some(fewer) = left.checked_sub(1) else {
                 let message = format!(
-                    "there are more than {MOST_ENTRIES} files and folders, the last ones in {}; name a folder or a \
+                    "there are more than {most} files and folders to look at, the last ones in {}; name a folder or a \
                      pattern that has fewer",
                     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }.display()
                 );
@@ -459,18 +470,20 @@ impl<'a> Walk<'a> {
     /// Adds the objects that a URL stands for; returns whether it is the URL of one.
     fn url(&mut self, url: &Path, files: &mut Vec<PathBuf>) -> Result<bool> {
         let named = urls::named(url)?;
+        // Of a list that is in memory, a pattern may look at the same folder several times.
+        let left = std::mem::replace(&mut self.left, MOST_LISTED);
         match &named {
             Named::Object => fallible_alloc::push(files, url.to_owned())?,
             Named::Folder => {
-                self.tree = Tree::listed(url, self.left, self.stop)?;
+                self.tree = Tree::listed(self.storage, url, left, self.stop)?;
                 self.folder(url, files)?;
             }
             Named::Pattern(folder, parts) => {
-                self.tree = Tree::listed(folder, self.left, self.stop)?;
+                self.tree = Tree::listed(self.storage, folder, left, self.stop)?;
                 self.pattern(folder.clone(), parts, url, files)?;
             }
         }
-        self.tree = Tree::Local;
+        (self.tree, self.left) = (Tree::Local, left);
         Ok(named == Named::Object)
     }
 
@@ -744,6 +757,7 @@ fn saved(tree: &Tree, folder: &Path) -> Result<Option<Vec<PathBuf>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::LocalFiles;
     use std::fs::File;
 
     /// A folder with these empty files.
@@ -758,7 +772,8 @@ mod tests {
     }
 
     fn expand_as(paths: &[PathBuf], reads: Reads) -> Result<Vec<PathBuf>> {
-        expand(paths, reads, &AtomicBool::new(false))
+        let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+        expand(paths, reads, &storage, &AtomicBool::new(false))
     }
 
     /// What `named`, joined by commas, stands for below a folder; or the kind of the error and its message.
@@ -920,7 +935,8 @@ mod tests {
     fn the_work_is_bounded() {
         let all = folder(&["a.arrow", "b.arrow", "c/d.arrow"]);
         let stop = AtomicBool::new(false);
-        let mut walk = Walk { left: 4, ..Walk::new(Reads::Recordings, &stop) };
+        let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
+        let mut walk = Walk { left: 4, ..Walk::new(Reads::Recordings, &storage, &stop) };
         let mut files = Vec::new();
         walk.folder(all.path(), &mut files).unwrap();
         assert_eq!((files.len(), walk.left), (3, 0));
@@ -935,7 +951,10 @@ mod tests {
             );
         }
         stop.store(true, atomic::Ordering::Relaxed);
-        assert_eq!(expand(&[all.path()], Reads::Recordings, &stop).unwrap_err().kind, ErrorKind::Closed);
+        assert_eq!(
+            expand(&[all.path()], Reads::Recordings, &storage, &stop).unwrap_err().kind,
+            ErrorKind::Closed
+        );
     }
 
     #[test]

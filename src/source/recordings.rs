@@ -120,7 +120,7 @@ impl Recordings {
         let (mut parts, mut ends) = (Vec::new(), Vec::new());
         for group in groups {
             let entries: Vec<Entry> = group.as_ref().iter().cloned().map(Into::into).collect();
-            parts_of(entries, &mut parts, stop)?;
+            parts_of(entries, &storage, &mut parts, stop)?;
             ends.push(parts.len());
         }
         let column_names = options.columns.clone();
@@ -158,7 +158,7 @@ impl Recordings {
 
     /// Whether any of its files was read by URL.
     pub fn is_remote(&self) -> bool {
-        self.traffic().requests.load(Ordering::Relaxed) > 0
+        self.traffic().is_remote()
     }
 
     /// The first row of each group of files, and the number of all rows.
@@ -377,7 +377,12 @@ enum Part {
 }
 
 /// Adds the parts of one source.
-fn parts_of(entries: Vec<Entry>, parts: &mut Vec<Part>, stop: &AtomicBool) -> Result<()> {
+fn parts_of(
+    entries: Vec<Entry>,
+    storage: &Arc<dyn Storage>,
+    parts: &mut Vec<Part>,
+    stop: &AtomicBool,
+) -> Result<()> {
     let mut entries = entries.into_iter().peekable();
     while let Some(entry) = entries.next() {
         let path = match entry {
@@ -395,7 +400,7 @@ fn parts_of(entries: Vec<Entry>, parts: &mut Vec<Part>, stop: &AtomicBool) -> Re
         for path in paths.iter().filter(|path| !path.exists()) {
             super::files::check_named(path)?;
         }
-        let (files, folders) = paths::expand_folders(&paths, Reads::Recordings, stop)?;
+        let (files, folders) = paths::expand_folders(&paths, Reads::Recordings, storage, stop)?;
         let (mut folders, mut list) = (folders.into_iter().peekable(), Vec::new());
         for file in files {
             if paths::is_recording(file.as_os_str())

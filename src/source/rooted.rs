@@ -8,7 +8,8 @@ use std::{
 
 use super::{
     remote::Remote,
-    storage::{Page, ReadAt, Storage},
+    storage::{LocalFiles, Page, ReadAt, Storage},
+    store_options::StoreOptions,
     urls,
 };
 use crate::record::Traffic;
@@ -24,11 +25,19 @@ pub(crate) struct Rooted<S> {
 }
 
 impl<S> Rooted<S> {
-    /// Resolves against the current folder; if that was deleted, relative paths stay as they are.
-    pub(crate) fn here(storage: S) -> Self {
+    /// Resolves against the current folder; if that was deleted, relative paths stay as they are. URLs are
+    /// read with the options.
+    pub(crate) fn here(storage: S, options: &StoreOptions) -> Self {
         let traffic: Arc<Traffic> = Arc::default();
-        let remote = Remote::counted(&traffic);
+        let remote = Remote::counted(&traffic, options);
         Self { root: std::env::current_dir().unwrap_or_default(), storage, remote, traffic }
+    }
+}
+
+impl Rooted<LocalFiles> {
+    /// Storage of local files and URLs.
+    pub(crate) fn files(options: &StoreOptions) -> Arc<dyn Storage> {
+        Arc::new(Self::here(LocalFiles, options))
     }
 }
 

@@ -65,6 +65,31 @@ pub struct Page {
     pub names: Vec<String>,
     /// What the next page follows; `None` for the last one.
     pub next: Option<String>,
+    /// The objects that have no path.
+    pub left_out: LeftOut,
+}
+
+/// Objects of a server that have no path, such as `a//b`.
+#[derive(Debug, Clone, Default)]
+pub struct LeftOut {
+    /// How many.
+    pub n: u64,
+    /// The name of the first.
+    pub first: Option<String>,
+}
+
+impl LeftOut {
+    /// Counts one.
+    pub(crate) fn push(&mut self, name: &str) {
+        self.n += 1;
+        self.first.get_or_insert_with(|| name.chars().take(256).collect());
+    }
+
+    /// Counts others.
+    pub(crate) fn add(&mut self, others: Self) {
+        self.n += others.n;
+        self.first = self.first.take().or(others.first);
+    }
 }
 
 /// Storage that counts what it costs, for all its readers.
@@ -89,6 +114,10 @@ impl Storage for Counted {
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         self.storage.resolve(path)
+    }
+
+    fn page(&self, folder: &Path, after: Option<&str>) -> io::Result<Page> {
+        self.storage.page(folder, after)
     }
 
     fn rest(&self) {

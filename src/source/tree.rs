@@ -12,14 +12,16 @@ use std::{
 };
 
 use super::{
-    rooted::Rooted,
-    storage::{self, LocalFiles, Storage},
+    storage::{self, LeftOut, LocalFiles, Storage},
     urls,
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
+/// The most bytes of the names in a list.
+const MOST_NAME_BYTES: usize = 256 << 20;
+
 /// The most folders below each other.
-pub(super) const DEEPEST: usize = 64;
+pub(in crate::source) const DEEPEST: usize = 64;
 
 /// An entry of a folder.
 #[derive(Debug, Clone)]
@@ -46,10 +48,16 @@ impl Tree {
     /// # Errors
     /// [`ErrorKind::Config`] if there are more; those of [`storage::page`]; [`ErrorKind::Closed`] once `stop`
     /// is set.
-    pub(super) fn listed(url: &Path, most: u64, stop: &AtomicBool) -> Result<Self> {
-        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+    pub(super) fn listed(
+        storage: &Arc<dyn Storage>,
+        url: &Path,
+        most: u64,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        let storage = storage.clone();
         let mut listed = Listed { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };
-        let (mut next, mut n_listed) = (None::<String>, 0);
+        let (mut next, mut n_listed, mut left_out) = (None::<String>, 0, LeftOut::default());
+        let mut n_bytes = 0;
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
@@ -64,8 +72,18 @@ impl Tree {
                 );
                 return Err(Error::new(ErrorKind::Config, message));
             }
+            n_bytes += page.names.iter().map(String::len).sum::<usize>();
+            if n_bytes > MOST_NAME_BYTES {
+                let message = format!(
+                    "the names of the objects below {} have more than {MOST_NAME_BYTES} bytes; name a folder or a pattern \
+                     that has fewer",
+                    url.display()
+                );
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            left_out.add(page.left_out);
             for name in &page.names {
-                listed.add(url, name)?;
+                listed.add(url, name, &mut left_out)?;
             }
             match page.next {
                 Some(after) if next.as_ref() == Some(&after) => {
@@ -76,7 +94,13 @@ impl Tree {
                 None => break,
             }
         }
-        listed.storage.rest();
+        if let LeftOut { n, first: Some(first) } = left_out {
+            log::warn!(
+                "below {} objects are left out whose names have no path, since a part is empty, . or .., or has a control \
+                 character: {n}, the first is {first:?}",
+                url.display()
+            );
+        }
         Ok(Self::Listed(listed))
     }
 
@@ -143,17 +167,14 @@ impl Tree {
 impl Listed {
     /// Adds an object and the folders on the way to it. Names that no file system has, such as `a//b`, are
     /// left out: their URLs would name something else.
-    fn add(&mut self, url: &Path, name: &str) -> Result<()> {
+    fn add(&mut self, url: &Path, name: &str, left_out: &mut LeftOut) -> Result<()> {
         if name.matches('/').count() >= DEEPEST {
             let message = format!("below {} an object is more than {DEEPEST} folders deep", url.display());
             return Err(Error::new(ErrorKind::Config, message));
         }
         let parts: Vec<&str> = name.split('/').collect();
         if parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
-            log::warn!(
-                "below {} the object {name:?} is left out: a part of its name is empty, . or ..",
-                url.display()
-            );
+            left_out.push(name);
             return Ok(());
         }
         let mut folder = url.to_owned();

@@ -20,7 +20,7 @@ use crate::{
         plan::MOST_READERS,
     },
     order::{Assignment, Schedule},
-    record::{RawRecord, ReadRecords, Source, Task, WantedBy},
+    record::{RawRecord, ReadRecords, Source, Task, WantedBy, scattered_readers},
 };
 
 /// How the I/O threads of a plan read a source.
@@ -40,7 +40,7 @@ pub(crate) struct Reading {
 impl Reading {
     pub(crate) fn new<S: Source>(plan: &Plan, source: &Arc<S>) -> Self {
         if plan.order.is_scattered() {
-            let Plan { n_readers, .. } = *plan;
+            let n_readers = scattered_readers(plan.n_readers, source.traffic().is_remote());
             let most_runs = usize::MAX;
             return Self {
                 n_readers,

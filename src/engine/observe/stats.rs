@@ -432,7 +432,7 @@ impl Counters {
     }
 
     fn judge(&self, figures: &Figures, waits: Option<&CoreWaits>) -> String {
-        let is_remote = self.traffic.requests.load(Ordering::Relaxed) > 0;
+        let is_remote = self.traffic.is_remote();
         let setting = Setting { n_workers: self.numbers().workers, is_remote, ..self.setting };
         verdict(self.asked.load(Ordering::Relaxed), figures, waits, &setting)
     }

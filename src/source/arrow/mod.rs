@@ -52,7 +52,8 @@ use super::{
     paths::{self, Reads},
     rooted::Rooted,
     shard::{Shard, locate, shards_of},
-    storage::{Counted, LocalFiles, Storage, StoredFile},
+    storage::{Counted, Storage, StoredFile},
+    store_options::StoreOptions,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -81,6 +82,8 @@ pub struct ArrowOptions {
     pub paths: bool,
     /// The other columns whose values are read.
     pub columns: Vec<String>,
+    /// How URLs are read.
+    pub store: StoreOptions,
 }
 
 impl Default for ArrowOptions {
@@ -94,6 +97,7 @@ impl Default for ArrowOptions {
             allow_paths: AllowPaths::default(),
             paths: false,
             columns: Vec::new(),
+            store: StoreOptions::default(),
         }
     }
 }
@@ -101,7 +105,10 @@ impl Default for ArrowOptions {
 impl ArrowOptions {
     /// Storage of local files, mapped or read.
     pub(super) fn storage(&self) -> Arc<dyn Storage> {
-        if self.mmap { Arc::new(Rooted::here(MappedFiles)) } else { Arc::new(Rooted::here(LocalFiles)) }
+        match self.mmap {
+            true => Arc::new(Rooted::here(MappedFiles, &self.store)),
+            false => Rooted::files(&self.store),
+        }
     }
 }
 
@@ -143,7 +150,9 @@ impl ArrowSource {
     /// shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A damaged shard
     /// is no error.
     pub fn open(paths: &[PathBuf], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
-        Self::open_in(options.storage(), &paths::expand(paths, Reads::Recordings, stop)?, options, stop)
+        let storage = options.storage();
+        let files = paths::expand(paths, Reads::Recordings, &storage, stop)?;
+        Self::open_in(storage, &files, options, stop)
     }
 
     /// The same for files of any storage.
@@ -369,7 +378,8 @@ fn index_all(
     stop: &AtomicBool,
 ) -> Result<Vec<Arc<Index>>> {
     let features = FeatureCache::default();
-    parallel::each(paths, options.threads, |path| {
+    let threads = parallel::threads_for(paths, options.threads);
+    parallel::each(paths, threads, |path| {
         Index::build(&StoredFile::open(storage, path)?, options, &features, stop).map(Arc::new)
     })
 }

@@ -884,7 +884,7 @@ impl Builder {
 
     /// Finds the files in the archives at `root`, which may be a pattern.
     fn find_in(&mut self, root: &Path, storage: &Arc<dyn Storage>, stop: &AtomicBool) -> Result<()> {
-        let archives = paths::expand(&[root], Reads::Recordings, stop)?;
+        let archives = paths::expand(&[root], Reads::Recordings, storage, stop)?;
         fallible_alloc::resize(&mut self.places, self.names.texts().len(), None)?;
         for (number, path) in (0..).zip(&archives) {
             let path: Arc<Path> = path.as_path().into();

@@ -61,7 +61,8 @@ use super::{
     parallel,
     rooted::Rooted,
     shard::{Shard, locate, shards_of},
-    storage::{Counted, LocalFiles, Storage, StoredFile, Version},
+    storage::{Counted, Storage, StoredFile, Version},
+    store_options::StoreOptions,
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
@@ -111,6 +112,7 @@ impl ParquetOptions {
             paths,
             columns,
             mmap: _,
+            store: _,
         } = options.clone();
         let payload = Payload::Audio(audio_column);
         Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns }
@@ -199,7 +201,7 @@ impl ParquetSource {
     /// fit or differ between shards, [`ErrorKind::Config`] for no files,
     /// [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found when they are read.
     pub fn open(paths: &[PathBuf], options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
-        Self::open_in(Arc::new(Rooted::here(LocalFiles)), paths, options, stop)
+        Self::open_in(Rooted::files(&StoreOptions::default()), paths, options, stop)
     }
 
     /// The same for files of any storage.
@@ -234,7 +236,8 @@ impl ParquetSource {
         let (storage, traffic) = Counted::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let (features, plans, turns) = (FeatureCache::default(), Plans::default(), Mutex::default());
-        let indexes = parallel::each(&paths, options.threads, |path| {
+        let threads = parallel::threads_for(&paths, options.threads);
+        let indexes = parallel::each(&paths, threads, |path| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
             }

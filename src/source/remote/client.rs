@@ -21,6 +21,7 @@ use reqwest::{
     redirect::Policy,
 };
 
+use super::list_answer::{self, Omitted};
 use crate::record::Traffic;
 
 /// A connection that sends nothing for this long is given up, and the request is sent again.
@@ -57,6 +58,11 @@ impl Refused {
     }
 }
 
+/// An answer that is not what was asked for; another try would get the same.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unusable(pub String);
+
 /// Makes the clients of one store.
 #[derive(Debug)]
 pub(super) struct Connector {
@@ -64,6 +70,8 @@ pub(super) struct Connector {
     pub headers: HeaderMap,
     pub follows_redirects: bool,
     pub traffic: Arc<Traffic>,
+    /// What its lists leave out.
+    pub omitted: Omitted,
 }
 
 impl Connector {
@@ -89,7 +97,8 @@ impl HttpConnector for Connector {
         let client = self
             .client(is_plain)
             .map_err(|error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) })?;
-        Ok(HttpClient::new(Client { client: HttpClient::new(client), traffic: self.traffic.clone() }))
+        let (traffic, omitted) = (self.traffic.clone(), self.omitted.clone());
+        Ok(HttpClient::new(Client { client: HttpClient::new(client), traffic, omitted }))
     }
 }
 
@@ -97,6 +106,7 @@ impl HttpConnector for Connector {
 struct Client {
     client: HttpClient,
     traffic: Arc<Traffic>,
+    omitted: Omitted,
 }
 
 impl fmt::Debug for Client {
@@ -115,10 +125,14 @@ impl HttpService for Client {
     {
         Box::pin(async move {
             // Other methods fetch credentials, and their status means something to the store.
+            let is_list = list_answer::is_list(request.uri().query());
             let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
             self.traffic.requests.fetch_add(1, Ordering::Relaxed);
             let answer = self.client.execute(request).await?;
             let status = answer.status();
+            if status.is_success() && is_read && is_list {
+                return list_answer::checked(answer, &self.traffic, &self.omitted).await;
+            }
             if status.is_success() || !is_read {
                 return Ok(answer);
             }

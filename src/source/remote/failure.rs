@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use object_store::client::HttpError;
 
-use super::client::Refused;
+use super::client::{Refused, Unusable};
 use crate::source::storage::AskedToWait;
 
 /// An error that several threads may get.
@@ -35,9 +35,11 @@ impl Failure {
     pub(super) fn of(error: &object_store::Error) -> Self {
         use object_store::Error;
         let (mut text, mut refused, mut is_http, mut is_final) = (String::new(), None, false, false);
+        let mut unusable = None;
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(cause) = next {
             refused = refused.or_else(|| cause.downcast_ref::<Refused>());
+            unusable = unusable.or_else(|| cause.downcast_ref::<Unusable>());
             is_http |= cause.is::<HttpError>();
             // A certificate or a redirect will be the same at the next try.
             is_final |= cause.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_redirect)
@@ -51,6 +53,9 @@ impl Failure {
         if let Some(refused) = refused {
             return Self::of_status(refused);
         }
+        if let Some(Unusable(message)) = unusable {
+            return Self::new(io::ErrorKind::Other, message);
+        }
         let text = without_queries(&text);
         match error {
             Error::NotFound { .. } => Self::new(io::ErrorKind::NotFound, text),
@@ -63,6 +68,18 @@ impl Failure {
             _ if is_http && !is_final => Self::transient(text),
             _ => Self::new(io::ErrorKind::Other, text),
         }
+    }
+
+    /// Whether an object is shorter than a range that was requested of it.
+    pub(super) fn is_of_range(error: &object_store::Error) -> bool {
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        while let Some(cause) = next {
+            if cause.downcast_ref::<Refused>().is_some_and(|refused| refused.status == 416) {
+                return true;
+            }
+            next = cause.source().or_else(|| inner(cause));
+        }
+        false
     }
 
     /// The meaning of an answer that is an error.

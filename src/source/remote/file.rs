@@ -8,7 +8,6 @@ use std::{
     collections::VecDeque,
     io,
     ops::Range,
-    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -16,24 +15,19 @@ use std::{
 };
 
 use bytes::Bytes;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::task::AbortHandle;
 
 use super::{
     answer::{Pending, Slot},
-    failure::Failure,
     object::{Object, version_of},
     pages,
     runtime::Running,
-    stores::Address,
 };
 use crate::{
     record::MOST_REQUESTED,
     source::{ReadAt, Version},
 };
 
-/// The most bytes of an object: no store has larger ones.
-const LARGEST: u64 = 1 << 60;
 /// The most bytes of one object that are requested ahead of time and not yet read.
 const MOST_AHEAD: u64 = 64 << 20;
 /// The same for all objects of a source.
@@ -71,24 +65,15 @@ impl Drop for Ahead {
 }
 
 impl RemoteFile {
-    pub(super) fn open(running: Arc<Running>, url: &Path) -> io::Result<Self> {
-        let object = match running.opened(url) {
-            Some(object) => object,
-            None => {
-                let object = Arc::new(ask(&running, url)?);
-                running.keep(url, &object);
-                object
-            }
-        };
-        let version = object.version();
-        Ok(Self {
+    pub(super) fn new(running: Arc<Running>, object: Arc<Object>) -> Self {
+        Self {
+            version: object.version(),
             object,
-            version,
             is_changed: AtomicBool::new(false),
             ahead: Mutex::default(),
             read_to: AtomicU64::new(0),
             running,
-        })
+        }
     }
 
     /// Waits for a range.
@@ -144,49 +129,82 @@ impl RemoteFile {
     }
 }
 
+/// A part of a read.
+struct Part {
+    range: Range<u64>,
+    slot: Arc<Slot<Bytes>>,
+    /// The request of a part that was not requested ahead of time.
+    _own: Option<Ahead>,
+}
+
+impl RemoteFile {
+    /// The parts of a range in their order. Those that are not requested yet are requested at once, so that
+    /// their latencies do not add up.
+    fn parts(&self, wanted: &Range<u64>) -> io::Result<Vec<Part>> {
+        let known = |ahead: &Ahead| ahead.range.start < wanted.end && wanted.start < ahead.range.end;
+        let mut found: Vec<_> = {
+            let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            ahead
+                .iter()
+                .filter(|ahead| known(ahead))
+                .map(|ahead| (ahead.range.clone(), ahead.slot.clone()))
+                .collect()
+        };
+        found.sort_by_key(|(range, _)| range.start);
+        let (mut parts, mut at) = (Vec::new(), wanted.start);
+        let own = |range: Range<u64>| -> io::Result<Part> {
+            let request = self.request(range.clone())?;
+            Ok(Part { range, slot: request.slot.clone(), _own: Some(request) })
+        };
+        for (range, slot) in found {
+            // bounded: at most two for each range that was requested ahead.
+            if at < range.start {
+                parts.push(own(at..range.start)?);
+            }
+            at = at.max(range.end);
+            parts.push(Part { range, slot, _own: None });
+        }
+        if at < wanted.end {
+            parts.push(own(at..wanted.end)?);
+        }
+        Ok(parts)
+    }
+}
+
 impl ReadAt for RemoteFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let len = (buffer.len() as u64).min(self.version.size.saturating_sub(at));
         if len == 0 {
             return Ok(0);
         }
-        let ahead = || self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let (found, end) = {
-            let ahead = ahead();
-            if len > pages::PAGE {
-                self.note(at + len);
-            }
-            let found = ahead.iter().find(|ahead| ahead.range.contains(&at));
-            let next = ahead.iter().map(|ahead| ahead.range.start).filter(|&start| start > at).min();
-            let found = found.map(|ahead| (ahead.range.clone(), ahead.slot.clone()));
-            (found, next.unwrap_or(u64::MAX).min(at + len))
-        };
-        let copy = |buffer: &mut [u8], bytes: &[u8]| {
-            let n = bytes.len().min(buffer.len());
-            buffer[..n].copy_from_slice(&bytes[..n]);
-            n
-        };
-        let Some((range, slot)) = found else {
-            if len <= pages::PAGE {
+        let wanted = at..at + len;
+        if len > pages::PAGE {
+            self.note(wanted.end);
+        } else {
+            let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_ahead = ahead.iter().any(|ahead| ahead.range.start < wanted.end && at < ahead.range.end);
+            drop(ahead);
+            if !is_ahead {
                 return self.read_page(&mut buffer[..len as usize], at);
             }
-            let request = self.request(at..end)?;
-            return self.wait(&request.slot).map(|bytes| copy(buffer, &bytes));
-        };
-        let bytes = self.wait(&slot);
-        let n = match &bytes {
-            Ok(bytes) => copy(buffer, &bytes[(at - range.start) as usize..]),
-            Err(_) => 0,
-        };
-        // Read as a whole, or failed: another try is a request of its own.
-        ahead().retain_mut(|ahead| {
-            if !Arc::ptr_eq(&ahead.slot, &slot) {
-                return true;
-            }
-            ahead.left = ahead.left.saturating_sub(n as u64);
-            bytes.is_ok() && ahead.left > 0
-        });
-        bytes.map(|_| n)
+        }
+        for part in self.parts(&wanted)? {
+            let bytes = self.wait(&part.slot);
+            let (from, to) = (part.range.start.max(wanted.start), part.range.end.min(wanted.end));
+            // Read as a whole, or failed: another try is a request of its own.
+            self.ahead.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|ahead| {
+                if !Arc::ptr_eq(&ahead.slot, &part.slot) {
+                    return true;
+                }
+                ahead.left = ahead.left.saturating_sub(to.saturating_sub(from));
+                bytes.is_ok() && ahead.left > 0
+            });
+            let bytes = bytes?;
+            let start = part.range.start;
+            buffer[(from - at) as usize..(to - at) as usize]
+                .copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]);
+        }
+        Ok(len as usize)
     }
 
     fn version(&self) -> io::Result<Version> {
@@ -196,15 +214,29 @@ impl ReadAt for RemoteFile {
         }
         self.running.forget(&self.object);
         let Object { store, location, .. } = &*self.object;
-        head(&self.running, store, location).map(|meta| version_of(&meta))
+        self.running.head(store, location).map(|meta| version_of(&meta))
     }
 
     fn will_need(&self, at: u64, len: u64) {
         let end = at.saturating_add(len).min(self.version.size);
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = at.max(self.read_to.load(Ordering::Relaxed));
-        let is_known = ahead.iter().any(|ahead| ahead.range.start < end && at < ahead.range.end);
-        if at >= end || end - at > MOST_AHEAD || is_known {
+        let mut at = at.max(self.read_to.load(Ordering::Relaxed));
+        let known =
+            |at: &u64| ahead.iter().find(|ahead| ahead.range.contains(at)).map(|ahead| ahead.range.end);
+        while let Some(end) = known(&at) {
+            at = end;
+        }
+        let next = ahead.iter().map(|ahead| ahead.range.start).filter(|&start| start > at).min();
+        let mut end = next.map_or(end, |next| next.min(end));
+        if at >= end {
+            return;
+        }
+        // What lies between two announcements, such as the header of a record batch, is requested with one of
+        // them: alone it would be waited for.
+        let before = ahead.iter().map(|ahead| ahead.range.end).filter(|&end| end <= at).max();
+        at = before.filter(|before| at - before <= pages::PAGE).unwrap_or(at);
+        end = next.filter(|next| next - end <= pages::PAGE).unwrap_or(end);
+        if end - at > MOST_AHEAD {
             return;
         }
         // The oldest ranges were passed without being read.
@@ -226,32 +258,4 @@ impl ReadAt for RemoteFile {
             ahead.push_back(request);
         }
     }
-}
-
-/// Asks for the object of a URL.
-fn ask(running: &Running, url: &Path) -> io::Result<Object> {
-    let address = Address::of(url, |name| std::env::var(name).ok())?;
-    let (store, location) = (running.client(&address)?.objects, address.location);
-    let meta = head(running, &store, &location)?;
-    if meta.size > LARGEST {
-        return Err(io::Error::other(format!("the server says that the object has {} bytes", meta.size)));
-    }
-    Ok(Object::new(
-        running.number(),
-        store,
-        location,
-        meta,
-        running.requests.clone(),
-        running.traffic.clone(),
-    ))
-}
-
-/// Asks for size and ETag.
-fn head(
-    running: &Running,
-    store: &Arc<dyn ObjectStore>,
-    location: &object_store::path::Path,
-) -> io::Result<ObjectMeta> {
-    let (store, location) = (store.clone(), location.clone());
-    running.wait_for(async move { store.head(&location).await.map_err(|error| Failure::of(&error)) })
 }

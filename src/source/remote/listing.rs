@@ -16,7 +16,7 @@ use super::{
     client::Refused,
     failure::Failure,
     runtime::Running,
-    stores::{Address, Lists},
+    stores::{Address, Client, Lists, Place},
 };
 use crate::source::storage::Page;
 
@@ -25,12 +25,18 @@ const LONGEST: usize = 32 << 20;
 
 /// A page of the objects below the folder `url`.
 pub(super) fn page(running: &Running, url: &Path, after: Option<&str>) -> io::Result<Page> {
-    let address = Address::of_folder(url, |name| std::env::var(name).ok())?;
-    let lists = running.client(&address)?.lists;
+    let address = match Address::of_folder(url, || running.hub())? {
+        Place::Here(page) => return Ok(page),
+        Place::There(address) => address,
+    };
+    let Client { lists, omitted, .. } = running.client(&address)?;
     let (after, traffic) = (after.map(str::to_owned), running.traffic.clone());
     running.wait_for(async move {
         match lists {
-            Lists::Store(store) => of_store(&*store, &address, after).await,
+            Lists::Store(store) => {
+                let page = of_store(&*store, &address, after).await?;
+                Ok(Page { left_out: omitted.take(), ..page })
+            }
             Lists::Hub(client) => {
                 traffic.requests.fetch_add(1, Ordering::Relaxed);
                 let first = format!("{}/{}?recursive=true", address.host, address.name);
@@ -54,7 +60,8 @@ async fn of_store(
     let found = store.list_paginated(wanted, options).await.map_err(|error| Failure::of(&error))?;
     let names =
         found.result.objects.iter().filter_map(|object| object.location.as_ref().strip_prefix(&*prefix));
-    Ok(Page { names: names.map(str::to_owned).collect(), next: found.page_token })
+    let names = names.map(str::to_owned).collect();
+    Ok(Page { names, next: found.page_token, ..Page::default() })
 }
 
 /// A page of the Hub, and its bytes.
@@ -101,7 +108,7 @@ async fn of_hub(client: &reqwest::Client, address: &Address, url: &str) -> Resul
         // bounded: the page has as many.
         names.extend(below.filter(|_| kind == "file").map(str::to_owned));
     }
-    Ok((Page { names, next }, body.len()))
+    Ok((Page { names, next, ..Page::default() }, body.len()))
 }
 
 /// The URL of the next page among links, `<URL>; rel="next", ...`.

@@ -18,6 +18,12 @@ mod failure;
 #[cfg(feature = "remote")]
 mod file;
 #[cfg(feature = "remote")]
+mod flight;
+#[cfg(feature = "remote")]
+mod hub;
+#[cfg(feature = "remote")]
+mod list_answer;
+#[cfg(feature = "remote")]
 mod listing;
 #[cfg(feature = "remote")]
 mod object;
@@ -26,7 +32,11 @@ mod opener;
 #[cfg(feature = "remote")]
 mod pages;
 #[cfg(feature = "remote")]
+mod profiles;
+#[cfg(feature = "remote")]
 mod runtime;
+#[cfg(feature = "remote")]
+mod settings;
 #[cfg(feature = "remote")]
 mod stores;
 #[cfg(feature = "remote")]
@@ -47,7 +57,10 @@ pub(super) struct Remote {}
 #[cfg(not(feature = "remote"))]
 impl Remote {
     /// Counts nothing.
-    pub(super) fn counted(_: &std::sync::Arc<crate::record::Traffic>) -> Self {
+    pub(super) fn counted(
+        _: &std::sync::Arc<crate::record::Traffic>,
+        _: &super::store_options::StoreOptions,
+    ) -> Self {
         Self {}
     }
 

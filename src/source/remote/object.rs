@@ -1,18 +1,16 @@
 //! An object of a store at one version: requests its ranges, and checks each answer.
 
 use std::{
-    io,
     ops::Range,
     sync::{Arc, atomic::Ordering},
-    time::SystemTime,
+    time::{Instant, SystemTime},
 };
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
-use tokio::sync::Semaphore;
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 
-use super::failure::Failure;
+use super::{failure::Failure, flight::Flight, pages::PAGE};
 use crate::{record::Traffic, seed::mix, source::Version};
 
 /// What a request needs.
@@ -21,7 +19,7 @@ pub(super) struct Object {
     pub number: u64,
     pub store: Arc<dyn ObjectStore>,
     pub location: object_store::path::Path,
-    requests: Arc<Semaphore>,
+    requests: Arc<Flight>,
     /// A strong ETag: weak ones do not promise equal bytes.
     etag: Option<String>,
     meta: ObjectMeta,
@@ -35,7 +33,7 @@ impl Object {
         store: Arc<dyn ObjectStore>,
         location: object_store::path::Path,
         meta: ObjectMeta,
-        requests: Arc<Semaphore>,
+        requests: Arc<Flight>,
         traffic: Arc<Traffic>,
     ) -> Self {
         let etag = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
@@ -48,9 +46,8 @@ impl Object {
 
     /// The bytes of a range.
     pub(super) async fn get(&self, wanted: Range<u64>) -> Result<Bytes, Failure> {
-        let closed = |_| Failure::new(io::ErrorKind::Other, "the source is closed");
-        let _permit = self.requests.acquire().await.map_err(closed)?;
-        let len = wanted.end - wanted.start;
+        let _permit = self.requests.begin().await?;
+        let begin = Instant::now();
         let range = Some(GetRange::Bounded(wanted.clone()));
         let options = GetOptions { range, if_match: self.etag.clone(), ..GetOptions::default() };
         let answer =
@@ -58,30 +55,10 @@ impl Object {
         if !self.is_same(&answer.meta) {
             return Err(Failure::changed());
         }
-        if answer.range != wanted {
-            return Err(Failure::transient(format!(
-                "the answer has bytes {:?}, not {wanted:?}",
-                answer.range
-            )));
-        }
-        let mut parts = answer.into_stream();
-        let mut bytes = BytesMut::new();
-        while let Some(part) = parts.next().await {
-            let part = part.map_err(|error| Failure::of(&error))?;
-            self.traffic.received_bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
-            if (bytes.len() + part.len()) as u64 > len {
-                return Err(Failure::transient(format!(
-                    "the answer has more than the {len} bytes that were requested"
-                )));
-            }
-            // bounded: the range, of which one block of a record is in memory.
-            bytes.extend_from_slice(&part);
-        }
-        if bytes.len() as u64 != len {
-            let message = format!("the answer has {} bytes, {len} were requested", bytes.len());
-            return Err(Failure::transient(message));
-        }
-        Ok(bytes.freeze())
+        let latency = begin.elapsed();
+        let bytes = body(answer, wanted, &self.traffic).await?;
+        self.requests.answered(latency);
+        Ok(bytes)
     }
 
     /// Whether an answer is of the version that was opened: by its strong ETag, otherwise by size and time.
@@ -94,6 +71,52 @@ impl Object {
         let has_same_time = is_strong || meta.last_modified == self.meta.last_modified;
         meta.size == self.meta.size && has_same_tag && has_same_time
     }
+}
+
+/// The first page of an object and what the answer says of it, by one request; `None` if it may be empty.
+pub(super) async fn first(
+    store: &dyn ObjectStore,
+    location: &object_store::path::Path,
+    requests: &Flight,
+    traffic: &Traffic,
+) -> Result<Option<(ObjectMeta, Bytes)>, Failure> {
+    let _permit = requests.begin().await?;
+    let range = Some(GetRange::Bounded(0..PAGE));
+    let answer = match store.get_opts(location, GetOptions { range, ..GetOptions::default() }).await {
+        Ok(answer) => answer,
+        // Some servers answer so for an empty object.
+        Err(object_store::Error::NotSupported { .. }) => return Ok(None),
+        Err(error) if Failure::is_of_range(&error) => return Ok(None),
+        Err(error) => return Err(Failure::of(&error)),
+    };
+    let (meta, end) = (answer.meta.clone(), PAGE.min(answer.meta.size));
+    Ok(Some((meta, body(answer, 0..end, traffic).await?)))
+}
+
+/// The body of an answer, which must be the range `wanted`.
+async fn body(answer: GetResult, wanted: Range<u64>, traffic: &Traffic) -> Result<Bytes, Failure> {
+    let len = wanted.end - wanted.start;
+    if answer.range != wanted {
+        return Err(Failure::transient(format!("the answer has bytes {:?}, not {wanted:?}", answer.range)));
+    }
+    let mut parts = answer.into_stream();
+    let mut bytes = BytesMut::new();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|error| Failure::of(&error))?;
+        traffic.received_bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
+        if (bytes.len() + part.len()) as u64 > len {
+            return Err(Failure::transient(format!(
+                "the answer has more than the {len} bytes that were requested"
+            )));
+        }
+        // bounded: the range, of which one block of a record is in memory.
+        bytes.extend_from_slice(&part);
+    }
+    if bytes.len() as u64 != len {
+        let message = format!("the answer has {} bytes, {len} were requested", bytes.len());
+        return Err(Failure::transient(message));
+    }
+    Ok(bytes.freeze())
 }
 
 /// The version that an answer tells.

@@ -6,10 +6,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{file::RemoteFile, listing, runtime::Running};
+use super::{
+    file::RemoteFile,
+    listing,
+    runtime::Running,
+    stores::{Address, Place},
+};
 use crate::{
     record::Traffic,
-    source::{ReadAt, storage::Page, urls},
+    source::{LocalFiles, ReadAt, Storage, StoreOptions, storage::Page, urls},
 };
 
 /// Opens URLs; starts its threads with the first.
@@ -17,6 +22,7 @@ use crate::{
 pub(crate) struct Remote {
     running: Mutex<Option<Arc<Running>>>,
     traffic: Arc<Traffic>,
+    options: StoreOptions,
 }
 
 impl fmt::Debug for Remote {
@@ -27,8 +33,8 @@ impl fmt::Debug for Remote {
 
 impl Remote {
     /// Counts its requests in `traffic`.
-    pub(crate) fn counted(traffic: &Arc<Traffic>) -> Self {
-        Self { running: Mutex::default(), traffic: traffic.clone() }
+    pub(crate) fn counted(traffic: &Arc<Traffic>, options: &StoreOptions) -> Self {
+        Self { running: Mutex::default(), traffic: traffic.clone(), options: options.clone() }
     }
 
     /// Opens an object: asks for its size and ETag.
@@ -39,7 +45,15 @@ impl Remote {
     pub(crate) fn open(&self, url: &Path) -> io::Result<Box<dyn ReadAt>> {
         urls::check(url).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.message))?;
         let running = self.running()?;
-        RemoteFile::open(running, url).map(|file| Box::new(file) as Box<dyn ReadAt>)
+        // An object that is read from its server stays there.
+        let object = match running.opened(url) {
+            Some(object) => object,
+            None => match Address::of(url, || running.hub())? {
+                Place::Here(path) => return LocalFiles.open(&path),
+                Place::There(address) => running.object(url, address)?,
+            },
+        };
+        Ok(Box::new(RemoteFile::new(running, object)))
     }
 
     /// A page of the objects below the folder `url`.
@@ -65,7 +79,7 @@ impl Remote {
             running.check_process()?;
             return Ok(running.clone());
         }
-        let started = Arc::new(Running::new(&self.traffic));
+        let started = Arc::new(Running::new(&self.traffic, &self.options));
         *running = Some(started.clone());
         Ok(started)
     }

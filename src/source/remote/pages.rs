@@ -62,6 +62,15 @@ impl Pages {
         Ok(slot)
     }
 
+    /// Keeps a page that was not requested by itself.
+    pub(super) fn keep(&self, object: u64, range: Range<u64>, bytes: Bytes) {
+        // Whole pages only: others are found by no read.
+        if around(0..1, range.end) == range {
+            let slot = self.slot(object, &range, |_| Ok(()));
+            slot.into_iter().for_each(|slot| slot.fill(Ok(bytes.clone())));
+        }
+    }
+
     /// Forgets an answer that is an error.
     pub(super) fn forget(&self, slot: &Arc<Slot<Bytes>>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

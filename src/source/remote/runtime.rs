@@ -7,30 +7,32 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{
-    runtime::{Builder, Handle, Runtime},
-    sync::Semaphore,
-};
+use bytes::Bytes;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{
     answer::{Pending, Slot},
     failure::Failure,
-    object::Object,
+    flight::Flight,
+    hub::Hub,
+    object::{self, Object},
     pages::Pages,
+    settings::Settings,
     stores::{Address, Client},
 };
-use crate::record::Traffic;
+use crate::{record::Traffic, source::StoreOptions};
 
-/// The most requests of one source at a time.
-const IN_FLIGHT: usize = 32;
 /// The most objects that are kept: some 20 MB.
 const MOST_OBJECTS: usize = 1 << 16;
+/// The most bytes of an object: no store has larger ones.
+const LARGEST: u64 = 1 << 60;
 /// How long the end of a source waits for its threads, which have nothing to finish.
 const ENDING: Duration = Duration::from_millis(200);
 
@@ -42,7 +44,7 @@ pub(super) struct Running {
     /// Started by the first request.
     runtime: Mutex<Option<Runtime>>,
     process: u32,
-    pub(super) requests: Arc<Semaphore>,
+    pub(super) requests: Arc<Flight>,
     /// Bytes of ranges that were requested ahead of time and not read.
     pub(super) ahead: Arc<AtomicU64>,
     pub(super) traffic: Arc<Traffic>,
@@ -51,22 +53,39 @@ pub(super) struct Running {
     objects: Mutex<HashMap<PathBuf, Arc<Object>>>,
     n_objects: AtomicU64,
     pub(super) pages: Pages,
+    settings: Settings,
+    /// Made with the first URL of the Hub.
+    hub: OnceLock<Hub>,
 }
 
 impl Running {
-    pub(super) fn new(traffic: &Arc<Traffic>) -> Self {
+    /// With the settings of this moment.
+    pub(super) fn new(traffic: &Arc<Traffic>, options: &StoreOptions) -> Self {
         // The first provider of the process stays; another one serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             runtime: Mutex::default(),
             process: process::id(),
-            requests: Arc::new(Semaphore::new(IN_FLIGHT)),
+            requests: Arc::default(),
             ahead: Arc::default(),
             traffic: traffic.clone(),
             clients: Mutex::default(),
             objects: Mutex::default(),
             n_objects: AtomicU64::new(0),
             pages: Pages::default(),
+            settings: Settings::here(options),
+            hub: OnceLock::new(),
+        }
+    }
+
+    /// The Hub.
+    ///
+    /// # Errors
+    /// For settings that are wrong.
+    pub(super) fn hub(&self) -> io::Result<&Hub> {
+        match self.hub.get() {
+            Some(hub) => Ok(hub),
+            None => Hub::new(&self.settings).map(|hub| self.hub.get_or_init(|| hub)),
         }
     }
 
@@ -108,7 +127,7 @@ impl Running {
         if let Some(client) = clients.get(&address.key()) {
             return Ok(client.clone());
         }
-        let client = address.client(&self.traffic)?;
+        let client = address.client(&self.settings, &self.traffic)?;
         clients.insert(address.key(), client.clone());
         Ok(client)
     }
@@ -118,23 +137,61 @@ impl Running {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).get(url).cloned()
     }
 
-    /// Keeps an object for the next readers.
-    pub(super) fn keep(&self, url: &Path, object: &Arc<Object>) {
+    /// Asks for size and ETag of an object, and keeps them for the next readers.
+    pub(super) fn object(&self, url: &Path, address: Address) -> io::Result<Arc<Object>> {
+        let (store, location) = (self.client(&address)?.objects, address.location);
+        // One answer has both, and the first page.
+        let (meta, first) = match is_read_from_its_end(url) {
+            true => (self.head(&store, &location)?, None),
+            false => self.first(&store, &location)?,
+        };
+        if meta.size > LARGEST {
+            let message = format!("the server says that the object has {} bytes", meta.size);
+            return Err(io::Error::other(message));
+        }
+        let number = self.n_objects.fetch_add(1, Ordering::Relaxed);
+        if let Some(first) = first {
+            self.pages.keep(number, 0..first.len() as u64, first);
+        }
+        let (requests, traffic) = (self.requests.clone(), self.traffic.clone());
+        let object = Arc::new(Object::new(number, store, location, meta, requests, traffic));
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         if objects.len() < MOST_OBJECTS {
             objects.insert(url.to_owned(), object.clone());
         }
+        Ok(object)
+    }
+
+    /// Asks for the first page, of which the answer has size and ETag.
+    fn first(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        location: &object_store::path::Path,
+    ) -> io::Result<(ObjectMeta, Option<Bytes>)> {
+        let (requests, traffic) = (self.requests.clone(), self.traffic.clone());
+        let (from, at) = (store.clone(), location.clone());
+        let answer = self.wait_for(async move { object::first(&*from, &at, &requests, &traffic).await })?;
+        match answer {
+            Some((meta, first)) => Ok((meta, Some(first))),
+            // An empty object has no range.
+            None => Ok((self.head(store, location)?, None)),
+        }
+    }
+
+    /// Asks for size and ETag.
+    pub(super) fn head(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        location: &object_store::path::Path,
+    ) -> io::Result<ObjectMeta> {
+        let (store, location) = (store.clone(), location.clone());
+        self.wait_for(async move { store.head(&location).await.map_err(|error| Failure::of(&error)) })
     }
 
     /// Forgets an object that was changed.
     pub(super) fn forget(&self, object: &Arc<Object>) {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         objects.retain(|_, kept| !Arc::ptr_eq(kept, object));
-    }
-
-    /// The number of a new object.
-    pub(super) fn number(&self) -> u64 {
-        self.n_objects.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Waits for the answer of `asked`, which ends with the thread's work.
@@ -155,4 +212,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.rest();
     }
+}
+
+/// Whether the format of an object has its beginning at the end.
+fn is_read_from_its_end(url: &Path) -> bool {
+    url.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"))
 }

@@ -121,6 +121,10 @@ impl Server {
                 .filter(|_| !self.faults.is_whole.load(Ordering::Relaxed))
             {
                 let (from, to): (usize, usize) = (from.parse().unwrap(), to.parse().unwrap());
+                if from >= content.len() {
+                    say("416 Range Not Satisfiable", empty, &[])?;
+                    continue;
+                }
                 let part = &content[from..=to.min(content.len() - 1)];
                 let more = format!(
                     "Content-Length: {}\r\nContent-Range: bytes {from}-{}/{}\r\n",

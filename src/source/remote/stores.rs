@@ -1,25 +1,35 @@
-//! From a URL to the client of its store. Credentials come from the environment, as the clouds' tools read
-//! them: `AWS_*`, `GOOGLE_*`, `AZURE_*`; for the Hub `HF_TOKEN` and `HF_ENDPOINT`.
+//! From a URL to its place, and to the client of its store. [`Settings`] has the credentials.
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder,
-    azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, http::HttpBuilder,
-    list::PaginatedListStore,
+    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, http::HttpBuilder, list::PaginatedListStore,
 };
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
-use super::{client::Connector, failure::Failure};
-use crate::{record::Traffic, source::urls};
-
-const HUB: &str = "https://huggingface.co";
+use super::{
+    client::Connector,
+    hub::{EXPECTED, Hub, HubFile},
+    list_answer::Omitted,
+    settings::{Settings, invalid},
+};
+use crate::{
+    record::Traffic,
+    source::{storage::Page, urls},
+};
 
 /// The client of a host or bucket.
 #[derive(Clone)]
 pub(super) struct Client {
     pub objects: Arc<dyn ObjectStore>,
     pub lists: Lists,
+    /// The objects that its lists left out.
+    pub omitted: Omitted,
 }
 
 /// How names are listed.
@@ -28,6 +38,13 @@ pub(super) enum Lists {
     Store(Arc<dyn PaginatedListStore>),
     /// By the API of the Hub.
     Hub(reqwest::Client),
+}
+
+/// Where an object or a folder is read.
+pub(super) enum Place<T> {
+    /// In the Hub's cache folder on this machine.
+    Here(T),
+    There(Address),
 }
 
 /// Where an object or a folder lies.
@@ -42,53 +59,54 @@ pub(super) struct Address {
     token: Option<String>,
 }
 
-fn invalid(message: impl ToString) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, message.to_string())
-}
-
 impl Address {
-    /// The address of an object; `set` gives variables of the environment.
-    pub(super) fn of(url: &Path, set: impl Fn(&str) -> Option<String>) -> io::Result<Self> {
-        Self::new(url, set, |file| match file {
-            HubFile { path: "", .. } => Err(invalid(EXPECTED)),
-            HubFile { owner, name, revision, path } => {
-                Ok(format!("datasets/{owner}/{name}/resolve/{revision}/{path}"))
-            }
-        })
-    }
-
-    /// The address of a folder, which for the Hub is that of its list.
-    pub(super) fn of_folder(url: &Path, set: impl Fn(&str) -> Option<String>) -> io::Result<Self> {
-        Self::new(url, set, |HubFile { owner, name, revision, path }| {
-            let path = path.trim_end_matches('/');
-            let slash = if path.is_empty() { "" } else { "/" };
-            Ok(format!("api/datasets/{owner}/{name}/tree/{revision}{slash}{path}"))
-        })
-    }
-
-    fn new(
+    /// The place of an object.
+    pub(super) fn of<'h>(
         url: &Path,
-        set: impl Fn(&str) -> Option<String>,
-        hub_name: impl Fn(HubFile<'_>) -> io::Result<String>,
-    ) -> io::Result<Self> {
+        hub: impl FnOnce() -> io::Result<&'h Hub>,
+    ) -> io::Result<Place<PathBuf>> {
+        Self::find(url, hub, |hub, file| match file {
+            HubFile { path: "", .. } => Err(invalid(EXPECTED)),
+            HubFile { owner, name, path, .. } => Ok(hub
+                .find(&file)?
+                .map_err(|revision| format!("datasets/{owner}/{name}/resolve/{revision}/{path}"))),
+        })
+    }
+
+    /// The place of a folder, which for the Hub is that of its list.
+    pub(super) fn of_folder<'h>(
+        url: &Path,
+        hub: impl FnOnce() -> io::Result<&'h Hub>,
+    ) -> io::Result<Place<Page>> {
+        Self::find(url, hub, |hub, folder| {
+            let HubFile { owner, name, path, .. } = folder;
+            let slash = if path.is_empty() { "" } else { "/" };
+            Ok(hub
+                .list(&folder)?
+                .map_err(|revision| format!("api/datasets/{owner}/{name}/tree/{revision}{slash}{path}")))
+        })
+    }
+
+    fn find<'h, T>(
+        url: &Path,
+        hub: impl FnOnce() -> io::Result<&'h Hub>,
+        find: impl Fn(&Hub, HubFile<'_>) -> io::Result<Result<T, String>>,
+    ) -> io::Result<Place<T>> {
         let (scheme, rest) = urls::split(url).ok_or_else(|| invalid("the path is no URL"))?;
         let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
-        let set = |name| set(name).filter(|value: &String| !value.is_empty());
         let (scheme, host, name, token) = match scheme {
             "hf" => {
-                let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| HUB.to_owned());
-                check_endpoint("HF_ENDPOINT", &endpoint)?;
-                let endpoint = endpoint.trim_end_matches('/');
-                let scheme = if endpoint.starts_with("http://") { "http" } else { "https" };
-                if set("HF_HUB_OFFLINE").is_some_and(|value| value != "0") {
-                    return Err(invalid("HF_HUB_OFFLINE is set; unset it to read from the Hub"));
+                let hub = hub()?;
+                let scheme = if hub.endpoint.starts_with("http://") { "http" } else { "https" };
+                match find(hub, HubFile::of(host, name)?)? {
+                    Ok(here) => return Ok(Place::Here(here)),
+                    Err(name) => (scheme, hub.endpoint.clone(), name, hub.token.clone()),
                 }
-                (scheme, endpoint.to_owned(), hub_name(HubFile::of(host, name)?)?, set("HF_TOKEN"))
             }
             _ => (scheme, format!("{scheme}://{host}"), name.to_owned(), None),
         };
         let location = object_store::path::Path::from_url_path(&name).map_err(invalid)?;
-        Ok(Self { scheme, host, name, location, token })
+        Ok(Place::There(Self { scheme, host, name, location, token }))
     }
 
     /// What addresses with the same client have in common.
@@ -97,145 +115,72 @@ impl Address {
     }
 
     /// The client, without retries of its own: these are counted where files are read.
-    pub(super) fn client(&self, traffic: &Arc<Traffic>) -> io::Result<Client> {
-        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    pub(super) fn client(&self, settings: &Settings, traffic: &Arc<Traffic>) -> io::Result<Client> {
         let retry = RetryConfig {
             max_retries: 0,
             retry_timeout: Duration::from_secs(1),
             backoff: BackoffConfig::default(),
         };
-        check_environment(self.scheme, set)?;
-        let is_cloud = matches!(self.scheme, "s3" | "gs" | "az");
-        let is_plain = match is_cloud {
-            true => plain_endpoint(self.scheme, set),
-            false => self.host.starts_with("http://"),
-        };
-        let client = ClientOptions::new().with_allow_http(is_plain);
         let mut headers = HeaderMap::new();
         if let Some(token) = &self.token {
-            let wrong = |_| invalid("HF_TOKEN has characters that no token has");
+            let wrong = |_| invalid("the token of the Hub has characters that no token has");
             let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(wrong)?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let connector = Connector { headers, follows_redirects: !is_cloud, traffic: traffic.clone() };
+        let follows_redirects = !matches!(self.scheme, "s3" | "gs" | "az");
+        let omitted = Omitted::default();
+        let connector =
+            Connector { headers, follows_redirects, traffic: traffic.clone(), omitted: omitted.clone() };
         let bucket = self.host.split_once("://").map_or("", |(_, bucket)| bucket);
-        let wrong = |error: object_store::Error| invalid(Failure::of(&error).message);
         macro_rules! built {
-            ($builder:expr) => {
+            ($builder:expr, $is_plain:expr) => {
                 Arc::new(
                     $builder
                         .with_retry(retry)
-                        .with_client_options(client)
+                        .with_client_options(ClientOptions::new().with_allow_http($is_plain))
                         .with_http_connector(connector)
                         .build()
-                        .map_err(wrong)?,
+                        .map_err(|error| settings.refused(self.scheme, &error))?,
                 )
             };
         }
         macro_rules! cloud {
-            ($builder:expr) => {{
-                let objects = built!($builder);
-                Client { lists: Lists::Store(objects.clone()), objects }
+            ($builder:expr, $bucket:ident) => {{
+                let (builder, is_plain) = $builder;
+                let objects = built!(builder.$bucket(bucket), is_plain);
+                Client { lists: Lists::Store(objects.clone()), objects, omitted }
             }};
         }
         Ok(match self.scheme {
-            "s3" => cloud!(AmazonS3Builder::from_env().with_bucket_name(bucket)),
-            "gs" => cloud!(GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket)),
-            "az" => cloud!(MicrosoftAzureBuilder::from_env().with_container_name(bucket)),
+            "s3" => cloud!(settings.s3()?, with_bucket_name),
+            "gs" => cloud!(settings.gs()?, with_bucket_name),
+            "az" => cloud!(settings.az()?, with_container_name),
             _ => {
+                let is_plain = self.host.starts_with("http://");
                 let lists = Lists::Hub(connector.client(is_plain).map_err(invalid)?);
-                Client { objects: built!(HttpBuilder::new().with_url(&self.host)), lists }
+                Client { objects: built!(HttpBuilder::new().with_url(&self.host), is_plain), lists, omitted }
             }
         })
-    }
-}
-
-/// Checks the variables that a store of a cloud would panic about, or quote.
-fn check_environment(scheme: &str, set: impl Fn(&'static str) -> Option<String>) -> io::Result<()> {
-    const S3: [&str; 5] = [
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN",
-        "AWS_REGION",
-        "AWS_DEFAULT_REGION",
-    ];
-    for name in endpoints(scheme) {
-        set(name).map_or(Ok(()), |endpoint| check_endpoint(name, &endpoint))?;
-    }
-    let names = if scheme == "s3" { &S3[..] } else { &[] };
-    for name in names {
-        if set(name).is_some_and(|value| value.chars().any(char::is_control)) {
-            return Err(invalid(format!("{name} has a control character, such as a line break; remove it")));
-        }
-    }
-    Ok(())
-}
-
-/// Checks the address of a server, without quoting it.
-fn check_endpoint(name: &str, endpoint: &str) -> io::Result<()> {
-    let rest = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
-    let host = rest.map(|rest| rest.split('/').next().unwrap_or(""));
-    let is_plain = |host: &str| {
-        !host.is_empty() && !host.contains(['@', '?', '#', ' ', '%']) && !host.chars().any(char::is_control)
-    };
-    if host.is_some_and(is_plain) && reqwest::Url::parse(endpoint).is_ok() {
-        return Ok(());
-    }
-    Err(invalid(format!(
-        "{name} is no address of a server, expected http://HOST or https://HOST, without user or password"
-    )))
-}
-
-/// Whether the environment names an `http://` server instead of the cloud's own.
-fn plain_endpoint(scheme: &str, set: impl Fn(&'static str) -> Option<String>) -> bool {
-    endpoints(scheme)
-        .iter()
-        .find_map(|name| set(name))
-        .is_some_and(|endpoint| endpoint.starts_with("http://"))
-}
-
-/// The variables that name a server.
-fn endpoints(scheme: &str) -> &'static [&'static str] {
-    match scheme {
-        "s3" => &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"],
-        "gs" => &["GOOGLE_BASE_URL"],
-        "az" => &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"],
-        _ => &[],
-    }
-}
-
-/// The parts of `datasets/OWNER/NAME[@REVISION]/FILE`.
-struct HubFile<'a> {
-    owner: &'a str,
-    name: &'a str,
-    revision: &'a str,
-    /// Empty for the folder of the whole dataset.
-    path: &'a str,
-}
-
-const EXPECTED: &str = "expected is hf://datasets/OWNER/NAME[@REVISION]/FILE";
-
-impl<'a> HubFile<'a> {
-    fn of(kind: &str, name: &'a str) -> io::Result<Self> {
-        let mut parts = name.splitn(3, '/');
-        let (owner, name) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-        let (name, revision) = name.split_once('@').unwrap_or((name, "main"));
-        if kind != "datasets" || [owner, name, revision].iter().any(|part| part.is_empty()) {
-            return Err(invalid(EXPECTED));
-        }
-        Ok(Self { owner, name, revision, path: parts.next().unwrap_or("") })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::StoreOptions;
+
+    fn hub(set: &[(&str, &str)]) -> Hub {
+        let set = set.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        Hub::new(&Settings::new(&StoreOptions::default(), set)).unwrap()
+    }
 
     fn address(url: &str, set: &[(&str, &str)]) -> io::Result<Address> {
-        let set =
-            |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
-        Address::of(Path::new(url), set)
+        let hub = hub(set);
+        match Address::of(Path::new(url), || Ok(&hub))? {
+            Place::There(address) => Ok(address),
+            Place::Here(path) => panic!("{url} is {}", path.display()),
+        }
     }
 
     #[test]
@@ -254,35 +199,17 @@ mod tests {
         for wrong in ["hf://models/o/n/x", "hf://datasets/o/n", "hf://datasets/o/n@/x"] {
             assert!(address(wrong, &[]).is_err(), "{wrong}");
         }
-        assert!(address("hf://datasets/o/n/x", &[("HF_HUB_OFFLINE", "1")]).is_err());
+        let hub = hub(&[]);
         for (url, list) in [
             ("hf://datasets/o/n", "api/datasets/o/n/tree/main"),
             ("hf://datasets/o/n@v1/", "api/datasets/o/n/tree/v1"),
             ("hf://datasets/o/n/a/b%20c/", "api/datasets/o/n/tree/main/a/b%20c"),
         ] {
-            assert_eq!(Address::of_folder(Path::new(url), |_| None).unwrap().name, list);
+            let Place::There(found) = Address::of_folder(Path::new(url), || Ok(&hub)).unwrap() else {
+                panic!("{url}")
+            };
+            assert_eq!(found.name, list);
         }
-    }
-
-    #[test]
-    fn wrong_variables_are_named_and_not_quoted() {
-        for endpoint in
-            ["minio:9000", "http://", "not a url", "http://u:secret@h", "https://h?secret", "http://[x"]
-        {
-            let error =
-                address("hf://datasets/o/n/x", &[("HF_ENDPOINT", endpoint)]).err().unwrap().to_string();
-            assert!(error.contains("HF_ENDPOINT") && !error.contains("secret"), "{error}");
-            let set = |name| (name == "AWS_ENDPOINT_URL").then(|| endpoint.to_owned());
-            let error = check_environment("s3", set).unwrap_err().to_string();
-            assert!(error.contains("AWS_ENDPOINT_URL") && !error.contains("secret"), "{error}");
-        }
-        for endpoint in ["http://127.0.0.1:9000", "https://[::1]:9/path", "https://h"] {
-            check_endpoint("x", endpoint).unwrap();
-        }
-        let set = |name| (name == "AWS_SECRET_ACCESS_KEY").then(|| "secret\n".to_owned());
-        let error = check_environment("s3", set).unwrap_err().to_string();
-        assert!(error.contains("AWS_SECRET_ACCESS_KEY") && !error.contains("secret\n"), "{error}");
-        check_environment("gs", set).unwrap();
     }
 
     #[test]

@@ -12,17 +12,25 @@ use std::{
 
 use object_store::{ClientOptions, ObjectStoreExt, client::HttpConnector};
 
-use super::{Remote, client::Connector, server::Server, stores::Address};
+use super::{
+    Remote,
+    client::Connector,
+    hub::Hub,
+    pages::PAGE,
+    server::Server,
+    settings::Settings,
+    stores::{Address, Place},
+};
 use crate::{
     ErrorKind,
     patience::until,
-    source::{ArrowOptions, ArrowSource, LocalFiles, Storage, rooted::Rooted, storage::StoredFile},
+    source::{ArrowOptions, ArrowSource, Storage, StoreOptions, rooted::Rooted, storage::StoredFile},
     stopping,
 };
 
 impl Server {
     fn file(&self) -> crate::Result<StoredFile> {
-        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+        let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default());
         StoredFile::open(&storage, &Arc::from(Path::new(&self.url)))
     }
 }
@@ -44,7 +52,8 @@ fn ranges_are_those_of_the_object_and_no_more_is_sent() {
         file.read_exact(part, number as u64 * 300_000).unwrap();
     }
     assert!(all == content);
-    assert_eq!(server.sent.load(Ordering::Relaxed), 3_000_000);
+    // The first page is sent when the object is opened.
+    assert_eq!(server.sent.load(Ordering::Relaxed), 3_000_000 + PAGE);
     assert_eq!(file.read_exact(&mut [0; 2], 2_999_999).unwrap_err().kind, ErrorKind::Truncated);
     // An empty object has no range.
     let empty = Server::start(b"");
@@ -62,7 +71,47 @@ fn what_another_thread_reads_is_not_requested_ahead() {
     file.will_need(50_000, 30_000);
     file.read_exact(&mut read[60_000..], 60_000).unwrap();
     assert!(read == content);
-    assert_eq!(server.sent.load(Ordering::Relaxed), 100_000);
+    assert_eq!(server.sent.load(Ordering::Relaxed), 100_000 + PAGE);
+}
+
+#[test]
+fn what_lies_between_announcements_is_requested_with_them() {
+    let content = noise(1_000_000);
+    let server = Server::start(&content);
+    let file = server.file().unwrap();
+    let before = server.requests.load(Ordering::Relaxed);
+    // A gap, parts that are known, and one between two others.
+    for (at, len) in
+        [(100_000, 100_000), (201_000, 99_000), (150_000, 200_000), (500_000, 100_000), (350_000, 300_000)]
+    {
+        file.will_need(at, len);
+    }
+    let mut read = vec![0; 550_000];
+    file.read_exact(&mut read, 100_000).unwrap();
+    assert!(read == content[100_000..650_000]);
+    // One each, but the last, which is cut off where the one before begins.
+    assert_eq!(server.requests.load(Ordering::Relaxed), before + 6);
+    assert_eq!(server.sent.load(Ordering::Relaxed), 550_000 + PAGE);
+}
+
+#[test]
+fn an_object_is_opened_by_one_request_of_its_first_page() {
+    for content in [noise(100), noise(PAGE as usize), noise(50_000)] {
+        let server = Server::start(&content);
+        let file = server.file().unwrap();
+        assert_eq!(file.size(), content.len() as u64);
+        let mut read = vec![0; 100];
+        file.read_exact(&mut read, 0).unwrap();
+        assert!(read == content[..100]);
+        assert_eq!(server.requests.load(Ordering::Relaxed), 1);
+        assert_eq!(server.sent.load(Ordering::Relaxed), PAGE.min(content.len() as u64));
+    }
+    // A format that is read from its end.
+    let server = Server::start(&noise(100));
+    let storage = Rooted::files(&StoreOptions::default());
+    let parquet: Arc<Path> = Path::new(&server.url.replace("x.arrow", "x.parquet")).into();
+    assert_eq!(StoredFile::open(&storage, &parquet).unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!((server.requests.load(Ordering::Relaxed), server.sent.load(Ordering::Relaxed)), (1, 0));
 }
 
 #[test]
@@ -86,10 +135,10 @@ fn transient_failures_change_no_byte() {
 
 #[test]
 fn a_changed_object_is_an_error() {
-    let server = Server::start(&noise(1000));
+    let server = Server::start(&noise(50_000));
     let file = server.file().unwrap();
-    *server.content.lock().unwrap() = (noise(1000), "\"2\"".to_owned());
-    let error = file.read_exact(&mut [0; 10], 5).unwrap_err();
+    *server.content.lock().unwrap() = (noise(50_000), "\"2\"".to_owned());
+    let error = file.read_exact(&mut [0; 10], 40_000).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Io);
     assert!(error.reason().contains("changed after it was opened"), "{error}");
     assert_ne!(file.version(), server.file().unwrap().version());
@@ -97,15 +146,15 @@ fn a_changed_object_is_an_error() {
 
 #[test]
 fn errors_name_url_and_what_to_do() {
-    let server = Server::start(&noise(1000));
-    let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+    let server = Server::start(&noise(50_000));
+    let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default());
     let missing: Arc<Path> = Path::new(&server.url.replace("x.arrow", "y.arrow")).into();
     let error = StoredFile::open(&storage, &missing).unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
     assert!(error.to_string().contains("/a%20b/y.arrow") && error.to_string().contains("404"), "{error}");
     let file = server.file().unwrap();
     server.faults.is_whole.store(true, Ordering::Relaxed);
-    let error = file.read_exact(&mut [0; 10], 5).unwrap_err();
+    let error = file.read_exact(&mut [0; 10], 40_000).unwrap_err();
     assert!(error.reason().contains("must answer requests of ranges"), "{error}");
 }
 
@@ -113,20 +162,20 @@ type Work = Box<dyn Fn() -> crate::Result<()> + Send>;
 
 #[test]
 fn a_stopped_run_ends_hanging_requests() {
-    let server = Server::start(&noise(1000));
+    let server = Server::start(&noise(50_000));
     let file = Arc::new(server.file().unwrap());
     let n_requests = || server.requests.load(Ordering::Relaxed);
     // The server refuses connections: the wait is a pause between tries.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = format!("http://{gone}/x");
     let open = |url: &str| {
-        let storage: Arc<dyn Storage> = Arc::new(Rooted::here(LocalFiles));
+        let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default());
         let path: Arc<Path> = Path::new(url).into();
         move || StoredFile::open(&storage, &path).map(|_| ())
     };
     let read = {
         let file = file.clone();
-        move || file.read_exact(&mut [0; 10], 5)
+        move || file.read_exact(&mut [0; 10], 40_000)
     };
     server.faults.hangs.store(true, Ordering::Relaxed);
     let works: [(&str, Work); 3] =
@@ -170,7 +219,8 @@ fn answers_that_stay_the_same_are_not_asked_for_again() {
 
 /// Asks for an object outside of any source.
 fn head(address: &Address) -> object_store::Result<u64> {
-    let store = address.client(&Arc::default()).unwrap().objects;
+    let settings = Settings::new(&StoreOptions::default(), []);
+    let store = address.client(&settings, &Arc::default()).unwrap().objects;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { store.head(&address.location).await }).map(|meta| meta.size)
 }
@@ -179,19 +229,20 @@ fn head(address: &Address) -> object_store::Result<u64> {
 fn a_token_does_not_follow_a_redirect_to_another_host() {
     let (hub, files) = (Server::start(b""), Server::start(b"abc"));
     *hub.faults.redirect.lock().unwrap() = Some(files.url.clone());
-    let set = |name: &str| match name {
-        "HF_ENDPOINT" => Some(hub.host().to_owned()),
-        "HF_TOKEN" => Some("secret".to_owned()),
-        _ => None,
+    let set = [("HF_ENDPOINT", hub.host()), ("HF_TOKEN", "secret")];
+    let set = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let hub_of = Hub::new(&Settings::new(&StoreOptions::default(), set)).unwrap();
+    let of = |url: &str| match Address::of(Path::new(url), || Ok(&hub_of)).unwrap() {
+        Place::There(address) => address,
+        Place::Here(path) => panic!("{}", path.display()),
     };
-    let address = Address::of(Path::new("hf://datasets/o/n/x"), set).unwrap();
+    let address = of("hf://datasets/o/n/x");
     assert_eq!(head(&address).unwrap(), 3);
     assert_eq!(*hub.tokens.lock().unwrap(), [Some("Bearer secret".to_owned())]);
     assert_eq!(*files.tokens.lock().unwrap(), [None]);
     // A circle of redirects ends.
     *files.faults.redirect.lock().unwrap() = Some(files.url.clone());
-    let address = Address::of(Path::new(&files.url), |_| None).unwrap();
-    assert!(head(&address).is_err());
+    assert!(head(&of(&files.url)).is_err());
     let error = files.file().unwrap_err();
     assert!(error.reason().contains("redirect"), "{error}");
 }
@@ -201,8 +252,12 @@ fn a_client_of_https_sends_nothing_over_http() {
     let server = Server::start(b"abc");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for is_plain in [false, true] {
-        let connector =
-            Connector { headers: Default::default(), follows_redirects: true, traffic: Arc::default() };
+        let connector = Connector {
+            headers: Default::default(),
+            follows_redirects: true,
+            traffic: Arc::default(),
+            omitted: Default::default(),
+        };
         let client = connector.connect(&ClientOptions::new().with_allow_http(is_plain)).unwrap();
         let request = reqwest::Request::new(reqwest::Method::GET, server.url.parse().unwrap());
         let answer = runtime.block_on(async { client.execute(plain(request)).await });

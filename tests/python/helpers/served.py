@@ -10,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-HUB_LIST = "/api/datasets/o/n/tree/main"
-HUB_FILE = "/datasets/o/n/resolve/main"
+HUB = "/api/datasets/o/n"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+"""The commit of the revision `main` of the dataset `o/n`."""
 
 
 class _Http(ThreadingHTTPServer):
@@ -35,9 +36,14 @@ class Server:
         self.fails_every = fails_every
         self.hangs = False
         self.refuses = False
+        # Names of objects that are listed and not there.
+        self.listed: list[str] = []
+        # What a list of the bucket is instead.
+        self.no_list: tuple[str, bytes] | None = None
         self.released = threading.Event()
         self.numbers = itertools.count(1)
         self.requests: list[tuple[str, str]] = []
+        self.places: list[str] = []
         self.credentials: set[str] = set()
         self.sent = 0
         server = self
@@ -87,6 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, has_body: bool) -> None:
         server = self.served
         server.requests.append((self.command, self.headers.get("Range", "")))
+        server.places.append(self.path)
         server.credentials |= {value for value in (self.headers.get("Authorization"),) if value}
         number = next(server.numbers)
         if server.hangs:
@@ -108,11 +115,17 @@ class _Handler(BaseHTTPRequestHandler):
         if asked.get("list-type") == "2":
             self._list_bucket(asked)
             return
-        if place.startswith(HUB_LIST):
-            self._list_hub(place.removeprefix(HUB_LIST).strip("/"), int(asked.get("cursor", 0)))
+        if place.startswith(f"{HUB}/revision/"):
+            siblings = [{"rfilename": name} for name, _ in self._below("")]
+            self._send(json.dumps({"id": "o/n", "sha": COMMIT, "siblings": siblings}).encode(), {})
             return
-        for prefix in ("/bucket", HUB_FILE):
-            place = place.removeprefix(prefix)
+        for revision in ("main", COMMIT):
+            if place.startswith(f"{HUB}/tree/{revision}"):
+                folder = place.removeprefix(f"{HUB}/tree/{revision}").strip("/")
+                self._list_hub(revision, folder, int(asked.get("cursor", 0)))
+                return
+            place = place.removeprefix(f"/datasets/o/n/resolve/{revision}")
+        place = place.removeprefix("/bucket")
         path = server.folder / place.lstrip("/")
         if not path.is_file():
             self._say(404, {})
@@ -120,6 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = path.stat()
         tag = f'"{found.st_size:x}-{found.st_mtime_ns:x}"'
         headers = {"ETag": tag, "Last-Modified": self.date_time_string(found.st_mtime), "Accept-Ranges": "bytes"}
+        headers["X-Repo-Commit"] = COMMIT
         if self.headers.get("If-Match", tag) != tag:
             self._say(412, {})
             return
@@ -130,6 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted := self.headers.get("Range"):
             given = wanted.removeprefix("bytes=").split("-")
             first, last = int(given[0]), min(last, int(given[1]))
+            if first > last:
+                self._say(416, {})
+                return
             headers["Content-Range"] = f"bytes {first}-{last}/{found.st_size}"
         with path.open("rb") as file:
             file.seek(first)
@@ -150,22 +167,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list_bucket(self, asked: dict[str, str]) -> None:
         first = int(asked.get("continuation-token", 0))
-        found = self._below(asked.get("prefix", ""))
+        prefix = asked.get("prefix", "")
+        found = self._below(prefix)
+        found = sorted(found + [(name, 1) for name in self.served.listed if name.startswith(prefix)])
         end = first + self.served.page
+        if self.served.no_list:
+            kind, body = self.served.no_list
+            self._send(body, {"Content-Type": kind})
+            return
         items = "".join(
-            f"<Contents><Key>{html.escape(name)}</Key><Size>{size}</Size><ETag>x</ETag>"
+            f"<Contents><Key>{html.escape(name).replace(chr(10), '&#10;')}</Key><Size>{size}</Size><ETag>x</ETag>"
             "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
             for name, size in found[first:end]
         )
         more = f"<NextContinuationToken>{end}</NextContinuationToken>" if end < len(found) else ""
         self._send(f"<ListBucketResult>{items}{more}</ListBucketResult>".encode(), {})
 
-    def _list_hub(self, folder: str, first: int) -> None:
+    def _list_hub(self, revision: str, folder: str, first: int) -> None:
         found = self._below(f"{folder}/" if folder else "")
         end = first + self.served.page
-        items: list[dict[str, Any]] = [{"type": "directory", "path": folder, "size": 0}]
-        items += [{"type": "file", "path": name, "size": size} for name, size in found[first:end]]
-        place = urllib.parse.quote(f"{HUB_LIST}/{folder}")
+        items: list[dict[str, Any]] = [{"type": "directory", "path": folder, "size": 0, "oid": COMMIT}]
+        items += [{"type": "file", "path": name, "size": size, "oid": COMMIT} for name, size in found[first:end]]
+        place = urllib.parse.quote(f"{HUB}/tree/{revision}/{folder}")
         link = f'<{self.served.url}{place}?recursive=true&cursor={end}>; rel="next"'
         self._send(json.dumps(items).encode(), {"Link": link} if end < len(found) else {})
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -70,9 +71,9 @@ def test_without_the_feature_a_url_is_an_error_that_says_so(url: str) -> None:
 def test_shards_give_the_batches_of_local_files(server: Server, shards: list[Path], order: str) -> None:
     expected = digests(shards, order=order)
     assert digests([server.named(path) for path in shards], order=order) == expected
-    assert {command for command, _ in server.requests} == {"HEAD", "GET"}
     # Whole objects are never requested.
-    assert all(wanted for command, wanted in server.requests if command == "GET")
+    assert {command for command, _ in server.requests} == {"GET"}
+    assert all(wanted for _, wanted in server.requests)
 
 
 @needs_urls
@@ -138,6 +139,49 @@ def test_folders_and_patterns_of_objects(listing: list[str], tmp_path: Path) -> 
         forebay.Loader(f"{listing[0]}/top/*.parquet", **ONE_PASS)
     with pytest.raises(FileNotFoundError, match="s3://bucket/none/ has no shards"):
         forebay.Loader(f"{listing[0]}/none/", **ONE_PASS)
+
+
+@needs_urls
+def test_objects_without_a_path_are_left_out_with_one_warning(
+    server: Server, listing: list[str], shards: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    server.listed = ["a folder, ü//x.arrow", "a folder, ü/../y.arrow", "a folder, ü/a\nb.arrow", "//z", "a & b//c"]
+    expected = digests(shards)
+    for source in (f"{listing[0]}/a folder, ü/", f"{listing[0]}/**/*.arrow"):
+        caplog.clear()
+        assert digests(source) == expected
+        (warning,) = [record.message for record in caplog.records if "left out" in record.message]
+        assert re.search(r"below s3://bucket/.* the first is ", warning)
+        assert any(repr(name).strip("'") in warning for name in server.listed)
+
+
+@needs_urls
+@pytest.mark.parametrize(
+    ("kind", "body", "told"),
+    [
+        ("text/html", b"<!DOCTYPE html><html>not-to-be-seen", "an HTML page; check endpoint"),
+        ("application/json", b'{"a": "not-to-be-seen"}', "of the type application/json"),
+        ("text/plain", b"", "empty"),
+        ("application/xml", b"<ListBucketResult>" + b" " * (33 << 20), "more than 33554432 bytes"),
+        ("application/xml", b"<ListBucketResult><Contents><Key>a", "GET|XML|xml|list"),
+    ],
+)
+def test_what_is_no_list_is_an_error(server: Server, listing: list[str], kind: str, body: bytes, told: str) -> None:
+    server.no_list = (kind, body)
+    with pytest.raises(OSError, match=told) as refused:
+        forebay.Loader(listing[0], **ONE_PASS)
+    assert SECRET not in str(refused.value)
+    # Another try would get the same.
+    assert len(server.requests) == 1
+
+
+@needs_urls
+def test_a_pickled_loader_reads_the_same_urls(server: Server, shards: list[Path]) -> None:
+    urls = [server.named(path) for path in shards]
+    with forebay.Loader(urls, **ONE_PASS) as loader, pickle.loads(pickle.dumps(loader)) as copy:
+        assert [digest(batch) for batch in copy] == digests(shards)
+    with forebay.AudioDataset(urls) as data, pickle.loads(pickle.dumps(data)) as copy:
+        assert len(copy) == len(data)
 
 
 @needs_urls
