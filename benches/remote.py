@@ -1,6 +1,7 @@
 """Recordings by URL: how much of a link a loader uses, and what it requests, by latency and order.
 
-    python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--repeats 8] [--peer]
+    python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--repeats 8] [--cache]
+        [--peer]
 
 Needs a wheel with the cargo feature `remote` (`make wheel FEATURES=remote`). The server is a process of its own on the
 loopback: each answer begins `--latency` ms after its request, and all answers together have `--rate` MB/s. The
@@ -8,6 +9,7 @@ recordings are 240 of OGG Vorbis of 30 s at 32 kHz (soundfile, the recordings of
 in 4 Arrow shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the
 bytes of the pass over its time, as a share of the rate; `sent` the bytes that the server sent over those of the shards.
 Digests of all batches must be those of local files.
+`--cache`: two epochs of one loader with `cache_dir`, and one of another loader over the same folder.
 `--peer`: a DataLoader of torch with two worker processes over `datasets` in streaming mode, which reads the same URLs
 by fsspec, and over WebDataset, which reads the recordings in tars by curl; crops by soundfile, log-mel by forebay, no
 shuffling. It needs torch, datasets, aiohttp, webdataset and curl.
@@ -167,6 +169,21 @@ def one_pass(source: list[str], order: str) -> tuple[float, float, int, str, dic
     return first, time.perf_counter() - begin, n, digest.hexdigest(), stats
 
 
+def kept(source: list[str], order: str, folder: str) -> Iterator[tuple[str, float, float, int, str, dict[str, Any]]]:
+    """As `one_pass`, with a name in front: two epochs of a loader that keeps what it reads, and one of another."""
+    for names in (["first epoch, keeps", "second epoch, kept"], ["another loader, kept"]):
+        begin = time.perf_counter()
+        with forebay.Loader(source, order=order, cache_dir=folder, **PARAMETERS) as loader:
+            for name in names:
+                first, n, digest = 0.0, 0, hashlib.sha256()
+                for batch in loader:
+                    first = first or time.perf_counter() - begin
+                    n += len(batch["label"])
+                    digest.update(batch["spectrogram"].tobytes())
+                yield name, first, time.perf_counter() - begin, n, digest.hexdigest(), dict(loader.stats())
+                begin = time.perf_counter()
+
+
 def write_tars(shards: list[Path]) -> list[Path]:
     """The recordings of the shards as tars, for WebDataset."""
     paths = []
@@ -238,6 +255,23 @@ def figures(url: str) -> list[int]:
     return found
 
 
+def print_kept(url: str, source: list[str], order: str, options: Any, size: int, expected: str) -> None:
+    """Prints a row for each epoch with `cache_dir`: medians of the rounds, each with an empty folder."""
+    rows: dict[str, list[tuple[float, float, int, int, int, str]]] = {}
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, first, took, n, digest, stats in kept(source, order, folder):
+                assert name.startswith("second") or digest == expected, "the batches are not those of local files"
+                rows.setdefault(name, []).append((took, first, n, *figures(url), stats["verdict"]))
+    for name, runs in rows.items():
+        took, first, n, sent, requests, verdict = sorted(runs)[len(runs) // 2]
+        cells = [
+            f"{order}, {name}", f"{n / took:.0f}", f"{100 * sent / took / options.rate / 1e6:.0f} %", f"{first:.2f}",
+            requests, f"{sent / size:.2f}", verdict.split(":")[0],
+        ]  # fmt: skip
+        print(f"| | {' | '.join(map(str, cells))} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rate", type=float, default=125.0, help="MB/s")
@@ -246,6 +280,7 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=8, help="8: a pass of some 4 s; 32 tells steady state from opening"
     )
+    parser.add_argument("--cache", action="store_true")
     parser.add_argument("--peer", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -274,6 +309,9 @@ def main() -> None:
                         f"{sent / size:.2f}", verdict.split(":")[0],
                     ]  # fmt: skip
                     print(f"| {' | '.join(map(str, cells))} |", flush=True)
+                if options.cache:
+                    for order in local:
+                        print_kept(url, source, order, options, size, local[order][3])
                 for name, peer in PEERS.items() if options.peer else ():
                     found = [peer(source) for _ in range(options.rounds)]
                     took, first = (statistics.median(run[i] for run in found) for i in (1, 0))

@@ -276,6 +276,15 @@ impl LoaderConfig {
             || targets.any(|target| matches!(target.form, TargetForm::Annotations { .. }))
     }
 
+    /// Where what is read by URL is kept.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a folder that cannot be made or written to.
+    #[cfg(feature = "arrow")]
+    pub fn disk_cache(&self) -> Result<Option<std::sync::Arc<crate::source::DiskCache>>> {
+        crate::source::disk_cache(self.cache_dir.as_deref(), self.cache_bytes as u64)
+    }
+
     /// The rows that are read, if not all.
     pub fn sampled(&self) -> Option<Sampling> {
         let sampling = self.sampling.as_ref().map(|object| object.sampling.clone());

@@ -22,6 +22,7 @@ pub mod config;
 pub mod dtype;
 pub mod error;
 mod float_mode;
+mod histogram;
 #[cfg(any(feature = "arrow", feature = "tokens"))]
 mod guard;
 #[cfg(any(feature = "cache", feature = "tokens", feature = "audio"))]

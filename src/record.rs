@@ -8,7 +8,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use crate::{
     Error, ErrorKind, Result,
     fields::{Row, Value},
+    histogram::Histogram,
 };
 
 /// The words of messages for the work of a task's threads.
@@ -356,6 +357,14 @@ pub struct Traffic {
     pub requests: AtomicU64,
     /// Bytes that servers sent, without headers.
     pub received_bytes: AtomicU64,
+    /// Times from a request to the begin of its answer.
+    pub(crate) first_byte: Histogram,
+    /// Whether what servers send is kept on a local disk.
+    pub is_cached: AtomicBool,
+    /// Reads of what is kept.
+    pub cache_hits: AtomicU64,
+    /// Their bytes.
+    pub cached_bytes: AtomicU64,
 }
 
 impl Traffic {

@@ -150,6 +150,8 @@ class _Overrides(TypedDict, total=False):
     mmap: bool
     allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None
     storage_options: Mapping[str, str | bool | None] | None
+    cache_dir: str | PathLike[str] | None
+    cache_bytes: int
     on_error: Literal["skip", "raise"]
     on_io_error: Literal["skip", "raise"]
     max_errors: float | None
@@ -278,6 +280,11 @@ class _ExpectedClasses(_Classes):
     expected: list[float]
 
 @type_check_only
+class _RequestTimes(TypedDict):
+    first_byte_p50_s: float
+    first_byte_p99_s: float
+
+@type_check_only
 class _Stats(TypedDict):
     records_read: int
     records_decoded: int
@@ -287,6 +294,9 @@ class _Stats(TypedDict):
     retries: int
     requests: int
     received_bytes: int
+    cache_hits: int
+    cached_bytes: int
+    request_times: _RequestTimes
     substitutes: int
     batches: int
     decoded_at_first_batch: int
@@ -443,6 +453,8 @@ class Loader(LoaderBase[NDArray[Any]]):
         mmap: bool = False,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
         storage_options: Mapping[str, str | bool | None] | None = None,
+        cache_dir: str | PathLike[str] | None = None,
+        cache_bytes: int = 107374182400,
         on_error: Literal["skip", "raise"] = "skip",
         on_io_error: Literal["skip", "raise"] = "raise",
         max_errors: float | None = None,
@@ -549,6 +561,8 @@ class AudioDataset:
         mmap: bool = False,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
         storage_options: Mapping[str, str | bool | None] | None = None,
+        cache_dir: str | PathLike[str] | None = None,
+        cache_bytes: int = 107374182400,
     ) -> Self: ...
     def __len__(self) -> int: ...
     @overload
@@ -673,6 +687,8 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         raw_channel_size: int = 256,
         cpu_budget: int | None = None,
         raw_channel_bytes: int = 536870912,
+        cache_dir: str | PathLike[str] | None = None,
+        cache_bytes: int = 107374182400,
         on_error: Literal["skip", "raise"] = "skip",
         on_io_error: Literal["skip", "raise"] = "raise",
         max_errors: float | None = None,

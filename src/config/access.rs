@@ -87,6 +87,14 @@ macro_rules! access_parameters {
         allow_paths: Folders = None, free, elsewhere(allow_path);
         /// Options of stores for URLs, as in `Loader`.
         storage_options: StoreOptions = None, free, elsewhere(client_kwargs, credentials, fs_options);
+        /// Folder on a local disk in which what is read by URL is kept, for later reads and for other
+        /// processes that name it, such as the ranks of a node: see docs/remote.md. Batches do not depend on
+        /// it. Files of this machine are not copied. None: all is read from the server.
+        cache_dir: OptionalPath = None, free, elsewhere(cache_folder, local_cache, download_dir, local_dir);
+        /// Upper limit of the bytes in `cache_dir`, of all processes together. What was used least recently
+        /// is removed.
+        cache_bytes: Int = 107_374_182_400, free, range(16_777_216, 1 << 60),
+            elsewhere(cache_size, cache_limit, max_cache_size);
         } }
     };
 }
@@ -125,6 +133,8 @@ impl AccessConfig {
             mmap: self.mmap,
             allow_paths: self.allow_paths.clone(),
             storage_options: self.storage_options.clone(),
+            cache_dir: self.cache_dir.clone(),
+            cache_bytes: self.cache_bytes,
             ..LoaderConfig::eval()
         }
     }

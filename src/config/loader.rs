@@ -179,6 +179,14 @@ macro_rules! loader_parameters {
         /// tools, which docs/remote.md lists. They override the environment. Secrets among them are in no
         /// message, state or pickle. Not part of the state.
         storage_options: StoreOptions = None, free, elsewhere(client_kwargs, credentials, fs_options);
+        /// Folder on a local disk in which what is read by URL is kept, for later epochs and for other
+        /// processes that name it, such as the ranks of a node: see docs/remote.md. Batches do not depend on
+        /// it. Files of this machine are not copied. None: each epoch reads from the server.
+        cache_dir: OptionalPath = None, free, elsewhere(cache_folder, local_cache, download_dir, local_dir);
+        /// Upper limit of the bytes in `cache_dir`, of all processes together. What was used least recently
+        /// is removed.
+        cache_bytes: Int = 107_374_182_400, free, range(16_777_216, 1 << 60),
+            elsewhere(cache_size, cache_limit, max_cache_size);
         /// Policy for bad records: `"skip"` leaves the record out (finite) or replaces it by another row
         /// (infinite), and counts, lists and logs it; `"raise"` raises `DecodeError` at its position.
         on_error: OnError = "skip", free, elsewhere(handler, errors, ignore_errors, skip_errors);

@@ -45,6 +45,7 @@ pub(super) mod kind {
     pub type Bool = bool;
     pub type Text = String;
     pub type OptionalText = Option<String>;
+    pub type OptionalPath = Option<PathBuf>;
     pub type OnError = String;
     pub type OptionalMaxErrors = Option<MaxErrors>;
     pub type Sources = crate::config::Sources;
@@ -132,6 +133,12 @@ macro_rules! kind_text {
     };
     (stub OptionalText) => {
         "str | None"
+    };
+    (docs OptionalPath) => {
+        "path, optional"
+    };
+    (stub OptionalPath) => {
+        "str | PathLike[str] | None"
     };
     (docs OnError) => {
         "str"

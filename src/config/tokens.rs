@@ -107,6 +107,14 @@ macro_rules! token_parameters {
         cpu_budget: OptionalInt = None, free, range(1, 1024), elsewhere(max_workers, max_cpus);
         /// Upper limit of the bytes of documents that wait for the workers; one document is always admitted.
         raw_channel_bytes: Int = 536_870_912, free, range(1, 1 << 40), elsewhere(read_ahead_bytes);
+        /// Folder on a local disk in which what is read by URL is kept, for later epochs and for other
+        /// processes that name it, such as the ranks of a node: see docs/remote.md. Batches do not depend on
+        /// it. Files of this machine are not copied. None: each epoch reads from the server.
+        cache_dir: OptionalPath = None, free, elsewhere(cache_folder, local_cache, download_dir, local_dir);
+        /// Upper limit of the bytes in `cache_dir`, of all processes together. What was used least recently
+        /// is removed.
+        cache_bytes: Int = 107_374_182_400, free, range(16_777_216, 1 << 60),
+            elsewhere(cache_size, cache_limit, max_cache_size);
         /// Policy for bad documents: `"skip"` leaves the document out without a substitute, `"raise"` raises
         /// `DecodeError` at its position.
         on_error: OnError = "skip", free, elsewhere(handler, errors, ignore_errors, skip_errors);

@@ -66,6 +66,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use crate::histogram::Times;
 pub(crate) use failures::list::FailureList;
 pub(crate) use failures::list::NAMED;
 pub use failures::list::{LISTED, Losses, Lost};
@@ -77,7 +78,7 @@ pub(crate) use flow::shared::{located, panicked};
 pub use headspace::Headspace;
 pub(crate) use observe::activity::during;
 pub use observe::activity::{Role, State, ThreadState};
-pub use observe::meter::{Times, meter_examples};
+pub use observe::meter::meter_examples;
 pub use observe::queues::Queues;
 pub use observe::stall::Stall;
 pub use observe::stats::{Counters, Delivered, Report, StageTimes, Stats, cores};

@@ -569,6 +569,7 @@ fn column(
             label_column: Some(String::new()),
             columns: vec![name.to_owned()],
             store: config.storage_options.clone(),
+            cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };
         reopened = Recordings::open(&config.arrow_files.groups, &options, stop)?;

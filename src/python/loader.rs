@@ -679,6 +679,7 @@ impl Opened {
             store: config.storage_options.clone(),
             paths: config.reads_paths(),
             columns: config.read_columns(),
+            cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };
         if config.targets.is_some() {
@@ -794,6 +795,7 @@ fn backgrounds(
             max_record_bytes: config.max_record_bytes as u64,
             allow_paths: config.allow_paths.clone(),
             store: config.storage_options.clone(),
+            cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };
         let found = Recordings::open(&source.groups, &options, stop)?;

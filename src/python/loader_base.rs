@@ -293,9 +293,9 @@ impl LoaderBase {
     /// - Work done, including prefetched and discarded batches, so it depends on timing: `records_read`,
     ///   `records_decoded`, `records_failed`, `records_excluded`, `records_lost`, `retries` (reads that
     ///   failed temporarily), `requests` and `received_bytes` (to and from servers, for recordings by URL),
-    ///   `substitutes`; `decoded_at_first_batch`, the records decoded when the first batch was complete;
-    ///   `batches` handed over. A record of `TokenLoader` is a document, a record of `cache.DataLoader` a
-    ///   batch.
+    ///   `cache_hits` and `cached_bytes` (reads of ranges from `cache_dir`, and their bytes), `substitutes`;
+    ///   `decoded_at_first_batch`, the records decoded when the first batch was complete; `batches` handed
+    ///   over. A record of `TokenLoader` is a document, a record of `cache.DataLoader` a batch.
     /// - `verdict`: what limits the loader and which parameter to change: idle, starting, consumer-bound,
     ///   CPU-bound, I/O-bound, network-bound or buffer-bound. It covers the last 5 to 10 s before the last
     ///   batch was handed out.
@@ -313,6 +313,8 @@ impl LoaderBase {
     /// - `batch_times`: `ready_p50_s`, `ready_p99_s`, the time from a batch's completion to its return;
     ///   `starved_p50_s`, `starved_p99_s`, the time that `next()` waited for a batch, without the first batch
     ///   of a pass; `start_s`, the sum of the waits for first batches.
+    /// - `request_times`: `first_byte_p50_s`, `first_byte_p99_s`, the time from a request to the begin of its
+    ///   answer (within 12 %).
     /// - `threads`, now, even while another thread waits in `next()`: a dict for each thread of the current
     ///   or last pass, and for the `consumer` (your loop), with `name`, `state`, `since` (seconds in this
     ///   state), `item` (a row over all files; for the collator and the consumer a batch, or, if the state is

@@ -31,7 +31,7 @@ pub fn _parquet_files(
 ) -> PyResult<Vec<PathBuf>> {
     let paths = super::paths::paths("data_dir", paths, Vec::<PathBuf>::EXPECTED)?;
     let files = || {
-        let storage = Rooted::files(&StoreOptions::default());
+        let storage = Rooted::files(&StoreOptions::default(), None);
         let part = match part {
             "train" => Split::Train,
             "val" => Split::Val,
@@ -60,7 +60,7 @@ pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str
         _ => Reads::Documents,
     };
     let files = run_interruptible(py, "forebay-shards", move |stop| {
-        source::paths::expand(&paths, reads, &Rooted::files(&StoreOptions::default()), stop)
+        source::paths::expand(&paths, reads, &Rooted::files(&StoreOptions::default(), None), stop)
     })?;
     Ok(files.into_iter().map(PathBuf::into_os_string).collect())
 }

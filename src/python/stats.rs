@@ -25,6 +25,12 @@ pub fn dict<'py>(
     dict.set_item("retries", stats.retries)?;
     dict.set_item("requests", stats.requests)?;
     dict.set_item("received_bytes", stats.received_bytes)?;
+    dict.set_item("cache_hits", stats.cache_hits)?;
+    dict.set_item("cached_bytes", stats.cached_bytes)?;
+    let times = PyDict::new(py);
+    times.set_item("first_byte_p50_s", stats.first_byte.p50_s)?;
+    times.set_item("first_byte_p99_s", stats.first_byte.p99_s)?;
+    dict.set_item("request_times", times)?;
     dict.set_item("substitutes", stats.substitutes)?;
     dict.set_item("batches", stats.batches)?;
     dict.set_item("decoded_at_first_batch", stats.decoded_at_first_batch)?;

@@ -47,6 +47,7 @@ pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
 pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo};
+pub use remote::{DiskCache, disk_cache};
 #[cfg(feature = "python")]
 pub(crate) use rooted::Rooted;
 pub use selection::{Positions, RowWindows, Selection, Subset};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    remote::Remote,
+    remote::{DiskCache, Remote},
     storage::{LocalFiles, Page, ReadAt, Storage},
     store_options::StoreOptions,
     urls,
@@ -26,18 +26,18 @@ pub(crate) struct Rooted<S> {
 
 impl<S> Rooted<S> {
     /// Resolves against the current folder; if that was deleted, relative paths stay as they are. URLs are
-    /// read with the options.
-    pub(crate) fn here(storage: S, options: &StoreOptions) -> Self {
+    /// read with the options, and kept in `cache`.
+    pub(crate) fn here(storage: S, options: &StoreOptions, cache: Option<Arc<DiskCache>>) -> Self {
         let traffic: Arc<Traffic> = Arc::default();
-        let remote = Remote::counted(&traffic, options);
+        let remote = Remote::counted(&traffic, options, cache);
         Self { root: std::env::current_dir().unwrap_or_default(), storage, remote, traffic }
     }
 }
 
 impl Rooted<LocalFiles> {
     /// Storage of local files and URLs.
-    pub(crate) fn files(options: &StoreOptions) -> Arc<dyn Storage> {
-        Arc::new(Self::here(LocalFiles, options))
+    pub(crate) fn files(options: &StoreOptions, cache: Option<Arc<DiskCache>>) -> Arc<dyn Storage> {
+        Arc::new(Self::here(LocalFiles, options, cache))
     }
 }
 

@@ -17,12 +17,13 @@ use std::{
 use crate::{
     engine::{
         Plan,
-        observe::meter::{Histogram, Hunger, Meter, Times, Total},
+        observe::meter::{Hunger, Meter, Total},
         observe::run_queue::{RunQueue, Sample, own_tid},
         observe::trace::Trace,
         observe::verdict::{CoreWaits, Figures, Setting, Spent, verdict},
         threads::autoscale::{Autoscaler, Numbers},
     },
+    histogram::{Histogram, Times},
     record::{Traffic, Words},
 };
 
@@ -170,7 +171,7 @@ impl Add for Delivered {
 
 /// A loader's counts since its construction. All but `batches` and `delivered` include work for batches that
 /// were not handed out: ready, in progress, or of an abandoned pass.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stats {
     /// Records that I/O threads read.
     pub records_read: u64,
@@ -188,6 +189,12 @@ pub struct Stats {
     pub requests: u64,
     /// Bytes that servers sent.
     pub received_bytes: u64,
+    /// Times from a request to the begin of its answer.
+    pub first_byte: Times,
+    /// Reads of ranges that were kept on disk.
+    pub cache_hits: u64,
+    /// Their bytes.
+    pub cached_bytes: u64,
     /// Bad records that a substitute replaced.
     pub substitutes: u64,
     /// Batches handed out.
@@ -277,6 +284,7 @@ impl Counters {
                 cores: cores(),
                 words,
                 is_remote: false,
+                is_cached: false,
             },
             asked: AtomicBool::new(false),
             recent: Mutex::new(None),
@@ -365,6 +373,9 @@ impl Counters {
             retries: get(&self.traffic.retries),
             requests: get(&self.traffic.requests),
             received_bytes: get(&self.traffic.received_bytes),
+            first_byte: self.traffic.first_byte.read(),
+            cache_hits: get(&self.traffic.cache_hits),
+            cached_bytes: get(&self.traffic.cached_bytes),
             substitutes: get(&self.substitutes),
             batches: get(&self.batches),
             decoded_at_first_batch: get(&self.decoded_at_first_batch),
@@ -433,7 +444,8 @@ impl Counters {
 
     fn judge(&self, figures: &Figures, waits: Option<&CoreWaits>) -> String {
         let is_remote = self.traffic.is_remote();
-        let setting = Setting { n_workers: self.numbers().workers, is_remote, ..self.setting };
+        let is_cached = self.traffic.is_cached.load(Ordering::Relaxed);
+        let setting = Setting { n_workers: self.numbers().workers, is_remote, is_cached, ..self.setting };
         verdict(self.asked.load(Ordering::Relaxed), figures, waits, &setting)
     }
 

@@ -79,6 +79,8 @@ pub struct Setting {
     pub words: Words,
     /// Whether the shards are read by URL.
     pub is_remote: bool,
+    /// Whether what is read by URL is kept on a local disk.
+    pub is_cached: bool,
 }
 
 impl Sub for Spent {
@@ -200,10 +202,14 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
             others.unwrap_or_default()
         )
     } else if most == reading {
-        let Setting { n_readers, most_readers, is_remote, .. } = *setting;
-        let (kind, faster) = match is_remote {
-            true => ("network-bound", "copy the shards to a local disk or a nearer server"),
-            false => ("I/O-bound", "read from faster storage"),
+        let Setting { n_readers, most_readers, is_remote, is_cached, .. } = *setting;
+        let (kind, faster) = match (is_remote, is_cached) {
+            (true, true) => ("network-bound", "copy the shards to a local disk or a nearer server"),
+            (true, false) => (
+                "network-bound",
+                "set cache_dir to a folder on a local disk, from which later epochs are read, or copy the shards to a nearer server",
+            ),
+            (false, _) => ("I/O-bound", "read from faster storage"),
         };
         let remedy = match n_readers < most_readers {
             true => {
@@ -247,6 +253,7 @@ mod tests {
         cores: 16,
         words: Words::DEFAULT,
         is_remote: false,
+        is_cached: false,
     };
 
     /// Ten seconds in which the stages' threads worked such shares of the time, and `next()` waited for
@@ -283,6 +290,10 @@ mod tests {
             said.starts_with("network-bound: ") && said.contains("raise n_readers (1; up to 8"),
             "{said}"
         );
+        assert!(said.contains("or set cache_dir to a folder on a local disk"), "{said}");
+        let cached = Setting { is_cached: true, ..remote };
+        let said = verdict(true, &figures(0.95, 0.9, 0.1, 0.6), None, &cached);
+        assert!(said.starts_with("network-bound: ") && !said.contains("cache_dir"), "{said}");
     }
 
     #[test]

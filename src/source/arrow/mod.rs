@@ -50,6 +50,7 @@ use super::{
     mapped::MappedFiles,
     parallel,
     paths::{self, Reads},
+    remote::DiskCache,
     rooted::Rooted,
     shard::{Shard, locate, shards_of},
     storage::{Counted, Storage, StoredFile},
@@ -84,6 +85,8 @@ pub struct ArrowOptions {
     pub columns: Vec<String>,
     /// How URLs are read.
     pub store: StoreOptions,
+    /// Where what is read by URL is kept.
+    pub cache: Option<Arc<DiskCache>>,
 }
 
 impl Default for ArrowOptions {
@@ -98,6 +101,7 @@ impl Default for ArrowOptions {
             paths: false,
             columns: Vec::new(),
             store: StoreOptions::default(),
+            cache: None,
         }
     }
 }
@@ -106,8 +110,8 @@ impl ArrowOptions {
     /// Storage of local files, mapped or read.
     pub(super) fn storage(&self) -> Arc<dyn Storage> {
         match self.mmap {
-            true => Arc::new(Rooted::here(MappedFiles, &self.store)),
-            false => Rooted::files(&self.store),
+            true => Arc::new(Rooted::here(MappedFiles, &self.store, self.cache.clone())),
+            false => Rooted::files(&self.store, self.cache.clone()),
         }
     }
 }

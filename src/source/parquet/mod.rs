@@ -59,6 +59,7 @@ use super::{
     },
     linked::{AllowPaths, Linked},
     parallel,
+    remote::DiskCache,
     rooted::Rooted,
     shard::{Shard, locate, shards_of},
     storage::{Counted, Storage, StoredFile, Version},
@@ -88,6 +89,8 @@ pub struct ParquetOptions {
     pub paths: bool,
     /// The other columns whose values are read.
     pub columns: Vec<String>,
+    /// Where what is read by URL is kept.
+    pub cache: Option<Arc<DiskCache>>,
 }
 
 impl ParquetOptions {
@@ -111,11 +114,12 @@ impl ParquetOptions {
             allow_paths,
             paths,
             columns,
+            cache,
             mmap: _,
             store: _,
         } = options.clone();
         let payload = Payload::Audio(audio_column);
-        Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns }
+        Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns, cache }
     }
 
     /// Only the named columns.
@@ -132,6 +136,7 @@ impl ParquetOptions {
             allow_paths: AllowPaths::default(),
             paths: false,
             columns: Vec::new(),
+            cache: None,
         }
     }
 }
@@ -201,7 +206,7 @@ impl ParquetSource {
     /// fit or differ between shards, [`ErrorKind::Config`] for no files,
     /// [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found when they are read.
     pub fn open(paths: &[PathBuf], options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
-        Self::open_in(Rooted::files(&StoreOptions::default()), paths, options, stop)
+        Self::open_in(Rooted::files(&StoreOptions::default(), options.cache.clone()), paths, options, stop)
     }
 
     /// The same for files of any storage.

@@ -8,7 +8,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use object_store::{
@@ -128,7 +128,11 @@ impl HttpService for Client {
             let is_list = list_answer::is_list(request.uri().query());
             let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
             self.traffic.requests.fetch_add(1, Ordering::Relaxed);
+            let sent = Instant::now();
             let answer = self.client.execute(request).await?;
+            if is_read {
+                self.traffic.first_byte.add(sent.elapsed());
+            }
             let status = answer.status();
             if status.is_success() && is_read && is_list {
                 return list_answer::checked(answer, &self.traffic, &self.omitted).await;

@@ -15,10 +15,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use object_store::ObjectStoreExt;
 use tokio::task::AbortHandle;
 
 use super::{
     answer::{Pending, Slot},
+    failure::Failure,
     object::{Object, version_of},
     pages,
     runtime::Running,
@@ -85,16 +87,16 @@ impl RemoteFile {
         bytes
     }
 
-    /// Requests a range.
-    fn request(&self, range: Range<u64>) -> io::Result<Ahead> {
+    /// Requests a range, of which `left` bytes will be read.
+    fn request(&self, range: Range<u64>, left: u64) -> io::Result<Ahead> {
         let slot = Arc::new(Slot::default());
         let (pending, object, wanted) = (Pending(slot.clone()), self.object.clone(), range.clone());
         let request = self.running.handle()?.spawn(async move {
-            let answer = object.get(wanted).await;
+            let answer = object.fetch(wanted).await;
             pending.0.fill(answer);
         });
-        let (held, left) = (self.running.ahead.clone(), range.end - range.start);
-        held.fetch_add(left, Ordering::Relaxed);
+        let held = self.running.ahead.clone();
+        held.fetch_add(range.end - range.start, Ordering::Relaxed);
         Ok(Ahead { range, left, slot, request: request.abort_handle(), held })
     }
 
@@ -112,7 +114,7 @@ impl RemoteFile {
         let slot = self.running.pages.slot(self.object.number, &range, |slot| {
             let (pending, object, wanted) = (Pending(slot), self.object.clone(), range.clone());
             self.running.handle()?.spawn(async move {
-                let answer = object.get(wanted).await;
+                let answer = object.fetch(wanted).await;
                 pending.0.fill(answer);
             });
             Ok(())
@@ -126,6 +128,24 @@ impl RemoteFile {
             buffer.copy_from_slice(&bytes[from..from + buffer.len()]);
             buffer.len()
         })
+    }
+
+    /// Reads what is kept on disk.
+    fn read_kept(&self, buffer: &mut [u8], at: u64) -> usize {
+        let n = self.object.kept().map_or(0, |kept| kept.read(buffer, at));
+        if n > 0 && self.object.is_due() {
+            let object = self.object.clone();
+            // Not waited for: the bytes are those of the version that was opened. Without an answer now, the
+            // next request tells.
+            if let Ok(handle) = self.running.handle() {
+                handle.spawn(async move {
+                    if let Ok(meta) = object.store.head(&object.location).await {
+                        object.check(&meta);
+                    }
+                });
+            }
+        }
+        n
     }
 }
 
@@ -153,8 +173,9 @@ impl RemoteFile {
         found.sort_by_key(|(range, _)| range.start);
         let (mut parts, mut at) = (Vec::new(), wanted.start);
         let own = |range: Range<u64>| -> io::Result<Part> {
-            let request = self.request(range.clone())?;
-            Ok(Part { range, slot: request.slot.clone(), _own: Some(request) })
+            let left = range.end - range.start;
+            let request = self.request(self.object.whole(range), left)?;
+            Ok(Part { range: request.range.clone(), slot: request.slot.clone(), _own: Some(request) })
         };
         for (range, slot) in found {
             // bounded: at most two for each range that was requested ahead.
@@ -177,15 +198,28 @@ impl ReadAt for RemoteFile {
         if len == 0 {
             return Ok(0);
         }
+        if self.object.is_changed() {
+            self.is_changed.store(true, Ordering::Relaxed);
+            return Err(Failure::changed().into());
+        }
         let wanted = at..at + len;
         if len > pages::PAGE {
             self.note(wanted.end);
-        } else {
+        }
+        // Where a range that was requested ahead of time begins, if none has the first byte.
+        let free = {
             let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_ahead = ahead.iter().any(|ahead| ahead.range.start < wanted.end && at < ahead.range.end);
-            drop(ahead);
-            if !is_ahead {
-                return self.read_page(&mut buffer[..len as usize], at);
+            let is_ahead = ahead.iter().any(|ahead| ahead.range.contains(&at));
+            let next = ahead.iter().map(|ahead| ahead.range.start).filter(|&start| start > at).min();
+            if is_ahead { at } else { next.unwrap_or(u64::MAX).min(wanted.end) }
+        };
+        if free == wanted.end && len <= pages::PAGE {
+            return self.read_page(&mut buffer[..len as usize], at);
+        }
+        if free > at {
+            let n = self.read_kept(&mut buffer[..(free - at) as usize], at);
+            if n > 0 {
+                return Ok(n);
             }
         }
         for part in self.parts(&wanted)? {
@@ -219,31 +253,37 @@ impl ReadAt for RemoteFile {
 
     fn will_need(&self, at: u64, len: u64) {
         let end = at.saturating_add(len).min(self.version.size);
+        let at = at.max(self.read_to.load(Ordering::Relaxed)).min(end);
+        if end - at > MOST_AHEAD {
+            return;
+        }
+        let missing = self.object.kept().map_or(at..end, |kept| kept.missing(at..end));
+        let Range { start: mut at, mut end } = missing;
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut at = at.max(self.read_to.load(Ordering::Relaxed));
         let known =
             |at: &u64| ahead.iter().find(|ahead| ahead.range.contains(at)).map(|ahead| ahead.range.end);
         while let Some(end) = known(&at) {
             at = end;
         }
         let next = ahead.iter().map(|ahead| ahead.range.start).filter(|&start| start > at).min();
-        let mut end = next.map_or(end, |next| next.min(end));
+        end = next.map_or(end, |next| next.min(end));
         if at >= end {
             return;
         }
         // What lies between two announcements, such as the header of a record batch, is requested with one of
-        // them: alone it would be waited for.
+        // them: alone it would be waited for. It has the sectors that would overlap.
         let before = ahead.iter().map(|ahead| ahead.range.end).filter(|&end| end <= at).max();
         at = before.filter(|before| at - before <= pages::PAGE).unwrap_or(at);
         end = next.filter(|next| next - end <= pages::PAGE).unwrap_or(end);
-        if end - at > MOST_AHEAD {
+        let Range { start, end: stop } = self.object.whole(at..end);
+        if stop - start > MOST_AHEAD {
             return;
         }
         // The oldest ranges were passed without being read.
         let mut held: u64 = ahead.iter().map(|ahead| ahead.range.end - ahead.range.start).sum();
         let most = |held| {
-            held + (end - at) > MOST_AHEAD
-                || self.running.ahead.load(Ordering::Relaxed) + (end - at) > MOST_OF_ALL
+            held + (stop - start) > MOST_AHEAD
+                || self.running.ahead.load(Ordering::Relaxed) + (stop - start) > MOST_OF_ALL
         };
         while most(held)
             && let Some(oldest) = ahead.pop_front()
@@ -254,7 +294,7 @@ impl ReadAt for RemoteFile {
             return;
         }
         // It is advice: the read itself reports the error.
-        if let Ok(request) = self.request(at..end) {
+        if let Ok(request) = self.request(start..stop, end - at) {
             ahead.push_back(request);
         }
     }

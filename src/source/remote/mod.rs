@@ -7,12 +7,16 @@
 //! order of records does not depend on when they arrive. Retries are those of all files (`storage`), with
 //! longer pauses.
 //!
+//! With a [`DiskCache`] what was read is kept on a local disk.
+//!
 //! Without the cargo feature `remote`, a URL is an error that says so.
 
 #[cfg(feature = "remote")]
 mod answer;
 #[cfg(feature = "remote")]
 mod client;
+#[cfg(feature = "remote")]
+mod disk;
 #[cfg(feature = "remote")]
 mod failure;
 #[cfg(feature = "remote")]
@@ -47,7 +51,32 @@ mod server;
 mod tests;
 
 #[cfg(feature = "remote")]
+pub use disk::DiskCache;
+#[cfg(feature = "remote")]
 pub(super) use opener::Remote;
+
+/// A cache of objects in a build that reads none.
+#[cfg(not(feature = "remote"))]
+#[derive(Debug)]
+pub enum DiskCache {}
+
+/// The cache of at most `bytes` in the folder `cache_dir`, if one is named. A build that reads no URLs has
+/// none.
+///
+/// # Errors
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if the folder cannot be made or written to, or is a URL.
+pub fn disk_cache(
+    cache_dir: Option<&std::path::Path>,
+    bytes: u64,
+) -> crate::Result<Option<std::sync::Arc<DiskCache>>> {
+    #[cfg(feature = "remote")]
+    return cache_dir.map(|folder| DiskCache::open(folder, bytes)).transpose();
+    #[cfg(not(feature = "remote"))]
+    {
+        let _ = (cache_dir, bytes);
+        Ok(None)
+    }
+}
 
 /// Storage of URLs in a build that reads none.
 #[cfg(not(feature = "remote"))]
@@ -60,6 +89,7 @@ impl Remote {
     pub(super) fn counted(
         _: &std::sync::Arc<crate::record::Traffic>,
         _: &super::store_options::StoreOptions,
+        _: Option<std::sync::Arc<DiskCache>>,
     ) -> Self {
         Self {}
     }

@@ -1,17 +1,24 @@
-//! An object of a store at one version: requests its ranges, and checks each answer.
+//! An object of a store at one version: requests its ranges, and checks each answer. Ranges that are kept on
+//! disk are read from there.
 
 use std::{
     ops::Range,
-    sync::{Arc, atomic::Ordering},
-    time::{Instant, SystemTime},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 
-use super::{failure::Failure, flight::Flight, pages::PAGE};
+use super::{disk::Kept, failure::Failure, flight::Flight, pages::PAGE};
 use crate::{record::Traffic, seed::mix, source::Version};
+
+/// The server is asked again for the version of an object that is read from the disk only after this.
+const CHECKED: Duration = Duration::from_secs(60);
 
 /// What a request needs.
 pub(super) struct Object {
@@ -24,6 +31,11 @@ pub(super) struct Object {
     etag: Option<String>,
     meta: ObjectMeta,
     traffic: Arc<Traffic>,
+    kept: Option<Arc<Kept>>,
+    /// The server's last word on the version.
+    checked: Mutex<Instant>,
+    /// Whether that was another version.
+    is_changed: AtomicBool,
 }
 
 impl Object {
@@ -35,17 +47,59 @@ impl Object {
         meta: ObjectMeta,
         requests: Arc<Flight>,
         traffic: Arc<Traffic>,
+        kept: Option<Arc<Kept>>,
     ) -> Self {
         let etag = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
-        Self { number, store, location, requests, etag, meta, traffic }
+        let (checked, is_changed) = (Mutex::new(Instant::now()), AtomicBool::new(false));
+        Self { number, store, location, requests, etag, meta, traffic, kept, checked, is_changed }
     }
 
     pub(super) fn version(&self) -> Version {
         version_of(&self.meta)
     }
 
-    /// The bytes of a range.
-    pub(super) async fn get(&self, wanted: Range<u64>) -> Result<Bytes, Failure> {
+    /// The object on disk, if it is kept there.
+    pub(super) fn kept(&self) -> Option<&Kept> {
+        self.kept.as_deref()
+    }
+
+    /// The range as it is requested: in whole sectors if it will be kept.
+    pub(super) fn whole(&self, range: Range<u64>) -> Range<u64> {
+        self.kept.as_ref().map_or(range.clone(), |kept| kept.whole(range))
+    }
+
+    /// Whether a read from the disk should ask the server for the version. The caller does.
+    pub(super) fn is_due(&self) -> bool {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = checked.elapsed() > CHECKED;
+        if is_due {
+            *checked = Instant::now();
+        }
+        is_due
+    }
+
+    /// Compares the version with that of an answer.
+    pub(super) fn check(&self, meta: &ObjectMeta) {
+        if !self.is_same(meta) {
+            self.is_changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the server said that it has another version.
+    pub(super) fn is_changed(&self) -> bool {
+        self.is_changed.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of a range that is [`whole`](Self::whole), from the disk as far as they are kept.
+    pub(super) async fn fetch(&self, wanted: Range<u64>) -> Result<Bytes, Failure> {
+        match &self.kept {
+            Some(kept) => kept.fetch(wanted, |range| self.get(range)).await,
+            None => self.get(wanted).await,
+        }
+    }
+
+    /// The bytes of a range, from the server.
+    async fn get(&self, wanted: Range<u64>) -> Result<Bytes, Failure> {
         let _permit = self.requests.begin().await?;
         let begin = Instant::now();
         let range = Some(GetRange::Bounded(wanted.clone()));
@@ -58,6 +112,7 @@ impl Object {
         let latency = begin.elapsed();
         let bytes = body(answer, wanted, &self.traffic).await?;
         self.requests.answered(latency);
+        *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         Ok(bytes)
     }
 
@@ -127,5 +182,33 @@ pub(super) fn version_of(meta: &ObjectMeta) -> Version {
         // The store's default says nothing.
         modified: Some(SystemTime::from(meta.last_modified)).filter(|&time| time != SystemTime::UNIX_EPOCH),
         etag: meta.e_tag.as_ref().map(hash),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[test]
+    fn a_version_is_asked_for_again_after_a_minute() {
+        let meta = ObjectMeta {
+            location: "x".into(),
+            last_modified: SystemTime::UNIX_EPOCH.into(),
+            size: 3,
+            e_tag: Some("\"1\"".to_owned()),
+            version: None,
+        };
+        let (store, requests) = (Arc::new(InMemory::new()), Arc::new(Flight::default()));
+        let object = Object::new(0, store, "x".into(), meta.clone(), requests, Arc::default(), None);
+        assert!(!object.is_due());
+        *object.checked.lock().unwrap() -= CHECKED + Duration::from_secs(1);
+        // Once, for all readers.
+        assert_eq!([object.is_due(), object.is_due()], [true, false]);
+        object.check(&meta);
+        assert!(!object.is_changed());
+        object.check(&ObjectMeta { e_tag: Some("\"2\"".to_owned()), ..meta });
+        assert!(object.is_changed());
     }
 }

@@ -3,10 +3,11 @@
 use std::{
     fmt, io,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
 use super::{
+    disk::DiskCache,
     file::RemoteFile,
     listing,
     runtime::Running,
@@ -23,6 +24,7 @@ pub(crate) struct Remote {
     running: Mutex<Option<Arc<Running>>>,
     traffic: Arc<Traffic>,
     options: StoreOptions,
+    cache: Option<Arc<DiskCache>>,
 }
 
 impl fmt::Debug for Remote {
@@ -32,9 +34,14 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// Counts its requests in `traffic`.
-    pub(crate) fn counted(traffic: &Arc<Traffic>, options: &StoreOptions) -> Self {
-        Self { running: Mutex::default(), traffic: traffic.clone(), options: options.clone() }
+    /// Counts its requests in `traffic`, keeps what it reads in `cache`, and reads it from there.
+    pub(crate) fn counted(
+        traffic: &Arc<Traffic>,
+        options: &StoreOptions,
+        cache: Option<Arc<DiskCache>>,
+    ) -> Self {
+        traffic.is_cached.store(cache.is_some(), Ordering::Relaxed);
+        Self { running: Mutex::default(), traffic: traffic.clone(), options: options.clone(), cache }
     }
 
     /// Opens an object: asks for its size and ETag.
@@ -79,7 +86,7 @@ impl Remote {
             running.check_process()?;
             return Ok(running.clone());
         }
-        let started = Arc::new(Running::new(&self.traffic, &self.options));
+        let started = Arc::new(Running::new(&self.traffic, &self.options, self.cache.clone()));
         *running = Some(started.clone());
         Ok(started)
     }

@@ -19,6 +19,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{
     answer::{Pending, Slot},
+    disk::{DiskCache, Kept},
     failure::Failure,
     flight::Flight,
     hub::Hub,
@@ -48,6 +49,8 @@ pub(super) struct Running {
     /// Bytes of ranges that were requested ahead of time and not read.
     pub(super) ahead: Arc<AtomicU64>,
     pub(super) traffic: Arc<Traffic>,
+    /// Where answers are kept.
+    pub(super) cache: Option<Arc<DiskCache>>,
     clients: Mutex<HashMap<Key, Client>>,
     /// Objects whose size and ETag are known.
     objects: Mutex<HashMap<PathBuf, Arc<Object>>>,
@@ -60,7 +63,7 @@ pub(super) struct Running {
 
 impl Running {
     /// With the settings of this moment.
-    pub(super) fn new(traffic: &Arc<Traffic>, options: &StoreOptions) -> Self {
+    pub(super) fn new(traffic: &Arc<Traffic>, options: &StoreOptions, cache: Option<Arc<DiskCache>>) -> Self {
         // The first provider of the process stays; another one serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
@@ -69,6 +72,7 @@ impl Running {
             requests: Arc::default(),
             ahead: Arc::default(),
             traffic: traffic.clone(),
+            cache,
             clients: Mutex::default(),
             objects: Mutex::default(),
             n_objects: AtomicU64::new(0),
@@ -139,9 +143,10 @@ impl Running {
 
     /// Asks for size and ETag of an object, and keeps them for the next readers.
     pub(super) fn object(&self, url: &Path, address: Address) -> io::Result<Arc<Object>> {
-        let (store, location) = (self.client(&address)?.objects, address.location);
-        // One answer has both, and the first page.
-        let (meta, first) = match is_read_from_its_end(url) {
+        let (store, name) = (self.client(&address)?.objects, address.identity(&self.settings));
+        let location = address.location;
+        // One answer has both, and the first page, which may be on the disk if there is a cache.
+        let (meta, first) = match is_read_from_its_end(url) || self.cache.is_some() {
             true => (self.head(&store, &location)?, None),
             false => self.first(&store, &location)?,
         };
@@ -154,7 +159,8 @@ impl Running {
             self.pages.keep(number, 0..first.len() as u64, first);
         }
         let (requests, traffic) = (self.requests.clone(), self.traffic.clone());
-        let object = Arc::new(Object::new(number, store, location, meta, requests, traffic));
+        let kept = self.cache.as_ref().and_then(|cache| Kept::new(cache, &name, &meta, &traffic));
+        let object = Arc::new(Object::new(number, store, location, meta, requests, traffic, kept));
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         if objects.len() < MOST_OBJECTS {
             objects.insert(url.to_owned(), object.clone());

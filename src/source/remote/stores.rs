@@ -109,6 +109,13 @@ impl Address {
         Ok(Place::There(Self { scheme, host, name, location, token }))
     }
 
+    /// The object's name among those of all servers, without secrets.
+    pub(super) fn identity(&self, settings: &Settings) -> String {
+        // A bucket of this name may be another one there. A checked address has no secret in it.
+        let server = settings.endpoint(self.scheme).ok().flatten().unwrap_or_default();
+        format!("{server} {}/{}", self.host, self.location)
+    }
+
     /// What addresses with the same client have in common.
     pub(super) fn key(&self) -> (String, bool) {
         (self.host.clone(), self.token.is_some())

@@ -94,6 +94,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "stall_warning_s": Case(None),
         "worker_nice": Case(3),
     }
+    cache = {"cache_dir": Case(files.texts.parent / "kept"), "cache_bytes": Case(2**30)}
     recordings = {
         "arrow_files": Case(files.shards[:1], named="num_records"),
         "seed": Case(2**64 - 1),
@@ -138,6 +139,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "label_column": Case("label"),
         "mmap": Case(value=True),
         "allow_paths": Case(value=True),
+        **cache,
         "outputs": Case(["path"], other_batches=True),
         **policy,
     }
@@ -172,6 +174,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "raw_channel_size": Case(3),
         "cpu_budget": Case(1, {"n_workers": "auto"}),
         "raw_channel_bytes": Case(2**26),
+        **cache,
         **policy,
     }
     datasets = {
