@@ -58,11 +58,6 @@ impl Refused {
     }
 }
 
-/// An answer that is not what was asked for; another try would get the same.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Unusable(pub String);
-
 /// Makes the clients of one store.
 #[derive(Debug)]
 pub(super) struct Connector {

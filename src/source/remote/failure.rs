@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use object_store::client::HttpError;
 
-use super::client::{Refused, Unusable};
+use super::{client::Refused, list_answer::Unusable};
 use crate::source::storage::AskedToWait;
 
 /// An error that several threads may get.

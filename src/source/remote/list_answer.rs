@@ -16,11 +16,15 @@ use futures_util::StreamExt;
 use object_store::client::{HttpError, HttpErrorKind, HttpResponse};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 
-use super::client::Unusable;
 use crate::{record::Traffic, source::storage::LeftOut};
 
 /// The most bytes of a page: it has at most 5000 names of 1024 characters, each with some 300 bytes beside.
 const LONGEST: usize = 32 << 20;
+
+/// An answer that is not what was asked for; another try would get the same.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unusable(pub String);
 
 /// Items, their names, and the root of a list.
 const FORMS: [(&str, &str, &str); 2] =

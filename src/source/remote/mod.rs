@@ -16,6 +16,8 @@ mod answer;
 #[cfg(feature = "remote")]
 mod client;
 #[cfg(feature = "remote")]
+mod clouds;
+#[cfg(feature = "remote")]
 mod disk;
 #[cfg(feature = "remote")]
 mod failure;
