@@ -368,7 +368,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Whether a server was asked for anything.
+    /// Whether a request was sent to a server.
     pub fn is_remote(&self) -> bool {
         self.requests.load(Ordering::Relaxed) > 0
     }

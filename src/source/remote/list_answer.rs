@@ -21,7 +21,7 @@ use crate::{record::Traffic, source::storage::LeftOut};
 /// The most bytes of a page: it has at most 5000 names of 1024 characters, each with some 300 bytes beside.
 const LONGEST: usize = 32 << 20;
 
-/// An answer that is not what was asked for; another try would get the same.
+/// An answer of another kind than was requested; a retry would get the same.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Unusable(pub String);
@@ -30,7 +30,7 @@ pub(super) struct Unusable(pub String);
 const FORMS: [(&str, &str, &str); 2] =
     [("Contents", "Key", "<ListBucketResult"), ("Blob", "Name", "<EnumerationResults")];
 
-/// Objects of a store that were left out, until they are asked for.
+/// Objects of a store that were left out, until they are reported.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Omitted(Arc<Mutex<LeftOut>>);
 

@@ -2,7 +2,7 @@
 //!
 //! They save requests and keep the sum of all sizes right; no byte that is read depends on them. Where the
 //! system or the file system has none, an error says so and callers go on without. A lock of the system ends
-//! with its process, so a killed holder blocks nobody.
+//! with its process, so a killed holder does not block others.
 //!
 //! Source: fcntl(2), open file description locks: they belong to one `open`, so threads exclude one another.
 
