@@ -101,7 +101,7 @@ impl DiskCache {
     }
 
     /// Waits for the turn to write; `None` if it does not come in time. Without locks in the file system
-    /// nobody waits.
+    /// no writer waits.
     fn turn(&self) -> Option<Option<Held>> {
         let end = Instant::now() + TURN;
         loop {

@@ -72,7 +72,7 @@ fn what_one_process_read_needs_no_request_of_another() {
     let (file, traffic) = opened(&server, folder.path(), LIMIT);
     file.will_need(0, 4_000_000);
     assert!(read_all(&file) == content);
-    // The version was asked for.
+    // The version was requested.
     assert_eq!(server.requests.load(Ordering::Relaxed), requests + 1);
     assert_eq!(sent(&server), before);
     assert_eq!(traffic.cached_bytes.load(Ordering::Relaxed), 9_000_000);
