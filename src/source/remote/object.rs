@@ -14,7 +14,12 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 
-use super::{disk::Kept, failure::Failure, flight::Flight, pages::PAGE};
+use super::{
+    disk::Kept,
+    failure::Failure,
+    flight::{Flight, Request},
+    pages::PAGE,
+};
 use crate::{record::Traffic, seed::mix, source::Version};
 
 /// The server is asked again for the version of an object that is read from the disk only after this.
@@ -100,8 +105,7 @@ impl Object {
 
     /// The bytes of a range, from the server.
     async fn get(&self, wanted: Range<u64>) -> Result<Bytes, Failure> {
-        let _permit = self.requests.begin().await?;
-        let begin = Instant::now();
+        let mut request = self.requests.begin(wanted.end - wanted.start).await?;
         let range = Some(GetRange::Bounded(wanted.clone()));
         let options = GetOptions { range, if_match: self.etag.clone(), ..GetOptions::default() };
         let answer =
@@ -109,9 +113,9 @@ impl Object {
         if !self.is_same(&answer.meta) {
             return Err(Failure::changed());
         }
-        let latency = begin.elapsed();
-        let bytes = body(answer, wanted, &self.traffic).await?;
-        self.requests.answered(latency);
+        request.answered();
+        let bytes = body(answer, wanted, &self.traffic, &mut request).await?;
+        request.ended();
         *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         Ok(bytes)
     }
@@ -135,7 +139,7 @@ pub(super) async fn first(
     requests: &Flight,
     traffic: &Traffic,
 ) -> Result<Option<(ObjectMeta, Bytes)>, Failure> {
-    let _permit = requests.begin().await?;
+    let mut request = requests.begin(PAGE).await?;
     let range = Some(GetRange::Bounded(0..PAGE));
     let answer = match store.get_opts(location, GetOptions { range, ..GetOptions::default() }).await {
         Ok(answer) => answer,
@@ -145,11 +149,16 @@ pub(super) async fn first(
         Err(error) => return Err(Failure::of(&error)),
     };
     let (meta, end) = (answer.meta.clone(), PAGE.min(answer.meta.size));
-    Ok(Some((meta, body(answer, 0..end, traffic).await?)))
+    Ok(Some((meta, body(answer, 0..end, traffic, &mut request).await?)))
 }
 
 /// The body of an answer, which must be the range `wanted`.
-async fn body(answer: GetResult, wanted: Range<u64>, traffic: &Traffic) -> Result<Bytes, Failure> {
+async fn body(
+    answer: GetResult,
+    wanted: Range<u64>,
+    traffic: &Traffic,
+    request: &mut Request<'_>,
+) -> Result<Bytes, Failure> {
     let len = wanted.end - wanted.start;
     if answer.range != wanted {
         return Err(Failure::transient(format!("the answer has bytes {:?}, not {wanted:?}", answer.range)));
@@ -166,6 +175,7 @@ async fn body(answer: GetResult, wanted: Range<u64>, traffic: &Traffic) -> Resul
         }
         // bounded: the range, of which one block of a record is in memory.
         bytes.extend_from_slice(&part);
+        request.received(part.len() as u64);
     }
     if bytes.len() as u64 != len {
         let message = format!("the answer has {} bytes, {len} were requested", bytes.len());
