@@ -1,12 +1,12 @@
 """Recordings by URL: how much of a link a loader uses, and what it requests, by latency and order.
 
-    python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--repeats 8] [--cache]
-        [--peer]
+    python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--repeats 8]
+        [--seconds 30] [--shards 4] [--cache] [--peer]
 
 Needs a wheel with the cargo feature `remote` (`make wheel FEATURES=remote`). The server is a process of its own on the
 loopback: each answer begins `--latency` ms after its request, and all answers together have `--rate` MB/s. The
-recordings are 240 of OGG Vorbis of 30 s at 32 kHz (soundfile, the recordings of tests/data), each `--repeats` times,
-in 4 Arrow shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the
+recordings are 240 of OGG Vorbis of `--seconds` at 32 kHz (soundfile, the recordings of tests/data), each `--repeats`
+times, in Arrow shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the
 bytes of the pass over its time, as a share of the rate; `sent` the bytes that the server sent over those of the shards.
 Digests of all batches must be those of local files.
 `--cache`: two epochs of one loader with `cache_dir`, and one of another loader over the same folder.
@@ -37,7 +37,7 @@ from sounds import sound
 
 import forebay
 
-RATE, SECONDS, RECORDINGS, SHARDS = 32_000, 30, 240, 4
+RATE, RECORDINGS = 32_000, 240
 CHUNK = 1 << 18
 PARAMETERS: dict[str, Any] = {
     "batch_size": 16, "n_workers": 2, "shuffle_buffer_size": 256, "shuffle_min_size": 128, "infinite": False,
@@ -139,16 +139,20 @@ def served(folder: Path, rate: float, latency: float) -> Iterator[str]:
     process.join()
 
 
-def write(folder: Path, repeats: int) -> list[Path]:
+def write(folder: Path, options: argparse.Namespace) -> list[Path]:
     """The shards."""
-    samples = np.resize(sound(RATE), RECORDINGS * SECONDS * RATE).reshape(RECORDINGS, -1)
+    sounds, n = sound(RATE), options.seconds * RATE
     encoded = []
-    for one in samples:
-        soundfile.write(folder / "one.ogg", one, RATE, format="OGG", subtype="VORBIS")
+    for number in range(RECORDINGS):
+        one = np.take(sounds, np.arange(number * n, (number + 1) * n), mode="wrap")
+        with soundfile.SoundFile(folder / "one.ogg", "w", RATE, 1, format="OGG", subtype="VORBIS") as file:
+            # libsndfile overflows its stack if it encodes a long recording in one go.
+            for part in np.split(one, options.seconds):
+                file.write(part)
         encoded.append((folder / "one.ogg").read_bytes())
     paths = []
-    for number in range(SHARDS):
-        part = (encoded * repeats)[number::SHARDS]
+    for number in range(options.shards):
+        part = (encoded * options.repeats)[number :: options.shards]
         table = pa.table({"audio": [{"bytes": one, "path": None} for one in part], "label": list(range(len(part)))})
         paths.append(folder / f"{number}.arrow")
         with pa.OSFile(str(paths[-1]), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
@@ -280,11 +284,13 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=8, help="8: a pass of some 4 s; 32 tells steady state from opening"
     )
+    parser.add_argument("--seconds", type=int, default=30, help="length of a recording")
+    parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--cache", action="store_true")
     parser.add_argument("--peer", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        paths = write(Path(folder), options.repeats)
+        paths = write(Path(folder), options)
         size = sum(path.stat().st_size for path in paths)
         if options.peer:
             write_tars(paths)
