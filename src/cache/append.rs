@@ -14,6 +14,7 @@ use super::{
     chunk::{self, Index},
     files::{self, replace, sync_folder},
     layout::Layout,
+    ledger::local,
     stored::Stored,
 };
 use crate::{Error, Result, fallible_alloc};
@@ -76,7 +77,7 @@ impl ArrayWriter {
         let names = folder.join("c");
         fs::create_dir_all(&names).map_err(|error| Error::io(&names, "make", error))?;
         if rows > 0 {
-            let stored = Stored::open(folder)?;
+            let stored = Stored::open(&local(), folder)?;
             let first = shard * layout.shard_rows;
             if has_head && shard > 0 {
                 let mut full = writer.read_back(&stored, 0, layout.shard_rows)?;

@@ -21,7 +21,16 @@ use super::{
     layout::{Compression, Layout, MAX_COUNT, MAX_RANK},
     stored::Stored,
 };
-use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, locks};
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::DataType,
+    locks,
+    source::{
+        Storage,
+        parallel::{self, OF_URLS},
+        urls,
+    },
+};
 
 /// Bytes of decoded ends cached for each field.
 const KEPT_BYTES: u64 = 32 << 20;
@@ -59,11 +68,15 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`Stored::open`]; [`ErrorKind::Format`] if the arrays don't match each other.
-    pub fn open(folder: &Path, rank: Option<usize>) -> Result<Self> {
-        let data = Stored::open(&folder.join("data"))?;
-        let offsets = Stored::open(&folder.join("offsets"))?;
-        let shapes = folder.join("shapes");
-        let shapes = shapes.join("zarr.json").is_file().then(|| Stored::open(&shapes)).transpose()?;
+    pub fn open(storage: &Arc<dyn Storage>, folder: &Path, rank: Option<usize>) -> Result<Self> {
+        let open = |name| Stored::open(storage, &folder.join(name));
+        let (data, offsets) = (open("data")?, open("offsets")?);
+        let has_shapes = match rank {
+            // Asking whether an object is there would be a request.
+            Some(rank) if urls::is_url(folder) => rank > 1,
+            _ => folder.join("shapes/zarr.json").is_file(),
+        };
+        let shapes = has_shapes.then(|| open("shapes")).transpose()?;
         let of_shapes = shapes.as_ref().map_or(1, |shapes| shapes.width().saturating_add(1) as usize);
         let rank = rank.unwrap_or(of_shapes);
         let is_ends = |stored: &Stored| stored.dtype() == DataType::Int64;
@@ -218,7 +231,10 @@ impl JaggedReader {
     /// As [`Stored::read`].
     pub fn documents(&self, indices: &[u64], length: u64, values: u64) -> Result<Documents> {
         let bytes = self.data.dtype().bytes() as u64;
-        let mut shapes = fallible_alloc::with_room(indices.len().saturating_mul(self.rank))?;
+        if self.is_remote() {
+            self.request_ends(indices, length)?;
+        }
+        let shapes = self.shapes_of(indices, length)?;
         let (mut spans, mut ends, mut total) =
             (fallible_alloc::with_room(indices.len())?, fallible_alloc::with_room(indices.len())?, 0);
         for (at, &index) in indices.iter().enumerate() {
@@ -234,37 +250,72 @@ impl JaggedReader {
             // Each is at most 2^48, and may be requested any number of times.
             total = u64::saturating_add(total, end - start);
             ends.push(total);
-            if self.rank > 0 {
-                shapes.extend(self.shapes(index..index + 1, length)?);
-            }
         }
         let mut data = fallible_alloc::zero_bytes(total.saturating_mul(bytes) as usize)?.into_vec();
         spans.retain(|&(start, end, ..)| end > start);
         spans.sort_unstable();
-        let mut rest = &spans[..];
+        let part = |from: u64, n: u64| (from * bytes) as usize..((from + n) * bytes) as usize;
+        let copy = |data: &mut [u8], group: &[Place], first: u64, read: &[u8]| {
+            for &(from, to, place, _) in group {
+                data[part(place, to - from)].copy_from_slice(&read[part(from - first, to - from)]);
+            }
+        };
+        if self.is_remote() {
+            let groups: Vec<_> = Groups { rest: &spans, bytes }.collect();
+            let read = parallel::each(&groups, OF_URLS, |&(_, first, end)| {
+                let mut read = fallible_alloc::zero_bytes(((end - first) * bytes) as usize)?;
+                self.data.read(first, &mut read, values).map(|()| read)
+            })?;
+            for ((group, first, _), read) in groups.into_iter().zip(read) {
+                copy(&mut data, group, first, &read);
+            }
+            return Ok(Documents { data, ends, shapes });
+        }
         let mut scratch = Vec::new();
-        while let [(start, end, place, _), ..] = *rest {
-            let mut until = end;
-            let near = rest.iter().take_while(|&&(next, end, ..)| {
-                let is_near = next <= until + GAP_BYTES / bytes && (end - start) * bytes <= TOGETHER_BYTES;
-                until = if is_near { until.max(end) } else { until };
-                is_near
-            });
-            let n = near.count().max(1);
-            let (together, behind) = rest.split_at(n);
-            rest = behind;
-            let part = |from: u64, n: u64| (from * bytes) as usize..((from + n) * bytes) as usize;
-            if n == 1 {
-                self.data.read(start, &mut data[part(place, end - start)], values)?;
+        for (group, first, end) in (Groups { rest: &spans, bytes }) {
+            if let [(_, _, place, _)] = *group {
+                self.data.read(first, &mut data[part(place, end - first)], values)?;
                 continue;
             }
-            fallible_alloc::resize(&mut scratch, ((until - start) * bytes) as usize, 0)?;
-            self.data.read(start, &mut scratch, values)?;
-            for &(from, to, place, _) in together {
-                data[part(place, to - from)].copy_from_slice(&scratch[part(from - start, to - from)]);
-            }
+            fallible_alloc::resize(&mut scratch, ((end - first) * bytes) as usize, 0)?;
+            self.data.read(first, &mut scratch, values)?;
+            copy(&mut data, group, first, &scratch);
         }
         Ok(Documents { data, ends, shapes })
+    }
+
+    fn is_remote(&self) -> bool {
+        urls::is_url(&self.folder)
+    }
+
+    /// The shapes of the documents `indices`, as [`Self::shapes`].
+    ///
+    /// # Errors
+    /// As [`Stored::read`].
+    pub fn shapes_of(&self, indices: &[u64], length: u64) -> Result<Vec<u64>> {
+        let mut shapes = fallible_alloc::with_room(indices.len().saturating_mul(self.rank))?;
+        let one = |&index: &u64| self.shapes(index..index + 1, length);
+        if self.rank > 1 && self.is_remote() {
+            shapes.extend(parallel::each(indices, OF_URLS, one)?.into_iter().flatten());
+        } else if self.rank > 0 {
+            for index in indices {
+                shapes.extend(one(index)?);
+            }
+        }
+        Ok(shapes)
+    }
+
+    /// Requests the ends of documents that are not kept, all at once.
+    ///
+    /// # Errors
+    /// As [`Stored::read`].
+    pub fn request_ends(&self, indices: &[u64], length: u64) -> Result<()> {
+        let rows = self.offsets.chunk_rows().min(MOST_ENDS);
+        let mut chunks = fallible_alloc::with_room(indices.len().saturating_mul(2))?;
+        chunks.extend(indices.iter().flat_map(|&index| [index / rows, (index + 1) / rows]));
+        chunks.sort_unstable();
+        chunks.dedup();
+        parallel::each(&chunks, OF_URLS, |&chunk| self.ends(chunk * rows, length).map(drop)).map(drop)
     }
 
     /// The document that `value` is in; `length` is the number of all documents.
@@ -284,6 +335,36 @@ impl JaggedReader {
             }
         }
         Ok(low.saturating_sub(1))
+    }
+}
+
+/// Start and end of a document in the values of the field, its place in those of the answer, and its number
+/// there.
+type Place = (u64, u64, u64, usize);
+
+/// Documents that are read together, with the first and the last of their values.
+struct Groups<'a> {
+    /// Sorted.
+    rest: &'a [Place],
+    /// The bytes of a value.
+    bytes: u64,
+}
+
+impl<'a> Iterator for Groups<'a> {
+    type Item = (&'a [Place], u64, u64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let &(first, end, ..) = self.rest.first()?;
+        let mut until = end;
+        let near = self.rest.iter().take_while(|&&(next, end, ..)| {
+            let is_near =
+                next <= until + GAP_BYTES / self.bytes && (end - first) * self.bytes <= TOGETHER_BYTES;
+            until = if is_near { until.max(end) } else { until };
+            is_near
+        });
+        let (group, rest) = self.rest.split_at(near.count().max(1));
+        self.rest = rest;
+        Some((group, first, until))
     }
 }
 

@@ -5,13 +5,14 @@
 //! `{"":0}` six. So an upper bound of the size is computed first, from the brackets and commas outside of
 //! strings. A text beyond the limit is refused. Source: own.
 
-use std::{
-    fs::File,
-    io::{self, BufRead, Read},
-    path::Path,
-};
+use std::{io::BufRead, path::Path, sync::Arc};
 
 use serde_json::Value;
+
+use crate::{
+    Result as Read, fallible_alloc,
+    source::{Storage, StoredFile},
+};
 
 /// The bytes of an object: a node of the map, regardless of its content.
 const OBJECT: u64 = 640;
@@ -47,16 +48,15 @@ pub fn parse(text: &[u8], most: u64) -> Result<(Value, u64), NoValue> {
 /// The JSON in a metadata file; the inner error is the problem of its text.
 ///
 /// # Errors
-/// The error of the system.
-pub fn read_metadata(path: &Path) -> io::Result<Result<Value, String>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut text = Vec::new();
-    File::open(path)?.take(METADATA_FILE + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > METADATA_FILE {
+/// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::Io`](crate::ErrorKind::Io),
+/// [`ErrorKind::Memory`](crate::ErrorKind::Memory).
+pub fn read_metadata(storage: &Arc<dyn Storage>, path: &Path) -> Read<Result<Value, String>> {
+    let file = StoredFile::open(storage, &path.into())?;
+    if file.size() > METADATA_FILE {
         return Ok(Err(format!("it has more than {METADATA_FILE} bytes")));
     }
+    let mut text = fallible_alloc::zero_bytes(file.size() as usize)?;
+    file.read_exact(&mut text, 0)?;
     Ok(parse(&text, METADATA).map(|(value, _)| value).map_err(|error| match error {
         NoValue::TooLarge(bytes) => format!("its values would take {bytes} bytes of memory"),
         NoValue::Wrong(error) => format!("it is not JSON ({error})"),

@@ -11,6 +11,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Component, Path},
+    sync::Arc,
 };
 
 use serde_json::{Map, Value, json};
@@ -24,6 +25,7 @@ use crate::{
     Error, ErrorKind, Result,
     engine::LISTED,
     fields::{DataType, Field},
+    source::{LocalFiles, Storage},
 };
 
 /// The ledger's name, within the folder of a split.
@@ -91,7 +93,15 @@ impl Ledger {
     /// # Errors
     /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Format`] if it is not a ledger.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
-        Ok(Self::read_any(folder)?.map(|(ledger, _)| ledger))
+        Self::read_in(&local(), folder)
+    }
+
+    /// As [`Self::read`], from any storage.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn read_in(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Option<Self>> {
+        Ok(Self::read_any(storage, folder)?.map(|(ledger, _)| ledger))
     }
 
     /// Reads the ledger in `folder` that forebay wrote, which names the files that a writer may replace; None
@@ -100,7 +110,7 @@ impl Ledger {
     /// # Errors
     /// As [`Self::read`]; [`ErrorKind::State`] if another program wrote it.
     pub(super) fn read_own(folder: &Path) -> Result<Option<Self>> {
-        match Self::read_any(folder)? {
+        match Self::read_any(&local(), folder)? {
             None => Ok(None),
             Some((ledger, true)) => Ok(Some(ledger)),
             Some((_, false)) => {
@@ -115,12 +125,11 @@ impl Ledger {
     }
 
     /// The ledger in `folder`, and whether forebay wrote it.
-    fn read_any(folder: &Path) -> Result<Option<(Self, bool)>> {
+    fn read_any(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Option<(Self, bool)>> {
         let path = folder.join(FILE);
-        let json = match read_metadata(&path) {
-            Ok(json) => json,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io(&path, "read the ledger", error)),
+        let json = match read_metadata(storage, &path) {
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+            json => json?,
         };
         let damaged = |what: &str| {
             let message = format!(
@@ -270,6 +279,11 @@ impl Ledger {
 /// Whether a field's path, relative to the cache's folder, stays in that folder.
 fn is_inside(name: &str) -> bool {
     !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Files of this machine.
+pub(super) fn local() -> Arc<dyn Storage> {
+    Arc::new(LocalFiles)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::{
 use super::{
     files::{number_of, partial, partial_of, remove, remove_folder},
     json::read_metadata,
-    ledger::{self, Ledger},
+    ledger::{self, Ledger, local},
 };
 use crate::{Error, ErrorKind, Result, fields::Field};
 
@@ -110,10 +110,9 @@ pub fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
 /// [`ErrorKind::State`] if it has another `zarr.json`; [`ErrorKind::Io`].
 pub fn has_group(folder: &Path) -> Result<bool> {
     let path = folder.join("zarr.json");
-    let json = match read_metadata(&path) {
-        Ok(json) => json.unwrap_or_default(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(Error::io(&path, "read", error)),
+    let json = match read_metadata(&local(), &path) {
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+        json => json?.unwrap_or_default(),
     };
     if json["zarr_format"] == 3 && json["node_type"] == "group" {
         return Ok(true);

@@ -18,8 +18,14 @@ use super::{
     jagged::{Documents, JaggedReader},
     layout::MAX_COUNT,
     ledger::{self, Ledger, Skipped},
+    stored::foreign_url,
 };
-use crate::{Error, ErrorKind, Result, fields::Field, locks};
+use crate::{
+    Error, ErrorKind, Result,
+    fields::Field,
+    locks,
+    source::{Rooted, Storage, StoreOptions, urls},
+};
 
 /// The pauses between checks of a cache that grows: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
@@ -40,6 +46,7 @@ pub struct CacheReader(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     folder: PathBuf,
+    storage: Arc<dyn Storage>,
     /// Set once there is a document.
     arrays: OnceLock<(Vec<Field>, Vec<JaggedReader>)>,
     seen: RwLock<Seen>,
@@ -65,23 +72,35 @@ struct Mark {
 }
 
 impl CacheReader {
-    /// Opens a split of the cache in `path`, finished or not.
+    /// Opens a split of the cache in `path`, finished or not; by URL, a finished one that forebay wrote.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no cache, or none yet; [`ErrorKind::Format`] if its ledger or an
-    /// array cannot be read; [`ErrorKind::State`] if its writer failed.
+    /// array cannot be read; [`ErrorKind::State`] if its writer failed, or it is not finished and is read by
+    /// URL.
     pub fn open(path: &Path, split: &str) -> Result<Self> {
         let folder = path.join(split);
+        let storage = Rooted::files(&StoreOptions::default(), None);
         let seen = Seen {
             length: Length { documents: 0, is_final: false },
             values: Vec::new(),
             made_by: serde_json::Map::new(),
         };
-        let inner =
-            Inner { folder, arrays: OnceLock::new(), seen: RwLock::new(seen), looking: Mutex::default() };
+        let inner = Inner {
+            folder,
+            storage,
+            arrays: OnceLock::new(),
+            seen: RwLock::new(seen),
+            looking: Mutex::default(),
+        };
         let reader = Self(Arc::new(inner));
         reader.refresh()?;
         Ok(reader)
+    }
+
+    /// Whether it is read by URL.
+    pub fn is_remote(&self) -> bool {
+        urls::is_url(&self.0.folder)
     }
 
     /// The folder of the split.
@@ -117,8 +136,7 @@ impl CacheReader {
     /// # Errors
     /// As [`Self::refresh`].
     pub fn skipped(&self) -> Result<Skipped> {
-        let folder = &self.0.folder;
-        Ok(Ledger::read(folder)?.ok_or_else(|| no_cache(folder))?.skipped)
+        Ok(self.ledger()?.skipped)
     }
 
     /// The number of documents when the ledger was last checked.
@@ -134,6 +152,11 @@ impl CacheReader {
         self.seen().values[field]
     }
 
+    fn ledger(&self) -> Result<Ledger> {
+        let Inner { folder, storage, .. } = &*self.0;
+        Ledger::read_in(storage, folder)?.ok_or_else(|| no_cache(folder))
+    }
+
     /// Checks the ledger: a `stat`, and a small read if it has changed.
     ///
     /// # Errors
@@ -144,11 +167,19 @@ impl CacheReader {
         if self.length().is_final {
             return Ok(self.length());
         }
+        if self.is_remote() {
+            let found = self.ledger()?;
+            return if found.is_finished || found.failure.is_some() {
+                self.take(found, true)
+            } else {
+                Err(not_finished(&self.0.folder))
+            };
+        }
         let now = mark_of(&self.0.folder.join(ledger::FILE))?;
         if *mark == Some(now) {
             return Ok(self.length());
         }
-        let found = Ledger::read(&self.0.folder)?.ok_or_else(|| no_cache(&self.0.folder))?;
+        let found = self.ledger()?;
         let is_first = mark.is_none();
         let length = self.take(found, is_first)?;
         *mark = Some(now);
@@ -172,7 +203,7 @@ impl CacheReader {
             return Err(Error::new(ErrorKind::State, message));
         }
         if self.0.arrays.get().is_none() && found.documents > 0 {
-            let opened = open_arrays(folder, &found)?;
+            let opened = open_arrays(&self.0.storage, folder, &found)?;
             // `looking` is held, so no other thread sets it.
             let _ = self.0.arrays.set(opened);
         }
@@ -248,6 +279,33 @@ impl CacheReader {
         self.array(field).shapes(documents, self.length().documents)
     }
 
+    /// The shapes of the documents with these numbers, as [`Self::shapes`].
+    ///
+    /// # Errors
+    /// As [`Self::read_flat`].
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn shapes_of(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
+        self.check(documents.iter().max().map_or(0, |last| last.saturating_add(1)))?;
+        self.array(field).shapes_of(documents, self.length().documents)
+    }
+
+    /// Requests the [offsets](Self::offsets) of these documents at once, if they are read by URL.
+    ///
+    /// # Errors
+    /// As [`Self::read_flat`].
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn request_ends(&self, field: usize, documents: &[u64]) -> Result<()> {
+        if !self.is_remote() {
+            return Ok(());
+        }
+        self.check(documents.iter().max().map_or(0, |last| last.saturating_add(1)))?;
+        self.array(field).request_ends(documents, self.length().documents)
+    }
+
     /// Reads the documents with these numbers, in this order. Documents close to each other are read
     /// together.
     ///
@@ -319,6 +377,15 @@ fn no_cache(folder: &Path) -> Error {
     Error { file: Some(Arc::new(folder.to_owned())), ..Error::new(ErrorKind::NotFound, message) }
 }
 
+fn not_finished(folder: &Path) -> Error {
+    let message = format!(
+        "the cache {} is not finished, and by URL it is read only then: wait for its build, or read it on the disk where \
+         it is built",
+        folder.display()
+    );
+    Error::new(ErrorKind::State, message)
+}
+
 fn mark_of(path: &Path) -> Result<Mark> {
     let metadata = fs::metadata(path).map_err(|error| match (error.kind(), path.parent()) {
         (std::io::ErrorKind::NotFound, Some(folder)) => no_cache(folder),
@@ -332,10 +399,14 @@ fn mark_of(path: &Path) -> Result<Mark> {
 }
 
 /// Opens the arrays of the fields in the ledger; of a cache by another program, those found in its folder.
-fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<JaggedReader>)> {
+fn open_arrays(
+    storage: &Arc<dyn Storage>,
+    folder: &Path,
+    ledger: &Ledger,
+) -> Result<(Vec<Field>, Vec<JaggedReader>)> {
     if !ledger.fields.is_empty() {
         let open = |field: &Field| {
-            let array = JaggedReader::open(&folder.join(&field.name), Some(field.rank))?;
+            let array = JaggedReader::open(storage, &folder.join(&field.name), Some(field.rank))?;
             if array.dtype() == field.dtype {
                 return Ok(array);
             }
@@ -351,12 +422,15 @@ fn open_arrays(folder: &Path, ledger: &Ledger) -> Result<(Vec<Field>, Vec<Jagged
         let arrays: Result<_> = ledger.fields.iter().map(open).collect();
         return Ok((ledger.fields.clone(), arrays?));
     }
+    if urls::is_url(folder) {
+        return Err(foreign_url(folder));
+    }
     let mut names = Vec::new();
     find_fields(folder, "", &mut names, &mut 0)?;
     names.sort();
     let mut opened = (Vec::new(), Vec::new());
     for name in names {
-        let array = JaggedReader::open(&folder.join(&name), None)?;
+        let array = JaggedReader::open(storage, &folder.join(&name), None)?;
         opened.0.push(Field::of_rank(name, array.dtype(), array.rank()));
         opened.1.push(array);
     }

@@ -27,13 +27,15 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::DataType,
     locks,
-    source::{LocalFiles, Storage, StoredFile},
+    source::{Storage, StoredFile, urls},
 };
 
 /// The most files of an array that stay open.
 const OPEN_FILES: usize = 256;
 /// The most bytes of chunks that are read at once, except for a single larger chunk.
 const READ_BYTES: u64 = 1 << 20;
+/// The bytes of chunks that are requested ahead of a read by URL.
+const MOST_ANNOUNCED: u64 = 16 << 20;
 
 /// An array that can be read; shared by threads.
 #[derive(Debug)]
@@ -67,21 +69,22 @@ impl Stored {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither forebay nor `zarrs` reads
-    /// it, or if another program wrote it and forebay was built without the feature `zarr`.
-    pub fn open(folder: &Path) -> Result<Self> {
+    /// it, if another program wrote it and forebay was built without the feature `zarr`, or if another
+    /// program wrote what is read by URL.
+    pub fn open(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Self> {
         let path = folder.join("zarr.json");
-        let json =
-            read_metadata(&path).map_err(|error| Error::io(&path, "read", error))?.map_err(|what| {
-                let message = format!("{} is not the metadata of a Zarr array: {what}", path.display());
-                Error::new(ErrorKind::Format, message)
-            })?;
+        let json = read_metadata(storage, &path)?.map_err(|what| {
+            let message = format!("{} is not the metadata of a Zarr array: {what}", path.display());
+            Error::new(ErrorKind::Format, message)
+        })?;
         match Layout::from_zarr_json(&json) {
             Some((layout, _)) => Ok(Self::Own(Own {
                 folder: folder.to_owned(),
                 layout,
-                storage: Arc::new(LocalFiles),
+                storage: Arc::clone(storage),
                 shards: RwLock::default(),
             })),
+            None if urls::is_url(folder) => Err(foreign_url(folder)),
             #[cfg(feature = "zarr")]
             None => Foreign::open(folder, &json).map(Self::Foreign),
             #[cfg(not(feature = "zarr"))]
@@ -139,6 +142,16 @@ impl Stored {
             Self::Foreign(foreign) => foreign.read(start, out, committed),
         }
     }
+}
+
+/// The error for a cache of another program that is read by URL.
+pub(super) fn foreign_url(folder: &Path) -> Error {
+    let message = format!(
+        "another program wrote {}, which forebay reads on local disks only; download the cache, or build it with \
+         forebay.cache.build",
+        folder.display()
+    );
+    Error::new(ErrorKind::Format, message)
 }
 
 /// The error for an array in a layout that forebay does not write, in a build without `zarrs`.
@@ -207,12 +220,16 @@ impl Own {
         let layout = &self.layout;
         let chunk_bytes = layout.chunk_bytes();
         let mut at = (start * layout.width()) as usize * layout.dtype.bytes();
+        let end = (at + out.len()).div_ceil(chunk_bytes) as u64;
+        let mut ahead = Ahead { next: (at / chunk_bytes) as u64, bytes: 0 };
         while !out.is_empty() {
-            let first = at / chunk_bytes;
-            let wanted = first as u64..((at + out.len()).div_ceil(chunk_bytes)) as u64;
-            let (offset, length) = run(&shard.index, wanted)?;
+            if urls::is_url(&self.folder) {
+                ahead.announce(shard, end)?;
+            }
+            let Run { offset, length, .. } = run(&shard.index, (at / chunk_bytes) as u64..end)?;
             fallible_alloc::resize(encoded, length as usize, 0)?;
             shard.file.read_exact(encoded, offset)?;
+            ahead.bytes = ahead.bytes.saturating_sub(length);
             let mut rest = &encoded[..];
             while !rest.is_empty() {
                 let (_, length) = located(&shard.index, (at / chunk_bytes) as u64)?;
@@ -261,19 +278,49 @@ impl Own {
     }
 }
 
-/// The offset of the first of `chunks`, and the bytes of it and of those stored directly after it, up to
-/// about [`READ_BYTES`].
-fn run(index: &Index, mut chunks: Range<u64>) -> Result<(u64, u64)> {
+/// Chunks that are read at once.
+struct Run {
+    offset: u64,
+    length: u64,
+    /// The chunk after the last.
+    end: u64,
+}
+
+/// The first of `chunks`, and those stored directly after it, up to about [`READ_BYTES`].
+fn run(index: &Index, chunks: Range<u64>) -> Result<Run> {
     let (offset, mut length) = located(index, chunks.start)?;
-    chunks.next();
-    for chunk in chunks {
-        let (next, more) = located(index, chunk)?;
+    let mut end = chunks.start + 1;
+    while end < chunks.end {
+        let (next, more) = located(index, end)?;
         if next != offset + length || length + more > READ_BYTES {
             break;
         }
         length += more;
+        end += 1;
     }
-    Ok((offset, length))
+    Ok(Run { offset, length, end })
+}
+
+/// Announces the runs after the one that is read: their latencies would add up.
+struct Ahead {
+    /// The chunk after the last announced one.
+    next: u64,
+    /// Bytes that are announced and not read.
+    bytes: u64,
+}
+
+impl Ahead {
+    fn announce(&mut self, shard: &Shard, end: u64) -> Result<()> {
+        while self.next < end && self.bytes < MOST_ANNOUNCED {
+            let run = run(&shard.index, self.next..end)?;
+            if self.bytes > 0 {
+                shard.file.will_need(run.offset, run.length);
+            }
+            self.next = run.end;
+            self.bytes += run.length;
+        }
+        Ok(())
+    }
 }
 
 fn located(index: &Index, chunk: u64) -> Result<(u64, u64)> {

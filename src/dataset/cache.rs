@@ -52,6 +52,10 @@ impl Store for CacheStore {
         Ok(self.fields.get_or_init(|| found.into()).clone())
     }
 
+    fn is_remote(&self) -> bool {
+        self.reader.is_remote()
+    }
+
     fn length(&self) -> Result<Length> {
         let known = self.reader.length();
         if known.is_final { Ok(rows(known)) } else { self.reader.refresh().map(rows) }
@@ -66,6 +70,7 @@ impl Store for CacheStore {
     }
 
     fn spans(&self, field: usize, documents: &[u64]) -> Result<Vec<Range<u64>>> {
+        self.reader.request_ends(field, documents)?;
         let span = |&document: &u64| {
             let ends = self.reader.offsets(field, document..document + 1)?;
             Ok(ends[0]..ends[1])
@@ -74,11 +79,7 @@ impl Store for CacheStore {
     }
 
     fn shapes(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
-        let mut shapes = Vec::new();
-        for &document in documents {
-            shapes.extend(self.reader.shapes(field, document..document + 1)?);
-        }
-        Ok(shapes)
+        self.reader.shapes_of(field, documents)
     }
 
     fn document_of(&self, field: usize, at: u64) -> Result<u64> {

@@ -33,6 +33,11 @@ pub trait Leaf: fmt::Debug + Send + Sync {
     /// [`crate::ErrorKind::State`] if the fields are unknown until there is a row.
     fn fields(&self) -> Result<Arc<[Field]>>;
 
+    /// Whether rows are read by URL, so that a read may take long.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// The current number of rows.
     ///
     /// # Errors

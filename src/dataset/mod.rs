@@ -63,6 +63,12 @@ const MOST_DEPTH: usize = 64;
 const MOST_LEAVES: usize = 1 << 16;
 
 impl Dataset {
+    /// Whether any rows are read by URL, so that a read may take long.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_remote(&self) -> bool {
+        self.leaves.iter().any(|leaf| leaf.is_remote())
+    }
+
     /// The rows of `leaf` in their own order.
     pub fn of(leaf: Arc<dyn Leaf>) -> Self {
         Self { leaves: Arc::new([leaf]), view: View::Leaf(0), depth: 0 }

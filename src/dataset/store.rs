@@ -7,7 +7,11 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use super::{Leaf, Length, Selection};
-use crate::{Result, fields::Field};
+use crate::{
+    Result, fallible_alloc,
+    fields::Field,
+    source::parallel::{self, OF_URLS},
+};
 
 /// Documents as one array for each field: their concatenated values.
 pub trait Store: fmt::Debug + Send + Sync {
@@ -16,6 +20,11 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`Leaf::fields`].
     fn fields(&self) -> Result<Arc<[Field]>>;
+
+    /// As [`Leaf::is_remote`].
+    fn is_remote(&self) -> bool {
+        false
+    }
 
     /// As [`Leaf::length`], in documents.
     ///
@@ -70,6 +79,10 @@ pub struct DocumentLeaf(pub Arc<dyn Store>);
 impl Leaf for DocumentLeaf {
     fn fields(&self) -> Result<Arc<[Field]>> {
         self.0.fields()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.0.is_remote()
     }
 
     fn length(&self) -> Result<Length> {
@@ -140,6 +153,17 @@ pub(super) fn read_spans(
     spans.retain(|(span, _)| !span.is_empty());
     spans.sort_unstable_by_key(|(span, _)| span.start);
     let bytes = |span: &Range<u64>| (span.end - span.start) as usize * size;
+    if store.is_remote() {
+        // All requests at once: one after the other, their latencies would add up.
+        let read = parallel::each(&spans, OF_URLS, |(span, _)| {
+            let mut read = fallible_alloc::zero_bytes(bytes(span))?;
+            store.read_flat(field, span.start, &mut read).map(|()| read)
+        })?;
+        for ((_, place), read) in spans.into_iter().zip(read) {
+            data[place..place + read.len()].copy_from_slice(&read);
+        }
+        return Ok(());
+    }
     let mut rest = spans.into_iter().peekable();
     while let Some((mut span, place)) = rest.next() {
         while let Some((next, _)) =

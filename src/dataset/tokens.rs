@@ -69,6 +69,10 @@ impl Leaf for TokenLeaf {
         Ok(fields.into())
     }
 
+    fn is_remote(&self) -> bool {
+        self.store.is_remote()
+    }
+
     fn length(&self) -> Result<Length> {
         // The length before the values: if the length is final, no value is missed.
         let documents = self.store.length()?;

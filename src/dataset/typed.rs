@@ -64,6 +64,10 @@ impl Leaf for TypedLeaf {
         Ok(self.leaf.fields()?.iter().map(typed).collect())
     }
 
+    fn is_remote(&self) -> bool {
+        self.leaf.is_remote()
+    }
+
     fn length(&self) -> Result<Length> {
         self.leaf.length()
     }

@@ -345,13 +345,19 @@ impl _Dataset {
     ) -> PyResult<Bound<'py, PyDict>> {
         let positions = rows_of(&positions)?;
         self.await_rows(py, epoch, positions.iter().max().map_or(0, |last| last.saturating_add(1)), None)?;
-        let read = || -> Result<_> {
+        let read = move |mapping: &mut Dataset, dataset: &Dataset, positions: Vec<u64>| -> Result<_> {
             let rows = positions.len();
-            let picks = self.mapping()?.locate(epoch, positions)?;
-            let pool = ColumnPool::new(self.dataset.fields()?, rows, 0);
-            Ok((self.dataset.read(&picks, &pool)?, pool.fields().clone()))
+            let picks = mapping.locate(epoch, positions)?;
+            let pool = ColumnPool::new(dataset.fields()?, rows, 0);
+            Ok((dataset.read(&picks, &pool)?, pool.fields().clone()))
         };
-        let (columns, fields) = py.detach(read).map_err(|error| to_python(py, &error))?;
+        let (columns, fields) = if self.dataset.is_remote() {
+            let (mut mapping, dataset) = (self.dataset.clone(), self.dataset.clone());
+            run_interruptible(py, "forebay-read", move |_| read(&mut mapping, &dataset, positions))?
+        } else {
+            let read = || read(&mut *self.mapping()?, &self.dataset, positions);
+            py.detach(read).map_err(|error| to_python(py, &error))?
+        };
         to_dict(py, columns, &fields)
     }
 

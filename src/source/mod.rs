@@ -22,7 +22,7 @@ mod held;
 mod leave;
 mod linked;
 mod mapped;
-mod parallel;
+pub(crate) mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod paths;
@@ -48,7 +48,7 @@ pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
 pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo};
 pub use remote::{DiskCache, disk_cache};
-#[cfg(feature = "python")]
+#[cfg(any(feature = "python", feature = "cache"))]
 pub(crate) use rooted::Rooted;
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;

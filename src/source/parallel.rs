@@ -13,7 +13,7 @@ use super::urls;
 use crate::{Result, stopping};
 
 /// The least threads for URLs: each waits for an answer most of the time.
-const OF_URLS: usize = 32;
+pub(crate) const OF_URLS: usize = 32;
 
 /// How many threads read the headers of files, if `threads` read those of local ones.
 pub(crate) fn threads_for(paths: &[Arc<Path>], threads: usize) -> usize {

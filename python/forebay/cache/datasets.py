@@ -8,7 +8,6 @@ import asyncio
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from forebay._checks import advised, check
 from forebay._core import ConfigError, _Dataset, _List
 from forebay.cache._documents import leaves, nested
-from forebay.cache.store import TreeStore
+from forebay.cache.store import TreeStore, folder_of
 
 __all__ = [
     "AsyncDataset",
@@ -342,7 +341,7 @@ class CacheDataset(_CoreDataset):
 
     Opening reads only the ledger. Raises `FileNotFoundError` if the cache does not exist yet. `TreeStore`
     reads the same cache, and has the concatenated values of all documents, the types, and the documents left
-    out. `folder` is the absolute path of the split.
+    out. `folder` is the absolute path of the split, or its URL.
 
     `dtype` converts fields of whole numbers while they are read: `"int32"`, `"int64"`, `"uint16"` or
     `"uint32"`. None: the types of the cache. A number that does not fit raises `ConfigError`.
@@ -355,7 +354,7 @@ class CacheDataset(_CoreDataset):
         self._core = _Dataset.cache(path, split)
         if dtype is not None:
             self._core = self._core.with_integers(dtype)
-        self.folder = Path(path, split).resolve()
+        self.folder = folder_of(path, split)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _cache, (*self._arguments, self._dtype), {"_epoch": self._epoch}

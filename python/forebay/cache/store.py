@@ -1,7 +1,7 @@
 """`TreeStore`: reads a cache."""
 
 from collections.abc import Sequence
-from os import PathLike
+from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,12 @@ from forebay._jagged import JaggedArray
 from forebay.cache._documents import nested
 
 
+def folder_of(path: str | PathLike[str], split: str) -> Path | str:
+    """The absolute path, or the URL, of a split."""
+    text = fsdecode(path)
+    return f"{text.rstrip('/')}/{split}" if "://" in text else Path(text, split).resolve()
+
+
 class TreeStore:
     """Reads a cache by document number: `store[7]` is a dict of arrays, nested as when it was built.
 
@@ -21,15 +27,15 @@ class TreeStore:
     cache: it waits for documents that are not committed yet, and can be the source of other datasets.
 
     `path` is the folder that `forebay.cache.build` wrote, finished or not, or a cache of another program with
-    the same layout. `len` is the number of documents committed at the last check; `refresh` checks again,
-    `wait` waits. `folder` is the absolute path of the split.
+    the same layout; or the URL of a finished cache of forebay (docs/remote.md). `len` is the number of documents committed at the last check; `refresh` checks again,
+    `wait` waits. `folder` is the absolute path of the split, or its URL.
 
     Raises `FileNotFoundError` if there is no cache (yet), `StateError` if its writer failed.
     """
 
     def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
         self._reader = _CacheReader(path, split)
-        self.folder = Path(path, split).resolve()
+        self.folder = folder_of(path, split)
 
     @property
     def fields(self) -> dict[str, tuple[np.dtype[Any], int]]:

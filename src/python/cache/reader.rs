@@ -6,7 +6,7 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 
 use crate::{
-    Error, ErrorKind,
+    Error, ErrorKind, Result,
     cache::CacheReader,
     fallible_alloc,
     python::{SLICE, errors::to_python, interruptible::run_interruptible},
@@ -33,14 +33,13 @@ impl _CacheReader {
 
     /// Shard, row, kind and reason of the first documents left out, at the current commit.
     fn errors(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, String, String)>> {
-        let skipped = py.detach(|| self.0.skipped()).map_err(|error| to_python(py, &error))?;
+        let skipped = self.read(py, CacheReader::skipped)?;
         Ok(skipped.listed.into_iter().map(|one| (one.shard, one.row, one.kind, one.reason)).collect())
     }
 
     /// The number of documents left out.
     fn n_errors(&self, py: Python<'_>) -> PyResult<u64> {
-        let skipped = py.detach(|| self.0.skipped());
-        skipped.map(|skipped| skipped.documents).map_err(|error| to_python(py, &error))
+        Ok(self.read(py, CacheReader::skipped)?.documents)
     }
 
     /// The number of documents at the last check of the ledger, and whether it is final.
@@ -89,28 +88,40 @@ impl _CacheReader {
                 format!("values {start} to {stop} are requested, but there are {}", self.0.flat_len(field));
             return Err(to_python(py, &Error::new(ErrorKind::Index, message)));
         }
-        let read = || {
+        let read = move |reader: &CacheReader| {
             // The numpy binding panics at sizes that numpy does not support.
             let mut out = fallible_alloc::zero_bytes(
                 usize::try_from((stop - start).saturating_mul(bytes)).unwrap_or(usize::MAX),
             )?;
-            self.0.read_flat(field, start, &mut out)?;
+            reader.read_flat(field, start, &mut out)?;
             Ok(out.into_vec())
         };
-        let out = py.detach(read).map_err(|error: Error| to_python(py, &error))?;
-        Ok(PyArray1::from_vec(py, out))
+        Ok(PyArray1::from_vec(py, self.read(py, read)?))
     }
 
     /// The values of a field in these documents.
     fn documents<'py>(&self, py: Python<'py>, field: usize, indices: Vec<u64>) -> PyResult<Parts<'py>> {
         self.check(py, field)?;
-        let found = py.detach(|| self.0.documents(field, &indices)).map_err(|error| to_python(py, &error))?;
+        let found = self.read(py, move |reader| reader.documents(field, &indices))?;
         let numbers = |all: Vec<u64>| PyArray1::from_vec(py, all.into_iter().map(|n| n as i64).collect());
         Ok((PyArray1::from_vec(py, found.data), numbers(found.ends), numbers(found.shapes)))
     }
 }
 
 impl _CacheReader {
+    /// Reads from the cache; by URL so that Ctrl-C works while a server does not answer.
+    fn read<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&CacheReader) -> Result<T> + Send + 'static,
+    ) -> PyResult<T> {
+        if self.0.is_remote() {
+            let reader = self.0.clone();
+            return run_interruptible(py, "forebay-read", move |_| work(&reader));
+        }
+        py.detach(|| work(&self.0)).map_err(|error| to_python(py, &error))
+    }
+
     fn check(&self, py: Python<'_>, field: usize) -> PyResult<()> {
         if field < self.0.fields().len() {
             return Ok(());
