@@ -148,7 +148,11 @@ impl Running {
         let location = address.location;
         // One answer has both, and the first page, which may be on the disk if there is a cache.
         let (meta, first) = match is_read_from_its_end(url) || self.cache.is_some() {
-            true => (self.head(&store, &location)?, None),
+            true => match self.head(&store, &location) {
+                // The server answers GET only.
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => self.first(&store, &location)?,
+                head => (head?, None),
+            },
             false => self.first(&store, &location)?,
         };
         if meta.size > LARGEST {

@@ -93,6 +93,18 @@ fn single_ranges_cost_two_sectors_more_at_most() {
 }
 
 #[test]
+fn a_server_without_head_is_read_as_well() {
+    let (folder, content) = (TempDir::new().unwrap(), noise(500_000));
+    let server = Server::start(&content);
+    server.faults.has_no_head.store(true, Ordering::Relaxed);
+    assert!(read_all(&opened(&server, folder.path(), LIMIT).0) == content);
+    let before = sent(&server);
+    assert!(read_all(&opened(&server, folder.path(), LIMIT).0) == content);
+    // The first page has the version.
+    assert_eq!(sent(&server) - before, 16 << 10);
+}
+
+#[test]
 fn a_changed_object_is_not_served() {
     let (folder, content) = (TempDir::new().unwrap(), noise(100_000));
     let server = Server::start(&content);
