@@ -109,9 +109,7 @@ impl StoreOptions {
     pub fn new(given: impl IntoIterator<Item = (String, GivenOption)>) -> Result<Self, Vec<String>> {
         let (mut options, mut problems) = (BTreeMap::new(), Vec::new());
         for (given, value) in given {
-            let lower = given.to_ascii_lowercase();
-            let Some(known) = KNOWN.iter().find(|one| one.name == lower || one.also.contains(&&*lower))
-            else {
+            let Some(known) = find(&given) else {
                 problems.push(format!("has no option {:?}; {}", shortened(&given), Self::accepted()));
                 continue;
             };
@@ -135,6 +133,11 @@ impl StoreOptions {
             }
         }
         if problems.is_empty() { Ok(Self(Arc::new(options))) } else { Err(problems) }
+    }
+
+    /// Whether an option has this name.
+    pub fn has(name: &str) -> bool {
+        find(name).is_some()
     }
 
     /// The names that are accepted, by scheme.
@@ -193,6 +196,12 @@ impl Kind {
             Self::Secret => "a str, or None for the variable of the environment",
         }
     }
+}
+
+/// The option of a name, which may be in capitals, as in the environment.
+fn find(name: &str) -> Option<&'static Known> {
+    let name = name.to_ascii_lowercase();
+    KNOWN.iter().find(|one| one.name == name || one.also.contains(&&*name))
 }
 
 /// Whether an option is of a kind.

@@ -128,6 +128,16 @@ def test_a_state_continues_with_other_credentials(server: Server, shards: list[P
         assert before + [digest(batch) for batch in loader] == digests(shards)
 
 
+class Odd(dict[str, Any]):
+    def items(self) -> Any:
+        return [(*item, 1) for item in super().items()]
+
+
+class Raising(dict[str, Any]):
+    def items(self) -> Any:
+        raise ValueError("a mapping of its own kind")
+
+
 def test_wrong_options_are_named_and_not_quoted(shards: list[Path]) -> None:
     makes: list[Callable[..., Any]] = [
         lambda **given: forebay.Loader(shards, **ONE_PASS, **given),
@@ -150,6 +160,15 @@ def test_wrong_options_are_named_and_not_quoted(shards: list[Path]) -> None:
             with pytest.raises(forebay.ConfigError, match=told) as refused:
                 make(storage_options=given)
             assert SECRET not in str(refused.value)
+        for wrong_mapping in (Odd(region=SECRET), Raising(region=SECRET)):
+            with pytest.raises(TypeError, match="storage_options has items that are no names and values") as refused_type:
+                make(storage_options=wrong_mapping)
+            assert SECRET not in str(refused_type.value)
+        # As if it were the second parameter.
+        for name in ("seed", "batch_size"):
+            with pytest.raises(TypeError, match=f"{name} is of type dict, must be an int") as refused_type:
+                forebay.Loader(shards, **{**ONE_PASS, name: {"aws_secret_access_key": SECRET}})
+            assert SECRET not in str(refused_type.value)
         for wrong in (SECRET, [SECRET], {3: SECRET}):
             with pytest.raises(TypeError, match=r"storage_options .*for s3:// aws_access_key_id") as refused_type:
                 make(storage_options=wrong)
