@@ -11,7 +11,7 @@ use pyo3::{
     IntoPyObjectExt,
     exceptions::{PyException, PyOverflowError, PyTypeError},
     prelude::*,
-    types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple, PyType},
+    types::{PyBool, PyDict, PyFloat, PyList, PyMapping, PyString, PyTuple, PyType},
 };
 
 use super::errors::to_python;
@@ -20,6 +20,7 @@ use crate::{
     config::{AccessConfig, Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig, table::nearest},
     engine::MaxErrors,
     error::shown,
+    source::StoreOptions,
 };
 
 /// A configuration that Python's arguments are bound to; [`arguments`](macro@arguments) implements it.
@@ -303,10 +304,22 @@ by_name! {
 /// The most characters of a value in a message.
 const LONGEST: usize = 60;
 
+/// Whether a value is `storage_options`, such as those in the place of another argument: it is not quoted.
+fn has_options(given: &Bound<'_, PyAny>) -> bool {
+    let keys = given.cast::<PyMapping>().ok().and_then(|mapping| mapping.keys().ok());
+    keys.is_some_and(|keys| {
+        keys.iter()
+            .any(|key| key.cast::<PyString>().is_ok_and(|key| StoreOptions::has(&key.to_string_lossy())))
+    })
+}
+
 /// The `TypeError` for an argument.
 pub fn wrong_type(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     let class = given.get_type();
     let class = class.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    if has_options(given) {
+        return PyTypeError::new_err(format!("{name} is of type {class}, must be {expected}"));
+    }
     // A repr() may fail.
     let mut value = given.repr().map_or_else(|_| "not printable".to_owned(), |text| text.to_string());
     if let Some((end, _)) = value.char_indices().nth(LONGEST) {

@@ -1,7 +1,7 @@
 //! The values of `storage_options`: a dict of names and texts, of which no value is ever quoted.
 
 use pyo3::{
-    exceptions::PyTypeError,
+    exceptions::{PyException, PyTypeError},
     prelude::*,
     types::{PyBool, PyDict, PyMapping, PyString},
 };
@@ -25,8 +25,17 @@ impl Argument for StoreOptions {
         };
         let given = given.cast::<PyMapping>().map_err(|_| wrong("is", given))?;
         let mut options = Vec::new();
-        for item in given.items()? {
-            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+        // A mapping of another kind than dict may have anything here.
+        let odd = |cause: PyErr| {
+            if !cause.is_instance_of::<PyException>(given.py()) {
+                return cause;
+            }
+            let error = wrong("has items that are no names and values, and is", given);
+            error.set_cause(given.py(), Some(cause));
+            error
+        };
+        for item in given.items().map_err(odd)? {
+            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract().map_err(odd)?;
             let key = key.cast::<PyString>().map_err(|_| wrong("has a name", &key))?;
             let text = |value: &Bound<'_, PyString>| value.to_cow().map(|text| text.into_owned());
             let option = match () {

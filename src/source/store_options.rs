@@ -20,6 +20,10 @@ struct Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
+    /// A text of [`NAME`].
+    Name,
+    /// The path of a file.
+    Path,
     /// The address of a server.
     Endpoint,
     /// "true" or "false".
@@ -38,24 +42,24 @@ const KNOWN: [Known; 27] = [
     known("s3", "aws_secret_access_key", &["secret_access_key"], Kind::Secret),
     known("s3", "aws_session_token", &["session_token"], Kind::Secret),
     known("s3", "aws_profile", &["profile"], Kind::Text),
-    known("s3", "aws_region", &["region", "region_name", "aws_default_region"], Kind::Text),
+    known("s3", "aws_region", &["region", "region_name", "aws_default_region"], Kind::Name),
     known("s3", "aws_endpoint_url", &["endpoint_url", "aws_endpoint", "aws_endpoint_url_s3"], Kind::Endpoint),
     known("s3", "aws_skip_signature", &["skip_signature"], Kind::Flag),
     known("s3", "aws_virtual_hosted_style_request", &["virtual_hosted_style_request"], Kind::Flag),
     known("s3", "aws_request_payer", &["request_payer"], Kind::Flag),
-    known("gs", "google_service_account", &["service_account"], Kind::Text),
+    known("gs", "google_service_account", &["service_account"], Kind::Path),
     known("gs", "google_service_account_key", &["service_account_key"], Kind::Secret),
-    known("gs", "google_application_credentials", &["application_credentials"], Kind::Text),
+    known("gs", "google_application_credentials", &["application_credentials"], Kind::Path),
     known("gs", "google_bearer_token", &[], Kind::Secret),
     known("gs", "google_base_url", &["base_url"], Kind::Endpoint),
     known("gs", "google_skip_signature", &[], Kind::Flag),
-    known("az", "azure_storage_account_name", &["account_name"], Kind::Text),
+    known("az", "azure_storage_account_name", &["account_name"], Kind::Name),
     known("az", "azure_storage_account_key", &["account_key"], Kind::Secret),
     known("az", "azure_storage_sas_token", &["sas_token", "azure_storage_sas_key"], Kind::Secret),
     known("az", "azure_storage_token", &[], Kind::Secret),
-    known("az", "azure_client_id", &["azure_storage_client_id", "client_id"], Kind::Text),
+    known("az", "azure_client_id", &["azure_storage_client_id", "client_id"], Kind::Name),
     known("az", "azure_client_secret", &["azure_storage_client_secret", "client_secret"], Kind::Secret),
-    known("az", "azure_tenant_id", &["azure_storage_tenant_id", "tenant_id"], Kind::Text),
+    known("az", "azure_tenant_id", &["azure_storage_tenant_id", "tenant_id"], Kind::Name),
     known("az", "azure_storage_endpoint", &["azure_endpoint"], Kind::Endpoint),
     known("az", "azure_use_azure_cli", &["use_azure_cli"], Kind::Flag),
     known("az", "azure_skip_signature", &[], Kind::Flag),
@@ -63,8 +67,8 @@ const KNOWN: [Known; 27] = [
     known("hf", "hf_endpoint", &["endpoint"], Kind::Endpoint),
 ];
 
-/// The value of an option as it was given.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The value of an option as it was given. `Debug` has no text.
+#[derive(Clone, PartialEq, Eq)]
 pub enum GivenOption {
     /// A text.
     Text(String),
@@ -74,6 +78,17 @@ pub enum GivenOption {
     Withheld,
     /// A value of another type.
     Other,
+}
+
+impl fmt::Debug for GivenOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text(_) => "Text",
+            Self::Flag(_) => "Flag",
+            Self::Withheld => "Withheld",
+            Self::Other => "Other",
+        })
+    }
 }
 
 /// The options of a user, by name. `Debug` has the names only.
@@ -94,9 +109,7 @@ impl StoreOptions {
     pub fn new(given: impl IntoIterator<Item = (String, GivenOption)>) -> Result<Self, Vec<String>> {
         let (mut options, mut problems) = (BTreeMap::new(), Vec::new());
         for (given, value) in given {
-            let lower = given.to_ascii_lowercase();
-            let Some(known) = KNOWN.iter().find(|one| one.name == lower || one.also.contains(&&*lower))
-            else {
+            let Some(known) = find(&given) else {
                 problems.push(format!("has no option {:?}; {}", shortened(&given), Self::accepted()));
                 continue;
             };
@@ -120,6 +133,11 @@ impl StoreOptions {
             }
         }
         if problems.is_empty() { Ok(Self(Arc::new(options))) } else { Err(problems) }
+    }
+
+    /// Whether an option has this name.
+    pub fn has(name: &str) -> bool {
+        find(name).is_some()
     }
 
     /// The names that are accepted, by scheme.
@@ -173,11 +191,17 @@ impl StoreOptions {
 impl Kind {
     fn expected(self) -> &'static str {
         match self {
-            Self::Text | Self::Endpoint => "a str",
+            Self::Text | Self::Name | Self::Path | Self::Endpoint => "a str",
             Self::Flag => "True or False",
             Self::Secret => "a str, or None for the variable of the environment",
         }
     }
+}
+
+/// The option of a name, which may be in capitals, as in the environment.
+fn find(name: &str) -> Option<&'static Known> {
+    let name = name.to_ascii_lowercase();
+    KNOWN.iter().find(|one| one.name == name || one.also.contains(&&*name))
 }
 
 /// Whether an option is of a kind.
@@ -193,12 +217,18 @@ fn wrong(kind: Kind, text: &str) -> Option<String> {
             _ => "as an empty text; leave it out, and the environment is used".to_owned(),
         });
     }
-    if text.chars().any(char::is_control) && kind != Kind::Secret
-        || text.contains(['\r', '\n']) && kind == Kind::Secret && !text.trim_start().starts_with('{')
-    {
-        return Some("with a control character, such as a line break; remove it".to_owned());
-    }
+    let is_json = text.trim_start().starts_with('{');
     match kind {
+        // A copied key or connection string is not quoted either.
+        Kind::Path if is_json => Some(
+            "with JSON, expected the path of a file; google_service_account_key takes the JSON of a service account"
+                .to_owned(),
+        ),
+        Kind::Secret if is_json => None,
+        _ if text.chars().any(char::is_control) => {
+            Some("with a control character, such as a line break; remove it".to_owned())
+        }
+        Kind::Name if !is_name(text) => Some(format!("of other characters than {NAME}")),
         Kind::Flag if !matches!(text, "true" | "false") => {
             Some(format!("of another value, must be {}", kind.expected()))
         }
@@ -208,6 +238,14 @@ fn wrong(kind: Kind, text: &str) -> Option<String> {
         ),
         _ => None,
     }
+}
+
+/// The characters of a region, an account and an id: they are parts of the names of hosts.
+pub(super) const NAME: &str = "letters, digits, `-`, `_` and `.`";
+
+/// Whether a text is of [`NAME`].
+pub(super) fn is_name(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// Whether a text is the address of a server, without secrets.
@@ -255,7 +293,7 @@ mod tests {
                 ("hf_token", None),
             ]
         );
-        assert!(!format!("{options:?}").contains("hidden"), "{options:?}");
+        assert!(!format!("{options:?} {:?}", text("region", "hidden")).contains("hidden"), "{options:?}");
         // Names are unique, whatever the scheme.
         let mut names: Vec<_> =
             KNOWN.iter().flat_map(|one| one.also.iter().copied().chain([one.name])).collect();
@@ -270,6 +308,14 @@ mod tests {
         for (given, told) in [
             (text("aws_acess_key", "hidden"), "the options are for s3:// aws_access_key_id, "),
             (text("aws_session_token", "hidden\n"), "aws_session_token with a control character"),
+            (
+                text("azure_storage_account_key", "hidden\t"),
+                "azure_storage_account_key with a control character",
+            ),
+            (text("google_service_account", "{\"private_key\": \"hidden\"}"), "with JSON, expected the path"),
+            (text("application_credentials", " {\"hidden"), "google_application_credentials with JSON"),
+            (text("account_name", "AccountKey=hidden;"), "azure_storage_account_name of other characters"),
+            (text("aws_region", "eu/hidden"), "aws_region of other characters"),
             (text("aws_region", ""), "aws_region as an empty text"),
             (text("hf_endpoint", "hidden"), "hf_endpoint that is no address"),
             (text("endpoint", "https://me:hidden@host"), "hf_endpoint that is no address"),

@@ -3,6 +3,7 @@
 use std::{
     io,
     sync::{Arc, Condvar, Mutex, PoisonError},
+    thread,
     time::Duration,
 };
 
@@ -54,6 +55,34 @@ pub(super) struct Pending<T: Clone>(pub Arc<Slot<T>>);
 
 impl<T: Clone> Drop for Pending<T> {
     fn drop(&mut self) {
-        self.0.fill(Err(Failure::transient("the request was given up")));
+        self.0.fill(Err(match thread::panicking() {
+            // The next try would end in the same way.
+            true => Failure::new(
+                io::ErrorKind::Other,
+                "the client of the store failed, as for a setting that it cannot use; standard error has its message",
+            ),
+            false => Failure::transient("the request was given up"),
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_panics_is_not_sent_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let kind = |is_wrong: bool| {
+            let slot = Arc::new(Slot::<()>::default());
+            let pending = Pending(slot.clone());
+            let request = async move {
+                let _pending = pending;
+                assert!(!is_wrong, "a panic of a client");
+            };
+            assert_eq!(runtime.block_on(runtime.spawn(request)).is_err(), is_wrong);
+            slot.wait().unwrap_err().kind()
+        };
+        assert_eq!([kind(false), kind(true)], [io::ErrorKind::TimedOut, io::ErrorKind::Other]);
     }
 }

@@ -1,7 +1,8 @@
 //! The clients of clouds by their settings: the options of the user, then the environment, then for S3 a
 //! profile of `~/.aws`.
 //!
-//! Credentials are never mixed: if an option has one of a cloud, none of the environment's is used for it.
+//! Credentials are never mixed: if an option has one of a cloud, none of the environment's is used for it. What
+//! a client cannot write into a request is an error here: the client would panic, or quote it.
 
 use std::io;
 
@@ -17,6 +18,7 @@ use super::{
     profiles::Profile,
     settings::{Settings, invalid},
 };
+use crate::source::store_options::{NAME, is_name};
 
 impl Settings {
     /// Whether the options have a credential of a scheme.
@@ -131,6 +133,12 @@ impl Settings {
             };
             builder = builder.with_config(key, value);
         }
+        let value = |key: &Key| builder.get_config_value(key);
+        check_names(values(value, &[(Key::Region, "aws_region")]))?;
+        check_headers(values(
+            value,
+            &[(Key::AccessKeyId, "aws_access_key_id"), (Key::Token, "aws_session_token")],
+        ))?;
         Ok((builder, endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))))
     }
 
@@ -141,11 +149,15 @@ impl Settings {
         let given = self.given("gs", "GOOGLE_", is_credential, |key| *key == Key::BaseUrl)?;
         let mut builder = GoogleCloudStorageBuilder::new();
         if let Some(path) = self.variable("SERVICE_ACCOUNT").filter(|_| !self.has_credentials("gs")) {
+            check_path("SERVICE_ACCOUNT", path)?;
             builder = builder.with_service_account_path(path);
         }
         for (key, value) in given {
-            if key == Key::ServiceAccountKey {
-                check_service_account(value)?;
+            match key {
+                Key::ServiceAccountKey => check_service_account(value)?,
+                Key::ServiceAccount => check_path("google_service_account", value)?,
+                Key::ApplicationCredentials => check_path("google_application_credentials", value)?,
+                _ => {}
             }
             builder = builder.with_config(key, value);
         }
@@ -179,6 +191,16 @@ impl Settings {
         for (key, value) in given {
             builder = builder.with_config(key, value);
         }
+        let value = |key: &Key| builder.get_config_value(key);
+        check_names(values(
+            value,
+            &[
+                (Key::AccountName, "azure_storage_account_name"),
+                (Key::ClientId, "azure_client_id"),
+                (Key::AuthorityId, "azure_tenant_id"),
+            ],
+        ))?;
+        check_headers(values(value, &[(Key::Token, "azure_storage_token")]))?;
         let is_plain = self.endpoint("az")?.is_some_and(|endpoint| endpoint.starts_with("http://"));
         Ok((builder, is_plain))
     }
@@ -195,10 +217,52 @@ impl Settings {
             .iter()
             .filter(|(name, _)| ["KEY", "SECRET", "TOKEN", "SAS"].iter().any(|part| name.contains(part)));
         let secrets = self.options.secrets().chain(of_environment.map(|(_, value)| value.as_str()));
-        for secret in secrets.filter(|secret| secret.len() > 3) {
+        let mut secrets: Vec<&str> = secrets.filter(|secret| secret.len() > 3).collect();
+        // One may be the begin of another.
+        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        for secret in secrets {
             message = message.replace(secret, "***");
         }
         invalid(message)
+    }
+}
+
+/// The values of a builder that are parts of requests, without those that it does not have.
+fn values<'a, K>(
+    value: impl Fn(&K) -> Option<String>,
+    keys: &'a [(K, &'static str)],
+) -> impl Iterator<Item = (&'static str, String)> {
+    keys.iter().filter_map(move |(key, name)| Some((*name, value(key)?)))
+}
+
+/// Checks values that are parts of headers.
+fn check_headers(values: impl Iterator<Item = (&'static str, String)>) -> io::Result<()> {
+    for (name, value) in values {
+        if !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            let message = format!("{name} has a control character, or one that is not ASCII; copy it again");
+            return Err(invalid(message));
+        }
+    }
+    Ok(())
+}
+
+/// Checks values that are parts of the name of a host.
+fn check_names(values: impl Iterator<Item = (&'static str, String)>) -> io::Result<()> {
+    for (name, value) in values {
+        if !is_name(&value) {
+            return Err(invalid(format!("{name} must be of {NAME}")));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the path of a file of credentials, which may be its content by mistake.
+fn check_path(name: &str, path: &str) -> io::Result<()> {
+    match path.trim_start().starts_with('{') {
+        true => Err(invalid(format!(
+            "{name} is JSON, expected the path of a file; google_service_account_key takes the JSON of a service account"
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -292,6 +356,65 @@ mod tests {
             let error = settings(&[("google_service_account_key", key)], &[]).gs().err().unwrap().to_string();
             assert!(error.contains("client_email") && !error.contains("hidden"), "{error}");
         }
+    }
+
+    /// The client would panic, or quote them.
+    #[test]
+    fn values_that_no_request_can_have_are_named_and_not_quoted() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join(".aws")).unwrap();
+        let credentials = "[default]\naws_access_key_id = x\naws_secret_access_key = y\naws_session_token = hidd\u{1}en\n\
+            region = a/hidden\n[region]\nregion = hidden/x\n";
+        std::fs::write(home.path().join(".aws/credentials"), credentials).unwrap();
+        let home = home.path().to_str().unwrap();
+        let keys = [("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "y")];
+        let error_of = |scheme: &str, variables: &[(&str, &str)]| {
+            let settings = settings(&[], variables);
+            let error = match scheme {
+                "s3" => settings.s3().err(),
+                "gs" => settings.gs().err(),
+                _ => settings.az().err(),
+            };
+            error.unwrap().to_string()
+        };
+        for (scheme, variables, named) in [
+            ("s3", [keys[0], keys[1], ("AWS_SESSION_TOKEN", "hiddén")].as_slice(), "aws_session_token has"),
+            ("s3", &[("AWS_ACCESS_KEY_ID", "hiddén"), keys[1]], "aws_access_key_id has"),
+            ("s3", &[keys[0], keys[1], ("AWS_REGION", "x@hidden")], "aws_region must be"),
+            ("s3", &[("HOME", home), ("AWS_REGION", "x")], "aws_session_token has"),
+            ("s3", &[("HOME", home), ("AWS_PROFILE", "region")], "aws_region must be"),
+            ("az", &[("AZURE_STORAGE_TOKEN", "hiddén")], "azure_storage_token has"),
+            (
+                "az",
+                &[("AZURE_STORAGE_ACCOUNT_NAME", "x;AccountKey=hidden")],
+                "azure_storage_account_name must be",
+            ),
+            (
+                "gs",
+                &[("GOOGLE_SERVICE_ACCOUNT", "{\"private_key\": \"hidden\"}")],
+                "google_service_account is JSON",
+            ),
+            ("gs", &[("SERVICE_ACCOUNT", " {\"hidden\": 1}")], "SERVICE_ACCOUNT is JSON"),
+            (
+                "gs",
+                &[("GOOGLE_APPLICATION_CREDENTIALS", "{hidden")],
+                "google_application_credentials is JSON",
+            ),
+        ] {
+            let error = error_of(scheme, variables);
+            assert!(error.contains(named) && !error.contains("hidd"), "{error}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_cut_out_of_messages_whole() {
+        let settings = settings(
+            &[("azure_storage_account_key", "hidden"), ("sas_token", "hidden-rest")],
+            &[("AZURE_CLIENT_SECRET", "hid")],
+        );
+        let source = "the value is hidden-rest".into();
+        let error = settings.refused("az", &object_store::Error::Generic { store: "x", source }).to_string();
+        assert!(error.ends_with("the value is ***"), "{error}");
     }
 
     #[test]

@@ -7,6 +7,18 @@ use object_store::client::HttpError;
 use super::{client::Refused, list_answer::Unusable};
 use crate::source::storage::AskedToWait;
 
+/// What to do about certificates, by what is told of them.
+const ADVICE: [(&str, &str); 2] = [
+    (
+        "invalid peer certificate",
+        "if the server is yours, set SSL_CERT_FILE to a file with the certificate of the authority that signed its own",
+    ),
+    (
+        "No CA certificates were loaded",
+        "install the system's package of certificates, or set SSL_CERT_FILE to a file of them",
+    ),
+];
+
 /// An error that several threads may get.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
@@ -41,8 +53,10 @@ impl Failure {
             refused = refused.or_else(|| cause.downcast_ref::<Refused>());
             unusable = unusable.or_else(|| cause.downcast_ref::<Unusable>());
             is_http |= cause.is::<HttpError>();
-            // A certificate or a redirect will be the same at the next try.
-            is_final |= cause.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_redirect)
+            // A certificate, a redirect or an address will be the same at the next try.
+            is_final |= cause
+                .downcast_ref::<reqwest::Error>()
+                .is_some_and(|error| error.is_redirect() || error.is_builder())
                 || matches!(cause.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)));
             let shown = cause.to_string();
             if !text.contains(&shown) {
@@ -56,7 +70,10 @@ impl Failure {
         if let Some(Unusable(message)) = unusable {
             return Self::new(io::ErrorKind::Other, message);
         }
-        let text = without_queries(&text);
+        let mut text = without_queries(&text);
+        if let Some((_, advice)) = ADVICE.iter().find(|(told, _)| text.contains(told)) {
+            text = format!("{text}; {advice}");
+        }
         match error {
             Error::NotFound { .. } => Self::new(io::ErrorKind::NotFound, text),
             Error::Precondition { .. } => Self::changed(),

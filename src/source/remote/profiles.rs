@@ -87,6 +87,8 @@ impl Profile {
             return Err(invalid(format!("{} has more than {LONGEST} bytes", path.display())));
         }
         let text = String::from_utf8_lossy(&bytes);
+        // Editors of Windows begin a file so.
+        let text = text.trim_start_matches('\u{feff}');
         let (mut is_ours, mut is_there) = (false, false);
         for line in text.lines() {
             // Nested settings are indented.
@@ -171,9 +173,13 @@ mod tests {
         [profile sso]\nsso_session = x\n[profile wrong]\nendpoint_url = o:9000\n";
 
     fn read(name: Option<&str>) -> io::Result<Profile> {
+        read_from(CREDENTIALS.as_bytes(), name)
+    }
+
+    fn read_from(credentials: &[u8], name: Option<&str>) -> io::Result<Profile> {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join(".aws")).unwrap();
-        fs::write(folder.path().join(".aws/credentials"), CREDENTIALS).unwrap();
+        fs::write(folder.path().join(".aws/credentials"), credentials).unwrap();
         fs::write(folder.path().join(".aws/config"), CONFIG).unwrap();
         let home = ("HOME".to_owned(), folder.path().display().to_string());
         let name = name.map(|name| ("AWS_PROFILE".to_owned(), name.to_owned()));
@@ -195,6 +201,18 @@ mod tests {
         // Without files there are no settings.
         let none = Settings::new(&StoreOptions::default(), [("HOME".to_owned(), "/none".to_owned())]);
         assert!(Profile::read(&none).unwrap().keys(false).unwrap().is_none());
+    }
+
+    #[test]
+    fn files_of_other_editors() {
+        let text =
+            "[default]\naws_access_key_id = 1\naws_secret_access_key = 2\n[default]\naws_access_key_id = 3\n";
+        for text in [format!("\u{feff}{text}"), text.replace('\n', "\r\n"), text.trim_end().to_owned()] {
+            assert_eq!(keys(&read_from(text.as_bytes(), None).unwrap()), ("1", "2", None), "{text:?}");
+        }
+        // Bytes that are no text hide no other section.
+        let bytes = [b"\xff\0[x\xfe]\n=\n[\n[]\n".as_slice(), text.as_bytes()].concat();
+        assert_eq!(keys(&read_from(&bytes, None).unwrap()), ("1", "2", None));
     }
 
     #[test]

@@ -143,11 +143,16 @@ impl Running {
 
     /// Asks for size and ETag of an object, and keeps them for the next readers.
     pub(super) fn object(&self, url: &Path, address: Address) -> io::Result<Arc<Object>> {
-        let (store, name) = (self.client(&address)?.objects, address.identity(&self.settings));
+        let client = self.client(&address)?;
+        let (name, store) = (address.identity(&client), client.objects);
         let location = address.location;
         // One answer has both, and the first page, which may be on the disk if there is a cache.
         let (meta, first) = match is_read_from_its_end(url) || self.cache.is_some() {
-            true => (self.head(&store, &location)?, None),
+            true => match self.head(&store, &location) {
+                // The server answers GET only.
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => self.first(&store, &location)?,
+                head => (head?, None),
+            },
             false => self.first(&store, &location)?,
         };
         if meta.size > LARGEST {

@@ -19,6 +19,8 @@ pub(super) struct Faults {
     pub cut: AtomicU64,
     /// Answers never come.
     pub hangs: AtomicBool,
+    /// HEAD is refused.
+    pub has_no_head: AtomicBool,
     /// Ranges are ignored.
     pub is_whole: AtomicBool,
     /// All answers have this status.
@@ -111,6 +113,8 @@ impl Server {
                 say("503 Service Unavailable", empty, &[])?;
             } else if !first.contains(&format!("{PLACE} ")) {
                 say("404 Not Found", empty, &[])?;
+            } else if is_head && self.faults.has_no_head.load(Ordering::Relaxed) {
+                say("405 Method Not Allowed", empty, &[])?;
             } else if is_head {
                 say("200 OK", &format!("Content-Length: {}\r\n", content.len()), &[])?;
             } else if if_match.is_some_and(|wanted| wanted != etag) {

@@ -8,7 +8,8 @@ use std::{
 };
 
 use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, http::HttpBuilder, list::PaginatedListStore,
+    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3ConfigKey, azure::AzureConfigKey,
+    gcp::GoogleConfigKey, http::HttpBuilder, list::PaginatedListStore,
 };
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
@@ -28,6 +29,8 @@ use crate::{
 pub(super) struct Client {
     pub objects: Arc<dyn ObjectStore>,
     pub lists: Lists,
+    /// The server or account in which a bucket is looked up.
+    pub server: String,
     /// The objects that its lists left out.
     pub omitted: Omitted,
 }
@@ -110,10 +113,8 @@ impl Address {
     }
 
     /// The object's name among those of all servers, without secrets.
-    pub(super) fn identity(&self, settings: &Settings) -> String {
-        // A bucket of this name may be another one there. A checked address has no secret in it.
-        let server = settings.endpoint(self.scheme).ok().flatten().unwrap_or_default();
-        format!("{server} {}/{}", self.host, self.location)
+    pub(super) fn identity(&self, client: &Client) -> String {
+        format!("{} {}/{}", client.server, self.host, self.location)
     }
 
     /// What addresses with the same client have in common.
@@ -153,20 +154,36 @@ impl Address {
             };
         }
         macro_rules! cloud {
-            ($builder:expr, $bucket:ident) => {{
+            ($builder:expr, $bucket:ident, $server:expr) => {{
                 let (builder, is_plain) = $builder;
+                // A bucket of this name may be another one elsewhere. These values have no secrets in them.
+                let server = $server.iter().filter_map(|key| builder.get_config_value(key));
+                let server = server.collect::<Vec<_>>().join(" ");
                 let objects = built!(builder.$bucket(bucket), is_plain);
-                Client { lists: Lists::Store(objects.clone()), objects, omitted }
+                Client { lists: Lists::Store(objects.clone()), objects, server, omitted }
             }};
         }
         Ok(match self.scheme {
-            "s3" => cloud!(settings.s3()?, with_bucket_name),
-            "gs" => cloud!(settings.gs()?, with_bucket_name),
-            "az" => cloud!(settings.az()?, with_container_name),
+            "s3" => cloud!(settings.s3()?, with_bucket_name, [AmazonS3ConfigKey::Endpoint]),
+            "gs" => cloud!(settings.gs()?, with_bucket_name, [GoogleConfigKey::BaseUrl]),
+            "az" => cloud!(
+                settings.az()?,
+                with_container_name,
+                [
+                    AzureConfigKey::AccountName,
+                    AzureConfigKey::Endpoint,
+                    AzureConfigKey::UseEmulator,
+                    AzureConfigKey::UseFabricEndpoint,
+                ]
+            ),
             _ => {
                 let is_plain = self.host.starts_with("http://");
-                let lists = Lists::Hub(connector.client(is_plain).map_err(invalid)?);
-                Client { objects: built!(HttpBuilder::new().with_url(&self.host), is_plain), lists, omitted }
+                let failed = |error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) };
+                let lists = connector.client(is_plain).map_err(failed);
+                let lists = Lists::Hub(lists.map_err(|error| settings.refused(self.scheme, &error))?);
+                let objects = built!(HttpBuilder::new().with_url(&self.host), is_plain);
+                // The host is a part of the name.
+                Client { objects, lists, server: String::new(), omitted }
             }
         })
     }
@@ -224,5 +241,53 @@ mod tests {
         let set = [("HF_TOKEN", "secret")];
         assert!(address("https://huggingface.co/datasets/o/n/resolve/main/x", &set).unwrap().token.is_none());
         assert_eq!(address("hf://datasets/o/n/x", &set).unwrap().token.as_deref(), Some("secret"));
+    }
+
+    /// A container of an account, or a bucket of a server, is another one elsewhere.
+    #[test]
+    fn identities_differ_by_account_and_server() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join(".aws")).unwrap();
+        let config = "[profile one]\nendpoint_url = http://one\n[profile two]\nendpoint_url = http://two\n";
+        std::fs::write(home.path().join(".aws/config"), config).unwrap();
+        let home = home.path().to_str().unwrap();
+        let secret = "c2VjcmV0";
+        let account =
+            |name| [("AZURE_STORAGE_ACCOUNT_NAME", name), ("AZURE_STORAGE_ACCOUNT_KEY", secret)].to_vec();
+        let profile = |name| {
+            let keys = [("AWS_ACCESS_KEY_ID", secret), ("AWS_SECRET_ACCESS_KEY", secret)];
+            [("HOME", home), ("AWS_PROFILE", name)].into_iter().chain(keys).collect::<Vec<_>>()
+        };
+        let endpoint = |name: &'static str, url: &'static str| {
+            let anonymous = ["AZURE_SKIP_SIGNATURE", "GOOGLE_SKIP_SIGNATURE", "AWS_SKIP_SIGNATURE"]
+                .map(|name| (name, "true"));
+            let account = ("AZURE_STORAGE_ACCOUNT_NAME", "same");
+            [(name, url), account].into_iter().chain(anonymous).collect::<Vec<_>>()
+        };
+        for (url, one, other) in [
+            ("az://container/a", account("one"), account("two")),
+            ("s3://bucket/a", profile("one"), profile("two")),
+            ("s3://bucket/a", endpoint("AWS_ENDPOINT_URL", "http://one"), profile("two")),
+            (
+                "gs://bucket/a",
+                endpoint("GOOGLE_BASE_URL", "http://one"),
+                endpoint("GOOGLE_BASE_URL", "http://two"),
+            ),
+            (
+                "az://bucket/a",
+                endpoint("AZURE_ENDPOINT", "http://one"),
+                endpoint("AZURE_ENDPOINT", "http://two"),
+            ),
+        ] {
+            let identity = |set: &[(&str, &str)]| {
+                let set = set.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+                let settings = Settings::new(&StoreOptions::default(), set);
+                let address = address(url, &[]).unwrap();
+                address.identity(&address.client(&settings, &Arc::default()).unwrap())
+            };
+            assert_ne!(identity(&one), identity(&other), "{url}");
+            assert_eq!(identity(&one), identity(&one));
+            assert!(!identity(&one).contains(secret), "{}", identity(&one));
+        }
     }
 }

@@ -3,8 +3,10 @@
 import html
 import itertools
 import json
+import ssl
 import threading
 import urllib.parse
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -28,14 +30,19 @@ class Server:
 
     Lists come in pages of `page` names.
     Every `fails_every`th request fails: in turn with status 503, with 500, cut in the middle, or without an answer.
+    With a `certificate`, a file that has its key too, it is a server of `https://`.
     """
 
-    def __init__(self, folder: Path, *, fails_every: int = 0, port: int = 0, page: int = 2) -> None:
+    def __init__(
+        self, folder: Path, *, fails_every: int = 0, port: int = 0, page: int = 2, certificate: Path | None = None
+    ) -> None:
         self.folder = folder
         self.page = page
         self.fails_every = fails_every
         self.hangs = False
         self.refuses = False
+        # Answers requests instead, if it returns True.
+        self.instead: Callable[[BaseHTTPRequestHandler], bool] | None = None
         # Names of objects that are listed and not there.
         self.listed: list[str] = []
         # What a list of the bucket is instead.
@@ -53,7 +60,12 @@ class Server:
 
         self._http = _Http(("127.0.0.1", port), Handler)
         self.port = self._http.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.port}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            # The thread of a connection shakes hands, at its first read.
+            self._http.socket = context.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
@@ -96,6 +108,9 @@ class _Handler(BaseHTTPRequestHandler):
         server.places.append(self.path)
         server.credentials |= {value for value in (self.headers.get("Authorization"),) if value}
         number = next(server.numbers)
+        if server.instead and server.instead(self):
+            self.close_connection = True
+            return
         if server.hangs:
             server.released.wait()
             self.close_connection = True

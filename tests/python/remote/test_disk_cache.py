@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -18,41 +17,21 @@ import pytest
 
 import documents
 import forebay
+from by_url import ONE_PASS, digests, needs_urls
 from digests import digest
-from forebay import Manifest, _core
-from recordings import FORMATS, SMALL, Row, tiny_rows, write_shard
+from forebay import Manifest
+from recordings import FORMATS, Row, write_shard
 from served import Server
 from tables import write_recordings
 
-pytestmark = pytest.mark.skipif(not _core._READS_URLS, reason="needs a wheel with the feature `remote`")
+pytestmark = needs_urls
 
-ONE_PASS: dict[str, Any] = {**SMALL, "infinite": False}
 OURS = "forebay-objects"
 
 
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
 @pytest.fixture
-def served(tmp_path: Path) -> Path:
-    (tmp_path / "served").mkdir()
-    return tmp_path / "served"
-
-
-@pytest.fixture
-def server(served: Path) -> Iterator[Server]:
-    with Server(served) as server:
-        yield server
-
-
-@pytest.fixture
-def shards(served: Path) -> list[Path]:
-    """Rows of 364 bytes, which are requested as pages, and of 77 kB."""
-    large = (FORMATS / "loop.wav").read_bytes()
-    rows = [Row(large, i % 4) if i % 8 == 0 else row for i, row in enumerate(tiny_rows(1200))]
-    return [write_shard(served / f"{n}.arrow", rows[400 * n : 400 * n + 400]) for n in range(3)]
+def shards(large_shards: list[Path]) -> list[Path]:
+    return large_shards
 
 
 @pytest.fixture
@@ -62,11 +41,6 @@ def cache(tmp_path: Path) -> Path:
 
 def gets(server: Server) -> int:
     return sum(command == "GET" for command, _ in server.requests)
-
-
-def digests(source: Any, **parameters: Any) -> list[str]:
-    with forebay.Loader(source, **{**ONE_PASS, **parameters}) as loader:
-        return [digest(batch) for batch in loader]
 
 
 def parts(cache: Path) -> list[Path]:
@@ -119,11 +93,11 @@ def test_changed_objects_are_read_again(server: Server, shards: list[Path], cach
     assert digests(urls, cache_dir=cache) == digests(shards)
 
 
-def test_tokens_rows_and_recordings_are_kept(server: Server, served: Path, shards: list[Path], cache: Path) -> None:
-    documents.write_documents(served)
-    texts = [server.named(served / f"shard_{number:05}.parquet") for number in range(4)]
-    names = write_recordings(served / "audio", 20)
-    table = Manifest([{"path": server.named(served / "audio" / name)} for name in names])
+def test_tokens_rows_and_recordings_are_kept(server: Server, tmp_path: Path, shards: list[Path], cache: Path) -> None:
+    documents.write_documents(tmp_path)
+    texts = [server.named(tmp_path / f"shard_{number:05}.parquet") for number in range(4)]
+    names = write_recordings(tmp_path / "audio", 20)
+    table = Manifest([{"path": server.named(tmp_path / "audio" / name)} for name in names])
 
     def all_of() -> list[Any]:
         with documents.loader(texts, cache_dir=cache, infinite=False) as loader:
@@ -245,9 +219,9 @@ def test_a_folder_that_is_removed_in_between(server: Server, shards: list[Path],
     assert parts(cache)
 
 
-def test_the_folder_keeps_its_limit(server: Server, served: Path, cache: Path) -> None:
+def test_the_folder_keeps_its_limit(server: Server, tmp_path: Path, cache: Path) -> None:
     rows = [Row((FORMATS / "loop.wav").read_bytes(), i % 4) for i in range(150)]
-    paths = [write_shard(served / f"{n}.arrow", rows) for n in range(2)]
+    paths = [write_shard(tmp_path / f"{n}.arrow", rows) for n in range(2)]
     assert sum(path.stat().st_size for path in paths) > 20 << 20
     urls = [server.named(path) for path in paths]
     parameters = {"order": "window", "cache_dir": cache, "cache_bytes": 16 << 20}
@@ -265,6 +239,9 @@ def test_folders_that_are_refused(server: Server, shards: list[Path], tmp_path: 
         (file, "it is no folder"),
         (file / "below", "name a folder on a local disk"),
         ("s3://bucket/cache", "must be a folder on a local disk"),
+        ("file:///cache", "must be a folder on a local disk"),
+        ("~/cache", "~ is not expanded"),
+        ("a\0b", "no files can be kept"),
         ("", "must be a folder on a local disk"),
     ]
     if os.geteuid():
@@ -278,3 +255,20 @@ def test_folders_that_are_refused(server: Server, shards: list[Path], tmp_path: 
     with pytest.raises(TypeError, match="cache_dir"):
         forebay.Loader(urls, **ONE_PASS, cache_dir=3)  # type: ignore[arg-type]
     assert server.requests == []
+
+
+def test_folders_of_any_name(
+    server: Server, shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative, on missing parents, not in UTF-8, behind a link."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / "elsewhere").mkdir()
+    expected = digests(shards)
+    urls = [server.named(path) for path in shards]
+    for folder in ("a/b/c", os.fsdecode(b"b\xff/x"), "link", "."):
+        assert digests(urls, cache_dir=folder) == expected
+        before = gets(server)
+        assert digests(urls, cache_dir=tmp_path / folder) == expected
+        assert gets(server) == before
+    assert parts(tmp_path / "elsewhere")

@@ -1,7 +1,6 @@
 """Every kind of source by URL gives what its local files give."""
 
 import tarfile
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,26 +12,19 @@ import pytest
 
 import documents
 import forebay
+from by_url import ONE_PASS, needs_urls
 from digests import digest
-from forebay import _core
-from recordings import SMALL, TINY, tiny_rows, write_shard
+from recordings import TINY, tiny_rows, write_shard
 from served import Server
 from tables import write_recordings
 
-pytestmark = pytest.mark.skipif(not _core._READS_URLS, reason="needs a wheel with the feature `remote`")
-
-ONE_PASS: dict[str, Any] = {**SMALL, "infinite": False}
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+pytestmark = needs_urls
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path, fails_every=19) as server:
-        yield server
+def server(server: Server) -> Server:
+    server.fails_every = 19
+    return server
 
 
 def same(sources: list[Path], server: Server, **parameters: Any) -> None:

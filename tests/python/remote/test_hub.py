@@ -3,49 +3,33 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 import forebay
-from digests import digest
-from forebay import _core
-from recordings import SMALL, tiny_rows, write_shard
+from by_url import ONE_PASS, digests, needs_urls
 from served import COMMIT, Server
 
-pytestmark = pytest.mark.skipif(not _core._READS_URLS, reason="needs a wheel with the feature `remote`")
+pytestmark = needs_urls
 
-ONE_PASS: dict[str, Any] = {**SMALL, "infinite": False}
+FOLDER = quote("a folder, ü")
 
 
 @pytest.fixture
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the library."""
     home = tmp_path_factory.mktemp("hub")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("HF_HOME", str(home))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    for name in ("HF_TOKEN", "HF_HUB_CACHE", "HF_TOKEN_PATH"):
-        monkeypatch.delenv(name, raising=False)
     return home
 
 
 @pytest.fixture
-def server(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(server: Server, home: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     assert home.is_dir()
-    with Server(tmp_path) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        yield server
-
-
-@pytest.fixture
-def shards(tmp_path: Path) -> list[Path]:
-    folder = tmp_path / "a folder"
-    folder.mkdir()
-    rows = tiny_rows(60)
-    return [write_shard(folder / f"{n}.arrow", rows[30 * n : 30 * n + 30]) for n in range(2)]
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    return server
 
 
 def download(server: Server, *patterns: str) -> None:
@@ -59,11 +43,6 @@ huggingface_hub.snapshot_download("o/n", repo_type="dataset", allow_patterns={li
     assert found.returncode == 0, found.stderr
 
 
-def digests(source: Any, **parameters: Any) -> list[str]:
-    with forebay.Loader(source, **{**ONE_PASS, **parameters}) as loader:
-        return [digest(batch) for batch in loader]
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -74,7 +53,7 @@ def test_files_that_are_there_are_not_requested(server: Server, shards: list[Pat
     expected = digests(shards)
     server.requests.clear()
     for revision in ("", "@main", f"@{COMMIT}"):
-        urls = [f"hf://datasets/o/n{revision}/a%20folder/{path.name}" for path in shards]
+        urls = [f"hf://datasets/o/n{revision}/{FOLDER}/{path.name}" for path in shards]
         assert digests(urls) == expected
     assert server.requests == []
     # A folder is listed by the Hub, and its files are those that are there.
@@ -101,9 +80,9 @@ def test_offline_folders_are_those_of_the_cache(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     server.requests.clear()
     expected = digests(shards)
-    for source in ("hf://datasets/o/n", "hf://datasets/o/n/a%20folder/", "hf://datasets/o/n@main/**/*.arrow"):
+    for source in ("hf://datasets/o/n", f"hf://datasets/o/n/{FOLDER}/", "hf://datasets/o/n@main/**/*.arrow"):
         assert digests(source) == expected
-    for missing in ("hf://datasets/o/n/none.arrow", "hf://datasets/o/other", "hf://datasets/o/n@v1/a%20folder/0.arrow"):
+    for missing in ("hf://datasets/o/n/none.arrow", "hf://datasets/o/other", f"hf://datasets/o/n@v1/{FOLDER}/0.arrow"):
         with pytest.raises(FileNotFoundError, match=r"HF_HUB_OFFLINE is set.*hf download"):
             forebay.Loader(missing, **ONE_PASS)
     assert server.requests == []

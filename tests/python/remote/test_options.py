@@ -2,7 +2,8 @@
 
 import logging
 import pickle
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,10 @@ import pytest
 
 import documents
 import forebay
+from by_url import ONE_PASS, SECRET, digests, needs_urls
 from digests import digest
-from forebay import _core
-from recordings import SMALL, tiny_rows, write_shard
 from served import Server
 
-needs_urls = pytest.mark.skipif(not _core._READS_URLS, reason="needs a wheel with the feature `remote`")
-
-ONE_PASS: dict[str, Any] = {**SMALL, "infinite": False}
-SECRET = "not-to-be-seen"
 SECRETS: dict[str, Any] = {
     "aws_access_key_id": f"{SECRET}-id",
     "aws_secret_access_key": f"{SECRET}-key",
@@ -34,34 +30,8 @@ SECRETS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-    for name in ("HF_HOME", "HF_TOKEN", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
-def shards(tmp_path: Path) -> list[Path]:
-    rows = tiny_rows(60)
-    return [write_shard(tmp_path / f"{n}.arrow", rows[30 * n : 30 * n + 30]) for n in range(2)]
-
-
 def options(server: Server, **more: Any) -> dict[str, Any]:
     return {"aws_endpoint_url": server.url, "hf_endpoint": server.url, "region": "eu-west-1", **SECRETS, **more}
-
-
-def digests(source: Any, **parameters: Any) -> list[str]:
-    with forebay.Loader(source, **{**ONE_PASS, **parameters}) as loader:
-        return [digest(batch) for batch in loader]
 
 
 @needs_urls
@@ -84,8 +54,8 @@ def test_options_reach_every_scheme(server: Server, shards: list[Path], monkeypa
 def test_a_dataset_and_documents_take_options(server: Server, shards: list[Path], tmp_path: Path) -> None:
     given = options(server)
     with forebay.AudioDataset("s3://bucket", storage_options=given) as data:
-        assert len(data) == 60
-        assert data.column("label").shape == (60,)
+        assert len(data) == 300
+        assert data.column("label").shape == (300,)
     (tmp_path / "text").mkdir()
     folder = documents.write_documents(tmp_path / "text")
     with documents.loader(folder) as local, documents.loader("s3://bucket/text/", storage_options=given) as remote:
@@ -122,7 +92,7 @@ def test_secrets_are_in_no_output(
         texts += [refused.value, refused.value.args, getattr(refused.value, "__notes__", "")]
     server.refuses = True
     with pytest.raises(OSError, match="403") as forbidden:
-        forebay.Loader("s3://bucket/0.arrow", **ONE_PASS, storage_options=given)
+        forebay.Loader("s3://bucket/a folder, ü/0.arrow", **ONE_PASS, storage_options=given)
     texts += [forbidden.value, caplog.text, *capfd.readouterr()]
     assert "trying again" in caplog.text
     assert SECRET not in " ".join(f"{text} {text!r}" for text in texts)
@@ -158,6 +128,16 @@ def test_a_state_continues_with_other_credentials(server: Server, shards: list[P
         assert before + [digest(batch) for batch in loader] == digests(shards)
 
 
+class Odd(dict[str, Any]):
+    def items(self) -> Any:
+        return [(*item, 1) for item in super().items()]
+
+
+class Raising(dict[str, Any]):
+    def items(self) -> Any:
+        raise ValueError("a mapping of its own kind")
+
+
 def test_wrong_options_are_named_and_not_quoted(shards: list[Path]) -> None:
     makes: list[Callable[..., Any]] = [
         lambda **given: forebay.Loader(shards, **ONE_PASS, **given),
@@ -174,14 +154,58 @@ def test_wrong_options_are_named_and_not_quoted(shards: list[Path]) -> None:
             ({"aws_region": None}, "aws_region of another type"),
             ({"aws_skip_signature": SECRET}, "must be True or False"),
             ({"region": "a", "aws_region": "b"}, "twice"),
+            ({"google_service_account": f'{{"private_key": "{SECRET}"}}'}, "with JSON, expected the path of a file"),
+            ({"account_name": f"x;AccountKey={SECRET}"}, "azure_storage_account_name of other characters"),
         ):
             with pytest.raises(forebay.ConfigError, match=told) as refused:
                 make(storage_options=given)
             assert SECRET not in str(refused.value)
+        for wrong_mapping in (Odd(region=SECRET), Raising(region=SECRET)):
+            with pytest.raises(TypeError, match="storage_options has items that are no names and values") as refused_type:
+                make(storage_options=wrong_mapping)
+            assert SECRET not in str(refused_type.value)
+        # As if it were the second parameter.
+        for name in ("seed", "batch_size"):
+            with pytest.raises(TypeError, match=f"{name} is of type dict, must be an int") as refused_type:
+                forebay.Loader(shards, **{**ONE_PASS, name: {"aws_secret_access_key": SECRET}})
+            assert SECRET not in str(refused_type.value)
         for wrong in (SECRET, [SECRET], {3: SECRET}):
             with pytest.raises(TypeError, match=r"storage_options .*for s3:// aws_access_key_id") as refused_type:
                 make(storage_options=wrong)
             assert SECRET not in str(refused_type.value)
+
+
+@needs_urls
+def test_values_that_no_request_can_have(shards: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    del shards
+    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y", "region": "eu-west-1"}
+    with pytest.raises(OSError, match="aws_session_token has a control character, or one that is not ASCII") as refused:
+        forebay.Loader("s3://bucket/a.arrow", **ONE_PASS, storage_options={**keys, "session_token": f"{SECRET}é"})
+    assert SECRET not in str(refused.value)
+    for name, value in {"GOOGLE_SERVICE_ACCOUNT": f'{{"private_key": "{SECRET}"}}', "AWS_REGION": f"@{SECRET}"}.items():
+        monkeypatch.setenv(name, value)
+        url = f"{'gs' if name.startswith('GOOGLE') else 's3'}://bucket/a.arrow"
+        with pytest.raises(OSError, match=r"is JSON|aws_region must be") as refused:
+            forebay.Loader(url, **ONE_PASS)
+        assert SECRET not in str(refused.value)
+    monkeypatch.setenv("HF_TOKEN", f"{SECRET}\n{SECRET}")
+    with pytest.raises(OSError, match="the token of the Hub has characters that no token has") as refused:
+        forebay.Loader("hf://datasets/o/n/a.arrow", **ONE_PASS)
+    assert SECRET not in str(refused.value)
+
+
+@needs_urls
+def test_the_password_of_a_proxy_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        monkeypatch.setenv("NO_PROXY", "")
+        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://me:{SECRET}@127.0.0.1:{port}")
+        for url in ("http://forebay.invalid/a.arrow", "https://forebay.invalid/a.arrow"):
+            with pytest.raises(OSError, match=r"forebay\.invalid") as refused:
+                forebay.Loader([url], **ONE_PASS)
+            assert SECRET not in f"{refused.value} {refused.value!r}"
 
 
 @needs_urls

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -19,42 +19,14 @@ import pytest
 
 import documents
 import forebay
+from by_url import ONE_PASS, SECRET, digests, needs_urls
 from digests import digest
 from forebay import Manifest, _core
 from recordings import SMALL, tiny_rows, write_shard
 from served import Server
 from tables import write_recordings, write_table
 
-needs_urls = pytest.mark.skipif(not _core._READS_URLS, reason="needs a wheel with the feature `remote`")
-
 ORDERS = ["sequential", "window", "global"]
-ONE_PASS: dict[str, Any] = {**SMALL, "infinite": False}
-SECRET = "not-to-be-seen"
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
-def shards(tmp_path: Path) -> list[Path]:
-    """Three shards in a folder whose name is percent-encoded in a URL."""
-    folder = tmp_path / "a folder, ü"
-    folder.mkdir()
-    rows = tiny_rows(300)
-    return [write_shard(folder / f"{n}.arrow", rows[100 * n : 100 * n + 100]) for n in range(3)]
-
-
-def digests(source: Any, **parameters: Any) -> list[str]:
-    with forebay.Loader(source, **{**ONE_PASS, **parameters}) as loader:
-        return [digest(batch) for batch in loader]
 
 
 @pytest.mark.skipif(_core._READS_URLS, reason="this build reads URLs")

@@ -7,24 +7,25 @@
 //!                           0a/1b…f.part   parts
 //! ```
 //!
-//! Only files of these names that begin as parts do are ever removed. A part's time of modification is the
-//! time of its last use: it is set at reads, since times of access may not be kept (`noatime`, `relatime`).
-//! `usage` is a count that a crash or a file system without locks may make wrong, so what is really there is
-//! measured when the count reaches the limit, and after each sixteenth of it.
+//! Only files of these names that begin as parts do are ever removed, and only [plain](super::plain) files are
+//! opened. A part's time of modification is the time of its last use: it is set at reads, since times of access
+//! may not be kept (`noatime`, `relatime`). `usage` is a count that a crash or a file system without locks may
+//! make wrong, so what is really there is measured when the count reaches the limit, and after each sixteenth
+//! of it.
 //!
 //! Source: the marker is that of the Cache Directory Tagging Specification.
 
 use std::{
     collections::BinaryHeap,
     fs, io,
-    io::{Read, Write},
+    io::{Read, Seek, Write},
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
     time::SystemTime,
 };
 
-use super::part::MAGIC;
+use super::{part::KIND, plain};
 use crate::{Error, ErrorKind, Result};
 
 /// The folder in `cache_dir` in which everything is.
@@ -32,6 +33,9 @@ const NAME: &str = "forebay-objects";
 const MARKER: &str = "CACHEDIR.TAG";
 const SIGNATURE: &str = "Signature: 8a477f597d28d172789f06886806bc55\n";
 const USAGE: &str = "usage";
+const LOCK: &str = "lock";
+/// The most bytes of a count: two numbers.
+const LONGEST_COUNT: u64 = 64;
 /// Makes names of temporary files differ within the process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -79,47 +83,57 @@ impl Folder {
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
-        // Also shows that the folder can be written to.
-        match folder.mark() {
+        // The lock shows that files can be written here.
+        match folder.mark().and_then(|()| plain::write(&folder.lock())) {
             Err(error) if is_full(&error) => Ok((folder, Some(error))),
-            marked => marked.map(|()| (folder, None)).map_err(refused),
+            marked => marked.map(|_| (folder, None)).map_err(refused),
         }
     }
 
-    /// Whether the folder has the marker, or nothing yet.
+    /// Whether the folder has the marker, or nothing but what is named like ours: the marker is missing while
+    /// another process makes the folder, or removes it.
     fn is_ours(&self) -> io::Result<bool> {
-        match fs::File::open(self.path.join(MARKER)) {
+        match plain::read(&self.path.join(MARKER)) {
             Ok(file) => {
                 let mut begin = Vec::new();
                 file.take(SIGNATURE.len() as u64).read_to_end(&mut begin)?;
-                Ok(begin == SIGNATURE.as_bytes())
+                return Ok(begin == SIGNATURE.as_bytes());
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // Another process may be about to rename its marker.
-                for entry in fs::read_dir(&self.path)? {
-                    let name = entry?.file_name();
-                    if !name.to_str().is_some_and(|name| name.starts_with(MARKER)) {
-                        return Ok(false);
-                    }
-                }
-                Ok(true)
-            }
-            Err(error) => Err(error),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let is_known =
+                |name: &str| name.starts_with(MARKER) || [USAGE, LOCK].contains(&name) || is_hex(name, 2);
+            if !name.to_str().is_some_and(is_known) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// Writes the marker.
+    /// Writes the marker, unless it is there.
     fn mark(&self) -> io::Result<()> {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let new = self.path.join(format!("{MARKER}.{}.{number}.tmp", process::id()));
+        let marker = self.path.join(MARKER);
+        if fs::symlink_metadata(&marker).is_ok() {
+            return Ok(());
+        }
+        // A process of the same number, in another container or before this one, may have made the same name.
+        let (new, mut file) = loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let new = self.path.join(format!("{MARKER}.{}.{number}.tmp", process::id()));
+            match fs::File::create_new(&new) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => break (new, made?),
+            }
+        };
         let text = format!(
             "{SIGNATURE}# Parts of objects that forebay read by URL. This folder may be removed at any time.\n"
         );
-        let written = fs::File::create_new(&new)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .and_then(|()| fs::rename(&new, self.path.join(MARKER)));
+        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&new, &marker));
         if written.is_err() {
-            // It may not exist.
+            // It may have been removed with the folder.
             let _ = fs::remove_file(&new);
         }
         written
@@ -133,14 +147,14 @@ impl Folder {
 
     /// The file of which ranges are locked.
     pub(super) fn lock(&self) -> PathBuf {
-        self.path.join("lock")
+        self.path.join(LOCK)
     }
 
     /// Counts `bytes` that will be written, and removes the parts that were used least recently if the limit
     /// would be passed. Returns whether there is room.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Those of the system; `StorageFull` if what takes the room cannot be removed.
     pub(super) fn make_room(&self, bytes: u64) -> io::Result<bool> {
         if bytes > self.limit {
             return Ok(false);
@@ -164,7 +178,9 @@ impl Folder {
             }
         };
         if used + bytes > self.limit {
-            return Ok(false);
+            let message =
+                format!("{used} of its {} bytes are taken by files that are not removed", self.limit);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, message));
         }
         self.added.fetch_add(bytes, Ordering::Relaxed);
         self.count(used + bytes)?;
@@ -173,13 +189,21 @@ impl Folder {
 
     /// The count, unless it is missing or torn.
     fn counted(&self) -> Option<u64> {
-        let text = fs::read_to_string(self.path.join(USAGE)).ok()?;
+        let text = read_count(&plain::read(&self.path.join(USAGE)).ok()?).ok()??;
         let (used, again) = text.trim_end().split_once(' ')?;
         if used == again { used.parse().ok() } else { None }
     }
 
     fn count(&self, used: u64) -> io::Result<()> {
-        fs::write(self.path.join(USAGE), format!("{used} {used}\n"))
+        let path = self.path.join(USAGE);
+        let mut file = plain::write(&path)?;
+        if read_count(&file)?.is_none() {
+            let message = format!("{} is no file that forebay made", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(format!("{used} {used}\n").as_bytes())
     }
 
     /// The bytes of all parts on the disk.
@@ -192,8 +216,13 @@ impl Folder {
     /// Removes the parts that were used least recently, with at least `bytes` in all; returns their bytes.
     fn remove_oldest(&self, bytes: u64) -> io::Result<u64> {
         // The newest is on top: the oldest ones that are enough stay.
-        let (mut oldest, mut held) = (BinaryHeap::new(), 0);
+        let (mut oldest, mut held) = (BinaryHeap::<Found>::new(), 0);
         self.each(|part| {
+            let is_newer = held >= bytes && oldest.peek().is_some_and(|newest| part >= *newest);
+            // What cannot be removed is in the way of none that can.
+            if is_newer || !is_part(&part.path).unwrap_or(false) {
+                return;
+            }
             held += part.bytes;
             // bounded: by the bytes that are removed.
             oldest.push(part);
@@ -206,8 +235,12 @@ impl Folder {
         })?;
         let mut freed = 0;
         for part in oldest {
-            if is_part(&part.path).unwrap_or(false) && fs::remove_file(&part.path).is_ok() {
-                freed += part.bytes;
+            match fs::remove_file(&part.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    log::debug!("{} cannot be removed: {error}", part.path.display());
+                }
+                // Another process may have removed it.
+                _ => freed += part.bytes,
             }
         }
         log::debug!("{freed} bytes of parts were removed from {}", self.path.display());
@@ -216,9 +249,6 @@ impl Folder {
 
     /// Calls `take` with each part. Other files and links are left out.
     fn each(&self, mut take: impl FnMut(Found)) -> io::Result<()> {
-        let is_hex = |text: &str, len| {
-            text.len() == len && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        };
         for folder in fs::read_dir(&self.path)? {
             let folder = folder?;
             if !folder.file_name().to_str().is_some_and(|name| is_hex(name, 2))
@@ -253,11 +283,26 @@ struct Found {
     path: PathBuf,
 }
 
-/// Whether a file begins as parts do, or was not written to.
+fn is_hex(text: &str, len: usize) -> bool {
+    text.len() == len && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The text of a file of a count; `None` if the file is another's.
+fn read_count(file: &fs::File) -> io::Result<Option<String>> {
+    let mut text = Vec::new();
+    // bounded: `LONGEST_COUNT`.
+    file.take(LONGEST_COUNT + 1).read_to_end(&mut text)?;
+    // After a crash of the machine it may be zeros.
+    let is_count = text.len() as u64 <= LONGEST_COUNT
+        && text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b' ' | b'\n' | 0));
+    Ok(String::from_utf8(text).ok().filter(|_| is_count))
+}
+
+/// Whether a file begins as parts of any version do, or was not written to.
 fn is_part(path: &Path) -> io::Result<bool> {
     let mut begin = Vec::new();
-    fs::File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut begin)?;
-    Ok(MAGIC.starts_with(&begin) || begin.iter().all(|&byte| byte == 0))
+    plain::read(path)?.take(KIND.len() as u64).read_to_end(&mut begin)?;
+    Ok(KIND.starts_with(&begin) || begin.iter().all(|&byte| byte == 0))
 }
 
 /// What a file takes of the disk: its holes take nothing.

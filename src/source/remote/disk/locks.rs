@@ -23,7 +23,7 @@ pub(super) struct Held {
 /// Those of the system; `Unsupported` where there are no such locks.
 #[cfg(target_os = "linux")]
 pub(super) fn try_lock(path: &Path, range: Range<u64>) -> io::Result<Option<Held>> {
-    let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let file = super::plain::write(path)?;
     match set(&file, libc::F_WRLCK, &range) {
         Ok(()) => Ok(Some(Held { file, range })),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),

@@ -25,7 +25,10 @@
 
 mod folder;
 mod locks;
+#[cfg(all(test, unix))]
+mod others;
 mod part;
+mod plain;
 #[cfg(test)]
 mod tests;
 
@@ -52,7 +55,7 @@ use self::{
     part::{PART, Place},
 };
 use super::failure::Failure;
-use crate::{Result, record::Traffic, seed::mix, source::urls};
+use crate::{Result, record::Traffic, seed::mix};
 
 /// How long a request waits for the same one of another process.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,6 +81,8 @@ pub struct DiskCache {
     writing: Mutex<()>,
     /// Whether writing failed: then nothing more is kept.
     is_off: AtomicBool,
+    /// Whether the last turn did not come in time, as if a stopped process holds it.
+    is_blocked: AtomicBool,
 }
 
 impl DiskCache {
@@ -87,31 +92,44 @@ impl DiskCache {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the folder cannot be made or written to, or is a
     /// URL.
     pub(super) fn open(cache_dir: &Path, bytes: u64) -> Result<Arc<Self>> {
-        if urls::is_url(cache_dir) || cache_dir.as_os_str().is_empty() {
-            let message = format!(
-                "cache_dir is {:?}, must be a folder on a local disk",
-                cache_dir.display().to_string()
-            );
+        let shown = cache_dir.display().to_string();
+        // Of other schemes, too: they would be relative folders. Those with a password are not quoted.
+        let wrong = if shown.contains("://") {
+            Some(format!("a URL ({}://)", shown.split_once("://").map_or("", |(scheme, _)| scheme)))
+        } else if cache_dir.as_os_str().is_empty() {
+            Some("empty".to_owned())
+        } else if cache_dir.starts_with("~") {
+            Some(format!(
+                "{shown:?}, and ~ is not expanded; give the folder's whole path, as by os.path.expanduser"
+            ))
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            let message = format!("cache_dir is {wrong}; it must be a folder on a local disk");
             return Err(crate::Error::new(crate::ErrorKind::Config, message));
         }
         let (folder, full) = Folder::open(cache_dir, bytes)?;
-        let cache = Self { folder, writing: Mutex::default(), is_off: AtomicBool::new(false) };
+        let (is_off, is_blocked) = (AtomicBool::new(false), AtomicBool::new(false));
+        let cache = Self { folder, writing: Mutex::default(), is_off, is_blocked };
         full.iter().for_each(|error| cache.failed(error));
         Ok(Arc::new(cache))
     }
 
-    /// Waits for the turn to write; `None` if it does not come in time. Without locks in the file system
-    /// no writer waits.
+    /// Waits for the turn to write; `None` if it does not come in time. Until it comes again, later writers
+    /// do not wait for it: their answers would. Without locks in the file system no writer waits.
     fn turn(&self) -> Option<Option<Held>> {
         let end = Instant::now() + TURN;
-        loop {
+        let turn = loop {
             match try_lock(&self.folder.lock(), 0..1) {
-                Ok(Some(held)) => return Some(Some(held)),
-                Ok(None) if Instant::now() > end => return None,
+                Ok(Some(held)) => break Some(Some(held)),
+                Ok(None) if self.is_blocked.load(Ordering::Relaxed) || Instant::now() > end => break None,
                 Ok(None) => thread::sleep(POLLED),
-                Err(_) => return Some(None),
+                Err(_) => break Some(None),
             }
-        }
+        };
+        self.is_blocked.store(turn.is_none(), Ordering::Relaxed);
+        turn
     }
 
     /// Notes a failure to write, once.
@@ -294,7 +312,11 @@ impl Kept {
         let from = (hash >> 3).max(FIRST_SECTOR);
         // The last sector of a request belongs to the next one as well, unless the object ends there.
         let first = range.start / SECTOR + u64::from(range.start > 0);
-        let last = if range.end == self.size { range.end.div_ceil(SECTOR) } else { range.end / SECTOR - 1 };
+        let last = match range.end == self.size {
+            true => range.end.div_ceil(SECTOR),
+            // Not of a whole sector, if nothing more is kept.
+            false => (range.end / SECTOR).saturating_sub(1),
+        };
         if first >= last {
             return None;
         }
@@ -337,7 +359,7 @@ impl Kept {
             let from = (piece.start - at) as usize;
             match place.make() {
                 Ok(part) => part.write(&bytes[from..from + len as usize], piece.start)?,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                     log::debug!("{} is not a part of {}", place.path.display(), self.identity);
                 }
                 Err(error) => return Err(error),

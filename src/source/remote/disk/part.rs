@@ -12,14 +12,17 @@
 
 use std::{fs, io, ops::Range, path::PathBuf};
 
+use super::plain;
 use crate::{seed::mix, source::storage::read_file_at};
 
 /// The bytes of an object that share a file: a folder of 100 GB has some 25 000 of them.
 pub(super) const PART: u64 = 4 << 20;
 /// The unit that is kept: a request is rounded to whole sectors, so at most two of them are sent in excess.
 pub(in super::super) const SECTOR: u64 = 4096;
-/// The beginning of every file.
-pub(super) const MAGIC: &[u8] = b"forebay part 1\n";
+/// The beginning of every file. Those of another version are not read, but removed if they are the oldest.
+const MAGIC: &[u8] = b"forebay part 1\n";
+/// The beginning of the files of all versions.
+pub(super) const KIND: &[u8] = b"forebay part ";
 
 /// Where the bytes of a part are.
 pub(super) struct Place {
@@ -55,7 +58,7 @@ impl Place {
 
     /// Opens the file for reading; `None` if there is none, or another's.
     pub(super) fn open(&self) -> io::Result<Option<Part<'_>>> {
-        let file = match fs::File::open(&self.path) {
+        let file = match plain::read(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
@@ -68,22 +71,31 @@ impl Place {
     /// Opens the file for writing, and makes it if it is missing.
     ///
     /// # Errors
-    /// `AlreadyExists` if another's file has the name.
+    /// `InvalidInput` if something of another has the name. `NotFound` if the folder of all parts is missing.
     pub(super) fn make(&self) -> io::Result<Part<'_>> {
+        let other = || io::Error::from(io::ErrorKind::InvalidInput);
         if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder)?;
+            match fs::create_dir(folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    // A link would lead out of the folder.
+                    if !fs::symlink_metadata(folder)?.is_dir() {
+                        return Err(other());
+                    }
+                }
+                made => made?,
+            }
         }
-        let file =
-            fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path)?;
+        let file = plain::write(&self.path)?;
         // bounded: the same.
         let mut header = vec![0; self.header.len()];
         let n = read_all(&file, &mut header, 0)?;
         // A writer may have been killed before the header was written.
         let is_blank = header[..n] == self.header[..n] || header.iter().all(|&byte| byte == 0);
-        if header != self.header && is_blank {
+        if header != self.header {
+            if !is_blank || !plain::has_one_name(&file)? {
+                return Err(other());
+            }
             write_all(&file, &self.header, 0)?;
-        } else if header != self.header {
-            return Err(io::ErrorKind::AlreadyExists.into());
         }
         let size = self.data_at() + self.len;
         if file.metadata()?.len() < size {

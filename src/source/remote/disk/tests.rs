@@ -16,14 +16,14 @@ use crate::{
     source::{LocalFiles, Storage, StoreOptions, rooted::Rooted, storage::StoredFile},
 };
 
-fn noise(n: usize) -> Vec<u8> {
+pub(super) fn noise(n: usize) -> Vec<u8> {
     (0..n as u64).map(|n| mix(n) as u8).collect()
 }
 
-const LIMIT: u64 = 1 << 30;
+pub(super) const LIMIT: u64 = 1 << 30;
 
 /// The object of a server, opened by another process.
-fn opened(server: &Server, folder: &Path, limit: u64) -> (StoredFile, Arc<Traffic>) {
+pub(super) fn opened(server: &Server, folder: &Path, limit: u64) -> (StoredFile, Arc<Traffic>) {
     let cache = DiskCache::open(folder, limit).unwrap();
     let storage = Rooted::here(LocalFiles, &StoreOptions::default(), Some(cache));
     let traffic = storage.traffic();
@@ -32,7 +32,7 @@ fn opened(server: &Server, folder: &Path, limit: u64) -> (StoredFile, Arc<Traffi
 }
 
 /// Reads the whole object in pieces that begin anywhere.
-fn read_all(file: &StoredFile) -> Vec<u8> {
+pub(super) fn read_all(file: &StoredFile) -> Vec<u8> {
     let mut all = vec![0; file.size() as usize];
     for (number, piece) in all.chunks_mut(300_001).enumerate() {
         file.read_exact(piece, number as u64 * 300_001).unwrap();
@@ -40,7 +40,7 @@ fn read_all(file: &StoredFile) -> Vec<u8> {
     all
 }
 
-fn parts(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn parts(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder.join("forebay-objects")).unwrap() {
         let path = entry.unwrap().path();
@@ -53,7 +53,7 @@ fn parts(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn sent(server: &Server) -> u64 {
+pub(super) fn sent(server: &Server) -> u64 {
     server.sent.load(Ordering::Relaxed)
 }
 
@@ -93,6 +93,18 @@ fn single_ranges_cost_two_sectors_more_at_most() {
 }
 
 #[test]
+fn a_server_without_head_is_read_as_well() {
+    let (folder, content) = (TempDir::new().unwrap(), noise(500_000));
+    let server = Server::start(&content);
+    server.faults.has_no_head.store(true, Ordering::Relaxed);
+    assert!(read_all(&opened(&server, folder.path(), LIMIT).0) == content);
+    let before = sent(&server);
+    assert!(read_all(&opened(&server, folder.path(), LIMIT).0) == content);
+    // The first page has the version.
+    assert_eq!(sent(&server) - before, 16 << 10);
+}
+
+#[test]
 fn a_changed_object_is_not_served() {
     let (folder, content) = (TempDir::new().unwrap(), noise(100_000));
     let server = Server::start(&content);
@@ -124,7 +136,7 @@ fn times_tell_versions_apart_a_minute_later() {
     assert!(!is_kept(None, Some(5)) && !is_kept(None, None) && !is_kept(Some("W/\"1\""), Some(5)));
 }
 
-fn meta(size: u64, etag: Option<&str>, changed: SystemTime) -> ObjectMeta {
+pub(super) fn meta(size: u64, etag: Option<&str>, changed: SystemTime) -> ObjectMeta {
     ObjectMeta {
         location: "x".into(),
         last_modified: changed.into(),
@@ -259,24 +271,6 @@ fn locks_end_with_their_holder() {
     assert!(try_lock(&path, 8..10).unwrap().is_some());
 }
 
-/// Every write fails as on a full disk.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_full_disk_is_no_failure_of_a_read() {
-    let (folder, content) = (TempDir::new().unwrap(), noise(5_000_000));
-    let server = Server::start(&content);
-    assert!(read_all(&opened(&server, folder.path(), LIMIT).0) == content);
-    for path in parts(folder.path()) {
-        fs::remove_file(&path).unwrap();
-        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-    }
-    let (file, traffic) = opened(&server, folder.path(), LIMIT);
-    for _ in 0..2 {
-        assert!(read_all(&file) == content);
-    }
-    assert_eq!(traffic.cached_bytes.load(Ordering::Relaxed), 0);
-}
-
 #[test]
 fn a_folder_that_is_removed_is_made_again() {
     let (folder, content) = (TempDir::new().unwrap(), noise(5_000_000));
@@ -288,6 +282,7 @@ fn a_folder_that_is_removed_is_made_again() {
     let before = sent(&server);
     assert!(read_all(&file) == content);
     assert_eq!(sent(&server), before);
+    assert!(folder.path().join("forebay-objects/CACHEDIR.TAG").is_file());
     // A file has taken its place.
     fs::remove_dir_all(folder.path().join("forebay-objects")).unwrap();
     fs::write(folder.path().join("forebay-objects"), "x").unwrap();
@@ -303,6 +298,8 @@ fn folders_that_hold_no_files_are_refused() {
         (file.as_path(), "no folder"),
         (&file.join("below"), "name a folder on a local disk"),
         (Path::new("s3://bucket/cache"), "must be a folder on a local disk"),
+        (Path::new("file:///cache"), "must be a folder on a local disk"),
+        (Path::new("~/cache"), "~ is not expanded"),
         (Path::new(""), "must be a folder on a local disk"),
     ] {
         let error = DiskCache::open(path, LIMIT).unwrap_err();
