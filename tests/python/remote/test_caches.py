@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from by_url import needs_urls
 from caches import Number, same
-from forebay import FormatError, StateError, cache
+from forebay import ConfigError, StateError, cache
 from served import Server
 
 pytestmark = needs_urls
@@ -48,7 +49,7 @@ def test_a_store_has_the_documents_of_the_local_one(built: Path, url: str) -> No
     assert all(same(found, number) for found, number in zip(store.get_batch(numbers), numbers, strict=True))
     for field in store.fields:
         assert np.array_equal(store.flat(field), local.flat(field))
-        assert np.array_equal(store.flat(field, 11, 5000), local.flat(field, 11, 5000))
+        assert np.array_equal(store.flat(field, 11, 3000), local.flat(field, 11, 3000))
     assert same(store[-1], N - 1)
     assert store.refresh() == store.wait() == N
     with pytest.raises(IndexError, match=f"document {N} is requested, but there are {N}"):
@@ -88,24 +89,32 @@ def test_failed_requests_change_no_value(built: Path, url: str, server: Server) 
     assert np.array_equal(store.flat("prompt/input_ids"), cache.TreeStore(built / "a cache").flat("prompt/input_ids"))
 
 
-def test_what_is_no_finished_cache_of_ours(built: Path, server: Server, tmp_path: Path) -> None:
+def test_what_is_no_finished_cache_of_ours(built: Path, server: Server) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no cache in http://127.0.0.1:\d+/none/train"):
         cache.TreeStore(f"{server.url}/none")
     with pytest.raises(FileNotFoundError):
         cache.CacheDataset(f"{server.url}/a%20cache", "validation")
-    # A build that ends early.
-    begun = built / "begun"
+    # A build that has written some documents and not all.
+    begun, goes_on = built / "begun", threading.Event()
 
-    class Ends(Number):
+    class Waits(Number):
         def __call__(self, documents: list[int]) -> list[dict[str, object]]:
-            if documents[0] >= 128:
-                raise KeyboardInterrupt
+            assert documents[0] < 128 or goes_on.wait(600)
             return super().__call__(documents)
 
-    with pytest.raises(KeyboardInterrupt):
-        cache.build({"a": list(range(500))}, Ends(), begun, batch_size=64)
-    with pytest.raises(StateError, match="begun/train is not finished, and by URL it is read only then"):
-        cache.TreeStore(server.named(begun))
+    build = threading.Thread(
+        target=lambda: cache.build({"a": list(range(500))}, Waits(), begun, batch_size=64, commit_documents=64)
+    )
+    build.start()
+    try:
+        while not (begun / "train" / "shard_ledger.json").is_file():
+            assert build.is_alive()
+        with pytest.raises(StateError, match="begun/train is not finished, and by URL it is read only then"):
+            cache.TreeStore(server.named(begun))
+    finally:
+        goes_on.set()
+        build.join()
+    assert len(cache.TreeStore(server.named(begun))) == 500
     # Metadata of another program.
     foreign = built / "foreign" / "train"
     foreign.mkdir(parents=True)
@@ -113,7 +122,7 @@ def test_what_is_no_finished_cache_of_ours(built: Path, server: Server, tmp_path
         '{"total_num_rows": 3, "shard_rows": {"a": 3}, "is_finished": true, "finished_shards": ["a"], '
         '"field_counts": {}, "metadata": {}}'
     )
-    with pytest.raises(FormatError, match="another program wrote .*foreign/train, which forebay reads on local disks only"):
+    with pytest.raises(ConfigError, match="another program wrote .*foreign/train, which forebay reads on local disks only"):
         cache.TreeStore(server.named(foreign.parent))
 
 
