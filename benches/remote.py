@@ -1,15 +1,16 @@
 """Recordings by URL: how much of a link a loader uses, and what it requests, by latency and order.
 
     python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--repeats 8]
-        [--seconds 30] [--shards 4] [--cache] [--peer]
+        [--seconds 30] [--shards 4] [--cache] [--files] [--peer]
 
 Needs a wheel with the cargo feature `remote` (`make wheel FEATURES=remote`). The server is a process of its own on the
 loopback: each answer begins `--latency` ms after its request, and all answers together have `--rate` MB/s. The
 recordings are 240 of OGG Vorbis of `--seconds` at 32 kHz (soundfile, the recordings of tests/data), each `--repeats`
-times, in Arrow shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is the
-bytes of the pass over its time, as a share of the rate; `sent` the bytes that the server sent over those of the shards.
-Digests of all batches must be those of local files.
+times, in Arrow shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is
+the bytes of the pass over its time, as a share of the rate; `sent` the bytes that the server sent over those of the
+shards. Digests of all batches must be those of local files.
 `--cache`: two epochs of one loader with `cache_dir`, and one of another loader over the same folder.
+`--files`: the same recordings as an object each, named by a table, in `global`; forebay reads what a clip needs.
 `--peer`: a DataLoader of torch with two worker processes over `datasets` in streaming mode, which reads the same URLs
 by fsspec, and over WebDataset, which reads the recordings in tars by curl; crops by soundfile, log-mel by forebay, no
 shuffling. It needs torch, datasets, aiohttp, webdataset and curl.
@@ -160,7 +161,21 @@ def write(folder: Path, options: argparse.Namespace) -> list[Path]:
     return paths
 
 
-def one_pass(source: list[str], order: str) -> tuple[float, float, int, str, dict[str, Any]]:
+def write_files(folder: Path, shards: list[Path]) -> Path:
+    """A table of the recordings, each of them a file."""
+    lines = ["path,label"]
+    for shard in shards:
+        with pa.ipc.open_stream(shard) as reader:
+            for row in (row for batch in reader for row in batch.to_pylist()):
+                name = f"{shard.stem}-{row['label']}.ogg"
+                (folder / name).write_bytes(row["audio"]["bytes"])
+                lines.append(f"{name},{row['label']}")
+    table = folder / "recordings.csv"
+    table.write_text("\n".join(lines))
+    return table
+
+
+def one_pass(source: Any, order: str) -> tuple[float, float, int, str, dict[str, Any]]:
     """Seconds to the first batch and of the whole pass, examples, the digest, and the statistics."""
     begin = time.perf_counter()
     first, n, digest = 0.0, 0, hashlib.sha256()
@@ -287,6 +302,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=30, help="length of a recording")
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--cache", action="store_true")
+    parser.add_argument("--files", action="store_true")
     parser.add_argument("--peer", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -295,6 +311,9 @@ def main() -> None:
         if options.peer:
             write_tars(paths)
         local = {order: one_pass([str(path) for path in paths], order) for order in ("window", "global")}
+        if options.files:
+            table = write_files(Path(folder), paths)
+            local["global, files"] = one_pass(forebay.Manifest(table), "global")
         rates = {order: f"{n / took:.0f}" for order, (_, took, n, _, _) in local.items()}
         print(f"{size / 1e6:.1f} MB in {len(paths)} shards; local files, examples/s: {rates}")
         print("| latency, ms | order | examples/s | link | first batch, s | requests | sent | verdict |")
@@ -302,10 +321,13 @@ def main() -> None:
         for latency in map(float, options.latency.split(",")):
             for url in served(Path(folder), options.rate * 1e6, latency / 1e3):
                 source = [f"{url}/{path.name}" for path in paths]
+                sources: dict[str, Any] = dict.fromkeys(("window", "global"), source)
+                if options.files:
+                    sources["global, files"] = forebay.Manifest(f"{url}/{table.name}")
                 for order in local:
                     runs = []
                     for _ in range(options.rounds):
-                        first, took, n, digest, stats = one_pass(source, order)
+                        first, took, n, digest, stats = one_pass(sources[order], order.split(",")[0])
                         assert digest == local[order][3], "the batches are not those of local files"
                         runs.append((took, first, n, *figures(url), stats["verdict"]))
                     took, first, n, sent, requests, verdict = sorted(runs)[len(runs) // 2]
@@ -316,7 +338,7 @@ def main() -> None:
                     ]  # fmt: skip
                     print(f"| {' | '.join(map(str, cells))} |", flush=True)
                 if options.cache:
-                    for order in local:
+                    for order in ("window", "global"):
                         print_kept(url, source, order, options, size, local[order][3])
                 for name, peer in PEERS.items() if options.peer else ():
                     found = [peer(source) for _ in range(options.rounds)]
