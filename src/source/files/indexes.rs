@@ -132,6 +132,7 @@ impl Indexes {
         if let Some(index) = path.as_deref().and_then(|path| self.on_disk(path, version)) {
             return Ok((index.info(), Kept::Found));
         }
+        recorded.announce_ends();
         let index = RangeIndex::open(decoder, recorded)?;
         let written = match path {
             // A file that was changed meanwhile is an error of the reader.
@@ -157,6 +158,7 @@ impl Indexes {
         version: Version,
     ) -> Result<RangeIndex> {
         let before = recorded.n_read();
+        recorded.announce_ends();
         let index = RangeIndex::open(decoder, recorded)?;
         self.made.fetch_add(1, Ordering::Relaxed);
         // What was made of a file that changed meanwhile belongs to no version.

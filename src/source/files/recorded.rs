@@ -11,10 +11,12 @@ use std::{
 use bytes::Bytes;
 
 use super::FilesSource;
+#[cfg(feature = "audio")]
+use crate::decode::RangeIndex;
 use crate::{
     Result,
     record::check_record_bytes,
-    source::{block::BlockPool, leave::Leave, storage::StoredFile},
+    source::{block::BlockPool, leave::Leave, storage::StoredFile, urls},
 };
 
 /// A file of a table: the number of the table, whether it is an archive, and its number.
@@ -77,6 +79,23 @@ impl Recorded<'_> {
         bytes.fetch_add(len as u64, Ordering::Relaxed);
         self.n_read.set(self.n_read.get() + len as u64);
         Ok(Bytes::from_owner(block))
+    }
+
+    /// Requests the ends of a recording that will be opened by them, so that the latencies of two requests do
+    /// not add up.
+    #[cfg(feature = "audio")]
+    pub(super) fn announce_ends(&self) {
+        // The bytes of samples in these files end with the file, and their length is found there.
+        const BY_BOTH_ENDS: [&str; 4] = ["flac", "mp3", "oga", "ogg"];
+        let path = self.file.path();
+        let is_told = path
+            .extension()
+            .is_some_and(|found| BY_BOTH_ENDS.iter().any(|of| found.eq_ignore_ascii_case(of)));
+        if is_told && urls::is_url(path) {
+            for range in RangeIndex::ends(self.len).into_iter().flatten() {
+                self.file.will_need(self.at + range.start, range.end - range.start);
+            }
+        }
     }
 
     /// The bytes that were read so far.

@@ -135,6 +135,13 @@ impl RangeIndex {
         Self::open_by(kept, io, Sizes::USUAL)
     }
 
+    /// The ranges of a recording of `size` bytes that [`Self::open`] reads in most formats; None if it reads
+    /// all of it.
+    pub(crate) fn ends(size: u64) -> Option<[Range<u64>; 2]> {
+        let Sizes { whole, ends, .. } = Sizes::USUAL;
+        (size > whole).then(|| [0..ends, size - ends..size])
+    }
+
     fn open_by(kept: &mut AudioDecoder, io: &dyn ReadBytes, sizes: Sizes) -> Result<Self> {
         let (info, kind) = match Self::find(kept, io, sizes)? {
             Some(found) => found,
