@@ -16,6 +16,8 @@ TITLES = {
     "dali": "DALI (CPU)",
     "mosaicml": "MosaicML streaming",
     "litdata": "litdata",
+    "torchcodec": "torchcodec spans, DataLoader",
+    "lhotse": "Lhotse cuts, DataLoader",
 }
 COLUMNS = {"ogg": "OGG", "mp3": "MP3", "flac": "FLAC", "wav": "WAV", "ogg44": "OGG 44.1k"}
 GOALS = {"ogg": 4.5, "mp3": 3.8, "flac": 4.2, "wav": 5.0, "ogg44": 4.0}

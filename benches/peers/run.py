@@ -24,7 +24,7 @@ from peers.memory import PeakMemory  # noqa: E402
 
 FORMATS = ("ogg", "mp3", "flac", "wav", "ogg44")
 REQUIRED = ("torch_soundfile", "hugging_face", "spdl", "grain")
-OTHERS = ("webdataset", "tf_data", "dali", "mosaicml", "litdata")
+OTHERS = ("webdataset", "tf_data", "dali", "mosaicml", "litdata", "torchcodec", "lhotse")
 PEERS = ("forebay", *REQUIRED, *OTHERS)
 SWEEP_SECONDS = 2.0
 TIMEOUT_S = 120

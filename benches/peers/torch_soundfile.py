@@ -4,7 +4,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from peers.rows import Rows
-from peers.work import BATCH_SIZE, Clips, rng_of, shuffled
+from peers.work import BATCH_SIZE, Clips, read_window, rng_of, shuffled
 
 SWEEP = [{"n_workers": n_workers, "mel": mel} for n_workers in (2, 3) for mel in ("torch", "scipy")]
 
@@ -12,8 +12,8 @@ SWEEP = [{"n_workers": n_workers, "mel": mel} for n_workers in (2, 3) for mel in
 class Examples(Dataset):
     """Keys are `(position, index)`: the position in the stream keys the crop."""
 
-    def __init__(self, files: list[str], seed: int, mel: str):
-        self.rows, self.seed, self.clips = Rows(files), seed, Clips(mel)
+    def __init__(self, files: list[str], seed: int, mel: str, read):
+        self.rows, self.seed, self.clips = Rows(files), seed, Clips(mel, read)
 
     def __getitem__(self, key: tuple[int, int]) -> dict:
         position, index = key
@@ -35,13 +35,17 @@ def one_thread(_worker: int) -> None:
     torch.set_num_threads(1)
 
 
-def batches(files: list[str], seed: int, n_workers: int, mel: str):
-    examples = Examples(files, seed, mel)
+def batches(files: list[str], seed: int, n_workers: int, mel: str, read=read_window):
+    """The same with another `read`, by peers that differ in it only."""
+    return batches_of(Examples(files, seed, mel, read), n_workers)
+
+
+def batches_of(examples: Examples, n_workers: int):
     return iter(
         DataLoader(
             examples,
             batch_size=BATCH_SIZE,
-            sampler=Shuffled(len(examples.rows), seed),
+            sampler=Shuffled(len(examples.rows), examples.seed),
             num_workers=n_workers,
             prefetch_factor=2,
             persistent_workers=True,

@@ -165,8 +165,8 @@ def read_window(file, rng: np.random.Generator) -> np.ndarray:
 class Clips:
     """`(file, rng) -> [N_MELS, N_FRAMES]`, a new array; works in several threads and can be pickled."""
 
-    def __init__(self, mel: str):
-        self.mel_name = mel
+    def __init__(self, mel: str, read=read_window):
+        self.mel_name, self.read = mel, read
         self.local = threading.local()
 
     def mel(self, waveform: np.ndarray) -> np.ndarray:
@@ -175,13 +175,13 @@ class Clips:
         return self.local.mel(waveform).copy()
 
     def __call__(self, file, rng: np.random.Generator) -> np.ndarray:
-        return self.mel(read_window(file, rng))
+        return self.mel(self.read(file, rng))
 
-    def __getstate__(self) -> str:
-        return self.mel_name
+    def __getstate__(self) -> tuple:
+        return self.mel_name, self.read
 
-    def __setstate__(self, mel: str) -> None:
-        self.__init__(mel)
+    def __setstate__(self, state: tuple) -> None:
+        self.__init__(*state)
 
 
 def shuffled(n_rows: int, seed: int):

@@ -1,0 +1,25 @@
+"""torchcodec in a torch DataLoader: its decoder seeks to the window. Otherwise as `torch_soundfile`."""
+
+import numpy as np
+import torch
+from torchcodec.decoders import AudioDecoder
+
+from peers import torch_soundfile
+from peers.work import fit, random_start, resample
+
+SWEEP = torch_soundfile.SWEEP
+
+
+def read_window(file, rng: np.random.Generator) -> np.ndarray:
+    """A random window from an open file-like object: float32 `[CLIP_SAMPLES]`."""
+    decoder = AudioDecoder(file.read())
+    found = decoder.metadata
+    rate = found.sample_rate
+    start, length = random_start(round(found.duration_seconds_from_header * rate), rate, rng)
+    samples = decoder.get_samples_played_in_range(start / rate, (start + length) / rate).data.numpy()
+    mono = samples[0] if len(samples) == 1 else samples.mean(axis=0)
+    return fit(resample(mono, rate))
+
+
+def batches(files: list[str], seed: int, n_workers: int, mel: str):
+    return torch_soundfile.batches(files, seed, n_workers, mel, read_window)
