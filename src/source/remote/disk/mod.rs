@@ -25,7 +25,8 @@
 
 mod folder;
 mod locks;
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod others;
 mod part;
 mod plain;
