@@ -20,6 +20,9 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 /// The most bytes of the names in a list.
 const MOST_NAME_BYTES: usize = 256 << 20;
 
+/// The most bytes of a name, as of a path of a file.
+const LONGEST: usize = 4096;
+
 /// The most folders below each other.
 pub(in crate::source) const DEEPEST: usize = 64;
 
@@ -97,7 +100,7 @@ impl Tree {
         if let LeftOut { n, first: Some(first) } = left_out {
             log::warn!(
                 "below {} objects are left out whose names have no path, since a part is empty, . or .., or has a control \
-                 character: {n}, the first is {first:?}",
+                 character, or there are more than {LONGEST} bytes: {n}, the first is {first:?}",
                 url.display()
             );
         }
@@ -168,6 +171,10 @@ impl Listed {
     /// Adds an object and the folders on the way to it. Names that no file system has, such as `a//b`, are
     /// left out: their URLs would name something else.
     fn add(&mut self, url: &Path, name: &str, left_out: &mut LeftOut) -> Result<()> {
+        if name.len() > LONGEST || name.contains(char::is_control) {
+            left_out.push(name);
+            return Ok(());
+        }
         if name.matches('/').count() >= DEEPEST {
             let message = format!("below {} an object is more than {DEEPEST} folders deep", url.display());
             return Err(Error::new(ErrorKind::Config, message));

@@ -1,8 +1,8 @@
 //! The clients of clouds by their settings: the options of the user, then the environment, then for S3 a
 //! profile of `~/.aws`.
 //!
-//! Credentials are never mixed: if an option has one of a cloud, none of the environment's is used for it. What
-//! a client cannot write into a request is an error here: the client would panic, or quote it.
+//! Credentials are never mixed: if an option has one of a cloud, none of the environment's is used for it.
+//! What a client cannot write into a request is an error here: the client would panic, or quote it.
 
 use std::io;
 
@@ -228,9 +228,9 @@ impl Settings {
 }
 
 /// The values of a builder that are parts of requests, without those that it does not have.
-fn values<'a, K>(
+fn values<K>(
     value: impl Fn(&K) -> Option<String>,
-    keys: &'a [(K, &'static str)],
+    keys: &[(K, &'static str)],
 ) -> impl Iterator<Item = (&'static str, String)> {
     keys.iter().filter_map(move |(key, name)| Some((*name, value(key)?)))
 }

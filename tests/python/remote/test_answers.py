@@ -1,6 +1,7 @@
 """Whatever a server answers, batches are those of the files, or there is an error that says what is wrong."""
 
 import gzip
+import json
 import os
 import signal
 import subprocess
@@ -102,6 +103,27 @@ def test_answers_that_are_wrong_are_errors(server: Server, shards: list[Path], a
         digests([server.named(shards[0])])
     assert server.named(shards[0]) in str(refused.value)
     assert SECRET not in str(refused.value)
+
+
+def test_names_of_a_list_that_are_no_paths_are_left_out(
+    server: Server,
+    shards: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Names that would name another file, break a message into lines, or fill it."""
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    expected = digests(shards)
+    names = [str(path.relative_to(tmp_path)) for path in shards]
+    for odd in ("a\nb.arrow", "a\0.arrow", "\x1b[2J.arrow", "../x.arrow", "/x.arrow", "", f"{'x' * 5000}.arrow"):
+        items = json.dumps([{"type": "file", "path": name} for name in [odd, *names]]).encode()
+        server.instead = lambda handler, items=items: "/api/" in handler.path and say(handler, 200, items)
+        caplog.clear()
+        assert digests("hf://datasets/o/n") == expected
+        (warning,) = [record.message for record in caplog.records if "left out" in record.message]
+        assert len(warning) < 600
+        assert all(letter.isprintable() for letter in warning)
 
 
 def endless(handler: BaseHTTPRequestHandler) -> bool:

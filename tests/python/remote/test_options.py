@@ -161,7 +161,9 @@ def test_wrong_options_are_named_and_not_quoted(shards: list[Path]) -> None:
                 make(storage_options=given)
             assert SECRET not in str(refused.value)
         for wrong_mapping in (Odd(region=SECRET), Raising(region=SECRET)):
-            with pytest.raises(TypeError, match="storage_options has items that are no names and values") as refused_type:
+            with pytest.raises(
+                TypeError, match="storage_options has items that are no names and values"
+            ) as refused_type:
                 make(storage_options=wrong_mapping)
             assert SECRET not in str(refused_type.value)
         # As if it were the second parameter.

@@ -7,11 +7,11 @@
 //!                           0a/1b…f.part   parts
 //! ```
 //!
-//! Only files of these names that begin as parts do are ever removed, and only [plain](super::plain) files are
-//! opened. A part's time of modification is the time of its last use: it is set at reads, since times of access
-//! may not be kept (`noatime`, `relatime`). `usage` is a count that a crash or a file system without locks may
-//! make wrong, so what is really there is measured when the count reaches the limit, and after each sixteenth
-//! of it.
+//! Only files of these names that begin as parts do are ever removed, and only [plain](super::plain) files
+//! are opened. A part's time of modification is the time of its last use: it is set at reads, since times of
+//! access may not be kept (`noatime`, `relatime`). `usage` is a count that a crash or a file system without
+//! locks may make wrong, so what is really there is measured when the count reaches the limit, and after each
+//! sixteenth of it.
 //!
 //! Source: the marker is that of the Cache Directory Tagging Specification.
 

@@ -25,7 +25,8 @@
 
 mod folder;
 mod locks;
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod others;
 mod part;
 mod plain;
@@ -93,9 +94,11 @@ impl DiskCache {
     /// URL.
     pub(super) fn open(cache_dir: &Path, bytes: u64) -> Result<Arc<Self>> {
         let shown = cache_dir.display().to_string();
-        // Of other schemes, too: they would be relative folders. Those with a password are not quoted.
-        let wrong = if shown.contains("://") {
-            Some(format!("a URL ({}://)", shown.split_once("://").map_or("", |(scheme, _)| scheme)))
+        let scheme = shown.split_once("://").map(|(scheme, _)| scheme);
+        let scheme = scheme.filter(|scheme| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        let wrong = if let Some(scheme) = scheme {
+            // Of other schemes, too: they would be relative folders. One with a password is not quoted.
+            Some(format!("a URL ({scheme}://)"))
         } else if cache_dir.as_os_str().is_empty() {
             Some("empty".to_owned())
         } else if cache_dir.starts_with("~") {

@@ -1,8 +1,8 @@
 //! Opens the files of the folder, and nothing else that stands in their places.
 //!
-//! Others may write to the folder, too. A link would lead to a file elsewhere, which a write would change, and
-//! a pipe would block its reader for ever. So links are not followed, pipes are not waited for, and what is
-//! no plain file is an error. A file that has another name elsewhere is not begun anew.
+//! Others may write to the folder, too. A link would lead to a file elsewhere, which a write would change,
+//! and a pipe would block its reader for ever. So links are not followed, pipes are not waited for, and what
+//! is no plain file is an error. A file that has another name elsewhere is not begun anew.
 
 use std::{
     fs::{File, OpenOptions},
