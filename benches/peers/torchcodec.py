@@ -1,7 +1,6 @@
 """torchcodec in a torch DataLoader: its decoder seeks to the window. Otherwise as `torch_soundfile`."""
 
 import numpy as np
-import torch
 from torchcodec.decoders import AudioDecoder
 
 from peers import torch_soundfile
