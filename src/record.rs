@@ -438,6 +438,10 @@ pub trait ReadRecords: Send {
     /// without limit.
     fn ask(&mut self, _gate: Arc<dyn Gate>) {}
 
+    /// Notes that the next run ends before row `end`, after which `row` will be read: a source may announce
+    /// what it will need.
+    fn then(&mut self, _end: u64, _row: Option<u64>) {}
+
     /// Reads `row`. The next reads will be the `run` rows from `row` on, in storage order (1: this row only).
     /// Of a large record a source may read only what is wanted.
     ///

@@ -54,6 +54,8 @@ struct Far {
     n_stalled: AtomicU64,
     /// The ranges read of each file, in the order of the reads.
     read: Mutex<Vec<(PathBuf, Range<u64>)>>,
+    /// The ranges announced.
+    announced: Mutex<Vec<(PathBuf, Range<u64>)>>,
 }
 
 #[derive(Debug, Clone)]
@@ -100,6 +102,7 @@ impl ReadAt for FarFile {
     }
 
     fn will_need(&self, at: u64, len: u64) {
+        self.1.announced.lock().unwrap().push((self.2.clone(), at..at + len));
         self.0.will_need(at, len);
     }
 
@@ -621,4 +624,31 @@ fn a_record_alone_costs_one_read() {
     let part = Some(100_000..120_000);
     assert_eq!([reads(11, part.clone()), reads(12, part.clone()), reads(13, part.clone())], [1, 2, 2]);
     assert_eq!([reads(14, None), reads(15, None), reads(16, part)], [2, 1, 1]);
+}
+
+#[test]
+fn the_next_shard_is_announced_before_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = [0, 1, 2].map(|n| shard(&folder.path().join(format!("{n}.arrow")), 60 * n, 60, 300_000));
+    let far = Arc::new(Far::default());
+    let (batches, bad) = rest(&mut engine(&far, &paths, plan(Order::Sequential, 4)));
+    assert_eq!((batches.iter().map(Vec::len).sum::<usize>(), bad), (180, vec![]));
+
+    let announced = far.announced.lock().unwrap();
+    let mut bytes = 0;
+    for path in &paths {
+        let mut ranges: Vec<_> =
+            announced.iter().filter(|(of, _)| of == path).map(|(_, range)| range).collect();
+        ranges.sort_by_key(|range| range.start);
+        let mut end = 0;
+        for range in ranges {
+            bytes += range.end.saturating_sub(range.start.max(end));
+            end = end.max(range.end);
+        }
+        assert!(end <= path.metadata().unwrap().len());
+    }
+    // All but the first 16 MiB, and the headers.
+    let total: u64 = paths.iter().map(|path| path.metadata().unwrap().len()).sum();
+    let wanted = total - (16 << 20);
+    assert!(bytes > wanted / 10 * 9 && bytes <= wanted + (64 << 10), "{bytes} of {wanted}");
 }

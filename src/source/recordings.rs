@@ -596,6 +596,12 @@ impl ReadRecords for RecordingsReader {
         }
     }
 
+    fn then(&mut self, end: u64, row: Option<u64>) {
+        if let Self::Arrow(reader) = self {
+            reader.then(end, row);
+        }
+    }
+
     fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         match self {
             Self::Arrow(reader) => ReadRecords::read(reader, row, run, wants),

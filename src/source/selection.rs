@@ -301,6 +301,11 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         self.reader.ask(gate);
     }
 
+    fn then(&mut self, end: u64, at: Option<u64>) {
+        let end = end.checked_sub(1).map_or(0, |last| self.positions.row(last) + 1);
+        self.reader.then(end, at.map(|at| self.positions.row(at)));
+    }
+
     fn read(&mut self, at: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         let row = self.positions.row(at);
         let together = self.positions.neighbours(at, run);

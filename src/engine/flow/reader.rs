@@ -90,6 +90,8 @@ pub(crate) struct Reader<S: Source, K: Task> {
     pub(crate) in_turn: bool,
     pub(crate) policy: Policy,
     pub(crate) schedule: Schedule,
+    /// Another one, for what is read later: a schedule remembers its last epoch only.
+    pub(crate) later: Schedule,
     pub(crate) shared: Arc<Shared<ExampleOf<K>>>,
     pub(crate) to_workers: Sender<Admitted<ExampleOf<K>>>,
     pub(crate) asides: Sender<FromAside<ExampleOf<K>>>,
@@ -178,6 +180,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         let mut in_hand = 0;
         let last = tickets.last().copied().unwrap_or_default();
         let end = self.schedule.place(stream, last).row;
+        self.announce(stream, tickets);
         for &ticket in tickets {
             if self.shared.is_stopped() {
                 return false;
@@ -207,6 +210,21 @@ impl<S: Source, K: Task> Reader<S, K> {
             self.shared.sequencer.pass(number);
         }
         true
+    }
+
+    /// Tells the reader of records what follows the run of these tickets.
+    fn announce(&mut self, stream: usize, tickets: &[u64]) {
+        let Some(&first) = tickets.first() else { return };
+        // Of single rows there is nothing to announce.
+        if self.schedule.rules().order.is_scattered() {
+            return;
+        }
+        let Assignment { row, run, tickets, .. } = self.schedule.assign(stream, first);
+        let next = first.saturating_add(tickets);
+        let has_next = self.schedule.end(stream).is_none_or(|end| next < end);
+        let next = has_next.then(|| self.later.place(stream, next).row);
+        let at = stream % self.records.len();
+        self.records[at].then(row.saturating_add(run), next);
     }
 
     /// Waits for the turn of errand `number` and sends the records in `hand`; false if the pass was stopped.

@@ -128,6 +128,7 @@ impl<E: Send + 'static> Run<E> {
                 in_turn,
                 policy: plan.policy.clone(),
                 schedule: schedule.clone(),
+                later: schedule.clone(),
                 shared: shared.clone(),
                 to_workers: to_workers.clone(),
                 asides: asides_tx.clone(),

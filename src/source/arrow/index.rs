@@ -61,6 +61,16 @@ impl Index {
         self.batches.partition_point(|batch| batch.first_row + batch.n_rows <= local)
     }
 
+    /// About where the bytes of row `local` begin; None after the last row.
+    pub(crate) fn begin_of(&self, local: u64) -> Option<u64> {
+        let batch = self.batches.get(self.batch_at(local))?;
+        let spans = || batch.arrays.iter().flat_map(|array| &*array.buffers).filter(|span| span.len > 0);
+        let begin = spans().map(|span| span.at).min()?;
+        let end = spans().map(|span| span.at.saturating_add(span.len)).max()?;
+        let share = (local - batch.first_row) as f64 / batch.n_rows as f64;
+        Some(begin + ((end - begin) as f64 * share) as u64)
+    }
+
     /// Indexes a shard.
     ///
     /// # Errors

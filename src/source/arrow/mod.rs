@@ -364,6 +364,10 @@ impl ReadRecords for ArrowReader {
         self.ask(Leave::of(gate));
     }
 
+    fn then(&mut self, end: u64, row: Option<u64>) {
+        self.then(end, row);
+    }
+
     fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         self.read_excerpt(row, run, &|head, size| wants.excerpt(head, size))
     }

@@ -28,6 +28,7 @@ use crate::{
         leave::{Leave, covered},
         linked,
         storage::{StoredFile, past_the_end},
+        urls,
     },
 };
 
@@ -59,6 +60,8 @@ pub struct ArrowReader {
     /// A shard, and the end of a block in it that could not be read. Rows up to there are read alone, so that
     /// each fails on its own.
     alone: Option<(usize, u64)>,
+    /// The row before which the run ends that is being read, and the row that is read then.
+    then: Option<(u64, Option<u64>)>,
 }
 
 /// The columns of a batch.
@@ -107,7 +110,13 @@ impl ArrowReader {
             block: None,
             leave: Leave::default(),
             alone: None,
+            then: None,
         }
+    }
+
+    /// Notes the row before which the next run ends, and the one that is read then.
+    pub(super) fn then(&mut self, end: u64, row: Option<u64>) {
+        self.then = Some((end, row));
     }
 
     /// Sets the gate from which the memory of large reads is requested.
@@ -314,11 +323,12 @@ impl ArrowReader {
             // The memory of the last block can be reused at once.
             self.block = None;
         }
-        if run > 1 && end < size {
-            // The range after the blocks that are usually being read.
-            let ahead = span.at + ANNOUNCED;
-            open.file.will_need(ahead.min(size), (end - span.at).min(size.saturating_sub(ahead)));
+        if run > 1 {
+            self.announce(shard, span.at..end);
         }
+        let Some(open) = self.shards.first() else {
+            return Err(Error::new(ErrorKind::Io, "no file is open"));
+        };
         // The range is within the file, whose size bounds the allocation.
         let len = (end - span.at) as usize;
         let leave = &self.leave;
@@ -341,6 +351,31 @@ impl ArrowReader {
         let block = HeldBlock { shard, at: span.at, bytes };
         self.block = (!block.ends_with(span)).then_some(block);
         Ok(record)
+    }
+
+    /// Announces the range after the blocks that are usually being read, in reading order: where the run ends,
+    /// it goes on with the next.
+    fn announce(&self, shard: usize, block: Range<u64>) {
+        let (Some(open), source) = (self.shards.first(), &self.source) else { return };
+        let (size, path) = (open.file.size(), open.file.path());
+        let distance = if urls::is_url(path) { 2 * ANNOUNCED } else { ANNOUNCED };
+        let (from, to) = (block.start + distance, block.end + distance);
+        let end = match self.then.map(|(end, _)| source.locate(end.saturating_sub(1))) {
+            Some((of, last)) if of == shard => open.index.begin_of(last + 1).unwrap_or(size),
+            _ => size,
+        };
+        if from < end {
+            open.file.will_need(from, to.min(end) - from);
+        }
+        let next = self.then.and_then(|(_, row)| row).filter(|_| to > end).map(|row| source.locate(row));
+        let Some((next, row)) = next.filter(|&(next, _)| next != shard) else { return };
+        let index = &source.indexes[next];
+        let begin = index.begin_of(row).unwrap_or_default();
+        // It is advice: the read itself reports the error.
+        if let Ok(open) = source.open.open(next, &source.storage, &source.shards[next].path, index) {
+            let [from, to] = [from.max(end), to].map(|at| (begin + (at - end)).min(open.file.size()));
+            open.file.will_need(from, to - from);
+        }
     }
 
     /// Reads the file at the row's path.
