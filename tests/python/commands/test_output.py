@@ -81,17 +81,28 @@ def test_an_error_about_a_trace_does_not_quote_the_file(tmp_path: Path) -> None:
     assert len(str(refused.value)) < 1000
 
 
-def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "start", [["-c", "import sys, forebay_command; sys.exit(forebay_command.main())"], ["-m", "forebay"]]
+)
+def test_ctrl_c_while_modules_are_imported_is_one_line(start: list[str], tmp_path: Path) -> None:
     """The import of numpy, the first one of the package, gets the signal."""
     (tmp_path / "numpy.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(1000):\n    pass\nraise ImportError"
     )
-    program = "import sys, forebay_command; sys.exit(forebay_command.main())"
     found = subprocess.run(
-        [sys.executable, "-c", program, "inspect", "gone"],
+        [sys.executable, *start, "inspect", "gone"],
         capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
     assert (found.returncode, found.stderr) == (130, "\nforebay: interrupted\n")
+
+
+def test_ctrl_c_is_that_of_the_user_while_their_program_imports_forebay(tmp_path: Path) -> None:
+    """Also if it is run by `python -m`."""
+    (tmp_path / "mine.py").write_text(
+        "import signal, forebay\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    command = [sys.executable, "-m", "mine", "-m", "forebay"]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
 
 
 def test_an_ignored_ctrl_c_stays_ignored() -> None:
