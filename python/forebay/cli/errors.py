@@ -23,7 +23,7 @@ PARAMETER = re.compile(r'(?<![^\s(])([a-z_]+)=(True|"[^"]*"|\d+)?(?=[\s;,.)]|$)'
 ITEM = re.compile(r"""(?<![^\s(])([a-z_]+)\[["']([^"']*)["']\]""")
 """Such as `fields["x"]`."""
 PROBLEM = re.compile(
-    r'(?:(?<=^)|(?<=[;:] ))([a-z_]+)(?= is [^;]*?, (?:must be|expected|but there is)| was "[^"]*" and is ")'
+    r'(?:(?<=^)|(?<=[;:] ))([a-z_]+)(?= is [^;]*?, (?:must be|expected|but )| was "[^"]*" and is ")'
 )
 """Such as `batch_size` in `batch_size is 0, must be 1 to 10`, and in `batch_size was "1" and is "2"`."""
 

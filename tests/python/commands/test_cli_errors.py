@@ -385,6 +385,6 @@ def test_a_warning_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     shown = warnings.showwarning
     code, error = said(capsys, *command)
     assert (code, error.count("\n")) == (0, 2), error
-    assert re.match(r"forebay build: warning: .*300.*\n1 documents in ", error), error
+    assert re.match(r"forebay build: warning: --bos-id is 300.*\n1 document in ", error), error
     assert ".py" not in error
     assert warnings.showwarning is shown

@@ -280,7 +280,7 @@ def test_five_attempts_then_the_summary_names_it(host: Host, tmp_path: Path, get
         "a.parquet": "the server answered 500 Internal Server Error (attempt 5)"
     }
     assert Counter(path for path, _ in host.requests) == {"/a.parquet": 5, "/b.parquet": 1}
-    assert "1 shards fetched (3.0 MB), 0 were there, 1 failed\n  a.parquet: the server answered 500" in fetched.said
+    assert "1 shard fetched (3.0 MB), 0 were there, 1 failed\n  a.parquet: the server answered 500" in fetched.said
     assert [path.name for path in tmp_path.iterdir()] == ["b.parquet"]
 
 

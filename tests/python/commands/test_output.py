@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import forebay
+from forebay import cli
 from recordings import tiny_rows, write_shard
 from tables import write_recordings, write_table
 
@@ -42,6 +44,40 @@ def test_a_reader_that_left_is_no_error_to_report(shard: Path, command: str) -> 
     with os.fdopen(writing, "w") as closed:
         found = run(command, shard, stdout=closed)
     assert (found.returncode, found.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_output_is_no_error(shard: Path, closed: str) -> None:
+    """As of a job without a terminal."""
+    for command in (["inspect"], ["stats"], ["index"], ["check", "-o", "report"], ["bench", "--seconds", "0.1"]):
+        words = [sys.executable, "-m", "forebay", *command, shard.name]
+        shell = f"{shlex.join(words)} {closed}"
+        found = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False, cwd=shard.parent)
+        assert (found.returncode, "Traceback" in found.stderr) == (0, False), found.stderr
+
+
+@pytest.mark.parametrize("arguments", [["inspect"], ["inspect", "a", "--row", "x"], ["nothing"], ["inspect", ""]])
+@pytest.mark.parametrize("option", [["--json", "-"], ["--json=-"]])
+def test_wrong_usage_has_json_too(arguments: list[str], option: list[str], capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, *option])
+    out, err = capsys.readouterr()
+    assert ended.value.code == json.loads(out)["exit_code"] == 2
+    assert err.count("\n") == 1
+    assert json.loads(out)["error"] in err
+
+
+def test_names_of_files_cannot_control_a_terminal(tmp_path: Path) -> None:
+    """In errors and log records."""
+    folder = tmp_path / "\x1b[31mred"
+    folder.mkdir()
+    (folder / "\x1b]0;title\x07.ogg").write_bytes(b"no recording")
+    page = ["-o", tmp_path / "page.html"]
+    commands = (["inspect", "--row", 0], ["show", *page], ["stats"], ["bench", "--seconds", 0.1], ["index"], ["check"])
+    for command in commands:
+        found = run(*command, folder, stdout=subprocess.PIPE, cwd=tmp_path)
+        assert "\\x1b[31mred" in found.stdout + found.stderr or command[0] == "show", command
+        assert not {"\x1b", "\x07"} & set(found.stdout + found.stderr), command
 
 
 def test_labels_cannot_control_a_terminal(tmp_path: Path) -> None:
