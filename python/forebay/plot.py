@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from forebay import _pictures
 from forebay._checks import check, whole
 from forebay._core import ConfigError
+from forebay._files import write_new
 
 __all__ = ["Picture", "batch", "timeline"]
 
@@ -77,8 +78,7 @@ class Picture:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{html.escape(self.title)}</title></head><body>{self._repr_html_()}</body></html>\n"
         )
-        with Path(path).open("x", encoding="utf-8") as file:
-            file.write(page)
+        write_new(Path(path), page.encode(errors="replace"))
 
 
 def batch(batch: Mapping[str, Any], n: int = 12, *, class_names: Sequence[str] | None = None) -> Picture:

@@ -71,8 +71,11 @@ class Output:
 
         Raises `OutputError`.
         """
+        # Characters that the stream cannot have are shown as text too.
+        encoding = self.stream.encoding or "utf-8"
+        text = text.translate(self.CONTROL).encode(encoding, "backslashreplace").decode(encoding)
         try:
-            self.stream.write(text.translate(self.CONTROL))
+            self.stream.write(text)
             self.stream.flush()
         except OSError as error:
             raise OutputError from error
@@ -240,6 +243,11 @@ def using(
         message = in_options(error, options)
         is_named = names_option(message) or message.startswith(f"{option} ")
         raise ConfigError(message if is_named else f"{option}: {message}") from error
+
+
+def size(n_bytes: float) -> str:
+    """A number of bytes with its unit."""
+    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e5 else f"{n_bytes / 1e3:.1f} kB"
 
 
 def counted(n: int, thing: str) -> str:

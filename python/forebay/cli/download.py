@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from forebay._core import ConfigError
 from forebay._progress import Progress
-from forebay.cli.common import a_path, add_json, check_files, check_place, counted, subcommand, using
+from forebay.cli.common import a_path, add_json, check_files, check_place, counted, size, subcommand, using
 from forebay.cli.transfer import RECORD, TIMEOUT_S, Download, DownloadError, Shard, describe, waits
 from forebay.tokens import base_data_dir
 
@@ -203,7 +203,7 @@ def fetch(
         finally:
             progress.close()
     found = Fetched(len(shards) - there - len(failed), there, progress.n_bytes, failed)
-    fetched = f"{counted(found.n_fetched, 'shard')} fetched ({progress.n_bytes / 1e6:.1f} MB)"
+    fetched = f"{counted(found.n_fetched, 'shard')} fetched ({size(progress.n_bytes)})"
     progress.say(
         f"{fetched}, {there} were there, {len(failed)} failed"
         + "".join(f"\n  {shard.path.name}: {reason}" for shard, reason in found.in_order())

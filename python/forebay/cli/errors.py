@@ -22,9 +22,7 @@ PARAMETER = re.compile(r'(?<![^\s(])([a-z_]+)=(True|"[^"]*"|\d+)?(?=[\s;,.)]|$)'
 """Such as `fields=`, `overwrite=True`, `on_error="skip"`, `max_record_bytes=1000`; not `split=train/0.parquet`."""
 ITEM = re.compile(r"""(?<![^\s(])([a-z_]+)\[["']([^"']*)["']\]""")
 """Such as `fields["x"]`."""
-PROBLEM = re.compile(
-    r'(?:(?<=^)|(?<=[;:] ))([a-z_]+)(?= is [^;]*?, (?:must be|expected|but )| was "[^"]*" and is ")'
-)
+PROBLEM = re.compile(r'(?:(?<=^)|(?<=[;:] ))([a-z_]+)(?= is [^;]*?, (?:must be|expected|but )| was "[^"]*" and is ")')
 """Such as `batch_size` in `batch_size is 0, must be 1 to 10`, and in `batch_size was "1" and is "2"`."""
 
 OPTION = re.compile(r"(?<!\S)-(-[a-z-]+|[a-z])(?=[\s;,.:)]|$)")

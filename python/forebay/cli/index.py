@@ -25,6 +25,7 @@ from forebay.cli.common import (
     out_of,
     reading,
     say,
+    size,
     subcommand,
     using,
 )
@@ -145,7 +146,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     summary, indexes = found["summary"], found["indexes"]
     yield (
         f"{counted(summary['recordings'], 'recording')} in {counted(summary['rows'], 'row')}, "
-        f"{clock(summary['seconds'])} in all ({summary['seconds'] / 3600:.1f} hours), {summary['bytes'] / 1e6:.1f} MB; "
+        f"{clock(summary['seconds'])} in all ({summary['seconds'] / 3600:.1f} hours), {size(summary['bytes'])}; "
         f"{summary['bad']} bad"
     )
     if indexes is None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from forebay import _pictures, recipes
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
-from forebay._files import what_is
+from forebay._files import what_is, write_new
 from forebay.augment import FrameRoll, SpecAugment
 from forebay.cli import inspect
 from forebay.cli.common import (
@@ -26,6 +26,7 @@ from forebay.cli.common import (
     counted,
     out_of,
     reading,
+    size,
     subcommand,
     using,
 )
@@ -102,9 +103,8 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         name = ", ".join(map(str, options.files))
         page = written(name, inspect.summed(dataset.shards), tables, cards, options.recipe)
         n_rows = len(dataset)
-    with options.output.open("x", encoding="utf-8") as file:
-        file.write(page)
-    out_of(options).write(f"{counted(len(cards), 'row')} in {options.output}, {len(page) / 1e6:.1f} MB\n")
+    write_new(options.output, page.encode(errors="replace"))
+    out_of(options).write(f"{counted(len(cards), 'row')} in {options.output}, {size(len(page))}\n")
     shown = [{"row": card.row, "error": card.error} for card in cards]
     return 0, {"path": str(options.output), "rows": n_rows, "shown": shown, "recipe": options.recipe}
 

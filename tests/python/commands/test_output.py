@@ -80,6 +80,33 @@ def test_names_of_files_cannot_control_a_terminal(tmp_path: Path) -> None:
         assert not {"\x1b", "\x07"} & set(found.stdout + found.stderr), command
 
 
+def test_a_name_that_the_terminal_cannot_show(tmp_path: Path) -> None:
+    """As in a job whose locale is C, and of a name that is not UTF-8."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    write_recordings(folder / "комар", 2)
+    page = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xfe.html"))
+    for encoding in ("ascii", "utf-8"):
+        for command in (["inspect", "--row", 0], ["show", "-o", page], ["index"]):
+            env = {**os.environ, "PYTHONIOENCODING": encoding}
+            found = run(*command, folder, stdout=subprocess.PIPE, env=env)
+            assert (found.returncode, found.stderr) == (0, ""), found.stderr
+        page.unlink()
+
+
+def test_a_page_is_whole_or_not_there(shard: Path) -> None:
+    """The disk is full at 4 KB."""
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); "
+    for command in (["show", "-o", "page.html"], ["inspect", "--png", "page.png"]):
+        program = f"{limited}from forebay import cli; sys.exit(cli.main({[*command, shard.name]}))"
+        found = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=shard.parent
+        )
+        assert (found.returncode, found.stderr.count("\n")) == (1, 1), found.stderr
+        assert f"{command[-1]}: File too large" in found.stderr
+        assert list(shard.parent.iterdir()) == [shard]
+
+
 def test_labels_cannot_control_a_terminal(tmp_path: Path) -> None:
     names = write_recordings(tmp_path / "audio", 2)
     rows = [{"path": f"audio/{name}", "label": "\x1b[31mred\x1b]0;title\x07\x9b"} for name in names]
