@@ -67,13 +67,21 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--seconds", type=float, default=3.0, metavar="S", help="of each measurement (default: %(default)g)"
     )
-    parser.add_argument("--features", choices=sorted(presets()), help="a preset (default: the features of a Loader)")
+    parser.add_argument(
+        "--features", choices=sorted(presets()), metavar="NAME",
+        help=f"a preset: {', '.join(sorted(presets()))} (default: the features of a Loader)",
+    )  # fmt: skip
     parser.add_argument(
         "--clip-seconds", type=float, default=5.0, metavar="S", help="length of the clips in s (default: %(default)g)"
     )
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="examples (default: %(default)s)")
     parser.add_argument(
-        "--order", choices=("sequential", "window", "global", "era"), default="window", help="(default: %(default)s)"
+        "--batch-size", type=int, default=64, metavar="N", help="examples in a batch (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--order",
+        choices=("sequential", "window", "global", "era"),
+        default="window",
+        help="order of the rows (default: %(default)s)",
     )
     parser.add_argument(
         "--compare", action=argparse.BooleanOptionalAction,

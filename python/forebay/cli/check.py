@@ -1,4 +1,4 @@
-"""`forebay check`: decodes every recording of the shards from end to end, and reports bad recordings.
+"""`forebay check`: decodes every recording of a source from end to end, and reports bad recordings.
 
 The rows of the report are written in order to `.REPORT.csv.forebay-part`. An interrupted run leaves them, and
 the next run continues after the last row. The complete `REPORT.csv` has a line for every recording.
@@ -33,9 +33,9 @@ from forebay._progress import clock
 from forebay.cli.common import (
     SHOWN,
     a_path,
-    a_source,
     add_json,
     add_reading,
+    add_source,
     bad_line,
     bar,
     check_files,
@@ -500,24 +500,20 @@ def add(subparsers: "Subparsers") -> None:
     parser = subcommand(
         subparsers,
         "check",
-        "decode every recording of the shards and report bad ones",
-        "Decodes every recording of the shards from end to end, on all cores, and reports bad ones. "
+        "decode every recording of a source and report bad ones",
+        "Decodes every recording of a source from end to end, on all cores, and reports bad ones. "
         "After an interruption, the same command continues. The exit code is 1 if anything is bad.",
         "  forebay check shards/ -o report\n"
         "  forebay check 'shards/**/train-*.parquet' --json - > summary.json\n"
         "  forebay check a.arrow b.arrow --allow-paths /data/recordings",
         "summary (as in REPORT.json), damaged (shards), report (paths of REPORT.json and REPORT.csv)",
     )
-    parser.add_argument(
-        "files", nargs="+", type=a_source, metavar="FILE",
-        help="Arrow or Parquet shards: files, folders (all shards below), save_to_disk folders, patterns with *, ?, "
-        "[...] and **",
-    )  # fmt: skip
+    add_source(parser)
     parser.add_argument(
         "-o", "--output", type=a_path, default=Path("forebay-check"), metavar="REPORT",
         help="REPORT.json and REPORT.csv are written (default: %(default)s)",
     )  # fmt: skip
-    add_reading(parser, "FILE")
+    add_reading(parser, "SOURCE")
     parser.add_argument(
         "--truncated", choices=TRUNCATED, default="warn",
         help="how to count a recording that ends before its container's declared length (by STREAMINFO, the size of "
@@ -526,7 +522,7 @@ def add(subparsers: "Subparsers") -> None:
     )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="discard the results of an interrupted run")
     add_json(parser)
-    parser.set_defaults(run=run, parameters={"arrow_files": "FILE"})
+    parser.set_defaults(run=run, parameters={"arrow_files": "SOURCE"})
 
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
@@ -534,12 +530,12 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     stem: Path = options.output.with_suffix("") if options.output.suffix in (".json", ".csv") else options.output
     if stem.name and stem.parent.exists():
         check_place("-o", stem.parent)
-    with using("FILE", options):
+    with using("SOURCE", options):
         # A folder that is left is one of recordings.
         sources = _shards("files", options.files, "recordings")
-        check_files("FILE", (source for source in sources if not Path(source).is_dir()))
+        check_files("SOURCE", (source for source in sources if not Path(source).is_dir()))
     try:
-        with using("FILE", options, (ConfigError,)):
+        with using("SOURCE", options, (ConfigError,)):
             summary = check(
                 options.files,
                 stem,

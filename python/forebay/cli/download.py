@@ -227,7 +227,8 @@ def add(subparsers: "Subparsers") -> None:
     source.add_argument(
         "url",
         nargs="?",
-        help="URL with a field for the shard's number, such as https://host/shard_{:05d}.parquet",
+        metavar="URL",
+        help="a URL with a field for the shard's number, such as https://host/shard_{:05d}.parquet",
     )
     source.add_argument("--preset", choices=sorted(PRESETS), help="a published set of shards")
     parser.add_argument(

@@ -73,7 +73,9 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--row", type=int, metavar="I", help="show this row, counted from 0, or from the end if below 0"
     )
-    parser.add_argument("--start", type=float, default=0.0, metavar="S", help="the first second shown of the row")
+    parser.add_argument(
+        "--start", type=float, default=0.0, metavar="S", help="the first second shown of the row (default: 0)"
+    )
     parser.add_argument(
         "--seconds",
         type=float,

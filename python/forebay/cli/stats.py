@@ -61,8 +61,9 @@ def add(subparsers: "Subparsers") -> None:
     add_source(parser)
     parser.add_argument("-n", "--n-samples", type=int, default=1000, metavar="N", help="clips (default: %(default)s)")
     parser.add_argument(
-        "--features", choices=sorted(presets()), help="the preset of the features (default: those of a Loader)"
-    )
+        "--features", choices=sorted(presets()), metavar="NAME",
+        help=f"a preset: {', '.join(sorted(presets()))} (default: the features of a Loader)",
+    )  # fmt: skip
     parser.add_argument(
         "--clip-seconds", type=float, default=5.0, metavar="S", help="length of the clips in s (default: %(default)g)"
     )

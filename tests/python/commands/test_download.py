@@ -759,7 +759,7 @@ def test_checksums_that_lack_a_shard_or_cannot_be_read(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "url --preset is required"),
+        ([], "URL --preset is required"),
         (["ftp://host/{}.parquet", "-n", "1"], "a scheme that is neither"),
         (["http://host/a.parquet", "-n", "1"], "no field for the shard's number"),
         (["http://host/{}{}.parquet", "-n", "1"], "more than one field"),
