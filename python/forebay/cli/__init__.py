@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     begin = time.monotonic()
     try:
-        options = commands.parse_args(arguments)
+        options, unknown = commands.parse_known_args(arguments)
+        if unknown:  # in the words of the subcommand, which `parse_args` would not name
+            vars(options).get("parser", commands).error(f"unrecognized arguments: {' '.join(unknown)}")
     except UsageError as error:
         told(f"{error.prog}: error: {error}\n")
         is_json = "--json=-" in arguments or ("--json", "-") in itertools.pairwise(arguments)

@@ -134,7 +134,8 @@ def test_an_interrupted_command_writes_its_json(monkeypatch: pytest.MonkeyPatch,
 def test_options_are_not_abbreviated(shard: Path) -> None:
     found = run("show", shard, "-o", shard.parent / "a.html", "--row", 3)
     assert found.returncode == 2
-    assert "unrecognized arguments: --row" in found.stderr
+    assert found.stderr.startswith("forebay show: error: unrecognized arguments: --row")
+    assert found.stderr.endswith("; see forebay show --help\n")
 
 
 def test_an_error_about_a_trace_does_not_quote_the_file(tmp_path: Path) -> None:
