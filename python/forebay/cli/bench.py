@@ -20,9 +20,9 @@ from forebay.cli.common import (
     add_json,
     add_reading,
     add_source,
-    bar,
     counted,
     out_of,
+    progress_bar,
     reading,
     say,
     subcommand,
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
     is_interrupted = False
     try:
-        with bar(len(wanted) + is_compared, "measurements") as progress:
+        with progress_bar(len(wanted) + is_compared, "measurements") as progress:
             for n_workers in wanted:
                 measure(progress, n_workers)
             fastest = best(runs)

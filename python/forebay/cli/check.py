@@ -37,11 +37,11 @@ from forebay.cli.common import (
     add_reading,
     add_source,
     bad_line,
-    bar,
     check_files,
     check_place,
     counted,
     out_of,
+    progress_bar,
     reading,
     say,
     subcommand,
@@ -460,7 +460,7 @@ def _check(
     report = Files(stem)
     summary = report.start(shards, opened.step, truncated=truncated, restart=restart)
     already = summary.records
-    with bar(total, "recordings", stream, already) as progress:
+    with progress_bar(total, "recordings", stream, already) as progress:
         if already:
             progress.say(f"{already} of {total} recordings were checked before; continuing")
             progress.add(errors=summary.bad)

@@ -106,7 +106,7 @@ class Said(logging.Handler):
 
 
 @contextlib.contextmanager
-def bar(total: int, unit: str, stream: TextIO | None = None, already: int = 0) -> Iterator[Progress]:
+def progress_bar(total: int, unit: str, stream: TextIO | None = None, already: int = 0) -> Iterator[Progress]:
     """A bar of progress, on standard error unless there is a `stream`."""
     progress = Progress(total, unit, sys.stderr if stream is None else stream, already=already)
     handler = Said(progress)

@@ -20,9 +20,9 @@ from forebay.cli.common import (
     add_json,
     add_reading,
     bad_line,
-    bar,
     counted,
     out_of,
+    progress_bar,
     reading,
     say,
     size,
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 def surveyed(index: _Index) -> None:
     """Waits for the end of the survey, with a bar."""
     is_over = False
-    with bar(index.n_recordings, "recordings") as progress:
+    with progress_bar(index.n_recordings, "recordings") as progress:
         while not is_over:
             done, bad, is_over = index.next()
             progress.add(done=done - progress.done, errors=bad - progress.errors)

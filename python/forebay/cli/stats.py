@@ -20,9 +20,9 @@ from forebay.cli.common import (
     add_json,
     add_reading,
     add_source,
-    bar,
     counted,
     out_of,
+    progress_bar,
     reading,
     say,
     subcommand,
@@ -144,7 +144,7 @@ def measured(options: argparse.Namespace, n: int, given: Mapping[str, Any]) -> t
         "infinite": False, "shuffle_min_size": 0, "label_column": "", "batch_size": BATCH,
     }  # fmt: skip
     unit = "valid_samples" if isinstance(features, Waveform) else "valid_frames"
-    with bar(n, "clips") as progress, Loader(options.files, outputs=[unit], **parameters) as loader:
+    with progress_bar(n, "clips") as progress, Loader(options.files, outputs=[unit], **parameters) as loader:
         name, *_ = (one["name"] for one in loader.fields)
         is_time_first = getattr(features, "layout", "mel") == "time"
         try:
