@@ -194,7 +194,7 @@ impl ArrowReader {
     }
 
     fn placed(&self, error: Error, shard: usize, local: u64) -> Error {
-        error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local)
+        error.in_shard(&self.source.shards[shard].path).at_row(local)
     }
 
     fn read_local(&mut self, shard: usize, local: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
