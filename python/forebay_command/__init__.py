@@ -14,8 +14,10 @@ INTERRUPTED = 130
 
 def interrupted(*_: Any) -> None:
     """Ends the process at once: nothing is begun, and an exception within an import could be replaced by another."""
-    os.write(2, b"\nforebay: interrupted\n")
-    os._exit(INTERRUPTED)
+    try:
+        os.write(2, b"\nforebay: interrupted\n")
+    finally:  # standard error may be closed
+        os._exit(INTERRUPTED)
 
 
 def begin() -> None:
