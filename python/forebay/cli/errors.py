@@ -76,5 +76,8 @@ def text(error: Exception) -> str:
     """The message, of an `OSError` without its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error) or type(error).__name__
-    file = None if error.filename is None else str(error.filename)
-    return error.strerror if file is None or file in error.strerror else f"{file}: {error.strerror}"
+    if error.filename is None:
+        return error.strerror
+    # As the core shows a name that is not UTF-8.
+    file = str(error.filename).encode(errors="surrogateescape").decode(errors="replace")
+    return error.strerror if file in error.strerror else f"{file}: {error.strerror}"

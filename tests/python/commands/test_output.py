@@ -94,6 +94,11 @@ def test_a_name_that_the_terminal_cannot_show(tmp_path: Path) -> None:
         page.unlink()
 
 
+def test_a_missing_file_is_named_once(tmp_path: Path) -> None:
+    found = run("inspect", os.fsdecode(b"gone\xff"), stdout=subprocess.PIPE, cwd=tmp_path)
+    assert (found.returncode, found.stderr.count("gone")) == (2, 1), found.stderr
+
+
 def test_a_page_is_whole_or_not_there(shard: Path) -> None:
     """The disk is full at 4 KB."""
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); "
