@@ -207,7 +207,8 @@ impl Table {
             return Err(no_columns(first, "a column", name));
         }
         // One file is its own shard; several are those of a folder.
-        let path = if files.len() == 1 { first } else { first.parent().unwrap_or(Path::new("")) };
+        let folder = first.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let path = if files.len() == 1 { first } else { folder };
         let mut table = builder.finish(path.into(), Path::new("").into());
         table.is_trusted = true;
         Ok(table)

@@ -169,6 +169,17 @@ def test_a_file_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert gone.count("gone.wav") == 1
 
 
+def test_files_of_the_current_folder_have_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.wav", "b.wav"):
+        Path(name).write_bytes(b"no recording")
+    errors = bad(["a.wav", "b.wav"])[1]
+    assert [(error["shard"], error["path"]) for error in errors] == [(".", "a.wav"), (".", "b.wav")]
+    assert caplog.records[0].getMessage().endswith(' in ., row 0, "a.wav"')
+
+
 def test_a_bad_partner_is_named_by_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_recordings(tmp_path / "own", 2)
     (tmp_path / "noise").mkdir()
