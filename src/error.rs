@@ -139,21 +139,32 @@ impl fmt::Display for ErrorKind {
 pub struct Place {
     /// The row number over all files as given.
     pub index: Option<u64>,
-    /// The shard's path, as the user gave it.
-    pub shard: Option<Arc<Path>>,
+    /// The shard's path, as the user gave it. (A thin pointer: errors are returned by value.)
+    pub shard: Option<Arc<PathBuf>>,
     /// The row within the shard.
     pub row: Option<u64>,
+    /// The path of the row's recording as its table, folder or archive has it.
+    pub recording: Option<Arc<String>>,
     /// The byte offset within the shard or, for a decoding error, within the recording.
     pub byte: Option<u64>,
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Place {
+    /// Writes the place; of the recording's path only what `message` and the shard's path do not say.
+    fn write(&self, f: &mut fmt::Formatter<'_>, message: &str) -> fmt::Result {
         if let Some(shard) = &self.shard {
             write!(f, " in {}", shard.display())?;
         }
         if let Some(row) = self.row {
             write!(f, ", row {row}")?;
+        }
+        if let Some(recording) = &self.recording {
+            // A single file is its own shard.
+            let is_shard = self.shard.as_deref().is_some_and(|shard| *shard == Path::new(&**recording));
+            let shown = format!("{recording:?}");
+            if !is_shard && !message.contains(&shown) {
+                write!(f, ", {shown}")?;
+            }
         }
         if let Some(byte) = self.byte {
             write!(f, ", byte {byte}")?;
@@ -162,21 +173,27 @@ impl fmt::Display for Place {
     }
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, "")
+    }
+}
+
 /// The place, unless the message already contains all of it: an error of opening a file names the file.
-struct Where<'a>(&'a Place, &'a Option<Arc<PathBuf>>);
+struct Where<'a>(&'a Place, &'a Option<Arc<PathBuf>>, &'a str);
 
 impl fmt::Display for Where<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(place, file) = self;
-        let is_named = file.as_deref().is_some_and(|file| place.shard.as_deref() == Some(file));
-        if is_named && place.row.is_none() && place.byte.is_none() { Ok(()) } else { place.fmt(f) }
+        let &Self(place, file, message) = self;
+        let is_named = file.is_some() && *file == place.shard;
+        if is_named && place.row.is_none() && place.byte.is_none() { Ok(()) } else { place.write(f, message) }
     }
 }
 
 /// The error of this crate: kind, place, message, cause.
 #[non_exhaustive]
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{message}{}{}", Where(.place, .file), Because(.cause))]
+#[error("{message}{}{}", Where(.place, .file, .message), Because(.cause))]
 pub struct Error {
     /// The kind, on which code acts.
     pub kind: ErrorKind,
@@ -229,8 +246,8 @@ impl Error {
 
     /// Adds the shard.
     #[must_use]
-    pub fn in_shard(mut self, shard: impl Into<Arc<Path>>) -> Self {
-        self.place.shard = Some(shard.into());
+    pub fn in_shard(mut self, shard: impl AsRef<Path>) -> Self {
+        self.place.shard = Some(Arc::new(shard.as_ref().to_owned()));
         self
     }
 
@@ -268,5 +285,23 @@ mod tests {
             .because(std::io::Error::other("short read"));
         assert_eq!(error.to_string(), "the body ends early in a.arrow, row 3, byte 77: short read");
         assert!(error.kind.is_record());
+    }
+
+    #[test]
+    fn the_recording_is_named_once() {
+        let named = |message: &str, shard: &str, name: &str| {
+            let mut error = Error::new(ErrorKind::Corrupt, message).in_shard(shard).at_row(3).at_byte(7);
+            error.place.recording = Some(Arc::new(name.to_owned()));
+            error.to_string()
+        };
+        assert_eq!(
+            named("no frame", "birds", "a/b\n.ogg"),
+            r#"no frame in birds, row 3, "a/b\n.ogg", byte 7"#
+        );
+        assert_eq!(named("no frame", "a.ogg", "a.ogg"), "no frame in a.ogg, row 3, byte 7");
+        assert_eq!(
+            named(r#"no file "a.ogg""#, "birds", "a.ogg"),
+            r#"no file "a.ogg" in birds, row 3, byte 7"#
+        );
     }
 }

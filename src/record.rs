@@ -394,6 +394,10 @@ pub trait Source: Send + Sync + 'static {
     /// The shard of `row` (a number over all files) and the row within it.
     fn locate(&self, row: u64) -> (Arc<Path>, u64);
 
+    /// The path of the row's recording as its table, folder or archive has it, for messages; none of a row
+    /// of a shard.
+    fn recording(&self, row: u64) -> Option<String>;
+
     /// Whether one row can be read without its neighbours.
     fn random_access(&self) -> bool;
 

@@ -266,7 +266,7 @@ fn lasting_faults_are_raised_at_their_place_or_left_out_by_policy() {
         assert_eq!(error.kind, ErrorKind::Io);
         let first = error.place.index.unwrap();
         assert_eq!(before.len() as u64, first / 8, "all batches before it were delivered");
-        assert_eq!(error.place.shard.as_deref(), Some(&*paths[0]));
+        assert_eq!(error.place.shard.as_deref(), Some(&paths[0]));
         assert!(error.place.byte.is_some_and(|byte| byte > 0), "{error}");
         let mut skipping = with(true);
         let (batches, error) = all(&mut skipping);

@@ -121,6 +121,9 @@ impl Source for Large {
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
         (Path::new("large").into(), row)
     }
+    fn recording(&self, _row: u64) -> Option<String> {
+        None
+    }
     fn random_access(&self) -> bool {
         true
     }

@@ -361,6 +361,9 @@ impl Source for Breaking {
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
         self.1.locate(row)
     }
+    fn recording(&self, row: u64) -> Option<String> {
+        self.1.recording(row)
+    }
     fn random_access(&self) -> bool {
         self.1.random_access()
     }

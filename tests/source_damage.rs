@@ -94,7 +94,7 @@ fn cut_off_anywhere() {
             assert!(shard.n_rows <= rows.len() as u64);
             if let Some(damage) = &shard.damage {
                 assert_eq!(damage.kind, ErrorKind::Truncated, "cut at {len}: {damage}");
-                assert_eq!(damage.place.shard.as_deref(), Some(&*path));
+                assert_eq!(damage.place.shard.as_deref(), Some(&path));
             } else {
                 // A cut between two messages of a stream cannot be detected.
                 assert!(!format.is_file && [0, 6, 13, 19].contains(&shard.n_rows), "cut at {len}");

@@ -193,10 +193,10 @@ fn lasting_failures_are_errors_with_path_and_offset() {
         let error = reader.read(7, 1).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Io);
         assert!(!error.kind.is_record());
-        assert_eq!((error.place.shard.as_deref(), error.place.row), (Some(&*path), Some(7)));
+        assert_eq!((error.place.shard.as_deref(), error.place.row), (Some(&path), Some(7)));
         assert!(error.place.byte.is_some_and(|byte| byte > 0), "{error}");
         let error = open_on(&disk, std::slice::from_ref(&path)).unwrap_err();
-        assert_eq!((error.kind, error.place.shard.as_deref()), (ErrorKind::Io, Some(&*path)));
+        assert_eq!((error.kind, error.place.shard.as_deref()), (ErrorKind::Io, Some(&path)));
         *disk.0.broken.lock().unwrap() = None;
     }
     let rows = oracle(&path, "audio", Some("label"));

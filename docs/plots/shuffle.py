@@ -50,9 +50,7 @@ def main() -> None:
         }
 
     figure, axes = plt.subplots(2, 3, figsize=(10, 6.2), layout="constrained", sharex=True, sharey=True)
-    print(
-        "| order | displacement: mean | median | 90 % | lag-1 correlation | shards per batch | of a perfect shuffle's |"
-    )
+    print("| order | displacement: mean | median | 90 % | lag-1 correlation | shards per batch | ratio to perfect |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     shown = np.random.default_rng(0).choice(N, 8000, replace=False)
     for ax, (name, plan) in zip(axes.flat, plans.items(), strict=True):

@@ -2,6 +2,6 @@
 
 import sys
 
-from forebay.cli import main
+from forebay_command import main
 
 sys.exit(main())

@@ -59,3 +59,19 @@ def read_file(path: Path) -> bytes:
     """The bytes of a regular file; raises as `open_file` does."""
     with open_file(path, "r") as file:
         return file.read()
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Writes a new file, whole or not at all.
+
+    Raises `FileExistsError` if there is a file already; it stays as it is.
+    """
+    with path.open("xb") as file:
+        try:
+            file.write(data)
+            file.flush()
+        except BaseException as error:
+            path.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                error.filename = str(path)
+            raise

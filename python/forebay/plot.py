@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from forebay import _pictures
 from forebay._checks import check, whole
 from forebay._core import ConfigError
+from forebay._files import write_new
 
 __all__ = ["Picture", "batch", "timeline"]
 
@@ -77,8 +78,7 @@ class Picture:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{html.escape(self.title)}</title></head><body>{self._repr_html_()}</body></html>\n"
         )
-        with Path(path).open("x", encoding="utf-8") as file:
-            file.write(page)
+        write_new(Path(path), page.encode(errors="replace"))
 
 
 def batch(batch: Mapping[str, Any], n: int = 12, *, class_names: Sequence[str] | None = None) -> Picture:
@@ -88,7 +88,7 @@ def batch(batch: Mapping[str, Any], n: int = 12, *, class_names: Sequence[str] |
     colors, from the 5th to the 99.8th percentile of those shown; low frequencies are at the bottom. `class_names`
     (such as `loader.class_names`) are written instead of the numbers of `label`, which may be multi-hot.
 
-    Raises `ConfigError` without a field `spectrogram` or `waveform`, and for an `n` that is not 1 to 64.
+    Raises `ConfigError` without a field `spectrogram` or `waveform` of numbers, and for an `n` that is not 1 to 64.
     """
     n = whole("n", n)
     check(n=(n, 1, MOST))
@@ -97,7 +97,7 @@ def batch(batch: Mapping[str, Any], n: int = 12, *, class_names: Sequence[str] |
     name = next((name for name in ("spectrogram", "waveform") if name in batch), None)
     if name is None:
         raise ConfigError(f"the batch has no field spectrogram or waveform, but {', '.join(map(str, batch))}")
-    shown = _floats(batch[name])[:n]
+    shown = _floats(name, batch[name])[:n]
     pictures = _spectrograms(shown) if name == "spectrogram" else _waveforms(shown)
     items = []
     for i, pixels in enumerate(pictures):
@@ -146,22 +146,26 @@ def timeline(trace: str | PathLike[str]) -> Picture:
     return Picture(f"trace {path.name}", body)
 
 
-def _floats(values: Any) -> NDArray[np.float32]:
-    """The values of an array or a tensor; bfloat16, which numpy lacks, by their bits."""
+def _floats(name: str, values: Any) -> NDArray[np.float32]:
+    """The values of a field, an array or a tensor, `[n, ...]`; bfloat16, which numpy lacks, by their bits."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if values.is_floating_point() else values
     found = np.asarray(values)
+    axes = ["batch", "bands", "frames"] if name == "spectrogram" else ["batch", "samples"]
+    if found.dtype.kind not in "biufc" or found.ndim < len(axes) or 0 in found.shape[1:]:
+        raise ConfigError(
+            f"{name} has the shape {list(found.shape)} and the type {found.dtype}, must be numbers [{', '.join(axes)}]"
+        )
     if found.dtype == np.uint16:
         found = (found.astype(np.uint32) << 16).view(np.float32)
-    return found.astype(np.float32)
+    return (np.abs(found) if found.dtype.kind == "c" else found).astype(np.float32)
 
 
 def _spectrograms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
     """Pictures of `[n, ..., bands, frames]` or `[n, ..., frames, bands]`; of several channels or views the first."""
-    if values.ndim < 3:
-        raise ConfigError(f"spectrogram has the shape {list(values.shape)}, must be [batch, bands, frames]")
-    values = values.reshape(len(values), -1, *values.shape[-2:])[:, 0]
+    while values.ndim > 3:
+        values = values[:, 0]
     if values.shape[1] > values.shape[2]:
         values = values.transpose(0, 2, 1)
     values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
@@ -174,7 +178,9 @@ def _spectrograms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
 def _waveforms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
     """Pictures of `[n, ..., samples]`, each from its lowest to its highest level; of several channels the first."""
     height, pictures = 80, []
-    for one in values.reshape(len(values), -1, values.shape[-1])[:, 0]:
+    while values.ndim > 2:
+        values = values[:, 0]
+    for one in values:
         levels = _pictures.peaks(one, COLUMNS)
         reach = np.maximum(levels / max(float(levels.max(initial=0.0)), 1e-9) * (height / 2), 0.5)
         pixels = np.full((height, COLUMNS, 3), 255, np.uint8)
@@ -184,8 +190,13 @@ def _waveforms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
 
 
 def _value(key: str, values: Any, i: int, class_names: Sequence[str] | None) -> str | None:
-    """The value of example `i` as text; None for arrays, except multi-hot labels with names."""
-    value = values[i] if isinstance(values, list) else np.asarray(values.cpu() if hasattr(values, "cpu") else values)[i]
+    """The value of example `i` as text; None for arrays, except multi-hot labels with names, and without a value."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        values = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+        values = values if values.ndim else ()
+    if i >= len(values):
+        return None
+    value = values[i]
     if isinstance(value, str):
         return value
     value = np.asarray(value)

@@ -1,6 +1,6 @@
 //! Maps errors of the core to Python exceptions.
 
-use std::{ffi::OsString, io, path::PathBuf};
+use std::{ffi::OsString, io};
 
 use pyo3::{
     exceptions::{
@@ -123,7 +123,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyErr {
 
 /// `OSError(errno, message, filename)`, which Python turns into a subclass such as `FileNotFoundError`.
 fn os_error(error: &Error, mut message: String) -> PyErr {
-    let file = error.file.as_deref().map(PathBuf::as_path).or(error.place.shard.as_deref());
+    let file = error.file.as_deref().or(error.place.shard.as_deref());
     let filename = file.map(|file| OsString::from(file.as_os_str()));
     let system = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<io::Error>());
     let errno = system.and_then(io::Error::raw_os_error).unwrap_or(match system.map(io::Error::kind) {

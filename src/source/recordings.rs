@@ -504,6 +504,10 @@ impl Source for Recordings {
         either!(&self.files, Files, source => Source::locate(&**source, row))
     }
 
+    fn recording(&self, row: u64) -> Option<String> {
+        either!(&self.files, Files, source => source.recording(row))
+    }
+
     fn random_access(&self) -> bool {
         either!(&self.files, Files, source => Source::random_access(&**source))
     }

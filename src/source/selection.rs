@@ -243,6 +243,10 @@ impl<S: Source> Source for Selection<S> {
         self.source.locate(self.positions.row(at))
     }
 
+    fn recording(&self, at: u64) -> Option<String> {
+        self.source.recording(self.positions.row(at))
+    }
+
     fn random_access(&self) -> bool {
         self.source.random_access()
     }

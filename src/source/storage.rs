@@ -495,7 +495,7 @@ impl StoredFile {
     }
 
     fn unread(&self, error: io::Error, at: u64) -> Error {
-        failed(&self.path, "read", error).in_shard(Arc::clone(&self.path)).at_byte(at)
+        failed(&self.path, "read", error).in_shard(&self.path).at_byte(at)
     }
 
     /// The error for a file that ends before byte `end`: it was always shorter, or it has changed.
@@ -530,5 +530,5 @@ fn changed(path: &Arc<Path>, was: Version, is: Version) -> Error {
         format!("{} bytes instead of {}", is.size, was.size)
     };
     let message = format!("the shard was changed after it was opened: it now has {what}; open it again");
-    Error::new(ErrorKind::Io, message).in_shard(Arc::clone(path))
+    Error::new(ErrorKind::Io, message).in_shard(path)
 }

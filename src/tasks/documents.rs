@@ -189,6 +189,10 @@ impl Source for DatasetSource {
         (self.name.clone(), row)
     }
 
+    fn recording(&self, _row: u64) -> Option<String> {
+        None
+    }
+
     fn random_access(&self) -> bool {
         true
     }

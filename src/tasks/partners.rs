@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     Error,
+    engine::located,
     record::{ReadRecords, Source},
     sampling::SameClass,
     seed::below,
@@ -25,6 +26,7 @@ const LISTED: usize = 10_000;
 trait Pool: Send + Sync {
     fn reader(&self) -> Box<dyn ReadRecords>;
     fn locate(&self, at: u64) -> (Arc<Path>, u64);
+    fn located(&self, error: Error, at: u64) -> Error;
 }
 
 struct PoolOf<S>(Arc<S>);
@@ -36,6 +38,10 @@ impl<S: Source> Pool for PoolOf<S> {
 
     fn locate(&self, at: u64) -> (Arc<Path>, u64) {
         self.0.locate(at)
+    }
+
+    fn located(&self, error: Error, at: u64) -> Error {
+        located(error, &*self.0, at)
     }
 }
 
@@ -130,11 +136,8 @@ impl Partners {
     }
 
     /// Lists and logs a partner that is bad.
-    pub(super) fn report(&self, reading: Reading, at: u64, mut error: Error) {
-        let (shard, row) = self.pool.locate(at);
-        error.place.index = Some(at);
-        error.place.shard = Some(shard);
-        error.place.row = Some(row);
+    pub(super) fn report(&self, reading: Reading, at: u64, error: Error) {
+        let error = self.pool.located(error, at);
         let is_new = {
             let mut listed = self.listed();
             let is_new = listed.len() < LISTED && !listed.contains_key(&at);

@@ -44,6 +44,9 @@ impl Source for Toy {
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
         (Path::new("toy").into(), row)
     }
+    fn recording(&self, _row: u64) -> Option<String> {
+        None
+    }
     fn random_access(&self) -> bool {
         self.random_access
     }

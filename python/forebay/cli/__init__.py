@@ -5,6 +5,9 @@ gets them and returns the exit code and the keys of its JSON. `main` writes the 
 """
 
 import argparse
+import contextlib
+import itertools
+import os
 import sys
 import time
 import traceback
@@ -13,7 +16,7 @@ from typing import Any
 
 from forebay._core import __version__
 from forebay.cli import bench, build, check, completion, download, index, inspect, show, stats
-from forebay.cli.common import Help, OutputError, Parser, said_in_lines, write_json
+from forebay.cli.common import Help, OutputError, Parser, UsageError, said_in_lines, say, write_json
 from forebay.cli.errors import OWN, WRONG_USAGE, code, in_options
 
 COMMANDS = (show, inspect, stats, bench, check, index, build, download, completion)
@@ -39,19 +42,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Raises `SystemExit` with 2 for wrong usage, as argparse does.
     """
+    for name in ("stdout", "stderr"):
+        # Closed by the shell: the output goes nowhere, and no other file gets this number.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     commands = parser()
-    options = commands.parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    begin = time.monotonic()
+    try:
+        options, unknown = commands.parse_known_args(arguments)
+        if unknown:  # in the words of the subcommand, which `parse_args` would not name
+            vars(options).get("parser", commands).error(f"unrecognized arguments: {' '.join(unknown)}")
+    except UsageError as error:
+        told(f"{error.prog}: error: {error}\n")
+        is_json = "--json=-" in arguments or ("--json", "-") in itertools.pairwise(arguments)
+        raise SystemExit(ended(error.prog, WRONG_USAGE, begin, {"error": str(error)} if is_json else None)) from None
     if not hasattr(options, "run"):
         commands.print_help()
         return 0
-    begin = time.monotonic()
     exit_code: int
     found: dict[str, Any]
     try:
         with said_in_lines(options):
             exit_code, found = options.run(options)
     except KeyboardInterrupt:
-        sys.stderr.write("\nforebay: interrupted\n")
+        told("\nforebay: interrupted\n")
         exit_code, found = 130, {"error": "interrupted"}
     except OutputError as error:
         return error.said(options.parser.prog)
@@ -59,12 +74,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug:
             traceback.print_exc()
         exit_code, found = code(error), {"error": in_options(error, options)}
-        sys.stderr.write(f"{options.parser.prog}: error: {found['error']}\n")
-    if options.json:
-        try:
-            write_json(options.parser.prog.split()[-1], exit_code, time.monotonic() - begin, found)
-        except OutputError as error:
-            return error.said(options.parser.prog)
+        told(f"{options.parser.prog}: error: {found['error']}\n")
+    exit_code = ended(options.parser.prog, exit_code, begin, found if options.json else None)
     if exit_code == WRONG_USAGE:
         raise SystemExit(exit_code)
+    return exit_code
+
+
+def told(text: str) -> None:
+    """Writes the end of a command to standard error; the exit code tells it too, if that cannot be written."""
+    with contextlib.suppress(OutputError):
+        say(text)
+
+
+def ended(prog: str, exit_code: int, begin: float, found: dict[str, Any] | None) -> int:
+    """Writes the JSON of a command that began at `begin`, unless none is wanted; returns the exit code."""
+    if found is not None:
+        try:
+            write_json(prog.split()[-1], exit_code, time.monotonic() - begin, found)
+        except OutputError as error:
+            return error.said(prog)
     return exit_code

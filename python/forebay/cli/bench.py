@@ -9,14 +9,25 @@ are installed, a DataLoader does the same work, for comparison.
 import argparse
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay._core import ConfigError, Loader, _cores, _parameters
 from forebay._progress import Progress
 from forebay.cli import dataloader, inspect
-from forebay.cli.common import URL, add_json, add_reading, add_source, counted, out_of, reading, subcommand, using
+from forebay.cli.common import (
+    URL,
+    add_json,
+    add_reading,
+    add_source,
+    counted,
+    out_of,
+    progress_bar,
+    reading,
+    say,
+    subcommand,
+    using,
+)
 from forebay.features import LogMel, Waveform, preset, presets
 
 if TYPE_CHECKING:
@@ -56,13 +67,21 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--seconds", type=float, default=3.0, metavar="S", help="of each measurement (default: %(default)g)"
     )
-    parser.add_argument("--features", choices=sorted(presets()), help="a preset (default: the features of a Loader)")
+    parser.add_argument(
+        "--features", choices=sorted(presets()), metavar="NAME",
+        help=f"a preset: {', '.join(sorted(presets()))} (default: the features of a Loader)",
+    )  # fmt: skip
     parser.add_argument(
         "--clip-seconds", type=float, default=5.0, metavar="S", help="length of the clips in s (default: %(default)g)"
     )
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="examples (default: %(default)s)")
     parser.add_argument(
-        "--order", choices=("sequential", "window", "global", "era"), default="window", help="(default: %(default)s)"
+        "--batch-size", type=int, default=64, metavar="N", help="examples in a batch (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--order",
+        choices=("sequential", "window", "global", "era"),
+        default="window",
+        help="order of the rows (default: %(default)s)",
     )
     parser.add_argument(
         "--compare", action=argparse.BooleanOptionalAction,
@@ -99,11 +118,10 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         raise ConfigError(f"--compare needs torch and soundfile, and {missing}")
     is_compared = missing is None and options.compare is not False
     wanted = options.n_workers or steps(_cores())
-    progress = Progress(len(wanted) + is_compared, "measurements", sys.stderr)
     runs: list[dict[str, Any]] = []
     beside: dict[str, Any] = {"reason": "--no-compare" if missing is None else missing}
 
-    def measure(n_workers: int, n_readers: int = READERS) -> None:
+    def measure(progress: Progress, n_workers: int, n_readers: int = READERS) -> None:
         threads: dict[str, Any] = {"n_workers": n_workers, "n_readers": n_readers}
         with using("SOURCE", options), Loader(options.files, **threads, **given) as loader:
             found = loader.headspace(options.seconds)
@@ -114,19 +132,18 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
     is_interrupted = False
     try:
-        for n_workers in wanted:
-            measure(n_workers)
-        fastest = best(runs)
-        if fastest["verdict"].startswith(STORAGE):
-            progress.total += 1
-            measure(fastest["n_workers"], n_readers=MORE_READERS)
-        if is_compared:
-            beside = compared(options)
-            progress.add(done=1)
+        with progress_bar(len(wanted) + is_compared, "measurements") as progress:
+            for n_workers in wanted:
+                measure(progress, n_workers)
+            fastest = best(runs)
+            if fastest["verdict"].startswith(STORAGE):
+                progress.total += 1
+                measure(progress, fastest["n_workers"], n_readers=MORE_READERS)
+            if is_compared:
+                beside = compared(options)
+                progress.add(done=1)
     except KeyboardInterrupt:
         is_interrupted = True
-    finally:
-        progress.close()
     suggested = {}
     if runs:
         fastest = best(runs)
@@ -137,7 +154,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     said = lines(runs, beside if is_compared else {}, _cores(), options.batch_size)
     out_of(options).write("\n".join(said) + "\n")
     if is_interrupted:
-        sys.stderr.write(f"{options.parser.prog}: interrupted; these are the measurements so far\n")
+        say(f"{options.parser.prog}: interrupted; these are the measurements so far\n")
     found = {"cores": _cores(), "runs": runs, "suggested": suggested, "dataloader": beside}
     return 130 if is_interrupted else 0, found
 

@@ -3,7 +3,6 @@
 import argparse
 import fnmatch
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._core import ConfigError, _shards
 from forebay.cache import Tokenize, TreeStore, build
 from forebay.cache.running import SAME_CALL
-from forebay.cli.common import a_path, add_json, check_files, check_place, filled, subcommand, using
+from forebay.cli.common import a_path, add_json, check_files, check_place, counted, filled, say, subcommand, using
 from forebay.tokens import Tokenizer
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ def report(options: argparse.Namespace, split: str, files: Sequence[str], proces
     note = f", {store.n_errors} left out" if store.n_errors else ""
     name = f" ({split})" if options.val else ""
     seconds = time.monotonic() - begin
-    sys.stderr.write(f"{len(store)} documents in {options.path}{name}{note} ({seconds:.1f} s)\n")
+    say(f"{counted(len(store), 'document')} in {options.path}{name}{note} ({seconds:.1f} s)\n")
     return {"split": split, "documents": len(store), "left_out": store.n_errors}
 
 
@@ -226,7 +225,7 @@ def built(options: argparse.Namespace, split: str, files: Sequence[str], process
         )
     except KeyboardInterrupt as stopped:
         for note in getattr(stopped, "__notes__", ()):
-            sys.stderr.write(f"\nforebay build: {note.replace(SAME_CALL, 'the same command')}")
+            say(f"\nforebay build: {note.replace(SAME_CALL, 'the same command')}")
         raise
 
 

@@ -1,4 +1,4 @@
-"""`forebay check`: decodes every recording of the shards from end to end, and reports bad recordings.
+"""`forebay check`: decodes every recording of a source from end to end, and reports bad recordings.
 
 The rows of the report are written in order to `.REPORT.csv.forebay-part`. An interrupted run leaves them, and
 the next run continues after the last row. The complete `REPORT.csv` has a line for every recording.
@@ -18,7 +18,6 @@ import csv
 import io
 import itertools
 import json
-import logging
 import math
 import os
 import sys
@@ -30,16 +29,21 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 
 from forebay._core import ConfigError, __version__, _Check, _shards
 from forebay._files import NotAFileError, open_file, what_is
-from forebay._progress import Progress, clock
+from forebay._progress import clock
 from forebay.cli.common import (
+    SHOWN,
     a_path,
-    a_source,
     add_json,
     add_reading,
+    add_source,
+    bad_line,
     check_files,
     check_place,
+    counted,
     out_of,
+    progress_bar,
     reading,
+    say,
     subcommand,
     using,
 )
@@ -72,8 +76,6 @@ BAR = 40
 
 BEGUN, WHOLE = b'{"begun_by": "forebay check"', b'{\n "report": "forebay check"'
 """The first bytes of a report's JSON files: of an unfinished report, and of a complete one."""
-HEADER = ",".join(COLUMNS).encode() + b"\n"
-"""The first line of the CSV files."""
 
 Row = Mapping[str, Any]
 
@@ -93,6 +95,8 @@ class Summary:
     rates: Counter[int] = field(default_factory=Counter)
     codecs: Counter[str] = field(default_factory=Counter)
     channels: Counter[int] = field(default_factory=Counter)
+    first_bad: list[str] = field(default_factory=list)
+    """Lines for the terminal."""
 
     def add(self, row: Row) -> None:
         """Adds a recording to the counts."""
@@ -100,6 +104,8 @@ class Summary:
         self.warned += bool(row["warnings"])
         if row["kind"]:
             self.kinds[row["kind"]] += 1
+            if len(self.first_bad) < SHOWN:
+                self.first_bad.append(bad_line(*(row[name] for name in ("shard", "row", "path", "reason"))))
             return
         self.seconds += row["seconds"]
         self.clipped += row["clipping"] >= CLIPPED
@@ -134,10 +140,10 @@ class Summary:
 
     def lines(self) -> Iterator[str]:
         """The summary for the terminal, with histograms of the decoded recordings."""
-        yield f"{self.records} recordings, {clock(self.seconds)} in all; {self.bad} are bad"
+        yield f"{counted(self.records, 'recording')}, {clock(self.seconds)} in all; {self.bad} bad"
         for kind, count in self.kinds.most_common():
             yield f"  {kind:<12} {count}"
-        yield f"{self.clipped} are clipped ({CLIPPED:.1%} of their samples at full scale), {self.silent} are silent"
+        yield f"{self.clipped} clipped (at least {CLIPPED:.1%} of their samples at full scale), {self.silent} silent"
         if self.repaired:
             yield (
                 f"{self.repaired} have time stamps that contradict their samples slightly: "
@@ -151,11 +157,15 @@ class Summary:
         yield from histogram("rates", {f"{rate} Hz": count for rate, count in sorted(self.rates.items())})
         yield from histogram("codecs", dict(self.codecs.most_common()))
         yield from histogram("channels", {str(number): count for number, count in sorted(self.channels.items())})
+        yield from self.first_bad
+        if self.bad > SHOWN:
+            yield f"and {self.bad - SHOWN} more bad ones, which the report lists"
 
 
 def histogram(title: str, counts: Mapping[str, int]) -> Iterator[str]:
-    """The title, and a line for each class that is not empty."""
-    yield f"{title}:"
+    """The title, and a line for each class that is not empty; nothing without one."""
+    if any(counts.values()):
+        yield f"{title}:"
     most = max(counts.values(), default=0)
     for name, count in counts.items():
         if count:
@@ -412,18 +422,6 @@ def one_line(value: object) -> object:
     return value.replace("\r", "\\r").replace("\n", "\\n") if isinstance(value, str) else value
 
 
-class ToProgress(logging.Handler):
-    """Shows log records of the core above the progress bar."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__(logging.WARNING)
-        self.progress = progress
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Writes the message as a separate line."""
-        self.progress.say(record.getMessage())
-
-
 def check(
     files: Sequence[Path],
     stem: Path,
@@ -462,16 +460,14 @@ def _check(
     report = Files(stem)
     summary = report.start(shards, opened.step, truncated=truncated, restart=restart)
     already = summary.records
-    progress = Progress(total, "recordings", stream or sys.stderr, already=already)
-    if already:
-        progress.say(f"{already} of {total} recordings were checked before; continuing")
-        progress.add(errors=summary.bad)
-        opened.close()
-        opened = _Check(files, first_row=already, audio_column=audio_column, allow_paths=allow_paths)
-    handler = ToProgress(progress)
-    logging.getLogger("forebay").addHandler(handler)
-    try:
-        with io.TextIOWrapper(report.opened(report.named(".csv.tmp"), "a+"), encoding="utf-8", newline="") as file:
+    with progress_bar(total, "recordings", stream, already) as progress:
+        if already:
+            progress.say(f"{already} of {total} recordings were checked before; continuing")
+            progress.add(errors=summary.bad)
+            opened.close()
+            opened = _Check(files, first_row=already, audio_column=audio_column, allow_paths=allow_paths)
+        table = report.opened(report.named(".csv.tmp"), "a+")
+        with contextlib.closing(opened), io.TextIOWrapper(table, encoding="utf-8", newline="") as file:
             for batch in iter(opened.next, None):
                 found = [settled(row, truncated) for row in batch]
                 write(file, found)
@@ -480,10 +476,6 @@ def _check(
                 progress.add(done=len(found), errors=summary.bad - progress.errors)
             file.flush()
             os.fsync(file.fileno())
-    finally:
-        opened.close()
-        progress.close()
-        logging.getLogger("forebay").removeHandler(handler)
     report.finish(shards, summary)
     return summary
 
@@ -508,24 +500,20 @@ def add(subparsers: "Subparsers") -> None:
     parser = subcommand(
         subparsers,
         "check",
-        "decode every recording of the shards and report bad ones",
-        "Decodes every recording of the shards from end to end, on all cores, and reports bad ones. "
+        "decode every recording of a source and report bad ones",
+        "Decodes every recording of a source from end to end, on all cores, and reports bad ones. "
         "After an interruption, the same command continues. The exit code is 1 if anything is bad.",
         "  forebay check shards/ -o report\n"
         "  forebay check 'shards/**/train-*.parquet' --json - > summary.json\n"
         "  forebay check a.arrow b.arrow --allow-paths /data/recordings",
         "summary (as in REPORT.json), damaged (shards), report (paths of REPORT.json and REPORT.csv)",
     )
-    parser.add_argument(
-        "files", nargs="+", type=a_source, metavar="FILE",
-        help="Arrow or Parquet shards: files, folders (all shards below), save_to_disk folders, patterns with *, ?, "
-        "[...] and **",
-    )  # fmt: skip
+    add_source(parser)
     parser.add_argument(
         "-o", "--output", type=a_path, default=Path("forebay-check"), metavar="REPORT",
         help="REPORT.json and REPORT.csv are written (default: %(default)s)",
     )  # fmt: skip
-    add_reading(parser, "FILE")
+    add_reading(parser, "SOURCE")
     parser.add_argument(
         "--truncated", choices=TRUNCATED, default="warn",
         help="how to count a recording that ends before its container's declared length (by STREAMINFO, the size of "
@@ -534,7 +522,7 @@ def add(subparsers: "Subparsers") -> None:
     )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="discard the results of an interrupted run")
     add_json(parser)
-    parser.set_defaults(run=run, parameters={"arrow_files": "FILE"})
+    parser.set_defaults(run=run, parameters={"arrow_files": "SOURCE"})
 
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
@@ -542,12 +530,12 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     stem: Path = options.output.with_suffix("") if options.output.suffix in (".json", ".csv") else options.output
     if stem.name and stem.parent.exists():
         check_place("-o", stem.parent)
-    with using("FILE", options):
+    with using("SOURCE", options):
         # A folder that is left is one of recordings.
         sources = _shards("files", options.files, "recordings")
-        check_files("FILE", (source for source in sources if not Path(source).is_dir()))
+        check_files("SOURCE", (source for source in sources if not Path(source).is_dir()))
     try:
-        with using("FILE", options, (ConfigError,)):
+        with using("SOURCE", options, (ConfigError,)):
             summary = check(
                 options.files,
                 stem,
@@ -559,7 +547,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         error.add_note(kept(stem))
         raise
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{kept(stem)}")
+        say(f"\n{kept(stem)}")
         raise
     files = Files(stem)
     table, report = files.named(".csv"), files.named(".json")

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import errno
 import json
+import logging
 import os
 import re
 import sys
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TextIO
 
 from forebay._core import ConfigError, __version__
 from forebay._files import what_is
-from forebay.cli.errors import WRONG_USAGE, in_options, names_option
+from forebay._progress import Progress
+from forebay.cli.errors import in_options, names_option
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -69,19 +71,67 @@ class Output:
 
         Raises `OutputError`.
         """
+        # Characters that the stream cannot have are shown as text too.
+        encoding = self.stream.encoding or "utf-8"
+        text = text.translate(self.CONTROL).encode(encoding, "backslashreplace").decode(encoding)
         try:
-            self.stream.write(text.translate(self.CONTROL))
+            self.stream.write(text)
             self.stream.flush()
         except OSError as error:
             raise OutputError from error
+
+
+def say(text: str) -> None:
+    """Writes a message to standard error.
+
+    Raises `OutputError`.
+    """
+    Output(sys.stderr).write(text)
+
+
+class Said(logging.Handler):
+    """Writes log records of the core as lines of their own, above the bar if there is one."""
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        super().__init__(logging.WARNING)
+        self.progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes the message."""
+        message = record.getMessage()
+        if self.progress is None:
+            say(f"{message}\n")
+        else:
+            self.progress.say(message.translate(Output.CONTROL))
+
+
+@contextlib.contextmanager
+def progress_bar(total: int, unit: str, stream: TextIO | None = None, already: int = 0) -> Iterator[Progress]:
+    """A bar of progress, on standard error unless there is a `stream`."""
+    progress = Progress(total, unit, sys.stderr if stream is None else stream, already=already)
+    handler = Said(progress)
+    logging.getLogger("forebay").addHandler(handler)
+    try:
+        yield progress
+    finally:
+        progress.close()
+        logging.getLogger("forebay").removeHandler(handler)
+
+
+class UsageError(ConfigError):
+    """Wrong usage of the command `prog`."""
+
+    def __init__(self, prog: str, message: str) -> None:
+        super().__init__(f"{message}; see {prog} --help")
+        self.prog = prog
 
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, like those of the commands."""
 
     def error(self, message: str) -> NoReturn:
-        """Ends the command."""
-        self.exit(WRONG_USAGE, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+        """Raises `UsageError`."""
+        raise UsageError(self.prog, message)
 
 
 def subcommand(
@@ -195,10 +245,24 @@ def using(
         raise ConfigError(message if is_named else f"{option}: {message}") from error
 
 
+def size(n_bytes: float) -> str:
+    """A number of bytes with its unit."""
+    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e5 else f"{n_bytes / 1e3:.1f} kB"
+
+
 def counted(n: int, thing: str) -> str:
     """A number with its noun."""
     plural = "es" if thing.endswith(("s", "x")) else "s"
     return f"{n} {thing}{'' if n == 1 else plural}"
+
+
+SHOWN = 20
+"""The most bad recordings, and the most classes, on the terminal."""
+
+
+def bad_line(file: str, row: int, path: str | None, reason: str) -> str:
+    """A bad recording for the terminal; a single file has its own path."""
+    return f"bad: {file}, row {row}{f', {path}' if path and path != file else ''}: {reason}"
 
 
 def check_files(option: str, files: Iterable[str | Path]) -> None:
@@ -219,15 +283,20 @@ def kind_of(path: Path) -> str | None:
 
 @contextlib.contextmanager
 def said_in_lines(options: argparse.Namespace) -> Iterator[None]:
-    """Writes each warning of Python as one line, in the words of the command line."""
+    """Writes each warning of Python as one line, in the words of the command line, and each log record."""
 
-    def say(message: Warning | str, *_: object) -> None:
+    def shown(message: Warning | str, *_: object) -> None:
         warning = message if isinstance(message, Warning) else UserWarning(message)
-        sys.stderr.write(f"{options.parser.prog}: warning: {in_options(warning, options)}\n")
+        say(f"{options.parser.prog}: warning: {in_options(warning, options)}\n")
 
-    with warnings.catch_warnings():
-        warnings.showwarning = say  # type: ignore[assignment]
-        yield
+    before = logging.lastResort
+    logging.lastResort = Said()
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = shown  # type: ignore[assignment]
+            yield
+    finally:
+        logging.lastResort = before
 
 
 def check_place(option: str, folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from forebay._core import ConfigError
 from forebay._progress import Progress
-from forebay.cli.common import a_path, add_json, check_files, check_place, subcommand, using
+from forebay.cli.common import a_path, add_json, check_files, check_place, counted, size, subcommand, using
 from forebay.cli.transfer import RECORD, TIMEOUT_S, Download, DownloadError, Shard, describe, waits
 from forebay.tokens import base_data_dir
 
@@ -203,8 +203,9 @@ def fetch(
         finally:
             progress.close()
     found = Fetched(len(shards) - there - len(failed), there, progress.n_bytes, failed)
+    fetched = f"{counted(found.n_fetched, 'shard')} fetched ({size(progress.n_bytes)})"
     progress.say(
-        f"{found.n_fetched} shards fetched ({progress.n_bytes / 1e6:.1f} MB), {there} were there, {len(failed)} failed"
+        f"{fetched}, {there} were there, {len(failed)} failed"
         + "".join(f"\n  {shard.path.name}: {reason}" for shard, reason in found.in_order())
     )
     return found
@@ -226,7 +227,8 @@ def add(subparsers: "Subparsers") -> None:
     source.add_argument(
         "url",
         nargs="?",
-        help="URL with a field for the shard's number, such as https://host/shard_{:05d}.parquet",
+        metavar="URL",
+        help="a URL with a field for the shard's number, such as https://host/shard_{:05d}.parquet",
     )
     source.add_argument("--preset", choices=sorted(PRESETS), help="a published set of shards")
     parser.add_argument(

@@ -22,9 +22,7 @@ PARAMETER = re.compile(r'(?<![^\s(])([a-z_]+)=(True|"[^"]*"|\d+)?(?=[\s;,.)]|$)'
 """Such as `fields=`, `overwrite=True`, `on_error="skip"`, `max_record_bytes=1000`; not `split=train/0.parquet`."""
 ITEM = re.compile(r"""(?<![^\s(])([a-z_]+)\[["']([^"']*)["']\]""")
 """Such as `fields["x"]`."""
-PROBLEM = re.compile(
-    r'(?:(?<=^)|(?<=[;:] ))([a-z_]+)(?= is [^;]*?, (?:must be|expected|but there is)| was "[^"]*" and is ")'
-)
+PROBLEM = re.compile(r'(?:(?<=^)|(?<=[;:] ))([a-z_]+)(?= is [^;]*?, (?:must be|expected|but )| was "[^"]*" and is ")')
 """Such as `batch_size` in `batch_size is 0, must be 1 to 10`, and in `batch_size was "1" and is "2"`."""
 
 OPTION = re.compile(r"(?<!\S)-(-[a-z-]+|[a-z])(?=[\s;,.:)]|$)")
@@ -78,5 +76,8 @@ def text(error: Exception) -> str:
     """The message, of an `OSError` without its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error) or type(error).__name__
-    file = None if error.filename is None else str(error.filename)
-    return error.strerror if file is None or file in error.strerror else f"{file}: {error.strerror}"
+    if error.filename is None:
+        return error.strerror
+    # As the core shows a name that is not UTF-8.
+    file = str(error.filename).encode(errors="surrogateescape").decode(errors="replace")
+    return error.strerror if file in error.strerror else f"{file}: {error.strerror}"

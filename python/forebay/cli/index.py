@@ -7,21 +7,31 @@ recording that a loader reads whole, since it is small, and of those in shards t
 
 import argparse
 import contextlib
-import logging
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay._core import _Index
-from forebay._progress import Progress, clock
-from forebay.cli.check import ToProgress, histogram
-from forebay.cli.common import a_source, add_json, add_reading, counted, out_of, reading, subcommand, using
+from forebay._progress import clock
+from forebay.cli.check import histogram
+from forebay.cli.common import (
+    SHOWN,
+    a_source,
+    add_json,
+    add_reading,
+    bad_line,
+    counted,
+    out_of,
+    progress_bar,
+    reading,
+    say,
+    size,
+    subcommand,
+    using,
+)
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
-
-SHOWN = 20
-"""The most classes, and the most bad recordings, on the terminal."""
 
 
 def add(subparsers: "Subparsers") -> None:
@@ -67,31 +77,25 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             surveyed(index)
         except BaseException:
             if index.has_indexes:
-                sys.stderr.write("\nThe indexes so far are kept; run the same command to continue.")
-                sys.stderr.write("" if isinstance(sys.exception(), KeyboardInterrupt) else "\n")
+                say("\nThe indexes so far are kept; run the same command to continue.")
+                say("" if isinstance(sys.exception(), KeyboardInterrupt) else "\n")
             raise
         found = summary(index, index.totals())
     out = out_of(options)
     out.write("\n".join(lines(found)) + "\n")
     failure = why_not(found)
     if failure:
-        sys.stderr.write(f"{options.parser.prog}: warning: {failure}\n")
+        say(f"{options.parser.prog}: warning: {failure}\n")
     return int(bool(found["bad"] or found["summary"]["damaged"] or failure)), found
 
 
 def surveyed(index: _Index) -> None:
     """Waits for the end of the survey, with a bar."""
-    progress = Progress(index.n_recordings, "recordings", sys.stderr)
-    handler = ToProgress(progress)
-    logging.getLogger("forebay").addHandler(handler)
     is_over = False
-    try:
+    with progress_bar(index.n_recordings, "recordings") as progress:
         while not is_over:
             done, bad, is_over = index.next()
             progress.add(done=done - progress.done, errors=bad - progress.errors)
-    finally:
-        progress.close()
-        logging.getLogger("forebay").removeHandler(handler)
 
 
 def summary(index: _Index, totals: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,8 +146,8 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     summary, indexes = found["summary"], found["indexes"]
     yield (
         f"{counted(summary['recordings'], 'recording')} in {counted(summary['rows'], 'row')}, "
-        f"{clock(summary['seconds'])} in all ({summary['seconds'] / 3600:.1f} hours), {summary['bytes'] / 1e6:.1f} MB; "
-        f"{summary['bad']} are bad"
+        f"{clock(summary['seconds'])} in all ({summary['seconds'] / 3600:.1f} hours), {size(summary['bytes'])}; "
+        f"{summary['bad']} bad"
     )
     if indexes is None:
         yield "no index is written for recordings in shards, which have none"
@@ -162,7 +166,6 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     for shard in summary["damaged"]:
         yield f"damaged: {shard['path']}: {shard['damage']}"
     for bad in found["bad"][:SHOWN]:
-        path = "" if bad["path"] is None else f", {bad['path']}"
-        yield f"bad: {bad['file']}, row {bad['row']}{path}: {bad['reason']}"
+        yield bad_line(*(bad[name] for name in ("file", "row", "path", "reason")))
     if summary["bad"] > SHOWN:
         yield f"and {summary['bad'] - SHOWN} more bad ones"

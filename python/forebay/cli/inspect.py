@@ -17,7 +17,7 @@ import numpy as np
 
 from forebay import _pictures
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
-from forebay._files import what_is
+from forebay._files import what_is, write_new
 from forebay.cli.common import (
     a_path,
     add_json,
@@ -27,6 +27,7 @@ from forebay.cli.common import (
     counted,
     out_of,
     reading,
+    size,
     subcommand,
     using,
 )
@@ -72,7 +73,9 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--row", type=int, metavar="I", help="show this row, counted from 0, or from the end if below 0"
     )
-    parser.add_argument("--start", type=float, default=0.0, metavar="S", help="the first second shown of the row")
+    parser.add_argument(
+        "--start", type=float, default=0.0, metavar="S", help="the first second shown of the row (default: 0)"
+    )
     parser.add_argument(
         "--seconds",
         type=float,
@@ -141,10 +144,9 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         [told["row"]["columns"]] = read(options.files, [row], readable(dataset), given)
         for line in shown(told["row"], samples, width_of(out.stream), is_plain=is_plain(out.stream)):
             out.write(f"{line}\n")
-        if options.png is not None:
-            with options.png.open("xb") as file:
-                file.write(_pictures.png(_pictures.drawn(samples)))
-            told["png"] = str(options.png)
+    if options.png is not None:
+        write_new(options.png, _pictures.png(_pictures.drawn(samples)))
+        told["png"] = str(options.png)
     return 0, told
 
 
@@ -172,7 +174,7 @@ def described(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {file['path']}  {counted(file['num_rows'], 'row')}{damage}"
     if len(files) > SHOWN_FILES:
         yield f"  and {len(files) - SHOWN_FILES} more"
-    yield "columns:"
+    yield "columns:" if told["columns"] else "no columns"
     width = max((len(column["name"]) for column in told["columns"]), default=0)
     for column in told["columns"]:
         names = column["classes"]
@@ -186,8 +188,8 @@ def summed(files: Sequence[Mapping[str, Any]]) -> str:
     kinds = Counter(kind(file["path"]) for file in files)
     places = " and ".join(counted(n, what) for what, n in kinds.items())
     n_bytes = sum(file["num_bytes"] for file in files)
-    size = f", {n_bytes / 1e6:.1f} MB" if set(kinds) <= {"file"} else ""
-    return f"{counted(sum(file['num_rows'] for file in files), 'row')} in {places or '0 files'}{size}"
+    more = f", {size(n_bytes)}" if set(kinds) <= {"file"} else ""
+    return f"{counted(sum(file['num_rows'] for file in files), 'row')} in {places or '0 files'}{more}"
 
 
 def kind(path: str) -> str:

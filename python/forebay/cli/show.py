@@ -8,14 +8,15 @@ import argparse
 import inspect as signatures
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from forebay import _pictures, recipes
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
-from forebay._files import what_is
-from forebay.augment import FrameRoll, SpecAugment
+from forebay._files import what_is, write_new
+from forebay.augment import FrameRoll, Mix, SpecAugment
 from forebay.cli import inspect
 from forebay.cli.common import (
     a_path,
@@ -26,6 +27,7 @@ from forebay.cli.common import (
     counted,
     out_of,
     reading,
+    size,
     subcommand,
     using,
 )
@@ -102,9 +104,8 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         name = ", ".join(map(str, options.files))
         page = written(name, inspect.summed(dataset.shards), tables, cards, options.recipe)
         n_rows = len(dataset)
-    with options.output.open("x", encoding="utf-8") as file:
-        file.write(page)
-    out_of(options).write(f"{counted(len(cards), 'row')} in {options.output}, {len(page) / 1e6:.1f} MB\n")
+    write_new(options.output, page.encode(errors="replace"))
+    out_of(options).write(f"{counted(len(cards), 'row')} in {options.output}, {size(len(page))}\n")
     shown = [{"row": card.row, "error": card.error} for card in cards]
     return 0, {"path": str(options.output), "rows": n_rows, "shown": shown, "recipe": options.recipe}
 
@@ -182,20 +183,18 @@ def augmented(
     alone, to listen to.
     """
     make = RECIPES[options.recipe]
-    parameters = signatures.signature(make).parameters
-    first = next(iter(parameters.values()))
+    first = next(iter(signatures.signature(make).parameters.values()))
     labels = first.default if column is None or first.default in dataset.columns else column
-    # The names of tables and folders are in their rows.
-    has_schema = all(inspect.kind(shard["path"]) == "file" for shard in dataset.shards)
-    has_names = labels not in dataset.columns or (has_schema and labels in dataset._classes)
-    recipe = make(labels) if has_names or "classes" not in parameters else make(labels, classes="data")
+    # The page has no targets, so that any source works.
+    recipe = {**make(labels), "targets": {}}
+    if labels not in dataset.columns:
+        recipe.pop("sampling", None)
     features = recipe["features"]
     features = preset(features) if isinstance(features, str) else features
-    steps = recipe["augment"]
-    # The labels of mixed clips are shown as numbers of the target, so that any recipe works.
+    steps = [replace(step, targets="keep") if isinstance(step, Mix) else step for step in recipe["augment"]]
     common: dict[str, Any] = {
-        **given, **recipe, "clip_seconds": options.seconds, "batch_size": options.rows, "seed": options.seed,
-        "order": "global", "n_workers": 2, "outputs": ["path", "start"],
+        **given, **recipe, "augment": steps, "clip_seconds": options.seconds, "batch_size": options.rows,
+        "seed": options.seed, "order": "global", "n_workers": 2, "outputs": ["path", "start"],
     }  # fmt: skip
     sound = Waveform(sample_rate=features.sample_rate)
     on_waveforms = [step for step in steps if not isinstance(step, SpecAugment | FrameRoll)]

@@ -6,7 +6,6 @@ Ctrl-C the figures of the clips so far are printed.
 
 import argparse
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay._core import ConfigError, Loader
-from forebay._progress import Progress
 from forebay.cli import inspect
 from forebay.cli.check import histogram
-from forebay.cli.common import add_json, add_reading, add_source, counted, out_of, reading, subcommand, using
+from forebay.cli.common import (
+    add_json,
+    add_reading,
+    add_source,
+    counted,
+    out_of,
+    progress_bar,
+    reading,
+    say,
+    subcommand,
+    using,
+)
 from forebay.cli.show import label_column
 from forebay.features import Waveform, preset, presets
 from forebay.sampling import Balanced
@@ -52,8 +61,9 @@ def add(subparsers: "Subparsers") -> None:
     add_source(parser)
     parser.add_argument("-n", "--n-samples", type=int, default=1000, metavar="N", help="clips (default: %(default)s)")
     parser.add_argument(
-        "--features", choices=sorted(presets()), help="the preset of the features (default: those of a Loader)"
-    )
+        "--features", choices=sorted(presets()), metavar="NAME",
+        help=f"a preset: {', '.join(sorted(presets()))} (default: the features of a Loader)",
+    )  # fmt: skip
     parser.add_argument(
         "--clip-seconds", type=float, default=5.0, metavar="S", help="length of the clips in s (default: %(default)g)"
     )
@@ -116,7 +126,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         found["classes"] = {name: counts[name] for name in ("column", "classes", "rows")}
     out_of(options).write("\n".join(lines(found)) + "\n")
     if is_interrupted:
-        sys.stderr.write(f"{options.parser.prog}: interrupted; these are the figures of the clips so far\n")
+        say(f"{options.parser.prog}: interrupted; these are the figures of the clips so far\n")
     return 130 if is_interrupted else int(not found["clips"]), found
 
 
@@ -134,8 +144,7 @@ def measured(options: argparse.Namespace, n: int, given: Mapping[str, Any]) -> t
         "infinite": False, "shuffle_min_size": 0, "label_column": "", "batch_size": BATCH,
     }  # fmt: skip
     unit = "valid_samples" if isinstance(features, Waveform) else "valid_frames"
-    progress = Progress(n, "clips", sys.stderr)
-    with Loader(options.files, outputs=[unit], **parameters) as loader:
+    with progress_bar(n, "clips") as progress, Loader(options.files, outputs=[unit], **parameters) as loader:
         name, *_ = (one["name"] for one in loader.fields)
         is_time_first = getattr(features, "layout", "mel") == "time"
         try:
@@ -150,8 +159,6 @@ def measured(options: argparse.Namespace, n: int, given: Mapping[str, Any]) -> t
                 progress.add(done=len(values))
         except KeyboardInterrupt:
             is_interrupted = True
-        finally:
-            progress.close()
         n_bad = len(loader.errors())
     found: dict[str, Any] = {
         "clips": len(rows), "bad": n_bad, "mean": everything.mean, "std": everything.std,

@@ -77,7 +77,7 @@ class DatasetConsumer:
         archive: bool = False,
         rank: int | None = None,
     ) -> None:
-        self.data_dir = as_path("data_dir", data_dir)
+        self.data_dir = as_path("data_dir", data_dir).absolute()
         truth("prefer_queue", prefer_queue)
         truth("archive", archive)
         wrong = problems(cache_files=(cache_files, 1, MOST))

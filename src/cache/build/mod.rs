@@ -414,9 +414,7 @@ fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Proce
 
 fn in_shard(outcome: Outcome, name: &str) -> Outcome {
     match outcome {
-        Outcome::Failed(error) if error.place.shard.is_none() => {
-            Outcome::Failed(error.in_shard(PathBuf::from(name)))
-        }
+        Outcome::Failed(error) if error.place.shard.is_none() => Outcome::Failed(error.in_shard(name)),
         outcome => outcome,
     }
 }
@@ -491,7 +489,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
         match outcome {
             Outcome::Done { processed, left_out, ends_batch } => {
                 let numbered = |(error, number): (Error, u64)| {
-                    let mut error = error.in_shard(PathBuf::from(name));
+                    let mut error = error.in_shard(name);
                     error.place.index = Some(number);
                     error
                 };

@@ -234,9 +234,8 @@ pub(crate) fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Erro
     }
     let (shard, row_in_shard) = source.locate(row);
     error.place.index = Some(row);
-    error.place.shard = Some(shard);
-    error.place.row = Some(row_in_shard);
-    error
+    error.place.recording = source.recording(row).map(Arc::new);
+    error.in_shard(shard).at_row(row_in_shard)
 }
 
 /// The error of a loader that was closed.

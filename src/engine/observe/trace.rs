@@ -266,10 +266,9 @@ fn check_free(path: &Path, is_partial: bool) -> Result<()> {
 }
 
 fn refused(path: &Path, cause: io::Error) -> Error {
-    let mut error =
-        Error::new(ErrorKind::Io, "the trace cannot be written; give a writable path").because(cause);
-    error.place.shard = Some(path.into());
-    error
+    Error::new(ErrorKind::Io, "the trace cannot be written; give a writable path")
+        .because(cause)
+        .in_shard(path)
 }
 
 /// Writes a recording as JSON.

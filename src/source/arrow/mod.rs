@@ -313,6 +313,10 @@ impl Source for ArrowSource {
         (self.shards[shard].path.clone(), row)
     }
 
+    fn recording(&self, _row: u64) -> Option<String> {
+        None
+    }
+
     fn random_access(&self) -> bool {
         self.random_access()
     }

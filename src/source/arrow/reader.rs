@@ -203,7 +203,7 @@ impl ArrowReader {
     }
 
     fn placed(&self, error: Error, shard: usize, local: u64) -> Error {
-        error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local)
+        error.in_shard(&self.source.shards[shard].path).at_row(local)
     }
 
     fn read_local(&mut self, shard: usize, local: u64, run: u64, excerpt: Excerpt<'_>) -> Result<RawRecord> {
@@ -353,8 +353,8 @@ impl ArrowReader {
         Ok(record)
     }
 
-    /// Announces the range after the blocks that are usually being read, in reading order: where the run ends,
-    /// it goes on with the next.
+    /// Announces the range after the blocks that are usually being read. Where the run ends, it goes on with
+    /// the next run.
     fn announce(&self, shard: usize, block: Range<u64>) {
         let (Some(open), source) = (self.shards.first(), &self.source) else { return };
         let (size, path) = (open.file.size(), open.file.path());

@@ -308,9 +308,8 @@ fn name_of(table: &Table, row: u64) -> Option<String> {
 /// # Errors
 /// [`ErrorKind::Schema`] for a label that is no class, or text in one table and a number in another.
 fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
-    let wrong = |table: &Table, message: String| {
-        Err(Error::new(ErrorKind::Schema, message).in_shard(table.path.clone()))
-    };
+    let wrong =
+        |table: &Table, message: String| Err(Error::new(ErrorKind::Schema, message).in_shard(&table.path));
     let (mut names, mut n_text, mut n_whole) = (Names::default(), 0, 0);
     for table in &*tables {
         let Some(label) = &table.label else { continue };
@@ -406,6 +405,11 @@ impl Source for FilesSource {
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
         let (shard, row) = locate(&self.shards, row);
         (self.shards[shard].path.clone(), row)
+    }
+
+    fn recording(&self, row: u64) -> Option<String> {
+        let (_, table, row) = self.table(row);
+        name_of(table, row)
     }
 
     fn random_access(&self) -> bool {

@@ -154,7 +154,7 @@ impl Table {
                     Rows::File(_) => builder.read(storage, &path, manifest, asked, stop),
                     Rows::Given(rows) => builder.given(rows, manifest, asked),
                 };
-                read.map_err(|error| error.in_shard(path.clone()))?;
+                read.map_err(|error| error.in_shard(&path))?;
                 if in_archives {
                     builder.find_in(&root, storage, stop)?;
                 }
@@ -207,7 +207,8 @@ impl Table {
             return Err(no_columns(first, "a column", name));
         }
         // One file is its own shard; several are those of a folder.
-        let path = if files.len() == 1 { first } else { first.parent().unwrap_or(Path::new("")) };
+        let folder = first.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let path = if files.len() == 1 { first } else { folder };
         let mut table = builder.finish(path.into(), Path::new("").into());
         table.is_trusted = true;
         Ok(table)
@@ -314,7 +315,7 @@ struct Group {
 
 fn no_columns(path: &Path, parameter: &str, name: &str) -> Error {
     let message = format!(
-        "{parameter} {name:?} is asked for, and recordings without a table have no columns; give forebay.Manifest, or a \
+        "{parameter} {name:?} is requested, and recordings without a table have no columns; give forebay.Manifest, or a \
          metadata.csv in the folder"
     );
     Error::new(ErrorKind::Schema, message).in_shard(path)
@@ -916,7 +917,7 @@ impl Builder {
                 }
                 Ok(())
             };
-            read().map_err(|error| error.in_shard(path.clone()))?;
+            read().map_err(|error| error.in_shard(&path))?;
             self.archives.push(path.clone());
         }
         Ok(())

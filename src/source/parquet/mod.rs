@@ -247,7 +247,7 @@ impl ParquetSource {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
             }
             Index::read(&storage, path, options, (&features, &plans), &turns)
-                .map_err(|error| error.in_shard(Arc::clone(path)))
+                .map_err(|error| error.in_shard(path))
         })?;
         let rows =
             indexes.iter().map(|index| (index.columns.0.rows().iter().sum(), index.version.size, None));
@@ -422,6 +422,10 @@ impl Source for ParquetSource {
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
         let (shard, row) = self.locate(row);
         (self.shards[shard].path.clone(), row)
+    }
+
+    fn recording(&self, _row: u64) -> Option<String> {
+        None
     }
 
     /// False: reading one row costs the whole pages that hold it.

@@ -96,7 +96,7 @@ impl ParquetReader {
     pub fn read(&mut self, row: u64, run: u64) -> Result<RawRecord> {
         let (shard, local) = self.source.locate(row);
         self.read_row(shard, row, run)
-            .map_err(|error| error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local))
+            .map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
     }
 
     /// The recording's own path field, if the row has one; for reports.
@@ -109,7 +109,7 @@ impl ParquetReader {
     pub fn path(&mut self, row: u64) -> Result<Option<String>> {
         let (shard, local) = self.source.locate(row);
         let path = self.with_values(shard, row, 1, |values, at| values.path(at)).and_then(text);
-        path.map_err(|error| error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local))
+        path.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
     }
 
     /// The values of a row's other columns; `run` as for [`Self::read`].
@@ -122,7 +122,7 @@ impl ParquetReader {
     pub fn others(&mut self, row: u64, run: u64) -> Result<Row> {
         let (shard, local) = self.source.locate(row);
         let values = self.with_values(shard, row, run, |values, at| values.others(at));
-        values.map_err(|error| error.in_shard(Arc::clone(&self.source.shards[shard].path)).at_row(local))
+        values.map_err(|error| error.in_shard(&self.source.shards[shard].path).at_row(local))
     }
 
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {

@@ -92,7 +92,8 @@ def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.Captur
     assert summary["codecs"] == dict(Counter(line["codec"] for line in good).most_common())
     out = capsys.readouterr().out
     assert f"{n + 5} recordings" in out
-    assert "3 are bad" in out
+    assert "; 3 bad" in out
+    assert f"\nbad: {files[1]}, row 0, bad.wav: " in out
     assert "codecs:\n" in out
     assert not list(tmp_path.glob("*.tmp"))
 

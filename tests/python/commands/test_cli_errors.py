@@ -43,11 +43,11 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     code, error = said(capsys, "check", tmp_path / "folder")
     assert code == 2
     expected = "in .arrow or .parquet, recordings such as .wav, or .tar archives of them, found none\n"
-    assert error.startswith("forebay check: error: FILE: ")
+    assert error.startswith("forebay check: error: SOURCE: ")
     assert error.endswith(expected)
     code, error = said(capsys, "check", "*.arrow")
     assert code == 2
-    assert error == "forebay check: error: FILE: no file matches the pattern *.arrow\n"
+    assert error == "forebay check: error: SOURCE: no file matches the pattern *.arrow\n"
     code, error = said(capsys, "check", "~/a.arrow")
     assert code == 2
     assert error.count("\n") == 1
@@ -279,7 +279,7 @@ ODD = [
 
 
 @pytest.mark.parametrize(("name", "expected"), ODD)
-@pytest.mark.parametrize("option", ["SHARD", "--val", "--tokenizer", "--special-tokens", "FILE", "--checksums"])
+@pytest.mark.parametrize("option", ["SHARD", "--val", "--tokenizer", "--special-tokens", "SOURCE", "--checksums"])
 def test_inputs_that_cannot_be_used(
     odd: Path, capsys: pytest.CaptureFixture[str], option: str, name: str, expected: str
 ) -> None:
@@ -290,7 +290,7 @@ def test_inputs_that_cannot_be_used(
         "--val": ([*good, "--val", name], "parquet"),
         "--tokenizer": (["build", "a.parquet", "-o", "to", "--tokenizer", name], "tiktoken"),
         "--special-tokens": ([*good, "--special-tokens", name], "tiktoken"),
-        "FILE": (["check", name], "arrow"),
+        "SOURCE": (["check", name], "arrow"),
         "--checksums": (["download", "http://localhost/{}", "-n", "1", "-o", "to", "--checksums", name], "tiktoken"),
     }
     command, ending = commands[option]
@@ -313,7 +313,7 @@ def test_inputs_that_cannot_be_used(
 @pytest.mark.usefixtures("odd")
 def test_a_shard_that_cannot_be_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda _, mode: mode != os.R_OK)
-    for option, command in (("SHARD", ["build", "a.parquet", "-o", "to"]), ("FILE", ["check", "a.arrow"])):
+    for option, command in (("SHARD", ["build", "a.parquet", "-o", "to"]), ("SOURCE", ["check", "a.arrow"])):
         code, error = said(capsys, *command)
         assert (code, error) == (
             2,
@@ -385,6 +385,6 @@ def test_a_warning_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     shown = warnings.showwarning
     code, error = said(capsys, *command)
     assert (code, error.count("\n")) == (0, 2), error
-    assert re.match(r"forebay build: warning: .*300.*\n1 documents in ", error), error
+    assert re.match(r"forebay build: warning: --bos-id is 300.*\n1 document in ", error), error
     assert ".py" not in error
     assert warnings.showwarning is shown

@@ -243,7 +243,7 @@ def test_shards_arrive_whole(host: Host, tmp_path: Path, get: Callable[..., Fetc
 
 def test_what_is_there_is_not_asked_for(host: Host, tmp_path: Path, get: Callable[..., Fetched]) -> None:
     (tmp_path / "a.parquet").write_bytes(b"mine")
-    assert get("a.parquet").said.startswith("0 shards fetched (0.0 MB), 1 were there, 0 failed")
+    assert get("a.parquet").said.startswith("0 shards fetched (0.0 kB), 1 were there, 0 failed")
     assert host.requests == []
     assert (tmp_path / "a.parquet").read_bytes() == b"mine"
 
@@ -280,7 +280,7 @@ def test_five_attempts_then_the_summary_names_it(host: Host, tmp_path: Path, get
         "a.parquet": "the server answered 500 Internal Server Error (attempt 5)"
     }
     assert Counter(path for path, _ in host.requests) == {"/a.parquet": 5, "/b.parquet": 1}
-    assert "1 shards fetched (3.0 MB), 0 were there, 1 failed\n  a.parquet: the server answered 500" in fetched.said
+    assert "1 shard fetched (3.0 MB), 0 were there, 1 failed\n  a.parquet: the server answered 500" in fetched.said
     assert [path.name for path in tmp_path.iterdir()] == ["b.parquet"]
 
 
@@ -687,7 +687,7 @@ def test_the_command(host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.parquet", "3.parquet"]
     assert cli.main([*command, "-n", "5"]) == 1
     captured = capsys.readouterr()
-    assert "2 shards fetched (0.0 MB), 2 were there, 1 failed\n  4.parquet: the server answered 404" in captured.err
+    assert "2 shards fetched (2.0 kB), 2 were there, 1 failed\n  4.parquet: the server answered 404" in captured.err
     assert captured.out == ""
     # Without a terminal there is no progress bar.
     assert "\r" not in captured.err
@@ -759,7 +759,7 @@ def test_checksums_that_lack_a_shard_or_cannot_be_read(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "url --preset is required"),
+        ([], "URL --preset is required"),
         (["ftp://host/{}.parquet", "-n", "1"], "a scheme that is neither"),
         (["http://host/a.parquet", "-n", "1"], "no field for the shard's number"),
         (["http://host/{}{}.parquet", "-n", "1"], "more than one field"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import forebay
+from forebay import cli
 from recordings import tiny_rows, write_shard
 from tables import write_recordings, write_table
 
@@ -44,6 +46,72 @@ def test_a_reader_that_left_is_no_error_to_report(shard: Path, command: str) -> 
     assert (found.returncode, found.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_output_is_no_error(shard: Path, closed: str) -> None:
+    """As of a job without a terminal."""
+    for command in (["inspect"], ["stats"], ["index"], ["check", "-o", "report"], ["bench", "--seconds", "0.1"]):
+        words = [sys.executable, "-m", "forebay", *command, shard.name]
+        shell = f"{shlex.join(words)} {closed}"
+        found = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False, cwd=shard.parent)
+        assert (found.returncode, "Traceback" in found.stderr) == (0, False), found.stderr
+
+
+@pytest.mark.parametrize("arguments", [["inspect"], ["inspect", "a", "--row", "x"], ["nothing"], ["inspect", ""]])
+@pytest.mark.parametrize("option", [["--json", "-"], ["--json=-"]])
+def test_wrong_usage_has_json_too(arguments: list[str], option: list[str], capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, *option])
+    out, err = capsys.readouterr()
+    assert ended.value.code == json.loads(out)["exit_code"] == 2
+    assert err.count("\n") == 1
+    assert json.loads(out)["error"] in err
+
+
+def test_names_of_files_cannot_control_a_terminal(tmp_path: Path) -> None:
+    """In errors and log records."""
+    folder = tmp_path / "\x1b[31mred"
+    folder.mkdir()
+    (folder / "\x1b]0;title\x07.ogg").write_bytes(b"no recording")
+    page = ["-o", tmp_path / "page.html"]
+    commands = (["inspect", "--row", 0], ["show", *page], ["stats"], ["bench", "--seconds", 0.1], ["index"], ["check"])
+    for command in commands:
+        found = run(*command, folder, stdout=subprocess.PIPE, cwd=tmp_path)
+        assert "\\x1b[31mred" in found.stdout + found.stderr or command[0] == "show", command
+        assert not {"\x1b", "\x07"} & set(found.stdout + found.stderr), command
+
+
+def test_a_name_that_the_terminal_cannot_show(tmp_path: Path) -> None:
+    """As in a job whose locale is C, and of a name that is not UTF-8."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    write_recordings(folder / "комар", 2)
+    page = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xfe.html"))
+    for encoding in ("ascii", "utf-8"):
+        for command in (["inspect", "--row", 0], ["show", "-o", page], ["index"]):
+            env = {**os.environ, "PYTHONIOENCODING": encoding}
+            found = run(*command, folder, stdout=subprocess.PIPE, env=env)
+            assert (found.returncode, found.stderr) == (0, ""), found.stderr
+        page.unlink()
+
+
+def test_a_missing_file_is_named_once(tmp_path: Path) -> None:
+    found = run("inspect", os.fsdecode(b"gone\xff"), stdout=subprocess.PIPE, cwd=tmp_path)
+    assert (found.returncode, found.stderr.count("gone")) == (2, 1), found.stderr
+
+
+def test_a_page_is_whole_or_not_there(shard: Path) -> None:
+    """The disk is full at 4 KB."""
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); "
+    for command in (["show", "-o", "page.html"], ["inspect", "--png", "page.png"]):
+        program = f"{limited}from forebay import cli; sys.exit(cli.main({[*command, shard.name]}))"
+        found = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=shard.parent
+        )
+        assert (found.returncode, found.stderr.count("\n")) == (1, 1), found.stderr
+        assert f"{command[-1]}: File too large" in found.stderr
+        assert list(shard.parent.iterdir()) == [shard]
+
+
 def test_labels_cannot_control_a_terminal(tmp_path: Path) -> None:
     names = write_recordings(tmp_path / "audio", 2)
     rows = [{"path": f"audio/{name}", "label": "\x1b[31mred\x1b]0;title\x07\x9b"} for name in names]
@@ -71,7 +139,8 @@ def test_an_interrupted_command_writes_its_json(monkeypatch: pytest.MonkeyPatch,
 def test_options_are_not_abbreviated(shard: Path) -> None:
     found = run("show", shard, "-o", shard.parent / "a.html", "--row", 3)
     assert found.returncode == 2
-    assert "unrecognized arguments: --row" in found.stderr
+    assert found.stderr.startswith("forebay show: error: unrecognized arguments: --row")
+    assert found.stderr.endswith("; see forebay show --help\n")
 
 
 def test_an_error_about_a_trace_does_not_quote_the_file(tmp_path: Path) -> None:
@@ -81,17 +150,28 @@ def test_an_error_about_a_trace_does_not_quote_the_file(tmp_path: Path) -> None:
     assert len(str(refused.value)) < 1000
 
 
-def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "start", [["-c", "import sys, forebay_command; sys.exit(forebay_command.main())"], ["-m", "forebay"]]
+)
+def test_ctrl_c_while_modules_are_imported_is_one_line(start: list[str], tmp_path: Path) -> None:
     """The import of numpy, the first one of the package, gets the signal."""
     (tmp_path / "numpy.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(1000):\n    pass\nraise ImportError"
     )
-    program = "import sys, forebay_command; sys.exit(forebay_command.main())"
     found = subprocess.run(
-        [sys.executable, "-c", program, "inspect", "gone"],
+        [sys.executable, *start, "inspect", "gone"],
         capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
     assert (found.returncode, found.stderr) == (130, "\nforebay: interrupted\n")
+
+
+def test_ctrl_c_is_that_of_the_user_while_their_program_imports_forebay(tmp_path: Path) -> None:
+    """Also if it is run by `python -m`."""
+    (tmp_path / "mine.py").write_text(
+        "import signal, forebay\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    command = [sys.executable, "-m", "mine", "-m", "forebay"]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
 
 
 def test_an_ignored_ctrl_c_stays_ignored() -> None:

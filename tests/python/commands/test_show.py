@@ -146,6 +146,17 @@ def test_a_recipe_on_classes_without_names(recipe: str, rows: list[Row], tmp_pat
     assert len(page.all("img")) == 4
 
 
+@pytest.mark.parametrize("recipe", ["birdset", "birdclef", "ast", "passt", "librispeech"])
+def test_a_recipe_needs_no_classes(recipe: str, rows: list[Row], tmp_path: Path) -> None:
+    """A folder without subfolders, and a column of another type than the recipe's."""
+    (tmp_path / "flat").mkdir()
+    for i, row in enumerate(rows[:3]):
+        (tmp_path / "flat" / f"{i}.ogg").write_bytes(row.audio or b"")
+    for n, source in enumerate((tmp_path / "flat", write_shard(tmp_path / "a.arrow", rows))):
+        page = shown(source, "-n", 2, "--seconds", 2, "--recipe", recipe, tmp_path / f"{n}.html")
+        assert len(page.all("img")) == 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

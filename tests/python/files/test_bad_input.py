@@ -1,9 +1,11 @@
 """What people get wrong, and what file systems do: each is an error with advice, or a bad record."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,59 @@ def test_long_names_and_links(folder: Path, tmp_path: Path) -> None:
     for number in (1, 2):
         assert "is not below the folder" in errors[number]["reason"]
     assert bad(Manifest(rows, root=folder), allow_paths=True)[0] == [0, 2, 3, 4]
+
+
+def test_a_bad_recording_is_named_by_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In log records and errors, of sources of every kind; a name cannot begin a line of its own."""
+    name = 'birds/a "b"\n.wav'
+    folder = tmp_path / "all"
+    (folder / "birds").mkdir(parents=True)
+    (folder / name).write_bytes(b"no recording")
+    shown = r'"birds/a \"b\"\n.wav"'
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.add(folder / name, name)
+    table = Manifest([{"path": name}], root=folder)
+    for source, place in ((folder, folder), (tmp_path / "a.tar", tmp_path / "a.tar"), (table, "<rows>")):
+        caplog.clear()
+        assert bad(source)[1][0]["path"] == name
+        with pytest.raises(forebay.DecodeError) as refused:
+            forebay.AudioDataset(source, **TINY)[0]
+        for text in (caplog.records[-1].getMessage(), str(refused.value)):
+            assert f" in {place}, row 0, {shown}" in text
+            assert "\n" not in text
+    message = re.escape(f" in {folder}, row 0, {shown}")
+    strict = forebay.Loader(folder, **{**ONE_PASS, "on_error": "raise"})
+    with strict, pytest.raises(forebay.DecodeError, match=message):
+        next(strict)
+
+
+def test_a_file_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a single file, and if the reason names the file already."""
+    (tmp_path / "bad.wav").write_bytes(b"no recording")
+    bad(tmp_path / "bad.wav")
+    bad(Manifest([{"path": "gone.wav"}], root=tmp_path))
+    one, gone = (record.getMessage() for record in caplog.records)
+    assert one.endswith(f" in {tmp_path / 'bad.wav'}, row 0")
+    assert gone.count("gone.wav") == 1
+
+
+def test_files_of_the_current_folder_have_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.wav", "b.wav"):
+        Path(name).write_bytes(b"no recording")
+    errors = bad(["a.wav", "b.wav"])[1]
+    assert [(error["shard"], error["path"]) for error in errors] == [(".", "a.wav"), (".", "b.wav")]
+    assert caplog.records[0].getMessage().endswith(' in ., row 0, "a.wav"')
+
+
+def test_a_bad_partner_is_named_by_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_recordings(tmp_path / "own", 2)
+    (tmp_path / "noise").mkdir()
+    (tmp_path / "noise" / "bad.wav").write_bytes(b"no recording")
+    bad(tmp_path / "own", augment=[forebay.augment.Mix(tmp_path / "noise", snr_db=3.0)])
+    assert f' in {tmp_path / "noise"}, row 0, "bad.wav"' in caplog.text
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="rights of files")

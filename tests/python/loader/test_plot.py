@@ -13,6 +13,7 @@ import pytest
 
 import forebay
 from forebay import ConfigError, Loader, plot
+from forebay._jagged import JaggedArray
 from forebay.features import Waveform
 from recordings import SMALL
 
@@ -50,6 +51,33 @@ def test_batch() -> None:
     assert "<script" not in picture.body
     assert "&lt;script&gt;" in picture.body
     assert "label: -1" in plot.batch(BATCH).body
+
+
+def test_other_fields_and_values() -> None:
+    """A user may add fields, and features may be complex; an empty batch has no pictures."""
+    with_more = BATCH | {"lr": 0.1, "more": None, "note": "text", "names": {"a": 1}, "few": np.ones(1)}
+    with_more["jagged"] = JaggedArray.from_rows([np.arange(i) for i in (2, 0, 5)])
+    assert "few: 1" in plot.batch(with_more).body
+    complex_values = BATCH | {"spectrogram": BATCH["spectrogram"] * np.complex64(1j)}
+    for one, other in zip(images(plot.batch(complex_values)), images(plot.batch(BATCH)), strict=True):
+        assert (one == other).all()
+    assert not images(plot.batch({"spectrogram": np.zeros((0, 8, 20), np.float32)}))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("spectrogram", np.zeros((3, 20)), r"\[3, 20\] and the type float64, must be numbers \[batch, bands, frames\]"),
+        ("spectrogram", np.zeros((3, 8, 0)), r"\[3, 8, 0\] .*, must be numbers"),
+        ("waveform", np.zeros(20, np.int16), r"\[20\] and the type int16, must be numbers \[batch, samples\]"),
+        ("waveform", np.zeros((3, 0)), r"\[3, 0\] .*, must be numbers"),
+        ("waveform", [["a", "b"]], "must be numbers"),
+        ("waveform", None, r"\[\] and the type object, must be numbers"),
+    ],
+)
+def test_fields_that_are_no_features(name: str, values: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} has the shape .*{message}"):
+        plot.batch({name: values})
 
 
 def test_labels_of_several_classes_have_names() -> None:

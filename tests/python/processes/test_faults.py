@@ -38,7 +38,7 @@ def test_where_nobody_can_write(tiny_shards: list[Path]) -> None:
         with pytest.raises(OSError, match="the trace cannot be written"):
             loader.trace("/proc/self/trace.json")
         assert len(next(loader)["index"]) == 7
-    command = [sys.executable, "-m", "forebay.cli", "check", str(tiny_shards[0]), "-o", "/proc/self/report"]
+    command = [sys.executable, "-m", "forebay", "check", str(tiny_shards[0]), "-o", "/proc/self/report"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2
     assert "nothing can be written in /proc/self" in done.stderr

@@ -43,6 +43,21 @@ def test_signature(tmp_path: Path) -> None:
     queue.close()
 
 
+def test_a_relative_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of the current folder, nothing is read or written in another one."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    provider = filled(Path("data"), 2)
+    with DatasetConsumer("data", "cpu") as queue:
+        monkeypatch.chdir(tmp_path / "there")
+        for _ in range(6):
+            queue.get_batch("train", timeout=120)
+        provider.produce_one_file("train", 2)
+        queue.get_batch("train", timeout=120)
+    assert not list((tmp_path / "there").iterdir())
+
+
 def test_cuda_without_cuda(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

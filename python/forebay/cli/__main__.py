@@ -1,7 +1,0 @@
-"""Runs the command `forebay` as `python -m forebay.cli`."""
-
-import sys
-
-from forebay.cli import main
-
-sys.exit(main())
