@@ -61,7 +61,7 @@ use crate::{Result, record::Traffic, seed::mix};
 /// How long a request waits for the same one of another process.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a writer waits for its turn, in ms. Then its bytes are not kept.
-const TURN: u64 = 2000;
+const TURN: u64 = 8000;
 const POLLED: Duration = Duration::from_millis(5);
 /// As many kept sectors between two missing ones are not requested: 64 KiB.
 const RUN: usize = 16;
