@@ -40,7 +40,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant, SystemTime},
@@ -60,8 +60,8 @@ use crate::{Result, record::Traffic, seed::mix};
 
 /// How long a request waits for the same one of another process.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a writer waits for its turn. Then its bytes are not kept.
-const TURN: Duration = Duration::from_secs(2);
+/// How long a writer waits for its turn, in ms. Then its bytes are not kept.
+const TURN: u64 = 8000;
 const POLLED: Duration = Duration::from_millis(5);
 /// As many kept sectors between two missing ones are not requested: 64 KiB.
 const RUN: usize = 16;
@@ -82,8 +82,8 @@ pub struct DiskCache {
     writing: Mutex<()>,
     /// Whether writing failed: then nothing more is kept.
     is_off: AtomicBool,
-    /// Whether the last turn did not come in time, as if a stopped process holds it.
-    is_blocked: AtomicBool,
+    /// How long the next writer waits for its turn, in ms.
+    patience: AtomicU64,
 }
 
 impl DiskCache {
@@ -113,25 +113,31 @@ impl DiskCache {
             return Err(crate::Error::new(crate::ErrorKind::Config, message));
         }
         let (folder, full) = Folder::open(cache_dir, bytes)?;
-        let (is_off, is_blocked) = (AtomicBool::new(false), AtomicBool::new(false));
-        let cache = Self { folder, writing: Mutex::default(), is_off, is_blocked };
+        let cache = Self {
+            folder,
+            writing: Mutex::default(),
+            is_off: AtomicBool::new(false),
+            patience: AtomicU64::new(TURN),
+        };
         full.iter().for_each(|error| cache.failed(error));
         Ok(Arc::new(cache))
     }
 
-    /// Waits for the turn to write; `None` if it does not come in time. Until it comes again, later writers
-    /// do not wait for it: their answers would. Without locks in the file system no writer waits.
+    /// Waits for the turn to write; `None` if it does not come in time. The next writer waits half as long
+    /// then, so that a stopped process, which keeps its turn, costs a few seconds in all. Without locks in
+    /// the file system no writer waits.
     fn turn(&self) -> Option<Option<Held>> {
-        let end = Instant::now() + TURN;
+        let patience = self.patience.load(Ordering::Relaxed);
+        let end = Instant::now() + Duration::from_millis(patience);
         let turn = loop {
             match try_lock(&self.folder.lock(), 0..1) {
                 Ok(Some(held)) => break Some(Some(held)),
-                Ok(None) if self.is_blocked.load(Ordering::Relaxed) || Instant::now() > end => break None,
+                Ok(None) if Instant::now() > end => break None,
                 Ok(None) => thread::sleep(POLLED),
                 Err(_) => break Some(None),
             }
         };
-        self.is_blocked.store(turn.is_none(), Ordering::Relaxed);
+        self.patience.store(if turn.is_some() { TURN } else { patience / 2 }, Ordering::Relaxed);
         turn
     }
 

@@ -244,17 +244,18 @@ fn files_that_are_no_parts_are_in_the_way_of_no_part() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_writer_that_stopped_is_waited_for_once() {
+fn a_writer_that_stopped_is_waited_for_ever_less() {
     let folder = TempDir::new().unwrap();
     let cache = DiskCache::open(folder.path(), LIMIT).unwrap();
     let held = try_lock(&cache.folder.lock(), 0..1).unwrap().unwrap();
-    for _ in 0..3 {
+    cache.patience.store(400, Ordering::Relaxed);
+    for next in [200, 100, 50] {
         assert!(cache.turn().is_none());
-        assert!(cache.is_blocked.load(Ordering::Relaxed));
+        assert_eq!(cache.patience.load(Ordering::Relaxed), next);
     }
     drop(held);
     assert!(cache.turn().is_some());
-    assert!(!cache.is_blocked.load(Ordering::Relaxed));
+    assert_eq!(cache.patience.load(Ordering::Relaxed), TURN);
 }
 
 #[test]
