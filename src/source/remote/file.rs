@@ -34,6 +34,8 @@ use crate::{
 const MOST_AHEAD: u64 = 64 << 20;
 /// The same for all objects of a source.
 const MOST_OF_ALL: u64 = MOST_REQUESTED - pages::MOST_BYTES;
+/// The most bytes between two announced ranges that are requested, too: about a block.
+const MOST_BETWEEN: u64 = 4 << 20;
 
 /// An object that is read as a file.
 pub(super) struct RemoteFile {
@@ -270,10 +272,13 @@ impl ReadAt for RemoteFile {
         if at >= end {
             return;
         }
-        // What lies between two announcements, such as the header of a record batch, is requested with one of
-        // them: alone it would be waited for. It has the sectors that would overlap.
+        // What lies between two announcements, such as the header of a record batch or a record that was read
+        // alone, is requested with one of them: alone it would be waited for. It has the sectors that would
+        // overlap.
         let before = ahead.iter().map(|ahead| ahead.range.end).filter(|&end| end <= at).max();
-        at = before.filter(|before| at - before <= pages::PAGE).unwrap_or(at);
+        if let Some(before) = before.filter(|before| at - before <= MOST_BETWEEN) {
+            at = before.max(self.read_to.load(Ordering::Relaxed)).min(at);
+        }
         end = next.filter(|next| next - end <= pages::PAGE).unwrap_or(end);
         let Range { start, end: stop } = self.object.whole(at..end);
         if stop - start > MOST_AHEAD {
