@@ -54,6 +54,7 @@ struct Far {
     n_stalled: AtomicU64,
     /// The ranges read of each file, in the order of the reads.
     read: Mutex<Vec<(PathBuf, Range<u64>)>>,
+    n_opened: AtomicU64,
     /// The ranges announced.
     announced: Mutex<Vec<(PathBuf, Range<u64>)>>,
 }
@@ -66,6 +67,7 @@ struct FarFile(Box<dyn ReadAt>, Arc<Far>, PathBuf);
 impl Storage for FarFiles {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         thread::sleep(self.0.latency);
+        self.0.n_opened.fetch_add(1, Relaxed);
         let file = if self.0.mapped { MappedFiles.open(path)? } else { LocalFiles.open(path)? };
         Ok(Box::new(FarFile(file, Arc::clone(&self.0), path.into())))
     }
@@ -633,6 +635,8 @@ fn the_next_shard_is_announced_before_it_is_read() {
     let far = Arc::new(Far::default());
     let (batches, bad) = rest(&mut engine(&far, &paths, plan(Order::Sequential, 4)));
     assert_eq!((batches.iter().map(Vec::len).sum::<usize>(), bad), (180, vec![]));
+    // Once for its index and once for its rows: what is announced stays open.
+    assert_eq!(far.n_opened.load(Relaxed), 6);
 
     let announced = far.announced.lock().unwrap();
     let mut bytes = 0;

@@ -28,7 +28,6 @@ use crate::{
         leave::{Leave, covered},
         linked,
         storage::{StoredFile, past_the_end},
-        urls,
     },
 };
 
@@ -62,6 +61,8 @@ pub struct ArrowReader {
     alone: Option<(usize, u64)>,
     /// The row before which the run ends that is being read, and the row that is read then.
     then: Option<(u64, Option<u64>)>,
+    /// The shard of that row, open as soon as bytes of it are announced.
+    next: Option<OpenShard>,
 }
 
 /// The columns of a batch.
@@ -111,6 +112,7 @@ impl ArrowReader {
             leave: Leave::default(),
             alone: None,
             then: None,
+            next: None,
         }
     }
 
@@ -355,11 +357,10 @@ impl ArrowReader {
 
     /// Announces the range after the blocks that are usually being read. Where the run ends, it goes on with
     /// the next run.
-    fn announce(&self, shard: usize, block: Range<u64>) {
+    fn announce(&mut self, shard: usize, block: Range<u64>) {
         let (Some(open), source) = (self.shards.first(), &self.source) else { return };
-        let (size, path) = (open.file.size(), open.file.path());
-        let distance = if urls::is_url(path) { 2 * ANNOUNCED } else { ANNOUNCED };
-        let (from, to) = (block.start + distance, block.end + distance);
+        let size = open.file.size();
+        let (from, to) = (block.start + ANNOUNCED, block.end + ANNOUNCED);
         let end = match self.then.map(|(end, _)| source.locate(end.saturating_sub(1))) {
             Some((of, last)) if of == shard => open.index.begin_of(last + 1).unwrap_or(size),
             _ => size,
@@ -371,8 +372,11 @@ impl ArrowReader {
         let Some((next, row)) = next.filter(|&(next, _)| next != shard) else { return };
         let index = &source.indexes[next];
         let begin = index.begin_of(row).unwrap_or_default();
-        // It is advice: the read itself reports the error.
-        if let Ok(open) = source.open.open(next, &source.storage, &source.shards[next].path, index) {
+        if self.next.as_ref().is_none_or(|open| open.number != next) {
+            // It is advice: the read itself reports the error.
+            self.next = source.open.open(next, &source.storage, &source.shards[next].path, index).ok();
+        }
+        if let Some(open) = &self.next {
             let [from, to] = [from.max(end), to].map(|at| (begin + (at - end)).min(open.file.size()));
             open.file.will_need(from, to - from);
         }

@@ -284,18 +284,21 @@ impl ReadAt for RemoteFile {
         if stop - start > MOST_AHEAD {
             return;
         }
-        // The oldest ranges were passed without being read.
-        let mut held: u64 = ahead.iter().map(|ahead| ahead.range.end - ahead.range.start).sum();
-        let most = |held| {
+        let is_full = |ahead: &VecDeque<Ahead>| {
+            let held: u64 = ahead.iter().map(|ahead| ahead.range.end - ahead.range.start).sum();
             held + (stop - start) > MOST_AHEAD
                 || self.running.ahead.load(Ordering::Relaxed) + (stop - start) > MOST_OF_ALL
         };
-        while most(held)
-            && let Some(oldest) = ahead.pop_front()
+        // Ranges that were passed without being read make room, but none that is waited for.
+        let read_to = self.read_to.load(Ordering::Relaxed);
+        while is_full(&ahead)
+            && let Some(passed) = ahead
+                .iter()
+                .position(|ahead| ahead.range.end <= read_to && Arc::strong_count(&ahead.slot) == 1)
         {
-            held -= oldest.range.end - oldest.range.start;
+            ahead.remove(passed);
         }
-        if most(held) {
+        if is_full(&ahead) {
             return;
         }
         // It is advice: the read itself reports the error.
