@@ -95,6 +95,22 @@ fn what_lies_between_announcements_is_requested_with_them() {
 }
 
 #[test]
+fn what_is_announced_is_read_once_also_beyond_the_limit() {
+    let content = noise(72 << 20);
+    let server = Server::start(&content);
+    let file = server.file().unwrap();
+    for part in 0..18 {
+        file.will_need(part << 22, 4 << 20);
+    }
+    let mut read = vec![0; content.len()];
+    for (number, part) in read.chunks_mut(3 << 20).enumerate() {
+        file.read_exact(part, (number * (3 << 20)) as u64).unwrap();
+    }
+    assert!(read == content);
+    assert_eq!(server.sent.load(Ordering::Relaxed), content.len() as u64 + PAGE);
+}
+
+#[test]
 fn an_object_is_opened_by_one_request_of_its_first_page() {
     for content in [noise(100), noise(PAGE as usize), noise(50_000)] {
         let server = Server::start(&content);
