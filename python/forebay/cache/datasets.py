@@ -631,7 +631,7 @@ def _stages(weights: Any) -> list[tuple[int, _Weights]]:
 def _native(dataset: object) -> _Dataset:
     native: Callable[[], _Dataset] | None = getattr(dataset, "_native", None)
     if isinstance(dataset, TreeStore):
-        path, split = str(dataset.folder.parent), dataset.folder.name
+        path, split = str(dataset.folder).rsplit("/", maxsplit=1)
         raise TypeError(f"a dataset is expected, not TreeStore: use CacheDataset({path!r}, {split!r})")
     if native is None:
         raise TypeError(f"a dataset is expected, not {type(dataset).__name__}: derive yours from AsyncDataset")

@@ -27,8 +27,9 @@ class TreeStore:
     cache: it waits for documents that are not committed yet, and can be the source of other datasets.
 
     `path` is the folder that `forebay.cache.build` wrote, finished or not, or a cache of another program with
-    the same layout; or the URL of a finished cache of forebay (docs/remote.md). `len` is the number of documents committed at the last check; `refresh` checks again,
-    `wait` waits. `folder` is the absolute path of the split, or its URL.
+    the same layout; or the URL of a finished cache of forebay (docs/remote.md). `len` is the number of
+    documents committed at the last check; `refresh` checks again, `wait` waits. `folder` is the absolute path
+    of the split, or its URL.
 
     Raises `FileNotFoundError` if there is no cache (yet), `StateError` if its writer failed.
     """

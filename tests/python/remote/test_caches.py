@@ -52,6 +52,8 @@ def test_a_store_has_the_documents_of_the_local_one(built: Path, url: str) -> No
         assert np.array_equal(store.flat(field, 11, 3000), local.flat(field, 11, 3000))
     assert same(store[-1], N - 1)
     assert store.refresh() == store.wait() == N
+    with pytest.raises(TypeError, match=f"use CacheDataset.'{url}', 'train'"):
+        cache.PermutationDataset(store, 1)  # type: ignore[arg-type]
     with pytest.raises(IndexError, match=f"document {N} is requested, but there are {N}"):
         store.get_batch([N])
 
@@ -122,7 +124,7 @@ def test_what_is_no_finished_cache_of_ours(built: Path, server: Server) -> None:
         '{"total_num_rows": 3, "shard_rows": {"a": 3}, "is_finished": true, "finished_shards": ["a"], '
         '"field_counts": {}, "metadata": {}}'
     )
-    with pytest.raises(ConfigError, match="another program wrote .*foreign/train, which forebay reads on local disks only"):
+    with pytest.raises(ConfigError, match=r"another program wrote .*foreign/train, which forebay reads on local disks"):
         cache.TreeStore(server.named(foreign.parent))
 
 
