@@ -171,10 +171,13 @@ def test_documents_none_of_which_is_good(tmp_path: Path) -> None:
 
 def test_lost_records_are_in_the_state(tmp_path: Path) -> None:
     """The rows of a shard that is replaced during reading are reported and kept in the state."""
-    first = write_shard(tmp_path / "a.arrow", tiny_rows(200))
-    second = write_shard(tmp_path / "b.arrow", tiny_rows(40))
+    rows = tiny_rows(200)
+    first = write_shard(tmp_path / "a.arrow", rows[:160])
+    # A shard is opened while the one before it is read, so not the last one yet.
+    between = write_shard(tmp_path / "b.arrow", rows[160:])
+    second = write_shard(tmp_path / "c.arrow", tiny_rows(40))
     settings: Any = {**TINY, "batch_size": 8, "n_readers": 1, "raw_channel_size": 1, "shuffle_buffer_size": 8}
-    with forebay.Loader.eval([first, second], **settings, on_io_error="skip") as loader:
+    with forebay.Loader.eval([first, between, second], **settings, on_io_error="skip") as loader:
         taken = [next(loader)]
         write_shard(tmp_path / "new.arrow", [Row(b"other", 0)] * 3)
         (tmp_path / "new.arrow").replace(second)
