@@ -34,8 +34,6 @@ use crate::{
 const MOST_AHEAD: u64 = 64 << 20;
 /// The same for all objects of a source.
 const MOST_OF_ALL: u64 = MOST_REQUESTED - pages::MOST_BYTES;
-/// The most bytes between two announced ranges that are requested, too: about a block.
-const MOST_BETWEEN: u64 = 4 << 20;
 
 /// An object that is read as a file.
 pub(super) struct RemoteFile {
@@ -273,10 +271,11 @@ impl ReadAt for RemoteFile {
             return;
         }
         // What lies between two announcements, such as the header of a record batch or a record that was read
-        // alone, is requested with one of them: alone it would be waited for. It has the sectors that would
-        // overlap.
+        // alone, is requested with one of them, if it is no longer: alone it would be waited for. It has the
+        // sectors that would overlap.
         let before = ahead.iter().map(|ahead| ahead.range.end).filter(|&end| end <= at).max();
-        if let Some(before) = before.filter(|before| at - before <= MOST_BETWEEN) {
+        let most_between = (end - at).max(pages::PAGE);
+        if let Some(before) = before.filter(|before| at - before <= most_between) {
             at = before.max(self.read_to.load(Ordering::Relaxed)).min(at);
         }
         end = next.filter(|next| next - end <= pages::PAGE).unwrap_or(end);

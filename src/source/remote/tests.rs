@@ -80,7 +80,7 @@ fn what_lies_between_announcements_is_requested_with_them() {
     let server = Server::start(&content);
     let file = server.file().unwrap();
     let before = server.requests.load(Ordering::Relaxed);
-    // A small gap, parts that are known, a larger gap, and one over two others.
+    // A gap, parts that are known, a gap longer than what follows, and one over two others.
     for (at, len) in
         [(100_000, 100_000), (201_000, 99_000), (150_000, 200_000), (500_000, 100_000), (350_000, 300_000)]
     {
@@ -89,9 +89,22 @@ fn what_lies_between_announcements_is_requested_with_them() {
     let mut read = vec![0; 550_000];
     file.read_exact(&mut read, 100_000).unwrap();
     assert!(read == content[100_000..650_000]);
-    // One each: the fourth begins where the third ends, and the last is what is left.
-    assert_eq!(server.requests.load(Ordering::Relaxed), before + 5);
+    // One each, but the last, which is cut off where the one before begins.
+    assert_eq!(server.requests.load(Ordering::Relaxed), before + 6);
     assert_eq!(server.sent.load(Ordering::Relaxed), 550_000 + PAGE);
+    // A gap that is no longer than what follows, and the two ends of an object, between which nothing is sent.
+    file.will_need(700_000, 50_000);
+    file.will_need(800_000, 50_000);
+    file.read_exact(&mut read[..150_000], 700_000).unwrap();
+    assert!(read[..150_000] == content[700_000..850_000]);
+    assert_eq!(server.requests.load(Ordering::Relaxed), before + 8);
+    let file = server.file().unwrap();
+    let sent = server.sent.load(Ordering::Relaxed);
+    file.will_need(0, 64 << 10);
+    file.will_need(900_000, 100_000);
+    file.read_exact(&mut read[..100_000], 900_000).unwrap();
+    file.read_exact(&mut read[..64 << 10], 0).unwrap();
+    assert_eq!(server.sent.load(Ordering::Relaxed) - sent, 100_000 + (64 << 10));
 }
 
 #[test]
