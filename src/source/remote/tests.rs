@@ -92,7 +92,7 @@ fn what_lies_between_announcements_is_requested_with_them() {
     // One each, but the last, which is cut off where the one before begins.
     assert_eq!(server.requests.load(Ordering::Relaxed), before + 6);
     assert_eq!(server.sent.load(Ordering::Relaxed), 550_000 + PAGE);
-    // A gap that is no longer than what follows, and the two ends of an object, between which nothing is sent.
+    // A gap no longer than what follows, and the two ends of an object, between which nothing is sent.
     file.will_need(700_000, 50_000);
     file.will_need(800_000, 50_000);
     file.read_exact(&mut read[..150_000], 700_000).unwrap();
