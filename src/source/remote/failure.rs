@@ -7,7 +7,7 @@ use object_store::client::HttpError;
 use super::{client::Refused, list_answer::Unusable};
 use crate::source::storage::AskedToWait;
 
-/// What to do about certificates, by what is told of them.
+/// Advice on certificates, by the text of the error.
 const ADVICE: [(&str, &str); 2] = [
     (
         "invalid peer certificate",

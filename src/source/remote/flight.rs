@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(free(), LEAST - 4);
         long.received(UNIT + 1);
         assert_eq!(free(), LEAST - 2);
-        // A server that sends more than it was asked for.
+        // The server sends more bytes than were requested.
         long.received(100 * UNIT);
         assert_eq!(free(), LEAST - 1);
         long.ended();

@@ -219,7 +219,7 @@ impl Folder {
         let (mut oldest, mut held) = (BinaryHeap::<Found>::new(), 0);
         self.each(|part| {
             let is_newer = held >= bytes && oldest.peek().is_some_and(|newest| part >= *newest);
-            // What cannot be removed is in the way of none that can.
+            // Files that cannot be removed are passed over.
             if is_newer || !is_part(&part.path).unwrap_or(false) {
                 return;
             }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::ErrorKind;
 
-/// Makes a pipe, which blocks whoever opens it for reading.
+/// Makes a named pipe; opening it for reading blocks.
 fn pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
