@@ -77,9 +77,11 @@ impl CacheReader {
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no cache, or none yet; [`ErrorKind::Format`] if its ledger or an
     /// array cannot be read; [`ErrorKind::State`] if its writer failed, or it is not finished and is read by
-    /// URL.
+    /// URL; [`ErrorKind::Config`] for a URL that cannot be read, such as one with a password.
     pub fn open(path: &Path, split: &str) -> Result<Self> {
         let folder = path.join(split);
+        // Before the URL is in any message.
+        urls::check(&folder.join(ledger::FILE))?;
         let storage = Rooted::files(&StoreOptions::default(), None);
         let seen = Seen {
             length: Length { documents: 0, is_final: false },

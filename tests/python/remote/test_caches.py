@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from by_url import needs_urls
+from by_url import SECRET, needs_urls
 from caches import Number, same
 from forebay import ConfigError, StateError, cache
 from served import Server
@@ -89,6 +89,14 @@ def test_failed_requests_change_no_value(built: Path, url: str, server: Server) 
     server.fails_every = 5
     store = cache.TreeStore(url)
     assert np.array_equal(store.flat("prompt/input_ids"), cache.TreeStore(built / "a cache").flat("prompt/input_ids"))
+
+
+@pytest.mark.parametrize("url", [f"https://user:{SECRET}@host/a", f"https://host/a?sig={SECRET}"])
+def test_a_secret_in_a_url_is_refused_and_not_quoted(url: str) -> None:
+    for make in (cache.TreeStore, cache.CacheDataset):
+        with pytest.raises(ConfigError, match="would appear in messages and states") as caught:
+            make(url)
+        assert SECRET not in str(caught.value)
 
 
 def test_what_is_no_finished_cache_of_ours(built: Path, server: Server) -> None:

@@ -21,7 +21,7 @@ import documents
 import forebay
 from by_url import ONE_PASS, SECRET, digests, needs_urls
 from digests import digest
-from forebay import Manifest, _core
+from forebay import Manifest, _core, cache
 from recordings import SMALL, tiny_rows, write_shard
 from served import Server
 from tables import write_recordings, write_table
@@ -32,7 +32,13 @@ ORDERS = ["sequential", "window", "global"]
 @pytest.mark.skipif(_core._READS_URLS, reason="this build reads URLs")
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/a.arrow", "s3://bucket/a.arrow", "hf://datasets/o/n/a.arrow"])
 def test_without_the_feature_a_url_is_an_error_that_says_so(url: str) -> None:
-    makes: list[Callable[[list[str]], Any]] = [forebay.Loader, forebay.AudioDataset, documents.loader]
+    makes: list[Callable[[list[str]], Any]] = [
+        forebay.Loader,
+        forebay.AudioDataset,
+        documents.loader,
+        lambda urls: cache.TreeStore(urls[0]),
+        lambda urls: cache.CacheDataset(urls[0]),
+    ]
     for make in makes:
         with pytest.raises(forebay.ConfigError, match="this build of forebay reads local files only"):
             make([url])
