@@ -1,7 +1,7 @@
 //! Datasets: the cost of a position of a tree on one thread, in batches of 1024, and random batches of tokens
 //! by the engine.
 //!
-//! `cargo bench --bench dataset`; the goals in the design: 40 ns an index, 190 million tokens/s by two
+//! `cargo bench --bench dataset`; the goals: 40 ns an index, 190 million tokens/s by two
 //! threads in batches of 32 windows of 2048, from a cache of 2^26 tokens in the page cache. For comparison,
 //! one thread copies the same windows from a memory-mapped file.
 #![allow(missing_docs, reason = "criterion declares its own functions")]

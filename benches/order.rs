@@ -1,7 +1,7 @@
 //! Index arithmetic, one thread: an index of a full shuffle, a draw from the window, and the window far into
 //! a run.
 //!
-//! `cargo bench --bench order`; the goal in the design: 40 ns for an index of a full shuffle of any size.
+//! `cargo bench --bench order`; the goal: 40 ns for an index of a full shuffle of any size.
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

@@ -1,7 +1,7 @@
 //! The packing step alone, one thread: documents in memory become batches of 32 rows of 2048, as `[inputs |
 //! targets]` in int64.
 //!
-//! `cargo bench --bench pack`; the goal in the design: 100 M delivered tokens/s. The timed work is all
+//! `cargo bench --bench pack`; the goal: 100 M delivered tokens/s. The timed work is all
 //! between tokenizer and batch: each document is copied into a spare vector (as a tokenizer would write it),
 //! pushed, picked, and widened into both halves of the batch.
 #![allow(missing_docs, reason = "criterion declares its own functions")]

@@ -1,6 +1,6 @@
 //! One clip of 5 s in each step of the transform stage, one thread.
 //!
-//! `cargo bench --bench transform`; the goals are in the design: log-mel 0.45 ms, resampling from 44.1 kHz
+//! `cargo bench --bench transform`; the goals: log-mel 0.45 ms, resampling from 44.1 kHz
 //! 0.8 ms.
 #![allow(
     missing_docs,

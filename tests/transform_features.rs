@@ -109,7 +109,7 @@ fn odd_sizes_equal_the_statement_of_torchaudio() {
         let golden = Golden { name, config, n_frames, samples, torchaudio: Vec::new(), float64 };
         let (mean, near, far) = errors(&golden, &out, &golden.float64);
         println!("{:16} against float64: mean {mean:.1e}, near {near:.1e}, far {far:.1e}", golden.name);
-        // The tolerances of the design, in log units.
+        // Tolerances in log units.
         assert!(mean <= 1e-5 && near <= 1e-4 && far <= 5e-3, "{}: {mean:e} {near:e} {far:e}", golden.name);
         n += 1;
     }
@@ -137,7 +137,7 @@ fn equals_torchaudio_and_float64() {
             // The dynamic range exceeds single precision: torchaudio is no reference here, only compared.
             assert!(mean <= torch_mean && near <= torch_near && far <= torch_far, "{}", golden.name);
         } else {
-            // The tolerances of the design, in log units.
+            // Tolerances in log units.
             assert!(
                 mean <= 1e-5 && near <= 1e-4 && far <= 5e-3,
                 "{}: {mean:e} {near:e} {far:e}",

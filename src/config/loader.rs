@@ -118,12 +118,12 @@ macro_rules! loader_parameters {
         stop: OptionalText = None, state(stop), one_of("restart", "first_exhausted", "all_exhausted"),
             elsewhere(stopping_strategy, longest);
         /// Number of I/O threads, each with one read in flight: a single record in the orders `"global"` and
-        /// `"era"` and at the start, else a block of 4 MiB, at most 16 blocks ahead; 1 disables read-ahead.
+        /// `"era"` and at the start, else a block of about 3 MiB, at most 16 blocks ahead; 1 disables read-ahead.
         /// Waiting threads cost little. By URL there are twice as many in `"global"` and `"era"`.
         n_readers: Int = 32, free, range(1, MOST_READERS as i64),
             elsewhere(num_readers, io_threads, reader_threads);
         /// Batches prefetched ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8,
-        /// raised by one when `next()` sometimes waits and batches sometimes pile up.
+        /// raised by half when `next()` sometimes waits and batches sometimes pile up.
         prefetch_batches: Count = 3, free, range(1, 1024),
             elsewhere(prefetch, prefetch_factor, prefetch_queue_depth, prefetch_size, num_prefetch);
         /// Upper limit for `n_workers="auto"`. None: the cores that this process may use.

@@ -21,7 +21,7 @@ fn signal(n: usize) -> Vec<f32> {
     signal
 }
 
-/// The tolerances of the design: mean 1e-5; max 1e-4 within 60 dB of the frame's largest band, 5e-3
+/// The tolerances in log units: mean 1e-5; max 1e-4 within 60 dB of the frame's largest band, 5e-3
 /// elsewhere.
 fn assert_close(config: &SpectrogramConfig, found: &[f32], expected: &[Vec<f64>], what: &str) {
     let decibels_60 = f64::from(config.power) * 3.0 * std::f64::consts::LN_10;
