@@ -94,7 +94,7 @@ fn columns_are_found_by_name_then_by_feature() {
     assert_eq!(made.first(None, None), (2, 6));
     assert_eq!(made.first(Some("sound"), Some("labels")), (1, 5));
     assert_eq!(made.first(None, Some("")), (2, NO_LABEL));
-    assert!(!made.open(None, Some("")).unwrap().has_labels());
+    assert!(!made.open(None, Some("")).unwrap().contents().has_labels());
 
     let species = names(&["a", "b"]);
     let made = Made::new().add(
@@ -102,7 +102,7 @@ fn columns_are_found_by_name_then_by_feature() {
         &[("sound", AUDIO), ("species", &species)],
     );
     assert_eq!(made.first(None, None), (3, 1));
-    assert_eq!(made.open(None, None).unwrap().class_names().unwrap(), ["a", "b"]);
+    assert_eq!(made.open(None, None).unwrap().contents().class_names.first().unwrap(), ["a", "b"]);
     assert_eq!(made.first(Some("noise"), None), (1, 1));
 
     // Two class labels and no name: no label is taken.
@@ -112,7 +112,7 @@ fn columns_are_found_by_name_then_by_feature() {
     );
     assert_eq!(made.first(None, None), (3, NO_LABEL));
     assert_eq!(made.first(None, Some("genus")), (3, 2));
-    assert!(made.open(None, None).unwrap().class_names().is_none());
+    assert!(made.open(None, None).unwrap().contents().class_names.first().is_none());
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn shards_may_differ_in_all_but_their_class_names() {
         .add(batch([("audio", audio_struct(audio(2), path)), ("label", ints([1, 0]))]), &[("label", &ab)])
         .add(batch([("audio", audio(3))]), &[]);
     let source = same.open(None, None).unwrap();
-    assert_eq!(source.class_names().unwrap(), ["a", "b"]);
+    assert_eq!(source.contents().class_names.first().unwrap(), ["a", "b"]);
     let mut reader = source.reader();
     let rows: Vec<_> =
         (0..6).map(|row| reader.read(row, 6).unwrap()).map(|row| (row.bytes[0], row.label())).collect();
@@ -203,7 +203,7 @@ fn metadata_that_is_no_json_is_left_alone() {
         let path = folder.path().join("a.arrow");
         write_with(&path, Format::default(), &schema, &[batch.with_schema(Arc::clone(&schema)).unwrap()]);
         let source = open(&[path]).unwrap();
-        assert!(source.class_names().is_none() && source.has_labels());
+        assert!(source.contents().class_names.first().is_none() && source.contents().has_labels());
     }
 }
 

@@ -26,7 +26,7 @@ fn streams_and_files_compressed_or_not() {
         let source = open(std::slice::from_ref(&path)).unwrap();
         assert!(source.shards()[0].damage.is_none(), "{format:?}");
         assert_eq!(source.random_access(), format.compression.is_none());
-        assert!(source.has_labels());
+        assert!(source.contents().has_labels());
         let rows = oracle(&path, "audio", Some("label"));
         assert_eq!(rows.len(), 437);
         check_all(&source, &rows);
@@ -46,7 +46,7 @@ fn parquet_of_every_kind() {
     {
         write_parquet(&path, &properties, &batches);
         let source = open_parquet(std::slice::from_ref(&path)).unwrap();
-        assert!(source.has_labels());
+        assert!(source.contents().has_labels());
         check_all(&source, &rows);
     }
 }
@@ -77,7 +77,7 @@ fn check_batch(batch: &RecordBatch, label: Option<&str>) {
         let source =
             open(std::slice::from_ref(&path)).unwrap_or_else(|error| panic!("{:?}: {error}", batch.schema()));
         check_all(&source, &oracle(&path, "audio", label));
-        assert_eq!(source.has_labels(), label.is_some());
+        assert_eq!(source.contents().has_labels(), label.is_some());
     }
     let [arrow, path] = ["a.arrow", "a.parquet"].map(|name| folder.path().join(name));
     write(&arrow, Format::default(), std::slice::from_ref(batch));
@@ -86,7 +86,7 @@ fn check_batch(batch: &RecordBatch, label: Option<&str>) {
         let source = open_parquet(std::slice::from_ref(&path))
             .unwrap_or_else(|error| panic!("{:?}: {error}", batch.schema()));
         check_all(&source, &oracle(&arrow, "audio", label));
-        assert_eq!(source.has_labels(), label.is_some());
+        assert_eq!(source.contents().has_labels(), label.is_some());
     }
 }
 

@@ -189,7 +189,7 @@ fn labels_and_class_names_as_in_arrow() {
     let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![metadata])).build();
     write_parquet(&path, &properties, &[batch([("species", species), ("call", recording)])]);
     let source = open_parquet(&[path]).unwrap();
-    assert_eq!(source.class_names().unwrap(), ["owl", "wren"]);
+    assert_eq!(source.contents().class_names.first().unwrap(), ["owl", "wren"]);
     let mut reader = source.reader();
     let labels = [0, 1].map(|row| reader.read(row, 1).unwrap().label());
     assert_eq!(labels, [1, -1]);

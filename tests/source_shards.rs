@@ -73,7 +73,7 @@ fn every_row_is_what_pyarrow_reads() {
 fn a_saved_dataset_is_its_folder() {
     let expected: Value = serde_json::from_slice(&fs::read(data("rows.json")).unwrap()).unwrap();
     let source = open(&[data("saved")]).unwrap();
-    assert_eq!(source.class_names().unwrap(), ["drum", "tabla", "tone"]);
+    assert_eq!(source.contents().class_names.first().unwrap(), ["drum", "tabla", "tone"]);
     let names: Vec<_> =
         source.shards().iter().map(|shard| shard.path.file_name().unwrap().to_owned()).collect();
     assert_eq!(names, ["data-00000-of-00002.arrow", "data-00001-of-00002.arrow"]);
@@ -119,7 +119,7 @@ fn read_every_column(path: &Path, is_golden: bool) -> usize {
                     path.display(),
                     source.shards()[0].damage
                 );
-                check_all(&source, &oracle(path, audio, source.has_labels().then_some(label)));
+                check_all(&source, &oracle(path, audio, source.contents().has_labels().then_some(label)));
             }
         }
     }
@@ -165,7 +165,10 @@ fn shards_of_a_named_folder() {
         println!("{name}: {n_read} pairs of columns");
         let Ok(source) = open(std::slice::from_ref(&path)) else { continue };
         let (damage, n_rows) = (&source.shards()[0].damage, source.n_rows());
-        println!("    {n_rows} rows, damage {damage:?}, classes {:?}", source.class_names().map(<[_]>::len));
+        println!(
+            "    {n_rows} rows, damage {damage:?}, classes {:?}",
+            source.contents().class_names.first().map(<[_]>::len)
+        );
         if damage.is_none() && source.random_access() && !name.contains("fuzz") && !name.contains("crash") {
             let label = |name: &&str| {
                 let field = batches(&path).first().map(|batch| batch.schema());
@@ -173,8 +176,11 @@ fn shards_of_a_named_folder() {
                     schema.field_with_name(name).is_ok_and(|field| *field.data_type() != DataType::Utf8)
                 })
             };
-            let label =
-                source.has_labels().then(|| ["label", "ebird_code"].into_iter().find(label)).flatten();
+            let label = source
+                .contents()
+                .has_labels()
+                .then(|| ["label", "ebird_code"].into_iter().find(label))
+                .flatten();
             if !name.contains("paths") && !name.contains("nulls") {
                 check_all(&source, &oracle(&path, "audio", label));
             }

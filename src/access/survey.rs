@@ -336,7 +336,7 @@ impl Survey {
                 Worker { reader, decoder: AudioDecoder::new() }
             }
         });
-        let label = source.beside().iter().position(|value| *value == Beside::Label);
+        let label = source.contents().beside.iter().position(|value| *value == Beside::Label);
         crew.begin(&Arc::new(Job { source, files, parts, label, stop: stop.clone(), replies }), left)?;
         Ok(Self { stop, received, left, n_recordings, totals: Totals::default(), _crew: crew })
     }

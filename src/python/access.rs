@@ -317,7 +317,11 @@ impl AudioDataset {
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        self.source.schema().iter().try_for_each(|column| dict.set_item(&column.name, &column.content))?;
+        self.source
+            .contents()
+            .schema
+            .iter()
+            .try_for_each(|column| dict.set_item(&column.name, &column.content))?;
         Ok(dict)
     }
 
@@ -325,7 +329,7 @@ impl AudioDataset {
     #[getter]
     fn _classes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for column in self.source.schema() {
+        for column in &*self.source.contents().schema {
             if let Some(names) = &column.class_names {
                 dict.set_item(&column.name, &**names)?;
             }
@@ -578,8 +582,8 @@ fn column(
     let number = source.column_names().iter().position(|known| known == name).unwrap_or_default();
     let sourced = Sourced {
         beside: &[Beside::Other(number)],
-        columns: (source.column_names(), source.columns()),
-        class_names: source.class_names(),
+        columns: (source.column_names(), &source.contents().columns),
+        class_names: &source.contents().class_names,
     };
     let target = Target::plan(TargetConfig::column(name), &sourced, &mut |_, _| Ok(BTreeSet::new()))?;
     let keep = |found: &mut Vec<Value>, value: Result<&Value>| fallible_alloc::push(found, value?.clone());

@@ -152,7 +152,7 @@ impl _Index {
 
 impl _Index {
     fn found(&self, totals: &Totals) -> Found {
-        let names = self.source.class_names().first();
+        let names = self.source.contents().class_names.first();
         let name = |label: i64| names?.get(usize::try_from(label).ok()?).cloned();
         let mut labels: Vec<(i64, u64)> = totals.labels.iter().map(|(&label, &n)| (label, n)).collect();
         labels.sort_by_key(|&(label, n)| (std::cmp::Reverse(n), label));

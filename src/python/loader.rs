@@ -42,7 +42,7 @@ use crate::{
     order::WeightedRows,
     record::Source,
     sampling::{Balance, Chosen, ClassCounts, SameClass, class_counts},
-    source::{ArrowOptions, Beside, Positions, Recordings, RowInfo, Selection},
+    source::{ArrowOptions, Beside, Contents, Positions, Recordings, RowInfo, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
     tasks::{
@@ -840,9 +840,8 @@ fn outputs(
     positions: Positions,
     stop: &AtomicBool,
 ) -> Result<Outputs, Error> {
-    let (names, types) = (source.column_names(), source.columns());
-    let sourced =
-        Sourced { beside: source.beside(), columns: (names, types), class_names: source.class_names() };
+    let Contents { beside, columns, class_names, .. } = source.contents();
+    let sourced = Sourced { beside, columns: (source.column_names(), columns), class_names };
     let mut scan = |column: &str, separator: Option<&str>| {
         let keep = |keys: &mut BTreeSet<Key>, value: Result<&Value, Error>| {
             // A bad row is told of when it is read.
@@ -862,9 +861,9 @@ fn outputs(
         };
         Ok(source.collect(column, keep, stop)?.into_iter().flatten().collect())
     };
-    let label = source.beside().iter().position(|beside| *beside == Beside::Label);
-    let mut targets =
-        label.map(|at| Target::label(at, source.class_names())).transpose()?.into_iter().collect::<Vec<_>>();
+    let place = |sought| beside.iter().position(|beside| *beside == sought);
+    let label = place(Beside::Label).map(|at| Target::label(at, class_names)).transpose()?;
+    let mut targets = Vec::from_iter(label);
     let columns = config.columns.iter().map(|name| TargetConfig::column(name));
     for target in config.targets.iter().flatten().cloned().chain(columns) {
         targets.push(Target::plan(target, &sourced, &mut scan)?);
@@ -880,7 +879,7 @@ fn outputs(
         views: crop.and_then(CropConfig::views),
         pairs: matches!(&config.augment, AugmentObject::Steps { augment, .. } if augment.pairs_examples()),
         targets,
-        path: source.beside().iter().position(|beside| *beside == Beside::Path),
+        path: place(Beside::Path),
         group_starts: &source.group_starts(),
         is_mixture: config.arrow_files.names.is_some(),
         shard_starts: &source.shard_starts(),

@@ -233,7 +233,7 @@ pub(super) fn named(key: Key, names: Option<&Vec<String>>) -> Key {
 /// The class names of a column in the schema of each group of files.
 fn names_of<'a>(source: &'a Recordings, column: &str) -> impl Fn(usize) -> Option<&'a Vec<String>> {
     let number = source.column_names().iter().position(|name| name == column);
-    let names = number.and_then(|number| source.class_names().others.get(number));
+    let names = number.and_then(|number| source.contents().class_names.others.get(number));
     move |group| names.and_then(|groups| groups.get(group)?.as_deref())
 }
 

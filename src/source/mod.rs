@@ -15,6 +15,7 @@ mod block;
 #[cfg(feature = "parquet")]
 mod cells;
 pub(crate) mod columns;
+mod contents;
 #[cfg(feature = "parquet")]
 pub mod files;
 #[cfg(feature = "audio")]
@@ -40,7 +41,8 @@ mod tree;
 pub(crate) mod urls;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
-pub use columns::{Beside, ClassNames, ColumnType, Item, Nesting, Payload, SchemaColumn};
+pub use columns::{Beside, ColumnType, Item, Nesting, Payload, SchemaColumn};
+pub use contents::{ClassNames, Contents};
 #[cfg(feature = "audio")]
 pub use held::Held;
 pub use linked::AllowPaths;

@@ -14,7 +14,7 @@ use std::{
 
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
-    columns::{Beside, ClassNames, ColumnType, SchemaColumn},
+    contents::Contents,
     files::{FilesReader, FilesSource, Manifest, Plan, ReadCounts},
     parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
@@ -167,9 +167,9 @@ impl Recordings {
         std::iter::once(0).chain(self.groups.iter().map(start)).collect()
     }
 
-    /// The names of the classes of all columns, for each group of files.
-    pub fn class_names(&self) -> &ClassNames {
-        either!(&self.files, Files, source => source.class_names_of_groups())
+    /// The columns of all files.
+    pub fn contents(&self) -> &Contents {
+        either!(&self.files, Files, source => source.contents())
     }
 
     /// What the readers of files did so far; `None` for shards.
@@ -195,27 +195,6 @@ impl Recordings {
         self.files().map_or(0, FilesSource::bytes_held)
     }
 
-    /// The types of the other columns that are read.
-    pub fn columns(&self) -> &[ColumnType] {
-        either!(&self.files, Files, source => source.columns())
-    }
-
-    /// All columns of the first schema.
-    pub fn schema(&self) -> &[SchemaColumn] {
-        either!(&self.files, Files, source => source.schema())
-    }
-
-    /// Whether any shard has a label column. Rows of shards without are
-    /// [`NO_LABEL`](crate::record::NO_LABEL).
-    pub fn has_labels(&self) -> bool {
-        either!(&self.files, Files, source => source.has_labels())
-    }
-
-    /// The values of a record, in order.
-    pub fn beside(&self) -> &[Beside] {
-        either!(&self.files, Files, source => source.beside())
-    }
-
     /// Reads one of the other columns, without recordings, and collects what `keep` takes of the values of
     /// all rows, or of the errors of bad ones, on several threads: a result for each shard.
     ///
@@ -232,7 +211,7 @@ impl Recordings {
         let number = self.column_names().iter().position(|name| name == column);
         let number =
             number.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))?;
-        self.columns()[number].check_flat(column)?;
+        self.contents().columns[number].check_flat(column)?;
         let alone = match &self.files {
             Files::Arrow(_) | Files::Table(_) => None,
             Files::Parquet(source) => {

@@ -41,10 +41,8 @@ pub use reader::ArrowReader;
 use self::{index::Index, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{
-        Beside, ClassNames, ColumnType, Columns, Described, FeatureCache, SchemaColumn, common_types,
-        first_schema,
-    },
+    columns::{Columns, Described, FeatureCache},
+    contents::{Contents, DescribedShards},
     leave::Leave,
     linked::{AllowPaths, Linked},
     mapped::MappedFiles,
@@ -130,13 +128,7 @@ pub struct ArrowSource {
     /// Whether reading a part of the last large recording was enough.
     in_parts: AtomicBool,
     n_rows: u64,
-    /// The types of the other columns.
-    columns: Vec<ColumnType>,
-    /// All columns of the schema.
-    schema: Arc<[SchemaColumn]>,
-    class_names: ClassNames,
-    /// The values of a record.
-    beside: Vec<Beside>,
+    contents: Contents,
 }
 
 /// The largest compressed batch that may be read for a single row, bytes.
@@ -203,13 +195,9 @@ impl ArrowSource {
         let found = indexes.iter().filter_map(|index| index.columns.as_ref());
         let has_labels = found.into_iter().any(|columns| columns.label.is_some());
         let described: Vec<_> = indexes.iter().map(|index| described(index)).collect();
-        let columns =
-            common_types(&options.columns, shards.iter().map(|shard| &*shard.path).zip(&described))?;
+        let found = DescribedShards { shards: &shards, ends, described: &described, has_labels };
         Ok(Self {
-            class_names: ClassNames::new(ends, &shards, &described)?,
-            beside: Beside::of(has_labels, options.paths, columns.len()),
-            columns,
-            schema: first_schema(&described),
+            contents: Contents::new(found, &options.columns, options.paths)?,
             storage,
             traffic,
             max_record_bytes: options.max_record_bytes,
@@ -233,35 +221,9 @@ impl ArrowSource {
         &self.shards
     }
 
-    /// The names of the classes of the label, if the schema's metadata has them.
-    pub fn class_names(&self) -> Option<&[String]> {
-        self.class_names.first()
-    }
-
-    /// The names of the classes of all columns, for each group of shards.
-    pub fn class_names_of_groups(&self) -> &ClassNames {
-        &self.class_names
-    }
-
-    /// The types of the other columns that are read.
-    pub fn columns(&self) -> &[ColumnType] {
-        &self.columns
-    }
-
-    /// All columns of the first schema.
-    pub fn schema(&self) -> &[SchemaColumn] {
-        &self.schema
-    }
-
-    /// Whether any shard has a label column. Rows of shards without are
-    /// [`NO_LABEL`](crate::record::NO_LABEL).
-    pub fn has_labels(&self) -> bool {
-        self.beside.contains(&Beside::Label)
-    }
-
-    /// The values of a record, in order.
-    pub(super) fn beside(&self) -> &[Beside] {
-        &self.beside
+    /// The columns of all shards.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     /// Whether a row can be read alone. False if any body is compressed: one row then costs its whole batch.

@@ -216,7 +216,7 @@ impl ArrowReader {
         open.is_kept = run > 1;
         let row = local - batch.first_row;
         let mut values = Row::new();
-        if self.source.has_labels() {
+        if self.source.contents.has_labels() {
             values.push(Value::Int(batch.label(open, row)?));
         }
         let max_record_bytes = self.source.max_record_bytes;
@@ -247,7 +247,7 @@ impl ArrowReader {
         if bytes.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
         }
-        if self.source.beside.contains(&Beside::Path) {
+        if self.source.contents.beside.contains(&Beside::Path) {
             values.push(Beside::path(self.first_path(shard, row))?);
         }
         self.push_others(shard, local, &mut values)?;

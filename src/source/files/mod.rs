@@ -42,7 +42,8 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{Beside, ClassNames, ColumnType, Described, Item, Nesting, SchemaColumn, common_types},
+    columns::{Beside, ColumnType, Described, Item, Nesting, SchemaColumn},
+    contents::{Contents, DescribedShards},
     linked::Linked,
     parallel,
     shard::{Shard, locate, shards_of},
@@ -71,12 +72,7 @@ pub struct FilesSource {
     opened: reader::Opened,
     shards: Vec<Shard>,
     tables: Vec<Table>,
-    /// The types of the other columns.
-    columns: Vec<ColumnType>,
-    schema: Arc<[SchemaColumn]>,
-    class_names: ClassNames,
-    /// The values of a record.
-    beside: Vec<Beside>,
+    contents: Contents,
     n_rows: u64,
     fingerprint: u64,
 }
@@ -125,10 +121,10 @@ impl FilesSource {
             described.others = table.others.iter().map(|column| (column.column_type(), None)).collect();
         }
         mix_numbers(&mut described, options.columns.len());
-        let columns =
-            common_types(&options.columns, shards.iter().map(|shard| &*shard.path).zip(&described))?;
-        let schema = schema_of(&mut tables, &described, options.columns.iter().zip(&columns));
         let has_labels = tables.iter().any(|table| table.label.is_some());
+        let found = DescribedShards { shards: &shards, ends, described: &described, has_labels };
+        let mut contents = Contents::new(found, &options.columns, options.paths)?;
+        contents.schema = schema_of(&mut tables, &described, options.columns.iter().zip(&contents.columns));
         let held: usize = tables.iter().map(Table::bytes_held).sum();
         log::debug!("{n_rows} rows of {} tables take {held} bytes", tables.len());
         Ok(Self {
@@ -138,12 +134,9 @@ impl FilesSource {
             max_record_bytes: options.max_record_bytes,
             linked: Linked::new(options.allow_paths.clone()),
             opened: reader::Opened::new(),
-            class_names: ClassNames::new(ends, &shards, &described)?,
-            beside: Beside::of(has_labels, options.paths, columns.len()),
+            contents,
             shards,
             tables,
-            schema,
-            columns,
             n_rows,
             fingerprint,
         })
@@ -159,29 +152,9 @@ impl FilesSource {
         &self.shards
     }
 
-    /// The names of the classes of all columns, for each group of tables.
-    pub fn class_names_of_groups(&self) -> &ClassNames {
-        &self.class_names
-    }
-
-    /// The types of the other columns that are read.
-    pub fn columns(&self) -> &[ColumnType] {
-        &self.columns
-    }
-
-    /// The other columns that are read.
-    pub fn schema(&self) -> &[SchemaColumn] {
-        &self.schema
-    }
-
-    /// Whether any table has a label.
-    pub fn has_labels(&self) -> bool {
-        self.beside.contains(&Beside::Label)
-    }
-
-    /// The values of a record, in order.
-    pub(super) fn beside(&self) -> &[Beside] {
-        &self.beside
+    /// The columns of all tables.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     /// A hash of the rows, in order.
@@ -254,7 +227,7 @@ impl FilesSource {
 
     fn value(&self, table: &Table, row: u64, number: usize) -> Result<Value> {
         let value = table.others[number].value(row as usize)?;
-        Ok(match (value, self.columns[number].item) {
+        Ok(match (value, self.contents.columns[number].item) {
             // Of a column that has other numbers in another table.
             (Value::Int(value), Item::Float(_)) => Value::Float(value as f64),
             (value, _) => value,
@@ -271,7 +244,7 @@ impl FilesSource {
             Beside::Path => Beside::path(Ok(name_of(table, row))),
             Beside::Other(number) => self.value(table, row, number),
         };
-        self.beside.iter().map(value).collect()
+        self.contents.beside.iter().map(value).collect()
     }
 }
 

@@ -308,7 +308,10 @@ fn labels_are_classes() {
     let source = table("a.csv", text, &[]).unwrap();
     let labels: Vec<_> = values(&source).iter().map(|row| row[0].clone()).collect();
     assert_eq!(labels, ["Int(0)", "Int(-1)", "Int(1)", "Int(0)"]);
-    assert_eq!(source.class_names().label, [Some(Arc::new(vec!["owl".to_owned(), "robin".to_owned()]))]);
+    assert_eq!(
+        source.contents().class_names.label,
+        [Some(Arc::new(vec!["owl".to_owned(), "robin".to_owned()]))]
+    );
     let source = table("a.csv", "path,label\na,3\nb,\n", &[]).unwrap();
     assert_eq!(values(&source).iter().map(|row| row[0].clone()).collect::<Vec<_>>(), ["Int(3)", "Int(-1)"]);
     let error = table("a.csv", "path,label\na,3.5\n", &[]).unwrap_err();
@@ -346,12 +349,12 @@ fn a_folder_is_its_recordings() {
         ["Int(1)", "Text(\"wren/deep/c.ogg\")"],
     ];
     assert_eq!(found, expected);
-    assert_eq!(**source.class_names().label[0].as_ref().unwrap(), ["Owl", "deep", "owl"]);
+    assert_eq!(**source.contents().class_names.label[0].as_ref().unwrap(), ["Owl", "deep", "owl"]);
     assert_eq!(&read(&source, 2).unwrap().bytes[..], b"owl/a10.WAV");
     // A file at the top: no classes.
     folder.write("top.wav", "x");
     let source = open(vec![folder.path().into()], &reading(&[])).unwrap();
-    assert!(!source.has_labels());
+    assert!(!source.contents().has_labels());
     assert_eq!(source.n_rows(), 5);
     // A table names them.
     folder.write("metadata.csv", "file_name,note\nowl/a9.wav,x\n");

@@ -53,10 +53,8 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{
-        Beside, ClassNames, ColumnType, Described, FeatureCache, Payload, SchemaColumn, common_types,
-        first_schema,
-    },
+    columns::{Described, FeatureCache, Payload},
+    contents::{Contents, DescribedShards},
     linked::{AllowPaths, Linked},
     parallel,
     remote::DiskCache,
@@ -166,18 +164,12 @@ pub struct ParquetSource {
     versions: Vec<Version>,
     /// The requested columns of each shard, and how to decode them.
     plans: Vec<(Arc<Places>, Arc<Plan>)>,
-    /// The types of the other columns.
-    columns: Vec<ColumnType>,
-    /// All columns of the schema.
-    schema: Arc<[SchemaColumn]>,
     row_groups: Vec<RowGroup>,
     /// The first row group of each shard, and the number of all.
     group_starts: Vec<usize>,
     blocks: Arc<BlockPool>,
     n_rows: u64,
-    class_names: ClassNames,
-    /// The values of a record.
-    beside: Vec<Beside>,
+    contents: Contents,
     /// The shard whose row group has the most bytes in the requested columns, and these bytes.
     largest: (usize, u64),
 }
@@ -253,8 +245,9 @@ impl ParquetSource {
             indexes.iter().map(|index| (index.columns.0.rows().iter().sum(), index.version.size, None));
         let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
         let described: Vec<_> = indexes.iter().map(|index| index.described.clone()).collect();
-        let columns =
-            common_types(&options.columns, shards.iter().map(|shard| &*shard.path).zip(&described))?;
+        let has_labels = indexes.iter().any(|index| index.has_labels);
+        let found = DescribedShards { shards: &shards, ends, described: &described, has_labels };
+        let contents = Contents::new(found, &options.columns, options.paths)?;
         let (mut row_groups, mut group_starts) = (Vec::new(), vec![0]);
         for (shard, index) in indexes.iter().enumerate() {
             let mut first_row = shards[shard].first_row;
@@ -277,10 +270,7 @@ impl ParquetSource {
             group_starts,
             blocks: Arc::default(),
             n_rows,
-            class_names: ClassNames::new(ends, &shards, &described)?,
-            beside: Beside::of(indexes.iter().any(|index| index.has_labels), options.paths, columns.len()),
-            columns,
-            schema: first_schema(&described),
+            contents,
             largest: sizes.max_by_key(|&(_, bytes)| bytes).unwrap_or_default(),
             shards,
         })
@@ -320,35 +310,9 @@ impl ParquetSource {
         self.row_groups.partition_point(|group| group.first_row <= row) - 1
     }
 
-    /// The names of the classes of the label, if the schema's metadata has them.
-    pub fn class_names(&self) -> Option<&[String]> {
-        self.class_names.first()
-    }
-
-    /// The names of the classes of all columns, for each group of shards.
-    pub fn class_names_of_groups(&self) -> &ClassNames {
-        &self.class_names
-    }
-
-    /// The types of the other columns that are read.
-    pub fn columns(&self) -> &[ColumnType] {
-        &self.columns
-    }
-
-    /// All columns of the first schema.
-    pub fn schema(&self) -> &[SchemaColumn] {
-        &self.schema
-    }
-
-    /// Whether any shard has a label column. Rows of shards without are
-    /// [`NO_LABEL`](crate::record::NO_LABEL).
-    pub fn has_labels(&self) -> bool {
-        self.beside.contains(&Beside::Label)
-    }
-
-    /// The values of a record, in order.
-    pub(super) fn beside(&self) -> &[Beside] {
-        &self.beside
+    /// The columns of all shards.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a

@@ -127,7 +127,7 @@ impl ParquetReader {
 
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
         let [has_label, has_path] =
-            [Beside::Label, Beside::Path].map(|value| self.source.beside.contains(&value));
+            [Beside::Label, Beside::Path].map(|value| self.source.contents.beside.contains(&value));
         let values = self.with_values(shard, row, run, |values, at| {
             let bytes = values.bytes(at)?;
             let path = if bytes.is_none() || has_path { values.path(at)? } else { None };
