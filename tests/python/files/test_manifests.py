@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
+import pyarrow as pa
 import pytest
 
 import forebay
@@ -55,6 +57,30 @@ def test_every_kind_of_table_has_the_same_batches(name: str, folder: Path, names
     assert list(expected) == list(found)
     for field in expected:
         assert np.array_equal(np.array(expected[field]), np.array(found[field])), field
+
+
+def test_a_data_frame_is_a_table(folder: Path, names: list[str], tmp_path: Path) -> None:
+    """Of pandas, with empty cells of each kind and times, and of pyarrow."""
+    frame = pandas.DataFrame(
+        {
+            "path": names,
+            "label": [None, *["owl", "wren"] * 9, pandas.NA],
+            "x": [1.0, np.nan, *range(18)],
+            "when": pandas.Timestamp("2026-01-02"),
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    expected = all_rows(Manifest(tmp_path / "t.csv", root=folder), columns=["x", "when"])
+    table = pa.Table.from_pandas(frame.astype({"when": "string"}))
+    for given in (frame, table):
+        source = Manifest(given, root=folder)
+        assert pickle.loads(pickle.dumps(source)) == source
+        found = all_rows(source, columns=["x", "when"])
+        assert found["label"] == expected["label"]
+        assert set(found["label"]) == {-1, 0, 1}
+        assert np.array_equal(found["x"], expected["x"], equal_nan=True)
+        assert np.isnan(found["x"]).sum() == 1
+        assert {when[:10] for when in found["when"]} == {"2026-01-02"}
 
 
 def test_recordings_in_files_are_those_in_shards(tmp_path: Path) -> None:
