@@ -99,8 +99,12 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
         {"meta_data": "did you mean metadata?"},
     ),
     "forebay.augment.Noise": (forebay.augment.Noise, {"snr": "did you mean snr_db?"}),
-    "forebay.crops.Windows": (forebay.crops.Windows, {"steps": "did you mean step?"}),
-    "forebay.features.LogMel": (forebay.features.LogMel, {"n_mel": "did you mean n_mels?"}),
+    "forebay.crops.Windows": (forebay.crops.Windows, {"steps": "did you mean step?", "overlap": "use step instead"}),
+    "forebay.features.LogMel": (
+        forebay.features.LogMel,
+        {"n_mel": "did you mean n_mels?", "sr": "use sample_rate instead", "fmax": "use f_max instead"},
+    ),
+    "forebay.targets.MultiHot": (forebay.targets.MultiHot, {"sep": "use separator instead"}),
     "forebay.sampling.Where": (forebay.sampling.Where, {"min": "help(forebay.sampling.Where) lists the parameters"}),
     "forebay.SpectrogramTransform": (
         forebay.SpectrogramTransform,
