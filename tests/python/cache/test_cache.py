@@ -154,7 +154,7 @@ def test_a_function_sees_rows_as_they_are(tmp_path: Path) -> None:
     assert store.fields == {"x": (np.dtype(np.int16), 1)}
     with pytest.raises(TypeError, match="columns=") as raised:
         cache.build(tmp_path / "a.parquet", look, tmp_path / "all")
-    assert re.search(r"^the documents cannot be converted to Python .* in .*a.parquet$", raised.value.__notes__[0])
+    assert re.search(r"^.*a\.parquet: the documents cannot be converted to Python ", raised.value.__notes__[0])
 
 
 def test_columns_of_numbers_are_kept(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_columns_of_numbers_are_kept(tmp_path: Path) -> None:
     table = pa.table({"ids": pa.array(lists, pa.list_(pa.int32())), "label": range(1000), "text": ["x"] * 1000})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=300)
     fields = {"ids": "uint16", "label": "int8"}
-    with pytest.raises(ConfigError, match=r"column \"text\" is Utf8"):
+    with pytest.raises(ConfigError, match=r"a\.parquet: column \"text\" is text; without a processor"):
         cache.build(tmp_path / "a.parquet", None, tmp_path / "all", fields=fields)
     with pytest.raises(ConfigError, match=r"label.*128 does not fit into int8"):
         cache.build(tmp_path / "a.parquet", None, tmp_path / "small", fields=fields, columns=list(fields))
