@@ -172,6 +172,15 @@ pub(crate) fn expand_folders(
             walk.pattern(PathBuf::new(), path, path, &mut files)?;
             false
         } else {
+            if is_of_hub(path) {
+                return Err(not_found(
+                    path,
+                    format!(
+                        "there is no file or folder {0}; a data set of the Hub is hf://datasets/{0}",
+                        path.display()
+                    ),
+                ));
+            }
             // Of a list of recordings, a missing one is a bad record.
             let is_needed = paths.len() == 1 && is_recording(path.as_os_str());
             if reads != Reads::Recordings || is_needed {
@@ -188,6 +197,18 @@ pub(crate) fn expand_folders(
         check_twice(&files, &from, paths, reads)?;
     }
     Ok((files, walk.folders))
+}
+
+/// Whether a path that does not exist has the form of a data set of the Hub, `owner/name`.
+fn is_of_hub(path: &Path) -> bool {
+    let is_name = |part: &OsStr| {
+        let bytes = part.as_encoded_bytes();
+        bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+    };
+    let parts: Vec<_> = path.iter().collect();
+    matches!(parts[..], [owner, name] if is_name(owner) && is_name(name) && Path::new(name).extension().is_none())
+        && path.parent().is_some_and(|owner| fs::symlink_metadata(owner).is_err())
 }
 
 /// An error if the same file is there twice, links resolved. Recordings that a user names twice, each time by
