@@ -203,25 +203,25 @@ impl Loader {
     /// crops, 8 workers; with `infinite=False` a short last batch is left out. `overrides` are parameters of
     /// `Loader`.
     #[classmethod]
-    #[pyo3(signature = (arrow_files, **overrides))]
+    #[pyo3(signature = (*args, **overrides), text_signature = "($cls, arrow_files, **overrides)")]
     fn train<'py>(
         class: &Bound<'py, PyType>,
-        arrow_files: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
         overrides: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        preset(class, arrow_files, &LoaderConfig::train(), overrides)
+        preset(class, "train", args, &LoaderConfig::train(), overrides)
     }
 
     /// Makes a loader for evaluation: one pass in order, center crops, a buffer of 1000 examples, 4 workers.
     /// `overrides` are parameters of `Loader`.
     #[classmethod]
-    #[pyo3(signature = (arrow_files, **overrides))]
+    #[pyo3(signature = (*args, **overrides), text_signature = "($cls, arrow_files, **overrides)")]
     fn eval<'py>(
         class: &Bound<'py, PyType>,
-        arrow_files: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
         overrides: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        preset(class, arrow_files, &LoaderConfig::eval(), overrides)
+        preset(class, "eval", args, &LoaderConfig::eval(), overrides)
     }
 
     /// Lists the records that failed so far, each once, in row order: dicts with `index` (row over all
@@ -497,7 +497,7 @@ impl Loads for Loader {
         format!(
             "{} in {}, batches of {} x {:?} {}, {}",
             counted(self.n_rows, "record"),
-            counted(self.source.shards().len() as u64, "shard"),
+            held_in(&self.source),
             self.config.batch_size,
             self.audio().shape(),
             self.audio().features.dtype().name(),
@@ -578,8 +578,12 @@ pub fn sourced(sources: &Sources, source: &Recordings, n_rows: u64) -> String {
     let mixed = names.map_or(String::new(), |names| format!(", mixed of {}", names.join(", ")));
     let of = if n_rows < source.n_rows() { format!(" of {}", source.n_rows()) } else { String::new() };
     let records = format!("{}{of}", counted(n_rows, "record"));
-    let shards = counted(source.shards().len() as u64, "shard");
-    format!("{records} in {shards}{mixed}")
+    format!("{records} in {}{mixed}", held_in(source))
+}
+
+/// What holds the recordings, in words.
+fn held_in(source: &Recordings) -> String {
+    if source.is_of_files() { "files".to_owned() } else { counted(source.shards().len() as u64, "shard") }
 }
 
 /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
@@ -626,7 +630,7 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "waveform" => format!("samples of a clip of {clip}"),
         "label" => "number of the class, -1 for none".to_owned(),
         "source" => "number of the source".to_owned(),
-        "index" => "row over all shards".to_owned(),
+        "index" => "row over all files".to_owned(),
         "path" => "path in the row".to_owned(),
         "start" => "start of the clip in its recording, seconds".to_owned(),
         "valid_samples" => "samples that are not padding".to_owned(),
@@ -634,7 +638,7 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "shard" => "number of the shard".to_owned(),
         "row" => "row within the shard".to_owned(),
         "window" => "number of the window in its recording".to_owned(),
-        "mixup_index" => "row over all shards of the example mixed in, -1 for none".to_owned(),
+        "mixup_index" => "row over all files of the example mixed in, -1 for none".to_owned(),
         "mixup_weight" => "weight of the example itself, 1 if it is not mixed".to_owned(),
         _ => match (Outcome::named(name), name.strip_suffix("_b")) {
             (Some((.., meaning)), _) => meaning.to_owned(),

@@ -26,7 +26,15 @@ def tokens(_text: str) -> list[int]:
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "forebay.Loader": (
         lambda **keywords: forebay.Loader("x.arrow", **keywords),
-        {"shuffle": "use shuffle_min_size and order", "sampler": "use order", "num_workers": "use n_workers"},
+        {
+            "shuffle": "use shuffle_min_size and order",
+            "sampler": "use order",
+            "num_workers": "use n_workers",
+            "win_length": "features=forebay.features.LogMel(",
+            "mono": "an object of forebay.features has it",
+            "split": "pass the files of one split",
+            "streaming": "leave it out",
+        },
     ),
     "forebay.TokenLoader": (
         lambda **keywords: forebay.TokenLoader("x.parquet", tokens, **keywords),

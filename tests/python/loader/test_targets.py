@@ -450,7 +450,7 @@ def test_columns_that_are_refused(tmp_path: Path) -> None:
             "is lists of text, expected whole numbers or text; forebay.targets.MultiHot",
         ),
         (ClassIndex("real"), "is float64, expected whole numbers or text"),
-        (ClassIndex("bird"), 'are not in the schema of column "bird"; give a list of names, a file, or "data"'),
+        (ClassIndex("bird"), 'are not in the schema of column "bird"; give classes="data" for'),
         (ClassIndex("number", classes="schema"), 'are not in the schema of column "number"'),
         (ClassIndex("bird", classes=3), 'is a number, but column "bird" has names'),
         (ClassIndex("named", classes="data"), 'has class names in its schema; give "schema"'),
