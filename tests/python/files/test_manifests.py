@@ -83,6 +83,21 @@ def test_a_data_frame_is_a_table(folder: Path, names: list[str], tmp_path: Path)
         assert {when[:10] for when in found["when"]} == {"2026-01-02"}
 
 
+def test_a_recipe_says_why_there_is_no_label(folder: Path, names: list[str]) -> None:
+    table = Manifest({"path": names, "species": ["owl"] * len(names)}, root=folder)
+    line = "label     none: no column has its name; label_column= or targets= names one\n"
+    for given, is_told in (
+        ({}, True),
+        ({"label_column": "species"}, False),
+        ({"label_column": ""}, False),
+        ({"targets": {}}, False),
+        ({"targets": {"kind": targets.ClassIndex("species", classes="data")}}, False),
+    ):
+        with forebay.Loader(table, **ONE_PASS, **given) as loader:
+            assert (line in repr(loader.recipe)) == is_told
+            assert ("label" in next(loader)) == (given == {"label_column": "species"})
+
+
 def test_recordings_in_files_are_those_in_shards(tmp_path: Path) -> None:
     """Bit for bit, whatever the format of the recording."""
     recordings = sorted(FORMATS.iterdir())
