@@ -316,8 +316,8 @@ def test_a_corrupt_shard_is_named(tmp_path: Path) -> None:
     with pytest.raises((ForebayError, OSError), match=r"b\.parquet"):
         cache.build(shards, None, tmp_path / "cache", order="concat")
     (tmp_path / "c.jsonl").write_text('{"text": "x"}\n{"text": \n')
-    with pytest.raises(ForebayError, match=r"c\.jsonl: line 2 is not JSON"):
+    with pytest.raises(ForebayError, match=r"c\.jsonl, row 1: line 2 is not JSON"):
         cache.build(tmp_path / "c.jsonl", Number(), tmp_path / "json")
     (tmp_path / "d.txt").write_bytes(b"good\n\xff\xfe\n")
-    with pytest.raises(ForebayError, match=r"d\.txt: line 2 cannot be read as UTF-8"):
+    with pytest.raises(ForebayError, match=r"d\.txt, row 1: line 2 cannot be read as UTF-8"):
         cache.build(tmp_path / "d.txt", Number(), tmp_path / "text")
