@@ -159,7 +159,7 @@ def test_memory_of_a_day(tmp_path: Path) -> None:
     assert batch["valid_samples"].tolist() == [4000, 4000]
     assert batch["spectrogram"][0].max() > batch["spectrogram"][1].max()
     # At most 37 windows of 1 MB are read ahead, for any speed of the threads.
-    ahead = {"n_workers": 2, "shuffle_buffer_size": 8}
+    ahead: dict[str, Any] = {"n_workers": 2, "shuffle_buffer_size": 8}
     with forebay.Loader(path, **ONE_PASS, **ahead, crop=crops.Windows(60.0), outputs=["start"]) as loader:
         assert loader.num_records == 1440
         next(loader)
