@@ -315,8 +315,8 @@ struct Group {
 
 fn no_columns(path: &Path, parameter: &str, name: &str) -> Error {
     let message = format!(
-        "{parameter} {name:?} is requested, and recordings without a table have no columns; give forebay.Manifest, or a \
-         metadata.csv in the folder"
+        "{parameter} {name:?} is requested, and recordings without a table have no columns; give a table, as \"labels.csv\" or \
+         forebay.Manifest, or write a metadata.csv into the folder"
     );
     Error::new(ErrorKind::Schema, message).in_shard(path)
 }
