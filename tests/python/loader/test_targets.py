@@ -500,7 +500,10 @@ def test_columns_that_are_refused(tmp_path: Path) -> None:
         (lambda: ClassIndex(""), ["column is ''"]),
         (lambda: ClassIndex("a", classes=0), ["classes is 0, must be 1 to 1048576"]),
         (lambda: ClassIndex("a", classes=1 << 21), ["classes is 2097152, must be 1 to 1048576"]),
-        (lambda: ClassIndex("a", classes="no.txt"), ["classes is 'no.txt', must be a file, a list of names", "no file of this name"]),
+        (
+            lambda: ClassIndex("a", classes="no.txt"),
+            ["classes is 'no.txt', must be a file, a list", "no file of this name"],
+        ),
         (lambda: ClassIndex("a", classes_column="x"), ["classes_column is 'x', which needs classes"]),
         (lambda: ClassIndex("a", null=0.5), ["must be a whole number"]),  # type: ignore[arg-type]
         (lambda: ClassIndex("a", unknown="x"), ['unknown is "x", must be one of "error", "ignore"']),  # type: ignore[arg-type]
