@@ -236,8 +236,8 @@ def _names(classes: _Classes, column: str | None) -> list[str] | None:
         is_there = False
     if not is_there:
         raise ConfigError(
-            f'classes is {classes!r}, must be a file, a list of names, a number, "schema" or "data"; there is no file of '
-            "this name"
+            f'classes is {classes!r}, must be a file, a list of names, a number, "schema" or "data"; there is no '
+            "file of this name"
         )
     size = path.stat().st_size
     if size > _LARGEST_FILE:
