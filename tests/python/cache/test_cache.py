@@ -226,6 +226,14 @@ def test_a_cancelled_build_is_gone_on_with(tmp_path: Path) -> None:
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 
+@pytest.mark.parametrize("path", ["~/cache", "~someone", Path("~") / "cache"])
+def test_no_folder_is_called_tilde(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=rf"^path is '{path}', and ~ is not expanded; give the whole path"):
+        cache.build({"a": [{"x": 1}]}, None, path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_differs_is_named(tmp_path: Path) -> None:
     shard = tmp_path / "a.txt"
     shard.write_text("one\ntwo\n")
