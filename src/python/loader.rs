@@ -54,14 +54,15 @@ use crate::{
 loader_parameters!(arguments);
 
 #[doc = loader_parameters!(signature)]
-/// Loads shuffled batches of log-mel spectrograms from Arrow or Parquet shards of recordings.
+/// Loads shuffled batches of features and labels of recordings: in a folder, a table, archives, or Arrow or
+/// Parquet shards.
 ///
-/// `n_readers` threads read records; `n_workers` threads decode a crop of each and compute its spectrogram.
-/// Iteration yields dicts of numpy arrays: `spectrogram` float32 `[batch, n_mels, n_frames]` (natural log;
-/// see `dtype`, `layout`), `label` int64 `[batch]` (-1 where null; absent without a label column), `index`
-/// int64 `[batch]` (row number, counted over all files in the given order). Arrays are C-contiguous and
-/// writable, and the caller may keep them. The GIL is released during waits and while a batch is assembled.
-/// Threads start with the first batch.
+/// `n_readers` threads read records; `n_workers` threads decode a crop of each and compute its features.
+/// Iteration yields dicts of numpy arrays, by default `spectrogram` float32 `[batch, n_mels, n_frames]`
+/// (natural log of mel energies; see `features`, `dtype`, `layout`), `label` int64 `[batch]` (-1 where null;
+/// absent without a label column; see `targets`), `index` int64 `[batch]` (row number, counted over all files
+/// in the given order). Arrays are C-contiguous and writable, and the caller may keep them. The GIL is
+/// released during waits and while a batch is assembled. Threads start with the first batch.
 ///
 /// Batches are a pure function of files and parameters, bit for bit, for any `n_workers`, `raw_channel_size`
 /// and `shuffle_buffer_size`.
@@ -72,8 +73,8 @@ loader_parameters!(arguments);
 /// Raises
 /// ------
 /// ConfigError
-///     A parameter is out of range, or a file is neither Arrow nor Parquet, or has no audio column. Lists
-///     every problem.
+///     A parameter is out of range, or a file is none of these sources, or lacks a column that is needed.
+///     Lists every parameter that is wrong.
 /// OSError
 ///     A file cannot be opened or read; `FileNotFoundError` if it does not exist. `errno` and `filename` are
 ///     set.
