@@ -39,7 +39,7 @@ def part(cls: Any = None, /, *, kw_only: bool = False) -> Any:
     def decorate(cls: Any) -> Any:
         made: Any = dataclass(frozen=True, repr=False, kw_only=kw_only)(cls)
         names = {field.name for field in fields(made)}
-        elsewhere = {other: name for other, name in _ELSEWHERE.items() if name in names}
+        elsewhere = {other: name for other, name in _ELSEWHERE.items() if name in names} | made._elsewhere
         made.__init__ = advised(f"{made.__module__}.{made.__name__}", **elsewhere)(made.__init__)
         return made
 
@@ -50,6 +50,8 @@ class _Part:
     """An object of a recipe: prints as the call that makes it, and converts to JSON and back."""
 
     _classes: ClassVar[dict[str, type["_Part"]]] = {}
+    _elsewhere: ClassVar[dict[str, str]] = {}
+    """Advice for keywords that other classes or libraries have."""
 
     def __init_subclass__(cls) -> None:
         if not cls.__name__.startswith("_"):

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from forebay._checks import wrong_type
 from forebay._core import _Manifest
@@ -45,6 +45,14 @@ class Manifest(_Part):
 
     `columns`: the names of the columns of a table without a header.
     """
+
+    _elsewhere: ClassVar = {
+        "audio_column": "path_column",
+        "data_dir": "root",
+        "label_column": "the label is a column of the table: Loader(manifest, label_column=) or targets= names it",
+        "sep": "commas, semicolons and tabs are found by themselves",
+        "delimiter": "commas, semicolons and tabs are found by themselves",
+    }
 
     table: str | PathLike[str] | Sequence[Mapping[str, Any]] | Mapping[str, Iterable[Any]] | _Frame
     root: str | PathLike[str] | None = None

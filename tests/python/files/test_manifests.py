@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,21 @@ def test_wrong_values(given: Any, error: type[Exception], told: str) -> None:
     with pytest.raises(error) as raised:
         Manifest(**given)
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"start": "1:30"}, '<rows>: row 0: a segment starts or ends at "1:30", expected a number'),
+        ({"start": -1.0}, "<rows>: row 0: start is -1, must be 0 or more seconds"),
+        ({"start": 1.0, "end": 0.5}, "start is 1 and end is 0.5 seconds, but a segment starts before its end"),
+        ({"path": 3}, "<rows>: row 0: the path is 3, expected text"),
+        ({"label": 0.5}, "<rows>: the label column is float64; expected names or whole numbers"),
+    ],
+)
+def test_wrong_rows(row: dict[str, Any], told: str) -> None:
+    with pytest.raises(forebay.ConfigError, match="^" + re.escape(told) if told.startswith("<") else re.escape(told)):
+        forebay.Loader(Manifest([{"path": "a.wav", **row}]), **ONE_PASS)
 
 
 def test_wrong_sources(folder: Path, names: list[str], tmp_path: Path) -> None:

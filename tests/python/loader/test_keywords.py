@@ -112,6 +112,15 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
         forebay.features.LogMel,
         {"n_mel": "did you mean n_mels?", "sr": "use sample_rate instead", "fmax": "use f_max instead"},
     ),
+    "forebay.manifest.Manifest": (
+        lambda **keywords: forebay.Manifest("t.csv", **keywords),
+        {
+            "audio_column": "use path_column instead",
+            "label_column": "Loader(manifest, label_column=)",
+            "sep": "are found by themselves",
+            "unitt": "did you mean unit?",
+        },
+    ),
     "forebay.targets.MultiHot": (forebay.targets.MultiHot, {"sep": "use separator instead"}),
     "forebay.sampling.Where": (forebay.sampling.Where, {"min": "help(forebay.sampling.Where) lists the parameters"}),
     "forebay.SpectrogramTransform": (
