@@ -803,7 +803,10 @@ fn backgrounds(
             cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };
-        let found = Recordings::open(&source.groups, &options, stop)?;
+        let found = Recordings::open(&source.groups, &options, stop).map_err(|error| Error {
+            message: format!("the source of {name}: {}", error.message),
+            ..error
+        })?;
         source.check_rows(&found.group_starts(), found.n_rows())?;
         found.check_scattered().map_err(|error| {
             let message = format!(
