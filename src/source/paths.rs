@@ -620,6 +620,8 @@ struct Found {
     formats: BTreeMap<usize, u64>,
     /// The number of other files by their ending.
     others: BTreeMap<String, u64>,
+    /// Whether there is the ledger of a cache.
+    is_cache: bool,
     /// Hidden, unfinished and cached files, and hidden folders.
     left_out: u64,
     /// Archives of recordings.
@@ -636,6 +638,7 @@ impl Found {
             *self.formats.entry(format).or_default() += 1;
             return true;
         }
+        self.is_cache |= name == "shard_ledger.json";
         let ending = Path::new(name).extension().map_or("", |ending| ending.to_str().unwrap_or(""));
         // Bounded: the names of endings are for an error.
         if self.others.len() < 1000 || self.others.contains_key(ending) {
@@ -684,6 +687,7 @@ impl Found {
                     "{told}; recordings are read from Arrow or Parquet shards: write their bytes or paths into one"
                 )
             }
+            _ if self.is_cache => format!("{told}; it is a cache, which forebay.cache.TreeStore opens"),
             _ => told,
         }
     }

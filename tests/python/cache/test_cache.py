@@ -21,7 +21,7 @@ import tensorstore
 import zarr
 
 from caches import Number, expected, files, ids, same, unequal
-from forebay import ConfigError, ForebayError, SpectrogramTransform, StateError, _core, cache, decode
+from forebay import ConfigError, ForebayError, Loader, SpectrogramTransform, StateError, _core, cache, decode
 from forebay.cache import building
 from forebay.cli import main
 from forebay.tokens import Tokenizer
@@ -232,6 +232,14 @@ def test_no_folder_is_called_tilde(path: Any, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(ConfigError, match=rf"^path is '{path}', and ~ is not expanded; give the whole path"):
         cache.build({"a": [{"x": 1}]}, None, path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_is_no_source(tmp_path: Path) -> None:
+    cache.build({"a": [{"x": 1}]}, None, tmp_path / "cache")
+    with pytest.raises(
+        FileNotFoundError, match=r"has no shards .*; it is a cache, which forebay\.cache\.TreeStore opens"
+    ):
+        Loader(tmp_path / "cache")
 
 
 def test_what_differs_is_named(tmp_path: Path) -> None:
