@@ -429,7 +429,7 @@ impl<'a> Walk<'a> {
             } else {
                 ""
             },
-            found.told()
+            found.told(self.reads)
         );
         Err(not_found(folder, message))
     }
@@ -654,7 +654,7 @@ impl Found {
     }
 
     /// Such as `12 files that end in .wav, 3 in .txt`, with advice for recordings.
-    fn told(&self) -> String {
+    fn told(&self, reads: Reads) -> String {
         let mut others: Vec<(&String, u64)> = self.others.iter().map(|(ending, &n)| (ending, n)).collect();
         others.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
         let counted = others.iter().take(4).enumerate().map(|(number, (ending, n))| {
@@ -683,9 +683,13 @@ impl Found {
         let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
         match others.first() {
             Some((ending, _)) if RECORDINGS.contains(&&ending[..]) => {
-                format!(
-                    "{told}; recordings are read from Arrow or Parquet shards: write their bytes or paths into one"
-                )
+                let advice = match reads {
+                    Reads::Inputs => {
+                        "a cache of recordings needs a processor, as forebay.cache.Features(\"whisper\")"
+                    }
+                    _ => "recordings are read by forebay.Loader",
+                };
+                format!("{told}; {advice}")
             }
             _ if self.is_cache => format!("{told}; it is a cache, which forebay.cache.TreeStore opens"),
             _ => told,
