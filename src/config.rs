@@ -432,7 +432,8 @@ impl LoaderConfig {
         }
         if order == Order::Window && self.shuffle_min_size > self.shuffle_buffer_size {
             problems.push(format!(
-                "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}",
+                "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}: give both, as \
+                 shuffle_buffer_size=1000, shuffle_min_size=500",
                 shown(self.shuffle_min_size),
                 shown(self.shuffle_buffer_size)
             ));
@@ -558,7 +559,8 @@ impl LoaderConfig {
 
 /// The message, if the rank is out of range.
 fn rank_problem(rank: i64, world_size: i64) -> Option<String> {
-    table::range("rank", &rank, 0, (world_size - 1).clamp(0, 1 << 20))
+    let problem = table::range("rank", &rank, 0, (world_size - 1).clamp(0, 1 << 20));
+    problem.map(|problem| format!("{problem}, less than world_size"))
 }
 
 /// The number of worker threads, and whether the loader chooses how many of them work.

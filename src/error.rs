@@ -152,34 +152,35 @@ pub struct Place {
 impl Place {
     /// Writes the place; of the recording's path only what `message` and the shard's path do not say.
     fn write(&self, f: &mut fmt::Formatter<'_>, message: &str) -> fmt::Result {
+        let mut before = "";
+        let mut part = |f: &mut fmt::Formatter<'_>, part: fmt::Arguments<'_>| {
+            write!(f, "{before}{part}")?;
+            before = ", ";
+            Ok(())
+        };
         if let Some(shard) = &self.shard {
-            write!(f, " in {}", shard.display())?;
+            part(f, format_args!("{}", shard.display()))?;
         }
         if let Some(row) = self.row {
-            write!(f, ", row {row}")?;
+            part(f, format_args!("row {row}"))?;
         }
         if let Some(recording) = &self.recording {
             // A single file is its own shard.
             let is_shard = self.shard.as_deref().is_some_and(|shard| *shard == Path::new(&**recording));
             let shown = format!("{recording:?}");
             if !is_shard && !message.contains(&shown) {
-                write!(f, ", {shown}")?;
+                part(f, format_args!("{shown}"))?;
             }
         }
         if let Some(byte) = self.byte {
-            write!(f, ", byte {byte}")?;
+            part(f, format_args!("byte {byte}"))?;
         }
-        Ok(())
+        if before.is_empty() { Ok(()) } else { f.write_str(": ") }
     }
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, "")
-    }
-}
-
-/// The place, unless the message already contains all of it: an error of opening a file names the file.
+/// The place and a colon, unless the message already contains all of it: an error of opening a file names the
+/// file.
 struct Where<'a>(&'a Place, &'a Option<Arc<PathBuf>>, &'a str);
 
 impl fmt::Display for Where<'_> {
@@ -193,7 +194,7 @@ impl fmt::Display for Where<'_> {
 /// The error of this crate: kind, place, message, cause.
 #[non_exhaustive]
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{message}{}{}", Where(.place, .file, .message), Because(.cause))]
+#[error("{}{message}{}", Where(.place, .file, .message), Because(.cause))]
 pub struct Error {
     /// The kind, on which code acts.
     pub kind: ErrorKind,
@@ -230,6 +231,11 @@ impl Error {
         };
         let error = Self::new(kind, format!("cannot {doing} {}", path.display())).because(cause);
         Self { file: Some(Arc::new(path.to_owned())), ..error }
+    }
+
+    /// The place and the message, without the cause.
+    pub fn finding(&self) -> String {
+        format!("{}{}", Where(&self.place, &self.file, &self.message), self.message)
     }
 
     /// The message and its cause, without the place.
@@ -283,7 +289,7 @@ mod tests {
             .at_row(3)
             .at_byte(77)
             .because(std::io::Error::other("short read"));
-        assert_eq!(error.to_string(), "the body ends early in a.arrow, row 3, byte 77: short read");
+        assert_eq!(error.to_string(), "a.arrow, row 3, byte 77: the body ends early: short read");
         assert!(error.kind.is_record());
     }
 
@@ -294,14 +300,8 @@ mod tests {
             error.place.recording = Some(Arc::new(name.to_owned()));
             error.to_string()
         };
-        assert_eq!(
-            named("no frame", "birds", "a/b\n.ogg"),
-            r#"no frame in birds, row 3, "a/b\n.ogg", byte 7"#
-        );
-        assert_eq!(named("no frame", "a.ogg", "a.ogg"), "no frame in a.ogg, row 3, byte 7");
-        assert_eq!(
-            named(r#"no file "a.ogg""#, "birds", "a.ogg"),
-            r#"no file "a.ogg" in birds, row 3, byte 7"#
-        );
+        assert_eq!(named("no frame", "birds", "a/b\n.ogg"), r#"birds, row 3, "a/b\n.ogg", byte 7: no frame"#);
+        assert_eq!(named("no frame", "a.ogg", "a.ogg"), "a.ogg, row 3, byte 7: no frame");
+        assert_eq!(named(r#"no file "a.ogg""#, "birds", "a.ogg"), r#"birds, row 3, byte 7: no file "a.ogg""#);
     }
 }

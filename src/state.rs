@@ -295,6 +295,13 @@ fn all_differences(name: &str, theirs: Option<&Value>, mine: Option<&Value>) -> 
 
 fn difference(name: &str, theirs: Option<&Value>, mine: Option<&Value>) -> String {
     let show = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), Value::to_string);
+    if name.ends_with("fingerprint") && theirs.is_some() && mine.is_some() {
+        return format!(
+            "the files are others than those of the state, or in another order ({name} {} in the state, {} here)",
+            show(theirs),
+            show(mine)
+        );
+    }
     format!("{name} is {} in the state and {} here", show(theirs), show(mine))
 }
 

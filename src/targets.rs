@@ -942,8 +942,9 @@ impl TargetConfig {
             Classes::Any | Classes::Schema => match Vocabulary::united(schema, &what)? {
                 Some(vocabulary) => Ok(vocabulary),
                 None if self.classes == Classes::Schema || item == Item::Text => refused(format!(
-                    "{what} are not in the schema of column {column:?}; give a list of names, a file{}, or \"data\"",
-                    if item == Item::Text { "" } else { ", their number" }
+                    "{what} are not in the schema of column {column:?}; give classes=\"data\" for its sorted values, a list of \
+                     names, a file{}",
+                    if item == Item::Text { "" } else { ", or their number" }
                 )),
                 None => Ok(Vocabulary::default()),
             },

@@ -70,6 +70,7 @@ fn policies() -> impl Strategy<Value = Policy> {
             max_errors,
             max_consecutive_errors,
             exclude: exclude.into_iter().collect(),
+            ..Policy::default()
         },
     )
 }
@@ -147,7 +148,7 @@ fn a_bad_record_raises_in_its_turn_with_skip_bad_off() {
         let mut engine = engine(given, toy(&[40, 60]), Work { bad_in_100: 5, dawdles: true, ..QUICK });
         let (got, ended, listed, _) = run(&mut engine, 100);
         assert_eq!(rows(&got), (0..first / 8 * 8).collect::<Vec<_>>(), "all batches before it");
-        assert_eq!(ended.unwrap(), format!("a bad one in toy, row {first}"));
+        assert_eq!(ended.unwrap(), format!("toy, row {first}: a bad one"));
         assert_eq!(listed, [Some(first)]);
         assert_eq!(engine.batch(), first / 8, "the position is before the batch that failed");
     }
@@ -162,7 +163,7 @@ fn records_lost_to_io_errors_are_in_the_state() {
         engine(Plan { order: Order::Sequential, policy, ..plan() }, source, QUICK)
     };
     let error = run(&mut ailing(false), 100).1.unwrap();
-    assert_eq!(error, "cannot be read in toy, row 3", "raising is the default");
+    assert_eq!(error, "toy, row 3: cannot be read", "raising is the default");
     let mut engine = ailing(true);
     let passed = batches(&mut engine, 7);
     assert_eq!(rows(&passed), (0..56).filter(|row| row % 40 != 3).collect::<Vec<_>>());

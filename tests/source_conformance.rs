@@ -181,5 +181,5 @@ fn a_column_of_nulls_holds_no_recordings() {
     write(&path, Format::default(), &[batch([("audio", audio), ("text", text)])]);
     let error = open(&[path]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Schema);
-    assert!(error.to_string().contains("text (Utf8)"), "{error}");
+    assert!(error.to_string().contains("text (text)"), "{error}");
 }

@@ -1,7 +1,7 @@
-"""Data loaders for training: Rust threads turn shards of recordings or text into model-ready numpy batches.
+"""Data loaders for training: Rust threads turn recordings or text into model-ready numpy batches.
 
 >>> import forebay
->>> for batch in forebay.Loader.train(["train-00000.arrow", "train-00001.arrow"]):  # doctest: +SKIP
+>>> for batch in forebay.Loader.train("recordings/"):  # or shards, a table, archives  # doctest: +SKIP
 ...     step(batch["spectrogram"], batch["label"])
 """
 

@@ -15,6 +15,7 @@ __all__ = [
     "MOST",
     "advised",
     "as_path",
+    "as_place",
     "check",
     "check_identity",
     "has",
@@ -86,6 +87,14 @@ def as_path(name: str, value: str | os.PathLike[str]) -> Path:
     if not isinstance(value, str | os.PathLike):
         raise wrong_type(name, "a path (str or os.PathLike)", value)
     return Path(value)
+
+
+def as_place(name: str, value: str | os.PathLike[str]) -> Path:
+    """As `as_path`, for what is written: `ConfigError` for `~`, of which a folder of that name would be made."""
+    path = as_path(name, value)
+    if path.parts and path.parts[0].startswith("~"):
+        raise ConfigError(f"{name} is '{path}', and ~ is not expanded; give the whole path, as by os.path.expanduser")
+    return path
 
 
 def has(name: str, value: object, *attributes: str) -> None:

@@ -404,7 +404,7 @@ class LoaderBase(Generic[_Value]):
 
 @final
 class Loader(LoaderBase[NDArray[Any]]):
-    """Yields batches of log-mel spectrograms from Arrow shards of recordings."""
+    """Yields batches of features and labels of recordings: in folders, tables, archives or shards."""
 
     def __new__(
         cls,

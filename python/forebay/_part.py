@@ -11,6 +11,22 @@ from forebay._core import ConfigError
 
 _Class = TypeVar("_Class", bound=type)
 
+_ELSEWHERE = {
+    "delimiter": "separator",
+    "fmax": "f_max",
+    "fmin": "f_min",
+    "fs": "sample_rate",
+    "hop": "step",
+    "num_classes": "classes",
+    "overlap": "step",
+    "probability": "p",
+    "sampling_rate": "sample_rate",
+    "sep": "separator",
+    "sr": "sample_rate",
+    "stride": "step",
+}
+"""Names of other libraries for parameters of the parts."""
+
 
 @overload
 def part(cls: _Class, /) -> _Class: ...
@@ -22,7 +38,9 @@ def part(cls: Any = None, /, *, kw_only: bool = False) -> Any:
 
     def decorate(cls: Any) -> Any:
         made: Any = dataclass(frozen=True, repr=False, kw_only=kw_only)(cls)
-        made.__init__ = advised(f"{made.__module__}.{made.__name__}")(made.__init__)
+        names = {field.name for field in fields(made)}
+        elsewhere = {other: name for other, name in _ELSEWHERE.items() if name in names} | made._elsewhere
+        made.__init__ = advised(f"{made.__module__}.{made.__name__}", **elsewhere)(made.__init__)
         return made
 
     return decorate if cls is None else decorate(cls)
@@ -32,6 +50,8 @@ class _Part:
     """An object of a recipe: prints as the call that makes it, and converts to JSON and back."""
 
     _classes: ClassVar[dict[str, type["_Part"]]] = {}
+    _elsewhere: ClassVar[dict[str, str]] = {}
+    """Advice for keywords that other classes or libraries have."""
 
     def __init_subclass__(cls) -> None:
         if not cls.__name__.startswith("_"):

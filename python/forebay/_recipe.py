@@ -56,6 +56,9 @@ class Recipe:
         augment = given.get("augment")
         steps = augment if isinstance(augment, list) else []
         self._fields = [dict(field) for field in fields]
+        # A label that was left out on purpose needs no line: targets={}, label_column="".
+        is_lost = given["targets"] is None and given["label_column"] is None
+        is_lost = is_lost and all(field["name"] != "label" for field in fields)
         self._lines = [
             ("source", facts["source"]),
             *_order(given, facts),
@@ -63,6 +66,7 @@ class Recipe:
             ("crop", place),
             *(("augment", f"{step!r}") for step in steps),
             ("features", f"{features!r}"),
+            *((("label", "none: no column has its name; label_column= or targets= names one"),) if is_lost else ()),
             *(("target", f"{name} = {target!r}") for name, target in targets.items()),
             *(("column", name) for name in given["columns"] or ()),
             *((("batch", f"{given['batch_size']} rows"),) if "batch_size" in given else ()),

@@ -304,6 +304,8 @@ def preset(name: str, **changes: Any) -> Any:
     if name not in table:
         near = get_close_matches(name, table, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
+        own = [kind for kind in _FrontEndPart._names() if kind.lower() == name.lower().replace("_", "")]
+        hint = f"; give an object: forebay.features.{own[0]}(...)" if own else hint
         raise ConfigError(f"preset is {shown(name)}, must be one of {', '.join(table)}{hint}")
     entry = table[name]
     found = _Part.from_dict({"type": entry["class"], **entry["parameters"]})

@@ -9,13 +9,21 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from forebay._checks import wrong_type
 from forebay._core import _Manifest
 from forebay._part import _Part, part
 
 __all__ = ["Manifest"]
+
+
+class _Frame(Protocol):
+    """A data frame of pandas, or a table of pyarrow."""
+
+    @property
+    def columns(self) -> Any: ...
+
 
 _SHOWN = 3
 """The rows that a long table prints."""
@@ -26,8 +34,9 @@ class Manifest(_Part):
     """A table whose rows name recordings, or segments of recordings: a source of a loader.
 
     `table`: the path of a `.csv`, `.tsv`, `.txt` (labels of Audacity, selections of Raven), `.jsonl` or `.parquet`
-    file; or rows, a list of dicts or a dict of columns. Relative paths are below `root`, by default the folder of the
-    table (of rows: the current one). A file outside of it is read only with `allow_paths=` of the loader.
+    file; or rows, which are copied: a list of dicts, a dict of columns, a data frame of pandas or a table of pyarrow.
+    Relative paths are below `root`, by default the folder of the table (of rows: the current one). A file outside of
+    it is read only with `allow_paths=` of the loader.
 
     `path_column`, `start`, `end`: the names of columns. By default the usual ones: `path`, `file_name`, `filepath`,
     `audio_filepath` and the like; `start` and `end`, `start_time` and `end_time`, `Begin Time (s)` and `End Time (s)`,
@@ -37,7 +46,15 @@ class Manifest(_Part):
     `columns`: the names of the columns of a table without a header.
     """
 
-    table: str | PathLike[str] | Sequence[Mapping[str, Any]] | Mapping[str, Iterable[Any]]
+    _elsewhere: ClassVar = {
+        "audio_column": "path_column",
+        "data_dir": "root",
+        "label_column": "the label is a column of the table: Loader(manifest, label_column=) or targets= names it",
+        "sep": "commas, semicolons and tabs are found by themselves",
+        "delimiter": "commas, semicolons and tabs are found by themselves",
+    }
+
+    table: str | PathLike[str] | Sequence[Mapping[str, Any]] | Mapping[str, Iterable[Any]] | _Frame
     root: str | PathLike[str] | None = None
     path_column: str | None = None
     start: str | None = None
@@ -89,6 +106,8 @@ def _plain(value: Any) -> Any:
     """A value of a row as Python's own types have it."""
     if isinstance(value, PathLike):
         return os.fsdecode(fspath(value))
+    if hasattr(value, "isoformat"):  # a date or a time, as csv has it
+        return value.isoformat()
     if hasattr(value, "tolist"):  # an array or a number of numpy, a column of a table
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -98,6 +117,8 @@ def _plain(value: Any) -> Any:
 
 def _rows(given: Any) -> tuple[dict[str, Any], ...] | dict[str, tuple[Any, ...]]:
     """A copy of the rows."""
+    if not isinstance(given, type):
+        given = _of_frame(given)
     if isinstance(given, Mapping):
         return {name: tuple(map(_plain, values)) for name, values in given.items()}
     if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray) and not hasattr(given, "to_dict"):
@@ -106,10 +127,21 @@ def _rows(given: Any) -> tuple[dict[str, Any], ...] | dict[str, tuple[Any, ...]]
         if wrong is None:
             return tuple({name: _plain(value) for name, value in row.items()} for row in rows)
         raise wrong_type("a row of table", "a dict of columns and values", wrong)
-    expected = "the path of a table, a list of dicts, or a dict of columns"
-    if hasattr(given, "to_dict"):  # of pandas and the like
-        expected += ", as frame.to_dict('list') makes of a frame"
+    expected = "the path of a table, a list of dicts, a dict of columns, or a data frame of pandas"
+    if hasattr(given, "to_dict"):  # of polars and the like
+        expected += "; frame.to_dict(as_series=False) makes a dict of columns of a frame of polars"
     raise wrong_type("table", expected, given)
+
+
+def _of_frame(given: Any) -> Any:
+    """The columns of a data frame as a dict; any other object as it is. No library is imported for that."""
+    if hasattr(given, "to_pydict"):  # a table of pyarrow
+        return given.to_pydict()
+    if not hasattr(given, "to_dict") or not hasattr(given, "notna") or not hasattr(given, "columns"):
+        return given
+    # Of pandas: NaN and NA stand for empty cells.
+    columns = given.astype(object).where(given.notna(), None).to_dict("list")
+    return {str(name): values for name, values in columns.items()}
 
 
 def _by_column(rows: Any) -> dict[str, Sequence[Any]]:

@@ -56,13 +56,16 @@ STYLE = (
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Picture:
     """A picture that a notebook shows, and that `save` writes as a page of its own."""
 
     title: str
     body: str
     """Its HTML, in which all text from files is escaped."""
+
+    def __repr__(self) -> str:
+        return f"<forebay.plot.Picture: {self.title}; a notebook shows it, save(path) writes a page>"
 
     def _repr_html_(self) -> str:
         return f'{STYLE}<div class="forebay">{self.body}</div>'

@@ -235,7 +235,10 @@ def _names(classes: _Classes, column: str | None) -> list[str] | None:
     except (OSError, ValueError):  # a name too long, or with a null
         is_there = False
     if not is_there:
-        raise ConfigError(f'classes is {classes!r}, must be a file, a list of names, a number, "schema" or "data"')
+        raise ConfigError(
+            f'classes is {classes!r}, must be a file, a list of names, a number, "schema" or "data"; there is no '
+            "file of this name"
+        )
     size = path.stat().st_size
     if size > _LARGEST_FILE:
         raise ConfigError(f"classes is {path} of {size} bytes, at most {_LARGEST_FILE} are read")

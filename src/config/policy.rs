@@ -1,7 +1,5 @@
 //! The parameters of the policy for failed records, for recordings and documents.
 
-use std::sync::Arc;
-
 use super::{shown, table::one_of};
 use crate::engine::{MaxErrors, Policy};
 
@@ -53,7 +51,7 @@ impl PolicyConfig {
             skip_io: self.on_io_error == "skip",
             max_errors: self.max_errors,
             max_consecutive_errors: self.max_consecutive_errors.map(|n| n.max(1) as u64),
-            exclude: Arc::default(),
+            ..Policy::default()
         }
     }
 }

@@ -502,7 +502,47 @@ impl Table {
 }
 
 /// What replaces parameters of other libraries: the classes, or none for all loaders; the names; the advice.
-const INSTEAD: [(&[&str], &[&str], &str); 9] = [
+const INSTEAD: [(&[&str], &[&str], &str); 12] = [
+    (
+        &["Loader", "AudioDataset"],
+        &[
+            "center",
+            "channel",
+            "channels",
+            "dct_type",
+            "f_max",
+            "f_min",
+            "fmax",
+            "fmin",
+            "mel_scale",
+            "mono",
+            "n_channels",
+            "n_mfcc",
+            "norm",
+            "normalization",
+            "normalize",
+            "normalized",
+            "pad_mode",
+            "power",
+            "preemphasis",
+            "top_db",
+            "win_length",
+            "window",
+            "window_fn",
+        ],
+        "an object of forebay.features has it, as features=forebay.features.LogMel(win_length=400); \
+         help(forebay.features.LogMel) lists the parameters",
+    ),
+    (
+        &["Loader", "AudioDataset", "TokenLoader"],
+        &["split", "splits"],
+        "pass the files of one split, such as \"recordings/train\" or \"data/train-*.parquet\"",
+    ),
+    (
+        &["Loader", "AudioDataset", "TokenLoader"],
+        &["streaming", "stream", "preload", "in_memory"],
+        "leave it out: files are read as rows are needed",
+    ),
     (
         &["Loader", "AudioDataset"],
         &["root", "file_root", "data_dir", "audio_dir"],

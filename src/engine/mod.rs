@@ -263,7 +263,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         if shard_rows.iter().sum::<u64>() == 0 {
             return Err(Error::new(
                 ErrorKind::Config,
-                "the shards contain no rows; check that these are the right files",
+                "the files contain no rows; check that these are the right files",
             ));
         }
         if plan.order.is_scattered() {
@@ -283,6 +283,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             ));
         }
         let failures = FailureList::new(plan.rank, plan.policy.listed(rows));
+        let failures = if plan.policy.logs { failures } else { failures.silent() };
         let canon = Canon::first(&plan);
         let counters =
             Arc::new(Counters::new(&plan, K::WORDS, Reading::new(&plan, &source).steady(), source.traffic()));

@@ -195,18 +195,29 @@ pub fn _unknown_keyword(path: &str, names: Vec<String>, unknown: &str) -> PyErr 
     unknown_keyword(path, &names, unknown)
 }
 
-/// Calls the class with the parameters of a preset and the overrides.
+/// Calls the class with the parameters of the preset `name` and the overrides; `args` are the files alone.
 pub fn preset<'py, C: Parameters>(
     class: &Bound<'py, PyType>,
-    files: &Bound<'py, PyAny>,
+    name: &str,
+    args: &Bound<'py, PyTuple>,
     config: &C,
     overrides: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    if args.len() > 1 {
+        let (class, rows) = (C::ROWS.class, C::ROWS.parameters);
+        return Err(PyTypeError::new_err(format!(
+            "{class}.{name}() takes 1 positional argument but {} were given; name the others, as in \
+             {class}.{name}({}, {}=...)",
+            args.len(),
+            rows[0].name,
+            rows[1].name
+        )));
+    }
     let keywords = config.keywords(class.py(), Some(&C::default()))?;
     if let Some(overrides) = overrides {
         keywords.update(overrides.as_mapping())?;
     }
-    class.call((files,), Some(&keywords))
+    class.call(args, Some(&keywords))
 }
 
 /// Why an argument cannot be converted.
@@ -326,7 +337,12 @@ pub fn wrong_type(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr
         value.truncate(end);
         value.push_str("...");
     }
-    PyTypeError::new_err(format!("{name} is {value} (type {class}), must be {expected}"))
+    // A class in place of its object.
+    let hint = match given.cast::<PyType>().map(|given| given.name()) {
+        Ok(Ok(name)) if expected.contains("object") => format!("; make an object of the class: {name}(...)"),
+        _ => String::new(),
+    };
+    PyTypeError::new_err(format!("{name} is {value} (type {class}), must be {expected}{hint}"))
 }
 
 /// A whole number: any object with `__index__`, except bool, which is a mistake where a number is expected.

@@ -6,7 +6,7 @@ use numpy::{PyArray2, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyBool, PyDict, PyList, PyString},
+    types::{PyBool, PyDict, PyList, PyString, PyType},
 };
 
 use super::{
@@ -263,7 +263,13 @@ fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>), Refused
         let plan = step.getattr("_plan").ok();
         let Some(plan) = plan.as_ref().and_then(|plan| plan.cast::<PyStep>().ok()) else {
             let found = step.repr()?;
-            let message = format!("step {at} of augment is {found}, must be an object of forebay.augment");
+            let hint = match step.cast::<PyType>().map(|class| class.name()) {
+                Ok(Ok(name)) => format!("; make an object of the class: {name}(...)"),
+                _ if step.is_callable() => "; Python(function) makes a step of a function".to_owned(),
+                _ => String::new(),
+            };
+            let message =
+                format!("step {at} of augment is {found}, must be an object of forebay.augment{hint}");
             return Err(Refused::Raised(PyTypeError::new_err(message)));
         };
         let PyStep(step, source) = plan.get();

@@ -1,6 +1,6 @@
 //! Maps errors of the core to Python exceptions.
 
-use std::{ffi::OsString, io};
+use std::{env, ffi::OsString, io, path::Path};
 
 use pyo3::{
     exceptions::{
@@ -71,7 +71,7 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         || raised.is_instance_of::<PyStopAsyncIteration>(py)
         || raised.is_instance_of::<PyGeneratorExit>(py);
     // `StopIteration` would end the user's loop silently.
-    if !ends_iteration && note(py, raised, format!("{}{}", error.message, error.place)).is_ok() {
+    if !ends_iteration && note(py, raised, error.finding()).is_ok() {
         return raised.clone_ref(py);
     }
     let made = exception(py, error);
@@ -121,6 +121,22 @@ fn exception(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
+/// What to do about a path that does not exist; empty for a URL and for an absolute path.
+fn missing_hint(file: &Path) -> String {
+    let name = file.as_os_str().as_encoded_bytes();
+    if crate::source::urls::is_url(file) {
+        String::new()
+    } else if name.starts_with(b"~") {
+        "; ~ is not expanded: give the folder's whole path, as by os.path.expanduser".to_owned()
+    } else if name.contains(&b'\\') {
+        "; folders in a path are separated by /, and \\ is part of a name".to_owned()
+    } else if let (true, Ok(current)) = (file.is_relative(), env::current_dir()) {
+        format!("; a relative path begins at the current folder, {}", current.display())
+    } else {
+        String::new()
+    }
+}
+
 /// `OSError(errno, message, filename)`, which Python turns into a subclass such as `FileNotFoundError`.
 fn os_error(error: &Error, mut message: String) -> PyErr {
     let file = error.file.as_deref().or(error.place.shard.as_deref());
@@ -131,9 +147,12 @@ fn os_error(error: &Error, mut message: String) -> PyErr {
         Some(io::ErrorKind::InvalidInput) => libc::EINVAL,
         _ => libc::EIO,
     });
-    let is_home = |name: &OsString| name.as_encoded_bytes().starts_with(b"~");
-    if error.kind == ErrorKind::NotFound && filename.as_ref().is_some_and(is_home) {
-        message.push_str("; ~ is not expanded: give the folder's whole path, as by os.path.expanduser");
+    // Python writes the number in front.
+    message = message.replacen(&format!(" (os error {errno})"), "", 1);
+    if error.kind == ErrorKind::NotFound
+        && let Some(file) = file
+    {
+        message.push_str(&missing_hint(file));
     }
     match filename {
         Some(filename) => PyOSError::new_err((errno, message, filename)),

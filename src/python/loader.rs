@@ -54,14 +54,15 @@ use crate::{
 loader_parameters!(arguments);
 
 #[doc = loader_parameters!(signature)]
-/// Loads shuffled batches of log-mel spectrograms from Arrow or Parquet shards of recordings.
+/// Loads shuffled batches of features and labels of recordings: in a folder, a table, archives, or Arrow or
+/// Parquet shards.
 ///
-/// `n_readers` threads read records; `n_workers` threads decode a crop of each and compute its spectrogram.
-/// Iteration yields dicts of numpy arrays: `spectrogram` float32 `[batch, n_mels, n_frames]` (natural log;
-/// see `dtype`, `layout`), `label` int64 `[batch]` (-1 where null; absent without a label column), `index`
-/// int64 `[batch]` (row number, counted over all files in the given order). Arrays are C-contiguous and
-/// writable, and the caller may keep them. The GIL is released during waits and while a batch is assembled.
-/// Threads start with the first batch.
+/// `n_readers` threads read records; `n_workers` threads decode a crop of each and compute its features.
+/// Iteration yields dicts of numpy arrays, by default `spectrogram` float32 `[batch, n_mels, n_frames]`
+/// (natural log of mel energies; see `features`, `dtype`, `layout`), `label` int64 `[batch]` (-1 where null;
+/// absent without a label column; see `targets`), `index` int64 `[batch]` (row number, counted over all files
+/// in the given order). Arrays are C-contiguous and writable, and the caller may keep them. The GIL is
+/// released during waits and while a batch is assembled. Threads start with the first batch.
 ///
 /// Batches are a pure function of files and parameters, bit for bit, for any `n_workers`, `raw_channel_size`
 /// and `shuffle_buffer_size`.
@@ -72,8 +73,8 @@ loader_parameters!(arguments);
 /// Raises
 /// ------
 /// ConfigError
-///     A parameter is out of range, or a file is neither Arrow nor Parquet, or has no audio column. Lists
-///     every problem.
+///     A parameter is out of range, or a file is none of these sources, or lacks a column that is needed.
+///     Lists every parameter that is wrong.
 /// OSError
 ///     A file cannot be opened or read; `FileNotFoundError` if it does not exist. `errno` and `filename` are
 ///     set.
@@ -203,25 +204,25 @@ impl Loader {
     /// crops, 8 workers; with `infinite=False` a short last batch is left out. `overrides` are parameters of
     /// `Loader`.
     #[classmethod]
-    #[pyo3(signature = (arrow_files, **overrides))]
+    #[pyo3(signature = (*args, **overrides), text_signature = "($cls, arrow_files, **overrides)")]
     fn train<'py>(
         class: &Bound<'py, PyType>,
-        arrow_files: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
         overrides: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        preset(class, arrow_files, &LoaderConfig::train(), overrides)
+        preset(class, "train", args, &LoaderConfig::train(), overrides)
     }
 
     /// Makes a loader for evaluation: one pass in order, center crops, a buffer of 1000 examples, 4 workers.
     /// `overrides` are parameters of `Loader`.
     #[classmethod]
-    #[pyo3(signature = (arrow_files, **overrides))]
+    #[pyo3(signature = (*args, **overrides), text_signature = "($cls, arrow_files, **overrides)")]
     fn eval<'py>(
         class: &Bound<'py, PyType>,
-        arrow_files: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
         overrides: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        preset(class, arrow_files, &LoaderConfig::eval(), overrides)
+        preset(class, "eval", args, &LoaderConfig::eval(), overrides)
     }
 
     /// Lists the records that failed so far, each once, in row order: dicts with `index` (row over all
@@ -497,7 +498,7 @@ impl Loads for Loader {
         format!(
             "{} in {}, batches of {} x {:?} {}, {}",
             counted(self.n_rows, "record"),
-            counted(self.source.shards().len() as u64, "shard"),
+            held_in(&self.source),
             self.config.batch_size,
             self.audio().shape(),
             self.audio().features.dtype().name(),
@@ -578,8 +579,12 @@ pub fn sourced(sources: &Sources, source: &Recordings, n_rows: u64) -> String {
     let mixed = names.map_or(String::new(), |names| format!(", mixed of {}", names.join(", ")));
     let of = if n_rows < source.n_rows() { format!(" of {}", source.n_rows()) } else { String::new() };
     let records = format!("{}{of}", counted(n_rows, "record"));
-    let shards = counted(source.shards().len() as u64, "shard");
-    format!("{records} in {shards}{mixed}")
+    format!("{records} in {}{mixed}", held_in(source))
+}
+
+/// What holds the recordings, in words.
+fn held_in(source: &Recordings) -> String {
+    if source.is_of_files() { "files".to_owned() } else { counted(source.shards().len() as u64, "shard") }
 }
 
 /// The fields whose uint16 values are the bits of bfloat16, which numpy does not have.
@@ -626,7 +631,7 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "waveform" => format!("samples of a clip of {clip}"),
         "label" => "number of the class, -1 for none".to_owned(),
         "source" => "number of the source".to_owned(),
-        "index" => "row over all shards".to_owned(),
+        "index" => "row over all files".to_owned(),
         "path" => "path in the row".to_owned(),
         "start" => "start of the clip in its recording, seconds".to_owned(),
         "valid_samples" => "samples that are not padding".to_owned(),
@@ -634,7 +639,7 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "shard" => "number of the shard".to_owned(),
         "row" => "row within the shard".to_owned(),
         "window" => "number of the window in its recording".to_owned(),
-        "mixup_index" => "row over all shards of the example mixed in, -1 for none".to_owned(),
+        "mixup_index" => "row over all files of the example mixed in, -1 for none".to_owned(),
         "mixup_weight" => "weight of the example itself, 1 if it is not mixed".to_owned(),
         _ => match (Outcome::named(name), name.strip_suffix("_b")) {
             (Some((.., meaning)), _) => meaning.to_owned(),
@@ -798,7 +803,10 @@ fn backgrounds(
             cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };
-        let found = Recordings::open(&source.groups, &options, stop)?;
+        let found = Recordings::open(&source.groups, &options, stop).map_err(|error| Error {
+            message: format!("the source of {name}: {}", error.message),
+            ..error
+        })?;
         source.check_rows(&found.group_starts(), found.n_rows())?;
         found.check_scattered().map_err(|error| {
             let message = format!(

@@ -398,7 +398,8 @@ impl LoaderBase {
 
     /// Returns the loader's position as a dict that JSON can hold. It covers the returned batches, not the
     /// prefetched ones. After the last batch of a pass it is the start of the next pass. One rank's state
-    /// serves all ranks, and is under 1 KB for any data, except for a `TokenLoader`.
+    /// serves all ranks, and is 1 to 2 KB for any data (it names parameters, not rows), except for a
+    /// `TokenLoader`.
     ///
     /// For a `TokenLoader`, every rank saves its own state. `packers` has the documents that each packer of
     /// the rank holds, for exact resume, 3 to 7 KB for 1000 documents. `reading` is for information only:

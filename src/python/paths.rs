@@ -68,6 +68,14 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
             files.get_type().name()?
         )));
     }
+    // A data frame would yield the names of its columns.
+    if files.hasattr("to_dict")? {
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a {}, must be files; forebay.Manifest({name}, root=...) makes a source of a frame whose rows name \
+             recordings",
+            files.get_type().name()?
+        )));
+    }
     let each = files.try_iter().map_err(|_| wrong(name, files))?;
     each.enumerate()
         .map(|(at, path)| {

@@ -591,13 +591,18 @@ fn list(name: String, field: &Field, features: &Features, depth: usize, into: &m
         }
         return;
     }
+    let content = type_name(field);
+    into.push(SchemaColumn { class_names: features.class_names.get(&name).cloned(), name, content });
+}
+
+/// The type of a column in words, such as `text`; of an unsupported type Arrow's.
+pub(crate) fn type_name(field: &Field) -> String {
     let (nesting, items) = nesting_of(field);
     let item = items.map_or(field, |(items, _)| items);
-    let content = match item_of(item.data_type()) {
+    match item_of(item.data_type()) {
         Some(item) => ColumnType { item, nesting }.to_string(),
         None => shortened(field.data_type()),
-    };
-    into.push(SchemaColumn { class_names: features.class_names.get(&name).cloned(), name, content });
+    }
 }
 
 /// The type of the items in a column of this type; `None` for nested and other unsupported ones.
@@ -707,11 +712,8 @@ fn only(found: &[usize]) -> Result<usize, usize> {
 fn listed(schema: &Schema) -> String {
     const SHOWN: usize = 30;
     let fields = schema.fields();
-    let mut columns: Vec<_> = fields
-        .iter()
-        .take(SHOWN)
-        .map(|field| format!("{} ({})", field.name(), shortened(field.data_type())))
-        .collect();
+    let mut columns: Vec<_> =
+        fields.iter().take(SHOWN).map(|field| format!("{} ({})", field.name(), type_name(field))).collect();
     if fields.len() > SHOWN {
         columns.push(format!("{} more", fields.len() - SHOWN));
     }

@@ -172,6 +172,15 @@ pub(crate) fn expand_folders(
             walk.pattern(PathBuf::new(), path, path, &mut files)?;
             false
         } else {
+            if is_of_hub(path) {
+                return Err(not_found(
+                    path,
+                    format!(
+                        "there is no file or folder {0}; a data set of the Hub is hf://datasets/{0}",
+                        path.display()
+                    ),
+                ));
+            }
             // Of a list of recordings, a missing one is a bad record.
             let is_needed = paths.len() == 1 && is_recording(path.as_os_str());
             if reads != Reads::Recordings || is_needed {
@@ -188,6 +197,18 @@ pub(crate) fn expand_folders(
         check_twice(&files, &from, paths, reads)?;
     }
     Ok((files, walk.folders))
+}
+
+/// Whether a path that does not exist has the form of a data set of the Hub, `owner/name`.
+fn is_of_hub(path: &Path) -> bool {
+    let is_name = |part: &OsStr| {
+        let bytes = part.as_encoded_bytes();
+        bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+    };
+    let parts: Vec<_> = path.iter().collect();
+    matches!(parts[..], [owner, name] if is_name(owner) && is_name(name) && Path::new(name).extension().is_none())
+        && path.parent().is_some_and(|owner| fs::symlink_metadata(owner).is_err())
 }
 
 /// An error if the same file is there twice, links resolved. Recordings that a user names twice, each time by
@@ -408,7 +429,7 @@ impl<'a> Walk<'a> {
             } else {
                 ""
             },
-            found.told()
+            found.told(self.reads)
         );
         Err(not_found(folder, message))
     }
@@ -599,6 +620,8 @@ struct Found {
     formats: BTreeMap<usize, u64>,
     /// The number of other files by their ending.
     others: BTreeMap<String, u64>,
+    /// Whether there is the ledger of a cache.
+    is_cache: bool,
     /// Hidden, unfinished and cached files, and hidden folders.
     left_out: u64,
     /// Archives of recordings.
@@ -615,6 +638,7 @@ impl Found {
             *self.formats.entry(format).or_default() += 1;
             return true;
         }
+        self.is_cache |= name == "shard_ledger.json";
         let ending = Path::new(name).extension().map_or("", |ending| ending.to_str().unwrap_or(""));
         // Bounded: the names of endings are for an error.
         if self.others.len() < 1000 || self.others.contains_key(ending) {
@@ -630,7 +654,7 @@ impl Found {
     }
 
     /// Such as `12 files that end in .wav, 3 in .txt`, with advice for recordings.
-    fn told(&self) -> String {
+    fn told(&self, reads: Reads) -> String {
         let mut others: Vec<(&String, u64)> = self.others.iter().map(|(ending, &n)| (ending, n)).collect();
         others.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
         let counted = others.iter().take(4).enumerate().map(|(number, (ending, n))| {
@@ -659,10 +683,15 @@ impl Found {
         let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
         match others.first() {
             Some((ending, _)) if RECORDINGS.contains(&&ending[..]) => {
-                format!(
-                    "{told}; recordings are read from Arrow or Parquet shards: write their bytes or paths into one"
-                )
+                let advice = match reads {
+                    Reads::Inputs => {
+                        "a cache of recordings needs a processor, as forebay.cache.Features(\"whisper\")"
+                    }
+                    _ => "recordings are read by forebay.Loader",
+                };
+                format!("{told}; {advice}")
             }
+            _ if self.is_cache => format!("{told}; it is a cache, which forebay.cache.TreeStore opens"),
             _ => told,
         }
     }

@@ -4,6 +4,7 @@
 //! that, any other as Arrow. Files may be given in groups, the sources of a mixture.
 
 use std::{
+    fs,
     ops::Range,
     path::{Path, PathBuf},
     sync::{
@@ -21,6 +22,7 @@ use super::{
     paths::{self, Reads},
     shard::Shard,
     storage::Storage,
+    urls,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -175,6 +177,11 @@ impl Recordings {
     /// What the readers of files did so far; `None` for shards.
     pub fn read_counts(&self) -> Option<ReadCounts> {
         self.files().map(FilesSource::read_counts)
+    }
+
+    /// Whether the recordings are in files of their own, or in archives of them, and not in shards.
+    pub fn is_of_files(&self) -> bool {
+        self.files().is_some()
     }
 
     /// The tables, if the recordings are in files of their own.
@@ -431,6 +438,9 @@ fn shards_or_tables(parts: Vec<Part>) -> Result<Result<Vec<PathBuf>, Vec<Plan>>>
         (_, true) => Ok(Ok(shards)),
         (None, false) => Ok(Err(tables)),
         (Some(shard), false) => {
+            if !urls::is_url(shard) {
+                fs::symlink_metadata(shard).map_err(|error| Error::io(shard, "open", error))?;
+            }
             let message = format!(
                 "{} is a shard, and other sources are recordings in files; the sources of a loader are all shards, or all \
                  tables, folders and files of recordings",

@@ -37,7 +37,9 @@ impl Subset {
         let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
         let mut rows = match self {
             &Self::Random { n, .. } if n > n_rows => {
-                return refused(format!("the subset has {n} rows, and the files have {n_rows}"));
+                return refused(format!(
+                    "n_samples or Subset asks for {n} rows, and the files have {n_rows}"
+                ));
             }
             &Self::Random { n, seed } => {
                 let order = Bijection::new(seed, Purpose::Subset, [0; 2], n_rows.max(1));

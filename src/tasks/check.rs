@@ -113,7 +113,8 @@ impl CheckTask {
             n_streams: None,
             infinite: false,
             drop_last: false,
-            policy: Policy { skip_io: true, ..Policy::default() },
+            // The caller reports all failures.
+            policy: Policy { skip_io: true, logs: false, ..Policy::default() },
             // Findings are small, and a long recording delays those after it.
             buffer_size: 1024,
             n_workers,

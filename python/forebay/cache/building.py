@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
-from forebay._checks import advised, problems
+from forebay._checks import advised, as_place, problems
 from forebay._core import ConfigError, SpectrogramTransform, _CacheBuild, _cores, _shards
 from forebay.cache._documents import columns
 from forebay.cache.running import CacheBuild, watch
@@ -190,7 +190,7 @@ def build(
     `wait=False` it returns a `CacheBuild` at once, and readers may begin. `progress` shows a bar on a
     terminal, and writes a line every 10 s elsewhere; None: only on a terminal.
     """
-    folder = Path(path)
+    folder = as_place("path", path)
     workers = _cores() if n_workers is None else n_workers
     check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
     limits = {"max_record_bytes": max_record_bytes, "max_decoded_seconds": max_decoded_seconds}

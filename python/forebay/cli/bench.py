@@ -39,6 +39,8 @@ MOST_SECONDS = 600.0
 """The longest measurement of one number of workers."""
 STORAGE = ("I/O-bound", "network-bound")
 """The verdicts that more reads in flight may help."""
+BUSY = "other processes use the machine"
+"""The words of a verdict whose figures are too low."""
 READERS = next(int(row["default"]) for row in _parameters()["Loader"] if row["name"] == "n_readers")
 MORE_READERS = 4 * READERS
 COMPARED = 512
@@ -219,6 +221,8 @@ def lines(runs: Sequence[Mapping[str, Any]], beside: Mapping[str, Any], cores: i
         times = f"; forebay makes {beside['ratio']:.1f} times as many" if "ratio" in beside else ""
         workers = f"{counted(beside['n_workers'], 'worker process')}"
         yield f"soundfile in a torch DataLoader, {workers}: {beside['examples_per_s']:.1f} examples/s{times}"
+    if any(BUSY in run["verdict"] for run in runs):
+        yield f"{BUSY}, so these figures are too low, and the comparison may be wrong: measure again when it is idle"
     if runs:
         fastest = best(runs)
         readers = f", n_readers={fastest['n_readers']}" if fastest["n_readers"] != READERS else ""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TextIO
 
+from forebay._checks import as_place
 from forebay._core import ConfigError, __version__
 from forebay._files import what_is
 from forebay._progress import Progress
@@ -301,6 +302,7 @@ def said_in_lines(options: argparse.Namespace) -> Iterator[None]:
 
 def check_place(option: str, folder: Path) -> None:
     """Raises `ConfigError` if no files can be written in `folder`, which need not exist yet."""
+    as_place(option, folder)
     at = folder.absolute()
     while not os.path.lexists(at) and at != at.parent:
         at = at.parent

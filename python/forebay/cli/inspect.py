@@ -6,10 +6,12 @@ before and after balancing, from their column alone.
 
 import argparse
 import math
+import os
 import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -40,6 +42,10 @@ READABLE = re.compile(r"(lists of (\d+ )?)?(text|null|bool|u?int\d+|float\d+)")
 """The columns that a dataset can have."""
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
 """The endings of tables whose rows name recordings."""
+UNREAD = (".csv", ".tsv", ".jsonl")
+"""The endings of tables that a folder of recordings may have; only one called `metadata` is read."""
+MOST_LISTED = 100_000
+"""The most entries of a folder that are looked at for them."""
 SHOWN_FILES = 10
 SHOWN_CLASSES = 8
 MOST_COMMON, LEAST_COMMON = 12, 6
@@ -181,6 +187,17 @@ def described(told: Mapping[str, Any]) -> Iterator[str]:
         more = "" if names is None else f", {counted(len(names), 'class')}: {', '.join(names[:SHOWN_CLASSES])}"
         dots = ", ..." if names and len(names) > SHOWN_CLASSES else ""
         yield f"  {column['name']:{width}}  {column['type']}{more}{dots}"
+    for name in filter(None, map(unread, (file["path"] for file in files[:SHOWN_FILES]))):
+        yield f"{name} is not read: pass it in place of its folder"
+
+
+def unread(path: str) -> Path | None:
+    """A table at the top of a folder of recordings, if the folder is read without one."""
+    if kind(path) != "folder":
+        return None
+    with os.scandir(path) as entries:
+        names = [e.name for e in islice(entries, MOST_LISTED) if Path(e.name).suffix.lower() in UNREAD]
+    return Path(path) / min(names) if names else None
 
 
 def summed(files: Sequence[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from forebay._checks import MOST, as_path, check_identity, is_count, problems, shown, truth, whole
+from forebay._checks import MOST, as_place, check_identity, is_count, problems, shown, truth, whole
 from forebay._core import ConfigError, ForebayError, StateError
 from forebay.queue import meta as metas
 from forebay.queue.feed import Loaded, QueueFeed, Watermarks
@@ -77,7 +77,7 @@ class DatasetConsumer:
         archive: bool = False,
         rank: int | None = None,
     ) -> None:
-        self.data_dir = as_path("data_dir", data_dir).absolute()
+        self.data_dir = as_place("data_dir", data_dir).absolute()
         truth("prefer_queue", prefer_queue)
         truth("archive", archive)
         wrong = problems(cache_files=(cache_files, 1, MOST))

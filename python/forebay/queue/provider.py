@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from forebay._checks import MOST, as_path, problems, truth
+from forebay._checks import MOST, as_place, problems, truth
 from forebay._core import ConfigError
 from forebay._files import what_is
 from forebay.queue import meta as metas
@@ -87,7 +87,7 @@ class DataProviderBase(ABC):
             wrong.append(f"sleep_seconds is {sleep_seconds!r}, must be a number from 0 on")
         if wrong:
             raise ConfigError("; ".join(wrong))
-        self.data_dir = as_path("data_dir", data_dir).absolute()
+        self.data_dir = as_place("data_dir", data_dir).absolute()
         self.batch_size = operator.index(batch_size)
         self.block_size = None if block_size is None else operator.index(block_size)
         self.target_size = None if target_size is None else operator.index(target_size)

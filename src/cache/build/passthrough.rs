@@ -9,6 +9,7 @@ use crate::{
     cache::{Column, Processed},
     fallible_alloc,
     fields::DataType,
+    source::columns::type_name,
 };
 
 /// Keeps columns unchanged: numbers become fields without an axis, lists of numbers fields with one.
@@ -42,7 +43,7 @@ impl Process<Rows> for Passthrough {
                         "column {:?} is {}; without a processor, numbers and lists of numbers are kept: name them in \
                          fields=, or give a processor",
                         field.name(),
-                        field.data_type()
+                        type_name(field)
                     );
                     Error::new(ErrorKind::Schema, message)
                 })?;

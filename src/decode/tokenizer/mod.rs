@@ -87,7 +87,15 @@ impl Tokenizer {
     pub fn open(path: &Path, options: &TokenizerOptions) -> Result<Self> {
         let in_folder = path.join("tokenizer.json");
         let path = if path.is_dir() { &in_folder } else { path };
-        let bytes = fs::read(path).map_err(|cause| Error::io(path, "read the tokenizer", cause))?;
+        let bytes = fs::read(path).map_err(|cause| {
+            let mut error = Error::io(path, "read the tokenizer", cause);
+            if error.kind == ErrorKind::NotFound {
+                error
+                    .message
+                    .push_str(", which must be a file: a tokenizer.json, or ranks such as gpt2.tiktoken");
+            }
+            error
+        })?;
         let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         Self::new(name, &bytes, options).map_err(|error| {
             let message = format!("tokenizer {}: {}", path.display(), error.message);

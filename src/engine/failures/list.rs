@@ -34,6 +34,8 @@ pub(crate) struct FailureList {
     bad: BTreeMap<u64, Error>,
     most: usize,
     is_full: bool,
+    /// Whether failures are logged.
+    logs: bool,
     /// The reasons already logged, by kind.
     told: HashMap<ErrorKind, HashSet<String>>,
     rank: u64,
@@ -44,7 +46,12 @@ impl FailureList {
     /// An empty list for a rank, with room for `most` records.
     pub(crate) fn new(rank: u64, most: usize) -> Self {
         let (bad, told, lost) = (BTreeMap::new(), HashMap::new(), Losses::new());
-        Self { bad, most, is_full: false, told, rank, lost }
+        Self { bad, most, is_full: false, logs: true, told, rank, lost }
+    }
+
+    /// The same without log records, for a caller that reports all failures itself.
+    pub(crate) fn silent(self) -> Self {
+        Self { logs: false, ..self }
     }
 
     /// Enters a failure of a batch that is handed out; `is_skipped`: it does not end the run.
@@ -69,6 +76,9 @@ impl FailureList {
 
     /// Logs a failure, each reason once.
     fn tell(&mut self, error: &Error) {
+        if !self.logs {
+            return;
+        }
         let reasons = self.told.entry(error.kind).or_default();
         if reasons.len() < TOLD_OF_A_KIND && reasons.insert(error.message.clone()) {
             let more = if reasons.len() < TOLD_OF_A_KIND {

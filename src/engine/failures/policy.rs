@@ -24,6 +24,8 @@ pub struct Policy {
     pub max_consecutive_errors: Option<u64>,
     /// Rows that are never read, in rising order: left out or replaced like bad ones, but counted apart.
     pub exclude: Arc<[u64]>,
+    /// Whether skipped records are logged, each reason once.
+    pub logs: bool,
 }
 
 impl Default for Policy {
@@ -34,6 +36,7 @@ impl Default for Policy {
             max_errors: None,
             max_consecutive_errors: None,
             exclude: Arc::default(),
+            logs: true,
         }
     }
 }

@@ -454,17 +454,20 @@ pub(crate) fn exhausted(last: &Error) -> Error {
     Error::new(
         ErrorKind::Exhausted,
         format!(
-            "{SUBSTITUTES} substitutes in a row were bad as well; the last one is {}: {last}. Check the shards, the audio column and exclude",
+            "{SUBSTITUTES} substitutes in a row were bad as well; the last one is {}: {last}. Check \
+             the files, audio_column (of a table path_column and root), and exclude",
             last.kind
         ),
     )
 }
 
 /// The error of a record that a state holds and that is bad now.
-fn lost(error: Error) -> Error {
+fn lost(mut error: Error) -> Error {
     if !error.kind.is_record() {
         return error;
     }
+    // One error names the place, not both.
+    let place = std::mem::take(&mut error.place);
     let message = "a record that the state holds is bad now; use the shards that the state was saved with";
-    Error { place: error.place.clone(), ..Error::new(ErrorKind::State, message) }.because(error)
+    Error { place, ..Error::new(ErrorKind::State, message) }.because(error)
 }

@@ -135,11 +135,13 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
     let percent = |share: f64| format!("{:.0} %", 100.0 * share.clamp(0.0, 1.0));
     let waits = percent(starved);
     let Setting { n_workers, most_workers, cores: n_cores, words, .. } = *setting;
+    // The parameter's value, not the number of those that are awake.
+    let given = if setting.is_auto { n_workers } else { most_workers };
     if starved <= SELDOM {
         let fewer = if setting.is_auto {
             format!("{n_workers} workers are at work")
         } else {
-            format!("fewer n_workers ({n_workers}) may be enough")
+            format!("fewer n_workers ({given}) may be enough")
         };
         return format!(
             "consumer-bound: next() waits {waits} of the time, your loop is the limit; a faster loader saves no more than that, {fewer}"
@@ -157,7 +159,7 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
             percent(waited(cores))
         ))
     };
-    let leave = format!("leave cores free for this one; raising n_workers ({n_workers}) gains nothing");
+    let leave = format!("leave cores free for this one; raising n_workers ({given}) gains nothing");
     let worst = |cores: &CoreWaits| cores.decode.max(cores.collate).max(cores.consumer.unwrap_or(0.0));
     if most < MUCH
         && let Some(cores) = cores.filter(|cores| worst(cores) >= CROWDED)
@@ -193,7 +195,7 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
             let name = if setting.is_auto { "cpu_budget" } else { "n_workers" };
             format!("raise {name} ({n_workers}, of {n_cores} cores)")
         } else {
-            format!("n_workers ({n_workers}) uses all {n_cores} cores already: {}", words.cheaper)
+            format!("n_workers ({given}) uses all {n_cores} cores already: {}", words.cheaper)
         };
         format!(
             "CPU-bound ({}): workers work {} of the time, next() waits {waits}{}; {remedy}",
@@ -335,6 +337,18 @@ mod tests {
             }
             let said = verdict(true, &figures(0.1, 0.97, 0.1, 0.11), cores, &SETTING);
             assert!(said.starts_with("CPU-bound (decoding): ") && said.contains("waits 11 %"), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_parameter_is_named_and_not_the_workers_awake() {
+        let few = Setting { n_workers: 5, most_workers: 8, cores: 2, ..SETTING };
+        for (decode, starved) in [(0.97, 0.6), (0.5, 0.02)] {
+            let said = verdict(true, &figures(0.1, decode, 0.1, starved), None, &few);
+            assert!(said.contains("n_workers (8)") && !said.contains("(5)"), "{said}");
+            let auto =
+                verdict(true, &figures(0.1, decode, 0.1, starved), None, &Setting { is_auto: true, ..few });
+            assert!(!auto.contains("(8)"), "{auto}");
         }
     }
 

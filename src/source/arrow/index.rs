@@ -330,7 +330,8 @@ fn not_arrow(start: &[u8]) -> Error {
     let found = magic::name(start);
     let message = format!(
         "the file is not Arrow: it starts with {start:02x?}, {found}; expected an Arrow IPC stream or file, as \
-         Hugging Face `datasets` writes with save_to_disk, or a Parquet file with a name that ends in .parquet"
+         Hugging Face `datasets` writes with save_to_disk; other formats are known by the ends of their names, such as \
+         .parquet, .csv, .wav and .tar"
     );
     Error::new(ErrorKind::Format, message).at_byte(0)
 }

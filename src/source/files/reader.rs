@@ -281,7 +281,9 @@ fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> 
     }
     let root = table.root.display().to_string();
     let below = if name.is_absolute() || root.is_empty() { String::new() } else { format!(" below {root}") };
-    let message = format!("the file {name:?} cannot be opened{below}");
+    let is_of_windows = name.as_os_str().as_encoded_bytes().contains(&b'\\');
+    let hint = if is_of_windows { " (folders in a path are separated by /)" } else { "" };
+    let message = format!("the file {name:?} cannot be opened{below}{hint}");
     Err(Error { message, kind: ErrorKind::Unreadable, ..error })
 }
 

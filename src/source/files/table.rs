@@ -315,8 +315,8 @@ struct Group {
 
 fn no_columns(path: &Path, parameter: &str, name: &str) -> Error {
     let message = format!(
-        "{parameter} {name:?} is requested, and recordings without a table have no columns; give forebay.Manifest, or a \
-         metadata.csv in the folder"
+        "{parameter} {name:?} is requested, and recordings without a table have no columns; give a table, as \"labels.csv\" or \
+         forebay.Manifest, or write a metadata.csv into the folder"
     );
     Error::new(ErrorKind::Schema, message).in_shard(path)
 }
@@ -373,7 +373,7 @@ impl Builder {
         };
         if let Some(Segments { starts, ends, unit }) = &mut self.segments {
             let name = match unit {
-                Unit::Seconds => "s",
+                Unit::Seconds => "seconds",
                 Unit::Samples => "samples",
             };
             for (what, place) in [("start", start), ("end", end)] {
@@ -390,8 +390,8 @@ impl Builder {
                 && from >= to
             {
                 return wrong(format!(
-                    "start is {from} and end is {to} {name}, must be less; columns that are no segments are left alone \
-                     with start=\"\""
+                    "start is {from} and end is {to} {name}, but a segment starts before its end; columns that are no segments \
+                     are left alone with start=\"\""
                 ));
             }
             fallible_alloc::push(starts, start.unwrap_or(f64::NAN))?;
@@ -496,7 +496,7 @@ impl Builder {
                 else {
                     return Ok(None);
                 };
-                cell.parse().map(Some).map_err(|_| no_number(&at(Some(line), 0), cell))
+                cell.parse().map(Some).map_err(|_| no_number(&at(Some(line), 0), &format!("{cell:?}")))
             };
             let (start, end) = roles.segment(number)?;
             self.add(Some(line), Some(name), start, end)?;
@@ -683,7 +683,7 @@ impl Builder {
                     Some(Value::Int(number)) => Ok(Some(number as f64)),
                     Some(Value::Float(number)) if number.is_nan() => Ok(None),
                     Some(Value::Float(number)) => Ok(Some(number)),
-                    Some(other) => Err(no_number(&at(None, number_of_row), &format!("{other:?}"))),
+                    Some(other) => Err(no_number(&at(None, number_of_row), &said(&other))),
                 };
                 let (start, end) = roles.segment(number)?;
                 let label = roles.label.map(value).transpose()?;
@@ -930,7 +930,7 @@ impl Builder {
             let path = roles.path.map(|role| &rows.columns[role]);
             let name = path.and_then(|column| column.text(row));
             if let Some(path) = path.filter(|path| name.is_none() && !path.is_null(row)) {
-                let message = format!("row {row}: the path is {:?}, expected text", path.value(row)?);
+                let message = format!("row {row}: the path is {}, expected text", said(&path.value(row)?));
                 return Err(Error::new(ErrorKind::Schema, message));
             }
             let number = |role: Option<usize>| {
@@ -938,7 +938,7 @@ impl Builder {
                 match column.number(row) {
                     Some(number) => Ok(Some(number).filter(|number| !number.is_nan())),
                     None if column.is_null(row) => Ok(None),
-                    None => Err(no_number(&at(None, row), &format!("{:?}", column.value(row)?))),
+                    None => Err(no_number(&at(None, row), &said(&column.value(row)?))),
                 }
             };
             let (start, end) = roles.segment(number)?;
@@ -1007,9 +1007,20 @@ fn of_member<'a>(ending: &str, text: &'a [u8]) -> Cell<'a> {
     }
 }
 
+/// A value for a message.
+fn said(value: &Value) -> String {
+    match value {
+        Value::Int(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Text(text) => format!("{text:?}"),
+        Value::Null => "null".to_owned(),
+        _ => "a list".to_owned(),
+    }
+}
+
 fn no_number(place: &str, found: &str) -> Error {
     let message = format!(
-        "{place}: a segment starts or ends at {found:?}, expected a number; name other columns with start= and end=, \
+        "{place}: a segment starts or ends at {found}, expected a number; name other columns with start= and end=, \
          or start=\"\" for none"
     );
     Error::new(ErrorKind::Schema, message)

@@ -128,10 +128,10 @@ fn broken_tables_are_told_by_line() {
         (
             "a.csv",
             b"path,start,end\na.wav,1,2\nb.wav,3,1.5\n",
-            "line 3: start is 3 and end is 1.5 s, must be less",
+            "line 3: start is 3 and end is 1.5 seconds, but a segment starts before its end",
         ),
-        ("a.csv", b"path,start,end\na.wav,1,1\n", "line 2: start is 1 and end is 1 s, must be less"),
-        ("a.csv", b"path,start,end\na.wav,-1,1\n", "line 2: start is -1, must be 0 or more s"),
+        ("a.csv", b"path,start,end\na.wav,1,1\n", "line 2: start is 1 and end is 1 seconds, but a"),
+        ("a.csv", b"path,start,end\na.wav,-1,1\n", "line 2: start is -1, must be 0 or more seconds"),
         ("a.csv", b"path,start,end\na.wav,one,1\n", "line 2: a segment starts or ends at \"one\""),
         (
             "a.csv",

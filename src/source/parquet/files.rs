@@ -59,8 +59,8 @@ pub fn split(files: &[PathBuf], part: Split, val: Option<&[String]>) -> Result<V
     }
     let message = match (part, files) {
         (Split::Train, [file]) if val.is_none() => format!(
-            "no files are left to train on: {} is the only file, and the last one is for validation; add files, or name \
-             the validation files with val=",
+            "no files are left to train on: {} is the only file, and the last one is for validation; add files, name \
+             the validation files with val=, or pass val=[] to train on all",
             file.display()
         ),
         (Split::Train, _) => {

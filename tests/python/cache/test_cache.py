@@ -21,7 +21,7 @@ import tensorstore
 import zarr
 
 from caches import Number, expected, files, ids, same, unequal
-from forebay import ConfigError, ForebayError, SpectrogramTransform, StateError, _core, cache, decode
+from forebay import ConfigError, ForebayError, Loader, SpectrogramTransform, StateError, _core, cache, decode
 from forebay.cache import building
 from forebay.cli import main
 from forebay.tokens import Tokenizer
@@ -154,7 +154,7 @@ def test_a_function_sees_rows_as_they_are(tmp_path: Path) -> None:
     assert store.fields == {"x": (np.dtype(np.int16), 1)}
     with pytest.raises(TypeError, match="columns=") as raised:
         cache.build(tmp_path / "a.parquet", look, tmp_path / "all")
-    assert re.search(r"^the documents cannot be converted to Python .* in .*a.parquet$", raised.value.__notes__[0])
+    assert re.search(r"^.*a\.parquet: the documents cannot be converted to Python ", raised.value.__notes__[0])
 
 
 def test_columns_of_numbers_are_kept(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_columns_of_numbers_are_kept(tmp_path: Path) -> None:
     table = pa.table({"ids": pa.array(lists, pa.list_(pa.int32())), "label": range(1000), "text": ["x"] * 1000})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=300)
     fields = {"ids": "uint16", "label": "int8"}
-    with pytest.raises(ConfigError, match=r"column \"text\" is Utf8"):
+    with pytest.raises(ConfigError, match=r"a\.parquet: column \"text\" is text; without a processor"):
         cache.build(tmp_path / "a.parquet", None, tmp_path / "all", fields=fields)
     with pytest.raises(ConfigError, match=r"label.*128 does not fit into int8"):
         cache.build(tmp_path / "a.parquet", None, tmp_path / "small", fields=fields, columns=list(fields))
@@ -224,6 +224,22 @@ def test_a_cancelled_build_is_gone_on_with(tmp_path: Path) -> None:
     cache.build(shards, Number(), tmp_path / "a", batch_size=8)
     cache.build(shards, Number(), tmp_path / "b", batch_size=8)
     assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+@pytest.mark.parametrize("path", ["~/cache", "~someone", Path("~") / "cache"])
+def test_no_folder_is_called_tilde(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=rf"^path is '{path}', and ~ is not expanded; give the whole path"):
+        cache.build({"a": [{"x": 1}]}, None, path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_is_no_source(tmp_path: Path) -> None:
+    cache.build({"a": [{"x": 1}]}, None, tmp_path / "cache")
+    with pytest.raises(
+        FileNotFoundError, match=r"has no shards .*; it is a cache, which forebay\.cache\.TreeStore opens"
+    ):
+        Loader(tmp_path / "cache")
 
 
 def test_what_differs_is_named(tmp_path: Path) -> None:

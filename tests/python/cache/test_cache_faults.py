@@ -207,8 +207,8 @@ def test_a_raising_processor_names_the_document(tmp_path: Path, on_error: Any) -
     shards = {"a": range(20), "b": range(20, 80)}
     with pytest.raises((OSError, KeyError), match="forty") as raised:
         cache.build(shards, fails, tmp_path / "a", batch_size=8, on_error=on_error)
-    place = "in b, row 20" if on_error == "raise" else "(documents 16 to 23) in b"
-    assert raised.value.__notes__ == [f"the processor raised an exception {place}"]
+    place, rows = ("b, row 20", "") if on_error == "raise" else ("b", " (documents 16 to 23)")
+    assert raised.value.__notes__ == [f"{place}: the processor raised an exception{rows}"]
 
     def returns_text(documents: list[int]) -> list[dict[str, Any]]:
         return [{"x": "text" if document == 33 else 1} for document in documents]
@@ -216,7 +216,7 @@ def test_a_raising_processor_names_the_document(tmp_path: Path, on_error: Any) -
     if on_error == "raise":
         with pytest.raises(TypeError, match="expected numbers") as raised:
             cache.build(shards, returns_text, tmp_path / "b", batch_size=8)
-        assert raised.value.__notes__ == ["the processor did not return documents in b, row 13"]
+        assert raised.value.__notes__ == ["b, row 13: the processor did not return documents"]
 
     def joint(documents: list[int]) -> list[dict[str, Any]]:
         if len(documents) > 1 and 33 in documents:
@@ -225,7 +225,7 @@ def test_a_raising_processor_names_the_document(tmp_path: Path, on_error: Any) -
 
     with pytest.raises(ValueError, match="together") as raised:
         cache.build(shards, joint, tmp_path / "c", batch_size=8, on_error=on_error)
-    assert raised.value.__notes__ == ["the processor raised an exception (documents 8 to 15) in b"]
+    assert raised.value.__notes__ == ["b: the processor raised an exception (documents 8 to 15)"]
 
 
 def test_a_full_disk_is_an_error_and_it_goes_on(tmp_path: Path, whole: dict[str, bytes]) -> None:
@@ -286,7 +286,7 @@ def test_a_failing_processor_reaches_builder_and_readers(tmp_path: Path) -> None
     gate.set()
     with pytest.raises(ZeroDivisionError, match=r"^forty") as raised:
         handle.wait()
-    assert raised.value.__notes__ == ["the processor raised an exception in b, row 20"]
+    assert raised.value.__notes__ == ["b, row 20: the processor raised an exception"]
     with pytest.raises(StateError, match="forty"):
         store.wait()
 
@@ -316,8 +316,8 @@ def test_a_corrupt_shard_is_named(tmp_path: Path) -> None:
     with pytest.raises((ForebayError, OSError), match=r"b\.parquet"):
         cache.build(shards, None, tmp_path / "cache", order="concat")
     (tmp_path / "c.jsonl").write_text('{"text": "x"}\n{"text": \n')
-    with pytest.raises(ForebayError, match=r"line 2 is not JSON in .*c\.jsonl"):
+    with pytest.raises(ForebayError, match=r"c\.jsonl, row 1: line 2 is not JSON"):
         cache.build(tmp_path / "c.jsonl", Number(), tmp_path / "json")
     (tmp_path / "d.txt").write_bytes(b"good\n\xff\xfe\n")
-    with pytest.raises(ForebayError, match=r"line 2 cannot be read as UTF-8 in .*d\.txt"):
+    with pytest.raises(ForebayError, match=r"d\.txt, row 1: line 2 cannot be read as UTF-8"):
         cache.build(tmp_path / "d.txt", Number(), tmp_path / "text")

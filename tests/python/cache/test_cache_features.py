@@ -180,7 +180,8 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
             cache.build(path, features.LogMel(**other), tmp_path / "c")
         assert all(part in str(raised.value) for part in expected), raised.value
         assert '"n_fft"' not in str(raised.value)
-    with pytest.raises(StateError, match=r'processor "type" was "LogMel" and is "Waveform"'):
+    alone = r'was made with other parameters: processor "type" was "LogMel" and is "Waveform"; pass overwrite=True'
+    with pytest.raises(StateError, match=alone):
         cache.build(path, features.Waveform(sample_rate=8000), tmp_path / "c")
     assert len(cache.build(path, features.LogMel(**SMALL), tmp_path / "c")) == 1
 

@@ -90,7 +90,8 @@ def test_what_is_reported(rows: list[Row], tmp_path: Path, capsys: pytest.Captur
     assert summary["silent"] == sum(float(line["silence"]) == 1.0 for line in good) >= 1
     assert sum(summary["codecs"].values()) == sum(summary["durations"].values()) == n + 2
     assert summary["codecs"] == dict(Counter(line["codec"] for line in good).most_common())
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "skipped" not in err
     assert f"{n + 5} recordings" in out
     assert "; 3 bad" in out
     assert f"\nbad: {files[1]}, row 0, bad.wav: " in out

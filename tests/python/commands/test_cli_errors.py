@@ -193,6 +193,10 @@ def test_places_that_cannot_be_written(
                 2,
                 True,
             )
+        monkeypatch.chdir(tmp_path)
+        code, error = said(capsys, *command, "-o", "~/new")
+        assert (code, error.count("\n"), Path("~").exists()) == (2, 1, False)
+        assert command[0] == "check" or "~ is not expanded; give the whole path" in error
         monkeypatch.setattr(os, "access", lambda *_: False)
         code, error = said(capsys, *command, "-o", tmp_path / "new")
         assert (code, error.count("\n")) == (2, 1)

@@ -267,6 +267,15 @@ def test_recordings_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert cli.main(["inspect", str(folder), "--row", "0"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("3 rows in 1 folder\n")
+    assert "is not read" not in out
+    (folder / "labels.csv").write_text("path,label\nwren/zz.wav,owl\n")
+    assert cli.main(["inspect", str(folder)]) == 0
+    unread = f"\n{folder / 'labels.csv'} is not read: pass it in place of its folder\n"
+    assert unread in (told := capsys.readouterr().out), told
+    (folder / "metadata.csv").write_text("file_name,label\nwren/zz.wav,owl\n")
+    assert cli.main(["inspect", str(folder)]) == 0
+    assert "is not read" not in (told := capsys.readouterr().out), told
+    (folder / "metadata.csv").unlink()
     assert re.search(rf"row 0: {folder}, row 0, wren/.+\n", out)
     with forebay.AudioDataset(folder) as dataset:
         paths = [dataset.path(row) for row in range(-3, 0)]

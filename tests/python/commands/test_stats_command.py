@@ -14,6 +14,7 @@ import forebay
 from forebay import cli
 from forebay.cli import bench, dataloader, stats
 from forebay.features import preset, presets
+from paths import ROOT
 from recordings import Row, write_shard
 
 Call = Callable[..., tuple[int, Any]]
@@ -125,6 +126,16 @@ def test_bench(shards: list[Path], call: Call, capsys: pytest.CaptureFixture[str
     arguments = ["bench", str(shards[0]), "--seconds", "0.1", "-w", "1", "--batch-size", "4", "--no-compare"]
     assert cli.main(arguments) == 0
     assert "suggested: Loader.train(SOURCE, n_workers=1)\n" in capsys.readouterr().out
+
+
+def test_a_busy_machine_is_told() -> None:
+    """Once, below the figures; the words are those of the core's verdict."""
+    idle = {"n_workers": 2, "n_readers": bench.READERS, "examples_per_s": 900.0, "verdict": "CPU-bound (decoding)"}
+    busy = {**idle, "verdict": f"CPU-bound (decoding): ..., for a core: {bench.BUSY}; leave cores free"}
+    assert bench.BUSY in (ROOT / "src" / "engine" / "observe" / "verdict.rs").read_text()
+    for runs, times in (([idle, idle], 0), ([idle, busy, busy], 1)):
+        said = list(bench.lines(runs, {}, 2, 64))
+        assert sum(line.startswith(f"{bench.BUSY}, so these figures are too low") for line in said) == times
 
 
 def test_the_suggestion() -> None:

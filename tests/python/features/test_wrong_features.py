@@ -197,7 +197,14 @@ def test_presets_of_wrong_types(name: Any) -> None:
 
 
 def test_presets_that_are_unknown() -> None:
-    for name, hint in (("wisper", "; did you mean 'whisper'?"), ("", "librosa"), ("x" * 10_000, "librosa")):
+    for name, hint in (
+        ("wisper", "; did you mean 'whisper'?"),
+        ("mfcc", "; give an object: forebay.features.MFCC(...)"),
+        ("log_mel", "; give an object: forebay.features.LogMel(...)"),
+        ("standard", "librosa"),
+        ("", "librosa"),
+        ("x" * 10_000, "librosa"),
+    ):
         with pytest.raises(ConfigError) as error:
             features.preset(name)
         assert str(error.value).endswith(hint)

@@ -151,9 +151,9 @@ def test_a_bad_recording_is_named_by_its_file(tmp_path: Path, caplog: pytest.Log
         with pytest.raises(forebay.DecodeError) as refused:
             forebay.AudioDataset(source, **TINY)[0]
         for text in (caplog.records[-1].getMessage(), str(refused.value)):
-            assert f" in {place}, row 0, {shown}" in text
+            assert f"{place}, row 0, {shown}: " in text
             assert "\n" not in text
-    message = re.escape(f" in {folder}, row 0, {shown}")
+    message = re.escape(f"{folder}, row 0, {shown}: ")
     strict = forebay.Loader(folder, **{**ONE_PASS, "on_error": "raise"})
     with strict, pytest.raises(forebay.DecodeError, match=message):
         next(strict)
@@ -165,7 +165,7 @@ def test_a_file_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     bad(tmp_path / "bad.wav")
     bad(Manifest([{"path": "gone.wav"}], root=tmp_path))
     one, gone = (record.getMessage() for record in caplog.records)
-    assert one.endswith(f" in {tmp_path / 'bad.wav'}, row 0")
+    assert f": {tmp_path / 'bad.wav'}, row 0: " in one
     assert gone.count("gone.wav") == 1
 
 
@@ -177,7 +177,26 @@ def test_files_of_the_current_folder_have_a_place(
         Path(name).write_bytes(b"no recording")
     errors = bad(["a.wav", "b.wav"])[1]
     assert [(error["shard"], error["path"]) for error in errors] == [(".", "a.wav"), (".", "b.wav")]
-    assert caplog.records[0].getMessage().endswith(' in ., row 0, "a.wav"')
+    assert caplog.records[0].getMessage().startswith('skipped a bad record (unsupported): ., row 0, "a.wav": ')
+
+
+def test_a_path_of_windows_has_a_hint(folder: Path) -> None:
+    _, [error] = bad(Manifest([{"path": "birds\\a.wav"}, {"path": "000 one.wav"}], root=folder))
+    assert "cannot be opened below" in error["reason"]
+    assert "(folders in a path are separated by /)" in error["reason"]
+
+
+def test_a_missing_folder_beside_others(folder: Path, tmp_path: Path) -> None:
+    """It is missing, and no shard among tables."""
+    with pytest.raises(FileNotFoundError, match=r"cannot open .*none: No such file"):
+        forebay.Loader([folder, tmp_path / "none"], **TINY)
+
+
+def test_what_holds_the_recordings_is_named(folder: Path) -> None:
+    for given in (folder, [folder / "000 one.wav"], Manifest([{"path": "000 one.wav"}], root=folder)):
+        with forebay.Loader(given, **TINY) as loader:
+            assert re.search(r"^<forebay\.Loader: \d records? in files, batches of ", repr(loader))
+            assert re.search(r"^source +\d records? in files$", repr(loader.recipe), re.MULTILINE)
 
 
 def test_a_bad_partner_is_named_by_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -185,7 +204,7 @@ def test_a_bad_partner_is_named_by_its_file(tmp_path: Path, caplog: pytest.LogCa
     (tmp_path / "noise").mkdir()
     (tmp_path / "noise" / "bad.wav").write_bytes(b"no recording")
     bad(tmp_path / "own", augment=[forebay.augment.Mix(tmp_path / "noise", snr_db=3.0)])
-    assert f' in {tmp_path / "noise"}, row 0, "bad.wav"' in caplog.text
+    assert f': {tmp_path / "noise"}, row 0, "bad.wav": ' in caplog.text
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="rights of files")

@@ -2,10 +2,13 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
+import pyarrow as pa
 import pytest
 
 import forebay
@@ -55,6 +58,45 @@ def test_every_kind_of_table_has_the_same_batches(name: str, folder: Path, names
     assert list(expected) == list(found)
     for field in expected:
         assert np.array_equal(np.array(expected[field]), np.array(found[field])), field
+
+
+def test_a_data_frame_is_a_table(folder: Path, names: list[str], tmp_path: Path) -> None:
+    """Of pandas, with empty cells of each kind and times, and of pyarrow."""
+    frame = pandas.DataFrame(
+        {
+            "path": names,
+            "label": [None, *["owl", "wren"] * 9, pandas.NA],
+            "x": [1.0, np.nan, *range(18)],
+            "when": pandas.Timestamp("2026-01-02"),
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    expected = all_rows(Manifest(tmp_path / "t.csv", root=folder), columns=["x", "when"])
+    table = pa.Table.from_pandas(frame.astype({"when": "string"}))
+    for given in (frame, table):
+        source = Manifest(given, root=folder)
+        assert pickle.loads(pickle.dumps(source)) == source
+        found = all_rows(source, columns=["x", "when"])
+        assert found["label"] == expected["label"]
+        assert set(found["label"]) == {-1, 0, 1}
+        assert np.array_equal(found["x"], expected["x"], equal_nan=True)
+        assert np.isnan(found["x"]).sum() == 1
+        assert {when[:10] for when in found["when"]} == {"2026-01-02"}
+
+
+def test_a_recipe_says_why_there_is_no_label(folder: Path, names: list[str]) -> None:
+    table = Manifest({"path": names, "species": ["owl"] * len(names)}, root=folder)
+    line = "label     none: no column has its name; label_column= or targets= names one\n"
+    for given, is_told in (
+        ({}, True),
+        ({"label_column": "species"}, False),
+        ({"label_column": ""}, False),
+        ({"targets": {}}, False),
+        ({"targets": {"kind": targets.ClassIndex("species", classes="data")}}, False),
+    ):
+        with forebay.Loader(table, **ONE_PASS, **given) as loader:
+            assert (line in repr(loader.recipe)) == is_told
+            assert ("label" in next(loader)) == (given == {"label_column": "species"})
 
 
 def test_recordings_in_files_are_those_in_shards(tmp_path: Path) -> None:
@@ -213,6 +255,21 @@ def test_wrong_values(given: Any, error: type[Exception], told: str) -> None:
     with pytest.raises(error) as raised:
         Manifest(**given)
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"start": "1:30"}, '<rows>: row 0: a segment starts or ends at "1:30", expected a number'),
+        ({"start": -1.0}, "<rows>: row 0: start is -1, must be 0 or more seconds"),
+        ({"start": 1.0, "end": 0.5}, "start is 1 and end is 0.5 seconds, but a segment starts before its end"),
+        ({"path": 3}, "<rows>: row 0: the path is 3, expected text"),
+        ({"label": 0.5}, "<rows>: the label column is float64; expected names or whole numbers"),
+    ],
+)
+def test_wrong_rows(row: dict[str, Any], told: str) -> None:
+    with pytest.raises(forebay.ConfigError, match="^" + re.escape(told) if told.startswith("<") else re.escape(told)):
+        forebay.Loader(Manifest([{"path": "a.wav", **row}]), **ONE_PASS)
 
 
 def test_wrong_sources(folder: Path, names: list[str], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import forebay
@@ -793,8 +794,12 @@ def test_the_step_that_is_wrong_is_named(files: tuple[Path, list[Any]]) -> None:
 
 
 def test_a_missing_background(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="gone"):
+    with pytest.raises(FileNotFoundError, match=r"the source of Mix: cannot open .*gone"):
         forebay.Loader([files[0]], **SHARED, augment=[Mix(str(tmp_path / "gone"), weight=0.5)])
+    texts = tmp_path / "texts.parquet"
+    pq.write_table(pa.table({"text": ["one", "two"]}), texts)
+    with pytest.raises(ConfigError, match=rf'^{texts}: the source of Reverb: there is no column "audio"'):
+        forebay.Loader([files[0]], **SHARED, augment=[Reverb(str(texts))])
     for step in (Mix(str(tmp_path / "gone.wav"), weight=0.5), Reverb([str(tmp_path / "gone.flac")])):
         with pytest.raises(FileNotFoundError, match="gone"):
             forebay.Loader([files[0]], **SHARED, augment=[step])

@@ -375,7 +375,7 @@ def test_rows_without_spans(tmp_path: Path) -> None:
     for row in range(3):
         crop = crops.Inside("spans", empty="error")
         given = {**GIVEN, "sampling": forebay.sampling.Subset([row])}
-        with pytest.raises(forebay.ForebayError, match=rf"no span within its recording; give empty=.*row {row}"):
+        with pytest.raises(forebay.ForebayError, match=rf"row {row}: .*no span within its recording; give empty="):
             next(forebay.Loader(path, crop=crop, **given))
 
 

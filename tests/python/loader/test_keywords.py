@@ -26,7 +26,15 @@ def tokens(_text: str) -> list[int]:
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "forebay.Loader": (
         lambda **keywords: forebay.Loader("x.arrow", **keywords),
-        {"shuffle": "use shuffle_min_size and order", "sampler": "use order", "num_workers": "use n_workers"},
+        {
+            "shuffle": "use shuffle_min_size and order",
+            "sampler": "use order",
+            "num_workers": "use n_workers",
+            "win_length": "features=forebay.features.LogMel(",
+            "mono": "an object of forebay.features has it",
+            "split": "pass the files of one split",
+            "streaming": "leave it out",
+        },
     ),
     "forebay.TokenLoader": (
         lambda **keywords: forebay.TokenLoader("x.parquet", tokens, **keywords),
@@ -99,8 +107,21 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
         {"meta_data": "did you mean metadata?"},
     ),
     "forebay.augment.Noise": (forebay.augment.Noise, {"snr": "did you mean snr_db?"}),
-    "forebay.crops.Windows": (forebay.crops.Windows, {"steps": "did you mean step?"}),
-    "forebay.features.LogMel": (forebay.features.LogMel, {"n_mel": "did you mean n_mels?"}),
+    "forebay.crops.Windows": (forebay.crops.Windows, {"steps": "did you mean step?", "overlap": "use step instead"}),
+    "forebay.features.LogMel": (
+        forebay.features.LogMel,
+        {"n_mel": "did you mean n_mels?", "sr": "use sample_rate instead", "fmax": "use f_max instead"},
+    ),
+    "forebay.manifest.Manifest": (
+        lambda **keywords: forebay.Manifest("t.csv", **keywords),
+        {
+            "audio_column": "use path_column instead",
+            "label_column": "Loader(manifest, label_column=)",
+            "sep": "are found by themselves",
+            "unitt": "did you mean unit?",
+        },
+    ),
+    "forebay.targets.MultiHot": (forebay.targets.MultiHot, {"sep": "use separator instead"}),
     "forebay.sampling.Where": (forebay.sampling.Where, {"min": "help(forebay.sampling.Where) lists the parameters"}),
     "forebay.SpectrogramTransform": (
         forebay.SpectrogramTransform,

@@ -341,6 +341,15 @@ def test_arguments_are_bound_as_python_does(files: Files) -> None:
     ]:
         with pytest.raises(TypeError, match=re.escape(message) + "$"):
             loader(*arguments, **given)
+    for preset in (loader.train, loader.eval):
+        message = f"{preset.__qualname__}() takes 1 positional argument but 3 were given; name the others, as in "
+        with pytest.raises(TypeError, match=re.escape(message) + r"Loader\.\w+\(arrow_files, seed=\.\.\.\)$"):
+            preset(files.shards, 3, 16)
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'arrow_files'"):
+            preset()
+        assert list(inspect.signature(preset).parameters) == ["arrow_files", "overrides"]
+        with preset(arrow_files=files.shards, **TINY) as named:
+            assert named.num_records == 120
     tokens: Any = forebay.TokenLoader
     with pytest.raises(TypeError, match=r"missing 2 required positional arguments: 'parquet_files' and 'tokenizer'$"):
         tokens()

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -124,11 +125,16 @@ def test_what_cannot_be_read(read: Reader, folder: Path, capsys: pytest.CaptureF
     if read in (recordings, source):
         assert read(folder / "wav", folder) == [str(folder / "wav")]
     elif read is not checked:
-        assert "found 12 files ending in .wav; recordings are read from Arrow or Parquet shards" in message(
-            folder / "wav", FileNotFoundError
-        )
+        told = message(folder / "wav", FileNotFoundError)
+        advice = "a cache of recordings needs a processor|recordings are read by forebay.Loader"
+        assert re.search(rf"found 12 files ending in \.wav; ({advice})", told), told
     if read is checked:
         return
+    assert "folders in a path are separated by /" in message("none\\a.parquet", FileNotFoundError)
+    relative = message("none/a.parquet", FileNotFoundError)
+    assert f"a relative path begins at the current folder, {Path.cwd()}" in relative
+    assert "os error" not in relative
+    assert "a data set of the Hub is hf://datasets/no-one/a_1" in message("no-one/a_1", FileNotFoundError)
     for unordered in ({folder / "a", folder / "b"}, frozenset([folder])):
         assert "is a set, whose order differs from run to run" in message(unordered, TypeError)
     assert "is a generator, whose order may differ between machines" in message(folder.glob("*"), TypeError)

@@ -121,6 +121,11 @@ def test_wrong_batches(call: Any, error: type[Exception], text: str) -> None:
         call()
 
 
+def test_a_picture_in_a_terminal_is_one_line() -> None:
+    shown = repr(plot.batch(BATCH))
+    assert shown == "<forebay.plot.Picture: 3 examples of a batch; a notebook shows it, save(path) writes a page>"
+
+
 def test_a_page_replaces_nothing(tmp_path: Path) -> None:
     picture = plot.batch(BATCH)
     picture.save(tmp_path / "page.html")

@@ -113,7 +113,9 @@ def test_an_exception_ends_the_run(shard: Path) -> None:
         pytest.raises(LookupError, match="no such table") as raised,
     ):
         list(loader)
-    assert raised.value.__notes__[0].startswith("augment.Python(test_python_steps.failing) failed in ")
+    (note,) = raised.value.__notes__
+    assert note.startswith(str(shard))
+    assert note.endswith(": augment.Python(test_python_steps.failing) failed")
     with pytest.raises(LookupError, match="no such table"):
         apply([Python(failing)], np.zeros(8, np.float32), RATE)
 

@@ -167,7 +167,7 @@ def test_a_mismatch_names_what_differs(tiny_shards: list[Path]) -> None:
     ("change", "told"),
     [
         ({"order": "random"}, 'order is "random", must be'),
-        ({"rank": 2, "world_size": 2}, "rank is 2, must be 0 to 1"),
+        ({"rank": 2, "world_size": 2}, "rank is 2, must be 0 to 1, less than world_size"),
         ({"world_size": 0}, "world_size is 0, must be 1"),
         ({"n_streams": 3, "world_size": 2}, "n_streams is 3, must be a multiple of world_size, 2"),
         ({"n_streams": 7}, "n_streams is 7, must divide"),

@@ -450,7 +450,7 @@ def test_columns_that_are_refused(tmp_path: Path) -> None:
             "is lists of text, expected whole numbers or text; forebay.targets.MultiHot",
         ),
         (ClassIndex("real"), "is float64, expected whole numbers or text"),
-        (ClassIndex("bird"), 'are not in the schema of column "bird"; give a list of names, a file, or "data"'),
+        (ClassIndex("bird"), 'are not in the schema of column "bird"; give classes="data" for'),
         (ClassIndex("number", classes="schema"), 'are not in the schema of column "number"'),
         (ClassIndex("bird", classes=3), 'is a number, but column "bird" has names'),
         (ClassIndex("named", classes="data"), 'has class names in its schema; give "schema"'),
@@ -500,7 +500,10 @@ def test_columns_that_are_refused(tmp_path: Path) -> None:
         (lambda: ClassIndex(""), ["column is ''"]),
         (lambda: ClassIndex("a", classes=0), ["classes is 0, must be 1 to 1048576"]),
         (lambda: ClassIndex("a", classes=1 << 21), ["classes is 2097152, must be 1 to 1048576"]),
-        (lambda: ClassIndex("a", classes="no.txt"), ["classes is 'no.txt', must be a file, a list of names"]),
+        (
+            lambda: ClassIndex("a", classes="no.txt"),
+            ["classes is 'no.txt', must be a file, a list", "no file of this name"],
+        ),
         (lambda: ClassIndex("a", classes_column="x"), ["classes_column is 'x', which needs classes"]),
         (lambda: ClassIndex("a", null=0.5), ["must be a whole number"]),  # type: ignore[arg-type]
         (lambda: ClassIndex("a", unknown="x"), ['unknown is "x", must be one of "error", "ignore"']),  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import forebay
@@ -111,6 +112,34 @@ def test_what_is_as_good_as_the_type() -> None:
     assert len(batches) == 4
     pool = BufferPool(Two(), np.int64(3), np.float32)  # type: ignore[arg-type]
     assert pool.acquire()[1].shape == (3,)
+
+
+def test_a_class_or_a_function_in_place_of_an_object(tiny_shard: Path) -> None:
+    make = r"; make an object of the class: {}\(\.\.\.\)$"
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"features": forebay.features.Waveform}, make.format("Waveform")),
+        ({"crop": forebay.crops.Windows}, make.format("Windows")),
+        ({"sampling": forebay.sampling.Balanced}, make.format("Balanced")),
+        ({"targets": forebay.targets.MultiHot}, make.format("MultiHot")),
+        ({"targets": {"label": forebay.targets.Soft}}, make.format("Soft")),
+        ({"augment": [forebay.augment.Gain]}, make.format("Gain")),
+        ({"augment": [len]}, r"must be an object of forebay.augment; Python\(function\) makes a step of a function$"),
+    ]
+    for given, message in wrong:
+        with pytest.raises(TypeError, match=message):
+            forebay.Loader(tiny_shard, **TINY, **given)
+
+
+def test_a_frame_is_no_list_of_files(tiny_shard: Path, tmp_path: Path) -> None:
+    """A frame would yield the names of its columns."""
+    frame: Any = pandas.DataFrame({"path": ["a.wav"]})
+    for given in (frame, {"a": frame, "b": tiny_shard}):
+        with pytest.raises(
+            TypeError, match=r"is a DataFrame, must be files; forebay\.Manifest\(.*, root=\.\.\.\) makes"
+        ):
+            forebay.Loader(given, **TINY)
+    with pytest.raises(TypeError, match="shards is a DataFrame, must be files"):
+        build(frame, None, tmp_path / "cache")
 
 
 def iterators(folder: Path) -> list[Any]:

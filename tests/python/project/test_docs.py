@@ -9,6 +9,7 @@ import ast
 import importlib.util
 import re
 import shlex
+import shutil
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -112,6 +113,7 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for row, kind in zip(rows, ("bird", "music"), strict=False):
         (folder / "recordings" / kind).mkdir(parents=True)
         (folder / "recordings" / kind / "1.ogg").write_bytes(row.audio or b"")
+    shutil.copytree(folder / "recordings" / "music", folder / "validation" / "music")
     write_annotated(folder / "soundscapes", rows)
     (folder / "gpt2.tiktoken").symlink_to(ROOT / "tests" / "data" / "tokens" / "gpt2.tiktoken")
     texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]

@@ -48,6 +48,8 @@ def test_signature() -> None:
 def test_parameters(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(forebay.ConfigError, match=message):
         Numbers(tmp_path, **{"batch_size": 4, **parameters})
+    with pytest.raises(forebay.ConfigError, match=r"^data_dir is '~/numbers', and ~ is not expanded"):
+        Numbers("~/numbers", batch_size=4)
 
 
 @pytest.mark.parametrize("parameter", parameters(DataProviderBase))
