@@ -11,7 +11,7 @@ use pyo3::{
     types::{PyDict, PyTuple, PyType},
 };
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, source::urls};
 
 pyo3::create_exception!(
     forebay,
@@ -124,8 +124,10 @@ fn exception(py: Python<'_>, error: &Error) -> PyErr {
 /// What to do about a path that does not exist; empty for a URL and for an absolute path.
 fn missing_hint(file: &Path) -> String {
     let name = file.as_os_str().as_encoded_bytes();
-    if crate::source::urls::is_url(file) {
+    if urls::is_url(file) {
         String::new()
+    } else if urls::lacks_a_slash(file) {
+        "; give a URL as a string, since pathlib.Path removes one of its slashes".to_owned()
     } else if name.starts_with(b"~") {
         "; ~ is not expanded: give the folder's whole path, as by os.path.expanduser".to_owned()
     } else if name.contains(&b'\\') {

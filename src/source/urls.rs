@@ -14,18 +14,29 @@ use crate::{Error, ErrorKind, Result};
 /// The schemes that are read.
 const SCHEMES: [&str; 6] = ["s3", "gs", "az", "http", "https", "hf"];
 
-/// The scheme and the rest of a URL; `None` for a path.
-pub(crate) fn split(path: &Path) -> Option<(&'static str, &str)> {
+/// The scheme and what follows `mark`.
+fn split_at<'a>(path: &'a Path, mark: &str) -> Option<(&'static str, &'a str)> {
     let text = path.to_str()?;
     SCHEMES.into_iter().find_map(|scheme| {
         let (start, rest) = text.split_at_checked(scheme.len())?;
-        Some((scheme, rest.strip_prefix("://")?)).filter(|_| start.eq_ignore_ascii_case(scheme))
+        Some((scheme, rest.strip_prefix(mark)?)).filter(|_| start.eq_ignore_ascii_case(scheme))
     })
+}
+
+/// The scheme and the rest of a URL; `None` for a path.
+pub(crate) fn split(path: &Path) -> Option<(&'static str, &str)> {
+    split_at(path, "://")
 }
 
 /// Whether a path is a URL.
 pub(crate) fn is_url(path: &Path) -> bool {
     split(path).is_some()
+}
+
+/// Whether a path may have been a URL: `pathlib.Path` keeps one slash of two.
+#[cfg(feature = "python")]
+pub(crate) fn lacks_a_slash(path: &Path) -> bool {
+    !is_url(path) && split_at(path, ":/").is_some()
 }
 
 /// The path of `name` in `folder`; a URL stands alone. Below a URL a name is text, as in a folder of files,
