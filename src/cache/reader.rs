@@ -81,6 +81,7 @@ impl CacheReader {
     pub fn open(path: &Path, split: &str) -> Result<Self> {
         let folder = path.join(split);
         // Before the URL is in any message.
+        urls::check_path(path)?;
         urls::check(&folder.join(ledger::FILE))?;
         let storage = Rooted::files(&StoreOptions::default(), None);
         let seen = Seen {

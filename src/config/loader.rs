@@ -118,8 +118,8 @@ macro_rules! loader_parameters {
         stop: OptionalText = None, state(stop), one_of("restart", "first_exhausted", "all_exhausted"),
             elsewhere(stopping_strategy, longest);
         /// Number of I/O threads, each with one read in flight: a single record in the orders `"global"` and
-        /// `"era"` and at the start, else a block of about 3 MiB, at most 16 blocks ahead; 1 disables read-ahead.
-        /// Waiting threads cost little. By URL there are twice as many in `"global"` and `"era"`.
+        /// `"era"` and at the start, else a block of about 3 MiB, at most 16 blocks ahead; 1 disables
+        /// read-ahead. Waiting threads cost little. By URL there are twice as many in `"global"` and `"era"`.
         n_readers: Int = 32, free, range(1, MOST_READERS as i64),
             elsewhere(num_readers, io_threads, reader_threads);
         /// Batches prefetched ahead of the loop; affects memory and speed, never batches. `"auto"`: 2 to 8,

@@ -126,8 +126,6 @@ fn missing_hint(file: &Path) -> String {
     let name = file.as_os_str().as_encoded_bytes();
     if urls::is_url(file) {
         String::new()
-    } else if urls::lacks_a_slash(file) {
-        "; give a URL as a string, since pathlib.Path removes one of its slashes".to_owned()
     } else if name.starts_with(b"~") {
         "; ~ is not expanded: give the folder's whole path, as by os.path.expanduser".to_owned()
     } else if name.contains(&b'\\') {

@@ -1,4 +1,5 @@
-//! What all shards of a source have in common: the columns that are read, their types and the names of classes.
+//! What all shards of a source have in common: the columns that are read, their types and the names of
+//! classes.
 //!
 //! Shards are described one by one when they are opened. [`Contents::new`] compares the descriptions.
 

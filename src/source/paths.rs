@@ -164,6 +164,7 @@ pub(crate) fn expand_folders(
             fallible_alloc::resize(&mut from, files.len(), (entry, is_literal))?;
             continue;
         }
+        urls::check_path(path)?;
         let is_pattern = path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
         let is_literal = if path.is_dir() {
             walk.folder(path, &mut files)?;

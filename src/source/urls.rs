@@ -14,18 +14,16 @@ use crate::{Error, ErrorKind, Result};
 /// The schemes that are read.
 const SCHEMES: [&str; 6] = ["s3", "gs", "az", "http", "https", "hf"];
 
-/// The scheme and what follows `mark`.
-fn split_at<'a>(path: &'a Path, mark: &str) -> Option<(&'static str, &'a str)> {
-    let text = path.to_str()?;
-    SCHEMES.into_iter().find_map(|scheme| {
-        let (start, rest) = text.split_at_checked(scheme.len())?;
-        Some((scheme, rest.strip_prefix(mark)?)).filter(|_| start.eq_ignore_ascii_case(scheme))
-    })
-}
+/// Other schemes of stores and servers.
+const UNREAD: [&str; 5] = ["gcs", "abfs", "abfss", "ftp", "wasb"];
 
 /// The scheme and the rest of a URL; `None` for a path.
 pub(crate) fn split(path: &Path) -> Option<(&'static str, &str)> {
-    split_at(path, "://")
+    let text = path.to_str()?;
+    SCHEMES.into_iter().find_map(|scheme| {
+        let (start, rest) = text.split_at_checked(scheme.len())?;
+        Some((scheme, rest.strip_prefix("://")?)).filter(|_| start.eq_ignore_ascii_case(scheme))
+    })
 }
 
 /// Whether a path is a URL.
@@ -33,10 +31,29 @@ pub(crate) fn is_url(path: &Path) -> bool {
     split(path).is_some()
 }
 
-/// Whether a path may have been a URL: `pathlib.Path` keeps one slash of two.
-#[cfg(feature = "python")]
-pub(crate) fn lacks_a_slash(path: &Path) -> bool {
-    !is_url(path) && split_at(path, ":/").is_some()
+/// Checks a path that may be meant as a URL: of another scheme, or of `pathlib.Path`, which makes one slash of
+/// two.
+///
+/// # Errors
+/// [`ErrorKind::Config`].
+pub(crate) fn check_path(path: &Path) -> Result<()> {
+    if is_url(path) {
+        return Ok(());
+    }
+    let name = path.as_os_str().as_encoded_bytes();
+    let is = |scheme: &&str| {
+        let (start, rest) = name.split_at_checked(scheme.len()).unwrap_or_default();
+        start.eq_ignore_ascii_case(scheme.as_bytes()) && rest.starts_with(b":/")
+    };
+    let Some(scheme) = SCHEMES.iter().chain(&UNREAD).find(is) else { return Ok(()) };
+    // It may have a secret.
+    let shown = if name.contains(&b'@') || name.contains(&b'?') { "..." } else { &*path.to_string_lossy() };
+    let message = format!(
+        "the path {shown:?} begins with {scheme}:, and is no URL that is read ({}://, as a string: pathlib makes one \
+         slash of two)",
+        SCHEMES.join("://, ")
+    );
+    Err(Error::new(ErrorKind::Config, message))
 }
 
 /// The path of `name` in `folder`; a URL stands alone. Below a URL a name is text, as in a folder of files,

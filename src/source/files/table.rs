@@ -38,11 +38,6 @@ pub(super) const NO_FILE: u32 = u32::MAX;
 const POLLED: u64 = 4096;
 /// The most bytes of a member that is read to list the columns of an archive.
 const LOOKED_AT_MEMBER: u64 = 64 << 10;
-/// Beginnings of paths that are no files.
-const REMOTE: [&str; 11] = [
-    "http://", "https://", "s3://", "gs://", "gcs://", "az://", "abfs://", "abfss://", "hf://", "ftp://",
-    "wasb://",
-];
 
 /// What is read as one table.
 #[derive(Debug)]
@@ -972,23 +967,13 @@ pub(crate) fn check_named(path: &Path) -> Result<()> {
     check_local(path.as_os_str().as_encoded_bytes()).map_err(|message| Error::new(ErrorKind::Config, message))
 }
 
-/// Checks that a path is that of a file; the error is the message.
+/// Checks the path of a recording, which may be a URL; the error is the message.
 fn check_local(path: &[u8]) -> Result<(), String> {
-    let named = std::str::from_utf8(path).map(Path::new);
-    if let Some(url) = named.ok().filter(|path| urls::is_url(path)) {
-        return urls::resolved(url).map(|_| ()).map_err(|error| error.to_string());
+    let Ok(path) = std::str::from_utf8(path).map(Path::new) else { return Ok(()) };
+    match urls::is_url(path) {
+        true => urls::resolved(path).map(|_| ()).map_err(|error| error.to_string()),
+        false => urls::check_path(path).map_err(|error| error.message),
     }
-    // `pathlib` makes one slash of two.
-    let is = |start: &&str| {
-        let start = &start.as_bytes()[..start.len() - 1];
-        path.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
-    };
-    let Some(start) = REMOTE.iter().find(|start| is(start)) else { return Ok(()) };
-    let path = String::from_utf8_lossy(path);
-    Err(format!(
-        "the path {path:?} begins with {start}, and is no URL that is read (s3://, gs://, az://, http://, https://, \
-         hf://, as text: pathlib makes one slash of two)"
-    ))
 }
 
 /// The place of a row of an archive in messages.

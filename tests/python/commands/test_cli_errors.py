@@ -47,7 +47,7 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert error.endswith(expected)
     code, error = said(capsys, "check", "*.arrow")
     assert code == 2
-    assert error == "forebay check: error: SOURCE: no file matches the pattern *.arrow\n"
+    assert error.startswith("forebay check: error: SOURCE: no file matches the pattern *.arrow; a relative path begins at")
     code, error = said(capsys, "check", "~/a.arrow")
     assert code == 2
     assert error.count("\n") == 1
@@ -62,7 +62,7 @@ def test_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = [*to, "-t", str(TOKENIZER)]
     cases: list[tuple[str, list[str | Path]]] = [
         ("name them in --fields, or give a processor", [tmp_path / "a.parquet", *to]),
-        ("name the column with --text-column in ", [tmp_path / "a.jsonl", *tokens]),
+        ("; name the column with --text-column", [tmp_path / "a.jsonl", *tokens]),
         ("no file matches the pattern", [tmp_path / "b*.parquet", *tokens]),
         ("", [tmp_path / "a.parquet", *tokens]),
         ("; pass --overwrite to build it again", [tmp_path / "a.parquet", *tokens, "--text-column", "other"]),

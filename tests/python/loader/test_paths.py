@@ -131,7 +131,7 @@ def test_what_cannot_be_read(read: Reader, folder: Path, capsys: pytest.CaptureF
     if read is checked:
         return
     assert "folders in a path are separated by /" in message("none\\a.parquet", FileNotFoundError)
-    assert "give a URL as a string" in message(Path("s3://bucket/a.parquet"), FileNotFoundError)
+    assert "pathlib makes one slash of two" in message(Path("s3://bucket/a.parquet"), forebay.ConfigError)
     relative = message("none/a.parquet", FileNotFoundError)
     assert f"a relative path begins at the current folder, {Path.cwd()}" in relative
     assert "os error" not in relative
