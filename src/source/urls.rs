@@ -41,11 +41,11 @@ pub(crate) fn check_path(path: &Path) -> Result<()> {
         return Ok(());
     }
     let name = path.as_os_str().as_encoded_bytes();
-    let is = |scheme: &&str| {
+    let is = |scheme: &str| {
         let (start, rest) = name.split_at_checked(scheme.len()).unwrap_or_default();
         start.eq_ignore_ascii_case(scheme.as_bytes()) && rest.starts_with(b":/")
     };
-    let Some(scheme) = SCHEMES.iter().chain(&UNREAD).find(is) else { return Ok(()) };
+    let Some(scheme) = SCHEMES.into_iter().chain(UNREAD).find(|scheme| is(scheme)) else { return Ok(()) };
     // It may have a secret.
     let shown = if name.contains(&b'@') || name.contains(&b'?') { "..." } else { &*path.to_string_lossy() };
     let message = format!(
