@@ -31,8 +31,8 @@ pub(crate) fn is_url(path: &Path) -> bool {
     split(path).is_some()
 }
 
-/// Checks a path that may be meant as a URL: of another scheme, or of `pathlib.Path`, which makes one slash of
-/// two.
+/// Checks a path that may be meant as a URL: of another scheme, or of `pathlib.Path`, which makes one slash
+/// of two.
 ///
 /// # Errors
 /// [`ErrorKind::Config`].
@@ -195,6 +195,21 @@ pub(crate) fn resolved(path: &Path) -> io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_that_look_like_urls_are_refused() {
+        for path in ["s3:/b/c", "S3:/b", "https:/a", "ftp://h/a", "gcs://b/c", "wasb:/x"] {
+            let error = check_path(Path::new(path)).unwrap_err();
+            assert!(error.kind == ErrorKind::Config && error.message.contains(path), "{error}");
+        }
+        for path in ["a/s3:/b", "/s3:/x", "s3", "s3:b", "xs3:/b", "C:/x", "", "s3://b/c", "file:///a"] {
+            assert!(check_path(Path::new(path)).is_ok(), "{path}");
+        }
+        for path in ["ftp://me:secret@h/a", "https:/h/a?sig=secret"] {
+            let error = check_path(Path::new(path)).unwrap_err();
+            assert!(!error.message.contains("secret"), "{error}");
+        }
+    }
 
     #[test]
     fn paths_are_no_urls() {
