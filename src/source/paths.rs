@@ -893,7 +893,7 @@ mod tests {
         );
         let expected = "end in .arrow or .parquet, recordings such as .wav, or .tar archives of them, found";
         assert!(error("b,c").1.contains(expected));
-        assert!(message.contains("write their bytes or paths into one"), "{message}");
+        assert!(message.ends_with("; recordings are read by forebay.Loader"), "{message}");
         for hidden in ["b", "c"] {
             assert!(error(hidden).1.contains("found 1 left out (hidden"), "{hidden}");
         }

@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn impossible_subsets_are_refused() {
         for (subset, told) in [
-            (Subset::Random { n: 11, seed: 0 }, "has 11 rows, and the files have 10"),
+            (Subset::Random { n: 11, seed: 0 }, "asks for 11 rows, and the files have 10"),
             (Subset::Rows(vec![3, 10]), "names row 10, must be 0 to 9"),
             (Subset::Rows(vec![3, 1, 3]), "names row 3 twice"),
             (Subset::Rows(Vec::new()), "no rows"),

@@ -136,7 +136,7 @@ fn broken_tables_are_told_by_line() {
         (
             "a.csv",
             b"path\nb.wav\nhttps:/a.b/c.wav\n",
-            "line 3: the path \"https:/a.b/c.wav\" begins with https://",
+            "line 3: the path \"https:/a.b/c.wav\" begins with https:, and is no URL that is read",
         ),
         ("a.jsonl", b"{\"path\": \"a.wav\"}\n{\"path\": \n", "line 2 is not JSON"),
         ("a.jsonl", b"[1]\n", "line 1 is no object"),
