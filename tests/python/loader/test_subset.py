@@ -58,7 +58,8 @@ def test_wrong_subsets_are_refused_when_made(arguments: Any, error: type[Excepti
 
 
 def test_rows_that_are_not_there(path: Path) -> None:
-    for subset, told in ((Subset([N]), f"names row {N}, must be 0 to {N - 1}"), (Subset(N + 1), f"asks for {N + 1} rows")):
+    cases = ((Subset([N]), f"names row {N}, must be 0 to {N - 1}"), (Subset(N + 1), f"asks for {N + 1} rows"))
+    for subset, told in cases:
         with pytest.raises(ConfigError, match=told):
             forebay.Loader(path, sampling=subset, **ONE_PASS)
 
