@@ -27,7 +27,14 @@ def opened(shard: Path, **parameters: Any) -> AudioDataset:
     return AudioDataset(shard, **TINY, n_threads=2, outputs=["path", "start"], **parameters)
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:.*use of fork:DeprecationWarning")
+forks = pytest.mark.filterwarnings(
+    "ignore:This DataLoader will create",
+    "ignore:.*use of fork:DeprecationWarning",
+    r"ignore:os.fork\(\) was called:RuntimeWarning",  # of JAX, once a test has imported it
+)
+
+
+@forks
 @pytest.mark.parametrize(("n_workers", "method"), [(0, None), (4, "fork"), (4, "spawn"), (2, "forkserver")])
 def test_a_dataloader(n_workers: int, method: str | None, shard: Path) -> None:
     torch = pytest.importorskip("torch")
@@ -57,7 +64,7 @@ def test_a_dataloader(n_workers: int, method: str | None, shard: Path) -> None:
     assert dataset[0]["index"] == 0
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:.*use of fork:DeprecationWarning")
+@forks
 @pytest.mark.parametrize(("n_workers", "method"), [(0, None), (4, "fork"), (4, "spawn")])
 @pytest.mark.parametrize("is_archived", [False, True])
 def test_segments_of_a_long_recording(n_workers: int, method: str | None, is_archived: bool, tmp_path: Path) -> None:
