@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,11 @@ from forebay import _pictures
 from forebay._checks import check, whole
 from forebay._core import ConfigError
 from forebay._files import write_new
+from forebay._part import _Part
+from forebay.features import MFCC, Spectrogram
+
+if TYPE_CHECKING:
+    from forebay._core import AudioDataset, Loader
 
 __all__ = ["Picture", "batch", "timeline"]
 
@@ -84,12 +89,19 @@ class Picture:
         write_new(Path(path), page.encode(errors="replace"))
 
 
-def batch(batch: Mapping[str, Any], n: int = 12, *, class_names: Sequence[str] | None = None) -> Picture:
+def batch(
+    batch: Mapping[str, Any],
+    n: int = 12,
+    *,
+    loader: "Loader | AudioDataset | None" = None,
+    class_names: Sequence[str] | None = None,
+) -> Picture:
     """The first `n` examples of a batch: their spectrograms or waveforms, and the fields of a single value.
 
-    `batch` is a dict of a `Loader` or an `AudioDataset`, with arrays or tensors. All spectrograms have one scale of
-    colors, from the 5th to the 99.8th percentile of those shown; low frequencies are at the bottom. `class_names`
-    (such as `loader.class_names`) are written instead of the numbers of `label`, which may be multi-hot.
+    `batch` is a dict of a `Loader` or an `AudioDataset`, with arrays or tensors. With `loader`, which made it, each
+    picture has its seconds and hertz. All spectrograms have one scale of colors, from the 5th to the 99.8th percentile
+    of those shown, without the padding; low frequencies are at the bottom. `class_names` (by default those of
+    `loader`) are written instead of the numbers of `label`, which may be multi-hot.
 
     Raises `ConfigError` without a field `spectrogram` or `waveform` of numbers, and for an `n` that is not 1 to 64.
     """
@@ -100,7 +112,10 @@ def batch(batch: Mapping[str, Any], n: int = 12, *, class_names: Sequence[str] |
     name = next((name for name in ("spectrogram", "waveform") if name in batch), None)
     if name is None:
         raise ConfigError(f"the batch has no field spectrogram or waveform, but {', '.join(map(str, batch))}")
+    if loader is not None and class_names is None and isinstance(loader.class_names, list):
+        class_names = loader.class_names
     shown = _floats(name, batch[name])[:n]
+    axes = "" if loader is None else f"<p>{html.escape(_axes(name, shown, loader))}</p>"
     pictures = _spectrograms(shown) if name == "spectrogram" else _waveforms(shown)
     items = []
     for i, pixels in enumerate(pictures):
@@ -111,7 +126,8 @@ def batch(batch: Mapping[str, Any], n: int = 12, *, class_names: Sequence[str] |
         ]
         alt = html.escape(f"{name} of example {i}", quote=True)
         lines = "".join(f"<p>{html.escape(fact)}</p>" for fact in facts)
-        items.append(f'<li><img alt="{alt}" src="{_pictures.uri("image/png", _pictures.png(pixels))}">{lines}</li>')
+        image = _pictures.uri("image/png", _pictures.png(pixels))
+        items.append(f'<li><img alt="{alt}" src="{image}">{axes}{lines}</li>')
     return Picture(f"{len(items)} examples of a batch", f"<ul>{''.join(items)}</ul>")
 
 
@@ -172,10 +188,29 @@ def _spectrograms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
     if values.shape[1] > values.shape[2]:
         values = values.transpose(0, 2, 1)
     values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
-    low, high = np.percentile(values, (5, 99.8)) if values.size else (0.0, 1.0)
+    # Padding is silence: frames whose bands all have the lowest value of their example.
+    is_signal = (values > values.min(axis=(1, 2), keepdims=True)).any(axis=1) if values.size else np.zeros(0, bool)
+    signal = values.transpose(0, 2, 1)[is_signal] if is_signal.any() else values
+    low, high = np.percentile(signal, (5, 99.8)) if signal.size else (0.0, 1.0)
     levels = ((values - low) / max(float(high - low), 1e-6)).clip(0, 1)
     step = max(1, -(-values.shape[2] // COLUMNS))
     return [_pictures.colored(one[::-1, ::step]) for one in levels]
+
+
+def _axes(name: str, values: NDArray[np.float32], loader: "Loader | AudioDataset") -> str:
+    """What the axes of pictures are: the seconds from left to right, and the hertz from the bottom to the top."""
+    recipe = loader.recipe.to_dict()
+    features: Any = _Part.from_dict(recipe["features"])
+    rate = features.sample_rate
+    if name == "waveform":
+        return f"{values.shape[-1] / rate:g} s at {rate} Hz"
+    n_frames = values.shape[-1 if features.layout == "mel" else -2]
+    seconds = f"{n_frames * features.hop_length / rate:.2f} s"
+    if isinstance(features, MFCC):
+        return f"{seconds}, {features.n_mfcc} coefficients"
+    bands = "" if isinstance(features, Spectrogram) else f" in {features.n_mels} mel bands"
+    low, high = getattr(features, "f_min", 0.0), getattr(features, "f_max", None) or rate / 2
+    return f"{seconds}, {low:g} to {high if high > 0 else rate / 2 + high:g} Hz{bands}"
 
 
 def _waveforms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:

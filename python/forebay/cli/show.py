@@ -163,14 +163,18 @@ def recorded(dataset: AudioDataset, options: argparse.Namespace, row: int, value
     facts = {**({} if path is None else {"path": path}), **named(dataset, values)}
     try:
         info = dataset.info(row)
-        rate = min(info["sample_rate"], HEARD_HZ)
-        samples, rate = dataset.waveform(row, 0.0, options.seconds, sample_rate=rate)
+        samples, rate = dataset.waveform(row, 0.0, options.seconds)
+        own, nyquist = _pictures.mono(samples), rate / 2
+        if rate > HEARD_HZ:
+            samples, rate = dataset.waveform(row, 0.0, options.seconds, sample_rate=HEARD_HZ)
     except (ForebayError, OSError) as error:
         return Card(row, facts, error=str(error))
     heard = _pictures.mono(samples)
     title = f"{sort(info)}, {info['seconds']:.1f} s"
-    shown = f"{min(options.seconds, info['seconds']):.1f} s from the start, up to {rate / 2000:g} kHz"
-    picture = _pictures.png(_pictures.colored(_pictures.spectrogram(heard, WIDTH, HEIGHT)))
+    shown = f"{min(options.seconds, info['seconds']):.1f} s from the start, up to {nyquist / 1000:g} kHz"
+    if nyquist > rate / 2:
+        shown += f" (to hear, {rate / 2000:g} kHz)"
+    picture = _pictures.png(_pictures.colored(_pictures.spectrogram(own, WIDTH, HEIGHT)))
     return Card(row, facts, title, [(shown, picture)], [(shown, _pictures.wav(heard[None], rate))])
 
 
@@ -187,6 +191,8 @@ def augmented(
     labels = first.default if column is None or first.default in dataset.columns else column
     # The page has no targets, so that any source works.
     recipe = {**make(labels), "targets": {}}
+    # Clips of --seconds, of recordings of any length.
+    recipe.pop("crop", None)
     if labels not in dataset.columns:
         recipe.pop("sampling", None)
     features = recipe["features"]

@@ -176,6 +176,23 @@ def test_wrong_options(
     assert not (tmp_path / "a.html").exists()
 
 
+def test_a_picture_ends_at_half_the_rate_of_the_recording(tmp_path: Path) -> None:
+    """All bands of noise are loud, at any rate; the player has at most 24 kHz."""
+    for rate, shown_to in ((48_000, "up to 24 kHz (to hear, 12 kHz)"), (16_000, "up to 8 kHz")):
+        folder = tmp_path / str(rate)
+        folder.mkdir()
+        noise = np.random.default_rng(1).uniform(-0.3, 0.3, rate)
+        soundfile.write(folder / "noise.wav", noise, rate)
+        page = shown(folder, tmp_path / f"{rate}.html")
+        assert shown_to in page.text
+        [image] = page.all("img")
+        picture = data(image["src"])
+        length = struct.unpack(">I", picture[33:37])[0]
+        lines = np.frombuffer(zlib.decompress(picture[41 : 41 + length]), np.uint8).reshape(128, -1)[:, 1:]
+        brightness = lines.mean(axis=1)
+        assert brightness[:8].mean() > 0.8 * brightness.mean()
+
+
 def test_nothing_is_replaced(shards: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.html").write_text("mine")
     with pytest.raises(SystemExit):

@@ -15,7 +15,7 @@ import forebay
 from forebay import ConfigError, Loader, plot
 from forebay._jagged import JaggedArray
 from forebay.features import Waveform
-from recordings import SMALL
+from recordings import SMALL, TINY
 
 BATCH: dict[str, Any] = {
     "spectrogram": np.arange(3 * 8 * 20, dtype=np.float32).reshape(3, 8, 20),
@@ -62,6 +62,39 @@ def test_other_fields_and_values() -> None:
     for one, other in zip(images(plot.batch(complex_values)), images(plot.batch(BATCH)), strict=True):
         assert (one == other).all()
     assert not images(plot.batch({"spectrogram": np.zeros((0, 8, 20), np.float32)}))
+
+
+def test_padding_is_no_part_of_the_colors() -> None:
+    """Colors are those of the signal alone, however much padding there is."""
+    noise = np.random.default_rng(1).normal(0, 2, (2, 16, 50)).astype(np.float32)
+    padded = np.concatenate([noise, np.full((2, 16, 150), -23.0, np.float32)], axis=2)
+    alone, shown = images(plot.batch({"spectrogram": noise})), images(plot.batch({"spectrogram": padded}))
+    for one, other in zip(alone, shown, strict=True):
+        assert (one == other[:, :50]).all()
+        assert (other[:, 50:] == other[0, 50]).all()
+    silent = images(plot.batch({"spectrogram": np.full((1, 8, 20), -23.0, np.float32)}))
+    assert (silent[0] == silent[0][0, 0]).all()
+
+
+def test_hertz_and_seconds(tiny_shard: Path) -> None:
+    """With the loader each picture has its seconds, its hertz and the names of its classes."""
+    features = forebay.features
+    for front, axes in (
+        (None, "0.02 s, 0 to 4000 Hz in 8 mel bands"),
+        (features.LogMel(sample_rate=8000, n_fft=64, hop_length=32, n_mels=4, f_min=50, f_max=3000, layout="time"),
+         "0.02 s, 50 to 3000 Hz in 4 mel bands"),
+        (features.Spectrogram(sample_rate=8000, n_fft=64, hop_length=32), "0.02 s, 0 to 4000 Hz"),
+        (features.MFCC(sample_rate=8000, n_fft=64, hop_length=32, n_mels=8, n_mfcc=4), "0.02 s, 4 coefficients"),
+        (features.Waveform(sample_rate=8000), "0.02 s at 8000 Hz"),
+        ("icefall", "0.02 s, 20 to 7600 Hz in 80 mel bands"),
+    ):  # fmt: skip
+        given: dict[str, Any] = {**TINY} if front is None else {"clip_seconds": 0.02, "features": front}
+        with Loader.eval(tiny_shard, batch_size=4, **given) as loader:
+            batch = next(loader)
+            page = plot.batch(batch, 2, loader=loader).body
+            assert page.count(f"<p>{axes}") == 2, (axes, re.findall("<p>[^<]*", page))
+            assert "label: bird" in page
+            assert "<p>0.02 s" not in plot.batch(batch, 2).body
 
 
 @pytest.mark.parametrize(
