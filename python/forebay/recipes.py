@@ -19,8 +19,9 @@ from os import PathLike
 from typing import Any
 
 from forebay.augment import Gain, Mix, Noise, Roll, SpecAugment, Speed
+from forebay.crops import Start
 from forebay.features import Decibel, LogMel
-from forebay.sampling import Balanced
+from forebay.sampling import Balanced, Where
 from forebay.targets import MultiHot, Text
 
 __all__ = ["Recipe", "ast", "birdclef", "birdset", "librispeech", "passt"]
@@ -42,11 +43,16 @@ def _multi_hot(labels: str, classes: _Classes, **given: Any) -> MultiHot:
 
 
 def birdset(
-    labels: str = "ebird_code_multilabel", *, classes: _Classes = None, background: _Files | None = None
+    labels: str = "ebird_code_multilabel",
+    *,
+    classes: _Classes = None,
+    separator: str | None = None,
+    background: _Files | None = None,
 ) -> Recipe:
     """BirdSet: clips of 5 s, log-mel, calls of other rows and backgrounds mixed in, rare classes more often.
 
-    `labels` is the column of classes of a row. `background`: recordings without birds. BirdSet masks the linear
+    `labels` is the column of classes of a row; `separator` splits its text into names, such as `";"`, for the targets
+    and the sampling. `background`: recordings without birds. BirdSet masks the linear
     spectrum, up to 100 of its 513 bins; here up to 25 of 128 mel bands are masked. Its clips are around detected
     events; give `crop=` for that.
 
@@ -56,8 +62,8 @@ def birdset(
     return Recipe(
         clip_seconds=5.0,
         features="birdset",
-        targets=_multi_hot(labels, classes),
-        sampling=Balanced(labels, power=-0.5, labels="sum"),
+        targets=_multi_hot(labels, classes, separator=separator),
+        sampling=Balanced(labels, power=-0.5, labels="sum", separator=separator),
         augment=[
             Mix(snr_db=(3.0, 30.0), targets="union", p=0.7),
             *backgrounds,
@@ -69,7 +75,7 @@ def birdset(
     )
 
 
-def ast(labels: str = "labels", *, classes: _Classes = None) -> Recipe:
+def ast(labels: str = "labels", *, classes: _Classes = None, separator: str | None = None) -> Recipe:
     """AST on AudioSet: Kaldi fbank of 10.24 s, waveforms mixed by a Beta(10, 10), masks.
 
     AST draws independently, with replacement, and masks with 0 before its normalization, which is 0.467 after it.
@@ -79,13 +85,19 @@ def ast(labels: str = "labels", *, classes: _Classes = None) -> Recipe:
     return Recipe(
         clip_seconds=10.24,
         features="ast",
-        targets=_multi_hot(labels, classes),
-        sampling=Balanced(labels, power=-1.0, offset=0.01, labels="sum"),
+        targets=_multi_hot(labels, classes, separator=separator),
+        sampling=Balanced(labels, power=-1.0, offset=0.01, labels="sum", separator=separator),
         augment=[Mix(beta=10.0, targets="mix", p=0.5), SpecAugment(48, 1, 192, 1, fill=0.467)],
     )
 
 
-def passt(labels: str = "labels", *, classes: _Classes = None, epoch_size: int | None = 100_000) -> Recipe:
+def passt(
+    labels: str = "labels",
+    *,
+    classes: _Classes = None,
+    separator: str | None = None,
+    epoch_size: int | None = 100_000,
+) -> Recipe:
     """PaSST on AudioSet: 10 s at 32 kHz, gain, roll, waveforms mixed by a Beta(2, 2), masks.
 
     PaSST takes the larger of the two weights for the clip, and moves the highest frequency of its bands at random.
@@ -96,8 +108,8 @@ def passt(labels: str = "labels", *, classes: _Classes = None, epoch_size: int |
     return Recipe(
         clip_seconds=10.0,
         features="passt",
-        targets=_multi_hot(labels, classes),
-        sampling=Balanced(labels, power=-1.0, offset=100.0, labels="sum", epoch_size=epoch_size),
+        targets=_multi_hot(labels, classes, separator=separator),
+        sampling=Balanced(labels, power=-1.0, offset=100.0, labels="sum", separator=separator, epoch_size=epoch_size),
         augment=[
             Gain((-7.0, 7.0)),
             Roll((-1.0, 1.0)),
@@ -111,6 +123,7 @@ def birdclef(
     labels: str = "labels",
     *,
     classes: _Classes = None,
+    separator: str | None = None,
     secondary: str | None = None,
     background: _Files | None = None,
 ) -> Recipe:
@@ -127,8 +140,8 @@ def birdclef(
         features=LogMel(
             sample_rate=32_000, n_fft=2048, hop_length=512, n_mels=128, f_min=20.0, compression=Decibel(top_db=80.0)
         ),
-        targets=_multi_hot(labels, classes, smoothing=0.05, **further),
-        sampling=Balanced(labels, power=-0.5),
+        targets=_multi_hot(labels, classes, separator=separator, smoothing=0.05, **further),
+        sampling=Balanced(labels, power=-0.5, separator=separator),
         augment=[
             Mix(weight=0.5, targets="sum", p=0.5),
             *backgrounds,
@@ -137,21 +150,35 @@ def birdclef(
     )
 
 
-def librispeech(text: str = "text", *, noise: _Files | None = None, clip_seconds: float = 16.0) -> Recipe:
+def librispeech(
+    text: str = "text",
+    *,
+    duration: str | None = None,
+    noise: _Files | None = None,
+    clip_seconds: float = 22.4,
+) -> Recipe:
     """The recipe of icefall for LibriSpeech: Kaldi fbank of 80 bands, speed perturbation, noise, masks.
 
-    icefall makes batches of utterances of similar length; here clips have `clip_seconds`, and shorter ones are padded.
-    It warps time as well. `noise`: recordings such as MUSAN's.
+    Examples are utterances from their beginnings with their texts, padded to `clip_seconds`; the output `valid_frames`
+    is their length in frames. With `duration`, the name of a column of seconds, utterances above 0.9 `clip_seconds`
+    (20.2 s), which do not fit at each speed, are left out; without it longer ones are cut, and their texts are not.
+    icefall makes batches of utterances of similar length and warps time as well. `noise`: recordings such as MUSAN's.
 
     Source: icefall's recipe for LibriSpeech on GitHub (k2-fsa/icefall), and lhotse's transforms.
     """
     noises = [] if noise is None else [Mix(noise, snr_db=(10.0, 20.0), p=0.5)]
+    speeds = (0.9, 1.0, 1.1)
+    longest = round(clip_seconds * min(speeds), 6)
+    sampling = {} if duration is None else {"sampling": Where(duration, maximum=longest)}
     return Recipe(
         clip_seconds=clip_seconds,
+        crop=Start(),
         features="icefall",
         targets={"text": Text(text)},
+        outputs=["valid_frames"],
+        **sampling,
         augment=[
-            Speed((0.9, 1.0, 1.1)),
+            Speed(speeds),
             *noises,
             SpecAugment(27, 2, 100, 10, fill="mean", p=0.9),
         ],

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import soundfile
 
 import forebay
 from fields import write
@@ -35,7 +36,7 @@ CASES: dict[str, tuple[dict[str, Any], list[int | None]]] = {
     "ast": ({"classes": NAMES}, [1024, 128]),
     "passt": ({"classes": NAMES, "epoch_size": None}, [128, None]),
     "birdclef": ({"classes": NAMES, "background": True}, [128, None]),
-    "librispeech": ({"noise": True, "clip_seconds": 2.0}, [None, 80]),
+    "librispeech": ({"noise": True, "clip_seconds": 12.0}, [None, 80]),
 }
 
 
@@ -63,5 +64,33 @@ def test_a_recipe_trains(name: str, files: Path) -> None:
 
 def parts() -> dict[str, Any]:
     """The classes that a recipe's print names."""
-    modules = (forebay.augment, forebay.features, forebay.sampling, forebay.targets)
+    modules = (forebay.augment, forebay.crops, forebay.features, forebay.sampling, forebay.targets)
     return {name: getattr(module, name) for module in modules for name in module.__all__}
+
+
+def test_separators_are_in_both_parts() -> None:
+    """Either part can be replaced, and the other still has the classes."""
+    for make in (recipes.birdset, recipes.ast, recipes.passt, recipes.birdclef):
+        recipe = make("species", classes="data", separator=";")
+        assert (recipe["targets"].separator, recipe["sampling"].separator) == (";", ";")
+        assert (make()["targets"].separator, make()["sampling"].separator) == (None, None)
+
+
+def test_librispeech_begins_at_the_start_and_has_lengths(tmp_path: Path) -> None:
+    """Utterances that do not fit at each speed are left out by their duration."""
+    rows = []
+    for number, n in enumerate((8000, 16_000, 28_000, 30_000, 40_000)):
+        soundfile.write(tmp_path / f"{number}.wav", np.random.default_rng(number).uniform(-0.3, 0.3, n), 16_000)
+        rows.append({"path": str(tmp_path / f"{number}.wav"), "duration": n / 16_000, "text": f"text {number}"})
+    recipe = recipes.librispeech(clip_seconds=2.0, duration="duration")
+    recipe["outputs"] = [*recipe["outputs"], "start", "speed"]
+    source = forebay.Manifest(rows, root=tmp_path)
+    seen: set[int] = set()
+    with forebay.Loader.train(source, infinite=False, drop_last=False, batch_size=2, **recipe) as loader:
+        for batch in [batch for _ in range(6) for batch in loader]:
+            lengths = batch["valid_frames"] * 160 * batch["speed"]
+            for row, start, n, text in zip(batch["index"], batch["start"], lengths, batch["text"], strict=True):
+                assert (start, text) == (0.0, f"text {row}")
+                assert abs(n - rows[row]["duration"] * 16_000) <= 500
+                seen.add(int(row))
+    assert seen == {0, 1, 2}
