@@ -306,6 +306,10 @@ def preset(name: str, **changes: Any) -> Any:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         own = [kind for kind in _FrontEndPart._names() if kind.lower() == name.lower().replace("_", "")]
         hint = f"; give an object: forebay.features.{own[0]}(...)" if own else hint
+        # A part of a front end, such as "pcen".
+        for parameter, parts in (("compression", _Compression._names()), ("normalization", _Normalization._names())):
+            if part := [kind for kind in parts if kind.lower() == name.lower().replace("_", "")]:
+                hint = f"; give an object: features=forebay.features.LogMel({parameter}=forebay.features.{part[0]}())"
         raise ConfigError(f"preset is {shown(name)}, must be one of {', '.join(table)}{hint}")
     entry = table[name]
     found = _Part.from_dict({"type": entry["class"], **entry["parameters"]})
