@@ -328,7 +328,7 @@ class _Batches(Iterator[BatchResult]):
         self._end = len(loader)
         self._ahead = loader._buffers_ahead
         self._scale = loader._scale
-        self._orders: deque[Order[BatchResult]] = deque()  # of consecutive batches, from the next one on
+        self._orders: dict[int, Order[BatchResult]] = {}  # by the number of their batch
         reader = loader._reader
         make = _Recipe(
             pipeline=loader._pipeline,
@@ -350,49 +350,59 @@ class _Batches(Iterator[BatchResult]):
 
     def __next__(self) -> BatchResult:
         asked = perf_counter()
-        number, orders, workers = self._next, self._orders, self._workers
-        if number == self._end:
-            self._leave()
-            if self._loader._position == (self._epoch, number):  # `seek` chose the end
-                self._loader._position, self._loader._goes_on = (self._epoch + 1, 0), False
-            raise StopIteration
-        while orders[0].number < number:
-            orders.popleft()
-        order = orders[0]
-        if self._scale:
-            self._poll(self._scale)
-        if order.made is None:
-            workers.wait_for(order)
-        if workers.stopped or not isinstance(order.made, BatchResult):
-            self._fail(order)
-        made = order.made
-        if orders[-1].number < number + self._ahead < self._end:
-            self._order(number + self._ahead)
-        if number + 1 == self._end:
-            workers.finish()  # here, since there may be no further call of next() after the last batch
-        loader, got = self._loader, perf_counter()
-        ready_s, starved_s = got - order.made_at, got - asked
-        loader._recent.append((ready_s, starved_s))
-        batches, examples, all_ready_s, all_starved_s = loader._counts
-        counts = (batches + 1, examples + len(made.indices), all_ready_s + ready_s, all_starved_s + starved_s)
-        after = (self._epoch, number + 1) if number + 1 < self._end else (self._epoch + 1, 0)
+        loader, orders, workers = self._loader, self._orders, self._workers
+        workers.forget_rings()
+        while True:
+            number = self._next
+            if number == self._end:
+                self._leave()
+                if loader._position == (self._epoch, number):  # `seek` chose the end
+                    loader._position, loader._goes_on = (self._epoch + 1, 0), False
+                raise StopIteration
+            orders.pop(number - 1, None)
+            order = orders.get(number)
+            if order is None or self._next != number:  # a signal handler has taken it
+                continue
+            if self._scale:
+                self._poll(self._scale, number)
+            if order.made is None:
+                workers.wait_for(order)
+            made = order.made
+            if order.is_taken:
+                continue
+            if workers.stopped or not isinstance(made, BatchResult):
+                made = None  # otherwise a cycle: the traceback of an error refers to this frame
+                self._fail(order)
+            ahead = number + self._ahead
+            if ahead < self._end and ahead not in orders:
+                self._order(ahead)
+            if number + 1 == self._end:
+                workers.finish()  # here, since there may be no further call of next() after the last batch
+            got, rows = perf_counter(), len(made.indices)
+            ready_s, starved_s = got - order.made_at, got - asked
+            loader._recent.append((ready_s, starved_s))
 
-        # Ctrl-C is raised only where a call returns, and no call follows. So a batch is either returned or
-        # kept.
-        order.made = None
-        loader._counts, loader._position, loader._goes_on = counts, after, False
-        self._next = number + 1
-        return made
+            # Ctrl-C is raised, and a signal handler called, only where a call returns, and no call follows. So a
+            # batch is either returned or kept, and a handler that called next() has taken it before.
+            if self._next != number:
+                continue
+            batches, examples, all_ready_s, all_starved_s = loader._counts
+            counts = (batches + 1, examples + rows, all_ready_s + ready_s, all_starved_s + starved_s)
+            after = (self._epoch, number + 1) if number + 1 < self._end else (self._epoch + 1, 0)
+            order.made, order.is_taken = None, True
+            loader._counts, loader._position, loader._goes_on = counts, after, False
+            self._next = number + 1
+            return made
 
     def _order(self, number: int) -> None:
         order: Order[BatchResult] = Order(number)
         # In this order: after Ctrl-C between the two, the batch is made twice instead of not at all.
         self._workers.order(order)
-        self._orders.append(order)
+        self._orders[number] = order
 
-    def _poll(self, scale: Scale) -> None:
-        """Adds or removes a thread if there are too few or too many."""
-        first, *others = self._orders
+    def _poll(self, scale: Scale, number: int) -> None:
+        """Adds or removes a thread if there are too few or too many; `number` is that of the next batch."""
+        first, *others = (order for order in list(self._orders.values()) if order.number >= number)
         if others and others[-1].number < self._end - 1:  # near the end some threads have no work anyway
             empty = first.made is None
             full = not empty and all(order.made is not None for order in others)

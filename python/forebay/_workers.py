@@ -1,11 +1,13 @@
 """Worker threads for `AsyncDataLoader`: each takes the next request as soon as it is free.
 
-A request carries its result, and signals when it is ready. Threads share only queues with atomic operations,
-and attributes that one thread sets. So there is no lock that Ctrl-C could leave locked, or that garbage
-collection could wait for. Threads refer only to these queues and the function to call, so the requesting
-object can be dropped, which ends them.
+A request carries its result; when it is ready, a bell is rung. Threads share only queues with atomic operations,
+and attributes that one thread sets before it puts something into a queue, which orders the two on any machine. So
+there is no lock that Ctrl-C could leave locked, that a signal handler could wait for, or garbage collection.
+Threads refer only to these queues and the function to call, so the requesting object can be dropped, which ends
+them.
 """
 
+import contextlib
 import logging
 import os
 import threading
@@ -14,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from itertools import repeat
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 __all__ = ["Order", "Scale", "Workers"]
@@ -28,15 +30,15 @@ _JOIN_S = 0.5
 
 
 class Order(Generic[Made]):
-    """A request. `made` is set to the result or the error, then the bell is signalled."""
+    """A request. `made` is set to the result or the error, then the bell is rung."""
 
-    __slots__ = ("bell", "made", "made_at", "number")
+    __slots__ = ("is_taken", "made", "made_at", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.made: Made | BaseException | None = None
         self.made_at = 0.0
-        self.bell: SimpleQueue[None] = SimpleQueue()
+        self.is_taken = False
 
 
 class Workers(Generic[Made]):
@@ -50,7 +52,9 @@ class Workers(Generic[Made]):
         self._work: SimpleQueue[Order[Made] | None] = SimpleQueue()
         self.order: Callable[[Order[Made]], None] = self._work.put
         """Queues a request."""
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung for each result, and by `stop`
         self._awaited: Order[Made] | None = None
+        self._waiting = 0  # calls of `wait_for`: a signal handler may call it within another call
         self._threads: list[threading.Thread] = []
         _live.add(self)
 
@@ -61,17 +65,27 @@ class Workers(Generic[Made]):
             self._threads = [*filter(_may_be_at_work, self._threads), thread]
             self.size += 1
             thread.start()
-            if self.stopped:  # by another thread, which may have missed the new one
-                self._work.put(None)
         while self.size > n_threads:
             self.size -= 1
             self._work.put(None)
 
     def wait_for(self, order: Order[Made]) -> None:
-        """Waits until this request is done or the threads are stopping."""
+        """Waits until this request is done, or taken by a signal handler, or the threads are stopping."""
         self._awaited = order
-        while order.made is None and not self.stopped:
-            order.bell.get()
+        self._waiting += 1
+        try:
+            while order.made is None and not (order.is_taken or self.stopped):
+                self._bell.get()
+        finally:
+            self._waiting -= 1
+            if self._waiting:
+                self._bell.put(None)  # this call may have heard what was rung for the one that it interrupted
+
+    def forget_rings(self) -> None:
+        """Drops what was rung for results that were ready before they were awaited."""
+        with contextlib.suppress(Empty):
+            while not self._waiting and self._bell.qsize():
+                self._bell.get_nowait()
 
     def finish(self) -> None:
         """Requests the threads to end after the queued requests; one C call, which Ctrl-C cannot split."""
@@ -82,10 +96,8 @@ class Workers(Generic[Made]):
         if self.forked:
             return
         self.stopped = True
-        for _ in self._threads:
-            self._work.put(None)
-        if awaited := self._awaited:
-            awaited.bell.put(None)
+        self._work.put(None)  # which each thread passes on, so that it reaches a thread that starts now
+        self._bell.put(None)
 
     def join(self) -> None:
         """Waits for the threads to end, at most `_JOIN_S` seconds."""
@@ -107,8 +119,10 @@ class Workers(Generic[Made]):
                 made = error
             order.made_at = time.perf_counter()
             order.made = made
-            order.bell.put(None)
+            self._bell.put(None)
             del order, made  # otherwise an idle thread would keep the batch alive
+        if self.stopped:
+            self._work.put(None)
         del self  # otherwise a cycle: the traceback of an unread error refers to this frame
 
 

@@ -51,7 +51,7 @@ def starving(n: int, pipeline: Awaited | None = None, **parameters: Any) -> Asyn
 
 def wait_for_ready(iterator: Any, n: int = 1) -> None:
     """Waits until `n` batches are ready."""
-    eventually(lambda: sum(order.made is not None for order in iterator._orders) >= n)
+    eventually(lambda: sum(order.made is not None for order in list(iterator._orders.values())) >= n)
 
 
 def test_stats_of_a_loop_that_starves() -> None:
