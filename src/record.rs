@@ -487,7 +487,7 @@ pub struct Held {
 }
 
 /// The position of a stream between two batches, if its batches take as many records as they need.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Draws made.
     pub draws: u64,

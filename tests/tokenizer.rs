@@ -115,7 +115,7 @@ fn the_fingerprint_tells_tokenizers_apart() {
     let special = |text: &str, id| TokenizerOptions {
         pattern: Some(r"\S+|\s+".into()),
         special_tokens: [(text.to_owned(), id)].into(),
-        bos_id: None,
+        ..TokenizerOptions::default()
     };
     let options = [
         special("<|endoftext|>", 50_256),
@@ -123,6 +123,8 @@ fn the_fingerprint_tells_tokenizers_apart() {
         special("<|bos|>", 50_257),
         TokenizerOptions { pattern: Some(r"\w+|\W+".into()), ..special("<|bos|>", 50_256) },
         TokenizerOptions { bos_id: Some(1), ..special("<|bos|>", 50_256) },
+        TokenizerOptions { eos_id: Some(1), ..special("<|bos|>", 50_256) },
+        TokenizerOptions { eos_id: Some(2), ..special("<|bos|>", 50_256) },
     ];
     let mut fingerprints: Vec<u64> =
         options.iter().map(|options| open_bytes("mine", &bytes, options).unwrap().fingerprint()).collect();
@@ -296,7 +298,7 @@ fn files_that_are_no_tokenizers_are_refused() {
     let any = TokenizerOptions {
         pattern: Some(".".into()),
         special_tokens: [("<|bos|>".into(), 9)].into(),
-        bos_id: None,
+        ..TokenizerOptions::default()
     };
     for (bytes, part) in [
         (&b"IQ== 0\nIg== 1\n"[..], "2 of the 256 single bytes are tokens"),

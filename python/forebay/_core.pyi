@@ -683,6 +683,7 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
         pattern: str | None = None,
         special_tokens: Mapping[str, int] | None = None,
         bos_id: int | None = None,
+        eos_id: int | None = None,
         prefetch_batches: int | Literal["auto"] = 3,
         raw_channel_size: int = 256,
         cpu_budget: int | None = None,
@@ -712,6 +713,10 @@ class TokenLoader(LoaderBase[NDArray[Any]]):
     @property
     def bos_id(self) -> int:
         """The id that begins each document."""
+
+    @property
+    def eos_id(self) -> int | None:
+        """The id that ends each document, if any."""
 
     @property
     def shards(self) -> list[_Shard]:
@@ -803,6 +808,7 @@ class Tokenizer:
         pattern: str | None = None,
         special_tokens: Mapping[str, int] | None = None,
         bos_id: int | None = None,
+        eos_id: int | None = None,
     ) -> Self: ...
     def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
     def decode(self, ids: Sequence[int] | NDArray[np.integer[Any]]) -> str:
@@ -821,6 +827,10 @@ class Tokenizer:
     @property
     def bos_id(self) -> int:
         """The id that begins each document."""
+
+    @property
+    def eos_id(self) -> int | None:
+        """The id that ends each document, if any."""
 
     @property
     def name(self) -> str:

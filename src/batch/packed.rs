@@ -82,7 +82,8 @@ pub struct Packing {
     pub bytes: u64,
     /// Tokens in the rows of batches made since construction.
     pub delivered: u64,
-    /// Tokens of cropped documents that were dropped since then.
+    /// Tokens that were dropped since then: those beyond the length of a row when the document was read, and
+    /// the rests of cropped documents.
     pub dropped: u64,
 }
 
@@ -309,7 +310,7 @@ impl Collate for TokenCollate {
         // BOS replaces the token before the rest.
         ids.drain(..start - 1);
         ids[0] = self.plan.bos;
-        self.lanes[stream].packer.push(Document { ids, row, start: held.used });
+        self.lanes[stream].packer.restore(Document { ids, row, start: held.used });
         self.give_back(stream);
         Ok(())
     }
@@ -328,6 +329,7 @@ mod tests {
         PackPlan {
             seq_len: 7,
             bos: 0,
+            eos: None,
             crop,
             buffer_size,
             unit,
@@ -385,7 +387,9 @@ mod tests {
             [part(0, 0, 6, 3), part(0, 6, 2, 4), part(1, 0, 4, 1), part(1, 4, 3, 2), part(1, 7, 1, 5)]
         );
         let found = collate.meter.read();
-        assert_eq!((found.documents, found.tokens, found.delivered, found.dropped), (3, 24, 16, 8));
+        assert_eq!((found.documents, found.tokens, found.delivered, found.dropped), (3, 24, 16, 11));
+        // All 4 + 3 + 6 + 2 + 4 * 9 tokens: in rows, held or dropped.
+        assert_eq!(found.tokens + found.delivered + found.dropped, 51);
         assert!(found.bytes > 4 * 24);
         assert_eq!(batch.packing, found);
     }

@@ -19,6 +19,8 @@ pub struct PackPlan {
     pub seq_len: usize,
     /// The id that begins each document.
     pub bos: u32,
+    /// The id that ends each document, if any.
+    pub eos: Option<u32>,
     /// Whether the rest of a cropped document is dropped or carried over.
     pub crop: CropRule,
     /// The least number of documents that a packer holds before each pick.

@@ -95,9 +95,15 @@ macro_rules! token_parameters {
         pattern: OptionalText = None, state(tokenizer), elsewhere(pat_str, regex, split_pattern);
         /// For a rank file that is not recognised by name: the ids of its special tokens, by text.
         special_tokens: Ids = None, state(tokenizer), elsewhere(added_tokens);
-        /// Id of the BOS token, which begins each document. None: that of `<|bos|>`, else of `<|endoftext|>`.
+        /// Id of the BOS token, which begins each document. None: the one that the tokenizer's post-processor
+        /// puts before a text, else that of `<|bos|>`, `<|endoftext|>`, `<|begin_of_text|>`, `<s>` or
+        /// `<bos>`.
         bos_id: OptionalInt = None, state(tokenizer), range(0, i32::MAX as i64),
             elsewhere(bos_token_id, bos, bos_token, eot_token);
+        /// Id of the EOS token, which ends each document, and takes part in packing like its other tokens.
+        /// None: documents have no EOS; a log line says so if the tokenizer's post-processor has one.
+        eos_id: OptionalInt = None, state(tokenizer), range(0, i32::MAX as i64),
+            elsewhere(eos_token_id, eos, eos_token, eod_token, eod_id, append_eos, add_eos);
         /// Batches prefetched ahead of the loop.
         prefetch_batches: Count = 3, free, range(1, 1024),
             elsewhere(prefetch, prefetch_factor, prefetch_size, num_prefetch);
@@ -154,7 +160,7 @@ impl TokenConfig {
     }
 
     /// The plans of a loader over files whose row groups have these rows. `bos` and, if known, the number of
-    /// ids are the tokenizer's.
+    /// ids are the tokenizer's; its EOS is for the caller to set.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] that names every wrong parameter.
@@ -257,6 +263,7 @@ impl TokenConfig {
         let pack = PackPlan {
             seq_len: self.seq_len as usize,
             bos,
+            eos: None,
             crop,
             buffer_size: self.buffer_size as usize,
             unit: self.tokenizer_batch_size as usize,

@@ -46,6 +46,11 @@ impl Groups {
         Self { files, stride, is_shuffled }
     }
 
+    /// The same row groups with another stride.
+    pub fn with_stride(&self, stride: Stride) -> Self {
+        Self { stride: Some(stride), ..self.clone() }
+    }
+
     /// How the row groups are dealt out to `n_streams`.
     pub fn stride(&self, n_streams: u64) -> Stride {
         let is_short = |file: &Vec<Range<u64>>| (file.len() as u64) < n_streams;
@@ -63,6 +68,12 @@ impl Groups {
         };
         groups.retain(|group| !group.is_empty());
         groups
+    }
+
+    /// The number of rows of each stream's epoch.
+    pub fn rows(&self, n_streams: u64) -> Vec<u64> {
+        let rows = |stream| self.of(stream, n_streams).iter().map(|group| group.end - group.start).sum();
+        (0..n_streams).map(rows).collect()
     }
 
     /// The number of rows of a stream's epoch, in the order given, before group `group` of file `file`, which
@@ -112,6 +123,12 @@ mod tests {
             rows.sort_unstable();
             assert_eq!(rows, (0..70).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn rows_of_each_stream() {
+        assert_eq!(groups(Some(Stride::File)).rows(2), [40, 30]);
+        assert_eq!(groups(Some(Stride::Global)).rows(4), [20, 20, 20, 10]);
     }
 
     #[test]

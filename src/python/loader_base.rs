@@ -322,7 +322,8 @@ impl LoaderBase {
     ///   value. Empty before the first batch, and in a fork. docs/hangs.md lists the states.
     /// - `TokenLoader`: `packing`, as of the last batch made, which may not be returned yet: `documents` and
     ///   `tokens` that the packers of this rank hold, the `bytes` that they take, and since construction the
-    ///   tokens `delivered` in rows and `dropped` by cropping documents.
+    ///   tokens `delivered` in rows and `dropped`: the rests of cropped documents, and what is longer than a
+    ///   row, counted when its document is read.
     /// - `cache.DataLoader`: the `rows` and `bytes` read, including those for `headspace`.
     /// - `Loader` of recordings in files: `files`, since construction, with the files `opened`, the `reads`
     ///   of them and their `read_bytes`, the indexes made (`indexed`) and found on disk (`index_hits`); and

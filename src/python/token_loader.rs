@@ -85,6 +85,7 @@ pub struct TokenLoader {
     extras: Extras,
     fields: Arc<[Field]>,
     bos: u32,
+    eos: Option<u32>,
     /// Batches returned since construction.
     n_batches: AtomicU64,
     /// As of the last batch returned.
@@ -115,9 +116,11 @@ impl TokenLoader {
                 pattern: config.pattern.clone(),
                 special_tokens: config.special_tokens.clone(),
                 bos_id: config.bos_id.map(|id| id as u32),
+                eos_id: config.eos_id.map(|id| id as u32),
             };
             let tokenizer = config.tokenizer.to_python(py)?;
-            let Given { vocabulary, bos, n_vocab, fingerprint } = vocabulary::extract(&tokenizer, options)?;
+            let Given { vocabulary, bos, eos, framing, n_vocab, fingerprint } =
+                vocabulary::extract(&tokenizer, options)?;
             // Checks before any file is opened.
             config.check(any, bos, n_vocab).map_err(raise)?;
             let source = Arc::new(open(py, &config)?);
@@ -125,7 +128,7 @@ impl TokenLoader {
                 let groups = source.row_groups_of(shard).iter();
                 groups.map(|group| group.first_row..group.first_row + group.n_rows).collect()
             });
-            let (mut plan, pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
+            let (mut plan, mut pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
             let facts = Facts { config: &config, tokenizer: fingerprint, source: &source, exclude: &exclude };
@@ -133,6 +136,12 @@ impl TokenLoader {
             plan.policy.exclude = exclude;
             let groups =
                 plan.groups.clone().unwrap_or_else(|| Arc::new(Groups::new(Vec::new(), None, false)));
+            let (framing, lacks_eos) = framing;
+            log::log!(if lacks_eos { log::Level::Warn } else { log::Level::Info }, "TokenLoader: {framing}");
+            if let Some(warning) = unequal_shares(&config, &groups) {
+                log::warn!("TokenLoader: {warning}");
+            }
+            pack.eos = eos;
             let extras = pack.extras;
             let task = TokenTask::new(pack, vocabulary);
             let fields = task.fields().clone();
@@ -151,6 +160,7 @@ impl TokenLoader {
                 extras,
                 fields,
                 bos,
+                eos,
                 n_batches,
                 packing,
             };
@@ -174,6 +184,12 @@ impl TokenLoader {
     #[getter]
     fn bos_id(&self) -> u32 {
         self.bos
+    }
+
+    /// The id of the EOS token, which ends each document; None if documents have no EOS.
+    #[getter]
+    fn eos_id(&self) -> Option<u32> {
+        self.eos
     }
 
     /// The shards in the order in which they are read: dicts with `path`, `first_row`, `num_rows`,
@@ -261,7 +277,12 @@ impl Loads for TokenLoader {
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (position, places) = self.engine.ask(py, |engine| Ok((engine.position(), engine.places()?)))?;
+        let (mut position, places) =
+            self.engine.ask(py, |engine| Ok((engine.position(), engine.places()?)))?;
+        // The same keys at any time, since torch.distributed.checkpoint loads only those that the state of
+        // a new loader has.
+        // bounded: by the streams that the engine has.
+        position.standings.get_or_insert_with(|| vec![Standing::default(); places.len()].into());
         let mut state = self.identity.state(&position);
         if let Some(&Place { epoch, row, .. }) = places.first() {
             let group = self.source.row_groups()[self.source.row_group_of(row)];
@@ -309,7 +330,8 @@ impl TokenLoader {
             _ => "",
         };
         Some(format!(
-            "of the tokens read, {} are in rows (no row is padded), {} were dropped and {} wait for a row ({}){remedy}",
+            "of the tokens read, {} are in rows (no row is padded), {} were dropped (they can be in no row) and {} wait for a row \
+             ({}){remedy}",
             percent(delivered),
             percent(dropped),
             percent(tokens),
@@ -422,6 +444,47 @@ impl TokenLoader {
             standings: Some(standings),
             lost,
         })
+    }
+}
+
+/// The warning for packers whose numbers of documents differ by more than a tenth; of all ranks the first
+/// says it.
+fn unequal_shares(config: &TokenConfig, groups: &Groups) -> Option<String> {
+    let n_streams = config.n_streams.unwrap_or(config.world_size) as u64;
+    let rows = groups.rows(n_streams);
+    let (least, most) = (*rows.iter().min()?, *rows.iter().max()?);
+    if config.rank > 0 || most <= least + least / 10 {
+        return None;
+    }
+    let stride = groups.stride(n_streams);
+    let other = if stride == Stride::File { Stride::Global } else { Stride::File };
+    let there = groups.with_stride(other).rows(n_streams);
+    let effect = match config.infinite {
+        true => "packers with few documents repeat them more often than the others",
+        false => "in a finite pass the ranks' numbers of batches differ as much",
+    };
+    let is_better = there.iter().max()? * least < most * there.iter().min()?;
+    let instead = match is_better {
+        true => format!("; stride={:?} deals out {}", other.name(), listed(&there)),
+        false => String::new(),
+    };
+    Some(format!(
+        "the {n_streams} packers (one or more for each rank) read {} documents in an epoch: {effect}{instead}. Write files with \
+         more and equal row groups, a multiple of {n_streams} in each file; if ranks must take the same number of steps, take a \
+         fixed number of batches",
+        listed(&rows)
+    ))
+}
+
+/// Some numbers as text: all of few, else the range.
+fn listed(numbers: &[u64]) -> String {
+    match numbers.len() {
+        ..=8 => numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
+        _ => format!(
+            "{} to {}",
+            numbers.iter().min().unwrap_or(&0),
+            numbers.iter().max().unwrap_or(&0)
+        ),
     }
 }
 

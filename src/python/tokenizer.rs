@@ -25,7 +25,7 @@ use crate::{
 pub type Opened = (tokenizer::Tokenizer, Py<PyAny>, TokenizerOptions);
 
 /// Opens a file or folder, or takes the tokenizer of an object: of this package, of `tokenizers`, or a fast
-/// one of `transformers`. None for any other object. Warns of a BOS beyond the file's ids.
+/// one of `transformers`. None for any other object. Warns of a BOS or EOS beyond the file's ids.
 pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult<Option<Opened>> {
     let py = given.py();
     if let Ok(own) = given.cast::<Tokenizer>() {
@@ -35,6 +35,7 @@ pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult
         }
         options.pattern = options.pattern.or(of_own.pattern);
         options.bos_id = options.bos_id.or(of_own.bos_id);
+        options.eos_id = options.eos_id.or(of_own.eos_id);
         if options.special_tokens.is_empty() {
             options.special_tokens = of_own.special_tokens;
         }
@@ -56,7 +57,7 @@ pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult
             tokenizer::Tokenizer::new("tokenizer".to_owned(), json.as_bytes(), &options)
         })?
     };
-    if let Some(warning) = made.bos_warning() {
+    if let Some(warning) = made.id_warning() {
         let category = py.get_type::<PyUserWarning>();
         PyErr::warn(py, &category, &CString::new(warning).unwrap_or_default(), 2)?;
     }
@@ -80,8 +81,10 @@ const MAX_THREADS: i64 = 1024;
 /// `tokenizer.json` has its own.
 ///
 /// Text that looks like a special token is encoded as ordinary text. `bos_id` is the id of the token that
-/// begins each document: the given one, else that of `<|bos|>`, else of `<|endoftext|>`. Immutable; may be
-/// shared by threads, pickled (as its path and parameters) and sent to other processes.
+/// begins each document: the given one, else the one that the file's post-processor puts before a text, else
+/// that of `<|bos|>`, `<|endoftext|>`, `<|begin_of_text|>`, `<s>` or `<bos>`, whichever comes first. `eos_id`
+/// is the id of the token that ends each document; without it documents have no EOS. `encode` adds neither.
+/// Immutable; may be shared by threads, pickled (as its path and parameters) and sent to other processes.
 ///
 /// Raises `ConfigError` (a `ValueError`) if the file is neither of these or is damaged, if parameters do not
 /// fit it, or if it has no BOS token, and `OSError` (such as `FileNotFoundError`) if it cannot be read.
@@ -96,17 +99,19 @@ pub struct Tokenizer {
 #[pymethods]
 impl Tokenizer {
     #[new]
-    #[pyo3(signature = (path, *, pattern=None, special_tokens=None, bos_id=None))]
+    #[pyo3(signature = (path, *, pattern=None, special_tokens=None, bos_id=None, eos_id=None))]
     fn new(
         path: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = argument::pattern)] pattern: Option<String>,
         #[pyo3(from_py_with = argument::special_tokens)] special_tokens: Option<BTreeMap<String, u32>>,
         #[pyo3(from_py_with = argument::bos_id)] bos_id: Option<i64>,
+        #[pyo3(from_py_with = argument::eos_id)] eos_id: Option<i64>,
     ) -> PyResult<Self> {
         let options = TokenizerOptions {
             pattern,
             special_tokens: special_tokens.unwrap_or_default(),
             bos_id: bos_id.map(|token| id(path.py(), "bos_id", token)).transpose()?,
+            eos_id: eos_id.map(|token| id(path.py(), "eos_id", token)).transpose()?,
         };
         let opened = open(path, options)?;
         let (tokenizer, given, options) = opened.ok_or_else(|| wrong_type("path", path, EXPECTED))?;
@@ -187,6 +192,12 @@ impl Tokenizer {
         self.tokenizer.bos_id()
     }
 
+    /// The id of the EOS token, which ends each document; None if documents have no EOS.
+    #[getter]
+    fn eos_id(&self) -> Option<u32> {
+        self.tokenizer.eos_id()
+    }
+
     /// The file's name without its ending.
     #[getter]
     fn name(&self) -> &str {
@@ -198,6 +209,7 @@ impl Tokenizer {
         keywords.set_item("pattern", &self.options.pattern)?;
         keywords.set_item("special_tokens", &self.options.special_tokens)?;
         keywords.set_item("bos_id", self.options.bos_id)?;
+        keywords.set_item("eos_id", self.options.eos_id)?;
         Ok(((&self.given,), keywords))
     }
 

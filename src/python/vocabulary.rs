@@ -21,9 +21,12 @@ use crate::{
 pub struct Given {
     pub vocabulary: Arc<dyn Vocabulary>,
     pub bos: u32,
+    pub eos: Option<u32>,
+    /// Which ids frame a document, and whether the tokenizer's own EOS is left out.
+    pub framing: (String, bool),
     /// Unknown for a callable.
     pub n_vocab: Option<usize>,
-    /// The tokenizer's identity in states; for a callable, a hash of its name and `bos`.
+    /// The tokenizer's identity in states; for a callable, a hash of its name, `bos` and `eos`.
     pub fingerprint: u64,
 }
 
@@ -33,6 +36,8 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
     if let Some((opened, ..)) = open(tokenizer, options.clone())? {
         return Ok(Given {
             bos: opened.bos_id(),
+            eos: opened.eos_id(),
+            framing: opened.framing(),
             n_vocab: Some(opened.n_vocab()),
             fingerprint: opened.fingerprint(),
             vocabulary: Arc::new(opened),
@@ -52,13 +57,20 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
         return wrong("bos_id is missing; a callable tokenizer needs the id that begins a document");
     };
     expect_calls();
+    let eos = options.eos_id;
+    let end = eos.map_or_else(|| "has no EOS (eos_id= adds one)".to_owned(), |eos| format!("ends with {eos}"));
     let name =
         tokenizer.getattr("__qualname__").and_then(|name| name.extract::<String>()).unwrap_or_default();
     Ok(Given {
         vocabulary: Arc::new(Callable(Arc::new(tokenizer.clone().unbind()))),
         bos,
+        eos,
+        framing: (format!("each document begins with {bos} and {end}"), false),
         n_vocab: None,
-        fingerprint: name.bytes().fold(mix(bos.into()), |state, byte| mix(state ^ mix(byte.into()))),
+        fingerprint: {
+            let begin = name.bytes().fold(mix(bos.into()), |state, byte| mix(state ^ mix(byte.into())));
+            eos.map_or(begin, |eos| mix(begin ^ mix(eos.into())))
+        },
     })
 }
 

@@ -1,7 +1,7 @@
 //! [`TokenTask`] loads documents: workers turn text into token ids, the collator packs them into rows.
 //!
 //! Each worker has its own encoder and encodes one document at a time. The task puts BOS before each
-//! document, so that encoders do not depend on packing.
+//! document, and EOS after it if there is one, so that encoders do not depend on packing.
 
 use std::{fmt, str, sync::Arc};
 
@@ -11,6 +11,7 @@ use crate::{
     Error, ErrorKind, Result,
     batch::{PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, token_fields},
     decode::tokenizer::{Encoder, Tokenizer},
+    fallible_alloc,
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
     record::{Batches, ExampleMaker, Record, Task, Words},
@@ -99,6 +100,7 @@ impl Task for TokenTask {
         TokenMaker {
             encoder: self.vocabulary.encoder(),
             bos: self.plan.bos,
+            eos: self.plan.eos,
             most: match self.plan.id_type {
                 DataType::Uint16 => u32::from(u16::MAX),
                 _ => i32::MAX as u32,
@@ -117,6 +119,7 @@ impl Task for TokenTask {
 pub struct TokenMaker {
     encoder: Box<dyn Encode>,
     bos: u32,
+    eos: Option<u32>,
     /// The largest id that the batch's dtype can hold.
     most: u32,
     spare: SpareTokens,
@@ -138,6 +141,9 @@ impl ExampleMaker for TokenMaker {
         ids.clear();
         ids.push(self.bos);
         self.encoder.encode(text, &mut ids)?;
+        if let Some(eos) = self.eos {
+            fallible_alloc::push(&mut ids, eos)?;
+        }
         if let Some(id) = ids.iter().find(|&&id| id > self.most) {
             return Err(Error::new(
                 ErrorKind::Config,

@@ -9,7 +9,8 @@
 //!
 //! **Long documents.** A document longer than a row never fits. Under [`CropRule::Drop`] it leaves only when
 //! no shorter one is held, so such documents gradually fill the buffer; that is the reference's rule,
-//! followed to the token. Only the tokens of it that can still be delivered are held. Under
+//! followed to the token. Only the tokens of it that a row can hold are held; the others are dropped when the
+//! document enters, and counted then. Under
 //! [`CropRule::Carry`] long documents leave oldest first, and at the start of a row the oldest one goes
 //! before the best fit if it is the older of the two. So they leave as fast as they arrive. Since a rest
 //! re-enters as the newest document, a giant alternates with the others.
@@ -157,15 +158,29 @@ impl Packer {
 
     /// Adds a document as the newest. Its tokens are copied; the vector is kept for [`spare`](Self::spare).
     ///
-    /// A document without any token, not even BOS, is left out: it could never fill any room.
+    /// A document without any token, not even BOS, is left out: it could never fill any room. Tokens that no
+    /// row can hold count as dropped from now on.
     pub fn push(&mut self, document: Document) {
+        self.dropped += self.hold(document);
+    }
+
+    /// Adds a document that [`held`](Self::held) listed, as the newest. The packer that held it has counted
+    /// the tokens that no row can hold.
+    pub fn restore(&mut self, document: Document) {
+        self.hold(document);
+    }
+
+    /// Stores a document; returns the number of its tokens that no row can hold.
+    fn hold(&mut self, document: Document) -> u64 {
         let Document { mut ids, row, start } = document;
+        let mut beyond = 0;
         debug_assert!(ids.first() == Some(&self.bos), "a document begins with BOS");
         if !ids.is_empty() {
             let held = match self.crop {
                 CropRule::Drop => ids.len().min(self.capacity),
                 CropRule::Carry => ids.len(),
             };
+            beyond = (ids.len() - held) as u64;
             let offset = self.store(&ids[..held]);
             let slot = Slot { offset, held, len: ids.len(), row, start, age: 0, older: NONE, newer: NONE };
             let index = match self.vacant.pop() {
@@ -185,6 +200,7 @@ impl Packer {
             ids.clear();
             self.spare.push(ids);
         }
+        beyond
     }
 
     /// Number of held documents.
@@ -212,7 +228,10 @@ impl Packer {
             + self.short.n_bytes()
     }
 
-    /// Number of tokens cropped and dropped so far; 0 where rests are carried.
+    /// Number of tokens dropped so far: those of documents pushed that no row can hold, and the rests of
+    /// cropped documents. 0 where rests are carried.
+    ///
+    /// So each token pushed is in a row, held ([`n_tokens`](Self::n_tokens)) or counted here.
     pub fn n_dropped(&self) -> u64 {
         self.dropped
     }
@@ -242,7 +261,7 @@ impl Packer {
             rest.start += used as u32;
             self.enter(index);
         } else {
-            self.dropped += (slot.len - len) as u64;
+            self.dropped += (slot.held - len) as u64;
             self.live -= slot.held;
             self.vacant.push(index);
         }

@@ -61,6 +61,9 @@ def add(subparsers: "Subparsers") -> None:
     what.add_argument(
         "--text-column", default="text", metavar="NAME", help="the column of texts (default: %(default)s)"
     )
+    what.add_argument(
+        "--eos-id", type=int, metavar="ID", help="the id of EOS, which ends each document (default: none)"
+    )
     what.add_argument("--no-bos", action="store_true", help="do not begin each document with the tokenizer's BOS")
     what.add_argument(
         "--fields", action="append", metavar="NAME[=TYPE]", help="keep this field, with this type; may be repeated"
@@ -161,7 +164,9 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         with using("--tokenizer", options):
             file: Path = options.tokenizer
             check_files("--tokenizer", [file / "tokenizer.json" if file.is_dir() else file])
-            tokenizer = Tokenizer(file, pattern=options.pattern, special_tokens=tokens, bos_id=options.bos_id)
+            tokenizer = Tokenizer(
+                file, pattern=options.pattern, special_tokens=tokens, bos_id=options.bos_id, eos_id=options.eos_id
+            )
         processor = Tokenize(tokenizer, options.text_column, bos=not options.no_bos)
     built = [report(options, split, files, processor) for split, files in splits.items()]
     return 0, {"path": str(options.path), "splits": built[::-1]}
@@ -172,7 +177,7 @@ def inputs(options: argparse.Namespace, split: str) -> str:
     return "--val" if options.val and split == VAL else "SHARD"
 
 
-FOR_TEXT = ("pattern", "special_tokens", "bos_id")
+FOR_TEXT = ("pattern", "special_tokens", "bos_id", "eos_id")
 """Options that need a tokenizer."""
 
 

@@ -1,4 +1,4 @@
-//! The processor for texts: token ids of a document, after its BOS.
+//! The processor for texts: token ids of a document, after its BOS, before its EOS.
 
 use arrow_array::{Array, cast::AsArray};
 use arrow_schema::DataType as ArrowType;
@@ -99,6 +99,9 @@ impl<'a> Ids<'a> {
         if let Err(error) = self.worker.encoder.encode_ordinary(text, &mut self.all) {
             self.all.truncate(begin);
             return Err(error);
+        }
+        if let Some(eos) = self.worker.what.tokenizer.eos_id() {
+            fallible_alloc::push(&mut self.all, eos)?;
         }
         self.lengths.push((self.all.len() - begin) as u64);
         Ok(())

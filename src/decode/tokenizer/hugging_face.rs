@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use super::{
+    Frame,
     byte_level::{ByteLevel, Vocabulary},
     fingerprint::Fingerprint,
     split::{GPT2_FIRST, Splitter},
@@ -32,8 +33,8 @@ pub struct General {
     pub fingerprint: u64,
 }
 
-/// Reads a `tokenizer.json`.
-pub fn open(bytes: &[u8]) -> Result<Opened> {
+/// Reads a `tokenizer.json`; also what its post-processor puts around a text.
+pub fn open(bytes: &[u8]) -> Result<(Opened, Frame)> {
     let json: Value = serde_json::from_slice(bytes)
         .map_err(|cause| Error::new(ErrorKind::Format, "the file is not JSON").because(cause))?;
     if json.get("model").is_none() {
@@ -42,9 +43,43 @@ pub fn open(bytes: &[u8]) -> Result<Opened> {
             "the JSON has no \"model\"; a tokenizer.json as Hugging Face's tokenizers writes it is expected",
         ));
     }
-    match byte_level(&json) {
-        Some(vocabulary) => Ok(Opened::ByteLevel(Box::new(ByteLevel::new(vocabulary)?))),
-        None => Ok(Opened::General(Box::new(General::new(bytes)?))),
+    let opened = match byte_level(&json) {
+        Some(vocabulary) => Opened::ByteLevel(Box::new(ByteLevel::new(vocabulary)?)),
+        None => Opened::General(Box::new(General::new(bytes)?)),
+    };
+    Ok((opened, frame(&json["post_processor"])))
+}
+
+/// The ids that a post-processor puts before and after a text. A side with several ids, such as two before
+/// the text, has none: no single id frames a document there.
+fn frame(post_processor: &Value) -> Frame {
+    let single = |ids: &[Option<u32>]| match ids {
+        [one] => *one,
+        _ => None,
+    };
+    match post_processor["type"].as_str() {
+        Some("TemplateProcessing") => {
+            let pieces = post_processor["single"].as_array().map_or(&[][..], Vec::as_slice);
+            let id_of = |piece: &Value| {
+                let name = piece["SpecialToken"]["id"].as_str()?;
+                match &post_processor["special_tokens"].get(name)?["ids"].as_array()?[..] {
+                    [one] => id(one),
+                    _ => None,
+                }
+            };
+            let mut sides = pieces.split(|piece| piece.get("Sequence").is_some());
+            let mut side =
+                || single(&sides.next().unwrap_or_default().iter().map(id_of).collect::<Vec<_>>());
+            Frame { before: side(), after: side() }
+        }
+        Some("BertProcessing" | "RobertaProcessing") => {
+            Frame { before: id(&post_processor["cls"][1]), after: id(&post_processor["sep"][1]) }
+        }
+        Some("Sequence") => {
+            let parts = post_processor["processors"].as_array().into_iter().flatten();
+            parts.map(frame).find(|frame| *frame != Frame::default()).unwrap_or_default()
+        }
+        _ => Frame::default(),
     }
 }
 

@@ -37,8 +37,9 @@ use fingerprint::Fingerprint;
 
 use crate::{Error, ErrorKind, Result, fallible_alloc, locks};
 
-/// Special tokens that begin a document; the first of these that the file has is used.
-const BOS: [&str; 2] = ["<|bos|>", "<|endoftext|>"];
+/// Special tokens that begin a document; the first of these that the file has is used, if its post-processor
+/// names none.
+const BOS: [&str; 5] = ["<|bos|>", "<|endoftext|>", "<|begin_of_text|>", "<s>", "<bos>"];
 
 /// The longest text that is encoded at once, bytes: offsets in it are 32-bit numbers.
 const MAX_TEXT: usize = u32::MAX as usize - 1;
@@ -51,8 +52,17 @@ pub struct TokenizerOptions {
     /// Special tokens and their ids; for rank files only. If empty, those of the published encoding that the
     /// file is named after.
     pub special_tokens: BTreeMap<String, u32>,
-    /// The id that begins each document; None for `<|bos|>` or else `<|endoftext|>`.
+    /// The id that begins each document; None for that of the file.
     pub bos_id: Option<u32>,
+    /// The id that ends each document; None for none.
+    pub eos_id: Option<u32>,
+}
+
+/// The ids that a file's post-processor puts around a text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Frame {
+    before: Option<u32>,
+    after: Option<u32>,
 }
 
 /// Encodes text to token ids. Immutable; clones share it.
@@ -63,6 +73,9 @@ struct Inner {
     backend: Backend,
     name: String,
     bos_id: u32,
+    eos_id: Option<u32>,
+    /// What the file's post-processor says.
+    frame: Frame,
     n_vocab: usize,
     fingerprint: u64,
     /// Unused buffers for [`Tokenizer::encode_ordinary`]; as many as threads have called it at the same time.
@@ -109,6 +122,7 @@ impl Tokenizer {
     /// As [`Self::open`], without those of reading.
     pub fn new(name: String, bytes: &[u8], options: &TokenizerOptions) -> Result<Self> {
         let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii_start();
+        let mut frame = Frame::default();
         let backend = if text.starts_with(b"{") {
             if options.pattern.is_some() || !options.special_tokens.is_empty() {
                 return Err(Error::new(
@@ -116,7 +130,9 @@ impl Tokenizer {
                     "a tokenizer.json contains its pattern and special tokens; pass neither pattern= nor special_tokens=",
                 ));
             }
-            match hugging_face::open(text)? {
+            let opened;
+            (opened, frame) = hugging_face::open(text)?;
+            match opened {
                 hugging_face::Opened::ByteLevel(it) => Backend::ByteLevel(it),
                 hugging_face::Opened::General(it) => Backend::General(it),
             }
@@ -134,30 +150,41 @@ impl Tokenizer {
             Backend::General(it) => (&it.special_tokens, it.n_vocab, it.fingerprint),
         };
         let by_name = || BOS.iter().find_map(|&text| special_tokens.get(text).copied());
-        let bos_id = options.bos_id.or_else(by_name).ok_or_else(|| {
+        let bos_id = options.bos_id.or(frame.before).or_else(by_name).ok_or_else(|| {
             let there: Vec<&str> = special_tokens.keys().map(|text| &text[..]).take(8).collect();
             Error::new(
                 ErrorKind::Config,
                 format!(
-                    "no token begins documents: neither <|bos|> nor <|endoftext|> is among the {} special tokens ({}); pass bos_id=",
+                    "no token begins documents: none of {} is among the {} special tokens ({}), and no post-processor names one; \
+                     pass bos_id=",
+                    BOS.join(", "),
                     special_tokens.len(),
                     there.join(", ")
                 ),
             )
         })?;
-        if bos_id > i32::MAX as u32 {
-            return Err(Error::new(ErrorKind::Config, format!("bos_id is {bos_id}, must be below 2^31")));
+        let eos_id = options.eos_id;
+        for (name, id) in [("bos_id", Some(bos_id)), ("eos_id", eos_id)] {
+            if let Some(id) = id.filter(|&id| id > i32::MAX as u32) {
+                return Err(Error::new(ErrorKind::Config, format!("{name} is {id}, must be below 2^31")));
+            }
         }
         let n_ids = n_vocab;
-        let n_vocab = n_ids.max(bos_id as usize + 1);
+        let n_vocab = n_ids.max(bos_id as usize + 1).max(eos_id.map_or(0, |id| id as usize + 1));
         let mut all = Fingerprint::new();
         all.number(fingerprint);
         all.number(bos_id.into());
+        // Without EOS as before there was one: states of then are still loaded.
+        if let Some(eos_id) = eos_id {
+            all.number(eos_id.into());
+        }
         let fingerprint = all.finish();
         Ok(Self(Arc::new(Inner {
             backend,
             name,
             bos_id,
+            eos_id,
+            frame,
             n_vocab,
             fingerprint,
             idle: Mutex::default(),
@@ -233,16 +260,44 @@ impl Tokenizer {
         self.0.n_vocab
     }
 
-    /// The warning for a BOS that is no id of the file: a model's embedding may have no row for it.
-    pub fn bos_warning(&self) -> Option<String> {
-        let (bos_id, n_ids) = (self.bos_id(), self.0.n_ids);
-        (bos_id as usize >= n_ids).then(|| {
-            format!(
-                "bos_id is {bos_id}, but the ids of {} are below {n_ids}; an embedding needs {} rows, or fails on the device",
-                self.name(),
-                self.n_vocab()
-            )
-        })
+    /// The warning for a BOS or EOS that is no id of the file: a model's embedding may have no row for it.
+    pub fn id_warning(&self) -> Option<String> {
+        let n_ids = self.0.n_ids;
+        let named = [("bos_id", Some(self.bos_id())), ("eos_id", self.eos_id())];
+        let (name, id) =
+            named.into_iter().find_map(|(name, id)| Some((name, id.filter(|&id| id as usize >= n_ids)?)))?;
+        Some(format!(
+            "{name} is {id}, but the ids of {} are below {n_ids}; an embedding needs {} rows, or fails on the device",
+            self.name(),
+            self.n_vocab()
+        ))
+    }
+
+    /// Which ids frame a document, as a sentence; and whether the file's post-processor ends a text with an
+    /// id that is left out here.
+    pub fn framing(&self) -> (String, bool) {
+        let shown = |id: u32| match self.special_tokens().iter().find(|(_, known)| **known == id) {
+            Some((text, _)) => format!("{text} ({id})"),
+            None => id.to_string(),
+        };
+        let begin = shown(self.bos_id());
+        let left_out = self.0.frame.after.filter(|_| self.eos_id().is_none());
+        let end = match (self.eos_id(), left_out) {
+            (Some(eos), _) => format!("ends with {}", shown(eos)),
+            (None, Some(after)) => format!(
+                "has no EOS, although the tokenizer's post-processor ends a text with {}: pass eos_id={after} to add it",
+                shown(after)
+            ),
+            (None, None) => "has no EOS (eos_id= adds one)".to_owned(),
+        };
+        (format!("each document begins with {begin} and {end}"), left_out.is_some())
+    }
+
+    fn special_tokens(&self) -> &BTreeMap<String, u32> {
+        match &self.0.backend {
+            Backend::ByteLevel(it) => &it.special_tokens,
+            Backend::General(it) => &it.special_tokens,
+        }
     }
 
     /// The id that begins each document.
@@ -250,13 +305,18 @@ impl Tokenizer {
         self.0.bos_id
     }
 
+    /// The id that ends each document, if one was given.
+    pub fn eos_id(&self) -> Option<u32> {
+        self.0.eos_id
+    }
+
     /// The file's name without its ending.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// A hash of vocabulary, merges, pattern, special tokens and `bos_id`; of the whole file where the
-    /// `tokenizers` crate encodes.
+    /// A hash of vocabulary, merges, pattern, special tokens, `bos_id` and `eos_id`; of the whole file where
+    /// the `tokenizers` crate encodes.
     pub fn fingerprint(&self) -> u64 {
         self.0.fingerprint
     }

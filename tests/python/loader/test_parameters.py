@@ -174,6 +174,7 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
             {"<|endoftext|>": 50256, "<|x|>": 50257}, ranks | {"pattern": r"\w+|\W+"}, named="tokenizer"
         ),
         "bos_id": Case(255, named="tokenizer"),
+        "eos_id": Case(255, named="tokenizer"),
         "prefetch_batches": Case("auto"),
         "raw_channel_size": Case(3),
         "cpu_budget": Case(1, {"n_workers": "auto"}),

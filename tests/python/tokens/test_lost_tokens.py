@@ -1,6 +1,7 @@
 """Which share of the tokens is in rows, dropped and held, and who says so."""
 
 import importlib.util
+import itertools
 import logging
 import re
 from collections.abc import Sequence
@@ -45,6 +46,57 @@ def test_the_shares_are_printed_and_logged_once(
     assert rows + dropped + held == pytest.approx(100, abs=0.2)
     assert (dropped > 80) == is_dropped  # of 1001 tokens 100 fill a row
     assert (packing["dropped"] > 0) == is_dropped
+
+
+def tails(held: str, lengths: Sequence[int], capacity: int) -> int:
+    """The tokens beyond the capacity of the documents that a state holds."""
+    return sum(max(0, lengths[row] - capacity) for row in itertools.accumulate(map(int, held.split())))
+
+
+def test_tokens_that_no_row_can_hold_are_dropped_when_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of 1001 tokens of a document, 901 are lost as soon as it is held: half of the documents wait for ever."""
+    texts = ["x" * (1000 if number % 2 else 90) for number in range(3000)]
+    lengths = [len(text) + 1 for text in texts]
+    with caplog.at_level(logging.INFO, "forebay"), loader(tmp_path, texts, batch_size=1, buffer_size=400) as tokens:
+        list(islice(tokens, 100))
+        text, state = repr(tokens), tokens.state_dict()
+    [packer] = state["packers"].values()
+    read = sum(lengths[: packer["documents_read"]])
+    held = sum(min(lengths[row], 100) for row in itertools.accumulate(map(int, packer["held"].split())))
+    rows = 100 * 100
+    lost = read - held - rows  # all others
+    assert lost > tails(packer["held"], lengths, 100) > 100_000
+    shares = [float(share) for share in re.findall(r"([\d.]+) %", text.split("tokens read")[1])[:3]]
+    assert shares == pytest.approx([100 * part / read for part in (rows, lost, held)], abs=0.06)
+    [said] = [record for record in caplog.records if "TokenLoader after" in record.message]
+    assert said.levelno == logging.WARNING
+    assert f"{shares[1]} % were dropped (they can be in no row)" in said.message
+
+
+def test_a_resumed_run_does_not_count_the_same_tails_again(tmp_path: Path) -> None:
+    texts = ["x" * (1 + 37 * number % 300) for number in range(3000)]
+
+    def dropped(loader: forebay.TokenLoader) -> int:
+        """Of the returned batches; at the end of a pass none is made ahead."""
+        return loader.stats()["packing"]["dropped"]
+
+    with loader(tmp_path, texts, infinite=False) as whole:
+        half = [whole.state_dict() for _ in islice(whole, 40)][-1]
+    with loader(tmp_path, texts, infinite=False) as whole:
+        n_batches = len(list(whole))
+        expected, delivered = dropped(whole), whole.stats()["packing"]["delivered"]
+    with loader(tmp_path, texts, infinite=False) as resumed:
+        resumed.load_state_dict(half)
+        assert len(list(resumed)) == n_batches - 40
+        rest = dropped(resumed)
+    [packer] = half["packers"].values()
+    lengths = [len(text) + 1 for text in texts]
+    rows = list(itertools.accumulate(map(int, packer["held"].split())))
+    held = sum(min(lengths[row], 100) for row in rows)
+    before = sum(lengths[: packer["documents_read"]]) - held - 40 * 2 * 100
+    assert tails(packer["held"], lengths, 100) > 0
+    assert before + rest == expected
+    assert delivered == 100 * 2 * n_batches
 
 
 def test_the_shares_are_those_of_the_returned_batches(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

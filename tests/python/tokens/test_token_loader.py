@@ -161,7 +161,7 @@ def test_tokenizers(parquets: Path) -> None:
         without["model"]["vocab"].pop(name, None)
     nameless = parquets.parent / "nameless.json"
     nameless.write_text(json.dumps(without))
-    with pytest.raises(forebay.ConfigError, match=r"neither <\|bos\|> nor <\|endoftext\|>.*pass bos_id="):
+    with pytest.raises(forebay.ConfigError, match=r"none of <\|bos\|>, <\|endoftext\|>, .*pass bos_id="):
         loader(parquets, tokenizer=nameless, bos_id=None)
     with pytest.raises(forebay.ConfigError, match="bos_id is missing"):
         forebay.TokenLoader(parquets, encode)

@@ -188,3 +188,41 @@ def test_fewer_row_groups_than_ranks(parquets: Path) -> None:
     # The last of three files has only three row groups, so four packers divide the groups of all files.
     with loader(parquets, n_streams=4, batch_size=8) as found:
         assert len(take(found, 2)) == 2
+
+
+def keys(state: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    """The paths of the values of a nested dict, as torch.distributed.checkpoint lists them."""
+    if isinstance(state, dict) and state:
+        return set().union(*(keys(value, (*path, name)) for name, value in state.items()))
+    return {path}
+
+
+@pytest.mark.parametrize("parameters", [{}, {"infinite": False}, {"n_streams": 2}, {"seed": 1}])
+def test_a_new_loader_has_the_keys_of_any_state(parquets: Path, parameters: dict[str, Any]) -> None:
+    """torch.distributed.checkpoint loads only keys that the state of the loader to be restored has."""
+    with loader(parquets, **parameters) as fresh, loader(parquets, **parameters) as other:
+        begin = fresh.state_dict()
+        expected = take(other, 9)
+        assert keys(begin) == keys(other.state_dict())
+        fresh.load_state_dict(begin)
+        assert take(fresh, 9) == expected
+        if not parameters.get("infinite", True):
+            list(other)
+            assert keys(other.state_dict()) == keys(begin)
+
+
+def test_a_state_of_the_start_fits_all_ranks(parquets: Path) -> None:
+    """Its packers have read nothing, so those of the other ranks are known."""
+    with loader(parquets, batch_size=2, n_streams=2, world_size=2, rank=0) as first:
+        begin = first.state_dict()
+        first_rows = take(first, 4)
+        later = first.state_dict()
+    with loader(parquets, batch_size=4, n_streams=2) as alone:
+        alone.load_state_dict(begin)
+        both = take(alone, 4)
+    with loader(parquets, batch_size=2, n_streams=2, world_size=2, rank=1) as second:
+        second.load_state_dict(begin)
+        second_rows = take(second, 4)
+        with pytest.raises(forebay.StateError, match="the state has packers 0, but this rank needs packers 1"):
+            second.load_state_dict(later)
+    assert [[*a, *b] for a, b in zip(first_rows, second_rows, strict=True)] == both
