@@ -1,13 +1,14 @@
 """Copies to a device: the check that it is available, and pinned memory for the copies."""
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 import torch
 
 from forebay._core import ConfigError
 
-__all__ = ["PinnedSlot", "checked"]
+__all__ = ["PinnedSlot", "checked", "views"]
 
 ALIGNMENT = 64
 """Alignment of the fields of a pinned batch, in bytes."""
@@ -37,15 +38,27 @@ class PinnedSlot:
 
     def stage(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         """Copies the tensors into this slot once its last copy to the device is done; returns the copies."""
+        block = self.stage_block(tensors)
+        return views(block, tensors)
+
+    def stage_block(self, tensors: Mapping[str, Any]) -> Any:
+        """As `stage`; returns the memory of all copies as bytes, of which `views` gives the tensors."""
         if self.copied is not None:
             self.copied.synchronize()
-        starts, size = {}, 0
-        for name, tensor in tensors.items():
-            starts[name] = size
-            size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+        size = sum(map(_room, tensors.values()))
         if self._block is None or self._block.nbytes < size:
             self._block = torch.empty(size, dtype=torch.uint8, pin_memory=self._pin)
-        return {name: self._place(starts[name], tensor).copy_(tensor) for name, tensor in tensors.items()}
+        for name, place in views(self._block, tensors).items():
+            place.copy_(tensors[name])
+        return self._block[:size]
 
-    def _place(self, start: int, tensor: Any) -> Any:
-        return self._block[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+
+def views(block: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors like those given, one after the other in a block of bytes, on any device."""
+    ends = accumulate(map(_room, tensors.values()), initial=0)
+    places = zip(ends, tensors.items(), strict=False)
+    return {name: block[at : at + like.nbytes].view(like.dtype).view(like.shape) for at, (name, like) in places}
+
+
+def _room(tensor: Any) -> int:
+    return int(-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import cycle
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from forebay._converted import Converted, check_loader, side_by_side
 from forebay._core import TokenLoader
-from forebay._device import PinnedSlot, checked
+from forebay._device import PinnedSlot, checked, views
 
 SLOTS = 2
 """Batches that may be copied at the same time."""
@@ -17,7 +17,9 @@ SLOTS = 2
 def token_batches(loader: TokenLoader, device: Any = "cuda", with_state: bool = True) -> Iterator[tuple[Any, ...]]:
     """Yields `(inputs, targets, state)` of a `TokenLoader`, or `(inputs, targets)`: tensors `[batch, seq_len]`.
 
-    On a CUDA device, one non-blocking copy on the current stream moves inputs and targets into memory that is
+    For a loader with `extras`, a dict of their tensors follows the targets: `(inputs, targets, extras, state)`.
+
+    On a CUDA device, one non-blocking copy on the current stream moves the whole batch into memory that is
     allocated once. The second `next()` after a batch overwrites its tensors, after all work queued on the
     stream until then. On the CPU the tensors share the loader's arrays, and may be kept.
 
@@ -28,17 +30,15 @@ def token_batches(loader: TokenLoader, device: Any = "cuda", with_state: bool = 
     """
     check_loader(loader)
     device = checked(device)
-    pair = _tensors if device.type == "cpu" else _Ring(device).copy
+    convert = _tensors if device.type == "cpu" else _Ring(device).copy
     if not with_state:
-        return Converted(pair, loader)
-    return Converted(lambda batch: (*pair(batch), loader.state_dict()), loader)
+        return Converted(convert, loader)
+    return Converted(lambda batch: (*convert(batch), loader.state_dict()), loader)
 
 
-Pair: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-
-
-def _tensors(batch: Mapping[str, Any]) -> Pair:
-    return torch.from_numpy(batch["inputs"]), torch.from_numpy(batch["targets"])
+def _tensors(batch: Mapping[str, Any]) -> tuple[Any, ...]:
+    inputs, targets, *extras = ((name, torch.from_numpy(array)) for name, array in batch.items())
+    return (inputs[1], targets[1], dict(extras)) if extras else (inputs[1], targets[1])
 
 
 class _Ring:
@@ -48,19 +48,22 @@ class _Ring:
         self._on_gpu = device.type == "cuda"
         self._slots = cycle([(PinnedSlot(self._on_gpu), _DeviceMemory(device)) for _ in range(SLOTS)])
 
-    def copy(self, batch: Mapping[str, Any]) -> Pair:
+    def copy(self, batch: Mapping[str, Any]) -> tuple[Any, ...]:
         slot, memory = next(self._slots)
-        both = torch.from_numpy(side_by_side(batch["inputs"], batch["targets"]))
-        host = slot.stage({"both": both})["both"]
-        there = memory.like(both)
+        extras = {name: array for name, array in batch.items() if name not in ("inputs", "targets")}
+        arrays = {"both": side_by_side(batch["inputs"], batch["targets"]), **extras}
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        host = slot.stage_block(tensors)
+        there = memory.take(host.nbytes)
         try:
             there.copy_(host, non_blocking=True)
         finally:
             # Also after Ctrl-C: the copy may be running.
             if self._on_gpu:
                 slot.copied = torch.cuda.current_stream(there.device).record_event()
-        inputs, targets = there
-        return inputs, targets
+        fields = views(there, tensors)
+        inputs, targets = fields.pop("both")
+        return (inputs, targets, fields) if fields else (inputs, targets)
 
 
 class _DeviceMemory:
@@ -70,8 +73,8 @@ class _DeviceMemory:
         self._device = device
         self._memory: Any = None
 
-    def like(self, both: Any) -> Any:
-        """A tensor in this memory with the shape of `both`; batches may have fewer rows."""
-        if self._memory is None or self._memory.numel() < both.numel():
-            self._memory = torch.empty(both.numel(), dtype=both.dtype, device=self._device)
-        return self._memory[: both.numel()].view(both.shape)
+    def take(self, n_bytes: int) -> Any:
+        """Bytes of this memory; batches may have fewer rows, and more documents than the last."""
+        if self._memory is None or self._memory.nbytes < n_bytes:
+            self._memory = torch.empty(n_bytes, dtype=torch.uint8, device=self._device)
+        return self._memory[:n_bytes]

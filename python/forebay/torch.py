@@ -20,6 +20,7 @@ import torch
 import torch.distributed
 import torch.utils.data
 
+from forebay._async import BatchResult
 from forebay._checks import MOST, check, truth
 from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite, resumable
 from forebay._core import ConfigError, LoaderBase
@@ -238,10 +239,11 @@ def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
 class DevicePrefetcher:
     """Prefetches batches to a CUDA device: `depth` batches are copied ahead while the model works on the last one.
 
-    `batches` is a loader, an `IterableDataset`, a `DataLoader` over one, or any iterable of dicts. Copies run
-    on a separate stream, from `depth + 1` pinned slots; a slot is overwritten only after the event of its
-    last copy. The current stream waits for the copy of the batch that `next()` returns, so the batch can be
-    used and dropped like any tensors. On the CPU no batch is copied or prefetched.
+    `batches` is a loader, an `IterableDataset`, a `DataLoader` over one, an `AsyncDataLoader`, whose batches are
+    then dicts without row numbers, or any iterable of dicts. Copies run on a separate stream, from `depth + 1`
+    pinned slots; a slot is overwritten only after the event of its last copy. The current stream waits for the
+    copy of the batch that `next()` returns, so the batch can be used and dropped like any tensors. On the CPU
+    no batch is copied or prefetched.
 
     An iterable with a length is a pass, and iterating again begins a new pass. An iterable without a length
     is a stream, and iterating again continues it. `state_dict()` is the state after the last batch returned,
@@ -332,7 +334,7 @@ class DevicePrefetcher:
         if self._pulled is None:
             try:
                 for pulled in self._iterator:
-                    self._pulled = pulled
+                    self._pulled = pulled.data if isinstance(pulled, BatchResult) else pulled
                     break
                 else:
                     self._end = StopIteration()

@@ -1,5 +1,7 @@
 """`forebay.torch`: tensors, ranks, packed tokens; tests that need a GPU are skipped without one."""
 
+import json
+import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count, islice
@@ -13,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import forebay
+import launched
 from digests import digest
+from documents import encode
 from recordings import SMALL, TINY, Row, write_shard
 from tensors import digests, is_infinite, needs_gpu, of
 from wrong import assert_named
@@ -250,6 +254,76 @@ class TestTokens:
                 assert inputs.shape == targets.shape == (batch_size, seq_len)
                 np.testing.assert_array_equal(inputs.numpy(), batch["inputs"])
                 np.testing.assert_array_equal(targets.numpy(), batch["targets"])
+
+    def test_extras_come_along(self, tmp_path: Path) -> None:
+        """On the CPU, and in the one copy to a device (here the CPU), whatever the number of documents."""
+        texts = [f"document {number} " * (number % 40 + 1) for number in range(300)]
+        pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+        names = ["doc_ids", "position_ids", "cu_seqlens", "documents"]
+
+        def make(extras: list[str]) -> forebay.TokenLoader:
+            return forebay.TokenLoader(
+                tmp_path / "a.parquet", lambda text: list(text.encode()), val=[], batch_size=4, seq_len=63,
+                buffer_size=20, bos_id=256, extras=extras,
+            )  # fmt: skip
+
+        for extras in (names, names[2:3], names[::-1][:2]):
+            with make(extras) as loader:
+                batches = list(islice(loader, 12))
+            ring = forebay._token_batches._Ring(torch.device("cpu"))
+            with make(extras) as loader:
+                found = list(islice(forebay.torch.token_batches(loader, "cpu"), 12))
+                loader.load_state_dict(found[3][3])
+                found[4:5] = [next(forebay.torch.token_batches(loader, "cpu", with_state=False))]
+            for batch, (inputs, targets, others, *_) in zip(batches, found, strict=True):
+                for got in ((inputs, targets, others), ring.copy(batch)):
+                    fields = {"inputs": got[0], "targets": got[1], **got[2]}
+                    assert set(fields) == {"inputs", "targets", *extras} == set(batch)
+                    for name, tensor in fields.items():
+                        assert tensor.numpy().dtype == batch[name].dtype
+                        np.testing.assert_array_equal(tensor.numpy(), batch[name])
+
+    def test_new_loaders_load_from_a_distributed_checkpoint(self, tmp_path: Path, loader: forebay.TokenLoader) -> None:
+        """On the two ranks that saved it, and on one rank, which finds the packers of both."""
+        from torch.distributed import checkpoint
+
+        loader.close()  # its files are used
+        script = f"""
+            import itertools, json, sys, torch, forebay
+            from torch.distributed import checkpoint, destroy_process_group, get_rank, init_process_group
+            init_process_group("gloo")
+            def encode(text):
+                return list(text.encode())
+            def make():
+                return forebay.TokenLoader(
+                    {str(tmp_path)!r}, encode, batch_size=2, seq_len=63, buffer_size=20,
+                    bos_id=256, rank=get_rank(), world_size=2,
+                )
+            first, fresh, place = make(), make(), {str(tmp_path / "checkpoint")!r}
+            list(itertools.islice(first, 7))
+            checkpoint.save({{"loader": first}}, checkpoint_id=place)
+            checkpoint.load({{"loader": fresh}}, checkpoint_id=place)
+            rows = [[next(one)["inputs"].tolist() for _ in range(9)] for one in (first, fresh)]
+            assert rows[0] == rows[1]
+            with open({str(tmp_path)!r} + f"/rows-{{get_rank()}}.json", "w") as file:
+                json.dump(rows[0], file)
+            destroy_process_group()
+        """
+        (tmp_path / "script.py").write_text(textwrap.dedent(script))
+        launched.run([*launched.TORCHRUN, "--nproc-per-node=2", tmp_path / "script.py"])
+        parts = [json.loads((tmp_path / f"rows-{rank}.json").read_text()) for rank in range(2)]
+        with forebay.TokenLoader(
+            tmp_path,
+            encode,
+            batch_size=4,
+            seq_len=63,
+            buffer_size=20,
+            bos_id=256,
+            n_streams=2,
+        ) as alone:
+            with pytest.warns(UserWarning, match="in a single process"):
+                checkpoint.load({"loader": alone}, checkpoint_id=tmp_path / "checkpoint")
+            assert [next(alone)["inputs"].tolist() for _ in range(9)] == [a + b for a, b in zip(*parts, strict=True)]
 
     def test_an_interrupted_conversion_loses_nothing(
         self, loader: forebay.TokenLoader, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from itertools import cycle, islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -265,3 +265,40 @@ def test_batches_dropped_at_once(tiny_shards: list[Path], slow: str, n: int, pin
             del batch
         torch.cuda.synchronize()
     assert [of(batch) for batch in found] == digests(tiny_shards, 20, batch_size=300, n_mels=64)
+
+
+class Rows:
+    """A reader of numbers, and the pipeline that makes a batch of them."""
+
+    metadata = storage_state = None
+    output_specs: ClassVar = {"x": ((3,), "float32"), "n": ((), "int64")}
+
+    def __len__(self) -> int:
+        return 37
+
+    def __call__(self, indices: Any, _metadata: Any, _storage_state: Any, buffers: Any) -> None:
+        buffers["x"][:] = indices[:, None] + np.arange(3) / 4
+        buffers["n"][:] = indices
+
+
+def test_batches_of_an_async_data_loader(depth: int) -> None:
+    """Their arrays, of the same passes, and with the states of the loader; buffers are not reused too early."""
+    rows = Rows()
+    with forebay.AsyncDataLoader(rows, rows, 5, num_workers=2) as loader:
+        expected = [[result.data["n"].tolist() for result in loader] for _ in range(2)]
+    with forebay.AsyncDataLoader(rows, rows, 5, num_workers=2) as loader:
+        batches = prefetcher(loader, depth)
+        begin = batches.state_dict()
+        kept = [list(batches), list(batches)]
+        batches.load_state_dict(begin)
+        iterator = iter(batches)
+        for _ in range(3):
+            next(iterator)
+        middle = batches.state_dict()
+        batches.load_state_dict(middle)
+        rest = [batch["n"].tolist() for batch in batches]
+    assert [[batch["n"].tolist() for batch in batches] for batches in kept] == expected
+    for batch in [*kept[0], *kept[1]]:
+        assert set(batch) == {"x", "n"}
+        np.testing.assert_array_equal(batch["x"].numpy(), batch["n"].numpy()[:, None] + np.arange(3) / 4)
+    assert rest == expected[0][3:]
