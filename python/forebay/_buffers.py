@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from forebay._checks import MOST, advised, check
+from forebay._checks import MOST, advised, check, wrong_type
 from forebay._core import ConfigError, StateError
 
 __all__ = ["BufferPool"]
@@ -58,7 +58,10 @@ class BufferPool:
         return buffer_id, self._buffers[buffer_id]
 
     def release(self, buffer_id: int) -> None:
-        """Returns a buffer to the pool, from any thread; the next `acquire` may return the same memory."""
+        """Returns the buffer of this number to the pool, from any thread; `acquire` may lend the same memory again."""
+        given: Any = buffer_id
+        if not hasattr(given, "__index__") or getattr(given, "ndim", 0):
+            raise wrong_type("buffer_id", "the number that acquire() returned with the array", buffer_id)
         try:
             self._lent.remove(buffer_id)
         except KeyError:

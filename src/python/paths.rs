@@ -6,7 +6,7 @@ use pyo3::{
     IntoPyObjectExt,
     exceptions::PyTypeError,
     prelude::*,
-    types::{PyByteArray, PyBytes, PyFrozenSet, PySet, PyString},
+    types::{PyByteArray, PyBytes, PyDict, PyFrozenSet, PySet, PyString},
 };
 
 use super::arguments::{Argument, Refused, wrong_type};
@@ -65,6 +65,24 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
         return Err(PyTypeError::new_err(format!(
             "{name} is a {}, whose order may differ between machines (as for Path.glob() and os.scandir()), so batches would differ \
              too; pass sorted({name}), or list({name}) if the order is fixed",
+            files.get_type().name()?
+        )));
+    }
+    let is_text = name == "parquet_files";
+    // A dict would yield its keys.
+    if files.is_instance_of::<PyDict>() {
+        let instead = match is_text {
+            true => {
+                "a TokenLoader has one source; for a mixture make a cache of each source with forebay.cache.build, and mix their \
+                 windows with forebay.cache.MixtureDataset"
+            }
+            false => "pass a path or a list of paths",
+        };
+        return Err(PyTypeError::new_err(format!("{name} is a dict, must be files; {instead}")));
+    }
+    if is_text && files.hasattr("to_parquet")? {
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a {}, must be files; write it with its method to_parquet(path), and pass the path",
             files.get_type().name()?
         )));
     }

@@ -8,12 +8,12 @@ import asyncio
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from forebay._checks import advised, check
+from forebay._checks import advised, check, wrong_type
 from forebay._core import ConfigError, _Dataset, _List
 from forebay.cache._documents import leaves, nested
 from forebay.cache.store import TreeStore, folder_of
@@ -165,12 +165,7 @@ class AsyncDataset:
     def _field_tuples(self) -> list[_Field] | None:
         if self._known_fields is None:
             if self.fields is not None:
-                self._known_fields = [
-                    (name, np.dtype(dtype).name, 1, None)
-                    if shape is None
-                    else (name, np.dtype(dtype).name, len(shape), list(shape))
-                    for name, (shape, dtype) in self.fields.items()
-                ]
+                self._known_fields = [_given_field(name, spec) for name, spec in self.fields.items()]
             elif self.current_len() == 0:
                 return None
             else:
@@ -207,6 +202,19 @@ def _column(
         arrays.append(np.asarray(array, dtype, order="C"))
     shapes = np.array([array.shape for array in arrays], np.int64).ravel()
     return np.concatenate([array.ravel() for array in arrays]).view(np.uint8), shapes
+
+
+def _given_field(name: str, spec: object) -> _Field:
+    """A field of `AsyncDataset.fields`."""
+    try:
+        shape, dtype = cast("tuple[Sequence[int] | None, DTypeLike]", spec)
+        lengths = None if shape is None else [*map(operator.index, shape)]
+        return name, np.dtype(dtype).name, 1 if lengths is None else len(lengths), lengths
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"fields[{name!r}] is {spec!r}, expected (shape, dtype): the shape of each document, or None if shapes "
+            "differ, and the type of its numbers, as in ((257,), 'float32')"
+        ) from None
 
 
 class _CoreDataset(AsyncDataset):
@@ -407,6 +415,8 @@ class TokenSeqDataset(_CoreDataset):
         doc_ids: bool = False,
         dtype: IdType = "int32",
     ) -> None:
+        if not isinstance(field, str):
+            raise wrong_type("field", "the name of one field (str)", field)
         self._arguments = (cache, max_seq_len, field, doc_ids, dtype)
         self._core = _native(cache).tokens(field, max_seq_len, doc_ids, dtype)
 

@@ -37,6 +37,14 @@ def test_pool_refuses_what_it_has_not_lent() -> None:
         BufferPool(0, (1,), "u1")
 
 
+def test_release_takes_the_number() -> None:
+    pool = BufferPool(1, (2,), "f8")
+    number, buffer = pool.acquire()
+    with pytest.raises(TypeError, match=r"buffer_id is .*ndarray.*, must be the number that acquire\(\) returned"):
+        pool.release(buffer)  # type: ignore[arg-type]
+    pool.release(number)
+
+
 def test_pool_wakes_a_waiting_thread() -> None:
     pool = BufferPool(1, (), "f8")
     number, _ = pool.acquire()

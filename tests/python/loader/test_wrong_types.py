@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import forebay
 from documents import loader as token_loader
 from forebay import AsyncDataLoader, BufferPool, MappedReader
-from forebay.cache import ListAsyncDataset, MixtureDataset, build
+from forebay.cache import AsyncDataset, DataLoader, ListAsyncDataset, MixtureDataset, TokenSeqDataset, build
 from forebay.tokens import Tokenizer
 from numbered import Pipeline, Reader, loader
 from recordings import TINY
@@ -140,6 +141,51 @@ def test_a_frame_is_no_list_of_files(tiny_shard: Path, tmp_path: Path) -> None:
             forebay.Loader(given, **TINY)
     with pytest.raises(TypeError, match="shards is a DataFrame, must be files"):
         build(frame, None, tmp_path / "cache")
+
+
+def test_what_is_no_list_of_text_files(tmp_path: Path) -> None:
+    """A mixture, and tables in memory, name the way that there is."""
+    mixture: Any = {"web": "web/*.parquet", "code": "code/*.parquet"}
+    with pytest.raises(
+        TypeError,
+        match=r"parquet_files is a dict, must be files; .*forebay\.cache\.build.*forebay\.cache\.MixtureDataset",
+    ):
+        token_loader(mixture)
+    tables: list[Any] = [datasets.Dataset.from_dict({"text": ["a"]}), pandas.DataFrame({"text": ["a"]})]
+    for table in tables:
+        with pytest.raises(
+            TypeError,
+            match=rf"parquet_files is a {type(table).__name__}, must be files; write it with .*to_parquet\(path\)",
+        ):
+            token_loader(table)
+        table.to_parquet(tmp_path / "a.parquet")
+        with token_loader(tmp_path / "a.parquet", val=[]) as loader:
+            assert loader.num_documents == 1
+
+
+@pytest.mark.parametrize("spec", [(257,), 257, ("x", "f4"), ((2,), "no type"), ((2,), "f4", 1)])
+def test_fields_of_a_dataset(spec: Any) -> None:
+    class Own(AsyncDataset):
+        fields = {"a": spec}  # noqa: RUF012
+
+        def __len__(self) -> int:
+            return 2
+
+        def get_batch(self, indices: Any) -> list[dict[str, Any]]:
+            return [{"a": np.zeros(257)}] * len(indices)
+
+    with pytest.raises(
+        forebay.ConfigError, match=r"fields\['a'\] is .*, expected \(shape, dtype\).*as in \(\(257,\), 'float32'\)"
+    ):
+        next(iter(DataLoader(Own(), 1)))
+
+
+def test_one_field_of_windows() -> None:
+    tokens: Any = ListAsyncDataset([{"input_ids": np.arange(9)}])
+    wrong: list[Any] = [["input_ids", "labels"], None]
+    for field in wrong:
+        with pytest.raises(TypeError, match=r"field is .*, must be the name of one field \(str\)"):
+            TokenSeqDataset(tokens, 4, field=field)
 
 
 def iterators(folder: Path) -> list[Any]:
