@@ -4,13 +4,16 @@ Nothing is imported: the sources are parsed, so that the site can be built witho
 """
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-PACKAGE = Path(__file__).parents[1] / "python" / "forebay"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "python" / "forebay"
 MODULES = {
     "forebay": "__init__.py",
     "forebay.features": "features.py",
@@ -30,6 +33,13 @@ MODULES = {
     "forebay.transformers": "transformers.py",
 }
 """The public modules, in the order of their pages."""
+
+ROWS = {"TokenLoader": "tokens", "AudioDataset": "access", "DataLoader": "rows"}
+"""The classes whose parameters are a table in `src/config`, by its name; that of `Loader` is in docs/parameters.md."""
+WIDTH = 96
+"""Characters of a line of a long signature."""
+MANY = 14
+"""From this number of arguments on a signature has names and defaults only."""
 
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -78,6 +88,7 @@ def described(node: _Definition, level: int) -> Iterator[str]:
     yield f"```py\n{signature(node)}\n```"
     yield text(node)
     if isinstance(node, ast.ClassDef):
+        yield from parameters(node)
         values = [field for field in node.body if isinstance(field, ast.AnnAssign) and is_public(field.target)]
         if values:
             yield "\n".join(f"- `{ast.unparse(field)}`" for field in values)
@@ -88,6 +99,42 @@ def described(node: _Definition, level: int) -> Iterator[str]:
             if method.name not in seen and ast.get_docstring(method):
                 seen.add(method.name)
                 yield from described(method, level + 1)
+
+
+def parameters(node: ast.ClassDef) -> Iterator[str]:
+    """The parameters of a class of the core: for `Loader` the tables of the page, else those of `src/config`."""
+    if not any(ast.unparse(base).startswith(("LoaderBase", "_AudioDataset")) for base in node.bases):
+        return
+    if node.name == "Loader":
+        tables = (ROOT / "docs/parameters.md").read_text().split("<!-- ")[1].partition("-->")[2]
+        yield "### Parameters of Loader"
+        yield "The page [Parameters](../parameters.md) says more about some of them."
+        yield re.sub(r"^### ", "#### ", tables.strip(), flags=re.MULTILINE)
+    elif node.name in ROWS:
+        source = (ROOT / f"src/config/{ROWS[node.name]}.rs").read_text()
+        table = source.partition(f'as "{node.name}" {{')[2].partition("\n        } }")[0]
+        row = re.compile(r"((?: +/// .*\n)+) +(\w+): \w+(?: = ([^,;]+))?,")
+        entries = [
+            (
+                name,
+                f"default `{default.replace('_', '') if default[0].isdigit() else python(default)}`" if default else "",
+                re.sub(r" *///", "", docs),
+            )
+            for docs, name, default in row.findall(table)
+        ]
+        yield "**Parameters**"
+        yield "\n".join(entry(*one) for one in entries)
+
+
+def python(value: str) -> str:
+    """A default of Rust as Python writes it."""
+    return {"true": "True", "false": "False"}.get(value, value)
+
+
+def entry(name: str, kind: str, docs: str) -> str:
+    """A parameter as an item of a list."""
+    words = " ".join(docs.split())
+    return f"- **`{name}`**{f' ({kind})' if kind else ''}: {words}"
 
 
 def is_public(node: ast.AST) -> bool:
@@ -117,10 +164,50 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, skip: int) -> str:
     n_first = len(given.posonlyargs)
     given.posonlyargs = given.posonlyargs[skip:]
     given.args = given.args[max(skip - n_first, 0) :]
-    line = ast.unparse(given)
+    line = readable(ast.unparse(given))
     if len(line) < 80:
         return line
-    return "\n    " + ",\n    ".join(split(line)) + ",\n"
+    each = list(split(line))
+    if len(each) < MANY:
+        return "\n    " + ",\n    ".join(each) + ",\n"
+    lines = [""]
+    for one in each:
+        short = re.sub(
+            r"^(\w+): [^=]*?(?: = (.*))?$", lambda found: found[1] + (f"={found[2]}" if found[2] else ""), one
+        )
+        if len(lines[-1]) + len(short) > WIDTH:
+            lines.append("")
+        lines[-1] += f"{short}, "
+    return "\n    " + "\n    ".join(one.rstrip() for one in lines) + "\n"
+
+
+@cache
+def aliases() -> dict[str, str]:
+    """The types that only the stub has, by name: what they stand for."""
+    nodes = ast.parse((PACKAGE / "_core.pyi").read_text()).body
+    found = {
+        ast.unparse(node.target): ast.unparse(node.value)
+        for node in nodes
+        if isinstance(node, ast.AnnAssign) and node.value and ast.unparse(node.annotation) == "TypeAlias"
+    }
+    # Protocols of what the modules of forebay and other libraries have.
+    return found | {
+        "_FrontEndPart": "forebay.features object",
+        "_CropPart": "forebay.crops object",
+        "_SamplingPart": "forebay.sampling object",
+        "_StepPart": "forebay.augment object",
+        "_TargetPart": "forebay.targets object",
+        "_HubDataset": "datasets.Dataset",
+        "_HubTokenizer": "tokenizers.Tokenizer",
+        "_Overrides": "parameters",
+    }
+
+
+def readable(line: str) -> str:
+    """A signature with private types replaced by what they stand for."""
+    for _ in range(3):  # they stand for each other
+        line = re.sub(r"\b_[A-Z]\w+", lambda found: aliases().get(found[0], found[0].lstrip("_")), line)
+    return line.replace("Unpack[parameters]", "parameters of Loader")
 
 
 def split(line: str) -> Iterator[str]:
@@ -142,12 +229,41 @@ def split(line: str) -> Iterator[str]:
 
 
 def text(node: ast.Module | _Definition) -> str:
-    """The docstring; lines that begin with `>>>` are code."""
-    lines, is_code = [], False
-    for line in (ast.get_docstring(node) or "").splitlines():
+    """The docstring; lines that begin with `>>>` are code, and sections of numpydoc are lists."""
+    lines: list[str] = []
+    is_code = False
+    for line in sections((ast.get_docstring(node) or "").splitlines()):
         begins = line.startswith((">>>", "...")) or (is_code and line.strip() != "")
         if begins != is_code:
             lines.append("```py" if begins else "```")
         is_code = begins
-        lines.append(line)
+        lines.append(DIRECTIVE.sub("", line))
     return "\n".join([*lines, "```"] if is_code else lines)
+
+
+DIRECTIVE = re.compile(r"\s*# doctest: .*$")
+"""What tells the test of the examples something, and the reader nothing."""
+
+
+def sections(lines: list[str]) -> Iterator[str]:
+    """The lines of a docstring, with each section of numpydoc as a title and a list of its entries."""
+    at = 0
+    while at < len(lines):
+        is_section = at + 1 < len(lines) and lines[at] and set(lines[at + 1]) == {"-"} and len(lines[at + 1]) > 2
+        if not is_section:
+            yield lines[at]
+            at += 1
+            continue
+        yield from (f"**{lines[at]}**", "")
+        at += 2
+        while at < len(lines) and lines[at]:
+            name, _, kind = lines[at].partition(" : ")
+            docs: list[str] = []
+            at += 1
+            while at < len(lines) and (
+                lines[at].startswith("    ")
+                or (not lines[at] and docs and at + 1 < len(lines) and lines[at + 1].startswith("    "))
+            ):
+                docs.append(lines[at])
+                at += 1
+            yield entry(name, f"*{kind}*" if kind else "", " ".join(docs))

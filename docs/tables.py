@@ -1,4 +1,4 @@
-"""Writes the signatures in the stub and the table in docs/parameters.md from the tables of parameters.
+"""Writes the signatures in the stub and the tables in docs/parameters.md from the tables of parameters.
 
 `python docs/tables.py` rewrites both files with the installed forebay. `--check` only prints the differences;
 `tests/python/project/test_signature.py` runs it. The tables are `src/config/loader.rs`, `tokens.rs` and `rows.rs`.
@@ -18,6 +18,26 @@ STUB = ROOT / "python/forebay/_core.pyi"
 PAGE = ROOT / "docs/parameters.md"
 
 Row = dict[str, Any]
+
+GROUPS = {
+    "What is read": (
+        "audio_column label_column targets columns outputs sampling n_samples exclude weights mixture_block stop"
+    ),
+    "Clips and features": (
+        "sample_rate clip_seconds crop augment features n_mels n_fft hop_length n_frames dtype layout"
+    ),
+    "Batches, order, resume": (
+        "batch_size infinite drop_last seed order shuffle_min_size era_length n_streams rank world_size"
+    ),
+    "Bad recordings": "on_error on_io_error max_errors max_consecutive_errors max_record_bytes max_decoded_seconds",
+    "Speed and memory": (
+        "n_workers cpu_budget worker_nice prefetch_batches shuffle_buffer_size n_readers raw_channel_size "
+        "raw_channel_bytes memory_budget mmap stall_warning_s"
+    ),
+    "Files and servers": "allow_paths storage_options cache_dir cache_bytes",
+}
+"""The parameters of `Loader` by purpose, in the order of docs/parameters.md."""
+BEGIN, END = "<!-- tables of `make tables` -->\n", "<!-- end of the tables -->\n"
 
 
 def annotated(row: Row) -> str:
@@ -74,15 +94,25 @@ def summary(row: Row) -> str:
 
 
 def page(text: str) -> str:
-    """The text of the page with the table of `Loader`'s parameters."""
-    rows = [row for row in _core._parameters()["Loader"] if row["default"] is not None]
-    lines = [f"| `{row['name']}` | `{ast_literal(row['default'])}` | {summary(row)} |\n" for row in rows]
-    return replaced(text, "| parameter | default | meaning |\n|---|---|---|\n", "|", lines)
+    """The text of the page with the tables of `Loader`'s parameters, one for each group."""
+    rows = {row["name"]: row for row in _core._parameters()["Loader"] if row["default"] is not None}
+    groups = {name: names.split() for name, names in GROUPS.items()}
+    grouped = [name for names in groups.values() for name in names]
+    if sorted(grouped) != sorted(rows):
+        raise SystemExit(f"GROUPS in docs/tables.py and Loader differ in {', '.join(rows.keys() ^ set(grouped))}")
+    tables = []
+    for name, names in groups.items():
+        tables.append(f"### {name}\n\n| parameter | default | meaning |\n|---|---|---|\n")
+        for row in map(rows.__getitem__, names):
+            tables.append(f"| `{row['name']}` | `{ast_literal(row['default'])}` | {summary(row)} |\n")
+        tables.append("\n")
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + "\n" + "".join(tables) + END + rest.split(END)[1]
 
 
 def main() -> int:
     """Rewrites both files (returns 0), or with `--check` returns the number of files that differ."""
-    parser = argparse.ArgumentParser(description="Writes the stub's signatures and the page's table.")
+    parser = argparse.ArgumentParser(description="Writes the stub's signatures and the page's tables.")
     parser.add_argument("--check", action="store_true", help="print the differences without writing")
     is_check = parser.parse_args().check
     n_different = 0
