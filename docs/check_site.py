@@ -16,6 +16,12 @@ LOADED = {"script": "src", "img": "src", "audio": "src", "video": "src", "source
 """The attributes that make a browser load something; `link` has its own rule."""
 NOT_LOADED = {"canonical", "next", "prev", "edit"}
 """The relations of `link` that load nothing."""
+RAW = {
+    re.compile(r"# ?(?:</span>)?doctest:"): "prints what only doctest reads",
+    re.compile(r"<p>\w+ : \w"): "shows a list of parameters as a paragraph",
+    re.compile(r"<span class=\"n\">_[A-Z]\w+"): "shows a private type",
+}
+"""What a page of the reference has if its docstring was not read as it is meant."""
 STYLE_URL = re.compile(r"(?:url\(|@import\s+)[\"']?((?:https?:)?//[^\"')]+)")
 
 
@@ -56,6 +62,7 @@ def problems(site: Path) -> Iterator[str]:
     for path, page in pages.items():
         name = path.relative_to(site)
         yield from (f"{name}: {problem}" for problem in page.problems)
+        yield from (f"{name}: {problem}" for raw, problem in RAW.items() if raw.search(path.read_text()))
         if page.headings != 1:
             yield f"{name}: {page.headings} headings of the first level, must be 1"
         for target in page.loads:

@@ -91,7 +91,7 @@ def described(node: _Definition, level: int) -> Iterator[str]:
         yield from parameters(node)
         values = [field for field in node.body if isinstance(field, ast.AnnAssign) and is_public(field.target)]
         if values:
-            yield "\n".join(f"- `{ast.unparse(field)}`" for field in values)
+            yield "\n".join(f"- `{readable(ast.unparse(field))}`" for field in values)
         seen = set()
         for method in node.body:
             if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or not is_public(method):
@@ -150,11 +150,11 @@ def signature(node: _Definition) -> str:
             (one for one in node.body if isinstance(one, ast.FunctionDef) and one.name in {"__init__", "__new__"}), None
         )
         return f"class {node.name}" if made is None else f"class {node.name}({arguments(made, skip=1)})"
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    returns = f" -> {readable(ast.unparse(node.returns))}" if node.returns else ""
     is_method = bool(node.args.args) and node.args.args[0].arg in {"self", "cls"}
     prefix = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     if any(ast.unparse(one) == "property" for one in node.decorator_list):
-        return f"{node.name}: {ast.unparse(node.returns) if node.returns else 'Any'}"
+        return f"{node.name}: {readable(ast.unparse(node.returns)) if node.returns else 'Any'}"
     return f"{prefix} {node.name}({arguments(node, skip=int(is_method))}){returns}"
 
 
@@ -172,9 +172,8 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, skip: int) -> str:
         return "\n    " + ",\n    ".join(each) + ",\n"
     lines = [""]
     for one in each:
-        short = re.sub(
-            r"^(\w+): [^=]*?(?: = (.*))?$", lambda found: found[1] + (f"={found[2]}" if found[2] else ""), one
-        )
+        name, default = one.partition(":")[0], one.rpartition("=")[2]
+        short = f"{name}={default}" if "=" in one else name
         if len(lines[-1]) + len(short) > WIDTH:
             lines.append("")
         lines[-1] += f"{short}, "
@@ -204,7 +203,7 @@ def aliases() -> dict[str, str]:
 
 
 def readable(line: str) -> str:
-    """A signature with private types replaced by what they stand for."""
+    """A signature with private types replaced by what they stand for, or by their names without underscore."""
     for _ in range(3):  # they stand for each other
         line = re.sub(r"\b_[A-Z]\w+", lambda found: aliases().get(found[0], found[0].lstrip("_")), line)
     return line.replace("Unpack[parameters]", "parameters of Loader")

@@ -60,7 +60,7 @@ class BufferPool:
     def release(self, buffer_id: int) -> None:
         """Returns the buffer of this number to the pool, from any thread; `acquire` may lend the same memory again."""
         given: Any = buffer_id
-        if not hasattr(given, "__index__") or getattr(given, "ndim", 0):
+        if not hasattr(given, "__index__") or getattr(given, "ndim", False):
             raise wrong_type("buffer_id", "the number that acquire() returned with the array", buffer_id)
         try:
             self._lent.remove(buffer_id)

@@ -53,6 +53,9 @@ def site(folder: Path, body: str) -> Path:
         ("<img src='x.png'>", "a.html: the picture x.png has no text for those who do not see it"),
         ("<script src='//example.org/x.js'></script>", "a.html: loads //example.org/x.js from another host"),
         ("<link rel='stylesheet' href='https://example.org/x.css'>", "a.html: loads https://example.org/x.css from"),
+        ("<span>step() # doctest: +SKIP</span>", "a.html: prints what only doctest reads"),
+        ("<p>batch_size : int Rows per batch.</p>", "a.html: shows a list of parameters as a paragraph"),
+        ('<span class="n">_Sources</span>', "a.html: shows a private type"),
         ("<h1>Two</h1>", "a.html: 2 headings of the first level, must be 1"),
     ],
 )
