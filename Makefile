@@ -1,4 +1,5 @@
-# make demo   build and install the package in .venv, run the demo, write demo.png
+# make demo   build and install the package in .venv, run the demo, write demo.png; about 6 minutes the first time
+#   (make says what to install if the build needs it)
 # make test   run everything that CI runs, fastest first, in the virtual environment build/venv
 # make test-torch  run the tests of forebay.torch, training frameworks and forebay.queue, after `make test`;
 #   downloads 5.5 GB
@@ -28,9 +29,22 @@ CARGO_PROFILE := --locked --profile $(PROFILE)
 # Tests and demo run without downloads.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
-.PHONY: demo test test-torch soak bench bench-peers tables docs clean rust models wheel lint pytest examples
+.PHONY: demo test test-torch soak bench bench-peers tables docs clean rust models wheel lint pytest examples tools
 
-demo:
+# Says what to install if a tool of the build is missing.
+tools:
+	@have() { command -v "$$1" > /dev/null 2>&1; }; \
+	missing=; for tool in cc $(PYTHON) cargo; do have "$$tool" || missing="$$missing $$tool"; done; \
+	! have $(PYTHON) || $(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || missing="$$missing $(PYTHON)-venv"; \
+	test -z "$$missing" || { \
+	  echo "forebay is built from source, and these are not installed or not in PATH:$$missing"; \
+	  echo "  C compiler and Python, on Debian or Ubuntu:  sudo apt-get install --yes build-essential curl python3-venv"; \
+	  echo "  Rust, for this user:  curl -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env"; \
+	  exit 1; } >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forebay needs Python 3.11 or newer, $(PYTHON) is " \
+	  + sys.version.split()[0] + "; name another one: make PYTHON=python3.12 ...")'
+
+demo: tools
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r examples/requirements.txt
 	rm -rf build/demo-wheel
@@ -39,7 +53,7 @@ demo:
 	$(OFFLINE) .venv/bin/python examples/demo.py --picture demo.png
 
 # Recursive calls keep this order under `make -j`.
-test:
+test: tools
 	@echo "forebay.torch, training frameworks and forebay.queue are tested by make test-torch, which fetches 5.5 GB"
 	$(MAKE) rust
 	$(MAKE) models

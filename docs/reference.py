@@ -36,7 +36,7 @@ MODULES = {
 
 ROWS = {"TokenLoader": "tokens", "AudioDataset": "access", "DataLoader": "rows"}
 """The classes whose parameters are a table in `src/config`, by its name; that of `Loader` is in docs/parameters.md."""
-WIDTH = 96
+WIDTH = 84
 """Characters of a line of a long signature."""
 MANY = 14
 """From this number of arguments on a signature has names and defaults only."""
