@@ -84,9 +84,8 @@ impl Identity {
             Some(other) => return wrong(format!("the state's \"packers\" is {other}, expected a dict")),
         };
         // At the start of a pass all packers are alike, so such a state serves all ranks and world sizes.
-        let is_start = |packer: &Value| {
-            standing(packer).is_some_and(|at| at.draws == 0 && at.held.is_empty())
-        };
+        let is_start =
+            |packer: &Value| standing(packer).is_some_and(|at| at.draws == 0 && at.held.is_empty());
         let is_first = state.get("batch").and_then(Value::as_u64) == Some(0);
         if is_first && !packers.is_empty() && packers.values().all(is_start) {
             return Ok(None);

@@ -480,11 +480,7 @@ fn unequal_shares(config: &TokenConfig, groups: &Groups) -> Option<String> {
 fn listed(numbers: &[u64]) -> String {
     match numbers.len() {
         ..=8 => numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
-        _ => format!(
-            "{} to {}",
-            numbers.iter().min().unwrap_or(&0),
-            numbers.iter().max().unwrap_or(&0)
-        ),
+        _ => format!("{} to {}", numbers.iter().min().unwrap_or(&0), numbers.iter().max().unwrap_or(&0)),
     }
 }
 

@@ -58,7 +58,8 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
     };
     expect_calls();
     let eos = options.eos_id;
-    let end = eos.map_or_else(|| "has no EOS (eos_id= adds one)".to_owned(), |eos| format!("ends with {eos}"));
+    let end =
+        eos.map_or_else(|| "has no EOS (eos_id= adds one)".to_owned(), |eos| format!("ends with {eos}"));
     let name =
         tokenizer.getattr("__qualname__").and_then(|name| name.extract::<String>()).unwrap_or_default();
     Ok(Given {

@@ -68,8 +68,7 @@ fn frame(post_processor: &Value) -> Frame {
                 }
             };
             let mut sides = pieces.split(|piece| piece.get("Sequence").is_some());
-            let mut side =
-                || single(&sides.next().unwrap_or_default().iter().map(id_of).collect::<Vec<_>>());
+            let mut side = || single(&sides.next().unwrap_or_default().iter().map(id_of).collect::<Vec<_>>());
             Frame { before: side(), after: side() }
         }
         Some("BertProcessing" | "RobertaProcessing") => {
