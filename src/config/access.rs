@@ -31,7 +31,7 @@ macro_rules! access_parameters {
         /// window of each recording is a row. None: `Center()`.
         crop: Crop = None, free, elsewhere(augment, random_crop, windows, crop_mode);
         /// What a loss function takes of each row: a dict of field names and objects of `forebay.targets`; an
-        /// object alone is the field `label`. None: `label`, the column `label_column` as it is.
+        /// object alone is the field `label`. None: the field `label` with the values of `label_column`.
         targets: Targets = None, free, elsewhere(target_transform, target_columns, labels, multilabel);
         /// Columns that rows have as they are, under their own names. A point separates the names of fields
         /// within a struct.

@@ -65,8 +65,8 @@ macro_rules! loader_parameters {
         features: Features = None, state(features),
             elsewhere(transform, transforms, feature_extractor, extractor, frontend, front_end, preset);
         /// What a loss function takes of each row: a dict of field names and objects of `forebay.targets`,
-        /// such as `{"label": MultiHot("labels")}`; an object alone is the field `label`. None: `label`, the
-        /// column `label_column` as it is.
+        /// such as `{"label": MultiHot("labels")}`; an object alone is the field `label`. None: the
+        /// field `label` with the values of the column `label_column`.
         targets: Targets = None, state(targets),
             elsewhere(target_transform, target_columns, labels, multilabel);
         /// Columns that batches have as they are: numbers as arrays, text as a list of str, lists of one
