@@ -100,7 +100,8 @@ class PCEN(_Compression):
     """Per-channel energy normalization: `(x / (eps + m)^gain + bias)^root - bias^root`.
 
     `m` smooths each band over time: `m[t] = (1 - smooth) m[t - 1] + smooth x[t]`. `initial` is `m` before the first
-    frame; None: the first frame's energy. Source: Wang et al., 2017.
+    frame; None: the first frame's energy. Energies should be well above `eps`: give the front end `scale=2.0**15`,
+    and a `Standard` normalization, since values are small (see docs/features.md). Source: Wang et al., 2017.
     """
 
     smooth: float = 0.025

@@ -251,9 +251,9 @@ impl LoaderBase {
     /// Sets the pass that the next `iter()` begins, 0 to 2**62. After `load_state_dict` or `seek`, the
     /// position is kept if `epoch` is the current pass, so the usual loop over epochs can resume.
     ///
-    /// An infinite loader cannot jump to an epoch. It accepts its own epoch and the number of loops started so
-    /// far (or one less), so that frameworks may call it, and changes nothing. After `load_state_dict`, the
-    /// first `epoch` given sets the number of loops. Raises `StateError` for any other number.
+    /// An infinite loader cannot jump to an epoch. It accepts its own epoch and the number of loops started
+    /// so far (or one less), so that frameworks may call it, and changes nothing. After `load_state_dict`,
+    /// the first `epoch` given sets the number of loops. Raises `StateError` for any other number.
     fn set_epoch(slf: &Bound<'_, Self>, #[pyo3(from_py_with = argument::epoch)] epoch: i64) -> PyResult<()> {
         let (py, this) = (slf.py(), kind(slf)?);
         let Some(number) = u64::try_from(epoch).ok().filter(|&number| number <= MAX_EPOCH) else {

@@ -22,6 +22,12 @@ def test_made_by_script(script: str) -> None:
     assert found.returncode == 0, f"run python docs/plots/{script}: {found.stdout}{found.stderr}"
 
 
+def test_the_table_of_pcen() -> None:
+    command = [sys.executable, str(PLOTS / "pcen.py"), "--table"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout in (ROOT / "docs" / "features.md").read_text(), f"run python docs/plots/pcen.py\n{found.stdout}"
+
+
 def test_the_drawn_window_is_that_of_a_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PLOTS)
     drawing = importlib.import_module("draws")
