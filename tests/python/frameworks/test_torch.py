@@ -4,7 +4,7 @@ import json
 import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -282,6 +282,29 @@ class TestTokens:
                     for name, tensor in fields.items():
                         assert tensor.numpy().dtype == batch[name].dtype
                         np.testing.assert_array_equal(tensor.numpy(), batch[name])
+
+    def test_the_masks_of_the_page_agree(self, tmp_path: Path) -> None:
+        """Attention by `doc_ids` over whole rows is that of each document alone, by `cu_seqlens`."""
+        texts = [f"document {number} " * (number % 40 + 1) for number in range(300)]
+        pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+        attention = torch.nn.functional.scaled_dot_product_attention
+        with forebay.TokenLoader(
+            tmp_path / "a.parquet", encode, val=[], batch_size=2, seq_len=200, buffer_size=20, bos_id=256,
+            extras=["doc_ids", "position_ids", "cu_seqlens"],
+        ) as loader:  # fmt: skip
+            batches = list(islice(forebay.torch.token_batches(loader, "cpu", with_state=False), 3))
+        for inputs, _, extras in batches:
+            assert torch.equal(extras["position_ids"] == 0, inputs == 256)
+            doc_ids = extras["doc_ids"]
+            q, k, v = torch.rand(3, 2, 4, 200, 16, generator=torch.Generator().manual_seed(0))
+            same = doc_ids[:, None, :, None] == doc_ids[:, None, None, :]
+            rows = attention(q, k, v, attn_mask=same.tril()).transpose(1, 2).flatten(0, 1)
+            flat = [x.transpose(1, 2).flatten(0, 1).transpose(0, 1) for x in (q, k, v)]  # [heads, batch * seq_len, 16]
+            starts = extras["cu_seqlens"].tolist()
+            assert len(starts) > 3
+            for begin, end in pairwise(starts):
+                alone = attention(*(x[:, begin:end] for x in flat), is_causal=True).transpose(0, 1)
+                torch.testing.assert_close(alone, rows[begin:end])
 
     def test_new_loaders_load_from_a_distributed_checkpoint(self, tmp_path: Path, loader: forebay.TokenLoader) -> None:
         """On the two ranks that saved it, and on one rank, which finds the packers of both."""
