@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from forebay._core import ForebayError
 from forebay.queue.feed import Feed, Loaded
@@ -34,9 +34,9 @@ class _EndedError(Exception):
 class Halt:
     """A context that pauses a thread after its earlier tasks, until the context ends."""
 
-    def __init__(self, thread: threading.Thread, inbox: "SimpleQueue[Any]") -> None:
-        self._thread = thread
-        self._inbox = inbox
+    def __init__(self, ahead: "Ahead") -> None:
+        self._ahead = ahead
+        self._thread = ahead._thread
         self._reached: SimpleQueue[None] = SimpleQueue()
         self._go_on: SimpleQueue[bool] = SimpleQueue()
         self._ends = False
@@ -53,18 +53,24 @@ class Halt:
         self._ends = True
 
     def __enter__(self) -> Self:
-        self._inbox.put(self)
+        self._ahead._halt = self
+        self._ahead._inbox.put(self)
         try:
             while self._thread.is_alive():
                 with contextlib.suppress(Empty):
                     self._reached.get(timeout=0.05)
                     break
         except BaseException:
-            self._go_on.put(True)
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        self._ahead._halt = None
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Ends the pause, or the thread."""
         self._go_on.put(not self._ends)
 
 
@@ -86,6 +92,7 @@ class Ahead:
         self._inbox: SimpleQueue[Literal["more", "now", "again", "end"] | Task] = SimpleQueue()
         self._searches = 0  # searches that found no file
         self._found_nothing = False  # whether the last search found no file
+        self._halt: Halt | None = None  # the pause of the thread
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=f"forebay-queue-{name}", daemon=False)
 
@@ -100,12 +107,15 @@ class Ahead:
         The timeout does not apply to reading a file that exists. An error of the feed is raised at its
         position; after it, the next file is requested again.
         """
-        if not self._ready and not self._wait(timeout):
-            return None
-        item = self._ready[0]
+        while True:
+            if not self._ready and not self._wait(timeout):
+                return None
+            with contextlib.suppress(IndexError):  # a signal handler has taken the file
+                item = self._ready[0]
+                break
         if isinstance(item, Exception):
             self._inbox.put("again")
-            self._ready.popleft()
+            self._remove(item)
             raise item
         return item
 
@@ -115,7 +125,12 @@ class Ahead:
             # In this order: after Ctrl-C between the two there is one file more in memory, and never none
             # forever.
             self._inbox.put("more")
-            self._ready.popleft()
+            self._remove(file)
+
+    def _remove(self, item: Loaded | Exception) -> None:
+        """Removes this item; one call, and no other item if a signal handler has removed it before."""
+        with contextlib.suppress(ValueError):
+            self._ready.remove(item)
 
     def _wait(self, timeout: float | None) -> bool:
         searches, until = self._searches, None if timeout is None else time.monotonic() + timeout
@@ -137,12 +152,19 @@ class Ahead:
 
     def halted(self) -> Halt:
         """A context in which the thread is paused, after its earlier tasks."""
-        return Halt(self._thread, self._inbox)
+        return Halt(self)
+
+    def is_here(self) -> bool:
+        """Whether this is the thread."""
+        return threading.current_thread() is self._thread
 
     def stop(self) -> None:
         """Ends the thread after its current work and all earlier tasks. Does not wait."""
         if os.getpid() == self._process:
             self._inbox.put("end")
+            if halt := self._halt:  # a signal handler closes the consumer while it moves
+                halt.end()
+                halt.go_on()
 
     def join(self) -> None:
         """Waits for the end of the thread."""

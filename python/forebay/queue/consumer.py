@@ -121,6 +121,7 @@ class DatasetConsumer:
         self._devices: dict[Any, Any] = {}
         self._process = os.getpid()
         self._closed = False
+        self._is_moving = False
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -141,20 +142,23 @@ class DatasetConsumer:
         `TimeoutError` after `timeout` seconds without a file, and `ConfigError` at once if the data has no such
         split.
         """
-        at = self._splits.get(split) or self._open(split)
-        number = at.number
-        if number >= at.end or at.covered or self._process != os.getpid():
-            self._advance(at, timeout)
-            number = at.number
-        batch = at.batches[number]
-        if (target := self._devices.get(device, self)) is self:
-            target = self._devices[device] = self._checked(device)
-        if target is not None:
-            batch = _moved(batch, target)
-        # Ctrl-C is raised only where a call returns, and no call follows. So a batch is either returned or
-        # next.
-        at.number = number + 1
-        return batch
+        while True:
+            at = self._splits.get(split) or self._open(split)
+            if at.number >= at.end or at.covered or self._process != os.getpid():
+                self._advance(at, timeout)
+            turn, number, batches = at.turn, at.number, at.batches
+            if number >= len(batches):
+                continue
+            batch = batches[number]
+            if (target := self._devices.get(device, self)) is self:
+                target = self._devices[device] = self._checked(device)
+            if target is not None:
+                batch = _moved(batch, target)
+            # Ctrl-C is raised, and a signal handler called, only where a call returns, and no call follows. So a
+            # batch is either returned or next, and a handler that took it has done so before.
+            if at.turn == turn and at.number == number:
+                at.number = number + 1
+                return batch
 
     def wait_for_data(self, split: str, timeout: float | None = None) -> bool:
         """Waits until `get_batch` would not wait; returns False after `timeout` seconds.
@@ -316,6 +320,18 @@ class DatasetConsumer:
         """
         if self._closed:
             raise ForebayError("this consumer is closed")
+        if self._is_moving:
+            raise ForebayError(
+                "a signal handler moves the consumer while the call that it interrupts opens or moves a split: let the "
+                "handler set a flag, and move the consumer after that call"
+            )
+        self._is_moving = True
+        try:
+            self._move_all(places, batch_size)
+        finally:
+            self._is_moving = False
+
+    def _move_all(self, places: Mapping[str, Place | None], batch_size: int | None) -> None:
         moved: dict[str, Split] = {}
         locked = set(self._locks)
         before = [self._splits[name] for name in places if name in self._splits]
@@ -329,6 +345,8 @@ class DatasetConsumer:
                         self._cut(at, file, place["row"] if place else 0, batch_size)
                 for at in moved.values():
                     at.start()
+                if self._closed:
+                    raise ForebayError("this consumer was closed by a signal handler")
             except BaseException:
                 for at in moved.values():
                     at.ahead.stop()
@@ -360,8 +378,12 @@ class DatasetConsumer:
         feed = QueueFeed(self._layout, name, self.schema(name), self._pin, watermarks)
         return QueueSplit(name, feed, self._cache_files, self._layout, on_state=self._on_state, archive=self._archive)
 
-    def _cut(self, at: Split, file: Loaded, row: int, batch_size: int | None = None) -> None:
-        """Makes a file the current one, from a row on, in batches of the given or the consumer's size."""
+    def _cut(self, at: Split, file: Loaded, row: int, batch_size: int | None = None, turn: int | None = None) -> bool:
+        """Makes a file the current one, from a row on, in batches of the given or the consumer's size.
+
+        Not if another file was begun after the turn `turn`; returns whether it did.
+        """
+        turn = at.turn if turn is None else turn
         batch_size = batch_size or self._batch_size
         if batch_size is None:
             if file.batch_size is None:
@@ -371,22 +393,25 @@ class DatasetConsumer:
         if pair[0] != pair[1] and pair not in self._warned:
             self._warned.add(pair)
             _log.warning("%s: %s has batches of %d, the batch size is %d", at.name, file.name, pair[1], pair[0])
-        at.begin(file, row, batch_size)
+        return at.begin(file, row, batch_size, turn)
 
     def _advance(self, at: Split, timeout: float | None) -> None:
-        """Leaves a consumed file, removes files that may be removed, and takes the next file if necessary."""
+        """Leaves a consumed file, removes files that may be removed, and takes the next file if necessary.
+
+        If a signal handler has taken a file meanwhile, that file stays the current one.
+        """
         if self._process != os.getpid():
             raise ForebayError("this consumer was made before a fork: make one in each process, with rank=")
-        through = at.number >= at.end
+        turn, through = at.turn, at.number >= at.end
         if through:
-            at.finish()
+            at.finish(turn)
         at.release()
-        if not through:
+        if not through or at.turn != turn:
             return
         if (file := at.ahead.first(timeout)) is None:
             raise TimeoutError(f"no file in {at.feed.folder} for {timeout} s: is its provider running?")
-        self._cut(at, file, 0)
-        at.opened(file)
+        if self._cut(at, file, 0, turn=turn):
+            at.opened(file)
 
 
 def _device(device: Any) -> Any:

@@ -17,7 +17,7 @@ _log = logging.getLogger("forebay.queue")
 _METADATA = ("batch_size", "num_batches", "file_idx", "split", "produced_at", "schema")
 
 
-@dataclass
+@dataclass(eq=False)
 class Loaded:
     """A file in memory."""
 

@@ -8,6 +8,7 @@ under their names is an error.
 
 import contextlib
 import errno
+import itertools
 import json
 import logging
 import os
@@ -260,9 +261,13 @@ def synced(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+_numbers = itertools.count()
+"""A part of temporary names, besides that of the thread: a signal handler may write while its thread does."""
+
+
 def write_atomically(path: Path, data: bytes, replace: bool = True) -> bool:
     """Writes a file atomically; returns False if `replace` is not set and the file exists, which then stays."""
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{threading.get_ident()}")
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{threading.get_ident()}{next(_numbers)}")
     with synced(temporary) as file:
         file.write(data)
     if replace:

@@ -47,7 +47,8 @@ class QueueSplit(Split):
         self._on_state = on_state
         self._archive = layout.archive(name) if archive else None
         self._record = layout.state(name, "consumer.json")
-        self._noting = threading.Lock()
+        self._noting = threading.RLock()
+        self._notes = 0  # notes begun
         if self._archive:
             self._archive.mkdir(parents=True, exist_ok=True)
             if self._archive.stat().st_dev != self._record.parent.stat().st_dev:
@@ -101,10 +102,10 @@ class QueueSplit(Split):
             _log.warning("%s: %s was interrupted before, and starts again from its first batch", self.name, file.name)
         self.ahead.do(self.note)
 
-    def finish(self) -> None:
-        """Marks the current file as consumed: it may be removed, unless it is held for a state."""
-        super().finish()
-        if self.file:
+    def finish(self, turn: int) -> None:
+        """As `Split.finish`: the file may be removed, unless it is held for a state."""
+        super().finish(turn)
+        if self.file and self.turn == turn:
             self.done[self.file.name] = None
             self._finished += 1
             self.file = None
@@ -153,22 +154,33 @@ class QueueSplit(Split):
         }
 
     def note(self, leaving: Iterable[str] = ()) -> bool:
-        """Writes the record as if the files `leaving` were removed already; returns whether the write succeeded."""
-        with self._noting:  # otherwise an older record could overwrite a newer one
-            file, held = self.file, [name for name in list(self.done) if name not in leaving]
-            record = {
-                "queue": self._queue,
-                "open": file.name if file else None,
-                "held": held,
-                "released": self._finished - len(held),
-                "on_state": self._on_state,
-            }
-            try:
+        """Writes the record as if the files `leaving` were removed already; returns whether the write succeeded.
+
+        False too on the thread of `Ahead` while the trainer's thread writes: a signal handler there may wait for
+        the end of `Ahead`.
+        """
+        # The lock is there so that no older record overwrites a newer one.
+        if not self._noting.acquire(blocking=not self.ahead.is_here()):
+            return False
+        try:
+            while True:
+                self._notes = number = self._notes + 1
+                file, held = self.file, [name for name in list(self.done) if name not in leaving]
+                record = {
+                    "queue": self._queue,
+                    "open": file.name if file else None,
+                    "held": held,
+                    "released": self._finished - len(held),
+                    "on_state": self._on_state,
+                }
                 write_state(self._record, record)
-            except OSError as error:
-                _log.warning("%s: %s cannot be written; retrying: %s", self.name, self._record, error)
-                return False
-            return True
+                if self._notes == number:  # else a signal handler has written a newer record, which this replaced
+                    return True
+        except OSError as error:
+            _log.warning("%s: %s cannot be written; retrying: %s", self.name, self._record, error)
+            return False
+        finally:
+            self._noting.release()
 
     def _recorded(self, begins: bool) -> dict[str, Any]:
         """Reads the record; a queue that begins gets a new one. `StateError` if a state's queue has no record."""

@@ -27,6 +27,7 @@ class Split:
         self.batches: list[Any] = []
         self.number = 0  # of the next batch among these
         self.end = 0
+        self.turn = 0  # increased with each file that is begun
         self.covered: set[str] = set()  # files that may be removed
         self._files = 0  # number of opened files
         self._first_row = 0
@@ -41,14 +42,18 @@ class Split:
         """Starts reading files."""
         self.ahead.start()
 
-    def begin(self, file: Loaded, row: int, batch_size: int) -> None:
-        """Makes a file the current one, from a row on."""
+    def begin(self, file: Loaded, row: int, batch_size: int, turn: int) -> bool:
+        """Makes a file the current one, from a row on, unless another one was begun after the turn `turn`."""
         batches, used = file.cut(row, batch_size), _Used([self.batches, self.file])
-        end, before = len(batches), self._before + self.number
-        # No calls among these assignments, so Ctrl-C cannot come between them.
+        end = len(batches)
+        # No calls from here on to the last assignment, so neither Ctrl-C nor a signal handler can come between.
+        if self.turn != turn:
+            return False
+        self._before += self.number
         self.file, self.batches, self.number, self.end = file, batches, 0, end
-        self._first_row, self._batch_size, self._before = row, batch_size, before
+        self._first_row, self._batch_size, self.turn = row, batch_size, turn + 1
         self.ahead.do(used)
+        return True
 
     def opened(self, file: Loaded) -> None:
         """Called when a new file has become the current one."""
@@ -56,9 +61,10 @@ class Split:
         self._files += 1
         _log.info("%s: opened %s, %d rows", self.name, file.name, file.rows)
 
-    def finish(self) -> None:
-        """Marks the current file as consumed, if there is one."""
-        self.ahead.drop(self.file)  # in case Ctrl-C prevented it before
+    def finish(self, turn: int) -> None:
+        """Marks the file of the turn `turn` as consumed, if it is the current one."""
+        if self.turn == turn:
+            self.ahead.drop(self.file)  # in case Ctrl-C prevented it before
 
     def release(self) -> None:
         """Removes the files that may be removed."""

@@ -1,4 +1,8 @@
-"""Calls that a signal handler interrupts, at each place where Python would run a handler: where a call returns."""
+"""Calls that a signal handler interrupts, at each place where Python would run a handler: where a call returns.
+
+Only in forebay's functions: those of `threading` hold a lock while they start or join a thread, so a handler that
+does the same there would wait for itself.
+"""
 
 import sys
 from collections.abc import Callable
@@ -12,9 +16,12 @@ def interrupted(call: Callable[[], Made], at: int, handler: Callable[[], object]
     """The result of `call`, and whether `handler` was called: where the `at`-th call within it returns, from 0."""
     left = at
 
-    def profile(_frame: FrameType, event: str, _argument: Any) -> None:
+    def profile(frame: FrameType, event: str, _argument: Any) -> None:
         nonlocal left
-        if event in ("return", "c_return"):
+        if event not in ("return", "c_return"):
+            return
+        place = frame.f_back if event == "return" else frame
+        if place and str(place.f_globals.get("__name__")).startswith("forebay."):
             left -= 1
             if left < 0:
                 sys.setprofile(None)
