@@ -12,12 +12,13 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
+
+from forebay._at_exit import Live
 
 __all__ = ["Order", "Scale", "Workers"]
 
@@ -153,19 +154,12 @@ class Scale:
         return self.n_threads
 
 
-_live: "weakref.WeakSet[Workers[Any]]" = weakref.WeakSet()
-
-
-def _stop_all() -> None:
-    for workers in list(_live):
-        workers.stop()
+_live: Live["Workers[Any]"] = Live()
 
 
 def _forget_all() -> None:
-    for workers in list(_live):
+    for workers in _live:
         workers.forked = workers.stopped = True
 
 
-# As in `concurrent.futures`: `atexit` calls its functions after joining threads, which is too late.
-threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
 os.register_at_fork(after_in_child=_forget_all)

@@ -9,13 +9,13 @@ import contextlib
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Literal, Self
 
+from forebay._at_exit import Live
 from forebay._core import ForebayError
 from forebay.queue.feed import Feed, Loaded
 
@@ -233,13 +233,4 @@ def _attempted(retries: list[_Retry]) -> list[_Retry]:
     return left
 
 
-_live: "weakref.WeakSet[Ahead]" = weakref.WeakSet()
-
-
-def _stop_all() -> None:
-    for ahead in list(_live):
-        ahead.stop()
-
-
-# As in `concurrent.futures`: `atexit` calls its functions after joining threads, which is too late.
-threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
+_live: Live[Ahead] = Live()
