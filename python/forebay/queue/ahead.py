@@ -6,6 +6,7 @@ consumer ends it.
 """
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -19,8 +20,10 @@ from forebay._at_exit import Live
 from forebay._core import ForebayError
 from forebay.queue.feed import Feed, Loaded
 
+_log = logging.getLogger("forebay.queue")
+
 Task = Callable[[], bool]
-"""A function that returns whether it is done; otherwise it is called again later."""
+"""A function that returns whether it is done; otherwise it is called again later. Its exceptions do not end it."""
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.25
@@ -79,6 +82,7 @@ class _Retry:
     task: Task
     pause: float
     due: float
+    has_failed: bool = False
 
 
 class Ahead:
@@ -88,6 +92,7 @@ class Ahead:
         self.feed = feed
         self._depth = depth
         self._ready: deque[Loaded | Exception] = deque()
+        self._failures: deque[Exception] = deque()  # of tasks
         self._bell: SimpleQueue[None] = SimpleQueue()  # signalled after each file
         self._inbox: SimpleQueue[Literal["more", "now", "again", "end"] | Task] = SimpleQueue()
         self._searches = 0  # searches that found no file
@@ -105,14 +110,18 @@ class Ahead:
         """The next file, which stays the next one until it is dropped; None if none appeared for `timeout` seconds.
 
         The timeout does not apply to reading a file that exists. An error of the feed is raised at its
-        position; after it, the next file is requested again.
+        position; after it, the next file is requested again. An error of a task is raised once, and the task is
+        tried again.
         """
         while True:
-            if not self._ready and not self._wait(timeout):
+            if not (self._ready or self._failures) and not self._wait(timeout):
                 return None
-            with contextlib.suppress(IndexError):  # a signal handler has taken the file
-                item = self._ready[0]
+            with contextlib.suppress(IndexError):  # a signal handler has taken it
+                failure = self._failures.popleft() if self._failures else None
+                item = failure or self._ready[0]
                 break
+        if failure:
+            raise failure
         if isinstance(item, Exception):
             self._inbox.put("again")
             self._remove(item)
@@ -135,14 +144,15 @@ class Ahead:
     def _wait(self, timeout: float | None) -> bool:
         searches, until = self._searches, None if timeout is None else time.monotonic() + timeout
         self._inbox.put("now")
-        while not self._ready:
+        while not (self._ready or self._failures):
             left = 0.05 if until is None else min(0.05, max(until - time.monotonic(), 0.001))
             with contextlib.suppress(Empty):
                 self._bell.get(timeout=left)
-            if not self._thread.is_alive():
+            if not (self._thread.is_alive() or self._ready or self._failures):
                 raise ForebayError("the consumer is closed, or the interpreter is about to end")
             late = until is not None and time.monotonic() >= until
-            if late and self._found_nothing and self._searches > searches and not self._ready:
+            is_empty = not (self._ready or self._failures)
+            if late and self._found_nothing and self._searches > searches and is_empty:
                 return False
         return True
 
@@ -191,7 +201,7 @@ class Ahead:
                 else:
                     search_at = time.monotonic() + pause
                     pause = min(2 * pause, _LONGEST_PAUSE_S)
-            retries = _attempted(retries)
+            retries = self._attempted(retries)
             due = [retry.due for retry in retries] + ([search_at] if wanted else [])
             try:
                 message = self._inbox.get(timeout=max(min(due) - time.monotonic(), 0) if due else None)
@@ -219,18 +229,31 @@ class Ahead:
             self._found_nothing = True
         return item
 
+    def _attempted(self, retries: list[_Retry]) -> list[_Retry]:
+        """Runs the pending tasks whose time has come; returns the unfinished ones."""
+        left = []
+        for retry in retries:
+            if retry.due <= time.monotonic():
+                if self._is_done(retry):
+                    continue
+                retry.due = time.monotonic() + retry.pause
+                retry.pause = min(2 * retry.pause, _LONGEST_RETRY_S)
+            left.append(retry)
+        return left
 
-def _attempted(retries: list[_Retry]) -> list[_Retry]:
-    """Runs the pending tasks whose time has come; returns the unfinished ones."""
-    left = []
-    for retry in retries:
-        if retry.due <= time.monotonic():
-            if retry.task():
-                continue
-            retry.due = time.monotonic() + retry.pause
-            retry.pause = min(2 * retry.pause, _LONGEST_RETRY_S)
-        left.append(retry)
-    return left
+    def _is_done(self, retry: _Retry) -> bool:
+        try:
+            return retry.task()
+        except _EndedError:
+            raise
+        except OSError as error:  # of a file system that may recover
+            _log.log(logging.DEBUG if retry.has_failed else logging.WARNING, "retrying: %s", error)
+        except Exception as error:
+            if not retry.has_failed:
+                self._failures.append(error)
+                self._bell.put(None)
+        retry.has_failed = True
+        return False
 
 
 _live: Live[Ahead] = Live()
