@@ -66,7 +66,7 @@ class QueueFeed:
     ) -> None:
         self.folder = layout.files(split)
         self.batch_size: int | None = None
-        self.done: dict[str, None] = {}  # consumed files that still exist; not in the backlog
+        self.done: dict[str, int] = {}  # consumed files that still exist, by number; not in the backlog
         self.taken: set[str] = set()  # files handed out, which may still exist
         self.quarantined = 0
         self._quarantine = layout.quarantine(split)

@@ -39,9 +39,9 @@ class QueueSplit(Split):
         self, name: str, feed: QueueFeed, cache_files: int, layout: Layout, *, on_state: bool, archive: bool
     ) -> None:
         super().__init__(name, feed, cache_files)
-        self.done = feed.done  # consumed files that still exist
+        self.done = feed.done  # consumed files that still exist, with their numbers from 1 on; 0 for older ones
         self.folder = feed.folder
-        self._finished = 0  # number of all consumed files
+        self._counted = 0  # number of all consumed files, but for those whose numbers are in `done`
         self._interrupted: set[str] = set()  # files that a previous consumer had begun
         self._queue = ""  # identifies this queue; differs after a purge
         self._on_state = on_state
@@ -65,8 +65,8 @@ class QueueSplit(Split):
             # Files held for a state that is not loaded are read again. Files whose removal had failed are
             # removed now.
             if not record["on_state"] and not self._on_state:
-                self.done.update({name: None for name in record["held"] if name in present})
-            self._finished = record["released"] + len(self.done)
+                self.done.update({name: 0 for name in record["held"] if name in present})
+            self._counted = record["released"] + len(self.done)
             self._interrupted = ({record["open"], *record["held"]} & present) - self.done.keys()
         else:
             if place["queue"] != record["queue"]:
@@ -77,8 +77,8 @@ class QueueSplit(Split):
                     f"{record['released']} are gone: load a later state, and use delete='on_state' to keep files "
                     "until one exists"
                 )
-            self.done.update({name: None for name in place["done"] if name in present})
-            self._finished = place["finished"]
+            self.done.update({name: 0 for name in place["done"] if name in present})
+            self._counted = place["finished"]
         self.covered = set(self.done)
         file = self.file_of(place)
         self.feed.taken.update(self.done, [file.name] if file else [])
@@ -106,8 +106,8 @@ class QueueSplit(Split):
         """As `Split.finish`: the file may be removed, unless it is held for a state."""
         super().finish(turn)
         if self.file and self.turn == turn:
-            self.done[self.file.name] = None
-            self._finished += 1
+            # One step: the thread may write the record now, and Ctrl-C may come after it.
+            self.done.setdefault(self.file.name, self._standing()[1] + 1)
             self.file = None
         if self._on_state:
             self.ahead.do(self.note)  # the file leaves the backlog, for which the provider may be waiting
@@ -116,6 +116,7 @@ class QueueSplit(Split):
 
     def release(self) -> None:
         """Removes files, or moves them to the archive: the fast part now, the rest on the thread."""
+        self._counted = self._standing()[1]  # before the files and their numbers leave `done`
         names, self.covered = sorted(self.covered), set()
 
         def are_let_go() -> bool:
@@ -133,9 +134,10 @@ class QueueSplit(Split):
 
     def place(self) -> dict[str, Any]:
         """The position with the consumed files, including the current one if all its batches were returned."""
-        place, done, finished = super().place(), list(self.done), self._finished
+        place, (done, finished) = super().place(), self._standing()
         if self.file and self.number >= self.end:
-            done, finished = [*done, self.file.name], finished + 1
+            if self.file.name not in done:  # otherwise Ctrl-C came while it was finished
+                done, finished = [*done, self.file.name], finished + 1
             place |= {"file": None, "row": 0}
         return place | {"queue": self._queue, "done": done, "finished": finished}
 
@@ -165,12 +167,13 @@ class QueueSplit(Split):
         try:
             while True:
                 self._notes = number = self._notes + 1
-                file, held = self.file, [name for name in list(self.done) if name not in leaving]
+                file, (done, finished) = self.file, self._standing()
+                held = [name for name in done if name not in leaving]
                 record = {
                     "queue": self._queue,
                     "open": file.name if file else None,
                     "held": held,
-                    "released": self._finished - len(held),
+                    "released": finished - len(held),
                     "on_state": self._on_state,
                 }
                 write_state(self._record, record)
@@ -181,6 +184,12 @@ class QueueSplit(Split):
             return False
         finally:
             self._noting.release()
+
+    def _standing(self) -> tuple[list[str], int]:
+        """The consumed files that still exist, and the number of all consumed files; for any thread."""
+        counted = self._counted  # before the files: so no file counts as removed that is still among them
+        files = list(self.done.items())
+        return [name for name, _ in files], max([counted, *(number for _, number in files)])
 
     def _recorded(self, begins: bool) -> dict[str, Any]:
         """Reads the record; a queue that begins gets a new one. `StateError` if a state's queue has no record."""

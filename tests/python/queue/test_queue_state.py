@@ -346,3 +346,53 @@ def test_ranks(tmp_path: Path) -> None:
         with kept(tmp_path, rank=rank) as queue:
             queue.load_state_dict(states[rank])
             assert take(queue, 3) == expected(providers[rank], range(2))[rank + 1 : rank + 4]
+
+
+class Watched(dict[str, int]):
+    """Consumed files; after each change the record is written, as the thread may do at that moment."""
+
+    def __init__(self, split: Any) -> None:
+        super().__init__(split.done)
+        self.split = split
+        self.records: list[dict[str, Any]] = []
+
+    def changed(self) -> None:
+        assert self.split.note()
+        self.records.append(json.loads(self.split._record.read_text()))
+
+    def __setitem__(self, name: str, number: int) -> None:
+        super().__setitem__(name, number)
+        self.changed()
+
+    def setdefault(self, name: str, number: int) -> int:
+        found = super().setdefault(name, number)
+        self.changed()
+        return found
+
+    def pop(self, name: str, *default: Any) -> Any:
+        found = super().pop(name, *default)
+        self.changed()
+        return found
+
+
+@pytest.mark.parametrize("delete", ["consumed", "on_state"])
+def test_the_record_is_right_at_any_moment(tmp_path: Path, delete: Any) -> None:
+    """A record between two steps of the trainer counts each consumed file once, as held or as released."""
+    filled(tmp_path, 5)
+    with consumer(tmp_path, delete=delete) as queue:
+        take(queue, 1)
+        split: Any = queue._splits["train"]
+        split.done = split.feed.done = watched = Watched(split)
+        n_taken = 1
+        for n in (3, 4, 4):
+            take(queue, n)
+            n_taken += n
+            saved(queue)
+        last = None
+        for record in watched.records:
+            consumed = record["released"] + len(record["held"])
+            assert record["released"] >= 0
+            assert last is None or consumed >= last
+            last = consumed
+        assert last == n_taken // 3 - (n_taken % 3 == 0)
+        eventually(lambda: watched.records[-1]["released"] > 0)
