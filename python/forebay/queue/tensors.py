@@ -7,6 +7,7 @@ the training step.
 """
 
 import errno
+import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,18 +18,23 @@ import torch
 Tensors = dict[str, Any]
 
 
+_saving = threading.Lock()
+"""The option for checksums is one of the process. Two savers at once could leave it changed."""
+
+
 class CorruptFileError(Exception):
     """The file is not a file of tensors, or is damaged; the message says why."""
 
 
 def save(file: Any, content: Mapping[str, Any]) -> None:
     """Writes tensors with checksums, regardless of torch's settings."""
-    before = torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(True)
-    try:
-        torch.save(dict(content), file)
-    finally:
-        torch.serialization.set_crc32_options(before)
+    with _saving:
+        before = torch.serialization.get_crc32_options()
+        torch.serialization.set_crc32_options(True)
+        try:
+            torch.save(dict(content), file)
+        finally:
+            torch.serialization.set_crc32_options(before)
 
 
 def read(path: Path) -> Any:
