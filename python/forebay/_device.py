@@ -36,7 +36,7 @@ class PinnedSlot:
         self._pin = pin
         self._block: Any = None
 
-    def stage(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def stage(self, tensors: Mapping[Any, Any]) -> dict[Any, Any]:
         """Copies the tensors into this slot once its last copy to the device is done; returns the copies."""
         block = self.stage_block(tensors)
         return views(block, tensors)

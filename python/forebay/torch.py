@@ -13,7 +13,7 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -229,11 +229,37 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):  # type: ignore[misc]
         return f"<forebay.torch.DataLoader: {self.loader!r}>"
 
 
+_Part = str | tuple[str, Literal["data", "offsets"]]
+"""A field, or a part of a jagged field."""
+
+
+def _parts(batch: Batch) -> dict[_Part, Any]:
+    """The tensors of a batch, with those of jagged fields."""
+    parts: dict[_Part, Any] = {}
+    for name, value in batch.items():
+        if isinstance(value, JaggedArray):
+            parts |= {(name, "data"): value.data, (name, "offsets"): value.offsets}
+        else:
+            parts[name] = value
+    return {part: value for part, value in parts.items() if isinstance(value, torch.Tensor)}
+
+
+def _with_parts(batch: Batch, parts: Mapping[_Part, Any]) -> Batch:
+    """The batch with other tensors."""
+
+    def field(name: str, value: Any) -> Any:
+        if isinstance(value, JaggedArray):
+            data, offsets = parts.get((name, "data"), value.data), parts.get((name, "offsets"), value.offsets)
+            return JaggedArray(data, offsets, value.shapes)
+        return parts.get(name, value)
+
+    return {name: field(name, value) for name, value in batch.items()}
+
+
 def _pinned(batch: Mapping[str, Any], loader: Any) -> Batch:
     """The batch in pinned memory, in one allocation."""
     fields = to_tensors(batch, loader)
-    tensors = {name: field for name, field in fields.items() if isinstance(field, torch.Tensor)}
-    return fields | PinnedSlot().stage(tensors)
+    return _with_parts(fields, PinnedSlot().stage(_parts(fields)))
 
 
 class DevicePrefetcher:
@@ -242,8 +268,10 @@ class DevicePrefetcher:
     `batches` is a loader, an `IterableDataset`, a `DataLoader` over one, an `AsyncDataLoader`, whose batches are
     then dicts without row numbers, or any iterable of dicts. Copies run on a separate stream, from `depth + 1`
     pinned slots; a slot is overwritten only after the event of its last copy. The current stream waits for the
-    copy of the batch that `next()` returns, so the batch can be used and dropped like any tensors. On the CPU
-    no batch is copied or prefetched.
+    copy of the batch that `next()` returns, so the batch can be used and dropped like any tensors. Tensors that
+    are pinned already are copied from where they are; an iterable of yours is asked for its next batch after
+    that copy, so it may fill the same memory again. Both tensors of a `JaggedArray` are moved. On the CPU no
+    batch is copied or prefetched.
 
     An iterable with a length is a pass, and iterating again begins a new pass. An iterable without a length
     is a stream, and iterating again continues it. `state_dict()` is the state after the last batch returned,
@@ -268,6 +296,7 @@ class DevicePrefetcher:
         self._begin: Any = None  # states of the source: at the start of the pass, and after the last batch returned
         self._state: Any = None
         self._epoch: Any = None  # of this pass, if the source has a loader with epochs
+        self._lent: Any = None  # the event of a copy from memory that the source may fill again
         if self._device.type == "cuda":
             self._depth = depth
             self._stream = torch.cuda.Stream(self._device)
@@ -318,9 +347,8 @@ class DevicePrefetcher:
         if copied is not None:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(copied)
-            for value in batch.values():
-                if isinstance(value, torch.Tensor):
-                    value.record_stream(stream)  # otherwise its memory could be overwritten too early
+            for tensor in _parts(batch).values():
+                tensor.record_stream(stream)  # otherwise its memory could be overwritten too early
 
         # Ctrl-C is raised only where a call returns, and no call follows. So a batch is either returned or
         # kept.
@@ -332,6 +360,9 @@ class DevicePrefetcher:
         """Takes one batch from the source and starts its copy."""
         assert self._iterator is not None
         if self._pulled is None:
+            if self._lent is not None:
+                self._lent.synchronize()
+                self._lent = None
             try:
                 for pulled in self._iterator:
                     self._pulled = pulled.data if isinstance(pulled, BatchResult) else pulled
@@ -351,15 +382,18 @@ class DevicePrefetcher:
         """The batch on the device, and the event that marks the end of its copy."""
         if self._device.type == "cpu":
             return batch, None
-        tensors = {name: value for name, value in batch.items() if isinstance(value, torch.Tensor)}
-        pageable = {name: tensor for name, tensor in tensors.items() if not tensor.is_pinned()}
+        tensors = _parts(batch)
+        pageable = {part: tensor for part, tensor in tensors.items() if not tensor.is_pinned()}
         slot = self._slots[0]
         staged = tensors | slot.stage(pageable)
         with torch.cuda.stream(self._stream):
-            copies = {name: tensor.to(self._device, non_blocking=True) for name, tensor in staged.items()}
+            copies = {part: tensor.to(self._device, non_blocking=True) for part, tensor in staged.items()}
         slot.copied = self._stream.record_event()
+        # The loaders of forebay never write to a batch again.
+        if len(pageable) < len(tensors) and not isinstance(self._loader(), LoaderBase):
+            self._lent = slot.copied
         self._slots.rotate(-1)
-        return batch | copies, slot.copied
+        return _with_parts(batch, copies), slot.copied
 
     def _source_state(self) -> Any:
         return self._keeper.state_dict() if hasattr(self._keeper, "state_dict") else None

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 import forebay.torch  # noqa: E402
 from forebay._device import PinnedSlot  # noqa: E402
+from forebay._jagged import JaggedArray  # noqa: E402
 from forebay.torch import DevicePrefetcher, IterableDataset  # noqa: E402
 
 
@@ -212,35 +213,113 @@ class Lagging:
         self.waited_for.append(event.recorded)
 
 
+class Device:
+    """A device whose stream is as late as possible, in the place of a GPU; `pinned` tensors are those of the test."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.stream = Lagging()
+        self.used_by: list[Lagging] = []
+        self.pinned: list[Any] = []
+        self._patch = patch
+        empty = torch.empty
+
+        def to(tensor: Any, _device: Any, *, non_blocking: bool) -> Any:
+            assert non_blocking
+            return self.stream.copy(tensor)
+
+        patch.setattr(torch, "empty", lambda *size, **options: empty(*size, **options | {"pin_memory": False}))
+        patch.setattr(torch.Tensor, "to", to)
+        patch.setattr(torch.Tensor, "is_pinned", lambda tensor: any(tensor is one for one in self.pinned))
+        patch.setattr(torch.Tensor, "record_stream", lambda _, stream: self.used_by.append(stream))
+        patch.setattr(torch.cuda, "current_stream", lambda _device: self.stream)
+        patch.setattr(torch.cuda, "stream", nullcontext)
+
+    def prefetcher(self, batches: Any, depth: int) -> DevicePrefetcher:
+        made = prefetcher(batches, depth)
+        made._device, made._stream = SimpleNamespace(type="cuda"), self.stream
+        made._slots = deque(PinnedSlot() for _ in range(depth + 1))
+        return made
+
+    def finish(self) -> None:
+        """Executes the copies that are left."""
+        self.stream.record_event().synchronize()
+        self._patch.undo()
+
+
+@pytest.fixture
+def late() -> Iterator[Device]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Device(patch)
+
+
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_slots_are_written_again_after_their_copy(
-    monkeypatch: pytest.MonkeyPatch, tiny_shards: list[Path], depth: int
-) -> None:
+def test_slots_are_written_again_after_their_copy(late: Device, tiny_shards: list[Path], depth: int) -> None:
     """A slot is overwritten only after its copy, with a stream that is as late as possible; batches differ in size."""
-
-    def to(tensor: Any, _device: Any, *, non_blocking: bool) -> Any:
-        assert non_blocking
-        return lagging.copy(tensor)
-
-    lagging = Lagging()
-    used_by: list[Lagging] = []
-    empty = torch.empty
-    monkeypatch.setattr(torch, "empty", lambda *size, **options: empty(*size, **options | {"pin_memory": False}))
-    monkeypatch.setattr(torch.Tensor, "to", to)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, stream: used_by.append(stream))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: lagging)
-    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:  # some rows are bad
-        batches = prefetcher(loader, depth)
-        batches._device, batches._stream = SimpleNamespace(type="cuda"), lagging
-        batches._slots = deque(PinnedSlot() for _ in range(depth + 1))
-        found = list(batches)
-    assert lagging.waited_for == [3 * number for number in range(1, 20)]
-    assert used_by == [lagging] * 3 * 19
-    assert lagging.done == 3 * (19 - depth - 1)
-    lagging.record_event().synchronize()
-    monkeypatch.undo()
+        found = list(late.prefetcher(loader, depth))
+    assert late.stream.waited_for == [3 * number for number in range(1, 20)]
+    assert late.used_by == [late.stream] * 3 * 19
+    assert late.stream.done == 3 * (19 - depth - 1)
+    late.finish()
     assert [of(batch) for batch in found] == digests(tiny_shards, 19, infinite=False)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_pinned_memory_is_filled_again_after_its_copy(late: Device, depth: int) -> None:
+    """An iterable may fill the same pinned memory for each batch; it is not asked for the next one before the copy."""
+    memory = torch.zeros(5)
+    late.pinned.append(memory)
+
+    def refilled() -> Iterator[dict[str, Any]]:
+        for number in range(8):
+            memory.fill_(number)
+            yield {"x": memory, "number": torch.tensor(number)}
+
+    found = list(late.prefetcher(refilled(), depth))
+    late.finish()
+    assert [batch["x"].tolist() for batch in found] == [[float(number)] * 5 for number in range(8)]
+    assert [batch["number"].item() for batch in found] == list(range(8))
+
+
+def test_pinned_memory_of_a_loader_is_not_awaited(late: Device, tiny_shards: list[Path]) -> None:
+    """A loader of forebay never writes to a batch again, so its copies may be as late as the slots allow."""
+    with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
+        batches = late.prefetcher(IterableDataset(loader), 2)
+        convert = forebay.torch.to_tensors
+
+        def pinned(batch: Any, of: Any = None) -> Any:
+            made = convert(batch, of)
+            late.pinned.extend(made.values())
+            return made
+
+        late._patch.setattr(forebay.torch, "to_tensors", pinned)
+        next(batches)
+        assert late.stream.done == 0
+
+
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_jagged_fields_are_moved(late: Device, is_pinned: bool) -> None:
+    """Data and offsets are copied to the device, from a slot, and are used by the current stream."""
+    rows = [[np.arange(n) + number for n in (1, number + 1, 0)] for number in range(6)]
+    given: list[dict[str, Any]] = [
+        {
+            "jagged": JaggedArray(
+                torch.from_numpy(jagged.data) if is_pinned else jagged.data,
+                torch.from_numpy(jagged.offsets) if is_pinned else jagged.offsets,
+            ),
+            "texts": ["a", "b"],
+        }
+        for jagged in map(JaggedArray.from_rows, rows)
+    ]
+    if is_pinned:
+        late.pinned.extend(tensor for one in given for tensor in (one["jagged"].data, one["jagged"].offsets))
+    found = list(late.prefetcher(iter(given), 2))
+    assert len(late.stream.copies) == len(late.used_by) == 2 * len(rows)
+    late.finish()
+    for batch, expected in zip(found, rows, strict=True):
+        assert isinstance(batch["jagged"], JaggedArray)
+        assert [row.tolist() for row in batch["jagged"]] == [row.tolist() for row in expected]
+        assert batch["texts"] == ["a", "b"]
 
 
 @needs_gpu
@@ -302,3 +381,33 @@ def test_batches_of_an_async_data_loader(depth: int) -> None:
         assert set(batch) == {"x", "n"}
         np.testing.assert_array_equal(batch["x"].numpy(), batch["n"].numpy()[:, None] + np.arange(3) / 4)
     assert rest == expected[0][3:]
+
+
+@needs_gpu
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_pinned_memory_that_is_filled_again(n: int) -> None:
+    """As above, with real copies that are late."""
+    memory = torch.zeros(1 << 20, pin_memory=True)
+
+    def refilled() -> Iterator[dict[str, Any]]:
+        for number in range(12):
+            memory.fill_(number)
+            yield {"x": memory}
+
+    batches = DevicePrefetcher(refilled(), "cuda", depth=n)
+    found = []
+    for _ in range(12):
+        with torch.cuda.stream(batches._stream):
+            torch.cuda._sleep(20_000_000)
+        found.append(next(batches)["x"] + 0)
+    torch.cuda.synchronize()
+    assert [(one.min().item(), one.max().item()) for one in found] == [(number, number) for number in range(12)]
+
+
+@needs_gpu
+def test_jagged_fields_are_on_the_device() -> None:
+    jagged = JaggedArray.from_rows([np.arange(3), np.arange(2)])
+    (batch,) = DevicePrefetcher([{"x": jagged}], "cuda")
+    assert batch["x"].data.is_cuda
+    assert batch["x"].offsets.is_cuda
+    torch.nested.nested_tensor_from_jagged(batch["x"].data, batch["x"].offsets)
