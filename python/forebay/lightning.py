@@ -25,7 +25,7 @@ import torch.distributed
 
 from forebay._checks import MOST, check
 from forebay._converted import Ranks, is_finite
-from forebay._core import ConfigError, LoaderBase, TokenLoader
+from forebay._core import ConfigError, ForebayError, LoaderBase, TokenLoader
 from forebay.torch import DevicePrefetcher, IterableDataset
 
 __all__ = ["DataModule", "DataPosition"]
@@ -227,6 +227,7 @@ class DataPosition(*_CALLBACKS):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._followed: list[_TrainBatches] = []
+        self._was_asked = False
         self._states: list[Any] | None = None
         self._source: Any = None
 
@@ -236,11 +237,23 @@ class DataPosition(*_CALLBACKS):  # type: ignore[misc]
             return
         others = [callback for callback in trainer.callbacks if callback is not self]
         trainer.callbacks = [self, *others]
-        # What the Trainer asks for the loaders, from wherever they come.
+        # What the Trainer asks for the loaders, from wherever they come. It is no public interface: see
+        # `on_train_start`.
+        self._was_asked = False
         self._source = trainer.fit_loop._data_source
         request = type(self._source).dataloader.__get__(self._source)
         self._source.dataloader = lambda: self._follow(trainer, request())
         self._states = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Refuses a Trainer that got its loaders elsewhere: its checkpoints would hold no position."""
+        if not self._was_asked:
+            versions = ", ".join(f"{package.__name__} {package.__version__}" for package in _PACKAGES)
+            raise ForebayError(
+                f"{versions}: the Trainer did not ask for its training loaders where DataPosition expects it, so "
+                "checkpoints would hold no position in the data; install the version that docs/frameworks.md names, "
+                "or leave DataPosition out"
+            )
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
         """Follows no loaders any more."""
@@ -267,6 +280,7 @@ class DataPosition(*_CALLBACKS):  # type: ignore[misc]
 
     def _follow(self, trainer: Any, made: Any) -> Any:
         """What `train_dataloader()` made, with our loaders followed, and at the position of the checkpoint."""
+        self._was_asked = True
         package = next(package for package in _PACKAGES if isinstance(trainer, package.Trainer))
         combined_loader = package.utilities.CombinedLoader
         combined = made if isinstance(made, combined_loader) else combined_loader(made, "max_size_cycle")

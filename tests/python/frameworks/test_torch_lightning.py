@@ -1,5 +1,6 @@
 """`forebay.lightning` in one process: a run resumed from any checkpoint equals the one that was not interrupted."""
 
+import copy
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 import documents
 import forebay
-from forebay import cache
+from forebay import ForebayError, cache
 from recordings import SMALL, TINY
 
 torch = pytest.importorskip("torch")
@@ -453,3 +454,16 @@ def test_jagged_fields() -> None:
 
     net = fit(cache.DataLoader(rows, batch_size=3), net=lit.net(training_step=count), max_epochs=1)
     assert net.seen == 4 * [[[0], [0, 1], [0, 1, 2]]]
+
+
+def test_a_trainer_that_gets_its_loaders_elsewhere(data: Data) -> None:
+    """Training does not begin without a position: another version of Lightning may ask where no callback looks."""
+
+    class Elsewhere(lightning.Callback):  # type: ignore[misc, name-defined]
+        def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
+            source = copy.copy(trainer.fit_loop._data_source)
+            del source.dataloader
+            trainer.fit_loop._data_source = source
+
+    with pytest.raises(ForebayError, match=r"lightning.pytorch 2\..* did not ask for its training loaders where"):
+        fit(data.finite(), callbacks=[Elsewhere()], max_epochs=1)
