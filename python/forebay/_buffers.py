@@ -79,6 +79,17 @@ class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
     loan: "weakref.ref[NDArray[Any]]"
 
 
+def _views_keep_loans() -> bool:
+    """Whether numpy is as `_Block` needs it."""
+    loan = np.ndarray((2, 2), np.uint8, _Block((4,), np.uint8))
+    views = (loan[:1], loan[0, :], loan.T, loan.reshape(4), loan.view(np.uint16), loan[:1][:, 1:], np.asarray(loan[1]))
+    return all(view.base is loan for view in views)
+
+
+_REUSES_MEMORY = _views_keep_loans()
+"""Otherwise each batch has memory of its own: views would not keep the array from which they were made."""
+
+
 class FieldMemory:
     """The memory of one field: lent as an array, and reused once no array or view refers to it."""
 
@@ -101,6 +112,8 @@ class FieldMemory:
 
     def lend(self, rows: int) -> NDArray[Any]:
         """Returns an uninitialised array `[rows, *shape]`."""
+        if not _REUSES_MEMORY:
+            return np.empty((rows, *self._shape), self._dtype)
         try:
             block = self._resting.pop()
         except IndexError:

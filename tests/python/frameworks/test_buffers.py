@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay import BufferPool
+from forebay import BufferPool, _buffers
 
 
 def test_pool_lends_and_takes_back() -> None:
@@ -71,3 +71,25 @@ def test_pool_lends_a_buffer_to_one_at_a_time() -> None:
     for thread in working:
         thread.join(120)
     assert not torn
+
+
+@pytest.mark.parametrize("is_as_needed", [True, False])
+def test_memory_is_reused_only_if_numpy_lets_views_keep_it(monkeypatch: pytest.MonkeyPatch, is_as_needed: bool) -> None:
+    """A view keeps the memory of its batch. With a numpy whose views do not, no memory is reused."""
+    assert _buffers._REUSES_MEMORY, "this numpy does"
+    monkeypatch.setattr(_buffers, "_REUSES_MEMORY", is_as_needed)
+    memory = _buffers.FieldMemory("x", 3, ((4,), np.int64), 2)
+    batch = memory.lend(3)
+    batch[:] = 7
+    view = batch[1:][:, 2:].T.reshape(-1).view()
+    row = batch[0]
+    del batch
+    others = [memory.lend(2) for _ in range(3)]
+    for other in others:
+        assert other.shape == (2, 4)
+        other[:] = 0
+    assert (view == 7).all()
+    assert (row == 7).all()
+    n_resting = len(memory._resting)
+    del row, view
+    assert len(memory._resting) - n_resting == is_as_needed
