@@ -8,7 +8,7 @@ requests. Workers hold no reference to loader or iterator, so dropping these end
 import math
 import operator
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -258,8 +258,7 @@ class AsyncDataLoader:
           `starved_p99_s`, the same per batch, over the last 1000
         """
         batches, examples, ready_s, starved_s = self._counts
-        recent = self._recent.copy() or [(0.0, 0.0)]
-        (ready_p50_s, starved_p50_s), (ready_p99_s, starved_p99_s) = np.quantile(recent, (0.5, 0.99), axis=0).tolist()
+        ready, starved = map(sorted, zip(*(self._recent.copy() or [(0.0, 0.0)]), strict=True))
         return {
             "batches": batches,
             "delivered": {"batches": batches, "examples": examples},
@@ -267,11 +266,11 @@ class AsyncDataLoader:
             "prefetch_batches": self._buffers_ahead,
             "batch_times": {
                 "ready_s": ready_s,
-                "ready_p50_s": ready_p50_s,
-                "ready_p99_s": ready_p99_s,
+                "ready_p50_s": _quantile(ready, 0.5),
+                "ready_p99_s": _quantile(ready, 0.99),
                 "starved_s": starved_s,
-                "starved_p50_s": starved_p50_s,
-                "starved_p99_s": starved_p99_s,
+                "starved_p50_s": _quantile(starved, 0.5),
+                "starved_p99_s": _quantile(starved, 0.99),
             },
         }
 
@@ -316,6 +315,13 @@ class AsyncDataLoader:
         if workers:
             workers.stop()
         return workers
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """As numpy's, which imports a module at its first call."""
+    below, part = divmod((len(ordered) - 1) * share, 1)
+    first, second = ordered[int(below)], ordered[min(int(below) + 1, len(ordered) - 1)]
+    return first + (second - first) * part
 
 
 class _Batches(Iterator[BatchResult]):

@@ -1,19 +1,22 @@
 """Which training framework iterates a loader, and whether batches would change or a position be lost.
 
 A loader is not notified when a user or a framework gives it to a `DataLoader`, itself or in a dataset. The frames
-of its callers show it. `iter()` of a loader looks at them, if torch is imported.
+of its callers show it. `iter()` of a loader looks at them, if torch is imported. This module is imported before:
+a signal handler may call `iter()` too, and finds no module that is only half imported.
 """
 
 import sys
 import warnings
 from collections.abc import Iterator
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
-
-import torch.utils.data
 
 from forebay._converted import is_finite
 from forebay._core import ConfigError, LoaderBase
+
+if TYPE_CHECKING:
+    import torch.utils.data
 
 __all__ = ["check_callers"]
 
@@ -46,12 +49,13 @@ def _problem(loader: LoaderBase) -> str | None:
     """The warning, if there is one."""
     found: torch.utils.data.DataLoader[object] | None = None
     is_ahead = False
+    torch_loader: Any = getattr(sys.modules.get("torch.utils.data"), "DataLoader", ())
     for frame in _frames(sys._getframe(2)):
         name = _module(frame)
         if name in _SAFE:
             return None
         owner = frame.f_locals.get("self") if name.startswith(("torch", "accelerate", "forebay.torch")) else None
-        if found is None and isinstance(owner, torch.utils.data.DataLoader):
+        if found is None and isinstance(owner, torch_loader):
             found = owner
             if owner.batch_size is not None and _is_ours(owner.dataset):
                 raise ConfigError(

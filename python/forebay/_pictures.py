@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.fft import rfft
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def spectrogram(samples: "Samples", columns: int, rows: int, n_fft: int = 1024) 
     padded = np.pad(samples.astype(np.float32), n_fft // 2)
     centers = ((np.arange(columns) + 0.5) * samples.size / columns).astype(np.int64)
     frames = padded[centers[:, None] + np.arange(n_fft)] * np.hanning(n_fft).astype(np.float32)
-    power = np.abs(np.fft.rfft(frames, axis=1)) ** 2
+    power = np.abs(rfft(frames, axis=1)) ** 2
     edges = np.linspace(1, power.shape[1], rows + 1).astype(np.int64)
     bands = np.maximum.reduceat(power, np.minimum(edges[:-1], power.shape[1] - 1), axis=1)
     most = float(bands.max(initial=0.0))

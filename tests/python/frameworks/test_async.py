@@ -33,7 +33,7 @@ import pytest
 from numpy.typing import NDArray
 
 import forebay
-from forebay import AsyncDataLoader, BatchResult, _core
+from forebay import AsyncDataLoader, BatchResult, _async, _core
 from numbered import ROW, Pipeline, Reader, assert_right, expected, loader, rows, seconds_to_end, threads
 from recordings import TINY
 from timing import eventually
@@ -369,3 +369,10 @@ def test_types_of_parameters() -> None:
     with pytest.raises(TypeError, match=r"batch_size is .* \(type float\), must be an int"):
         loader(batch_size=1.5)  # type: ignore[arg-type]
     assert rows(loader(batch_size=np.int64(4), num_workers=np.uint8(2))) == expected()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 1000])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99, 1.0])
+def test_quantiles_are_those_of_numpy(n: int, share: float) -> None:
+    values = np.random.default_rng(n).random(n)
+    assert _async._quantile(sorted(values.tolist()), share) == pytest.approx(np.quantile(values, share), rel=1e-12)
