@@ -321,11 +321,13 @@ fn seeking_and_skipping_change_which_batches_come() {
         let kept: Vec<Batch> =
             [0, 2, 3].iter().chain(&(5..n).collect::<Vec<_>>()).map(|&b| expected[b].clone()).collect();
         assert_eq!(batches(&mut skipping, 2), kept[..2]);
-        // The state keeps the skips ahead.
+        // The state keeps all ranges: `seek` may return to the first one.
         let mut resumed = engine(plan.clone(), shards(), SOME_BAD);
         resumed.restore(skipping.position()).unwrap();
-        assert_eq!(resumed.position().skip, if plan.infinite { vec![4..5] } else { vec![1..2, 4..5] });
+        assert_eq!(resumed.position().skip, [1..2, 4..5]);
         assert_eq!(rows(&batches(&mut resumed, 3)), rows(&kept[2..5]));
+        resumed.seek(1).unwrap();
+        assert_eq!(next(&mut resumed).as_ref(), Some(&kept[1]));
         assert_eq!(batches(&mut skipping, kept.len() - 2), kept[2..]);
         for wrong in [vec![0..1 << 63], (0..9).map(|i| 2 * i..2 * i + 1).collect()] {
             assert_eq!(skipping.skip(&wrong).unwrap_err().kind, ErrorKind::Config);
@@ -333,6 +335,61 @@ fn seeking_and_skipping_change_which_batches_come() {
         skipping.skip(&[]).unwrap();
         skipping.seek(0).unwrap();
         assert_eq!(batches(&mut skipping, n), expected, "an empty list cancels the earlier ranges");
+    }
+}
+
+/// A range at the position is in the state, so that it can still be removed.
+#[test]
+fn a_range_to_skip_can_be_removed_after_a_resume() {
+    for plan in plans() {
+        let mut whole = engine(plan.clone(), shards(), QUICK);
+        let expected = batches(&mut whole, 8);
+        let mut skipping = engine(plan.clone(), shards(), QUICK);
+        skipping.seek(3).unwrap();
+        skipping.skip(&[3..5]).unwrap();
+        let mut resumed = engine(plan.clone(), shards(), QUICK);
+        resumed.restore(skipping.position()).unwrap();
+        for mut engine in [skipping, resumed] {
+            assert_eq!(engine.batch(), 5);
+            engine.skip(&[]).unwrap();
+            assert_eq!((engine.batch(), next(&mut engine).as_ref()), (3, Some(&expected[3])), "{plan:?}");
+        }
+    }
+}
+
+/// What a call leaves out before it is interrupted is neither taken nor sought.
+#[test]
+fn a_rewind_does_not_depend_on_what_was_left_out() {
+    let bad = |row: u64| (8..16).contains(&row).then_some(ErrorKind::Corrupt);
+    let plan = Plan { order: Order::Sequential, ..plan() };
+    let made = || engine(plan.clone(), Toy { unreadable: bad, ..toy(&[40]) }, QUICK);
+    let mut left_early = made();
+    left_early.skip(&[3..4]).unwrap();
+    assert_eq!(rows(&batches(&mut left_early, 2)), (0..8).chain(16..24).collect::<Vec<_>>());
+    assert!(matches!(left_early.fetch(SOON).unwrap(), Step::Batch(4, ())));
+    left_early.rewind().unwrap();
+    assert_eq!(rows(&batches(&mut left_early, 1)), (0..8).collect::<Vec<_>>(), "the same pass again");
+
+    let mut sought = made();
+    sought.seek(1).unwrap();
+    assert!(matches!(sought.fetch(SOON).unwrap(), Step::Batch(2, ())));
+    sought.rewind().unwrap();
+    assert_eq!(rows(&batches(&mut sought, 1)), (16..24).collect::<Vec<_>>(), "the position that was sought");
+}
+
+/// The range begins after a batch of bad rows alone, which one process leaves out in the middle of a call.
+#[test]
+fn a_batch_to_skip_does_not_come_after_one_that_was_left_out() {
+    let bad = |row: u64| ((8..16).contains(&row) || row == 17).then_some(ErrorKind::Corrupt);
+    let plan = Plan { order: Order::Sequential, ..plan() };
+    for slow in [Duration::ZERO, Duration::from_millis(2)] {
+        let source = Toy { unreadable: bad, ..toy(&[40]) };
+        let mut engine = engine(plan.clone(), source, Work { slow, ..QUICK });
+        engine.skip(&[2..4]).unwrap();
+        assert_eq!(rows(&batches(&mut engine, 9)), (0..8).chain(32..40).collect::<Vec<_>>());
+        // The bad row of a batch that is skipped is not listed.
+        assert_eq!(engine.errors().count(), 8);
+        assert_eq!(engine.stats().delivered.records_failed, 8);
     }
 }
 

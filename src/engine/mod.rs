@@ -132,6 +132,8 @@ pub struct Engine<S: Source, K: Task> {
     is_over: bool,
     /// The batch at which the threads start: 0, or set by seek, skip, restore or `take_back`.
     start: u64,
+    /// Whether a batch was taken since the position was set.
+    has_taken: bool,
     /// The positions of the streams after the last batch taken, if its number does not determine them.
     standings: Option<Standings>,
     /// The engine's position before that batch. Cleared by any call that leaves the pass.
@@ -299,6 +301,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             n_batches: None,
             is_over: false,
             start: 0,
+            has_taken: false,
             standings: None,
             before: None,
             asked: None,
@@ -338,48 +341,66 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// [`ErrorKind::Closed`] after [`Control::close`]. An error that ends the run is returned after all
     /// batches before it, and by each later call.
     pub fn fetch(&mut self, timeout: Duration) -> Result<Step<()>> {
-        if self.control.is_closed() {
-            return Err(closed());
-        }
-        self.skip_ahead()?;
-        if let Some((number, _)) = self.held {
-            return Ok(Step::Batch(number, ()));
-        }
-        let pass = match &mut self.pass {
-            Some(pass) => pass,
-            None => {
-                let started = self.start()?;
-                self.pass.insert(started)
+        let deadline = Instant::now() + timeout;
+        loop {
+            if self.control.is_closed() {
+                return Err(closed());
             }
-        };
-        let (failures, policy) = (&mut self.failures, &self.plan.policy);
-        let step = pass.next(timeout, |error| {
-            let is_skipped = policy.skips(error.kind);
-            failures.enter(error, is_skipped);
-        });
-        Ok(match step? {
-            Step::Batch(number, complete) => {
-                self.held = Some((number, complete));
-                Step::Batch(number, ())
+            // Also after a batch that was left out: the next one may be one to skip.
+            self.skip_ahead()?;
+            if let Some((number, _)) = self.held {
+                return Ok(Step::Batch(number, ()));
             }
-            Step::TimedOut => Step::TimedOut,
-            Step::End => {
-                if !mem::replace(&mut self.is_over, true) {
-                    log::debug!("the pass of epoch {} is over after {} batches", self.epoch, pass.batch());
+            let pass = match &mut self.pass {
+                Some(pass) => pass,
+                None => {
+                    let started = self.start()?;
+                    self.pass.insert(started)
                 }
-                let rest = pass.rest();
-                self.counters.deliver(rest);
-                if let Some(before) = &mut self.before {
-                    before.counts = before.counts + rest;
+            };
+            let (failures, policy) = (&mut self.failures, &self.plan.policy);
+            let left = deadline.saturating_duration_since(Instant::now());
+            let step = pass.next(left, |error| {
+                let is_skipped = policy.skips(error.kind);
+                failures.enter(error, is_skipped);
+            });
+            match step? {
+                Step::Batch(number, Some(complete)) => {
+                    self.held = Some((number, complete));
+                    return Ok(Step::Batch(number, ()));
                 }
-                Step::End
+                Step::Batch(_, None) if left.is_zero() => return Ok(Step::TimedOut),
+                Step::Batch(_, None) => {}
+                Step::TimedOut => return Ok(Step::TimedOut),
+                Step::End => {
+                    if !mem::replace(&mut self.is_over, true) {
+                        log::debug!(
+                            "the pass of epoch {} is over after {} batches",
+                            self.epoch,
+                            pass.batch()
+                        );
+                    }
+                    self.deliver_rest();
+                    return Ok(Step::End);
+                }
             }
-        })
+        }
+    }
+
+    /// Counts the records of batches that were left out since the last batch handed out.
+    pub(crate) fn deliver_rest(&mut self) {
+        let Some(pass) = &mut self.pass else { return };
+        let rest = pass.rest();
+        self.counters.deliver(rest);
+        if let Some(before) = &mut self.before {
+            before.counts = before.counts + rest;
+        }
     }
 
     /// Hands out the fetched batch; `None` if a `seek` or `close` since then discarded it.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
         let (number, Complete { batch, standings, counts }) = self.held.take()?;
+        self.has_taken = true;
         let standings = mem::replace(&mut self.standings, standings);
         self.before = Some(Before { batch: number, standings, counts });
         self.counters.deliver(counts);
@@ -422,9 +443,9 @@ impl<S: Source, K: Task> Engine<S, K> {
     }
 
     /// Whether no batch was taken and no error ended the run since the pass began, or since a seek or
-    /// restore.
+    /// restore. Batches that were left out or skipped meanwhile do not count.
     fn is_fresh(&self) -> bool {
-        self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) && self.next_batch() == self.start
+        self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) && !self.has_taken
     }
 
     /// The number of the next batch, even if it is one to skip.
@@ -469,6 +490,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             self.standings = None;
         }
         self.start = batch;
+        self.has_taken = false;
         self.before = None;
         self.held = None;
         if let Some(pass) = self.pass.take() {

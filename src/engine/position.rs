@@ -58,7 +58,7 @@ impl Canon {
 pub struct Position {
     /// The pass of a finite loader; 0 for an infinite one.
     pub epoch: u64,
-    /// The next batch of the pass.
+    /// The next batch of the pass, even if it is one to leave out.
     pub batch: u64,
     /// What fixes the streams.
     pub canon: Canon,
@@ -98,6 +98,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.next_batch() == batch && self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) {
             // The position is already there; from now on it counts as set by `seek`.
             self.start = batch;
+            self.has_taken = false;
         } else {
             self.leave(batch);
             self.is_over = false;
@@ -112,7 +113,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// [`ErrorKind::Config`] if the pass has fewer batches, or there are more than [`SKIPS`] ranges: that
     /// keeps states small.
     pub fn skip(&mut self, ranges: &[Range<u64>]) -> Result<()> {
-        let skip = merged(ranges.to_vec(), 0);
+        let skip = merged(ranges.to_vec());
         if !skip.is_empty() {
             self.check_counted()?;
         }
@@ -152,7 +153,14 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Moves the position past the batches to leave out.
     pub(crate) fn skip_ahead(&mut self) -> Result<()> {
         let to = self.batch();
-        if to == self.next_batch() { Ok(()) } else { self.seek(to) }
+        if to == self.next_batch() {
+            return Ok(());
+        }
+        self.deliver_rest();
+        let has_taken = self.has_taken;
+        self.seek(to)?;
+        self.has_taken = has_taken;
+        Ok(())
     }
 
     /// The highest batch number of an infinite pass: up to there no count of examples overflows.
@@ -172,14 +180,13 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// The engine's position. After the last batch of a pass that is the start of the next pass.
     pub fn position(&self) -> Position {
-        let (epoch, batch, canon) = (self.epoch, self.batch(), self.canon);
-        let lost = self.failures.lost().clone();
+        let (epoch, canon, lost) = (self.epoch, self.canon, self.failures.lost().clone());
         if self.is_over() {
             return Position { epoch: epoch + 1, batch: 0, canon, skip: Vec::new(), standings: None, lost };
         }
-        // A finite pass may restart, so all its ranges are kept; an infinite one never returns to earlier
-        // batches.
-        let skip = merged(self.skip.clone(), if self.plan.infinite { batch } else { 0 });
+        // All ranges are kept, and the batch may be in one: `seek` may return to earlier batches, and `skip`
+        // may remove the ranges.
+        let (batch, skip) = (self.next_batch(), self.skip.clone());
         Position { epoch, batch, canon, skip, standings: self.standings.clone(), lost }
     }
 
@@ -219,7 +226,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             self.canon = before;
             return wrong(problem);
         }
-        let skip = merged(skip, 0);
+        let skip = merged(skip);
         if let Err(problem) = self.check_skip(&skip, schedule.n_batches()) {
             self.canon = before;
             return wrong(format!("the state does not fit this loader: {problem}"));
@@ -460,13 +467,11 @@ fn past(skip: &[Range<u64>], batch: u64, n_batches: Option<u64>) -> u64 {
     n_batches.map_or(to, |n| to.min(n))
 }
 
-/// Sorts ranges, joins those that touch, and cuts off the part before `from`.
-fn merged(mut ranges: Vec<Range<u64>>, from: u64) -> Vec<Range<u64>> {
+/// Sorts ranges, and joins those that touch.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut apart: Vec<Range<u64>> = Vec::new();
-    for range in
-        ranges.into_iter().map(|range| range.start.max(from)..range.end).filter(|range| !range.is_empty())
-    {
+    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
         match apart.last_mut() {
             Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
             _ => apart.push(range),

@@ -276,9 +276,10 @@ impl LoaderBase {
 
     /// Skips the batches in `ranges`: pairs (first, end), end not included, numbered as in `seek`. For
     /// example, skips batches around a loss spike. New ranges replace earlier ones; an empty list removes
-    /// them. Adjacent and overlapping ranges are joined. The state keeps the ranges; the next pass of a
-    /// finite loader has all batches again. Raises `ConfigError` if more than 8 ranges are left after
-    /// joining, for ranges beyond the end of the pass, or for a `TokenLoader`.
+    /// them. Adjacent and overlapping ranges are joined. The state keeps all ranges of the pass, also one
+    /// that the position is in; the next pass of a finite loader has all batches again. Raises `ConfigError`
+    /// if more than 8 ranges are left after joining, for ranges beyond the end of the pass, or for a
+    /// `TokenLoader`.
     fn skip(slf: &Bound<'_, Self>, ranges: &Bound<'_, PyAny>) -> PyResult<()> {
         let ranges = state::ranges(ranges)?.map_err(|error| to_python(slf.py(), &error))?;
         kind(slf)?.engine().skip(slf.py(), &ranges)

@@ -165,27 +165,18 @@ impl<C: Collate> Pass<C> {
         std::mem::take(&mut self.rest)
     }
 
-    /// Waits up to `timeout` for the next batch; passes bad records to `report`, batch by batch in the order
-    /// of rows, also those of batches left out.
+    /// Waits up to `timeout` for the next batch, `None` for one that is left out; passes bad records to
+    /// `report`, in the order of rows.
     pub(crate) fn next(
         &mut self,
         timeout: Duration,
-        mut report: impl FnMut(Error),
-    ) -> Result<Step<Complete<C::Batch>>> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.receive(left, &mut report)? {
-                Step::Batch(number, Some(mut complete)) => {
-                    complete.counts = complete.counts + self.rest();
-                    return Ok(Step::Batch(number, complete));
-                }
-                Step::Batch(_, None) if left.is_zero() => return Ok(Step::TimedOut),
-                Step::Batch(_, None) => {}
-                Step::TimedOut => return Ok(Step::TimedOut),
-                Step::End => return Ok(Step::End),
-            }
+        report: impl FnMut(Error),
+    ) -> Result<Step<Option<Complete<C::Batch>>>> {
+        let mut step = self.receive(timeout, report)?;
+        if let Step::Batch(_, Some(complete)) = &mut step {
+            complete.counts = complete.counts + self.rest();
         }
+        Ok(step)
     }
 
     fn receive(

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import forebay
+from forebay import _core
 from recordings import TINY, Row, tiny_rows, write_shard
+from timing import eventually
 
 BATCH = 8
 BAD = {2, 3, 4, 9, 12}
@@ -75,6 +77,22 @@ def test_they_can_be_sought_skipped_and_replayed(shard: Path) -> None:
         loader.seek(0)
         loader.skip([(1, 3), (9, 11)])
         assert indices(loader) == [good(number) for number in THERE if number not in {1, 2, 9, 10}]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_batch_to_skip_does_not_come_after_them(shard: Path, slow: bool) -> None:
+    """The batches before the range are left out: the range holds whether the batch after them is ready or not."""
+    _core._inject_delays(fixed_ms=30 if slow else 0)
+    with forebay.Loader.eval(shard, **EVAL, n_workers=1, prefetch_batches=8) as loader:
+        loader.skip([(5, 7), (10, 12)])
+        seen = [next(loader)["index"].tolist() for _ in range(2)]
+        if not slow:
+            eventually(lambda: loader.stats()["queues"]["batches"] >= 5)  # 2 to 6
+        seen += [batch["index"].tolist() for batch in iter(lambda: next(loader, None), None)]
+        assert seen == [good(number) for number in THERE if number not in {5, 6, 10, 11}]
+        assert {error["index"] for error in loader.errors()} == {1, *(row for n in sorted(BAD) for row in good(n))}
+        delivered = loader.stats()["delivered"]
+        assert (delivered["batches"], delivered["records_failed"]) == (5, 1 + 4 * BATCH + 4)
 
 
 def test_ranks_take_equal_steps(shard: Path) -> None:

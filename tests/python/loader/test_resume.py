@@ -1,5 +1,6 @@
 """Resume, ranks and orders of `Loader` over real shards; `tests/order.rs` has more cases with a toy source."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -469,6 +470,41 @@ def test_ranges_to_skip_have_bounds(tiny_shards: list[Path]) -> None:
             loader.skip([(2 * i, 2 * i + 1) for i in range(9)])
         loader.skip([(10**15 + 2 * i, 10**15 + 2 * i + 1) for i in range(8)])
         assert len(json.dumps(loader.state_dict())) < 1024
+
+
+@pytest.mark.parametrize("infinite", [True, False])
+def test_a_state_keeps_the_ranges_to_skip(tiny_shards: list[Path], infinite: bool) -> None:
+    """Also one that the position is in, and those before it: `seek` may return, and `skip` may remove them."""
+    given = {**TINY, **SMALL, "infinite": infinite}
+    with forebay.Loader(tiny_shards, **given) as whole:
+        expected = [digest(whole.replay(number)) for number in range(12)]
+
+    def restored(loader: forebay.Loader) -> list[forebay.Loader]:
+        made = forebay.Loader(tiny_shards, **given)
+        made.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        return [loader, made, pickle.loads(pickle.dumps(loader))]
+
+    for n in (0, 2, 5):
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(forebay.Loader(tiny_shards, **given))
+            for number in range(n):
+                assert digest(next(first)) == expected[number]
+            first.skip([(0, 1), (n, n + 3), (8, 10)])
+            for loader in map(stack.enter_context, restored(first)):
+                following = n + 3 if n < 5 else 10  # ranges that touch are one
+                assert (loader.batch, digest(next(loader))) == (following, expected[following])
+                loader.seek(0)
+                assert digest(next(loader)) == expected[3 if n == 0 else 1]
+                loader.seek(8)
+                loader.skip([])
+                assert digest(next(loader)) == expected[8]
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(forebay.Loader(tiny_shards, **given))
+            first.seek(n)
+            first.skip([(n, n + 3)])
+            for loader in map(stack.enter_context, restored(first)):
+                loader.skip([])
+                assert (loader.batch, digest(next(loader))) == (n, expected[n])
 
 
 SCRIPT = """
