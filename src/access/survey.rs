@@ -200,7 +200,7 @@ impl Job {
                 for row in rows.clone() {
                     self.stop.check()?;
                     match worker.reader.info(&mut worker.decoder, row, rows.end - row) {
-                        Ok(RowInfo { info, values, .. }) => {
+                        Ok(RowInfo { info, values }) => {
                             totals.good(info);
                             let label = self.label.and_then(|at| values.get(at)).and_then(Value::as_int);
                             if let Some(label) = label.filter(|&label| label != NO_LABEL) {

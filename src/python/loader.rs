@@ -305,10 +305,10 @@ impl Loader {
     /// `outputs` of the loader. The result is then a dict: `index`, and an array `[n]` for each name, of the
     /// first clip of an example. A partner is the first that is drawn; if it turns out bad, another is taken,
     /// and none where it is silent. `speed` is the factor that is drawn, which batches have rounded to a
-    /// whole number of hertz of the recording. `"start"`, where the clip begins, reads the header of each
-    /// recording; it is NaN for a bad record, and the first place that is drawn if silence is drawn again.
-    /// `"mix_start"` depends on the partners' lengths, and the start of `crops.Loudest` on samples, so they
-    /// are not possible.
+    /// whole number of hertz of the recording. `"start"`, where the clip begins as in a batch, reads the
+    /// header of each recording; it is NaN for a bad record, and the first place that is drawn if silence is
+    /// drawn again. `"mix_start"` depends on the partners' lengths, and the start of `crops.Loudest` on
+    /// samples, so they are not possible.
     #[pyo3(signature = (n, *, outputs=None))]
     fn plan<'py>(
         &self,

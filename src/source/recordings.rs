@@ -546,8 +546,6 @@ pub enum RecordingsReader {
 pub struct RowInfo {
     /// Of its recording, or of the segment that it is.
     pub info: Info,
-    /// The first sample of the segment in its recording.
-    pub first: u64,
     /// Its other columns.
     pub values: Row,
 }
@@ -560,8 +558,8 @@ impl RecordingsReader {
     pub(crate) fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<RowInfo> {
         let record = self.read(row, run, &Length)?;
         let part = record.part.as_deref();
-        let (info, samples) = decoder.open_held(&record.bytes, part)?.info().of_row(part)?;
-        Ok(RowInfo { info, first: samples.start, values: record.values })
+        let (info, _) = decoder.open_held(&record.bytes, part)?.info().of_row(part)?;
+        Ok(RowInfo { info, values: record.values })
     }
 
     /// The recording's own path field, if the row has one; for reports.

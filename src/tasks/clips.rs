@@ -519,10 +519,7 @@ impl ClipMaker {
                 Output::Source => Value::Int(source as i64),
                 Output::Index => Value::Int(index as i64),
                 Output::Window => Value::Int(positions.window(record.index).1 as i64),
-                Output::Start => of_clips(&|Made { crop, speed, .. }| {
-                    let samples = crop.start as f64 - crop.pad_front as f64 + rule.context() as f64;
-                    Value::Float(samples * speed / f64::from(features.sample_rate()))
-                }),
+                Output::Start => of_clips(&|made| Value::Float(plan.start(&made.crop, made.speed))),
                 Output::ValidSamples => of_clips(&|made| Value::Int(plan.valid_samples(&made.crop) as i64)),
                 Output::ValidFrames => of_clips(&|made| {
                     Value::Int(features.n_frames(plan.valid_samples(&made.crop), *clip_samples) as i64)

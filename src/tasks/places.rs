@@ -62,6 +62,13 @@ impl AudioPlan {
         if self.crop.padding().repeats() { self.clip_samples } else { crop.len }
     }
 
+    /// Where the clip, or the window within it, begins in the row, which is played at this speed; in seconds,
+    /// below 0 if padding comes first.
+    pub(super) fn start(&self, crop: &Crop, speed: f64) -> f64 {
+        let samples = crop.start as f64 - crop.pad_front as f64 + self.crop.context() as f64;
+        samples * speed / f64::from(self.features.sample_rate())
+    }
+
     /// What the clip is about: all of it, or the window within; in seconds on the time line of the recording,
     /// in which the row begins at `row_start`, and which is played at this speed.
     pub(super) fn about(&self, crop: &Crop, row_start: f64, speed: f64) -> Clip {
@@ -293,9 +300,9 @@ impl Places {
         Ok(Need { crop, span: resampler.input_span(crop.samples(), n_samples), resampler, played })
     }
 
-    /// Where the first clip of the record at position `at` begins in its recording, in seconds, before its
-    /// samples are read; of several places that are drawn after silence, the first. NaN if the record has no
-    /// such place.
+    /// Where the first clip of the record at position `at` begins in its row, as the output `start` has it,
+    /// before its samples are read; of several places that are drawn after silence, the first. NaN if the
+    /// record has no such place.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if it depends on the samples.
@@ -308,10 +315,9 @@ impl Places {
         }
         let begin = Begin::rule(at, seed).drawn(rule, 0, 0);
         let rate = row.info.sample_rate;
-        Ok(self.needs((rate, row.info.n_samples), &row.values, begin).map_or(f64::NAN, |need| {
-            let speed = f64::from(need.played) / f64::from(rate);
-            self.plan.about(&need.crop, row.first as f64 / f64::from(rate), speed).start
-        }))
+        Ok(self
+            .needs((rate, row.info.n_samples), &row.values, begin)
+            .map_or(f64::NAN, |need| self.plan.start(&need.crop, f64::from(need.played) / f64::from(rate))))
     }
 
     /// The places of all clips of an example, in the order of clips and draws: those that are certainly

@@ -8,7 +8,7 @@ import pytest
 
 import forebay
 from forebay import ConfigError, augment, crops, features, sampling
-from recordings import Row, read_rows, write_shard
+from recordings import FOLDER, Row, read_rows, write_shard
 
 STEPS = [
     augment.Speed((0.8, 1.0, 1.25), p=0.5),
@@ -30,6 +30,8 @@ SHARED: dict[str, Any] = {
     "clip_seconds": 0.25, "seed": 3, "batch_size": 4, "n_workers": 2, "outputs": NAMES, "augment": STEPS,
     "features": features.LogMel(sample_rate=8000, n_fft=256, hop_length=80, n_mels=20),
 }  # fmt: skip
+LONG = {"clip_seconds": 4.0}
+"""Longer than many of the recordings, so zeros come first."""
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +71,29 @@ def loader_names(loader: forebay.Loader) -> list[str]:
         {"crop": crops.Center()},
         {"crop": crops.End(), "order": "global"},
         {"crop": crops.Windows(0.2), "augment": STEPS[1:], "outputs": NAMES[1:]},
+        {"crop": crops.Windows(0.2, context=0.05), "augment": STEPS[1:], "outputs": NAMES[1:]},
+        {"crop": crops.Center(), **LONG},
+        {"crop": crops.End(), **LONG},
+        {"crop": crops.Random(pad="random"), **LONG},
+        {"crop": crops.Views(2, crops.Random(pad="front")), **LONG},
     ],
-    ids=["window", "global", "ranks", "weights", "excluded", "views", "center", "end", "windows"],
-)
+    ids=["window", "global", "ranks", "weights", "excluded", "views", "center", "end", "windows", "context",
+         "both", "front", "random", "padded_views"],
+)  # fmt: skip
 def test_plans_what_happens(shard: Path, given: dict[str, Any]) -> None:
     with forebay.Loader(shard, infinite=True, **{**SHARED, **given}) as loader:
         compare(loader, 12, excludes="exclude" in given)
+
+
+@pytest.mark.parametrize("crop", [crops.Random(), crops.End(), crops.Center(), crops.Windows(0.1)])
+@pytest.mark.parametrize("clip_seconds", [0.1, 0.8])
+def test_segments(tmp_path: Path, crop: Any, clip_seconds: float) -> None:
+    """A start counts from that of the segment, as in a batch."""
+    (tmp_path / "a.wav").write_bytes((FOLDER / "formats" / "loop.wav").read_bytes())
+    rows = [{"path": "a.wav", "start": at / 10, "end": at / 10 + 0.3} for at in range(8)]
+    given = {**SHARED, "clip_seconds": clip_seconds, "augment": [], "outputs": ["start"], "crop": crop}
+    with forebay.Loader(forebay.Manifest(rows, root=tmp_path), infinite=True, **given) as loader:
+        compare(loader, 4)
 
 
 def test_other_files(shard: Path) -> None:
