@@ -255,13 +255,22 @@ impl LoaderConfig {
 
     /// The columns that are read besides recordings and labels, each once.
     pub fn read_columns(&self) -> Vec<String> {
+        self.columns_with(&self.columns)
+    }
+
+    /// The columns on whose values the batches depend, each once: all but those that are passed through.
+    pub fn columns_that_matter(&self) -> Vec<String> {
+        self.columns_with(&[])
+    }
+
+    fn columns_with(&self, passed_through: &[String]) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let targets = self.targets.iter().flatten().flat_map(TargetConfig::columns);
         let sampling = self.sampling.iter().flat_map(|object| object.sampling.columns());
         let spans =
             self.crop.iter().filter_map(|object| object.rule.spans()).flat_map(|spans| &spans.columns);
         let partners = self.augment.sources().iter().filter_map(Background::same_class);
-        for name in targets.chain(&self.columns).chain(sampling).chain(spans).chain(partners) {
+        for name in targets.chain(passed_through).chain(sampling).chain(spans).chain(partners) {
             if !names.contains(name) {
                 names.push(name.clone());
             }

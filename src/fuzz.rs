@@ -279,6 +279,7 @@ fn state(bytes: &[u8]) {
         kind: "forebay.Loader",
         config: serde_json::Map::new(),
         data: serde_json::Map::new(),
+        former: serde_json::Map::new(),
         share: Share { rank: 1, world_size: 2 },
     };
     if let Ok(position) = identity.position(&value) {

@@ -27,6 +27,8 @@ pub struct Identity {
     pub config: Map<String, Value>,
     /// The data.
     pub data: Map<String, Value>,
+    /// Values of these two as earlier versions wrote them, by name, where they differ; they are accepted.
+    pub former: Map<String, Value>,
     /// This rank and the world size, which determine the streams of this process.
     pub share: Share,
 }
@@ -145,6 +147,9 @@ impl Identity {
                 names
                     .into_iter()
                     .filter(|name| !are_same(mine.get(*name), theirs.get(*name)))
+                    .filter(|name| {
+                        !self.former.contains_key(*name) || self.former.get(*name) != theirs.get(*name)
+                    })
                     .flat_map(|name| all_differences(name, theirs.get(name), mine.get(name))),
             );
         }
@@ -326,6 +331,7 @@ mod tests {
             kind: "toy",
             config: map(json!({"seed": seed, "order": "window"})),
             data: map(json!({"rows": 7})),
+            former: Map::new(),
             share: Share { rank: 1, world_size: 2 },
         }
     }

@@ -206,6 +206,7 @@ impl Loads for DataLoader {
             kind: "forebay.cache.DataLoader",
             config: facts.entries(),
             data,
+            former: Map::new(),
             share: Share { rank: 0, world_size: 1 },
         }))
     }

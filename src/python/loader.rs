@@ -684,6 +684,7 @@ impl Opened {
             store: config.storage_options.clone(),
             paths: config.reads_paths(),
             columns: config.read_columns(),
+            fingerprinted: Some(config.columns_that_matter()),
             cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };

@@ -70,7 +70,20 @@ impl Facts<'_> {
         data.insert("num_records".into(), source.n_rows().into());
         data.insert("fingerprint".into(), hex(source.fingerprint()));
         let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
-        Identity { kind: "forebay.Loader", config: self.entries(), data, share }
+        let config = self.entries();
+        let before = [
+            ("fingerprint", Some(hex(source.former_fingerprint()))),
+            ("augment", self.augmented(Recordings::former_fingerprint)),
+        ];
+        let mut former = Map::new();
+        for (name, value) in before {
+            if let Some(value) =
+                value.filter(|value| [&data, &config].iter().all(|now| now.get(name) != Some(value)))
+            {
+                former.insert(name.into(), value);
+            }
+        }
+        Identity { kind: "forebay.Loader", config, data, former, share }
     }
 
     fn order_name(&self) -> &'static str {
@@ -134,6 +147,10 @@ impl Facts<'_> {
     }
 
     fn augment(&self) -> Option<Value> {
+        self.augmented(Recordings::fingerprint)
+    }
+
+    fn augmented(&self, fingerprint: fn(&Recordings) -> u64) -> Option<Value> {
         Some(match &self.config.augment {
             AugmentObject::Crop(is_random) => json!(is_random),
             AugmentObject::Steps { description, augment, .. } => {
@@ -143,7 +160,7 @@ impl Facts<'_> {
                     if planned.kind.reading().is_some() {
                         // Not the names of the files.
                         let source = sources.next().and_then(Partnering::others).map(|source| {
-                            json!({"rows": source.n_rows(), "fingerprint": hex(source.fingerprint())})
+                            json!({"rows": source.n_rows(), "fingerprint": hex(fingerprint(source))})
                         });
                         step["source"] = json!(source);
                         step.as_object_mut().map(|step| step.remove("audio_column"));

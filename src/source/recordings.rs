@@ -310,6 +310,14 @@ impl Recordings {
         either!(&self.files, Files, source => source.fingerprint())
     }
 
+    /// The fingerprint as earlier versions wrote it in states, which still load.
+    pub fn former_fingerprint(&self) -> u64 {
+        match &self.files {
+            Files::Table(source) => source.former_fingerprint(),
+            _ => self.fingerprint(),
+        }
+    }
+
     /// A reader, for one thread.
     pub fn reader(self: &Arc<Self>) -> RecordingsReader {
         self.reader_of()

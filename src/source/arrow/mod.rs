@@ -81,6 +81,8 @@ pub struct ArrowOptions {
     pub paths: bool,
     /// The other columns whose values are read.
     pub columns: Vec<String>,
+    /// Those of them whose values count in the fingerprint of a table, in this order; None for all.
+    pub fingerprinted: Option<Vec<String>>,
     /// How URLs are read.
     pub store: StoreOptions,
     /// Where what is read by URL is kept.
@@ -98,6 +100,7 @@ impl Default for ArrowOptions {
             allow_paths: AllowPaths::default(),
             paths: false,
             columns: Vec::new(),
+            fingerprinted: None,
             store: StoreOptions::default(),
             cache: None,
         }

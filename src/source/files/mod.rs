@@ -6,7 +6,8 @@
 //! - Tables are read once, when the source is opened (`table`). Files are opened when they are read, and
 //!   none is held.
 //! - A table is not trusted: a file is read only below its root, or below folders that the user allows.
-//! - The fingerprint is that of the rows (paths, segments, columns), not that of the files.
+//! - The fingerprint is that of the rows (paths, segments, columns), not that of the files. The paths of a
+//!   list count from the folder that they share, as those of a table and of a folder do.
 
 pub(crate) mod column;
 #[cfg(feature = "audio")]
@@ -75,6 +76,7 @@ pub struct FilesSource {
     contents: Contents,
     n_rows: u64,
     fingerprint: u64,
+    former_fingerprint: u64,
 }
 
 impl FilesSource {
@@ -106,8 +108,14 @@ impl FilesSource {
         let mut tables =
             parallel::each(plans, options.threads, |plan| Table::open(plan, &storage, &asked, stop))?;
         // With the names of classes, before they become numbers.
-        let fingerprint =
-            tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ table.hash()));
+        let hash_of = |of: &dyn Fn(&Table) -> u64| {
+            tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ of(table)))
+        };
+        let counted = options.fingerprinted.as_ref().unwrap_or(&options.columns);
+        let place = |name: &String| options.columns.iter().position(|column| column == name);
+        let counted: Vec<usize> = counted.iter().filter_map(place).collect();
+        let fingerprint = hash_of(&|table| table.hash(&counted));
+        let former_fingerprint = hash_of(&Table::former_hash);
         let mut described = Vec::new();
         let mut from = 0;
         for &end in ends {
@@ -139,6 +147,7 @@ impl FilesSource {
             tables,
             n_rows,
             fingerprint,
+            former_fingerprint,
         })
     }
 
@@ -160,6 +169,11 @@ impl FilesSource {
     /// A hash of the rows, in order.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// The same as earlier versions had it: with all columns, and with the paths of a list as given.
+    pub fn former_fingerprint(&self) -> u64 {
+        self.former_fingerprint
     }
 
     /// The memory of all rows.

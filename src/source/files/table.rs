@@ -254,16 +254,32 @@ impl Table {
         self.lines.as_ref().map(|lines| lines.of(row))
     }
 
-    /// A hash of the rows: paths, segments, label and columns, in order.
-    pub(super) fn hash(&self) -> u64 {
-        let mut state = hash_texts(mix(self.n_rows), &self.names);
-        state = self.files.iter().fold(state, |state, &file| mix(state ^ u64::from(file)));
+    /// A hash of the rows: paths, segments, label, and the columns with these numbers, in order.
+    pub(super) fn hash(&self, columns: &[usize]) -> u64 {
+        let state = mix(self.n_rows);
+        let state = match self.is_trusted {
+            false => hash_texts(state, &self.names),
+            true => {
+                let shared = shared_folder(self.names.iter());
+                self.names.iter().fold(state, |state, name| hash(state, &name[shared..]))
+            }
+        };
+        self.hash_rows(state, columns.iter().map(|&column| &self.others[column]))
+    }
+
+    /// The same as earlier versions had it.
+    pub(super) fn former_hash(&self) -> u64 {
+        self.hash_rows(hash_texts(mix(self.n_rows), &self.names), self.others.iter())
+    }
+
+    fn hash_rows<'a>(&'a self, state: u64, columns: impl Iterator<Item = &'a Column>) -> u64 {
+        let mut state = self.files.iter().fold(state, |state, &file| mix(state ^ u64::from(file)));
         if let Some(segments) = &self.segments {
             state = hash(state, &[segments.unit as u8]);
             let both = segments.starts.iter().chain(&segments.ends);
             state = both.fold(state, |state, place| mix(state ^ place.to_bits()));
         }
-        self.label.iter().chain(&self.others).fold(state, |state, column| column.hash(state))
+        self.label.iter().chain(columns).fold(state, |state, column| column.hash(state))
     }
 
     /// The memory of the rows.
@@ -277,6 +293,21 @@ impl Table {
         let columns: usize = self.label.iter().chain(&self.others).map(Column::bytes_held).sum();
         self.names.bytes_held() + self.files.capacity() * size_of::<u32>() + segments + lines + columns
     }
+}
+
+/// The bytes of the folder that all paths share, up to its last separator.
+fn shared_folder<'a>(mut paths: impl Iterator<Item = &'a [u8]>) -> usize {
+    let folder = |path: &[u8]| {
+        path.iter().rposition(|&byte| std::path::is_separator(byte.into())).map_or(0, |at| at + 1)
+    };
+    let Some(first) = paths.next() else { return 0 };
+    let mut shared = &first[..folder(first)];
+    for path in paths {
+        while !path.starts_with(shared) {
+            shared = &shared[..folder(&shared[..shared.len() - 1])];
+        }
+    }
+    shared.len()
 }
 
 /// Whether a path is that of tar archives.

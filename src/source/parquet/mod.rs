@@ -113,6 +113,7 @@ impl ParquetOptions {
             paths,
             columns,
             cache,
+            fingerprinted: _,
             mmap: _,
             store: _,
         } = options.clone();
