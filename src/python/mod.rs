@@ -104,7 +104,7 @@ fn _cores() -> usize {
 }
 
 /// The Rust core of forebay.
-#[pymodule(gil_used = false)]
+#[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     // Imports numpy's C interface now: Ctrl-C during that import at the first batch would make the numpy
