@@ -537,7 +537,6 @@ impl LoaderConfig {
         if let Some(problem) = self.batch_problem(audio.example_bytes() as u64, most_rows) {
             return Err(Error::new(ErrorKind::Config, problem));
         }
-        let Some(budget) = self.memory_budget else { return Ok(()) };
         let batch_rows = most_rows.min(plan.batch_size as u64);
         let batch = audio.batch_bytes(batch_rows as usize, outputs) as u64;
         // Texts and lists are stored with their examples, and again in batches.
@@ -549,7 +548,13 @@ impl LoaderConfig {
         let n_channels = audio.features.channels().n_kept();
         let reverb = if reverberates { Convolver::bytes(audio.clip_samples, n_channels) } else { 0 };
         let sizes = memory::Sizes { example, batch, rows, readings, reverb, remote };
-        memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none())
+        match self.memory_budget {
+            Some(budget) => memory::fit(plan, sizes, budget as u64, self.raw_channel_bytes.is_none()),
+            None => {
+                memory::log_large(plan, sizes);
+                Ok(())
+            }
+        }
     }
 
     /// The message, if a batch of examples of that size is too large; a pass has `rows` rows at most.

@@ -8,9 +8,11 @@
 //! (Recordings above [`SMALL_READ`](crate::record::SMALL_READ) count in the channel from before they are
 //! read.)
 
+mod machine;
+
 use crate::{
     Error, ErrorKind, Result,
-    engine::{AUTO_PREFETCH, Plan},
+    engine::{AUTO_PREFETCH, Plan, credit_ahead},
     record::{BLOCKS_AHEAD, MOST_REQUESTED, scattered_readers},
 };
 
@@ -138,6 +140,39 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
 /// The most bytes that a plan may hold.
 pub fn total(plan: &Plan, sizes: Sizes) -> u64 {
     parts(plan, sizes).iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
+}
+
+/// The size above which a loader logs what it plans to hold; less on a machine with little memory.
+const LARGE_PLAN: u64 = 2 << 30;
+
+/// Logs what a plan will usually hold, if that is large: the decoded examples of its window and a little
+/// read-ahead, and its batches. [`total`] is the upper bound, with all read-ahead that is allowed.
+pub fn log_large(plan: &Plan, sizes: Sizes) {
+    let window = if plan.order.is_streamed() { plan.window.min(sizes.rows) } else { 1 };
+    let examples = window + credit_ahead(plan.n_readers, 8 * plan.n_workers as u64, plan.batch_size as u64);
+    let examples = examples.min(plan.buffer_size);
+    let examples = if plan.infinite { examples } else { examples.min(sizes.rows) };
+    let batches = batch_slots(plan.prefetch_batches) as u64;
+    let planned = examples.saturating_mul(sizes.example).saturating_add(batches.saturating_mul(sizes.batch));
+    let usable = machine::usable();
+    let quarter = usable.map_or(u64::MAX, |usable| usable / 4);
+    if planned <= LARGE_PLAN.min(quarter) {
+        return;
+    }
+    let megabytes = |bytes: u64| bytes.div_ceil(1_000_000);
+    let of = usable.map_or(String::new(), |usable| format!(" of the {} MB here", megabytes(usable)));
+    let message = format!(
+        "this loader plans to hold {} MB{of}: {examples} decoded examples of {} kB, and {batches} batches of {} MB; lower \
+         shuffle_min_size, shuffle_buffer_size, batch_size or the size of an example, or set memory_budget",
+        megabytes(planned),
+        sizes.example.div_ceil(1000),
+        megabytes(sizes.batch),
+    );
+    if planned > quarter {
+        log::warn!("{message}");
+    } else {
+        log::info!("{message}");
+    }
 }
 
 /// Chooses the automatic numbers such that the plan holds at most `budget` bytes: first workers, then batches

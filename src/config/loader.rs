@@ -19,8 +19,8 @@ macro_rules! loader_parameters {
         seed: Seed = 0, state, elsewhere(random_seed, random_state, generator);
         /// Examples per batch; the last batch of a finite pass may be shorter.
         batch_size: Int = 64, state(global_batch_size), range(1, 1 << 20), elsewhere(batchsize, bs, batch);
-        /// Decoded examples held; affects memory and speed, never batches. Each takes `4 * n_mels * n_frames`
-        /// bytes, half of that with a 16-bit `dtype`.
+        /// Decoded examples held at most; affects memory and speed, never batches. Fewer are held while they
+        /// are enough. Each takes `4 * n_mels * n_frames` bytes, half of that with a 16-bit `dtype`.
         shuffle_buffer_size: Int = 10_000, free, range(1, 1 << 40), eval(1000),
             elsewhere(buffer_size, shuffle_buffer, bufsize, initial_fill);
         /// Shuffle window: number of examples that each draw chooses from; a larger window shuffles better, 0

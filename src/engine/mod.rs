@@ -82,6 +82,7 @@ pub use observe::meter::meter_examples;
 pub use observe::queues::Queues;
 pub use observe::stall::Stall;
 pub use observe::stats::{Counters, Delivered, Report, StageTimes, Stats, cores};
+pub(crate) use plan::credit_ahead;
 pub use plan::{MOST_READERS, MixturePlan, Plan};
 pub(crate) use position::MAX_WORLD;
 pub use position::{Canon, Position, SKIPS, Upcoming};

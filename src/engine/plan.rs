@@ -11,8 +11,25 @@ use crate::{
     record::Task,
 };
 
+/// Batches whose examples may be made ahead of the draws before the credit is raised.
+const BATCHES_AHEAD: u64 = 3;
 /// The largest number of I/O threads.
 pub const MOST_READERS: usize = 256;
+
+/// How many tickets may be ahead of the draws: at first, and at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credit {
+    /// At first.
+    pub first: u64,
+    /// At most: it is raised by need.
+    pub most: u64,
+}
+
+/// The credit beyond the window at first: a read for each I/O thread, the records on hand for the workers, and
+/// a few batches.
+pub(crate) fn credit_ahead(n_readers: usize, on_hand: u64, per_batch: u64) -> u64 {
+    (n_readers as u64).saturating_add(on_hand).saturating_add(BATCHES_AHEAD.saturating_mul(per_batch))
+}
 
 /// How records are ordered, grouped into batches and transported, and how failed ones are handled. The last
 /// seven fields change no batch.
@@ -44,7 +61,7 @@ pub struct Plan {
     pub drop_last: bool,
     /// How failed and excluded records are handled.
     pub policy: Policy,
-    /// How many tickets may be ahead of the draws; raised if window and workers need more.
+    /// How many tickets may be ahead of the draws at most; raised if window and workers need more.
     pub buffer_size: u64,
     /// Worker threads; the maximum if the loader chooses the number.
     pub n_workers: usize,
@@ -87,10 +104,13 @@ impl MixturePlan {
 }
 
 impl Plan {
-    /// The credit of a stream with a window of `size` slots: how many tickets may be ahead of its draws.
-    /// Enough to keep every worker busy.
-    pub(crate) fn credit<K: Task>(&self, size: u64) -> u64 {
-        self.buffer_size.max(size + K::ON_HAND * self.n_workers as u64)
+    /// The credit of a stream with a window of `size` slots, read by `n_readers` threads, of which a batch
+    /// has `per_batch` examples.
+    pub(crate) fn credit<K: Task>(&self, size: u64, n_readers: usize, per_batch: u64) -> Credit {
+        let on_hand = K::ON_HAND * self.n_workers as u64;
+        let most = self.buffer_size.max(size + on_hand);
+        let ahead = credit_ahead(n_readers, on_hand, per_batch);
+        Credit { first: size.saturating_add(ahead).min(most), most }
     }
 
     /// The maximum numbers of workers and of batches ahead.

@@ -3,14 +3,16 @@
 //!
 //! Draws are known in advance, so the first batch needs its own records and not a full window. After a start
 //! a share of the admissions goes to the next missing tickets in draw order, the rest to reading order; the
-//! share falls as the window fills. A ticket is admitted only while it is less than `credit` ahead of the
-//! draws, which bounds the data in flight. If the ticket in reading order is beyond the credit, the
-//! consumer's next missing ticket is not: it is at most `draws + W - 1`. So the reader always reaches the
-//! ticket that the consumer waits for, and no schedule can deadlock: `docs/design.md` has the proof.
+//! share falls as the window fills. A ticket is admitted only while it is less than the credit ahead of the
+//! draws, which bounds the data in flight. The credit begins with what keeps all threads at work, and doubles
+//! when that was not enough ([`Admission::raise_credit`]). If the ticket in reading order is beyond the
+//! credit, the consumer's next missing ticket is not: it is at most `draws + W - 1`. So the reader always
+//! reaches the ticket that the consumer waits for, and no schedule can deadlock: `docs/design.md` has the
+//! proof.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
-use crate::order::Window;
+use crate::{engine::plan::Credit, order::Window};
 
 /// What an I/O thread does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,7 @@ pub struct Admission {
     window: Window,
     end: Option<u64>,
     credit: u64,
+    most_credit: u64,
     look_ahead: usize,
     /// Whether tickets are fetched out of turn before the consumer waits for them.
     demand_first: bool,
@@ -59,7 +62,13 @@ pub struct Admission {
 impl Admission {
     /// `window` equals the consumer's. `credit` is raised to its size. With `demand_first`, the next
     /// `look_ahead` draws count as demanded, the first third of them before everything else.
-    pub fn new(window: Window, end: Option<u64>, credit: u64, look_ahead: usize, demand_first: bool) -> Self {
+    pub fn new(
+        window: Window,
+        end: Option<u64>,
+        credit: Credit,
+        look_ahead: usize,
+        demand_first: bool,
+    ) -> Self {
         let first = (window.size() + window.draws()).min(end.unwrap_or(u64::MAX));
         let look_ahead = look_ahead.max(1);
         Self {
@@ -67,7 +76,8 @@ impl Admission {
             held: window.slots().iter().copied().collect(),
             demand_first: demand_first && window.size() > 1,
             owed: DEMAND * look_ahead.div_ceil(3) as u64,
-            credit: credit.max(window.size()),
+            credit: credit.first.max(window.size()),
+            most_credit: credit.most.max(credit.first).max(window.size()),
             window,
             end,
             look_ahead,
@@ -122,6 +132,14 @@ impl Admission {
                 Next::Wait(run.min(self.drawn + self.n_under_way()))
             }
         }
+    }
+
+    /// Doubles the credit beyond the window, up to its maximum; false if that was reached before.
+    pub fn raise_credit(&mut self) -> bool {
+        let before = self.credit;
+        let spare = (before - self.window.size()).max(1);
+        self.credit = before.saturating_add(spare).min(self.most_credit);
+        self.credit > before
     }
 
     /// Whether a ticket in reading order may be fetched after `draws` draws.
@@ -224,7 +242,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn fixed(credit: u64) -> Credit {
+        Credit { first: credit, most: credit }
+    }
+
     /// Runs the reader against a consumer that draws as soon as its ticket was admitted `lag` admissions ago.
+    /// The credit is raised before the turns in `raises`.
     fn run(
         mut admission: Admission,
         mut window: Window,
@@ -232,6 +255,7 @@ mod tests {
         lag: usize,
         block: u64,
         busy: usize,
+        raises: &[usize],
     ) -> Result<(Vec<u64>, usize), String> {
         let (mut queue, mut inside, mut drawn) = (VecDeque::new(), HashSet::new(), Vec::new());
         let (mut tickets, mut turns) = (Vec::new(), 0);
@@ -245,6 +269,13 @@ mod tests {
             }
             tickets.clear();
             turns += 1;
+            if raises.contains(&turns) {
+                let before = admission.credit;
+                let is_raised = admission.raise_credit();
+                if is_raised != (admission.credit > before) || admission.credit > admission.most_credit {
+                    return Err(format!("raised from {before} to {}", admission.credit));
+                }
+            }
             // Except in every so many turns, all runs are in progress.
             let best = (busy == 0 || turns % (busy + 1) != 0).then_some(|_| block);
             match admission.next(made, best, &mut tickets) {
@@ -277,14 +308,18 @@ mod tests {
         fn whatever_the_schedule_the_consumer_gets_its_ticket(
             seed: u64, size in 0u64..60, spare in 0u64..80, look in 0usize..40, lag in 0usize..30,
             demand: bool, block in 0u64..30, busy in 0usize..4, start in 0u64..200, end in proptest::option::of(1u64..300),
+            raises in proptest::collection::vec(1usize..50, 0..4),
         ) {
             let start = start.min(end.unwrap_or(u64::MAX));
             let window = || Window::at(seed, 0, 0, size, end, start);
             let mut oracle = window();
             let expected: Vec<u64> = std::iter::from_fn(|| oracle.draw()).take(400).collect();
             prop_assume!(!expected.is_empty());
-            let admission = Admission::new(window(), end, window().size() + spare, look, demand);
-            let (drawn, admissions) = run(admission, window(), 400, lag, block, busy).map_err(TestCaseError::fail)?;
+            let first = window().size() + spare;
+            let credit = Credit { first, most: first + raises.len() as u64 * spare };
+            let admission = Admission::new(window(), end, credit, look, demand);
+            let (drawn, admissions) =
+                run(admission, window(), 400, lag, block, busy, &raises).map_err(TestCaseError::fail)?;
             prop_assert_eq!(&drawn, &expected);
             if end.is_some() {
                 prop_assert!(admissions <= expected.len(), "a ticket was admitted twice");
@@ -296,15 +331,15 @@ mod tests {
     fn the_first_batch_needs_two_batches_of_admissions() {
         for seed in 0..20 {
             let window = || Window::new(seed, 0, 0, 8000, Some(10_000));
-            let admission = Admission::new(window(), Some(10_000), 10_000, 192, true);
-            let (_, admissions) = run(admission, window(), 64, 0, 10, 0).unwrap();
+            let admission = Admission::new(window(), Some(10_000), fixed(10_000), 192, true);
+            let (_, admissions) = run(admission, window(), 64, 0, 10, 0, &[]).unwrap();
             assert!(admissions <= 2 * 64, "{admissions}");
         }
     }
 
     #[test]
     fn a_run_waits_for_credit_for_all_of_it() {
-        let mut admission = Admission::new(Window::new(1, 0, 0, 1, None), None, 21, 6, true);
+        let mut admission = Admission::new(Window::new(1, 0, 0, 1, None), None, fixed(21), 6, true);
         let mut run = Vec::new();
         let mut next = |draws| {
             run.clear();
@@ -320,7 +355,7 @@ mod tests {
 
     #[test]
     fn no_wait_is_longer_than_there_is_nothing_to_do() {
-        let mut admission = Admission::new(Window::new(1, 0, 0, 50, None), None, 100, 6, false);
+        let mut admission = Admission::new(Window::new(1, 0, 0, 50, None), None, fixed(100), 6, false);
         let mut draws = 0;
         let mut waits = 0;
         while draws < 500 {
@@ -338,10 +373,23 @@ mod tests {
     }
 
     #[test]
+    fn credit_beyond_the_window_doubles_up_to_the_maximum() {
+        let window = Window::new(1, 0, 0, 10, None);
+        let mut admission = Admission::new(window, None, Credit { first: 12, most: 17 }, 6, false);
+        let credit: Vec<_> = (0..3).map(|_| (admission.raise_credit(), admission.credit)).collect();
+        assert_eq!(credit, [(true, 14), (true, 17), (false, 17)]);
+        let mut last = 0;
+        while let Next::Demanded(ticket) = admission.next(0, None::<fn(u64) -> u64>, &mut Vec::new()) {
+            last = last.max(ticket);
+        }
+        assert!(last < 17, "{last}");
+    }
+
+    #[test]
     fn a_stream_without_tickets_is_done() {
         for demand_first in [false, true] {
             let mut admission =
-                Admission::new(Window::new(1, 0, 0, 10, Some(0)), Some(0), 5, 3, demand_first);
+                Admission::new(Window::new(1, 0, 0, 10, Some(0)), Some(0), fixed(5), 3, demand_first);
             assert_eq!(admission.next(0, Some(|_| 1), &mut Vec::new()), Next::Done);
         }
     }
@@ -349,7 +397,7 @@ mod tests {
     #[test]
     fn all_tickets_are_admitted_once() {
         let window = Window::new(1, 0, 0, 10, Some(100));
-        let mut admission = Admission::new(window, Some(100), 1000, 20, true);
+        let mut admission = Admission::new(window, Some(100), fixed(1000), 20, true);
         let (mut seen, mut run) = (Vec::new(), Vec::new());
         loop {
             match admission.next(0, Some(|_| 7), &mut run) {

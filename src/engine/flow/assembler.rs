@@ -179,12 +179,13 @@ impl<C: Collate> Assembler<C> {
         }
         // Ranks must take the same number of batches, so with several ranks an empty batch is handed out.
         let is_left_out = rows == 0 && rules.layout.world_size == 1 && C::LEAVES_OUT_EMPTY;
-        (self.stream, self.drawn, self.filled) = (0, 0, 0);
+        let examples = std::mem::take(&mut self.filled);
+        (self.stream, self.drawn) = (0, 0);
         self.batch += 1;
         if is_left_out {
             return Ok(Step::Batch(self.batch - 1, None));
         }
-        self.shared.counters.made();
+        self.shared.counters.made(examples);
         self.collate.complete(rows)?;
         let batch = self.collate.take(rows);
         let standings = (!is_counted).then(|| {
@@ -305,7 +306,14 @@ impl<C: Collate> Assembler<C> {
                     let waited = &self.shared.counters.meters.examples;
                     self.watch.of(Some(stream as u64));
                     let what = [stream as u64, self.draws[stream]];
-                    self.watch.wait_on(State::Example, what, waited, || buffer.try_pop(left))
+                    let Shared { demand, bytes, .. } = &*self.shared;
+                    demand.set_starved(Some(stream));
+                    if demand.is_starved() && bytes.is_empty() {
+                        demand.starve();
+                    }
+                    let popped = self.watch.wait_on(State::Example, what, waited, || buffer.try_pop(left));
+                    demand.set_starved(None);
+                    popped
                 }
                 popped => popped,
             };

@@ -1,6 +1,12 @@
 //! [`ChannelLimit`] bounds the bytes of records read and not yet processed, besides the channel's bound in
 //! records; and it parks threads that find the channel full.
 //!
+//! Threads whose records are not sent in turn take a *place* in the channel before they choose a record
+//! ([`ChannelLimit::place`]), so a thread that waits for room holds no record that another thread waits for.
+//! A record that was read is then sent without a wait for room. Threads that send in turn wait for room with
+//! the record ([`ChannelLimit::rest`]): places taken ahead of the turn could leave none for the thread whose
+//! turn it is.
+//!
 //! A small record takes its bytes when it is sent. For a large one, bytes are requested before it is read
 //! ([`crate::engine::flow::permits`]), and released when the last holder drops them. One record of any size
 //! is admitted if no bytes are on their way to the workers. Bytes held by threads that wait for their turn,
@@ -27,12 +33,16 @@ pub(crate) struct Held {
     /// The parked bytes among them: no request waits for these.
     parked: usize,
     records: usize,
-    /// Places in the queue given out, and places served.
-    places: u64,
+    /// Numbers in the queue for bytes that were given out, and those served.
+    queued: u64,
     served: u64,
     /// Threads that wait for bytes, and threads that wait for room in the channel.
     starved: usize,
     resting: usize,
+    /// Places taken in the channel, before a record is chosen and until a worker has it; and threads that
+    /// wait for one.
+    taken: usize,
+    unplaced: usize,
     /// The number of records taken from the channel.
     released: u64,
     closed: bool,
@@ -45,7 +55,7 @@ impl Held {
     }
 
     fn has_line(&self) -> bool {
-        self.places > self.served
+        self.queued > self.served
     }
 }
 
@@ -54,10 +64,14 @@ impl Held {
 #[derive(Debug)]
 pub struct ChannelLimit {
     limit: usize,
-    /// A parked thread is woken at this number of records or fewer.
+    /// Places in the channel: one for each of its records, and one for the record of each sender.
+    places: usize,
+    /// A parked thread is woken at this number of records or places taken, or fewer.
     half: usize,
     held: Mutex<Held>,
     freed: Condvar,
+    /// A place became free. Threads that wait for one are woken one by one.
+    vacated: Condvar,
 }
 
 /// Bytes granted before a read.
@@ -72,7 +86,61 @@ pub struct Permit {
 impl ChannelLimit {
     /// A budget of `limit` bytes for a channel of `channel_size` records with this number of `senders`.
     pub fn new(limit: usize, channel_size: usize, senders: usize) -> Self {
-        Self { limit, half: channel_size / 2 + senders, held: Mutex::default(), freed: Condvar::new() }
+        Self {
+            limit,
+            places: channel_size + senders,
+            half: channel_size / 2 + senders,
+            held: Mutex::default(),
+            freed: Condvar::new(),
+            vacated: Condvar::new(),
+        }
+    }
+
+    /// Takes a place in the channel if one is free; returns whether it did.
+    pub fn try_place(&self) -> bool {
+        let mut held = self.lock();
+        let is_free = held.taken < self.places && !held.closed;
+        held.taken += usize::from(is_free);
+        is_free
+    }
+
+    /// Takes a place in the channel, for a record that is not chosen yet. Parks the thread while all places
+    /// are taken, until half of the channel is empty. Returns false once closed.
+    ///
+    /// The thread returns the place with [`ChannelLimit::vacate`] if it sends no record;
+    /// [`ChannelLimit::release`] returns it otherwise.
+    pub fn place(&self) -> bool {
+        let mut held = self.lock();
+        if held.taken >= self.places {
+            while !held.closed && held.taken > self.half {
+                held.unplaced += 1;
+                held = self.vacated.wait(held).unwrap_or_else(PoisonError::into_inner);
+                held.unplaced -= 1;
+            }
+        }
+        if held.closed {
+            return false;
+        }
+        held.taken += 1;
+        self.wake_unplaced(held);
+        true
+    }
+
+    /// Returns a place for which no record is sent.
+    pub fn vacate(&self) {
+        let mut held = self.lock();
+        held.taken -= 1;
+        self.wake_unplaced(held);
+    }
+
+    /// Wakes one thread that waits for a place, if half of the channel is empty. That thread wakes the next:
+    /// waking all at once would let the first ones take the places that the others were woken for.
+    fn wake_unplaced(&self, held: MutexGuard<'_, Held>) {
+        let wake = held.unplaced > 0 && held.taken <= self.half;
+        drop(held);
+        if wake {
+            self.vacated.notify_one();
+        }
     }
 
     /// Takes `bytes` for a record to send, if that needs no wait; returns whether it did. Of the bytes on
@@ -144,15 +212,15 @@ impl ChannelLimit {
         if bytes == 0 {
             return held;
         }
-        let place = (own == 0).then_some(held.places);
-        held.places += u64::from(place.is_some());
-        let is_next = |held: &Held| place.is_none_or(|place| place == held.served);
+        let number = (own == 0).then_some(held.queued);
+        held.queued += u64::from(number.is_some());
+        let is_next = |held: &Held| number.is_none_or(|number| number == held.served);
         while !(held.closed || is_next(&held) && held.fits(bytes, own, self.limit)) {
             held.starved += 1;
             held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
             held.starved -= 1;
         }
-        if place.is_some() {
+        if number.is_some() {
             held.served += 1;
             // There may be room for the next request, too.
             if held.starved > 0 {
@@ -179,15 +247,18 @@ impl ChannelLimit {
         !held.closed
     }
 
-    /// Releases the bytes of [`ChannelLimit::acquire`]; call it when a record was taken from the channel.
+    /// Releases the bytes of [`ChannelLimit::acquire`] and the record's place; call it when a record was
+    /// taken from the channel.
     pub fn release(&self, bytes: usize) {
         let mut held = self.lock();
         held.bytes -= bytes;
         held.records -= 1;
         held.released += 1;
+        // None is taken where records are sent in turn.
+        held.taken = held.taken.saturating_sub(1);
         // A wake-up without a waiting thread is a system call as well.
         let wake = held.starved > 0 || held.resting > 0 && held.records <= self.half;
-        drop(held);
+        self.wake_unplaced(held);
         if wake {
             self.freed.notify_all();
         }
@@ -197,6 +268,12 @@ impl ChannelLimit {
     pub fn close(&self) {
         self.lock().closed = true;
         self.freed.notify_all();
+        self.vacated.notify_all();
+    }
+
+    /// Whether no record is in the channel or about to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.lock().records == 0
     }
 
     /// Records in the channel, and bytes held.
@@ -334,14 +411,14 @@ mod tests {
             thread::spawn(move || channel_limit.admit(bytes, 0).map(|permit| permit.bytes.load(Relaxed)))
         };
         let large = ask(1000);
-        until("the large one waits", || channel_limit.lock().places == 2);
+        until("the large one waits", || channel_limit.lock().queued == 2);
         assert!(
             !channel_limit.try_acquire(1, 0) && channel_limit.park(1).is_none(),
             "one byte after a large request"
         );
         assert!(channel_limit.try_acquire(0, 0), "what was taken before is only counted");
         let small = ask(1);
-        until("the small one waits", || channel_limit.lock().places == 3);
+        until("the small one waits", || channel_limit.lock().queued == 3);
         assert!(!large.is_finished() && !small.is_finished());
         drop(first);
         assert_eq!((large.join().unwrap(), small.join().unwrap()), (Some(1000), Some(1)));

@@ -5,10 +5,15 @@
 //! for one thread. Runs are numbered, and single tickets too while the window fills: records of several
 //! threads are sent in the order of these numbers ([`crate::engine::flow::sequencer`]). While reads are late,
 //! more runs are allowed at a time, from a few up to the maximum.
+//!
+//! Read-ahead is limited by credit, which begins small and is raised by need: when the consumer waits for an
+//! example of a stream, no record is left for the workers, and a thread waits for credit of that stream
+//! ([`Demand::starve`]). Each of the three states is entered by another thread, and the last one to enter
+//! its state finds the other two. A raise that is missed costs time only.
 
 use std::{
     collections::VecDeque,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{PoisonError, atomic::Ordering::SeqCst},
 };
 
 use crate::engine::{
@@ -16,7 +21,10 @@ use crate::engine::{
     observe::activity::State,
     observe::meter::{Stopwatch, Total},
 };
-use crate::order::Draw;
+use crate::{
+    order::Draw,
+    sync::{AtomicUsize, Condvar, Mutex, MutexGuard},
+};
 
 /// A record that replaces the bad record of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +85,8 @@ struct Account {
     admission: Admission,
     /// The number of draws before which the stream has no errand.
     idle_until: u64,
+    /// Whether credit is the reason.
+    lacks_credit: bool,
 }
 
 #[derive(Debug)]
@@ -100,6 +110,10 @@ pub(crate) struct Wants {
 pub struct Demand {
     wants: Mutex<Wants>,
     changed: Condvar,
+    /// The stream of the example that the consumer waits for, from 1 on; 0 if it does not wait.
+    starved: AtomicUsize,
+    /// As `Wants::waiting`.
+    waiting: AtomicUsize,
 }
 
 impl Demand {
@@ -112,7 +126,7 @@ impl Demand {
         allowed_runs: usize,
         most_runs: usize,
     ) -> Self {
-        let account = |(draws, admission)| Account { draws, admission, idle_until: 0 };
+        let account = |(draws, admission)| Account { draws, admission, idle_until: 0, lacks_credit: false };
         let wants = Wants {
             streams: streams.into_iter().map(account).collect(),
             turn: 0,
@@ -124,7 +138,28 @@ impl Demand {
             waiting: 0,
             stopped: false,
         };
-        Self { wants: Mutex::new(wants), changed: Condvar::new() }
+        Self {
+            wants: Mutex::new(wants),
+            changed: Condvar::new(),
+            starved: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// Notes that the consumer waits for an example of `stream`, or no longer waits.
+    pub(crate) fn set_starved(&self, stream: Option<usize>) {
+        self.starved.store(stream.map_or(0, |stream| stream + 1), SeqCst);
+    }
+
+    /// Whether the consumer waits for an example while threads wait for errands.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved.load(SeqCst) > 0 && self.waiting.load(SeqCst) > 0
+    }
+
+    /// Raises the credit of the stream whose example the consumer waits for, if a thread waits for it. Call
+    /// it when there are no records for the workers: more credit gives them work.
+    pub(crate) fn starve(&self) {
+        self.change(|wants| wants.raise_credit(self.starved.load(SeqCst)));
     }
 
     /// Counts a draw of `stream`: credit for one more ticket.
@@ -163,11 +198,13 @@ impl Demand {
     /// a finite pass were admitted.
     ///
     /// `tickets` holds those of the thread's last run, which is over, and receives those of its next one.
-    /// `best` gives the best length of a run, for a stream and its first ticket.
+    /// `best` gives the best length of a run, for a stream and its first ticket; `has_records` whether there
+    /// are records for the workers.
     pub(crate) fn errand(
         &self,
         tickets: &mut Vec<u64>,
         mut best: impl FnMut(usize, u64) -> u64,
+        has_records: impl Fn() -> bool,
         watch: &mut Stopwatch,
         waited: &Total,
     ) -> Option<Errand> {
@@ -196,10 +233,17 @@ impl Demand {
                 }
                 Err(Idle::Wait) => {
                     wants.waiting += 1;
+                    self.waiting.store(wants.waiting, SeqCst);
+                    if self.is_starved() && !has_records() && wants.raise_credit(self.starved.load(SeqCst)) {
+                        wants.waiting -= 1;
+                        self.waiting.store(wants.waiting, SeqCst);
+                        continue;
+                    }
                     wants = watch.wait(State::Credit, waited, || {
                         self.changed.wait(wants).unwrap_or_else(PoisonError::into_inner)
                     });
                     wants.waiting -= 1;
+                    self.waiting.store(wants.waiting, SeqCst);
                 }
             }
         }
@@ -242,9 +286,10 @@ impl Wants {
         let n = self.streams.len();
         let mut idle = Idle::Done;
         for stream in (self.turn..n).chain(0..self.turn) {
-            let Account { draws, admission, idle_until } = &mut self.streams[stream];
+            let Account { draws, admission, idle_until, lacks_credit } = &mut self.streams[stream];
             *idle_until = 0;
-            let best = (self.runs < self.allowed_runs).then_some(|ticket| best(stream, ticket));
+            let may_run = self.runs < self.allowed_runs;
+            let best = may_run.then_some(|ticket| best(stream, ticket));
             let fills = admission.fills();
             let mut number = || {
                 self.n_numbered += 1;
@@ -260,7 +305,7 @@ impl Wants {
                 Next::Demanded(ticket) => Errand::Ticket { stream, ticket, number: fills.then(number) },
                 Next::Done => continue,
                 Next::Wait(until) => {
-                    *idle_until = until;
+                    (*idle_until, *lacks_credit) = (until, may_run);
                     idle = Idle::Wait;
                     continue;
                 }
@@ -271,11 +316,111 @@ impl Wants {
         Err(idle)
     }
 
+    /// Raises the credit of a stream (its number from 1 on) whose credit a thread waits for; returns whether
+    /// there may be an errand now.
+    fn raise_credit(&mut self, starved: usize) -> bool {
+        let Some(account) = starved.checked_sub(1).and_then(|stream| self.streams.get_mut(stream)) else {
+            return false;
+        };
+        let Account { draws, admission, idle_until, lacks_credit } = account;
+        let is_short = self.waiting > 0 && *idle_until > *draws && *lacks_credit;
+        let is_raised = is_short && admission.raise_credit();
+        *idle_until = if is_raised { 0 } else { *idle_until };
+        is_raised
+    }
+
     /// Whether another thread may find an errand.
     fn may_have_more(&self) -> bool {
         !self.asides.is_empty()
-            || self.streams.iter().any(|Account { draws, admission, idle_until }| {
+            || self.streams.iter().any(|Account { draws, admission, idle_until, .. }| {
                 *idle_until > 0 && draws >= idle_until || admission.is_ready(*draws)
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::{
+            observe::{activity::Activity, activity::Role, meter::Meter},
+            plan::Credit,
+        },
+        order::Window,
+        patience::until,
+    };
+    use std::{
+        sync::{Arc, mpsc},
+        thread,
+        time::Instant,
+    };
+
+    /// A thread that fetches tickets of a stream in ticket order, and sends their numbers; `has_records` as
+    /// in [`Demand::errand`].
+    fn reader(demand: &Arc<Demand>, has_records: bool) -> mpsc::Receiver<u64> {
+        let (sender, tickets) = mpsc::channel();
+        let demand = demand.clone();
+        thread::spawn(move || {
+            let (meter, total) = (Meter::new("read"), Total::new("wait"));
+            let activity = Arc::new(Activity::new("a reader", Role::Reader, Instant::now()));
+            let mut watch = Stopwatch::start(&meter, &Arc::default(), &activity);
+            let mut run = Vec::new();
+            while demand.errand(&mut run, |_, _| 1, || has_records, &mut watch, &total).is_some() {
+                if run.iter().any(|&ticket| sender.send(ticket).is_err()) {
+                    return;
+                }
+            }
+        });
+        tickets
+    }
+
+    fn demand(first: u64, most: u64) -> Arc<Demand> {
+        let admission = Admission::new(Window::new(1, 0, 0, 1, None), None, Credit { first, most }, 6, false);
+        Arc::new(Demand::new([(0, admission)], VecDeque::new(), 4, 4))
+    }
+
+    fn waits(demand: &Demand) {
+        until("the reader waits for credit", || demand.lock().waiting == 1);
+    }
+
+    #[test]
+    fn credit_is_raised_if_the_consumer_is_starved_and_the_workers_have_nothing() {
+        let demand = demand(3, 8);
+        let tickets = reader(&demand, false);
+        waits(&demand);
+        assert_eq!(tickets.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+        // A worker without a record changes nothing while the consumer has what it needs.
+        assert!(!demand.is_starved());
+        demand.starve();
+        waits(&demand);
+        assert_eq!(tickets.try_iter().next(), None);
+        // The reader itself finds both from then on, and reads as far as allowed.
+        demand.set_starved(Some(0));
+        assert!(demand.is_starved());
+        demand.starve();
+        let read = (3..8).map(|_| tickets.recv().unwrap()).collect::<Vec<_>>();
+        assert_eq!(read, [3, 4, 5, 6, 7]);
+        waits(&demand);
+        demand.starve();
+        demand.set_starved(None);
+        // Each draw allows one more; none beyond the maximum was read before.
+        demand.drew(0);
+        assert_eq!(tickets.recv().unwrap(), 8);
+        demand.stop();
+        assert!(tickets.recv().is_err());
+    }
+
+    #[test]
+    fn credit_stays_while_workers_have_records() {
+        let demand = demand(3, 8);
+        demand.set_starved(Some(0));
+        let tickets = reader(&demand, true);
+        waits(&demand);
+        assert_eq!(tickets.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+        // The last record is taken by a worker, which notes it.
+        demand.starve();
+        assert_eq!([tickets.recv().unwrap(), tickets.recv().unwrap()], [3, 4]);
+        demand.stop();
+        assert!(tickets.recv().is_err());
     }
 }

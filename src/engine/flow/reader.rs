@@ -111,9 +111,19 @@ impl<S: Source, K: Task> Reader<S, K> {
                 let block = source.block_rows(row, run);
                 if block < run { schedule.tickets_of(stream, ticket, block) } else { tickets }
             };
-            let demand = &self.shared.demand;
-            let Some(errand) = demand.errand(&mut tickets, best, &mut self.watch, &counters.meters.credit)
-            else {
+            let Shared { demand, bytes, .. } = &*self.shared;
+            // Before the errand: a thread that waits for room must not hold a record that the consumer waits
+            // for.
+            if !in_turn
+                && !bytes.try_place()
+                && !self.watch.wait(State::Place, &counters.meters.channel, || bytes.place())
+            {
+                return;
+            }
+            let has_records = || !self.to_workers.is_empty();
+            let credit = &counters.meters.credit;
+            let Some(errand) = demand.errand(&mut tickets, best, has_records, &mut self.watch, credit) else {
+                self.vacate();
                 return;
             };
             let number = match errand {
@@ -255,6 +265,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                     _ => {}
                 }
                 answer.give(Err(located(error, &*self.source, row)));
+                self.vacate();
             }
             Ok(record) => {
                 Counters::add(&counters.records_read);
@@ -275,7 +286,15 @@ impl<S: Source, K: Task> Reader<S, K> {
         true
     }
 
-    /// Sends a record, waiting for room in the channel; false if the run was stopped.
+    /// Returns the place in the channel that was taken for an errand without a record.
+    fn vacate(&self) {
+        if !self.in_turn {
+            self.shared.bytes.vacate();
+        }
+    }
+
+    /// Sends a record, waiting for room in the channel; false if the run was stopped. Only a thread that
+    /// sends in turn may find the channel full: the others have a place.
     fn send(&mut self, mut admitted: Admitted<ExampleOf<K>>) -> bool {
         let Shared { bytes, counters, .. } = &*self.shared;
         let mut released = 0;
@@ -285,6 +304,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                 Err(TrySendError::Disconnected(_)) => return false,
                 Err(TrySendError::Full(admitted)) => admitted,
             };
+            debug_assert!(self.in_turn, "the channel has more records than places");
             // The first time this returns at once, and the send is tried again.
             if !self.watch.wait(State::Channel, &counters.meters.channel, || bytes.rest(released)) {
                 return false;

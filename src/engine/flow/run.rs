@@ -67,17 +67,19 @@ impl<E: Send + 'static> Run<E> {
     where
         K::Maker: ExampleMaker<Example = E>,
     {
+        counters.begin_run();
         let Reading { n_readers, first_runs, most_runs, in_turn, .. } = Reading::new(plan, source);
-        let look_ahead = 3 * schedule.per_batch() as usize;
+        let per_batch = schedule.per_batch();
+        let look_ahead = 3 * per_batch as usize;
         let demand_first = source.random_access();
         let (mut buffers, mut accounts) = (Vec::new(), Vec::new());
         for (stream, &draws) in draws.iter().enumerate() {
             let window = schedule.window(stream, draws);
-            let credit = plan.credit::<K>(window.size());
+            let credit = plan.credit::<K>(window.size(), n_readers, per_batch);
             let end = schedule.end(stream);
             let admission = Admission::new(window.clone(), end, credit, look_ahead, demand_first);
             accounts.push((window.draws(), admission));
-            buffers.push(ConcurrentShuffleBuffer::over(credit, window)?);
+            buffers.push(ConcurrentShuffleBuffer::over(credit.most, window)?);
         }
         let (open, stopped) = crossbeam_channel::bounded(0);
         let words = K::WORDS;
@@ -103,7 +105,9 @@ impl<E: Send + 'static> Run<E> {
                 Box::new(move |row| (words.item == "row").then(|| source.locate(row)))
             },
         });
-        let (to_workers, records) = crossbeam_channel::bounded(plan.channel_size);
+        // Threads that do not send in turn take a place before they read, also for the record in hand.
+        let channel_size = plan.channel_size + if in_turn { 0 } else { n_readers };
+        let (to_workers, records) = crossbeam_channel::bounded(channel_size);
         let (asides_tx, asides) = crossbeam_channel::unbounded();
         // If a later step fails, the drop of `run` ends the threads already started.
         let mut run = Self { shared: shared.clone(), threads: Threads::default() };

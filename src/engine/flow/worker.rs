@@ -75,7 +75,12 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
         let meters = &shared.counters.meters;
         loop {
             let received = match input.records.try_recv() {
-                Err(TryRecvError::Empty) => watch.wait(State::Record, &meters.records, || input.next()),
+                Err(TryRecvError::Empty) => {
+                    if shared.demand.is_starved() {
+                        shared.demand.starve();
+                    }
+                    watch.wait(State::Record, &meters.records, || input.next())
+                }
                 received => received.ok(),
             };
             let Some(Admitted { record, bytes, answer }) = received else { return false };

@@ -31,8 +31,10 @@ pub enum State {
     Turn,
     /// An I/O thread waits for memory to read into.
     Memory,
-    /// An I/O thread waits for room in the channel to the workers.
+    /// An I/O thread waits for room in the channel to the workers, with a record.
     Channel,
+    /// An I/O thread waits for a place in the channel before it chooses a record.
+    Place,
     /// A worker makes an example.
     Working,
     /// A worker calls the user's Python code, or waits for the GIL to do so.
@@ -62,13 +64,14 @@ pub enum State {
 }
 
 impl State {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Starting,
         Self::Reading,
         Self::Credit,
         Self::Turn,
         Self::Memory,
         Self::Channel,
+        Self::Place,
         Self::Working,
         Self::Python,
         Self::Rows,
@@ -93,6 +96,7 @@ impl State {
             Self::Turn => "waiting for its turn",
             Self::Memory => "waiting for memory",
             Self::Channel => "waiting for room in the channel",
+            Self::Place => "waiting for a place in the channel",
             Self::Working => words.work,
             Self::Python => "calling Python",
             Self::Rows => "waiting for rows of the dataset",

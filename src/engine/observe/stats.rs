@@ -44,6 +44,10 @@ pub struct Counters {
     pub(crate) substitutes: AtomicU64,
     pub(crate) batches: AtomicU64,
     batches_made: AtomicU64,
+    /// Examples that the collator took out of the shuffle buffers.
+    examples_taken: AtomicU64,
+    /// Examples of earlier runs that were in their shuffle buffers when these ended.
+    examples_lost: AtomicU64,
     delivered: [AtomicU64; Delivered::COUNTS],
     pub(crate) decoded_at_first_batch: AtomicU64,
     pub(crate) meters: Meters,
@@ -268,6 +272,8 @@ impl Counters {
             substitutes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             batches_made: AtomicU64::new(0),
+            examples_taken: AtomicU64::new(0),
+            examples_lost: AtomicU64::new(0),
             delivered: Default::default(),
             decoded_at_first_batch: AtomicU64::new(0),
             meters: Meters::new(),
@@ -282,6 +288,7 @@ impl Counters {
                 most_workers: plan.n_workers,
                 is_auto: plan.auto.workers,
                 cores: cores(),
+                window: if plan.order.is_streamed() { plan.window } else { 1 },
                 words,
                 is_remote: false,
                 is_cached: false,
@@ -312,8 +319,21 @@ impl Counters {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a complete batch.
-    pub(crate) fn made(&self) {
+    /// Counts the start of a run, whose shuffle buffers are empty.
+    pub(crate) fn begin_run(&self) {
+        self.examples_lost.fetch_add(self.examples_inside(), Ordering::Relaxed);
+    }
+
+    /// The number of examples in the shuffle buffers of the run.
+    fn examples_inside(&self) -> u64 {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let gone = get(&self.examples_taken) + get(&self.examples_lost);
+        get(&self.records_decoded).saturating_sub(gone)
+    }
+
+    /// Counts a complete batch, for which `examples` were taken out of the shuffle buffers.
+    pub(crate) fn made(&self, examples: usize) {
+        self.examples_taken.fetch_add(examples as u64, Ordering::Relaxed);
         if self.batches_made.fetch_add(1, Ordering::Relaxed) == 0 {
             let decoded = self.records_decoded.load(Ordering::Relaxed);
             self.decoded_at_first_batch.store(decoded, Ordering::Relaxed);
@@ -395,6 +415,8 @@ impl Counters {
         Figures {
             elapsed_s: 0.0,
             workers_s: 0.0,
+            taken: get(&self.examples_taken),
+            inside: self.examples_inside(),
             read: spent(&self.records_read, read, &[credit, turn, bytes, channel]),
             decode: spent(&self.records_decoded, decode, &[records]),
             collate: spent(&self.batches_made, collate, &[examples, room]),

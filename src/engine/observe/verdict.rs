@@ -4,7 +4,8 @@
 //! threads work the largest share of the time. If that share is below half, the stages wait for one another
 //! or for the cores: a woken thread that does not run yet is waiting, too. The time that the threads were
 //! ready and had no core distinguishes the two. The CPU time of the process shows whether other processes use
-//! the cores.
+//! the cores. While many of the workers' examples stay in the shuffle buffer, none of this limits the loader:
+//! it waits for the buffer to fill.
 
 use std::ops::Sub;
 
@@ -36,12 +37,22 @@ pub struct Figures {
     pub assembler: Spent,
     /// Seconds that workers were awake, over all workers.
     pub workers_s: f64,
+    /// Examples taken out of the shuffle buffers.
+    pub taken: u64,
+    /// Examples in the shuffle buffers at the later sample.
+    pub inside: u64,
 }
 
 impl Figures {
     /// The share of the workers' time awake that was work.
     pub fn decoding(&self) -> f64 {
         if self.workers_s > 0.0 { (self.decode.busy_s / self.workers_s).min(1.0) } else { 0.0 }
+    }
+
+    /// The share of the workers' examples that were not taken out of the shuffle buffers.
+    fn kept(&self) -> f64 {
+        let made = self.decode.items;
+        if made > 0 { made.saturating_sub(self.taken) as f64 / made as f64 } else { 0.0 }
     }
 }
 
@@ -75,6 +86,8 @@ pub struct Setting {
     pub is_auto: bool,
     /// Cores that the process may use.
     pub cores: usize,
+    /// Slots of the shuffle window.
+    pub window: u64,
     /// The activity of the workers, and the advice.
     pub words: Words,
     /// Whether the shards are read by URL.
@@ -106,6 +119,8 @@ impl Sub for Figures {
             collate: self.collate - before.collate,
             assembler: self.assembler - before.assembler,
             workers_s: self.workers_s - before.workers_s,
+            taken: self.taken.saturating_sub(before.taken),
+            inside: self.inside,
         }
     }
 }
@@ -120,6 +135,8 @@ const MUCH: f64 = 0.5;
 const CROWDED: f64 = 0.2;
 /// The share of the cores up to which the process leaves them to others, if its threads wait for a core.
 const OWN: f64 = 0.75;
+/// The share of the workers' examples that stay in the shuffle buffer, from which on the buffer is filling.
+const FILLING: f64 = 0.25;
 
 /// What limits the loader, and what to change. `asked`: whether a batch was ever requested; `cores`: `None`
 /// if the system does not tell.
@@ -146,6 +163,23 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
         return format!(
             "consumer-bound: next() waits {waits} of the time, your loop is the limit; a faster loader saves no more than that, {fewer}"
         );
+    }
+    let is_filling = match setting.window {
+        0 | 1 => figures.kept() >= MUCH,
+        window => figures.kept() >= FILLING && figures.inside < window,
+    };
+    if is_filling {
+        let (kept, inside) = (percent(figures.kept()), figures.inside);
+        return match setting.window {
+            0 | 1 => format!(
+                "filling: {kept} of the examples that workers made are for later batches, {inside} are ready; next() waits {waits} \
+                 of the time"
+            ),
+            window => format!(
+                "filling: {kept} of the examples that workers made stay in the shuffle buffer, which has {inside} of a window of \
+                 {window}; next() waits {waits} of the time until it is full, a smaller shuffle_min_size fills sooner"
+            ),
+        };
     }
     let share = |spent: &Spent, threads: usize| spent.busy_s / (elapsed_s * threads as f64);
     let (reading, decoding, collating) =
@@ -253,6 +287,7 @@ mod tests {
         most_workers: 4,
         is_auto: false,
         cores: 16,
+        window: 8000,
         words: Words::DEFAULT,
         is_remote: false,
         is_cached: false,
@@ -269,7 +304,27 @@ mod tests {
             collate: spent(10.0 * collate, 10.0),
             assembler: spent(10.0 * (1.0 - starved), 10.0),
             workers_s: 40.0,
+            taken: 100,
+            inside: 50,
         }
+    }
+
+    #[test]
+    fn work_for_later_batches_limits_nothing() {
+        let filling = Figures { taken: 20, inside: 4100, ..figures(0.1, 0.97, 0.1, 0.9) };
+        let crowded = waited(0.3, 0.6, 0.6, 0.6, 0.3);
+        for cores in [None, Some(&crowded)] {
+            let said = verdict(true, &filling, cores, &SETTING);
+            let begin = "filling: 80 % of the examples that workers made stay in the shuffle buffer, which has 4100 of a window \
+                         of 8000; next() waits 90 %";
+            assert!(said.starts_with(begin) && !said.contains("other processes"), "{said}");
+            let scattered = Setting { window: 1, ..SETTING };
+            let said = verdict(true, &filling, cores, &scattered);
+            assert!(said.contains("4100 are ready") && !said.contains("shuffle_min_size"), "{said}");
+        }
+        // A loop that hardly waits is the limit, also while the buffer fills.
+        let said = verdict(true, &Figures { taken: 20, ..figures(0.1, 0.97, 0.1, 0.05) }, None, &SETTING);
+        assert!(said.starts_with("consumer-bound: "), "{said}");
     }
 
     #[test]

@@ -167,6 +167,101 @@ fn a_sender_parked_at_a_full_channel_continues() {
     });
 }
 
+/// Three places, and two readers that take a place before they take one of four tickets, as in `Reader::run`:
+/// no thread waits forever, the channel never has more records than places, and all places are returned.
+#[test]
+fn places_bound_the_channel() {
+    super::check(|| {
+        let shared = Arc::new((ChannelLimit::new(100, 1, 2), Mutex::new((0, Vec::new()))));
+        let readers = [1, 2].map(|_| {
+            beside(&shared, |(channel_limit, state)| {
+                while channel_limit.try_place() || channel_limit.place() {
+                    let mut state = state.lock().unwrap();
+                    let ticket = state.0;
+                    if ticket == 4 {
+                        drop(state);
+                        channel_limit.vacate();
+                        return;
+                    }
+                    state.0 += 1;
+                    assert!(channel_limit.try_acquire(1, 0));
+                    state.1.push(ticket);
+                    assert!(state.1.len() <= 3, "more records than places");
+                }
+            })
+        });
+        let mut received = 0;
+        while received < 4 {
+            let popped = shared.1.lock().unwrap().1.pop();
+            match popped {
+                Some(_) => {
+                    received += 1;
+                    shared.0.release(1);
+                }
+                None => thread::yield_now(),
+            }
+        }
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        assert_eq!(shared.0.held(), (0, 0));
+        assert_eq!((0..3).filter(|_| shared.0.try_place()).count(), 3, "a place is lost");
+        assert!(!shared.0.try_place());
+    });
+}
+
+/// A reader that has read its record sends it although no record is taken from the channel meanwhile: the
+/// consumer may wait for exactly this one.
+#[test]
+fn a_record_that_was_read_needs_no_release() {
+    super::check(|| {
+        let shared = Arc::new((ChannelLimit::new(100, 1, 2), Mutex::new(Vec::new()), Mutex::new(0)));
+        let reader = |is_first| {
+            move |(channel_limit, channel, next): &(ChannelLimit, Mutex<Vec<u32>>, Mutex<u32>)| {
+                for _ in 0..2 {
+                    if !(channel_limit.try_place() || channel_limit.place()) {
+                        return;
+                    }
+                    let ticket = {
+                        let mut next = next.lock().unwrap();
+                        *next += 1;
+                        *next
+                    };
+                    // Stands for the read.
+                    thread::yield_now();
+                    assert!(channel_limit.try_acquire(1, 0));
+                    channel.lock().unwrap().push(ticket);
+                    if is_first {
+                        return;
+                    }
+                }
+            }
+        };
+        let first = beside(&shared, reader(true));
+        let other = beside(&shared, reader(false));
+        // Nothing is taken from the channel until the first reader has sent its record.
+        first.join().unwrap();
+        let taken = shared.1.lock().unwrap().pop();
+        assert!(taken.is_some());
+        shared.0.release(1);
+        shared.0.close();
+        other.join().unwrap();
+    });
+}
+
+/// Closing wakes a thread that waits for a place.
+#[test]
+fn a_thread_without_a_place_ends_with_close() {
+    super::check(|| {
+        let channel_limit = Arc::new(ChannelLimit::new(100, 1, 1));
+        assert!(channel_limit.try_place() && channel_limit.try_place());
+        let waiters = [1, 2].map(|_| beside(&channel_limit, ChannelLimit::place));
+        channel_limit.vacate();
+        channel_limit.close();
+        // One of them may have had the place that was returned.
+        waiters.into_iter().for_each(|waiter| drop(waiter.join().unwrap()));
+        assert!(!channel_limit.try_place() && !channel_limit.place());
+    });
+}
+
 #[test]
 fn a_woken_worker_continues() {
     super::check(|| {

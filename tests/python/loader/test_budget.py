@@ -45,6 +45,21 @@ def test_what_is_allowed_is_enough(tiny_shards: list[Path]) -> None:
         forebay.Loader(tiny_shards, raw_channel_bytes=-1)
 
 
+def test_a_large_plan_is_logged_once(tiny_shards: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="forebay")
+
+    def lines(**parameters: Any) -> list[str]:
+        caplog.clear()
+        with forebay.Loader(tiny_shards, label_column=None, **parameters):
+            return [record.getMessage() for record in caplog.records if "plans to hold" in record.getMessage()]
+
+    assert lines(**TINY) == []
+    # A hundred spectrograms of an hour with 184 MB each, and 7 batches of one.
+    [line] = lines(clip_seconds=3600.0, order="global", batch_size=1)
+    assert re.search(r"plans to hold 19\d{3} MB( of the \d+ MB here)?: 100 decoded examples of \d+ kB", line), line
+    assert lines(clip_seconds=3600.0, order="global", batch_size=1, memory_budget=1 << 42) == []
+
+
 # Runs in a child process: JSON in, resident bytes at a hundred points out. `leak` keeps every batch.
 PROGRAM = """
 import json, re, sys
