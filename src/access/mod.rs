@@ -66,7 +66,8 @@ struct Shared<S> {
     task: AudioTask,
     seed: u64,
     closed: AtomicBool,
-    /// Calls that have not ended, and parts of work that are being done.
+    /// Calls that have begun and not ended, readers that are being made, and parts of work that are being done:
+    /// everything that may hold a lock.
     busy: AtomicUsize,
 }
 
@@ -136,7 +137,10 @@ impl<S: Source> Access<S> {
 
     fn over(shared: Arc<Shared<S>>, n_threads: usize) -> Self {
         let of = shared.clone();
-        let worker = move || Worker { reader: of.source.reader(), maker: of.task.maker() };
+        let worker = move || {
+            let _busy = Busy::new(&of);
+            Worker { reader: of.source.reader(), maker: of.task.maker() }
+        };
         Self { crew: Crew::new(n_threads, worker), shared, pools: Mutex::default() }
     }
 
@@ -190,6 +194,7 @@ impl<S: Source> Access<S> {
     /// [`ErrorKind::Closed`] after `close`, [`ErrorKind::Io`] if the system cannot start a thread.
     pub fn batch(&self, clips: &[Clip]) -> Result<Pending<S>> {
         self.check_open()?;
+        let busy = Busy::new(&self.shared);
         let (replies, received) = unbounded();
         let mut wanted = fallible_alloc::with_room(clips.len())?;
         wanted.extend(clips.iter().enumerate().map(|(place, clip)| Wanted { place, clip: *clip }));
@@ -208,7 +213,6 @@ impl<S: Source> Access<S> {
         });
         let collate = self.shared.task.collate_in(self.pool(n));
         self.crew.begin(&work, n.div_ceil(in_part))?;
-        let busy = Busy::new(&self.shared);
         Ok(Pending { work, received, collate, left: n, failed: None, _busy: busy })
     }
 
@@ -218,9 +222,10 @@ impl<S: Source> Access<S> {
     /// As [`Self::batch`].
     pub fn waveform(&self, row: u64, section: Section) -> Result<PendingWaveform<S>> {
         self.check_open()?;
+        let busy = Busy::new(&self.shared);
         let (reply, received) = unbounded();
         self.crew.begin(&Arc::new(One { shared: self.shared.clone(), row, section, reply }), 1)?;
-        Ok(PendingWaveform { received, _busy: Busy::new(&self.shared) })
+        Ok(PendingWaveform { received, _busy: busy })
     }
 
     fn check_open(&self) -> Result<()> {
