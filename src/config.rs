@@ -136,10 +136,11 @@ impl LoaderConfig {
                 n_mels: self.n_mels as usize,
                 ..SpectrogramConfig::default()
             };
-            let _mode = float_mode::Lent::new();
-            let plan = Features::log_mel(spectrogram, self.form())?;
-            plan.warn_of_empty_bands();
-            return Ok(plan);
+            return float_mode::lent(|| {
+                let plan = Features::log_mel(spectrogram, self.form())?;
+                plan.warn_of_empty_bands();
+                Ok(plan)
+            });
         };
         object.plan.check_channels()?;
         Ok(object.plan.clone())
@@ -509,7 +510,8 @@ impl LoaderConfig {
             policy,
             buffer_size: self.shuffle_buffer_size as u64,
             n_workers: n_workers as usize,
-            worker_nice: self.worker_nice as u8,
+            // A function of the user would leave the niceness to what it starts.
+            worker_nice: if self.augment.functions().is_empty() { self.worker_nice as u8 } else { 0 },
             n_readers: self.n_readers as usize,
             channel_size: self.raw_channel_size as usize,
             channel_bytes: self.raw_channel_bytes.map_or(RAW_CHANNEL_BYTES as usize, |n| n as usize),

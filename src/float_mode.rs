@@ -1,9 +1,11 @@
 //! The floating-point mode of a thread: rounding, flushing of denormals, traps.
 //!
 //! A mode that is not the default changes the last bits of every batch, and many audio and deep-learning
-//! programs flush denormals. Threads inherit their parent's mode, so forebay's threads begin with
-//! [`set_default`]. On a caller's thread, [`Lent`] restores the previous mode. On other architectures nothing
-//! is done.
+//! programs flush denormals. Threads inherit their parent's mode, so forebay's threads work in [`own`]. On a
+//! caller's thread, [`lent`] restores the previous mode. A user's function may change the mode, so it is
+//! called in [`theirs`]. On other architectures nothing is done.
+
+use std::cell::Cell;
 
 #[cfg(target_arch = "x86_64")]
 type Word = u32;
@@ -21,52 +23,116 @@ const DEFAULT: Word = 0;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const DEFAULT: Word = ();
 
-/// Sets the calling thread's mode to the default.
-pub(crate) fn set_default() {
-    set(DEFAULT);
+/// Whose mode a thread has.
+#[derive(Clone, Copy)]
+enum Owner {
+    /// That of its owner, who is not forebay.
+    Theirs,
+    /// The default: the thread is forebay's.
+    Ours,
+    /// The default for now: the thread is lent, and its owner's mode is this.
+    Lent(Word),
 }
 
-/// Sets the calling thread's mode to the default and restores the previous mode when dropped.
-#[derive(Debug)]
-pub(crate) struct Lent {
-    mode: Word,
-    /// The mode belongs to the thread, so the guard must not leave it.
-    _thread: std::marker::PhantomData<*const ()>,
+thread_local! {
+    static OWNER: Cell<Owner> = const { Cell::new(Owner::Theirs) };
 }
+
+/// Does the work of a thread of forebay in the default mode.
+pub(crate) fn own<T>(work: impl FnOnce() -> T) -> T {
+    OWNER.set(Owner::Ours);
+    set(DEFAULT);
+    apart(work)
+}
+
+/// Does work on a caller's thread in the default mode, and restores the thread's mode after it.
+pub(crate) fn lent<T>(work: impl FnOnce() -> T) -> T {
+    let _lent = Lent::new();
+    apart(work)
+}
+
+/// Calls a function of the user: on a lent thread in the mode of its owner, which the function may change,
+/// on a thread of forebay in the default mode, which is restored after it.
+#[cfg(any(test, feature = "python"))]
+pub(crate) fn theirs<T>(function: impl FnOnce() -> T) -> T {
+    let _theirs = Theirs::new();
+    apart(function)
+}
+
+/// The compiler orders memory, but not arithmetic, against the instructions that change the mode. It moves
+/// neither across a call.
+#[inline(never)]
+fn apart<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
+/// The default mode on a caller's thread, until it is dropped.
+struct Lent(Owner);
 
 impl Lent {
-    /// Saves the mode and sets the default.
-    pub(crate) fn new() -> Self {
-        let mode = get();
-        set_default();
-        Self { mode, _thread: std::marker::PhantomData }
+    fn new() -> Self {
+        let before = OWNER.replace(Owner::Lent(get()));
+        set(DEFAULT);
+        Self(before)
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        set(self.mode);
+        if let Owner::Lent(mode) = OWNER.replace(self.0) {
+            set(mode);
+        }
+    }
+}
+
+/// The mode of a thread's owner, until it is dropped.
+#[cfg(any(test, feature = "python"))]
+struct Theirs(Owner);
+
+#[cfg(any(test, feature = "python"))]
+impl Theirs {
+    fn new() -> Self {
+        let before = OWNER.replace(Owner::Theirs);
+        if let Owner::Lent(mode) = before {
+            set(mode);
+        }
+        Self(before)
+    }
+}
+
+#[cfg(any(test, feature = "python"))]
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        let owner = match self.0 {
+            Owner::Lent(_) => Owner::Lent(get()),
+            other => other,
+        };
+        OWNER.set(owner);
+        if !matches!(owner, Owner::Theirs) {
+            set(DEFAULT);
+        }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 fn set(mode: Word) {
     // SAFETY: reads four bytes of a live local. The values are the default, which masks every exception, and
-    // what `get` read on the same thread.
-    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack, preserves_flags)) };
+    // what `get` read on the same thread. Not `preserves_flags`: the exception flags of MXCSR are among them.
+    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack)) };
 }
 
 #[cfg(target_arch = "x86_64")]
 fn get() -> Word {
     let mut mode: Word = 0;
-    // SAFETY: writes four bytes to a live local.
+    // SAFETY: writes four bytes to a live local, and changes no flag.
     unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut mode, options(nostack, preserves_flags)) };
     mode
 }
 
 #[cfg(target_arch = "aarch64")]
 fn set(mode: Word) {
-    // SAFETY: the values are the default and what `get` read on the same thread.
+    // SAFETY: the values are the default and what `get` read on the same thread. The flags that are preserved
+    // are those of NZCV and FPSR, and FPCR has none.
     unsafe { std::arch::asm!("msr fpcr, {}", in(reg) mode, options(nostack, preserves_flags)) };
 }
 
@@ -100,10 +166,18 @@ pub(crate) fn flushing<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use std::hint::black_box;
+    use std::{
+        hint::black_box,
+        panic::{AssertUnwindSafe, catch_unwind},
+    };
 
     fn keeps_denormals() -> bool {
         black_box(black_box(f32::MIN_POSITIVE) / 2.0) > 0.0
+    }
+
+    /// The change of mode that a user's function makes.
+    fn flush(flushes: bool) {
+        set(if flushes { DEFAULT | 0x8040 } else { DEFAULT });
     }
 
     #[test]
@@ -111,12 +185,54 @@ mod tests {
         assert!(keeps_denormals());
         flushing(|| {
             assert!(!keeps_denormals());
-            let lent = Lent::new();
-            assert!(keeps_denormals());
-            drop(lent);
+            assert!(lent(keeps_denormals));
             assert!(!keeps_denormals());
-            set_default();
+            assert!(own(keeps_denormals));
+        });
+    }
+
+    #[test]
+    fn a_users_function_on_a_thread_of_forebay_leaves_no_mode() {
+        own(|| {
+            theirs(|| {
+                assert!(keeps_denormals());
+                flush(true);
+                assert!(lent(keeps_denormals), "forebay, called by the function");
+                assert!(!keeps_denormals());
+            });
+            assert!(keeps_denormals());
+            let panics = AssertUnwindSafe(|| {
+                theirs(|| {
+                    flush(true);
+                    panic!("a test asked for it");
+                });
+            });
+            catch_unwind(panics).unwrap_err();
             assert!(keeps_denormals());
         });
+    }
+
+    #[test]
+    fn a_users_function_on_a_lent_thread_has_the_mode_of_the_thread() {
+        flushing(|| {
+            lent(|| {
+                theirs(|| assert!(!keeps_denormals()));
+                assert!(keeps_denormals());
+            });
+            assert!(!keeps_denormals());
+        });
+    }
+
+    #[test]
+    fn a_users_function_changes_the_mode_of_its_own_thread() {
+        let changes = |flushes: bool| theirs(|| flush(flushes));
+        lent(|| {
+            changes(true);
+            assert!(keeps_denormals());
+            theirs(|| assert!(!keeps_denormals()));
+        });
+        assert!(!keeps_denormals());
+        changes(false); // not lent: nothing to restore
+        assert!(keeps_denormals());
     }
 }

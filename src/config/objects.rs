@@ -198,6 +198,8 @@ pub enum AugmentObject {
         augment: Augment,
         /// The recordings of each step that reads others than the clip's.
         sources: Vec<Background>,
+        /// The owners of the functions that steps call; the steps alone do not keep them.
+        functions: Vec<Opaque>,
     },
 }
 
@@ -207,6 +209,14 @@ impl AugmentObject {
         match self {
             Self::Crop(_) => &[],
             Self::Steps { sources, .. } => sources,
+        }
+    }
+
+    /// The owners of the functions that steps call.
+    pub fn functions(&self) -> &[Opaque] {
+        match self {
+            Self::Crop(_) => &[],
+            Self::Steps { functions, .. } => functions,
         }
     }
 }

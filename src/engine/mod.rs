@@ -89,9 +89,13 @@ pub use position::{Canon, Position, SKIPS, Upcoming};
 pub use replay::Replay;
 pub use threads::autoscale::{AUTO_PREFETCH, Auto};
 #[cfg(debug_assertions)]
-pub use threads::inject::{delays as inject_delays, panic_at as inject_panic_at};
+pub use threads::inject::{
+    delays as inject_delays, panic_at as inject_panic_at, refuse_thread_after as inject_refused_thread,
+};
 pub use threads::owned::JOIN_TIMEOUT;
 pub(crate) use threads::owned::Threads;
+#[cfg(feature = "python")]
+pub(crate) use threads::{owned::builder, scheduling::as_process};
 #[cfg(loom)]
 pub use {
     flow::{channel_limit::ChannelLimit, sequencer::Sequencer},

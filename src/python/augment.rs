@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use numpy::{PyArray2, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::{
+    PyTraverseError, PyVisit,
     exceptions::PyTypeError,
     prelude::*,
     types::{PyBool, PyDict, PyList, PyString, PyType},
@@ -13,13 +14,14 @@ use super::{
     arguments::{Argument, Refused, argument, named},
     errors::to_python,
     given::Given,
+    held::Held,
     loader::source_problems,
     state,
     user_step::UserStep,
 };
 use crate::{
     Error, ErrorKind, Result,
-    config::{AugmentObject, Background, Sources},
+    config::{AugmentObject, Background, Opaque, Sources},
     dtype::ValuesMut,
     error::shown,
     fallible_alloc, float_mode,
@@ -33,9 +35,15 @@ use crate::{
     },
 };
 
-/// A step of augmentation, and the recordings that it reads besides the clip's.
+/// A step of augmentation.
 #[pyclass(module = "forebay._core", name = "_Step", frozen)]
-pub struct PyStep(Step, Option<Background>);
+pub struct PyStep {
+    step: Step,
+    /// The recordings that it reads besides the clip's.
+    source: Option<Background>,
+    /// The function that it calls.
+    function: Option<Py<Held>>,
+}
 
 #[pymethods]
 impl PyStep {
@@ -45,8 +53,8 @@ impl PyStep {
         let mut given = Given::new(fields.clone());
         const DB: [f64; 2] = [-200.0, 200.0];
         const SHARES: [f64; 2] = [-1.0, 1.0];
-        let mut sources = None;
-        let step = match kind {
+        let (mut source, mut function) = (None, None);
+        let kind = match kind {
             "Gain" => Kind::Gain { db: given.bounds("db", DB)? },
             "Polarity" => Kind::Polarity,
             "Roll" => Kind::Roll {
@@ -70,11 +78,11 @@ impl PyStep {
             "Speed" => Kind::Speed { factors: given.factors()? },
             "Mix" => {
                 let mixing = given.mixing()?;
-                sources = Some(if mixing.is_own { given.own_rows()? } else { given.source(kind)? });
+                source = Some(if mixing.is_own { given.own_rows()? } else { given.source(kind)? });
                 Kind::Mix(mixing)
             }
             "Reverb" => {
-                sources = Some(given.source(kind)?);
+                source = Some(given.source(kind)?);
                 Kind::Reverb
             }
             "Mixup" => Kind::Pair(Pairing { exchange: Exchange::Mixup, beta: given.beta()? }),
@@ -84,16 +92,23 @@ impl PyStep {
                 Kind::Pair(Pairing { exchange, beta: given.beta()? })
             }
             "SpecAugment" => Kind::SpecAugment(given.masks()?),
-            "Python" => Kind::Call(Calling {
-                function: Arc::new(UserStep::new(&given.value("function")?)?),
-                on_features: given.one_of("on", &["waveform", "features"])? == 1,
-            }),
+            "Python" => {
+                let held = Held::new(&given.value("function")?)?;
+                let step = Arc::new(UserStep::new(&held)?);
+                function = Some(held.unbind());
+                let on_features = given.one_of("on", &["waveform", "features"])? == 1;
+                Kind::Call(Calling { function: step, on_features })
+            }
             "FrameRoll" => Kind::FrameRoll { shift: given.bounds("shift", SHARES)? },
             other => return Err(PyTypeError::new_err(format!("{other} is no step of augmentation"))),
         };
         let p = given.share("p")?;
         given.check()?;
-        Ok(Self(Step { kind: step, p }, sources))
+        Ok(Self { step: Step { kind, p }, source, function })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.function)
     }
 }
 
@@ -255,9 +270,10 @@ impl Given<'_> {
     }
 }
 
-/// The steps of a list of objects of `forebay.augment`, and the recordings of each that reads others.
-fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>), Refused> {
-    let (mut steps, mut sources) = (Vec::new(), Vec::new());
+/// The steps of a list of objects of `forebay.augment`, the recordings of each that reads others, and the
+/// owners of the functions that they call.
+fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>, Vec<Opaque>), Refused> {
+    let (mut steps, mut sources, mut functions) = (Vec::new(), Vec::new(), Vec::new());
     for (at, step) in given.try_iter().map_err(|_| Refused::Type)?.enumerate() {
         let step = step?;
         let plan = step.getattr("_plan").ok();
@@ -272,11 +288,15 @@ fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>), Refused
                 format!("step {at} of augment is {found}, must be an object of forebay.augment{hint}");
             return Err(Refused::Raised(PyTypeError::new_err(message)));
         };
-        let PyStep(step, source) = plan.get();
+        let PyStep { step, source, function } = plan.get();
         sources.extend(source.clone());
         steps.push(step.clone());
+        functions.extend(function.iter().map(|held| {
+            let held: Py<PyAny> = held.clone_ref(given.py()).into_any();
+            Opaque(Some(Arc::new(held)))
+        }));
     }
-    Ok((Augment::new(steps), sources))
+    Ok((Augment::new(steps), sources, functions))
 }
 
 impl Argument for AugmentObject {
@@ -292,7 +312,7 @@ impl Argument for AugmentObject {
         }
         // An iterator gives its steps once.
         let each = given.try_iter().map_err(|_| Refused::Type)?.collect::<PyResult<Vec<_>>>()?;
-        let (augment, sources) = steps(PyList::new(given.py(), &each)?.as_any())?;
+        let (augment, sources, functions) = steps(PyList::new(given.py(), &each)?.as_any())?;
         let n = augment.steps().count();
         if n > MOST_STEPS {
             problems.push(format!("{name} has {n} steps, at most {MOST_STEPS} are possible"));
@@ -301,7 +321,7 @@ impl Argument for AugmentObject {
         for step in each {
             description.push(state::json(&step.call_method0("to_dict")?)?);
         }
-        Ok(Self::Steps { description, augment, sources })
+        Ok(Self::Steps { description, augment, sources, functions })
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -336,15 +356,14 @@ pub fn _augment_waveform<'py>(
     #[pyo3(from_py_with = argument::sample_rate)] sample_rate: i64,
     #[pyo3(from_py_with = argument::seed)] seed: u64,
 ) -> PyResult<Bound<'py, PyArray2<f32>>> {
-    let augment = named_steps(given)?;
+    let (augment, _functions) = named_steps(given)?;
     if let Some(problem) = SpectrogramConfig::out_of_range("sample_rate", sample_rate) {
         return Err(to_python(py, &Error::new(ErrorKind::Config, problem)));
     }
     let sample_rate = sample_rate as u32;
     let [channels, n] = [waveform.shape()[0], waveform.shape()[1]];
     let samples = waveform.as_slice()?;
-    let made = py.detach(|| -> Result<_> {
-        let _mode = float_mode::Lent::new();
+    let work = || -> Result<_> {
         let played = (f64::from(sample_rate) * augment.speed(seed)).round() as u32;
         let new = match played == sample_rate {
             true => n,
@@ -362,7 +381,8 @@ pub fn _augment_waveform<'py>(
         let mut clips = Clips { samples: &mut out, n: new, valid: 0..new, sample_rate };
         augment.waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))?;
         Ok((out, new))
-    });
+    };
+    let made = py.detach(|| float_mode::lent(work));
     let (values, n) = made.map_err(|error| to_python(py, &error))?;
     let array = numpy::PyArray1::from_vec(py, values);
     numpy::PyArrayMethods::reshape(&array, [channels, n])
@@ -379,21 +399,21 @@ pub fn _augment_features(
     #[pyo3(from_py_with = argument::seed)] seed: u64,
     n_valid: usize,
 ) -> PyResult<()> {
-    let augment = named_steps(given)?.with_silence(silence.unwrap_or_default());
+    let (augment, _functions) = named_steps(given)?;
+    let augment = augment.with_silence(silence.unwrap_or_default());
     let [rows, columns] = [features.shape()[0], features.shape()[1]];
     let layout = Layout::from_name(layout).unwrap_or_default();
     let (n_bands, n_frames) = if layout == Layout::Mel { (rows, columns) } else { (columns, rows) };
     let axis = FrameAxis { layout, n_bands, n_frames, first: 0, n_valid: n_valid.min(n_frames) };
     let values = features.as_slice_mut()?;
-    let made = py.detach(|| {
-        let _mode = float_mode::Lent::new();
-        augment.features(seed, axis, &mut AugmentScratch::default(), ValuesMut::Float32(values))
-    });
+    let work = || augment.features(seed, axis, &mut AugmentScratch::default(), ValuesMut::Float32(values));
+    let made = py.detach(|| float_mode::lent(work));
     made.map_err(|error| to_python(py, &error))
 }
 
-fn named_steps(given: &Bound<'_, PyAny>) -> PyResult<Augment> {
-    let (found, _) = steps(given)
+/// The steps of the argument `steps`, and the owners of the functions that they call.
+fn named_steps(given: &Bound<'_, PyAny>) -> PyResult<(Augment, Vec<Opaque>)> {
+    let (found, _, functions) = steps(given)
         .map_err(|refused| refused.raised("steps", given, "a list of objects of forebay.augment"))?;
     let other = found.readings().next();
     let message = match (found.steps().count(), other) {
@@ -402,7 +422,7 @@ fn named_steps(given: &Bound<'_, PyAny>) -> PyResult<Augment> {
         _ if found.pairs_examples() => {
             "steps has a Mixup or CutMix, which mixes examples of a Loader's batch; leave it out".to_owned()
         }
-        _ => return Ok(found),
+        _ => return Ok((found, functions)),
     };
     Err(to_python(given.py(), &Error::new(ErrorKind::Config, message)))
 }

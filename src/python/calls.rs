@@ -18,7 +18,8 @@ use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
     Error, ErrorKind, Result,
-    engine::{State, during},
+    engine::{State, as_process, during},
+    float_mode,
 };
 
 /// Running calls, and the process that they belong to.
@@ -139,6 +140,12 @@ impl Drop for Call {
 
 /// Calls a user's function; `failed` is the message of the error if the function raises.
 ///
+/// The function runs as on a thread of its process: with the scheduling policy of the process, which threads
+/// and processes that it starts inherit, and on a caller's thread in the caller's float mode. The thread's own
+/// policy and mode are restored after it, whatever the function did. Niceness cannot be lowered again, so
+/// workers that call functions have that of the process, and every thread of forebay has the stack of a
+/// thread of Python.
+///
 /// # Errors
 /// [`ErrorKind::Callback`] with the exception as its cause, [`ErrorKind::Closed`] once the interpreter is
 /// ending.
@@ -149,7 +156,7 @@ pub fn call<T>(failed: &str, function: impl FnOnce(Python<'_>) -> PyResult<T>) -
         let attaching = Attaching::begin();
         Python::try_attach(|py| {
             drop(attaching);
-            function(py)
+            as_process(|| float_mode::theirs(|| function(py)))
         })
     };
     match during(State::Python, attached) {

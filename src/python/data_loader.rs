@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use pyo3::{
-    IntoPyObjectExt,
+    IntoPyObjectExt, PyTraverseError, PyVisit,
     exceptions::PyTypeError,
     prelude::*,
     types::{PyDict, PyTuple},
@@ -17,6 +17,7 @@ use super::{
     dataset::_Dataset,
     engine_handle::{AnyEngine, EngineHandle},
     errors::to_python,
+    held,
     loader_base::{LoaderBase, Loads},
     logging, state,
 };
@@ -70,6 +71,8 @@ pub struct DataLoader {
     source: Arc<DatasetSource>,
     task: SharedTask,
     config: RowConfig,
+    /// The owner of the user's datasets that the workers call.
+    native: Py<_Dataset>,
     share: RowShare,
     is_endless: bool,
     /// The description of the dataset.
@@ -89,7 +92,7 @@ impl DataLoader {
             let raise = |error: Error| to_python(py, &error);
             let (config, mut problems) = bind::<RowConfig>(args, kwargs)?;
             let plans = config.check().map_err(|error| problems.push(error.message));
-            let (Ok((plan, share)), true) = (plans, problems.is_empty()) else {
+            let (Ok((mut plan, share)), true) = (plans, problems.is_empty()) else {
                 return Err(raise(Error::new(ErrorKind::Config, problems.join("; "))));
             };
             let dataset = config.dataset.to_python(py)?;
@@ -105,6 +108,9 @@ impl DataLoader {
             let mut opened = native.get().dataset().clone();
             if let Some(dtype) = &config.dtype {
                 opened = opened.with_integers(id_type(dtype).map_err(raise)?, None);
+            }
+            if native.get().calls_functions() {
+                plan.worker_nice = 0; // it would leave the niceness to what it starts
             }
             let ahead = plan.prefetch_batches + 3 * plan.n_workers;
             let (source, task, text, length) = py
@@ -131,12 +137,19 @@ impl DataLoader {
                 source,
                 task,
                 config,
+                native: native.unbind(),
                 share,
                 is_endless: length.is_endless(),
                 text,
             };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
+    }
+
+    /// As in `Loader`.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        held::visit(&self.config.dataset, &visit)?;
+        visit.call(&self.native)
     }
 
     /// The dataset that the loader reads.

@@ -8,6 +8,7 @@ use std::{
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::{
+    PyTraverseError, PyVisit,
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
     types::PyDict,
@@ -18,6 +19,7 @@ use super::{
     arguments::{argument, named},
     arrays::{FieldTuple, field_of, to_dict},
     errors::to_python,
+    held::Held,
     interruptible::run_interruptible,
     python_leaf::PythonLeaf,
 };
@@ -69,12 +71,12 @@ pub struct _Dataset {
     mapping: Mutex<Dataset>,
     /// The documents, if this is a dataset of documents.
     store: Option<Arc<dyn Store>>,
-    /// By leaf: the user's dataset, or none if the leaf is the core's.
-    objects: Vec<Option<Py<PyAny>>>,
+    /// By leaf: the owner of the user's dataset, or none if the leaf is the core's.
+    objects: Vec<Option<Py<Held>>>,
 }
 
 impl _Dataset {
-    fn of(dataset: Dataset, objects: Vec<Option<Py<PyAny>>>) -> Self {
+    fn of(dataset: Dataset, objects: Vec<Option<Py<Held>>>) -> Self {
         Self { mapping: Mutex::new(dataset.clone()), dataset, store: None, objects }
     }
 
@@ -88,11 +90,16 @@ impl _Dataset {
         &self.dataset
     }
 
+    /// Whether reading calls a dataset of the user.
+    pub fn calls_functions(&self) -> bool {
+        self.objects.iter().any(Option::is_some)
+    }
+
     fn mapping(&self) -> Result<MutexGuard<'_, Dataset>> {
         locks::lock(&self.mapping)
     }
 
-    fn objects(&self, py: Python<'_>) -> Vec<Option<Py<PyAny>>> {
+    fn objects(&self, py: Python<'_>) -> Vec<Option<Py<Held>>> {
         self.objects.iter().map(|object| object.as_ref().map(|object| object.clone_ref(py))).collect()
     }
 
@@ -162,8 +169,9 @@ impl _Dataset {
     /// A user's dataset.
     #[staticmethod]
     fn python(dataset: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let leaf = PythonLeaf::new(dataset)?;
-        Ok(Self::of(Dataset::of(Arc::new(leaf)), vec![Some(dataset.clone().unbind())]))
+        let held = Held::new(dataset)?;
+        let leaf = PythonLeaf::new(&held)?;
+        Ok(Self::of(Dataset::of(Arc::new(leaf)), vec![Some(held.unbind())]))
     }
 
     /// Windows of tokens over one of the fields.
@@ -362,7 +370,11 @@ impl _Dataset {
     }
 
     /// By leaf: the user's dataset, or None.
-    fn leaves(&self, py: Python<'_>) -> Vec<Option<Py<PyAny>>> {
-        self.objects(py)
+    fn leaves<'py>(&self, py: Python<'py>) -> Vec<Option<Bound<'py, PyAny>>> {
+        self.objects.iter().map(|held| held.as_ref().map(|held| held.get().object(py).clone())).collect()
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.objects.iter().try_for_each(|held| visit.call(held))
     }
 }

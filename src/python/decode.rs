@@ -46,17 +46,17 @@ pub fn decode<'py>(
             "bytes or a bytearray, the content of an audio file: Path(path).read_bytes()",
         )
     })?;
-    let (samples, channels, rate) =
-        py.detach(|| decode_span(&data, start, num_samples)).map_err(|error| to_python(py, &error))?;
+    let (samples, channels, rate) = py
+        .detach(|| float_mode::lent(|| decode_span(&data, start, num_samples)))
+        .map_err(|error| to_python(py, &error))?;
     let n = samples.len() / channels;
     let flat = PyArray1::from_vec(py, samples);
     let waveform = if channels == 1 { flat.into_any() } else { flat.reshape([channels, n])?.into_any() };
     Ok((waveform.cast_into()?, rate))
 }
 
-/// The concatenated channels of the span, their number, and the rate. Runs in the default float mode.
+/// The concatenated channels of the span, their number, and the rate.
 fn decode_span(data: &[u8], start: i64, num_samples: Option<i64>) -> Result<(Vec<f32>, usize, u32)> {
-    let _mode = float_mode::Lent::new();
     DECODER.with_borrow_mut(|decoder| {
         let recording = decoder.open(data)?;
         let info = recording.info();

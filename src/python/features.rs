@@ -83,13 +83,14 @@ fn work(
     scratch: &mut FeatureScratch,
     mut out: ValuesMut<'_>,
 ) -> Result<()> {
-    let _mode = float_mode::Lent::new();
-    let len = len_of(plan, n_samples);
-    for (at, number) in numbers.enumerate() {
-        let waveform = &waveforms[number * n_samples..(number + 1) * n_samples];
-        plan.transform(waveform, 0..n_samples, scratch, out.part(at * len..(at + 1) * len))?;
-    }
-    Ok(())
+    float_mode::lent(|| {
+        let len = len_of(plan, n_samples);
+        for (at, number) in numbers.enumerate() {
+            let waveform = &waveforms[number * n_samples..(number + 1) * n_samples];
+            plan.transform(waveform, 0..n_samples, scratch, out.part(at * len..(at + 1) * len))?;
+        }
+        Ok(())
+    })
 }
 
 /// The features of `n` waveforms, a share of them on each core.
@@ -140,8 +141,9 @@ impl PyFrontEnd {
                 // A value that was replaced may make bands empty.
                 let may_be_empty = keeps_empty || !given.problems.is_empty();
                 py.detach(|| {
-                    let _mode = float_mode::Lent::new();
-                    FrontEnd::new(config, may_be_empty).map(|plan| Features::bands(plan, channels))
+                    float_mode::lent(|| {
+                        FrontEnd::new(config, may_be_empty).map(|plan| Features::bands(plan, channels))
+                    })
                 })
             }
         };

@@ -1,18 +1,15 @@
 //! Work on a separate thread, while the caller's thread checks signals.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use crossbeam_channel::RecvTimeoutError;
 use pyo3::prelude::*;
 
 use super::{SLICE, errors::to_python};
-use crate::{Error, ErrorKind, Result, float_mode, stopping};
+use crate::{Error, ErrorKind, Result, engine::builder, float_mode, stopping};
 
 /// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow. On Ctrl-C `work`
 /// gets a stop request.
@@ -23,14 +20,14 @@ pub fn run_interruptible<T: Send + 'static>(
 ) -> PyResult<T> {
     let stop = Arc::new(AtomicBool::new(false));
     let (done_tx, done) = crossbeam_channel::bounded(1);
-    thread::Builder::new().name(name.into()).spawn({
+    builder(name.into()).spawn({
         let stop = stop.clone();
         move || {
-            float_mode::set_default();
-            // The caller may have been interrupted.
             let is_stopped = stop.clone();
             let is_stopped = move || is_stopped.load(Ordering::Relaxed);
-            let _ = done_tx.send(stopping::during(Some(Arc::new(is_stopped)), || work(&stop)));
+            let done = float_mode::own(|| stopping::during(Some(Arc::new(is_stopped)), || work(&stop)));
+            // The caller may have been interrupted.
+            let _ = done_tx.send(done);
         }
     })?;
     loop {

@@ -11,7 +11,7 @@ use std::{
 
 use numpy::PyArray1;
 use pyo3::{
-    IntoPyObjectExt,
+    IntoPyObjectExt, PyTraverseError, PyVisit,
     exceptions::PyTypeError,
     prelude::*,
     types::{PyDict, PyList, PyTuple, PyType},
@@ -24,6 +24,7 @@ use super::{
     arrays::to_dict as batch_dict,
     engine_handle::{AnyEngine, EngineHandle, counted, error_dict, shards},
     errors::to_python,
+    held,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, Loads},
     logging,
@@ -198,6 +199,12 @@ impl Loader {
             };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
+    }
+
+    /// The functions that steps of augmentation call may refer to the loader. No `__clear__`: a function is made
+    /// before its loader, so it refers to it through an object that has one.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.config.augment.functions().iter().try_for_each(|function| held::visit(function, &visit))
     }
 
     /// Makes a loader for training: infinite, shuffle window of 8000 in a buffer of 10000 examples, random

@@ -14,6 +14,7 @@ mod augment;
 mod fair_lock;
 mod features;
 mod given;
+mod held;
 mod batches;
 mod cache;
 mod calls;

@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 
 use super::{
     arrays::{FieldTuple, field_of},
-    calls::{call, expect_calls},
+    calls::expect_calls,
+    held::{Callee, Held},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -25,21 +26,21 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(1
 /// A user's subclass of `AsyncDataset`.
 #[derive(Debug)]
 pub struct PythonLeaf {
-    object: Py<PyAny>,
+    object: Callee,
     name: String,
     fields: OnceLock<Arc<[Field]>>,
 }
 
 impl PythonLeaf {
-    /// `object` must have the private methods of `forebay.cache.AsyncDataset`.
-    pub fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// The held object must have the private methods of `forebay.cache.AsyncDataset`.
+    pub fn new(held: &Bound<'_, Held>) -> PyResult<Self> {
         expect_calls();
-        let name = object.get_type().fully_qualified_name()?.to_string();
-        Ok(Self { object: object.clone().unbind(), name, fields: OnceLock::new() })
+        let name = held.get().object(held.py()).get_type().fully_qualified_name()?.to_string();
+        Ok(Self { object: Callee::new(held)?, name, fields: OnceLock::new() })
     }
 
     fn call<T>(&self, doing: &str, function: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
-        call(&format!("{} failed to {doing}", self.name), |py| function(self.object.bind(py)))
+        self.object.call(&format!("{} failed to {doing}", self.name), function)
     }
 }
 

@@ -90,10 +90,7 @@ impl SpectrogramTransform {
                 f_max,
                 ..SpectrogramConfig::default()
             };
-            let made = py.detach(|| {
-                let _mode = float_mode::Lent::new();
-                transform::SpectrogramTransform::new(config)
-            });
+            let made = py.detach(|| float_mode::lent(|| transform::SpectrogramTransform::new(config)));
             problems.extend(made.as_ref().err().map(|error| error.message.clone()));
             match made {
                 Ok(transform) if problems.is_empty() => {
@@ -133,10 +130,10 @@ impl SpectrogramTransform {
         };
         let features = py
             .detach(|| {
-                let _mode = float_mode::Lent::new();
                 let len = shape[0].saturating_mul(shape[1]);
                 let mut features = fallible_alloc::filled(len, 0.0).map_err(|_| refused())?;
-                self.0.transform(waveform, &mut self.0.scratch(), &mut features).map(|()| features)
+                float_mode::lent(|| self.0.transform(waveform, &mut self.0.scratch(), &mut features))?;
+                Ok(features)
             })
             .map_err(|error| to_python(py, &error))?;
         PyArray1::from_vec(py, features).reshape(shape)

@@ -10,7 +10,7 @@ use std::{
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::{
-    IntoPyObjectExt,
+    IntoPyObjectExt, PyTraverseError, PyVisit,
     exceptions::PyTypeError,
     prelude::*,
     types::{PyDict, PyList, PyTuple},
@@ -22,7 +22,8 @@ use super::{
     arrays::array,
     engine_handle::{AnyEngine, EngineHandle, counted, shards},
     errors::to_python,
-    exclude,
+    exclude, held,
+    held::Held,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, Loads},
     logging, state,
@@ -80,6 +81,8 @@ pub struct TokenLoader {
     source: Arc<ParquetSource>,
     task: TokenTask,
     config: TokenConfig,
+    /// The tokenizer for the workers, if it is a callable.
+    callable: Option<Py<Held>>,
     identity: Identity,
     groups: Arc<Groups>,
     extras: Extras,
@@ -119,7 +122,7 @@ impl TokenLoader {
                 eos_id: config.eos_id.map(|id| id as u32),
             };
             let tokenizer = config.tokenizer.to_python(py)?;
-            let Given { vocabulary, bos, eos, framing, n_vocab, fingerprint } =
+            let Given { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } =
                 vocabulary::extract(&tokenizer, options)?;
             // Checks before any file is opened.
             config.check(any, bos, n_vocab).map_err(raise)?;
@@ -134,6 +137,9 @@ impl TokenLoader {
             let facts = Facts { config: &config, tokenizer: fingerprint, source: &source, exclude: &exclude };
             let identity = facts.identity();
             plan.policy.exclude = exclude;
+            if callable.is_some() {
+                plan.worker_nice = 0; // the function would leave the niceness to what it starts
+            }
             let groups =
                 plan.groups.clone().unwrap_or_else(|| Arc::new(Groups::new(Vec::new(), None, false)));
             let (framing, lacks_eos) = framing;
@@ -156,6 +162,7 @@ impl TokenLoader {
                 source,
                 task,
                 config,
+                callable,
                 groups,
                 extras,
                 fields,
@@ -166,6 +173,12 @@ impl TokenLoader {
             };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
+    }
+
+    /// As in `Loader`.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        held::visit(&self.config.tokenizer, &visit)?;
+        visit.call(&self.callable)
     }
 
     /// Lists the documents that failed so far, each once, in row order: dicts as in `Loader.errors`, with

@@ -8,20 +8,26 @@ use pyo3::{
     prelude::*,
 };
 
-use super::calls::{call, expect_calls};
+use super::{
+    calls::expect_calls,
+    held::{Callee, Held},
+};
 use crate::{Result, transform::augment::Custom};
 
 /// A function of (float32 array, seed) that returns an array of the same shape.
 #[derive(Debug)]
 pub struct UserStep {
-    function: Py<PyAny>,
+    function: Callee,
     name: String,
 }
 
 impl UserStep {
+    /// Calls the function of `held` as long as that has an owner.
+    ///
     /// # Errors
     /// `TypeError` if it cannot be called.
-    pub fn new(function: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn new(held: &Bound<'_, Held>) -> PyResult<Self> {
+        let function = held.get().object(held.py());
         if !function.is_callable() {
             let message = format!(
                 "function is {}, must be a function of (array, seed); it is not part of to_dict()",
@@ -30,13 +36,13 @@ impl UserStep {
             return Err(PyTypeError::new_err(message));
         }
         expect_calls();
-        Ok(Self { function: function.clone().unbind(), name: name_of(function)? })
+        Ok(Self { function: Callee::new(held)?, name: name_of(function)? })
     }
 
     /// The function of a step that [`Self::new`] made.
     pub fn of<'py>(py: Python<'py>, step: &dyn Custom) -> Option<Bound<'py, PyAny>> {
         let step: &dyn Any = step;
-        step.downcast_ref::<Self>().map(|step| step.function.bind(py).clone())
+        step.downcast_ref::<Self>().and_then(|step| step.function.object(py))
     }
 }
 
@@ -61,9 +67,10 @@ impl Custom for UserStep {
     }
 
     fn change(&self, values: &mut [f32], shape: [usize; 2], seed: u64) -> Result<()> {
-        call(&format!("augment.Python({}) failed", self.name), |py| {
+        self.function.call(&format!("augment.Python({}) failed", self.name), |function| {
+            let py = function.py();
             let given = PyArray1::from_slice(py, values).reshape(shape)?;
-            let made = self.function.bind(py).call1((given, seed))?;
+            let made = function.call1((given, seed))?;
             let returned = |what: String| {
                 PyValueError::new_err(format!(
                     "the function returned {what}, must return a float array of shape {shape:?}"

@@ -6,8 +6,9 @@ use pyo3::prelude::*;
 
 use super::{
     arguments::wrong_type,
-    calls::{call, expect_calls},
+    calls::expect_calls,
     errors::to_python,
+    held::{Callee, Held},
     tokenizer::{EXPECTED, open},
 };
 use crate::{
@@ -28,6 +29,8 @@ pub struct Given {
     pub n_vocab: Option<usize>,
     /// The tokenizer's identity in states; for a callable, a hash of its name, `bos` and `eos`.
     pub fingerprint: u64,
+    /// The callable, for the object of Python that owns it.
+    pub callable: Option<Py<Held>>,
 }
 
 /// Opens the file `tokenizer`, takes that of an object, or a callable from text to ids.
@@ -41,6 +44,7 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
             n_vocab: Some(opened.n_vocab()),
             fingerprint: opened.fingerprint(),
             vocabulary: Arc::new(opened),
+            callable: None,
         });
     }
     if !tokenizer.is_callable() {
@@ -62,8 +66,10 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
         eos.map_or_else(|| "has no EOS (eos_id= adds one)".to_owned(), |eos| format!("ends with {eos}"));
     let name =
         tokenizer.getattr("__qualname__").and_then(|name| name.extract::<String>()).unwrap_or_default();
+    let held = Held::new(tokenizer)?;
     Ok(Given {
-        vocabulary: Arc::new(Callable(Arc::new(tokenizer.clone().unbind()))),
+        vocabulary: Arc::new(Callable(Arc::new(Callee::new(&held)?))),
+        callable: Some(held.unbind()),
         bos,
         eos,
         framing: (format!("each document begins with {bos} and {end}"), false),
@@ -76,7 +82,7 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
 }
 
 /// A user's function from a text to its ids.
-struct Callable(Arc<Py<PyAny>>);
+struct Callable(Arc<Callee>);
 
 impl Vocabulary for Callable {
     fn encoder(&self) -> Box<dyn Encode> {
@@ -86,8 +92,8 @@ impl Vocabulary for Callable {
 
 impl Encode for Callable {
     fn encode(&mut self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        call("the tokenizer raised an exception, or did not return ids", |py| {
-            let found = self.0.bind(py).call1((text,))?;
+        self.0.call("the tokenizer raised an exception, or did not return ids", |callable| {
+            let found = callable.call1((text,))?;
             match found.extract::<Vec<u32>>() {
                 Ok(mut found) => ids.append(&mut found),
                 // For example arrays, whose items convert to numbers.

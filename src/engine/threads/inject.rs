@@ -1,10 +1,11 @@
-//! Faults that tests inject into workers: delays, to show that timing changes no batch, and a panic that
-//! holds all locks.
+//! Faults that tests inject into workers: delays, to show that timing changes no batch, a panic that holds
+//! all locks, and a thread that the system does not start.
 //!
 //! Compiled only with debug assertions, as in profile `ci`; not in release wheels. Off unless [`delays`] or
 //! [`panic_at`] was called; a run uses what was set when it started.
 
 use std::{
+    cell::Cell,
     sync::atomic::{AtomicU64, Ordering},
     thread,
     time::Duration,
@@ -28,6 +29,22 @@ pub fn delays(fixed: Duration, random: Duration) {
 /// row.
 pub fn panic_at(row: Option<u64>) {
     PANIC_AT.store(row.unwrap_or(NEVER), Ordering::Relaxed);
+}
+
+thread_local! {
+    static STARTS: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Makes the system refuse a thread to this one, after it has started `n` more; `None`: never.
+pub fn refuse_thread_after(n: Option<usize>) {
+    STARTS.set(n);
+}
+
+/// Whether the system is to refuse the next thread; counts it.
+pub(super) fn refuses_thread() -> bool {
+    let left = STARTS.get();
+    STARTS.set(left.map(|left| left.saturating_sub(1)));
+    left == Some(0)
 }
 
 /// The faults of one run.

@@ -1,5 +1,5 @@
 //! [`Threads`]: a set of threads with one owner, named, started in a known floating-point mode and
-//! scheduling policy, joined together.
+//! scheduling policy and with a known stack, joined together.
 //!
 //! A thread ends when its input disconnects or the run is stopped, without polling. [`Threads::join`] waits a
 //! bounded time, then detaches threads that are still in a call, of the system or a long one of the decoder.
@@ -7,6 +7,7 @@
 //! Several sets share one deadline ([`Retired`]).
 
 use std::{
+    io,
     sync::{Arc, Condvar, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -14,6 +15,15 @@ use std::{
 
 use super::scheduling;
 use crate::{Error, ErrorKind, Result, float_mode};
+
+/// The stack of a thread that may call a function of the user: as large as that of a thread of Python, in which
+/// the function ran when it was tested. It is address space until it is used.
+const STACK: usize = if cfg!(target_os = "macos") { 16 << 20 } else { 8 << 20 };
+
+/// The beginning of every thread that may call a function of the user.
+pub(crate) fn builder(name: String) -> thread::Builder {
+    thread::Builder::new().name(name).stack_size(STACK)
+}
 
 /// How long a join waits for threads before it detaches them.
 pub const JOIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -90,21 +100,24 @@ impl Threads {
     /// # Errors
     /// [`ErrorKind::Io`] if the system cannot start a thread.
     pub fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let refused = |error: io::Error| {
+            Error::new(ErrorKind::Io, "the system cannot start another thread; lower n_workers")
+                .because(error)
+        };
+        #[cfg(debug_assertions)]
+        if super::inject::refuses_thread() {
+            return Err(refused(io::ErrorKind::WouldBlock.into()));
+        }
         *self.running.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let ends = Ends(self.running.clone(), name.as_str().into());
-        let handle = thread::Builder::new()
-            .name(name)
+        let handle = builder(name)
             .spawn(move || {
                 log::debug!("{} starts", ends.1);
                 let _ends = ends;
-                float_mode::set_default();
                 scheduling::never_preempt_on_wake();
-                work();
+                float_mode::own(work);
             })
-            .map_err(|e| {
-                Error::new(ErrorKind::Io, "the system cannot start another thread; lower n_workers")
-                    .because(e)
-            })?;
+            .map_err(refused)?;
         self.handles.push(handle);
         Ok(())
     }

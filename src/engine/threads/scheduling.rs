@@ -8,21 +8,59 @@
 //!
 //! Source: `sched(7)`, `setpriority(2)`: on Linux it is of a thread. docs/decisions.md has the measurements.
 
-/// Gives the calling thread the policy, unless the process runs with another one than the default.
-pub(super) fn never_preempt_on_wake() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: both calls affect only the scheduling of the calling thread (0), and `parameters` outlives
-    // them. Bytes of zero are valid for the structure, and priority 0 is the only one of the policy.
+#[cfg(target_os = "linux")]
+thread_local! {
+    /// Whether the thread has a policy that its process has not.
+    static IS_BATCH: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Sets the policy of the calling thread. If the system refuses, the thread keeps its own, which is slower but
+/// right.
+#[cfg(target_os = "linux")]
+fn set(policy: libc::c_int) -> bool {
+    // SAFETY: the call affects only the scheduling of the calling thread (0), and `parameters` outlives it.
+    // Bytes of zero are valid for the structure, and priority 0 is the only one of both policies.
     unsafe {
-        if libc::sched_getscheduler(0) == libc::SCHED_OTHER {
-            let parameters: libc::sched_param = std::mem::zeroed();
-            // A refusal leaves the default, which is slower but right.
-            let _ = libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters);
-        }
+        let parameters: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, policy, &raw const parameters) == 0
     }
 }
 
-/// Adds `nice` to the niceness of the calling thread, up to the highest.
+/// Gives the calling thread the policy, unless the process runs with another one than the default.
+pub(super) fn never_preempt_on_wake() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the call reads the policy of the calling thread (0).
+    if unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER {
+        IS_BATCH.set(set(libc::SCHED_BATCH));
+    }
+}
+
+/// Calls a function of the user with the policy of the process, which threads and processes that it starts
+/// inherit.
+#[cfg(feature = "python")]
+pub(crate) fn as_process<T>(function: impl FnOnce() -> T) -> T {
+    #[cfg(target_os = "linux")]
+    let _back = IS_BATCH.get().then(|| {
+        set(libc::SCHED_OTHER);
+        Batch
+    });
+    function()
+}
+
+/// Sets the policy when it is dropped.
+#[cfg(all(feature = "python", target_os = "linux"))]
+struct Batch;
+
+#[cfg(all(feature = "python", target_os = "linux"))]
+impl Drop for Batch {
+    fn drop(&mut self) {
+        set(libc::SCHED_BATCH);
+    }
+}
+
+/// Adds `nice` to the niceness of the calling thread, up to the highest. A function of the user must not be
+/// called after it: threads and processes that it starts would inherit the niceness, which the system lets
+/// no process lower.
 pub(crate) fn yield_to_others(nice: u8) {
     #[cfg(target_os = "linux")]
     // SAFETY: both calls affect only the calling thread (0). The niceness is -20 to 19, where -1 may also be

@@ -117,10 +117,7 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
 /// The features of a `SpectrogramTransform` or an object of `forebay.features`.
 fn features(given: &Bound<'_, PyAny>, max_decoded_seconds: f64) -> PyResult<Features> {
     let made = match given.cast::<SpectrogramTransform>() {
-        Ok(transform) => {
-            let _mode = float_mode::Lent::new();
-            Features::log_mel(transform.get().core(), max_decoded_seconds)
-        }
+        Ok(transform) => float_mode::lent(|| Features::log_mel(transform.get().core(), max_decoded_seconds)),
         Err(_) => {
             let expected = "a SpectrogramTransform, or an object of forebay.features";
             let FeatureObject { plan, description } =
