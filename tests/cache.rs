@@ -7,6 +7,9 @@
     reason = "tests; subsets of an array of one axis are one range"
 )]
 
+#[cfg(debug_assertions)]
+mod patience;
+
 use std::{fs, path::Path, sync::Arc};
 
 use forebay::{
@@ -778,6 +781,70 @@ fn pieces_of_batches_change_nothing() {
             assert_eq!(build(name, piece_bytes, n_workers, false).1.unwrap(), 113 - 11);
             assert!(files(&path) == files(&whole), "{name}, {order:?}");
             assert_eq!(ledger(&path), ledger(&whole), "{name}, {order:?}");
+        }
+    }
+}
+
+/// Builds that the system refuses a thread.
+#[cfg(debug_assertions)]
+mod refused {
+    use super::*;
+    use forebay::cache::build::{Piece, ReadShard, Shards};
+
+    /// A shard without an end; each reader of it counts as long as it lives.
+    struct Endless(Vec<String>, Arc<()>);
+
+    impl Shards for Endless {
+        type Batch = Rows;
+
+        fn names(&self) -> &[String] {
+            &self.0
+        }
+
+        fn open(&self, _shard: usize, _skip: u64, size: u64) -> forebay::Result<Box<dyn ReadShard<Rows>>> {
+            Ok(Box::new(EndlessReader(size, self.1.clone())))
+        }
+    }
+
+    struct EndlessReader(u64, #[expect(dead_code, reason = "counts")] Arc<()>);
+
+    impl ReadShard<Rows> for EndlessReader {
+        fn next(&mut self, _skips: &mut Skips<'_>) -> forebay::Result<Option<Piece<Rows>>> {
+            let lines = vec!["a line".to_owned(); self.0 as usize];
+            Ok(Some(Piece::whole(Rows::Text(lines), self.0)))
+        }
+    }
+
+    fn endless(readers: &Arc<()>) -> Endless {
+        Endless((0..3).map(|shard| shard.to_string()).collect(), readers.clone())
+    }
+
+    /// If the system refuses the n-th thread, the threads before it end, with their files. Without the writer they
+    /// would wait forever for room.
+    #[test]
+    fn a_build_that_cannot_start_leaves_no_thread() {
+        // Three workers and the writer.
+        for n_started in 0..4 {
+            let folder = TempDir::new().unwrap();
+            let readers = Arc::new(());
+            let plan = || Plan {
+                path: folder.path().to_owned(),
+                split: "train".into(),
+                batch_size: 1000,
+                order: Order::RoundRobin,
+                n_workers: 3,
+                fields: None,
+                policy: Policy::default(),
+                commits: Commits::default(),
+                options: WriterOptions { shards: Vec::new(), ..options(Compression::None) },
+            };
+            forebay::engine::inject_refused_thread(Some(n_started));
+            let error = Build::start(plan(), endless(&readers), Lines(false)).unwrap_err();
+            forebay::engine::inject_refused_thread(None);
+            assert_eq!(error.kind, ErrorKind::Io, "{error}");
+            patience::until("the workers have ended", || Arc::strong_count(&readers) == 1);
+            // The cache is free again; the drop ends the build.
+            Build::start(plan(), endless(&readers), Lines(false)).unwrap();
         }
     }
 }

@@ -189,7 +189,8 @@ pub struct Progress {
 /// A running build, on its own threads. Dropping it cancels it; documents written by then are committed.
 pub struct Build {
     shared: Arc<dyn Running>,
-    _threads: Threads,
+    /// Joined by its drop, after the build was cancelled.
+    threads: Threads,
 }
 
 /// The part of [`Shared`] that does not depend on the type of batches.
@@ -301,24 +302,22 @@ impl Build {
             result: Mutex::default(),
             ended: Condvar::new(),
         });
-        let mut threads = Threads::default();
+        // If a later step fails, the drop of `build` ends the threads already started.
+        let mut build = Self { shared: shared.clone(), threads: Threads::default() };
         let (shards, processor) = (Arc::new(shards), Arc::new(processor));
         for n in 0..plan.n_workers {
             let (shared, shards, processor) = (shared.clone(), shards.clone(), processor.clone());
             let work = move || work(&shared, &*shards, &*processor, plan.batch_size);
-            threads.spawn(format!("forebay-cache-{n}"), work)?;
+            build.threads.spawn(format!("forebay-cache-{n}"), work)?;
         }
-        threads.spawn("forebay-writer".into(), {
-            let shared = shared.clone();
-            move || {
-                let written = catch_unwind(AssertUnwindSafe(|| write(&shared, writer, &names)));
-                let result = written.unwrap_or_else(|_| Err(panicked("the writer of the cache")));
-                shared.shard_order.stop();
-                *shared.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-                shared.ended.notify_all();
-            }
+        build.threads.spawn("forebay-writer".into(), move || {
+            let written = catch_unwind(AssertUnwindSafe(|| write(&shared, writer, &names)));
+            let result = written.unwrap_or_else(|_| Err(panicked("the writer of the cache")));
+            shared.shard_order.stop();
+            *shared.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            shared.ended.notify_all();
         })?;
-        Ok(Self { shared, _threads: threads })
+        Ok(build)
     }
 
     /// The progress so far.
