@@ -21,8 +21,8 @@ pub use access::AccessConfig;
 pub use limits::CommitConfig;
 pub use limits::LimitConfig;
 pub use objects::{
-    AugmentObject, Background, CropConfig, CropObject, Exclude, FeatureObject, Names, Opaque, Origin,
-    SamplingObject, Sources, SpanConfig, Weights, WindowConfig,
+    AugmentObject, Background, CropConfig, CropObject, Exclude, FeatureObject, FilePart, Names, Opaque,
+    Ordered, Origin, SamplingObject, Sources, SpanConfig, Weights, WindowConfig,
 };
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]

@@ -84,6 +84,13 @@ impl ErrorKind {
         )
     }
 
+    /// The kinds of failed records, in the order in which they are counted: those of the data, without rows
+    /// that the user excludes, and those of the system.
+    pub(crate) const FAILURES: [Self; 10] = {
+        use ErrorKind::*;
+        [Truncated, Unreadable, Unsupported, Corrupt, Empty, TooShort, NonFinite, TooLarge, Io, NotFound]
+    };
+
     /// Whether the system failed, and not the data: a later read of the same bytes may succeed.
     pub fn is_io(self) -> bool {
         matches!(self, ErrorKind::Io | ErrorKind::NotFound)

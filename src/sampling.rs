@@ -7,7 +7,7 @@ mod classes;
 mod same_class;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     ops::Range,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -47,6 +47,8 @@ pub struct Filter {
     pub column: String,
     /// The values, of which a list must have one; `None`: any.
     pub values: Option<Vec<Key>>,
+    /// The values, of which a list must have none.
+    pub exclude: Option<Vec<Key>>,
     /// The lowest number.
     pub minimum: Option<f64>,
     /// The highest number.
@@ -272,18 +274,21 @@ fn number(value: &Value) -> Option<f64> {
 
 impl Filter {
     fn described(&self) -> String {
-        let Self { column, values, minimum, maximum, is_null } = self;
+        let Self { column, values, exclude, minimum, maximum, is_null } = self;
         let value = |key: &Key| match key {
             Key::Number(number) => number.to_string(),
             Key::Name(name) => format!("{name:?}"),
         };
-        let values = values.as_ref().map(|keys| {
-            let shown: Vec<_> = keys.iter().take(5).map(value).collect();
-            let more = if keys.len() > 5 { ", ..." } else { "" };
-            format!("values=[{}{more}]", shown.join(", "))
-        });
+        let listed = |name: &str, keys: &Option<Vec<Key>>| {
+            keys.as_ref().map(|keys| {
+                let shown: Vec<_> = keys.iter().take(5).map(value).collect();
+                let more = if keys.len() > 5 { ", ..." } else { "" };
+                format!("{name}=[{}{more}]", shown.join(", "))
+            })
+        };
         let parts = [
-            values,
+            listed("values", values),
+            listed("exclude", exclude),
             minimum.map(|least| format!("minimum={least}")),
             maximum.map(|most| format!("maximum={most}")),
             is_null.map(|is_null| format!("is_null={}", if is_null { "True" } else { "False" })),
@@ -297,7 +302,9 @@ impl Filter {
         // What a column of classes with names has to be, by number too.
         let mut all_names: Vec<Option<Vec<String>>> = Vec::new();
         of_groups(source, &self.column, |_, names| all_names.push(names.cloned()));
-        let keys = self.values.as_ref().map(|values| values.iter().collect::<std::collections::HashSet<_>>());
+        let set =
+            |keys: &Option<Vec<Key>>| keys.as_ref().map(|keys| keys.iter().cloned().collect::<HashSet<_>>());
+        let (keys, excluded) = (set(&self.values), set(&self.exclude));
         let keep = |found: &mut Vec<(bool, Vec<i64>)>, value: Result<&Value>| {
             let Ok(value) = value else {
                 found.push((true, Vec::new()));
@@ -310,29 +317,32 @@ impl Filter {
                         self.minimum.is_none_or(|least| number >= least)
                             && self.maximum.is_none_or(|most| number <= most)
                     }));
-            let (mut has, mut unnamed) = (keys.is_none(), Vec::new());
-            if let (Some(keys), true) = (&keys, fits) {
+            let (mut has, mut unnamed, mut is_excluded) = (keys.is_none(), Vec::new(), false);
+            if (keys.is_some() || excluded.is_some()) && fits {
                 Key::of(value, None, &mut |key| {
-                    has |= keys.contains(&key);
+                    has |= keys.as_ref().is_some_and(|keys| keys.contains(&key));
+                    is_excluded |= excluded.as_ref().is_some_and(|keys| keys.contains(&key));
                     if let Key::Number(number) = key {
                         unnamed.push(number);
                     }
                 });
             }
-            found.push((fits && has, if fits && !has { unnamed } else { Vec::new() }));
+            let fits = fits && !is_excluded;
+            // The names of numbers count where these decide nothing.
+            let are_open = fits && (!has || excluded.is_some());
+            found.push((fits && has, if are_open { unnamed } else { Vec::new() }));
             Ok(())
         };
         let shards = source.collect(&self.column, keep, stop)?;
-        let is_named = |number: i64, names: &Option<Vec<String>>| match (
-            &keys,
-            named(Key::Number(number), names.as_ref()),
-        ) {
-            (Some(keys), key @ Key::Name(_)) => keys.contains(&key),
-            _ => false,
+        let is_named = |keys: &Option<HashSet<Key>>, numbers: &[i64], names: &Option<Vec<String>>| {
+            let Some(keys) = keys else { return false };
+            let name = |&number: &i64| named(Key::Number(number), names.as_ref());
+            numbers.iter().map(name).any(|key| matches!(key, Key::Name(_)) && keys.contains(&key))
         };
+        let (keys, excluded) = (&keys, &excluded);
         let rows = shards.into_iter().zip(&all_names).flat_map(|(rows, names)| {
             let passes = move |(passes, unnamed): (bool, Vec<i64>)| {
-                passes || unnamed.into_iter().any(|number| is_named(number, names))
+                (passes || is_named(keys, &unnamed, names)) && !is_named(excluded, &unnamed, names)
             };
             rows.into_iter().map(passes)
         });

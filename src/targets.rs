@@ -9,7 +9,7 @@
 pub mod annotations;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -272,6 +272,27 @@ pub struct Target {
     vocabulary: Vocabulary,
 }
 
+/// The characters with which people join several names in one cell.
+const SEPARATORS: [char; 3] = [';', '|', ','];
+
+/// The character that joins several names in many of these, if one seems to; and in how many.
+///
+/// Some of the parts must be names too, or, unless they are joined by commas, parts of several: a comma is
+/// part of names such as "Tit, Great".
+pub fn joined_names(names: &[String]) -> Option<(char, usize)> {
+    SEPARATORS.into_iter().find_map(|separator| {
+        let joined: Vec<_> = names.iter().filter(|name| name.contains(separator)).collect();
+        let whole: HashSet<&str> = names.iter().map(String::as_str).collect();
+        let mut parts = HashMap::new();
+        for part in joined.iter().flat_map(|name| name.split(separator)) {
+            *parts.entry(part.trim()).or_insert(0) += 1;
+        }
+        parts.remove("");
+        let is_name = |(part, n): (&&str, &i32)| whole.contains(part) || separator != ',' && *n > 1;
+        (joined.len() > 1 && parts.iter().any(is_name)).then_some((separator, joined.len()))
+    })
+}
+
 /// What a plan is made of.
 #[derive(Debug)]
 pub struct Sourced<'a> {
@@ -520,6 +541,16 @@ impl Target {
     /// The field.
     pub fn field(&self) -> &Field {
         &self.field
+    }
+
+    /// Whether it is the text of a row.
+    pub fn is_text(&self) -> bool {
+        matches!(self.config.form, TargetForm::Text { .. })
+    }
+
+    /// The column that it is made of.
+    pub fn column_name(&self) -> &str {
+        &self.config.column
     }
 
     /// The names of the classes.
@@ -958,6 +989,19 @@ mod tests {
 
     fn names(names: &[&str]) -> Arc<Vec<String>> {
         Arc::new(names.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn names_that_seem_to_be_joined() {
+        let found = |names: &[&str]| joined_names(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(found(&["owl", "owl;wren", "wren; jay", "jay"]), Some((';', 2)));
+        assert_eq!(found(&["owl|wren", "wren|jay"]), Some(('|', 2)));
+        assert_eq!(found(&["owl", "owl, wren", "wren,jay"]), Some((',', 2)));
+        // One name with the character, names that have it themselves, and no such name.
+        assert_eq!(found(&["owl", "owl;wren", "wren"]), None);
+        assert_eq!(found(&["Tit, Great", "Tit, Blue", "Owl, Tawny"]), None);
+        assert_eq!(found(&["a;b", "c;d"]), None);
+        assert_eq!(found(&["owl", "wren"]), None);
     }
 
     #[test]

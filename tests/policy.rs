@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use forebay::{
     ErrorKind,
-    engine::{Delivered, Engine, LISTED, Losses, Lost, MaxErrors, Plan, Policy, Step},
+    engine::{Delivered, Engine, Kinds, LISTED, Losses, Lost, MaxErrors, Plan, Policy, Step},
     order::Order,
     seed,
 };
@@ -111,7 +111,12 @@ proptest! {
         prop_assert_eq!(engine.stats().records_failed, 0);
         prop_assert!(engine.stats().records_excluded > 0);
         let delivered = engine.stats().delivered;
-        let swapped = Delivered { records_failed: 0, records_excluded: replaced.records_failed, ..replaced };
+        let swapped = Delivered {
+            records_failed: 0,
+            records_excluded: replaced.records_failed,
+            kinds: Kinds::default(),
+            ..replaced
+        };
         prop_assert_eq!(delivered, swapped);
         prop_assert!(delivered.records_excluded > 0 || bad.1.is_some());
     }
@@ -320,4 +325,35 @@ fn the_list_is_bounded() {
     assert_eq!(engine.errors().count(), LISTED);
     assert_eq!(engine.take_errors().len(), LISTED);
     assert_eq!(engine.errors().count(), 0);
+}
+
+#[test]
+fn a_finite_pass_without_a_good_record_ends_with_an_error() {
+    let given = Plan { infinite: false, drop_last: false, ..plan() };
+    let all_bad = Work { bad_in_100: 100, ..QUICK };
+    let mut alone = engine(given.clone(), toy(&[50, 70]), all_bad);
+    for epoch in 0..2 {
+        // Each call until the next pass.
+        for _ in 0..2 {
+            let error = alone.next(SOON).unwrap_err();
+            assert_eq!((error.kind, alone.position().epoch), (ErrorKind::TooMany, epoch));
+            assert!(error.message.contains("120 of 120 records failed"), "{error}");
+        }
+        alone.rewind().unwrap();
+    }
+    // A rank with few records may have bad ones only, and other ranks good ones.
+    for (rows, is_error) in [(40, true), (20, false)] {
+        let shared = Plan { world_size: 2, rank: 1, batch_size: 5, ..given.clone() };
+        let mut engine = engine(shared, toy(&[rows]), all_bad);
+        let mut last = engine.next(SOON);
+        while let Ok(Step::Batch(..) | Step::TimedOut) = last {
+            last = engine.next(SOON);
+        }
+        assert_eq!(last.is_err(), is_error, "{rows} rows");
+    }
+    // What the user excludes is no failure.
+    let policy = Policy { exclude: (0..119).collect(), ..Policy::default() };
+    let mut excluding = engine(Plan { policy, ..given }, toy(&[50, 70]), QUICK);
+    assert!(next(&mut excluding).is_some());
+    assert!(next(&mut excluding).is_none());
 }

@@ -248,6 +248,7 @@ class _Delivered(TypedDict):
     records_failed: int
     records_excluded: int
     records_lost: int
+    records_good: int
 
 @type_check_only
 class _FileReads(TypedDict):
@@ -301,6 +302,7 @@ class _Stats(TypedDict):
     batches: int
     decoded_at_first_batch: int
     delivered: _Delivered
+    failed_kinds: dict[str, int]
     n_workers: int
     prefetch_batches: int
     verdict: str

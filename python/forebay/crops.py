@@ -58,11 +58,16 @@ class Random(_CropPart):
 
 @part
 class Start(_CropPart):
-    """The beginning; see `Pad` for `pad` and `noise_db`."""
+    """The beginning; see `Pad` for `pad` and `noise_db`.
+
+    With `whole=True` examples are whole recordings: one that is longer than `clip_seconds`, as it is played by `Speed`,
+    is a bad record (`too_large`), and left out or replaced.
+    """
 
     _: KW_ONLY
     pad: Pad = "behind"
     noise_db: float | None = None
+    whole: bool = False
 
 
 @part

@@ -159,10 +159,11 @@ def librispeech(
 ) -> Recipe:
     """The recipe of icefall for LibriSpeech: Kaldi fbank of 80 bands, speed perturbation, noise, masks.
 
-    Examples are utterances from their beginnings with their texts, padded to `clip_seconds`; the output `valid_frames`
-    is their length in frames. With `duration`, the name of a column of seconds, utterances above 0.9 `clip_seconds`
-    (20.2 s), which do not fit at each speed, are left out; without it longer ones are cut, and their texts are not.
-    icefall makes batches of utterances of similar length and warps time as well. `noise`: recordings such as MUSAN's.
+    Examples are whole utterances with their texts, padded to `clip_seconds`; the output `valid_frames` is their length
+    in frames. An utterance that is longer, at the speed that is drawn, is left out as a bad record (`too_large`). With
+    `duration`, the name of a column of seconds, utterances above 0.9 `clip_seconds` (20.2 s), which do not fit at each
+    speed, are left out before anything is read. icefall makes batches of utterances of similar length and warps time
+    as well. `noise`: recordings such as MUSAN's.
 
     Source: icefall's recipe for LibriSpeech on GitHub (k2-fsa/icefall), and lhotse's transforms.
     """
@@ -172,7 +173,7 @@ def librispeech(
     sampling = {} if duration is None else {"sampling": Where(duration, maximum=longest)}
     return Recipe(
         clip_seconds=clip_seconds,
-        crop=Start(),
+        crop=Start(whole=True),
         features="icefall",
         targets={"text": Text(text)},
         outputs=["valid_frames"],

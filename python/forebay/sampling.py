@@ -116,20 +116,24 @@ class Where(_SamplingPart):
     """The rows whose `column` satisfies all conditions that are given; other rows are not read.
 
     `values`: the value, or an item of a list, is one of these (text or whole numbers; of a column with class names,
-    names or numbers). `minimum`, `maximum`: limits of a number, which they include. `is_null`: whether the value is
-    null. With the other conditions a null is left out.
+    names or numbers). `exclude`: neither the value nor an item of a list is one of these, as for a split by recorder:
+    `Where("recorder", values=["AM01"])` and `Where("recorder", exclude=["AM01"])`; a null is kept. `minimum`,
+    `maximum`: limits of a number, which they include. `is_null`: whether the value is null. With `values`, `minimum` or
+    `maximum` a null is left out.
     """
 
     column: str
     _: KW_ONLY
     values: Sequence[str | int] | None = None
+    exclude: Sequence[str | int] | None = None
     minimum: float | None = None
     maximum: float | None = None
     is_null: bool | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.values, str | int):
-            raise wrong_type("values", "a list of text or whole numbers", self.values)
+        for name in ("values", "exclude"):
+            if isinstance(given := getattr(self, name), str | int):
+                raise wrong_type(name, f"a list of text or whole numbers, such as [{given!r}]", given)
         self._convert_numbers()
         for name in ("minimum", "maximum"):
             limit = getattr(self, name)

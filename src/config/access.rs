@@ -79,7 +79,7 @@ macro_rules! access_parameters {
         /// Upper limit of a record's bytes; a row with a larger one raises `DecodeError`.
         max_record_bytes: Int = 1_073_741_824, free, elsewhere(max_file_size);
         /// Upper limit of a recording's seconds; a row with a longer one raises `DecodeError`.
-        max_decoded_seconds: Float = 86400.0, free, elsewhere(max_duration);
+        max_decoded_seconds: Float = 86400.0, free;
         /// Maps the files into memory, as in `Loader`: for local disks.
         mmap: Bool = false, free, elsewhere(memory_map, dont_use_mmap, use_mmap);
         /// Files that may be read for rows with a path instead of bytes, as in `Loader`. None or False: files

@@ -142,7 +142,7 @@ macro_rules! loader_parameters {
         max_record_bytes: Int = 1_073_741_824, state, elsewhere(max_file_size);
         /// Upper limit of a recording's seconds: a longer one is a bad record (`too_large`), and its samples
         /// are not decoded.
-        max_decoded_seconds: Float = 86400.0, state, elsewhere(max_duration);
+        max_decoded_seconds: Float = 86400.0, state;
         /// Type of the spectrograms: `"float32"`, `"float16"` or `"bfloat16"`; the last two are rounded to
         /// nearest even and take half the memory. Values are between -23.03 (the floor) and about 20, so
         /// float16 is within 0.008 of float32 and bfloat16 within 0.063. numpy has no bfloat16, so its bits

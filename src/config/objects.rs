@@ -1,11 +1,16 @@
 //! Types of parameters that are neither a number nor a text.
 
-use std::{any::Any, fmt, path::PathBuf, sync::Arc};
+use std::{
+    any::Any,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, fallible_alloc,
     sampling::Sampling,
-    source::{Entry, files::Manifest},
+    source::{ArrowOptions, Entry, Recordings, Shard, files::Manifest},
     tasks::{ClipCrop, SpanUnit},
     transform::{Augment, Features, WindowEnd},
 };
@@ -19,6 +24,73 @@ pub struct Sources {
     pub groups: Vec<Vec<Origin>>,
     /// The rows that the files of each source must have; `None` or missing for any number.
     pub n_rows: Vec<Option<u64>>,
+    /// The rows of each source in its own order; `None` or missing for that of the files.
+    pub orders: Vec<Option<Ordered>>,
+    /// The rate that a `datasets.Dataset` has of its recordings, hertz; `None` or missing if none is known.
+    pub rates: Vec<Option<u32>>,
+}
+
+/// A `datasets.Dataset` whose rows are not those of its files in order, as after `shuffle`, `select` or
+/// `train_test_split`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ordered {
+    /// The parts of files that its table has, in order.
+    pub parts: Vec<FilePart>,
+    /// The rows of that table for each row; `None`: all in order.
+    pub rows: Option<Arc<[u64]>>,
+    /// The Dataset.
+    pub object: Opaque,
+}
+
+/// Some neighbouring rows of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilePart {
+    /// The number of the file among those of the source.
+    pub file: usize,
+    /// The first row.
+    pub start: u64,
+    /// The number of rows.
+    pub n_rows: u64,
+}
+
+impl Ordered {
+    /// The rows by their numbers in the source, whose files are `shards`; `None`: those of the files in order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the files do not have the rows; [`ErrorKind::Memory`].
+    fn rows_of(&self, shards: &[Shard]) -> Result<Option<Arc<[u64]>>> {
+        let first = shards.first().map_or(0, |shard| shard.first_row);
+        let wrong = |message: String| Error::new(ErrorKind::Config, message);
+        let changed = |shard: &Shard| {
+            let (path, n) = (shard.path.display(), shard.n_rows);
+            wrong(format!("the Dataset has rows of {path} that the file, with {n} rows, does not have"))
+        };
+        let n_rows: u64 = self.parts.iter().map(|part| part.n_rows).sum();
+        let mut table: Vec<u64> = fallible_alloc::with_room(n_rows as usize)?;
+        for part in &self.parts {
+            let shard =
+                shards.get(part.file).ok_or_else(|| wrong("the Dataset has other files".to_owned()))?;
+            let end = part.start.checked_add(part.n_rows).filter(|&end| end <= shard.n_rows);
+            let end = end.ok_or_else(|| changed(shard))?;
+            let before = shard.first_row - first;
+            table.extend(before + part.start..before + end);
+        }
+        let Some(rows) = &self.rows else {
+            let n: u64 = shards.iter().map(|shard| shard.n_rows).sum();
+            let is_whole = n == n_rows && (0..n).eq(table.iter().copied());
+            return Ok((!is_whole).then(|| table.into()));
+        };
+        let mut found: Vec<u64> = fallible_alloc::with_room(rows.len())?;
+        for &row in &**rows {
+            let known = usize::try_from(row).ok().and_then(|row| table.get(row));
+            found.push(*known.ok_or_else(|| {
+                wrong(format!(
+                    "the index mapping of the Dataset names row {row}, and its table has {n_rows} rows"
+                ))
+            })?);
+        }
+        Ok(Some(found.into()))
+    }
 }
 
 /// The recordings that a step of augmentation reads.
@@ -67,17 +139,36 @@ impl From<Origin> for Entry {
 }
 
 impl Sources {
+    /// Opens the files, with the rows of each source in its order.
+    ///
+    /// # Errors
+    /// Those of [`Recordings::open`]; [`ErrorKind::Config`] if a `datasets.Dataset` has other rows than its
+    /// files.
+    pub fn open(&self, options: &ArrowOptions, stop: &AtomicBool) -> Result<Recordings> {
+        let found = Recordings::open(&self.groups, options, stop)?;
+        self.check_rows(&found.group_starts(), found.n_rows())?;
+        let starts = found.group_starts();
+        let orders = self.orders.iter().enumerate().map(|(group, order)| {
+            let end = starts.get(group + 1).copied().unwrap_or(u64::MAX);
+            let is_own = |shard: &&Shard| (starts[group]..end).contains(&shard.first_row);
+            let shards: Vec<_> = found.shards().iter().filter(is_own).cloned().collect();
+            order.as_ref().map_or(Ok(None), |order| order.rows_of(&shards))
+        });
+        let orders = orders.collect::<Result<Vec<_>>>()?;
+        found.ordered(&orders)
+    }
+
     /// Checks the rows of each source, given the first row of each and the number of all rows.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a `datasets.Dataset` has other rows than its files.
-    pub fn check_rows(&self, starts: &[u64], n_rows: u64) -> Result<()> {
+    fn check_rows(&self, starts: &[u64], n_rows: u64) -> Result<()> {
         let ends = starts.iter().skip(1).chain([&n_rows]);
         for ((start, end), expected) in starts.iter().zip(ends).zip(&self.n_rows) {
             if let Some(expected) = expected.filter(|expected| *expected != end - start) {
                 let message = format!(
-                    "the Dataset in arrow_files has {expected} rows and its files have {}: it is a part of them; \
-                     save it with save_to_disk(folder) and pass the folder",
+                    "the Dataset has {expected} rows and its files have {}: they were changed since it was made; load it \
+                     again",
                     end - start
                 );
                 return Err(Error::new(ErrorKind::Config, message));

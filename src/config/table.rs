@@ -502,7 +502,7 @@ impl Table {
 }
 
 /// What replaces parameters of other libraries: the classes, or none for all loaders; the names; the advice.
-const INSTEAD: [(&[&str], &[&str], &str); 12] = [
+const INSTEAD: [(&[&str], &[&str], &str); 13] = [
     (
         &["Loader", "AudioDataset"],
         &[
@@ -532,6 +532,12 @@ const INSTEAD: [(&[&str], &[&str], &str); 12] = [
         ],
         "an object of forebay.features has it, as features=forebay.features.LogMel(win_length=400); \
          help(forebay.features.LogMel) lists the parameters",
+    ),
+    (
+        &["Loader", "AudioDataset"],
+        &["max_duration", "min_duration", "max_seconds", "min_seconds", "duration_range", "max_length_s"],
+        "rows are chosen by a column: sampling=forebay.sampling.Where(\"duration\", minimum=1.0, maximum=20.0); without such a \
+         column, crop=forebay.crops.Start(whole=True) leaves out recordings longer than clip_seconds",
     ),
     (
         &["Loader", "AudioDataset", "TokenLoader"],

@@ -81,7 +81,7 @@ pub use observe::activity::{Role, State, ThreadState};
 pub use observe::meter::meter_examples;
 pub use observe::queues::Queues;
 pub use observe::stall::Stall;
-pub use observe::stats::{Counters, Delivered, Report, StageTimes, Stats, cores};
+pub use observe::stats::{Counters, Delivered, Kinds, Report, StageTimes, Stats, cores};
 pub(crate) use plan::credit_ahead;
 pub use plan::{MOST_READERS, MixturePlan, Plan};
 pub(crate) use position::MAX_WORLD;
@@ -92,8 +92,8 @@ pub use threads::autoscale::{AUTO_PREFETCH, Auto};
 pub use threads::inject::{
     delays as inject_delays, panic_at as inject_panic_at, refuse_thread_after as inject_refused_thread,
 };
-pub use threads::owned::JOIN_TIMEOUT;
 pub(crate) use threads::owned::Threads;
+pub use threads::owned::{JOIN_TIMEOUT, note_end};
 #[cfg(feature = "python")]
 pub(crate) use threads::{owned::builder, scheduling::as_process};
 #[cfg(loom)]
@@ -143,6 +143,10 @@ pub struct Engine<S: Source, K: Task> {
     standings: Option<Standings>,
     /// The engine's position before that batch. Cleared by any call that leaves the pass.
     before: Option<Before>,
+    /// The counts of the pass so far; `None` if it was not begun at its first batch.
+    so_far: Option<Delivered>,
+    /// Whether it was logged that many records fail.
+    has_warned: bool,
     /// The schedule that [`Engine::places`] used last, with its epoch and streams.
     asked: Option<(u64, Canon, Schedule)>,
     skip: Vec<Range<u64>>,
@@ -245,6 +249,11 @@ impl<E> Control<E> {
     }
 }
 
+/// Failures are logged once they are at least one in so many of the records that were tried,
+const WARN_SHARE: u64 = 10;
+/// and so many were tried, or a pass has ended.
+const WARN_FROM: u64 = 100;
+
 /// The highest epoch that can be chosen: from there on no count overflows.
 pub const MAX_EPOCH: u64 = 1 << 62;
 
@@ -309,6 +318,8 @@ impl<S: Source, K: Task> Engine<S, K> {
             has_taken: false,
             standings: None,
             before: None,
+            so_far: Some(Delivered::default()),
+            has_warned: false,
             asked: None,
             skip: Vec::new(),
             pass: None,
@@ -386,6 +397,7 @@ impl<S: Source, K: Task> Engine<S, K> {
                         );
                     }
                     self.deliver_rest();
+                    self.check_pass()?;
                     return Ok(Step::End);
                 }
             }
@@ -396,7 +408,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     pub(crate) fn deliver_rest(&mut self) {
         let Some(pass) = &mut self.pass else { return };
         let rest = pass.rest();
-        self.counters.deliver(rest);
+        self.deliver(rest);
         if let Some(before) = &mut self.before {
             before.counts = before.counts + rest;
         }
@@ -408,8 +420,65 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.has_taken = true;
         let standings = mem::replace(&mut self.standings, standings);
         self.before = Some(Before { batch: number, standings, counts });
-        self.counters.deliver(counts);
+        self.deliver(counts);
+        self.warn_of_failures(WARN_FROM);
         Some((number, batch))
+    }
+
+    /// Adds the counts of what was handed out.
+    fn deliver(&mut self, counts: Delivered) {
+        self.counters.deliver(counts);
+        self.so_far = self.so_far.map(|so_far| so_far + counts);
+    }
+
+    /// Checks at the end of a pass that some of its records were good.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooMany`] if all failed. One of several ranks has few records where the data are few, so
+    /// for up to [`SUBSTITUTES`] of them it is only logged.
+    fn check_pass(&mut self) -> Result<()> {
+        let (so_far, policy) = (self.so_far.unwrap_or_default(), &self.plan.policy);
+        let Some((kind, _)) = so_far.kinds.occurred().first().copied().filter(|_| policy.logs) else {
+            return Ok(());
+        };
+        if so_far.records_good > 0 {
+            self.warn_of_failures(0);
+            return Ok(());
+        }
+        let first = self.failures.first(kind);
+        let told = so_far.told().unwrap_or_default();
+        let of_rank = match self.plan.world_size {
+            1 => String::new(),
+            _ => format!(" on rank {}", self.plan.rank),
+        };
+        let message = format!(
+            "the pass has no good record{of_rank}: {told}; the first one is {kind}; check the files, audio_column (of a table \
+             path_column and root), and exclude"
+        );
+        let error = Error::new(ErrorKind::TooMany, message);
+        let error = match first {
+            Some(first) => error.because(first.clone()),
+            None => error,
+        };
+        if self.plan.world_size > 1 && so_far.failures() <= SUBSTITUTES {
+            log::warn!("{error}");
+            return Ok(());
+        }
+        Err(error)
+    }
+
+    /// Logs once that a tenth of the records or more failed, of at least `least` records.
+    fn warn_of_failures(&mut self, least: u64) {
+        if self.has_warned || !self.plan.policy.logs {
+            return;
+        }
+        let delivered = self.counters.delivered();
+        if delivered.tried() < least || delivered.failures() * WARN_SHARE < delivered.tried() {
+            return;
+        }
+        let Some(told) = delivered.told() else { return };
+        self.has_warned = true;
+        log::warn!("{told}; see errors(), and list them all with `forebay check`; max_errors= sets a limit");
     }
 
     /// Puts back the last batch taken, for a batch that did not reach the caller: it is made again and comes
@@ -497,6 +566,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.start = batch;
         self.has_taken = false;
         self.before = None;
+        self.so_far = (batch == 0).then(Delivered::default);
         self.held = None;
         if let Some(pass) = self.pass.take() {
             if !self.is_over {

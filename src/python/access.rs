@@ -576,7 +576,7 @@ fn column(
             cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };
-        reopened = Recordings::open(&config.arrow_files.groups, &options, stop)?;
+        reopened = config.arrow_files.open(&options, stop)?;
         &reopened
     };
     let number = source.column_names().iter().position(|known| known == name).unwrap_or_default();

@@ -85,6 +85,7 @@ fn level(given: &mut Given<'_>, name: &str) -> PyResult<Option<f64>> {
 /// A clip by a mode, padded and drawn again as the fields say.
 fn clip(given: &mut Given<'_>, mode: CropMode) -> PyResult<ClipCrop> {
     let mut crop = ClipCrop { padding: padding(given)?, ..mode.into() };
+    crop.takes_whole = given.has("whole")? && given.get("whole")?;
     if given.has("silence_db")? {
         let silence = level(given, "silence_db")?;
         let most = whole(given, "redraws", 1..=MOST_REDRAWS)?;

@@ -344,6 +344,9 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
             0 => String::new(),
             _ => format!("; {}", self.counters.verdict()),
         };
+        if let Some(told) = self.counters.delivered().told() {
+            text.insert_str(0, &format!("; {told}"));
+        }
         if !self.is_forked()
             && let Some(stall) = Python::attach(|py| py.detach(|| self.control.stall()))
         {

@@ -131,7 +131,7 @@ fn missing_hint(file: &Path) -> String {
     } else if name.contains(&b'\\') {
         "; folders in a path are separated by /, and \\ is part of a name".to_owned()
     } else if let (true, Ok(current)) = (file.is_relative(), env::current_dir()) {
-        format!("; a relative path begins at the current folder, {}", current.display())
+        format!(" (relative to the current folder, {})", current.display())
     } else {
         String::new()
     }
@@ -149,6 +149,10 @@ fn os_error(error: &Error, mut message: String) -> PyErr {
     });
     // Python writes the number in front.
     message = message.replacen(&format!(" (os error {errno})"), "", 1);
+    // Python writes the file name behind it.
+    if let Some(file) = file {
+        message = message.replacen(&format!(" {}: ", file.display()), ": ", 1);
+    }
     if error.kind == ErrorKind::NotFound
         && let Some(file) = file
     {

@@ -45,7 +45,7 @@ use crate::{
     sampling::{Balance, Chosen, ClassCounts, SameClass, class_counts},
     source::{ArrowOptions, Beside, Contents, Positions, Recordings, RowInfo, Selection},
     state::Identity,
-    targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig},
+    targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig, joined_names},
     tasks::{
         AudioPlan, AudioTask, ClipRule, Foretold, Given, Outputs, Partners, Places, SpanColumns, foretold,
     },
@@ -698,10 +698,10 @@ impl Opened {
         if config.targets.is_some() {
             options.label_column = Some(String::new());
         }
-        let source = Recordings::open(&config.arrow_files.groups, &options, stop)?;
+        let source = config.arrow_files.open(&options, stop)?;
         let sampled = config.sampled().map(|sampling| sampling.choose(&source, stop)).transpose()?;
         let Chosen { rows, weights, classes } = sampled.unwrap_or_default();
-        config.arrow_files.check_rows(&source.group_starts(), source.n_rows())?;
+        source.try_first(rows.as_deref(), &config.exclude.rows(source.shards())?)?;
         let mut positions = Positions::new(rows);
         if let ClipRule::Windows(_) = clips {
             let windows = |_, found: Option<RowInfo>| clips.windows(found.map(|row| row.info), rate);
@@ -710,6 +710,8 @@ impl Opened {
         }
         let outputs = outputs(config, &source, positions.clone(), stop)?;
         let backgrounds = backgrounds(config, &outputs, (&source, &positions), stop)?;
+        tell_of_rate(config, &source, rate);
+        tell_of_separators(config, &outputs, &classes);
         Ok(Self { source, positions, weights, classes, outputs, backgrounds })
     }
 
@@ -717,6 +719,60 @@ impl Opened {
     pub fn class_names(&self) -> ClassNamesOf {
         let names = |target: &Target| Some((target.field().name.clone(), target.class_names()?.clone()));
         self.outputs.targets().filter_map(names).collect()
+    }
+}
+
+/// Logs that the schema has another rate than clips whose rate was not chosen.
+fn tell_of_rate(config: &LoaderConfig, source: &Recordings, rate: u32) {
+    if config.features.is_some() || config.sample_rate != LoaderConfig::default().sample_rate {
+        return;
+    }
+    let in_schema = || source.contents().schema.iter().find_map(|column| column.sampling_rate);
+    let known = config.arrow_files.rates.iter().flatten().next().copied().or_else(in_schema);
+    if let Some(known) = known.filter(|&known| known != rate) {
+        log::warn!(
+            "the schema has recordings of {known} Hz, as Audio(sampling_rate={known}), and clips have {rate} Hz, the default; give \
+             sample_rate={known}, or features= of the rate that the model takes"
+        );
+    }
+}
+
+/// Logs which columns seem to join several classes in one name.
+fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[ClassCounts]) {
+    let tell = |column: &str, names: &[String], advice: &dyn Fn(char) -> String| {
+        let Some((separator, n)) = joined_names(names) else { return };
+        let such_as = names.iter().find(|name| name.contains(separator)).map_or("", String::as_str);
+        log::warn!(
+            "{n} of the {} classes of column {column:?} contain {separator:?}, such as {such_as:?}; if these are several classes \
+             each, give {}",
+            names.len(),
+            advice(separator)
+        );
+    };
+    for target in outputs.targets() {
+        let column = match (&config.targets, &config.label_column) {
+            (None, Some(column)) => column,
+            _ => target.column_name(),
+        };
+        if let Some(names) = target.class_names() {
+            tell(column, names, &|separator| {
+                format!(
+                    "targets=forebay.targets.MultiHot({column:?}, classes=\"data\", separator=\"{separator}\")"
+                )
+            });
+        }
+    }
+    let sampled = config.sampled().unwrap_or_default();
+    let balances = sampled.balances().filter(|balance| balance.separator.is_none());
+    for balance in balances {
+        let of_column = classes.iter().filter(|counts| counts.column == balance.column);
+        let names = of_column.flat_map(|counts| &counts.classes).filter_map(|count| match &count.class {
+            Some(Key::Name(name)) => Some(name.to_string()),
+            _ => None,
+        });
+        tell(&balance.column, &names.collect::<Vec<_>>(), &|separator| {
+            format!("Balanced({:?}, separator=\"{separator}\")", balance.column)
+        });
     }
 }
 
@@ -811,11 +867,10 @@ fn backgrounds(
             cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };
-        let found = Recordings::open(&source.groups, &options, stop).map_err(|error| Error {
+        let found = source.open(&options, stop).map_err(|error| Error {
             message: format!("the source of {name}: {}", error.message),
             ..error
         })?;
-        source.check_rows(&found.group_starts(), found.n_rows())?;
         found.check_scattered().map_err(|error| {
             let message = format!(
                 "the source of a {name} is read in a random order, and its record batches are too large for that; write it without \

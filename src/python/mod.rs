@@ -89,6 +89,7 @@ fn remember<E: Send + 'static>(control: &Arc<engine::Control<E>>) {
 /// Ends the threads of every loader; called at the exit of the interpreter.
 #[pyfunction]
 fn _close_all(py: Python<'_>) {
+    engine::note_end();
     py.detach(|| {
         // After a fork the list may stay locked forever, and its loaders belong to the parent.
         let Ok(live) = LIVE.try_lock().map(|mut live| std::mem::take(&mut *live)) else { return };

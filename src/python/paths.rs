@@ -89,8 +89,8 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
     // A data frame would yield the names of its columns.
     if files.hasattr("to_dict")? {
         return Err(PyTypeError::new_err(format!(
-            "{name} is a {}, must be files; forebay.Manifest({name}, root=...) makes a source of a frame whose rows name \
-             recordings",
+            "the {} ({name}) is no list of files; forebay.Manifest(frame, root=...) makes a source of a frame whose rows \
+             name recordings",
             files.get_type().name()?
         )));
     }

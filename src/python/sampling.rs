@@ -110,23 +110,28 @@ fn key(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Key> {
     value.extract::<i64>().map(Key::Number).map_err(|_| wrong())
 }
 
+/// Some values of a column; `None` if they are not given.
+fn keys(given: &mut Given<'_>, name: &str) -> PyResult<Option<Vec<Key>>> {
+    let values = given.value(name)?;
+    if values.is_none() {
+        return Ok(None);
+    }
+    let each = values.try_iter()?.map(|one| key(name, &one?)).collect::<PyResult<Vec<_>>>()?;
+    if each.is_empty() {
+        given.problems.push(format!("{name} is empty, must have at least one"));
+    }
+    Ok(Some(each))
+}
+
 fn filter(given: &mut Given<'_>) -> PyResult<Filter> {
-    let values = given.value("values")?;
-    let values = match values.is_none() {
-        true => None,
-        false => {
-            let each = values.try_iter()?.map(|one| key("values", &one?)).collect::<PyResult<Vec<_>>>()?;
-            if each.is_empty() {
-                given.problems.push("values is empty, must have at least one".to_owned());
-            }
-            Some(each)
-        }
-    };
+    let [values, exclude] = [keys(given, "values")?, keys(given, "exclude")?];
     let [minimum, maximum]: [Option<f64>; 2] = [given.get("minimum")?, given.get("maximum")?];
     let is_null: Option<bool> = given.get("is_null")?;
     let column: String = given.get("column")?;
-    if values.is_none() && minimum.is_none() && maximum.is_none() && is_null.is_none() {
-        given.problems.push("Where has no condition; give values, minimum, maximum or is_null".to_owned());
+    if values.is_none() && exclude.is_none() && minimum.is_none() && maximum.is_none() && is_null.is_none() {
+        given
+            .problems
+            .push("Where has no condition; give values, exclude, minimum, maximum or is_null".to_owned());
     }
     for (name, limit) in [("minimum", minimum), ("maximum", maximum)] {
         if limit.is_some_and(f64::is_nan) {
@@ -138,7 +143,7 @@ fn filter(given: &mut Given<'_>) -> PyResult<Filter> {
     {
         given.problems.push(format!("minimum is {least} and maximum {most}, which leave nothing between"));
     }
-    Ok(Filter { column, values, minimum, maximum, is_null })
+    Ok(Filter { column, values, exclude, minimum, maximum, is_null })
 }
 
 fn weighted(given: &mut Given<'_>) -> PyResult<Weighting> {

@@ -1,7 +1,8 @@
 //! The values of `arrow_files` and `weights`: one source, or several with names.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
+use numpy::{PyArray1, PyArrayMethods};
 use pyo3::{
     IntoPyObjectExt,
     prelude::*,
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
-    config::{Origin, Sources, Weights},
+    config::{FilePart, Opaque, Ordered, Origin, Sources, Weights},
 };
 
 impl Argument for Sources {
@@ -25,32 +26,44 @@ impl Argument for Sources {
     fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
         refuse_splits(name, given)?;
         let Ok(mapping) = given.cast::<PyMapping>() else {
-            let (group, n_rows) = files(name, given)?;
-            return Ok(Self { names: None, groups: vec![group], n_rows: vec![n_rows] });
+            let Files { group, n_rows, order, rate } = files(name, given)?;
+            return Ok(Self {
+                names: None,
+                groups: vec![group],
+                n_rows: vec![n_rows],
+                orders: vec![order],
+                rates: vec![rate],
+            });
         };
         let mut found = Self { names: Some(Vec::new()), ..Self::default() };
         for item in mapping.items()? {
             let (source, files): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
             found.names.get_or_insert_default().push(source_name(name, &source)?);
-            let (group, n_rows) = self::files(&format!("{name}[{}]", source.repr()?), &files)?;
+            let Files { group, n_rows, order, rate } =
+                self::files(&format!("{name}[{}]", source.repr()?), &files)?;
             found.groups.push(group);
             found.n_rows.push(n_rows);
+            found.orders.push(order);
+            found.rates.push(rate);
         }
         Ok(found)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let group = |group: &[Origin]| {
+        let group = |at: usize, group: &[Origin]| {
+            if let Some(Ordered { object, .. }) = self.orders.get(at).and_then(Option::as_ref) {
+                return object.to_python(py);
+            }
             let origins = group.iter().map(|origin| match origin {
                 Origin::Path(path) => path_to_python(py, path),
                 Origin::Manifest(_, object) => object.to_python(py),
             });
-            PyList::new(py, origins.collect::<PyResult<Vec<_>>>()?)
+            Ok(PyList::new(py, origins.collect::<PyResult<Vec<_>>>()?)?.into_any())
         };
-        let Some(names) = &self.names else { return Ok(group(&self.groups.concat())?.into_any()) };
+        let Some(names) = &self.names else { return group(0, &self.groups.concat()) };
         let dict = PyDict::new(py);
-        for (name, origins) in names.iter().zip(&self.groups) {
-            dict.set_item(name, group(origins)?)?;
+        for (at, (name, origins)) in names.iter().zip(&self.groups).enumerate() {
+            dict.set_item(name, group(at, origins)?)?;
         }
         Ok(dict.into_any())
     }
@@ -119,8 +132,11 @@ fn is_hub(class: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
+/// The error of a source that cannot be read; it is called what the user gave.
 fn refused(name: &str, given: &Bound<'_, PyAny>, what: &str) -> PyErr {
-    to_python(given.py(), &Error::new(ErrorKind::Config, format!("{name} is {what}")))
+    let class = given.get_type();
+    let class = class.name().map_or_else(|_| "object".to_owned(), |class| class.to_string());
+    to_python(given.py(), &Error::new(ErrorKind::Config, format!("the {class} ({name}) {what}")))
 }
 
 /// Raises for a `DatasetDict`, whose splits are no sources to mix.
@@ -131,34 +147,36 @@ fn refuse_splits(name: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
     let splits: Vec<String> =
         given.call_method0("keys")?.try_iter()?.map(|key| key?.extract()).collect::<PyResult<_>>()?;
     let first = splits.first().map_or("train", |split| split);
-    let what = format!(
-        "a DatasetDict with the splits {}; pass one of them, as in splits[{first:?}]",
-        splits.join(", ")
-    );
+    let what = format!("has the splits {}; pass one of them, as in splits[{first:?}]", splits.join(", "));
     Err(refused(name, given, &what))
 }
 
-/// The files of one source; of a `datasets.Dataset` also the number of its rows.
-fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<Origin>, Option<u64>)> {
+/// The files of one source.
+#[derive(Default)]
+struct Files {
+    group: Vec<Origin>,
+    /// Of a `datasets.Dataset` with all rows of its files, their number;
+    n_rows: Option<u64>,
+    /// of any other its rows.
+    order: Option<Ordered>,
+    /// Its rate of recordings, hertz, as `cast_column` sets it.
+    rate: Option<u32>,
+}
+
+/// The files of one source; of a `datasets.Dataset` also its rows.
+fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Files> {
     let refused = |what: &str| Err(refused(name, given, what));
     if let Some(manifest) = manifest::of(given)? {
-        return Ok((vec![manifest], None));
+        return Ok(Files { group: vec![manifest], ..Files::default() });
     }
     if is_hub("IterableDataset", given)? {
-        return refused(
-            "an IterableDataset, which has no rows on disk; pass the paths of its Arrow or Parquet files",
-        );
+        return refused("has no rows on disk; pass the paths of its Arrow or Parquet files");
     }
     if !is_hub("Dataset", given)? {
-        return Ok((origins(name, given)?, None));
-    }
-    if !given.getattr("_indices")?.is_none() {
-        return refused(
-            "a Dataset with a list of row numbers (by select, filter, shuffle, sort or train_test_split); save it with \
-             save_to_disk(folder) and pass the folder",
-        );
+        return Ok(Files { group: origins(name, given)?, ..Files::default() });
     }
     // How the table was made from the files: of the steps, these change no value that the loader reads.
+    let (mut files, mut parts, mut is_whole) = (Vec::<PathBuf>::new(), Vec::new(), true);
     let table = given.getattr("data")?;
     let rows_of_blocks: Vec<Vec<Bound<'_, PyAny>>> = match table.hasattr("blocks")? {
         true => table.getattr("blocks")?.extract()?,
@@ -167,36 +185,84 @@ fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<(Vec<Origin>, Option<
     for blocks in &rows_of_blocks {
         let [block] = &blocks[..] else {
             return refused(
-                "a Dataset with columns of several tables; save it with save_to_disk(folder) and pass the folder",
+                "has columns of several tables; save it with save_to_disk(folder) and pass the folder",
             );
         };
-        let steps = match block.hasattr("replays")? {
-            true => block.getattr("replays")?,
-            false => continue, // in memory, which is refused below
-        };
-        for step in steps.try_iter()? {
-            let step: String = step?.get_item(0)?.extract()?;
-            if !["cast", "replace_schema_metadata", "slice"].contains(&&*step) {
+        if !block.hasattr("path")? || !block.hasattr("replays")? {
+            return refused("is in memory; save it with save_to_disk(folder) and pass the folder");
+        }
+        let mut start = 0u64;
+        for replay in block.getattr("replays")?.try_iter()? {
+            let replay = replay?;
+            let step: String = replay.get_item(0)?.extract()?;
+            if step == "slice" {
+                is_whole = false;
+                let offset = match replay.get_item(1)?.get_item(0) {
+                    Ok(offset) => Some(offset),
+                    Err(_) => replay.get_item(2)?.get_item("offset").ok(),
+                };
+                start = start.saturating_add(offset.map_or(Ok(0), |offset| offset.extract())?);
+            } else if !["cast", "replace_schema_metadata"].contains(&&*step) {
                 let what = format!(
-                    "a Dataset whose columns were changed ({step}), which its files do not have; save it with \
+                    "has columns that were changed ({step}), which its files do not have; save it with \
                      save_to_disk(folder) and pass the folder"
                 );
                 return refused(&what);
             }
         }
+        let path: PathBuf = block.getattr("path")?.extract()?;
+        let known = files.iter().position(|file| *file == path);
+        is_whole &= known.is_none();
+        let file = known.unwrap_or_else(|| {
+            files.push(path);
+            files.len() - 1
+        });
+        parts.push(FilePart { file, start, n_rows: block.getattr("num_rows")?.extract()? });
     }
     if given.getattr("format")?.get_item("type")?.extract::<Option<String>>()?.as_deref() == Some("custom") {
-        return refused(
-            "a Dataset with a transform, which the loader does not call; call reset_format() first",
-        );
+        return refused("has a transform, which the loader does not call; call reset_format() first");
     }
-    let found = given.getattr("cache_files")?.try_iter()?;
-    let files: Vec<PathBuf> =
-        found.map(|file| file?.get_item("filename")?.extract()).collect::<PyResult<_>>()?;
-    if files.is_empty() {
-        return refused("a Dataset in memory; save it with save_to_disk(folder) and pass the folder");
+    let rows = row_numbers(given)?;
+    let n_rows = parts.iter().map(|part| part.n_rows).sum();
+    if given.len()? == 0 {
+        return refused("has no rows, must have at least one");
     }
-    Ok((files.into_iter().map(Origin::Path).collect(), Some(given.len()? as u64)))
+    let object = Opaque(Some(Arc::new(given.clone().unbind())));
+    let is_plain = is_whole && rows.is_none();
+    Ok(Files {
+        group: files.into_iter().map(Origin::Path).collect(),
+        n_rows: is_plain.then_some(n_rows),
+        order: (!is_plain).then_some(Ordered { parts, rows, object }),
+        rate: rate_of(given)?,
+    })
+}
+
+/// The rate of the recordings of a `datasets.Dataset`: of the column `audio`, or of its only one.
+fn rate_of(given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    let mut found = Vec::new();
+    for item in given.getattr("features")?.call_method0("items")?.try_iter()? {
+        let (name, feature): (String, Bound<'_, PyAny>) = item?.extract()?;
+        if feature.get_type().name()? == "Audio" {
+            let rate: Option<u32> = feature.getattr("sampling_rate")?.extract()?;
+            found.push((name, rate));
+        }
+    }
+    let named = found.iter().find(|(name, _)| name == "audio");
+    Ok(named.or(found.first().filter(|_| found.len() == 1)).and_then(|(_, rate)| *rate))
+}
+
+/// The index mapping of a `datasets.Dataset`, as `select`, `filter`, `shuffle`, `sort` and `train_test_split`
+/// make one: a table whose only column has the row of the data for each row. That of a mapped Dataset names
+/// rows of the data, too.
+fn row_numbers(given: &Bound<'_, PyAny>) -> PyResult<Option<Arc<[u64]>>> {
+    let indices = given.getattr("_indices")?;
+    if indices.is_none() {
+        return Ok(None);
+    }
+    let rows = indices.call_method1("column", (0,))?.call_method0("to_numpy")?;
+    let rows = rows.call_method1("astype", ("uint64",))?;
+    let rows = rows.cast::<PyArray1<u64>>()?.readonly();
+    Ok(Some(rows.as_array().iter().copied().collect()))
 }
 
 /// Paths, and tables among them.

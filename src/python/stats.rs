@@ -34,8 +34,8 @@ pub fn dict<'py>(
     dict.set_item("substitutes", stats.substitutes)?;
     dict.set_item("batches", stats.batches)?;
     dict.set_item("decoded_at_first_batch", stats.decoded_at_first_batch)?;
-    let Delivered { batches, examples, substitutes, records_failed, records_excluded, records_lost } =
-        stats.delivered;
+    let Delivered { batches, examples, substitutes, records_failed, .. } = stats.delivered;
+    let Delivered { records_excluded, records_lost, records_good, kinds, .. } = stats.delivered;
     let delivered = PyDict::new(py);
     delivered.set_item("batches", batches)?;
     delivered.set_item("examples", examples)?;
@@ -43,7 +43,13 @@ pub fn dict<'py>(
     delivered.set_item("records_failed", records_failed)?;
     delivered.set_item("records_excluded", records_excluded)?;
     delivered.set_item("records_lost", records_lost)?;
+    delivered.set_item("records_good", records_good)?;
+    let by_kind = PyDict::new(py);
+    for (kind, n) in kinds.occurred() {
+        by_kind.set_item(kind.name(), n)?;
+    }
     dict.set_item("delivered", delivered)?;
+    dict.set_item("failed_kinds", by_kind)?;
     dict.set_item("n_workers", n_workers)?;
     dict.set_item("prefetch_batches", prefetch_batches)?;
     dict.set_item("verdict", verdict)?;

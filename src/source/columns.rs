@@ -75,6 +75,15 @@ pub struct SchemaColumn {
     pub content: String,
     /// The names of its classes, in the schema's metadata.
     pub class_names: Option<Arc<Vec<String>>>,
+    /// The rate that the metadata has of recordings, hertz.
+    pub sampling_rate: Option<u32>,
+}
+
+impl SchemaColumn {
+    /// A column without metadata.
+    pub(crate) fn new(name: String, content: String) -> Self {
+        Self { name, content, class_names: None, sampling_rate: None }
+    }
 }
 
 /// What a shard has beside its recordings.
@@ -592,7 +601,8 @@ fn list(name: String, field: &Field, features: &Features, depth: usize, into: &m
         return;
     }
     let content = type_name(field);
-    into.push(SchemaColumn { class_names: features.class_names.get(&name).cloned(), name, content });
+    let class_names = features.class_names.get(&name).cloned();
+    into.push(SchemaColumn { class_names, ..SchemaColumn::new(name, content) });
 }
 
 /// The type of a column in words, such as `text`; of an unsupported type Arrow's.
@@ -731,6 +741,8 @@ struct Features {
     types: HashMap<String, String>,
     /// The names of the classes of each column, and of fields within columns, whose names have points.
     class_names: HashMap<String, Arc<Vec<String>>>,
+    /// The `sampling_rate` of each column that has one.
+    rates: HashMap<String, u32>,
 }
 
 impl Features {
@@ -744,6 +756,10 @@ impl Features {
         for (column, feature) in columns {
             if let Some(name) = feature.get("_type").and_then(Value::as_str) {
                 features.types.insert(column.clone(), name.into());
+            }
+            let rate = feature.get("sampling_rate").and_then(Value::as_u64);
+            if let Some(rate) = rate.and_then(|rate| u32::try_from(rate).ok()) {
+                features.rates.insert(column.clone(), rate);
             }
             features.add_class_names(column.clone(), feature, 0);
         }
@@ -796,7 +812,10 @@ impl FeatureCache {
         for (at, field) in schema.fields().iter().enumerate() {
             let name = field.name().clone();
             match audio == Some(at) {
-                true => found.push(SchemaColumn { name, content: "audio".to_owned(), class_names: None }),
+                true => {
+                    let sampling_rate = features.rates.get(&name).copied();
+                    found.push(SchemaColumn { sampling_rate, ..SchemaColumn::new(name, "audio".to_owned()) });
+                }
                 false => list(name, field, features, 0, &mut found),
             }
         }

@@ -23,6 +23,8 @@ mod held;
 mod leave;
 mod linked;
 mod mapped;
+#[cfg(feature = "parquet")]
+mod order_of_rows;
 pub(crate) mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;

@@ -17,6 +17,7 @@ use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
     contents::Contents,
     files::{FilesReader, FilesSource, Manifest, Plan, ReadCounts},
+    order_of_rows::RowOrder,
     parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     paths::{self, Reads},
@@ -39,6 +40,8 @@ pub struct Recordings {
     groups: Vec<usize>,
     /// The names of the other columns.
     column_names: Vec<String>,
+    /// The order of the rows, if it is not that of the files.
+    order: Option<Arc<RowOrder>>,
 }
 
 #[derive(Debug)]
@@ -130,7 +133,12 @@ impl Recordings {
             Ok(files) => files,
             Err(plans) => {
                 let source = FilesSource::open(storage, &plans, &ends, options, stop)?;
-                return Ok(Self { files: Files::Table(Arc::new(source)), groups: ends, column_names });
+                return Ok(Self {
+                    files: Files::Table(Arc::new(source)),
+                    groups: ends,
+                    column_names,
+                    order: None,
+                });
             }
         };
         let opened = match one_kind(&files)? {
@@ -145,16 +153,45 @@ impl Recordings {
             }
             false => Files::Arrow(Arc::new(ArrowSource::open_groups(storage, &files, &ends, options, stop)?)),
         };
-        Ok(Self { files: opened, groups: ends, column_names })
+        Ok(Self { files: opened, groups: ends, column_names, order: None })
+    }
+
+    /// The same with rows in another order: `orders` has the rows of a group by their numbers within the
+    /// group, `None`: as they are in the files. A group with an order is one shard.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a row that a group does not have, and for files that are not Arrow, or cannot
+    /// be read in that order.
+    pub fn ordered(mut self, orders: &[Option<Arc<[u64]>>]) -> Result<Self> {
+        if orders.iter().all(Option::is_none) {
+            return Ok(self);
+        }
+        if !matches!(self.files, Files::Arrow(_)) {
+            let message = "an order of rows is one of Arrow files";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let order = RowOrder::new(self.shards(), &self.groups, orders)?;
+        if order.is_scattered() {
+            self.check_scattered()?;
+        }
+        self.groups = order.groups.clone();
+        self.order = Some(Arc::new(order));
+        Ok(self)
     }
 
     /// The number of rows over all shards.
     pub fn n_rows(&self) -> u64 {
+        if let Some(order) = &self.order {
+            return order.n_rows();
+        }
         either!(&self.files, Files, source => source.n_rows())
     }
 
     /// The shards in the order given.
     pub fn shards(&self) -> &[Shard] {
+        if let Some(order) = &self.order {
+            return &order.shards;
+        }
         either!(&self.files, Files, source => source.shards())
     }
 
@@ -182,6 +219,15 @@ impl Recordings {
     /// Whether the recordings are in files of their own, or in archives of them, and not in shards.
     pub fn is_of_files(&self) -> bool {
         self.files().is_some()
+    }
+
+    /// Tries to open the files that the first rows of tables name: of `rows`, ascending (`None`: all), without
+    /// those in `exclude`. Does nothing for shards, folders, archives and URLs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] or [`ErrorKind::Config`] if none of the first files of a table can be opened.
+    pub fn try_first(&self, rows: Option<&[u64]>, exclude: &[u64]) -> Result<()> {
+        self.files().map_or(Ok(()), |files| files.try_first(rows, exclude))
     }
 
     /// The tables, if the recordings are in files of their own.
@@ -240,6 +286,7 @@ impl Recordings {
                 }
                 let value = |values: Row| values.into_iter().nth(number).unwrap_or(Value::Null);
                 let found = match (&mut reader, &self.files) {
+                    (RecordingsReader::Ordered(reader, order), _) => reader.others(order.row(row)).map(value),
                     (RecordingsReader::Arrow(reader), _) => reader.others(row).map(value),
                     (RecordingsReader::Parquet(reader), _) => reader.others(row, end - row).map(value),
                     (RecordingsReader::Table(_), Files::Table(source)) => source.other(row, number),
@@ -307,7 +354,8 @@ impl Recordings {
     /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
     /// dataset may be copied to another place.
     pub fn fingerprint(&self) -> u64 {
-        either!(&self.files, Files, source => source.fingerprint())
+        let files = either!(&self.files, Files, source => source.fingerprint());
+        self.order.as_ref().map_or(files, |order| order.fingerprint(files))
     }
 
     /// The fingerprint as earlier versions wrote it in states, which still load.
@@ -325,7 +373,10 @@ impl Recordings {
 
     fn reader_of(&self) -> RecordingsReader {
         match &self.files {
-            Files::Arrow(source) => RecordingsReader::Arrow(source.reader()),
+            Files::Arrow(source) => match &self.order {
+                None => RecordingsReader::Arrow(source.reader()),
+                Some(order) => RecordingsReader::Ordered(source.reader(), order.clone()),
+            },
             Files::Parquet(source) => RecordingsReader::Parquet(Box::new(source.reader())),
             Files::Table(source) => RecordingsReader::Table(source.reader()),
         }
@@ -338,6 +389,11 @@ impl Recordings {
             Err(error) if error.kind.is_record() => Ok(None),
             path => path,
         })
+    }
+
+    /// The row of the files.
+    fn file_row(&self, row: u64) -> u64 {
+        self.order.as_ref().map_or(row, |order| order.row(row))
     }
 
     /// Whether reading a row's path costs little compared with its recording.
@@ -494,14 +550,19 @@ impl Source for Recordings {
     type Reader = RecordingsReader;
 
     fn shard_rows(&self) -> Vec<u64> {
+        if let Some(order) = &self.order {
+            return order.shards.iter().map(|shard| shard.n_rows).collect();
+        }
         either!(&self.files, Files, source => source.shard_rows())
     }
 
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        let row = self.file_row(row);
         either!(&self.files, Files, source => Source::locate(&**source, row))
     }
 
     fn recording(&self, row: u64) -> Option<String> {
+        let row = self.file_row(row);
         either!(&self.files, Files, source => source.recording(row))
     }
 
@@ -514,6 +575,10 @@ impl Source for Recordings {
     }
 
     fn block_rows(&self, row: u64, run: u64) -> u64 {
+        let (row, run) = match &self.order {
+            None => (row, run),
+            Some(order) => (order.row(row), order.run(row, run)),
+        };
         either!(&self.files, Files, source => source.block_rows(row, run))
     }
 
@@ -543,6 +608,8 @@ impl Source for Recordings {
 pub enum RecordingsReader {
     /// Of Arrow shards.
     Arrow(ArrowReader),
+    /// Of Arrow shards in another order.
+    Ordered(ArrowReader, Arc<RowOrder>),
     /// Of Parquet files.
     Parquet(Box<ParquetReader>),
     /// Of files of recordings.
@@ -580,6 +647,7 @@ impl RecordingsReader {
     pub fn path(&mut self, row: u64) -> Result<Option<String>> {
         match self {
             Self::Arrow(reader) => reader.path(row),
+            Self::Ordered(reader, order) => reader.path(order.row(row)),
             Self::Parquet(reader) => reader.path(row),
             Self::Table(reader) => Ok(reader.path(row)),
         }
@@ -589,7 +657,7 @@ impl RecordingsReader {
 impl ReadRecords for RecordingsReader {
     fn ask(&mut self, gate: Arc<dyn Gate>) {
         match self {
-            Self::Arrow(reader) => ReadRecords::ask(reader, gate),
+            Self::Arrow(reader) | Self::Ordered(reader, _) => ReadRecords::ask(reader, gate),
             Self::Parquet(reader) => ReadRecords::ask(&mut **reader, gate),
             Self::Table(reader) => reader.ask(gate),
         }
@@ -604,6 +672,9 @@ impl ReadRecords for RecordingsReader {
     fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         match self {
             Self::Arrow(reader) => ReadRecords::read(reader, row, run, wants),
+            Self::Ordered(reader, order) => {
+                ReadRecords::read(reader, order.row(row), order.run(row, run), wants)
+            }
             Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, wants),
             Self::Table(reader) => reader.read(row, run, wants),
         }

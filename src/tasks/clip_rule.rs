@@ -19,6 +19,8 @@ pub struct ClipCrop {
     pub draws: Draws,
     /// The number of clips of a recording, as an axis of their own; 0 for one without an axis.
     pub views: u32,
+    /// Whether a recording that is longer than a clip is a bad record.
+    pub takes_whole: bool,
 }
 
 /// Where a clip is in its recording.
@@ -53,7 +55,13 @@ pub enum Draws {
 
 impl From<CropMode> for ClipCrop {
     fn from(mode: CropMode) -> Self {
-        Self { place: Place::Mode(mode), padding: mode.padding(), draws: Draws::One, views: 0 }
+        Self {
+            place: Place::Mode(mode),
+            padding: mode.padding(),
+            draws: Draws::One,
+            views: 0,
+            takes_whole: false,
+        }
     }
 }
 

@@ -6,7 +6,10 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use smallvec::SmallVec;
@@ -22,6 +25,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     batch::{Example, Pairs, RowCollate, SpareBuffers},
+    decode::Info,
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, Row, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
@@ -31,6 +35,7 @@ use crate::{
     transform::{
         Augment, AugmentScratch, Clips, Crop, FeatureScratch,
         augment::{Amount, MixTargets, Outcome},
+        target_len,
     },
 };
 
@@ -310,6 +315,8 @@ pub struct AudioTask {
     spare: Arc<SpareBuffers>,
     outputs: Arc<Planned>,
     pool: Arc<SharedPool>,
+    /// The target that is the text of a whole recording, until it was logged that a clip is a part of one.
+    text: Option<Arc<(String, AtomicBool)>>,
 }
 
 impl AudioTask {
@@ -317,12 +324,14 @@ impl AudioTask {
     pub fn new(plan: AudioPlan) -> Self {
         let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
         let (outputs, pool) = Outputs::default().planned(&plan);
-        Self { places: Places::new(plan), spare, outputs, pool }
+        Self { places: Places::new(plan), spare, outputs, pool, text: None }
     }
 
     /// The same with other fields.
     pub fn with_outputs(mut self, outputs: Outputs) -> Self {
         self.places = self.places.over(outputs.positions.clone(), outputs.spans.clone());
+        let text = outputs.targets().find(|target| target.is_text());
+        self.text = text.map(|target| Arc::new((target.field().name.clone(), AtomicBool::new(false))));
         (self.outputs, self.pool) = outputs.planned(self.places.plan());
         self
     }
@@ -431,6 +440,25 @@ impl ClipMaker {
         self.cutter.waveform(&self.task.places, record, section)
     }
 
+    /// Logs, once for all workers, that a clip has the text of a longer recording.
+    fn check_text(&self, (target, is_told): &(String, AtomicBool), info: Info) {
+        let AudioPlan { features, clip_samples, .. } = self.task.places.plan();
+        let n = target_len(info.n_samples, info.sample_rate, features.sample_rate());
+        if n <= *clip_samples as u64
+            || is_told.load(Ordering::Relaxed)
+            || is_told.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        let seconds = |n: u64| n as f64 / f64::from(features.sample_rate());
+        log::warn!(
+            "target {target:?} is the text of whole recordings, and the first one longer than clip_seconds ({:.2} s) has {:.2} s: \
+             its clip is a part, with the text of all of it; crop=forebay.crops.Start(whole=True) leaves such recordings out",
+            seconds(*clip_samples as u64),
+            seconds(n)
+        );
+    }
+
     /// The example of the clip that begins there.
     ///
     /// # Errors
@@ -443,6 +471,9 @@ impl ClipMaker {
             None => features.dtype().zeros(plan.example_len())?,
         };
         let opened = self.cutter.open(&self.task.places, record)?;
+        if let (Some(text), Begin::Rule { .. }) = (&self.task.text, begin) {
+            self.check_text(text, opened.info);
+        }
         self.cutter.decode_ahead(&self.task.places, record, &opened, begin);
         let n_clips = rule.views().unwrap_or(1);
         let len = values.len() / n_clips as usize / features.channels().n_kept();

@@ -259,6 +259,18 @@ impl Places {
             Begin::At(_) => sample_rate,
         };
         let n = target_len(n_samples, played, rate);
+        if let (Begin::Rule { .. }, ClipRule::Clip(ClipCrop { takes_whole: true, .. })) =
+            (begin, self.plan.crop)
+            && n > clip as u64
+        {
+            let seconds = |n: u64| n as f64 / f64::from(rate);
+            let message = format!(
+                "the recording has {:.2} s as it is played, clip_seconds {:.2} s, and the crop takes whole recordings",
+                seconds(n),
+                seconds(clip as u64)
+            );
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
         let crop = match (begin, self.plan.crop) {
             (Begin::Rule { seed, .. }, ClipRule::Clip(ClipCrop { place, padding, .. })) => match place {
                 Place::Mode(mode) => crop(mode, padding, n, clip, seed),

@@ -96,6 +96,11 @@ impl FailureList {
         self.bad.values()
     }
 
+    /// The first listed error of a kind, by row.
+    pub(crate) fn first(&self, kind: ErrorKind) -> Option<&Error> {
+        self.bad.values().find(|error| error.kind == kind)
+    }
+
     /// Returns the list and clears it.
     pub(crate) fn take(&mut self) -> Vec<Error> {
         std::mem::take(&mut self.bad).into_values().collect()

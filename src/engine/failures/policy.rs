@@ -24,7 +24,8 @@ pub struct Policy {
     pub max_consecutive_errors: Option<u64>,
     /// Rows that are never read, in rising order: left out or replaced like bad ones, but counted apart.
     pub exclude: Arc<[u64]>,
-    /// Whether skipped records are logged, each reason once.
+    /// Whether skipped records are logged, each reason once, and a pass without a good record ends with an
+    /// error; if not, the caller reports all failures itself.
     pub logs: bool,
 }
 

@@ -240,9 +240,9 @@ impl<C: Collate> Assembler<C> {
         }
         let layout = self.schedule.rules().layout;
         let Delivered { records_failed, records_excluded, records_lost, .. } = self.counts;
-        // Bad documents are reported one by one; a pass of only bad documents ends normally.
         let good =
             self.draws.iter().sum::<u64>().saturating_sub(records_failed + records_excluded + records_lost);
+        // The engine ends a pass of only bad documents with an error.
         if good == 0 {
             return Ok(());
         }
@@ -328,6 +328,7 @@ impl<C: Collate> Assembler<C> {
                     self.filled += 1;
                     self.failing[stream] = 0;
                     self.tally.good();
+                    self.counts.records_good += 1;
                 }
                 Popped::Failed { ticket, error } => {
                     if wants.is_some() {
@@ -369,6 +370,7 @@ impl<C: Collate> Assembler<C> {
                             self.filled += 1;
                             Counters::add(&self.shared.counters.substitutes);
                             self.counts.substitutes += 1;
+                            self.counts.records_good += 1;
                         }
                         Err(error) => {
                             if let Err(error) = self.note(substitute, error) {
@@ -425,6 +427,7 @@ impl<C: Collate> Assembler<C> {
             _ => &mut self.counts.records_failed,
         };
         *count += 1;
+        self.counts.kinds.count(error.kind);
         if !self.schedule.rules().infinite || !is_counted {
             return Ok(());
         }

@@ -15,6 +15,7 @@ use std::{
 };
 
 use crate::{
+    ErrorKind,
     engine::{
         Plan,
         observe::meter::{Hunger, Meter, Total},
@@ -148,19 +149,90 @@ pub struct Delivered {
     pub records_excluded: u64,
     /// Records that were left out or replaced because the system failed to read them.
     pub records_lost: u64,
+    /// Records that became examples of them, substitutes among them.
+    pub records_good: u64,
+    /// The failed and the lost records by kind.
+    pub kinds: Kinds,
+}
+
+/// A count for each of [`ErrorKind::FAILURES`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kinds([u64; ErrorKind::FAILURES.len()]);
+
+impl Kinds {
+    /// Counts a failure.
+    pub(crate) fn count(&mut self, kind: ErrorKind) {
+        if let Some(at) = ErrorKind::FAILURES.iter().position(|&known| known == kind) {
+            self.0[at] += 1;
+        }
+    }
+
+    /// The kinds that occurred, the most frequent one first.
+    pub fn occurred(self) -> Vec<(ErrorKind, u64)> {
+        let mut found: Vec<_> = ErrorKind::FAILURES.into_iter().zip(self.0).filter(|&(_, n)| n > 0).collect();
+        found.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
+        found
+    }
 }
 
 impl Delivered {
-    const COUNTS: usize = 6;
+    const COUNTS: usize = 7 + ErrorKind::FAILURES.len();
 
     fn counts(self) -> [u64; Self::COUNTS] {
-        let Self { batches, examples, substitutes, records_failed, records_excluded, records_lost } = self;
-        [batches, examples, substitutes, records_failed, records_excluded, records_lost]
+        let Self { batches, examples, substitutes, records_failed, .. } = self;
+        let Self { records_excluded, records_lost, records_good, kinds, .. } = self;
+        let others =
+            [batches, examples, substitutes, records_failed, records_excluded, records_lost, records_good];
+        std::array::from_fn(|at| others.get(at).copied().unwrap_or_else(|| kinds.0[at - others.len()]))
     }
 
     fn of(counts: [u64; Self::COUNTS]) -> Self {
-        let [batches, examples, substitutes, records_failed, records_excluded, records_lost] = counts;
-        Self { batches, examples, substitutes, records_failed, records_excluded, records_lost }
+        let [
+            batches,
+            examples,
+            substitutes,
+            records_failed,
+            records_excluded,
+            records_lost,
+            records_good,
+            kinds @ ..,
+        ] = counts;
+        Self {
+            batches,
+            examples,
+            substitutes,
+            records_failed,
+            records_excluded,
+            records_lost,
+            records_good,
+            kinds: Kinds(kinds),
+        }
+    }
+
+    /// The number of records that failed, in the data or in the system.
+    pub fn failures(&self) -> u64 {
+        self.records_failed + self.records_lost
+    }
+
+    /// The number of records that were tried: good ones and failed ones.
+    pub fn tried(&self) -> u64 {
+        self.records_good + self.failures()
+    }
+
+    /// How many records failed, of how many, and why, in words; `None` if none did.
+    pub fn told(&self) -> Option<String> {
+        if self.failures() == 0 {
+            return None;
+        }
+        let kinds = self.kinds.occurred();
+        let kinds = match &kinds[..] {
+            [(kind, _)] => kind.name().to_owned(),
+            several => {
+                let each: Vec<_> = several.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+                each.join(", ")
+            }
+        };
+        Some(format!("{} of {} records failed ({kinds})", self.failures(), self.tried()))
     }
 }
 
@@ -274,7 +346,7 @@ impl Counters {
             batches_made: AtomicU64::new(0),
             examples_taken: AtomicU64::new(0),
             examples_lost: AtomicU64::new(0),
-            delivered: Default::default(),
+            delivered: std::array::from_fn(|_| AtomicU64::new(0)),
             decoded_at_first_batch: AtomicU64::new(0),
             meters: Meters::new(),
             trace: Arc::default(),
@@ -354,6 +426,11 @@ impl Counters {
         }
     }
 
+    /// The counts of the batches that were handed out.
+    pub fn delivered(&self) -> Delivered {
+        Delivered::of(self.delivered.each_ref().map(|sum| sum.load(Ordering::Relaxed)))
+    }
+
     /// Samples the figures for a batch that was handed out `now`.
     pub(crate) fn handed_out(&self, now: Instant) {
         // If another thread is reading them, this sample is left out.
@@ -399,7 +476,7 @@ impl Counters {
             substitutes: get(&self.substitutes),
             batches: get(&self.batches),
             decoded_at_first_batch: get(&self.decoded_at_first_batch),
-            delivered: Delivered::of(self.delivered.each_ref().map(get)),
+            delivered: self.delivered(),
         }
     }
 

@@ -8,7 +8,10 @@
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -69,6 +72,14 @@ impl Drop for Threads {
     }
 }
 
+/// Whether the process is ending.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the process is ending: threads that are still at work then are no news.
+pub fn note_end() {
+    IS_ENDING.store(true, Ordering::Relaxed);
+}
+
 /// Threads of abandoned runs that are ending. Dropping it joins them all, within one [`JOIN_TIMEOUT`].
 #[derive(Debug, Default)]
 pub struct Retired(Vec<Threads>);
@@ -124,12 +135,16 @@ impl Threads {
 
     /// Waits until all threads have ended, up to `timeout` after `begin`, and logs those that it detached.
     pub(crate) fn end(&mut self, begin: Instant, timeout: Duration) {
-        for name in self.join(begin + timeout) {
-            log::warn!(
-                "{name} did not end within {} s and was detached; it ends when its current call returns",
-                timeout.as_secs_f64()
-            );
-        }
+        let names = self.join(begin + timeout);
+        let (Some(first), n) = (names.first(), names.len()) else { return };
+        let others = if n > 1 { format!(" and {} more threads", n - 1) } else { String::new() };
+        // At the end of the process nothing can be done about it, and a thread that decodes a long clip is usual.
+        let level = if IS_ENDING.load(Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
+        log::log!(
+            level,
+            "{first}{others} did not end within {} s, and are detached: each ends with its current record or call",
+            timeout.as_secs_f64()
+        );
     }
 
     /// Waits until all threads have ended, up to `deadline`; returns the names of those that it detached.

@@ -124,7 +124,7 @@ impl Looked {
                 Seen::Values(column) => column.column_type().to_string(),
                 Seen::Other(what) => what.to_owned(),
             };
-            SchemaColumn { name, content, class_names: None }
+            SchemaColumn::new(name, content)
         };
         self.names.into_iter().zip(self.seen).map(of).collect()
     }

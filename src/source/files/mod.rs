@@ -191,6 +191,31 @@ impl FilesSource {
         self.opened.counts()
     }
 
+    /// Tries to open the files of the first rows that are read of each table: of `rows`, ascending (`None`:
+    /// all), without those in `exclude`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] or [`ErrorKind::Config`] if none of the files that are tried in a table can be
+    /// opened.
+    pub(crate) fn try_first(&self, rows: Option<&[u64]>, exclude: &[u64]) -> Result<()> {
+        /// The rows that are tried: some of a table may be missing.
+        const TRIED: usize = 16;
+        let is_read = |row: &u64| exclude.binary_search(row).is_err();
+        for (shard, _) in self.shards.iter().zip(&self.tables).filter(|(_, table)| table.is_of_manifest) {
+            let own = shard.first_row..shard.first_row + shard.n_rows;
+            let tried: Vec<u64> = match rows {
+                None => own.filter(is_read).take(TRIED).collect(),
+                Some(rows) => {
+                    let from = rows.partition_point(|&row| row < own.start);
+                    let rows = rows[from..].iter().copied().take_while(|row| own.contains(row));
+                    rows.filter(is_read).take(TRIED).collect()
+                }
+            };
+            reader::try_rows(self, &tried)?;
+        }
+        Ok(())
+    }
+
     /// The first row of each recording, in order; a row without a path is one.
     ///
     /// # Errors
@@ -274,7 +299,7 @@ fn schema_of<'a>(
         let content = found.to_string();
         match schema.iter_mut().find(|column| column.name == *name) {
             Some(column) => column.content = content,
-            None => schema.push(SchemaColumn { name: name.clone(), content, class_names: None }),
+            None => schema.push(SchemaColumn::new(name.clone(), content)),
         }
     }
     let named = schema.iter_mut().find(|column| Some(&column.name) == first.label_name.as_ref());

@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     cell::Cell,
     ffi::OsStr,
+    io,
     path::Path,
     sync::{
         Arc,
@@ -260,6 +261,42 @@ fn find<'a>(
     // A member of an archive has an index of its own.
     let key = if place.is_some() { (number, true, table.file(row)) } else { key };
     Ok(Recorded { file, at, len, key, source, leave, n_read: Cell::new(0) })
+}
+
+/// Tries to open the files of rows, in order, until one opens: the files of a table with a wrong root, or with
+/// another column of paths, are all missing. URLs and archives are not tried.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] or [`ErrorKind::Config`] for the first row, if none of the files can be opened.
+pub(super) fn try_rows(source: &FilesSource, rows: &[u64]) -> Result<()> {
+    let (mut first, mut n_tried) = (None, 0);
+    for &row in rows {
+        let (_, table, row) = source.table(row);
+        let Some(name) = table.name(row).map(path_of).filter(|_| table.archives.is_empty()) else { continue };
+        if urls::is_url(&urls::join(&table.root, &name)) {
+            return Ok(());
+        }
+        let Err(error) = open(source, table, &name) else { return Ok(()) };
+        // The system failed: the read of the row tells it.
+        if error.kind != ErrorKind::Unreadable {
+            return Ok(());
+        }
+        n_tried += 1;
+        first.get_or_insert_with(|| in_row(error, table, row).in_shard(&table.path));
+    }
+    let Some(error) = first else { return Ok(()) };
+    let is_missing = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<io::Error>());
+    let is_missing = is_missing.is_some_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let others = match n_tried {
+        1 => String::new(),
+        n => format!(", nor can those of the next {} rows", n - 1),
+    };
+    let message = format!(
+        "{}{others}; relative paths begin at root=, by default the table's own folder, and path_column= names the column of \
+         paths",
+        error.message
+    );
+    Err(Error { kind: if is_missing { ErrorKind::NotFound } else { ErrorKind::Config }, message, ..error })
 }
 
 /// Opens the file of a row: the one with that name, or of a name without an ending the recording.

@@ -1,6 +1,7 @@
 //! [`Table`]: the rows of one table, folder or list in memory.
 
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -64,6 +65,8 @@ pub(super) struct Table {
     pub root: Arc<Path>,
     /// Whether the user named each file.
     pub is_trusted: bool,
+    /// Whether a table names the files, which may not exist.
+    pub is_of_manifest: bool,
     pub n_rows: u64,
     pub n_bytes: u64,
     /// What is wrong with the table from some row on.
@@ -153,7 +156,9 @@ impl Table {
                 if in_archives {
                     builder.find_in(&root, storage, stop)?;
                 }
-                Ok(builder.finish(path, root))
+                let mut table = builder.finish(path, root);
+                table.is_of_manifest = true;
+                Ok(table)
             }
         }
     }
@@ -180,7 +185,7 @@ impl Table {
             let mut label = Column::default();
             classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
             let content = label.column_type().to_string();
-            builder.schema = vec![SchemaColumn { name: "label".to_owned(), content, class_names: None }];
+            builder.schema = vec![SchemaColumn::new("label".to_owned(), content)];
             builder.others = asked.others.iter().map(|_| label.clone()).collect();
             if asked.label != Some("") {
                 (builder.label, builder.label_name) = (Some(label), Some("label".to_owned()));
@@ -330,6 +335,25 @@ fn check_root(storage: &dyn Storage, root: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Config, message))
 }
 
+/// The name of the recording that a table without paths is about: of `a.Table.1.selections.txt`, as Raven writes
+/// it, and of `a.BirdNET.results.csv` it is `a`; of `a.txt`, too. `forebay._annotations` has the same rule.
+fn recording_of(table: &Path) -> &[u8] {
+    let name = table.file_name().unwrap_or_default().as_encoded_bytes();
+    let begins = |at: usize| {
+        let rest = &name[at..];
+        let selections = rest.strip_prefix(b".selection").map(|rest| rest.strip_prefix(b"s").unwrap_or(rest));
+        rest.starts_with(b".BirdNET.")
+            || rest.strip_prefix(b".Table.").and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit)
+            || selections.is_some_and(|rest| {
+                rest.first().is_none_or(|next| !(next.is_ascii_alphanumeric() || *next == b'_'))
+            })
+    };
+    match (1..name.len()).find(|&at| begins(at)) {
+        Some(end) => &name[..end],
+        None => table.file_stem().unwrap_or_default().as_encoded_bytes(),
+    }
+}
+
 /// The members of one key: its recording, and what is told of it.
 #[derive(Default)]
 struct Group {
@@ -449,6 +473,7 @@ impl Builder {
             path,
             root,
             is_trusted: false,
+            is_of_manifest: false,
             n_rows: self.files.len() as u64,
             n_bytes: self.n_bytes,
             damage: self.damage,
@@ -505,10 +530,11 @@ impl Builder {
         stop: &AtomicBool,
     ) -> Result<Version> {
         let mut csv = Csv::open(storage, path, manifest.columns.as_deref())?;
-        // Labels of Audacity lie beside their recording.
-        let is_labels = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt"));
+        let stem = recording_of(path);
+        // Labels of Audacity and tables of Raven and BirdNET lie beside their recording.
+        let is_labels = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt"))
+            || Some(stem) != path.file_stem().map(OsStr::as_encoded_bytes);
         let roles = Roles::choose(&csv.names, manifest, asked, is_labels)?;
-        let stem = path.file_stem().unwrap_or_default().as_encoded_bytes();
         self.with_segments(&roles);
         self.lines = Some(LineNumbers::default());
         let mut looked = Looked::at_texts(&csv.names);
@@ -970,11 +996,9 @@ impl Builder {
             let (start, end) = roles.segment(number)?;
             self.add(None, name, start, end)?;
         }
-        let listed = rows.names.iter().zip(&rows.columns).map(|(name, column)| SchemaColumn {
-            name: name.clone(),
-            content: column.column_type().to_string(),
-            class_names: None,
-        });
+        let listed = rows.names.iter().zip(&rows.columns);
+        let listed =
+            listed.map(|(name, column)| SchemaColumn::new(name.clone(), column.column_type().to_string()));
         self.schema = listed.collect();
         self.label_name = roles.label.map(|role| rows.names[role].clone());
         self.label = roles.label.map(|role| rows.columns[role].clone());

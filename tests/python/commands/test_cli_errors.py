@@ -47,7 +47,7 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert error.endswith(expected)
     code, error = said(capsys, "check", "*.arrow")
     assert code == 2
-    told = "no file matches the pattern *.arrow; a relative path begins at"
+    told = "no file matches the pattern *.arrow (relative to the current folder, "
     assert error.startswith(f"forebay check: error: SOURCE: {told}")
     code, error = said(capsys, "check", "~/a.arrow")
     assert code == 2

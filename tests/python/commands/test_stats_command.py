@@ -82,7 +82,8 @@ def test_bad_recordings_are_counted(rows: list[Row], tmp_path: Path, call: Call)
     assert (code, found["clips"], found["bad"]) == (0, 3, 1)
     shard = write_shard(tmp_path / "b.arrow", [Row(b"nothing", 0, "x.wav")])
     code, found = call("stats", shard)
-    assert (code, found["clips"], found["mean"]) == (1, 0, None)
+    assert code == 1
+    assert "no good record: 1 of 1 records failed (unsupported)" in found["error"]
 
 
 def test_moments_of_large_values() -> None:
@@ -195,4 +196,7 @@ def test_debug_prints_the_traceback(is_debug: bool, tmp_path: Path, capsys: pyte
         cli.main(["stats", str(tmp_path / "none"), *(["--debug"] if is_debug else [])])
     error = capsys.readouterr().err
     assert ("Traceback" in error) == is_debug
-    assert error.splitlines()[-1].startswith("forebay stats: error: SOURCE: cannot open ")
+    assert (
+        error.splitlines()[-1]
+        == f"forebay stats: error: SOURCE: {tmp_path / 'none'}: cannot open: No such file or directory"
+    )

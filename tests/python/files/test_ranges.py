@@ -130,7 +130,8 @@ def test_limits_are_those_of_what_is_read(long: Path) -> None:
     limits: dict[str, Any] = {"max_record_bytes": 1 << 20, "max_decoded_seconds": 10.0}
     same(of([long], **limits), of([long]))
     with forebay.Loader([long], **{**ONE_PASS, "clip_seconds": 30.0}, **limits) as loader:
-        assert [*loader] == []
+        with pytest.raises(forebay.DecodeError, match=r"no good record: 1 of 1 records failed \(too_large\)"):
+            list(loader)
         (error,) = loader.errors()
     assert error["kind"] == "too_large"
     assert "max_decoded_seconds allows 10" in error["reason"]

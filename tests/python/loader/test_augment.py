@@ -794,7 +794,7 @@ def test_the_step_that_is_wrong_is_named(files: tuple[Path, list[Any]]) -> None:
 
 
 def test_a_missing_background(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"the source of Mix: cannot open .*gone"):
+    with pytest.raises(FileNotFoundError, match=r"the source of Mix: cannot open: .*gone"):
         forebay.Loader([files[0]], **SHARED, augment=[Mix(str(tmp_path / "gone"), weight=0.5)])
     texts = tmp_path / "texts.parquet"
     pq.write_table(pa.table({"text": ["one", "two"]}), texts)

@@ -136,10 +136,10 @@ def test_a_frame_is_no_list_of_files(tiny_shard: Path, tmp_path: Path) -> None:
     frame: Any = pandas.DataFrame({"path": ["a.wav"]})
     for given in (frame, {"a": frame, "b": tiny_shard}):
         with pytest.raises(
-            TypeError, match=r"is a DataFrame, must be files; forebay\.Manifest\(.*, root=\.\.\.\) makes"
+            TypeError, match=r"the DataFrame \(.*\) is no list of files; forebay\.Manifest\(frame, root=\.\.\.\) makes"
         ):
             forebay.Loader(given, **TINY)
-    with pytest.raises(TypeError, match="shards is a DataFrame, must be files"):
+    with pytest.raises(TypeError, match=r"the DataFrame \(shards\) is no list of files"):
         build(frame, None, tmp_path / "cache")
 
 
