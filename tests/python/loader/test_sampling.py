@@ -646,7 +646,7 @@ def test_lengths(files: list[Path]) -> None:
         (lambda: Balanced(offset=-1.0), ConfigError, "offset is -1.0, must be from 0"),
         (lambda: Balanced(cap=0.5), ConfigError, "cap is 0.5, must be 1 or more"),
         (lambda: Balanced(labels="median"), ConfigError, 'labels is "median", must be one of "sum", "max", "mean"'),  # type: ignore[arg-type]
-        (lambda: Where("a"), ConfigError, "Where has no condition; give values, minimum, maximum or is_null"),
+        (lambda: Where("a"), ConfigError, "Where has no condition; give values, exclude, minimum, maximum or is_null"),
         (lambda: Where("a", values=[]), ConfigError, "values is empty"),
         (lambda: Where("a", values="owl"), TypeError, "values is 'owl' .*, must be a list of text"),
         (lambda: Where("a", values=[1.5]), TypeError, "values has .*, must be text or whole numbers"),  # type: ignore[list-item]
