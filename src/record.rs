@@ -284,8 +284,10 @@ pub const MOST_REQUESTED: u64 = 128 << 20;
 
 /// Memory that was granted before it was allocated. It is counted until the last share is dropped.
 pub trait Granted: Debug + Send + Sync {
-    /// Called when the reader no longer keeps the memory for later rows. It is released with the last record
-    /// that shares it.
+    /// Parks the memory: no request waits for it until as many calls of [`Granted::let_go`]. See [`Kept`].
+    fn keep(&self);
+
+    /// Ends a [`Granted::keep`]. The memory is released with the last record that shares it.
     fn let_go(&self);
 
     /// Reduces the counted memory to `bytes`.
@@ -294,6 +296,44 @@ pub trait Granted: Debug + Send + Sync {
 
 /// A share of [`Granted`] memory.
 pub type Permit = Arc<dyn Granted>;
+
+/// Granted memory that a thread keeps while it may wait: no request waits for that memory, since the thread
+/// might release it only after the request is granted.
+#[derive(Debug)]
+pub struct Kept(Permit);
+
+impl Kept {
+    /// Keeps the memory of `permit`.
+    pub fn new(permit: Permit) -> Self {
+        permit.keep();
+        Self(permit)
+    }
+
+    /// The memory of a permit whose [`Granted::keep`] was called already.
+    pub(crate) fn adopt(permit: Permit) -> Self {
+        Self(permit)
+    }
+
+    /// The permit.
+    pub fn permit(&self) -> &Permit {
+        &self.0
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
+/// A record's memory that a reader keeps for later rows: see [`Gate::retain`].
+#[derive(Debug, Default)]
+pub struct Retained {
+    /// Whether the memory was granted. If so, [`Gate::covers`] belongs to each further record in it.
+    pub is_granted: bool,
+    /// What keeps it.
+    pub(crate) kept: Option<Box<dyn Debug + Send>>,
+}
 
 /// Grants a reader's requests for memory of more than [`SMALL_READ`] bytes. Calls block, so that the memory
 /// of all readers together stays bounded; one record of any size is always granted.
@@ -305,18 +345,22 @@ pub trait Gate: Send + Sync {
     /// [`ErrorKind::Closed`] once the run is stopped.
     fn admit(&self, bytes: u64) -> Result<Permit>;
 
-    /// Requests memory that the reader will keep, for this record and later ones, until [`Granted::let_go`].
-    /// For one thread only; since the last read, that thread may have called only [`Gate::admit`].
+    /// Requests memory that the reader will keep, for this record and later ones.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] once the run is stopped.
-    fn keep(&self, bytes: u64) -> Result<Permit>;
+    fn keep(&self, bytes: u64) -> Result<Kept>;
 
     /// As [`Gate::keep`], for memory that is already allocated because its size was unknown before.
-    fn kept(&self, bytes: u64) -> Permit;
+    fn kept(&self, bytes: u64) -> Kept;
 
     /// Notes that the record being read is in memory that was granted before.
     fn covers(&self);
+
+    /// Keeps the memory that [`Gate::admit`] granted for the record just read, for a reader that keeps the
+    /// record for later rows. `None` if it must not keep the record: the thread's other readers keep too much
+    /// already.
+    fn retain(&self) -> Option<Retained>;
 
     /// Whether the run is stopped; a long read must then end soon, with or without an error.
     fn is_stopped(&self) -> bool;
@@ -445,6 +489,10 @@ pub trait ReadRecords: Send {
     /// Notes that the next run ends before row `end`, after which `row` will be read: a source may announce
     /// what it will need.
     fn then(&mut self, _end: u64, _row: Option<u64>) {}
+
+    /// Notes that the thread's errand is over, and that another thread may read the rows after it: a record
+    /// that is kept for these is dropped.
+    fn end_errand(&mut self) {}
 
     /// Reads `row`. The next reads will be the `run` rows from `row` on, in storage order (1: this row only).
     /// Of a large record a source may read only what is wanted.

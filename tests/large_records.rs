@@ -11,7 +11,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
     time::Duration,
@@ -21,12 +21,13 @@ use bytes::Bytes;
 use forebay::{
     Error, ErrorKind, Result,
     engine::{Engine, MixturePlan, Plan, Step},
-    order::{Order, Stop, WeightStage},
+    order::{Order, Stop, WeightStage, WeightedRows},
     record::{
-        Batches, Collate, ExampleMaker, Gate, Permit, RawRecord, ReadRecords, Record, SMALL_READ, Source,
-        Task, Wants,
+        Batches, Collate, ExampleMaker, Gate, Kept, Permit, RawRecord, ReadRecords, Record, SMALL_READ,
+        Source, Task, Wants,
     },
     seed::mix,
+    source::{Positions, RowWindows, Selection},
 };
 use patience::until;
 use toy::SOON;
@@ -85,7 +86,30 @@ const LARGEST: usize = 24 * MIB;
 const SLACK: usize = 6 * MIB;
 
 /// Rows of which every other is large, and every seventh turns out to be bad after it is read.
-struct Large;
+#[derive(Default)]
+struct Large {
+    /// How the memory of a record is granted.
+    memory: Memory,
+    /// Reads so far.
+    reads: AtomicU64,
+}
+
+/// The memory that a read needs.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+enum Memory {
+    /// That of the record.
+    #[default]
+    OfRecord,
+    /// That of a page with [`PAGE_ROWS`] rows, as of a compressed file. The reader keeps a page of rows that
+    /// are read in order; a row that is read alone is copied out of it.
+    OfPage {
+        /// Whether a row that is read alone holds its page instead.
+        is_slice: bool,
+    },
+}
+
+const PAGE_ROWS: u64 = 10;
+const PAGE: usize = 12 * MIB;
 
 /// Bytes of row `row`.
 fn size(row: u64) -> usize {
@@ -101,7 +125,12 @@ fn is_bad(row: u64) -> bool {
     row % 7 == 3
 }
 
-struct LargeReader(Option<Arc<dyn Gate>>);
+struct LargeReader {
+    source: Arc<Large>,
+    gate: Option<Arc<dyn Gate>>,
+    /// The page that is kept, and its number.
+    page: Option<(u64, Kept)>,
+}
 
 /// Memory with its permit.
 struct Held(Vec<u8>, #[allow(dead_code, reason = "held")] Option<Permit>);
@@ -131,29 +160,55 @@ impl Source for Large {
         1 + row % 5
     }
     fn most_blocks(&self) -> usize {
-        16
+        if self.memory == Memory::OfRecord { 16 } else { 1 }
     }
     fn reader(self: &Arc<Self>) -> LargeReader {
-        LargeReader(None)
+        LargeReader { source: self.clone(), gate: None, page: None }
+    }
+}
+
+impl LargeReader {
+    /// The permit of a row's memory, and the row's size.
+    fn permit(&mut self, row: u64, run: u64) -> Result<(Option<Permit>, usize)> {
+        let Memory::OfPage { is_slice } = self.source.memory else {
+            let size = size(row);
+            let gate = self.gate.as_ref().filter(|_| size as u64 > SMALL_READ);
+            // More than is needed in the end.
+            let permit = gate.map(|gate| gate.admit((size + MIB) as u64)).transpose()?;
+            permit.iter().for_each(|permit| permit.shrink(size as u64));
+            return Ok((permit, size));
+        };
+        let size = PAGE / PAGE_ROWS as usize;
+        let Some(gate) = &self.gate else { return Ok((None, size)) };
+        let number = row / PAGE_ROWS;
+        if let Some((kept, page)) = &self.page
+            && *kept == number
+        {
+            gate.covers();
+            return Ok((Some(page.permit().clone()), size));
+        }
+        if run == 1 {
+            let permit = gate.admit(PAGE as u64)?;
+            if !is_slice {
+                permit.shrink(size as u64);
+            }
+            return Ok((Some(permit), size));
+        }
+        self.page = None;
+        let (_, page) = self.page.insert((number, gate.keep(PAGE as u64)?));
+        gate.covers();
+        Ok((Some(page.permit().clone()), size))
     }
 }
 
 impl ReadRecords for LargeReader {
     fn ask(&mut self, gate: Arc<dyn Gate>) {
-        self.0 = Some(gate);
+        self.gate = Some(gate);
     }
 
-    fn read(&mut self, row: u64, _run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
-        let size = size(row);
-        let permit = match &self.0 {
-            Some(gate) if size as u64 > SMALL_READ => {
-                // More than is needed in the end.
-                let permit = gate.admit((size + MIB) as u64)?;
-                permit.shrink(size as u64);
-                Some(permit)
-            }
-            _ => None,
-        };
+    fn read(&mut self, row: u64, run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
+        self.source.reads.fetch_add(1, Relaxed);
+        let (permit, size) = self.permit(row, run)?;
         let mut bytes = vec![0; size];
         bytes[..8].copy_from_slice(&row.to_le_bytes());
         // Timing only.
@@ -184,10 +239,11 @@ impl ExampleMaker for Number {
     type Example = u64;
 
     fn run(&mut self, record: &Record) -> Result<u64> {
-        assert_eq!(record.bytes.len(), size(record.index));
         // Timing only.
         thread::sleep(Duration::from_micros(rand::random_range(0..400)));
-        Ok(u64::from_le_bytes(record.bytes[..8].try_into().unwrap()))
+        let row = u64::from_le_bytes(record.bytes[..8].try_into().unwrap());
+        assert!([size(row), PAGE / PAGE_ROWS as usize].contains(&record.bytes.len()));
+        Ok(row)
     }
 }
 
@@ -220,10 +276,10 @@ fn plans() -> Vec<Plan> {
 }
 
 /// Takes up to `n` batches; also returns the peak of the process's memory, less the memory before.
-fn run(plan: Plan, n: usize) -> (Vec<Vec<u64>>, usize) {
+fn run<S: Source>(source: Arc<S>, plan: Plan, n: usize) -> (Vec<Vec<u64>>, usize) {
     let before = NOW.load(Relaxed);
     PEAK.store(before, Relaxed);
-    let mut engine = Engine::new(Arc::new(Large), Number, plan.clone()).unwrap();
+    let mut engine = Engine::new(source, Number, plan.clone()).unwrap();
     let mut batches = Vec::new();
     while batches.len() < n {
         match engine.next(SOON).unwrap() {
@@ -247,7 +303,7 @@ fn bytes_in_flight_are_bounded_by_bytes_in_every_order() {
         {
             for infinite in [false, true] {
                 let plan = Plan { n_workers, n_readers, channel_bytes, infinite, ..plan.clone() };
-                let (batches, peak) = run(plan.clone(), 12);
+                let (batches, peak) = run(Arc::new(Large::default()), plan.clone(), 12);
                 // Half of the bytes, plus one record, which is always granted.
                 let most = channel_bytes.max(channel_bytes / 2 + LARGEST) + SLACK;
                 assert!(peak <= most, "{} MiB of {}: {plan:?}", peak / MIB, most / MIB);
@@ -275,7 +331,100 @@ fn an_abandoned_run_frees_its_memory() {
     let before = NOW.load(Relaxed);
     for (n, plan) in (0..6).flat_map(|n| plans().into_iter().map(move |plan| (n, plan))) {
         let plan = Plan { n_readers: 16, channel_bytes: 8 * MIB, infinite: true, ..plan };
-        run(plan, n);
+        run(Arc::new(Large::default()), plan, n);
     }
     until("all memory is freed", || NOW.load(Relaxed) < before + SLACK);
+}
+
+/// How rows come several times.
+#[derive(Debug, Clone, Copy)]
+enum Again {
+    /// By weights that give many rows several copies, and leave others out.
+    Weights,
+    /// As four windows of each recording, of which three are read together.
+    Windows,
+}
+
+/// A plan in which rows come several times, and the source of that.
+fn again(again: Again, memory: Memory, plan: Plan) -> (Arc<Selection<Large>>, Plan) {
+    let source = Arc::new(Large { memory, ..Large::default() });
+    match again {
+        Again::Weights => {
+            let weights: Vec<_> = (0..ROWS).map(|row| (mix(row) % 5) as f64).collect();
+            let weights = Arc::new(WeightedRows::new(&weights, 3 * ROWS).unwrap());
+            let plan = Plan { weights: Some(Arc::new([weights])), ..plan };
+            (Arc::new(Selection::new(source, Positions::default())), plan)
+        }
+        Again::Windows => {
+            let windows = (0..ROWS).map(|_| RowWindows { count: 4, together: 3 });
+            let positions = Positions::default().with_windows(windows.collect::<Vec<_>>().into_iter());
+            (Arc::new(Selection::new(source, positions.unwrap())), plan)
+        }
+    }
+}
+
+/// Each of these settings once had a thread that waited for memory that a reader kept for the next copy.
+#[test]
+fn what_is_kept_for_copies_is_not_waited_for() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_page = [false, true].map(|is_slice| Memory::OfPage { is_slice });
+    for memory in [Memory::OfRecord].into_iter().chain(of_page) {
+        for (kind, order) in [
+            (Again::Weights, Order::Window),
+            (Again::Weights, Order::Sequential),
+            (Again::Windows, Order::Window),
+            (Again::Windows, Order::Sequential),
+        ] {
+            let streams: &[u64] = if order == Order::Window { &[1, 2, 8] } else { &[1] };
+            for &n_streams in streams {
+                let n_streams = (order == Order::Window).then_some(n_streams);
+                let base = Plan { order, infinite: true, n_streams, ..toy::plan() };
+                let mut expected = None;
+                for (n_readers, channel_bytes) in [(1, 8 * MIB), (8, 8 * MIB), (32, 64 * MIB), (2, 512 * MIB)]
+                {
+                    let plan = Plan { n_readers, channel_bytes, ..base.clone() };
+                    let (source, plan) = again(kind, memory, plan);
+                    let (batches, peak) = run(source, plan.clone(), 16);
+                    if memory == Memory::OfRecord {
+                        // What the streams' readers keep is half of the bytes at most, or one record.
+                        let most = channel_bytes.max(channel_bytes / 2 + LARGEST).max(2 * LARGEST) + SLACK;
+                        assert!(peak <= most, "{} MiB of {}: {plan:?}", peak / MIB, most / MIB);
+                    }
+                    let expected = expected.get_or_insert_with(|| batches.clone());
+                    assert!(*expected == batches, "{kind:?} {memory:?} {plan:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A row that comes several times in a row is read once by a single thread, and by several threads once for
+/// each errand.
+#[test]
+fn copies_of_a_row_share_a_read() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let weights = Arc::new(WeightedRows::new(&[1.0; ROWS as usize], 4 * ROWS).unwrap());
+    for (n_readers, n_streams, order) in
+        [(1, 1, Order::Sequential), (1, 1, Order::Window), (1, 4, Order::Window), (8, 1, Order::Sequential)]
+    {
+        let large = Arc::new(Large::default());
+        let source = Arc::new(Selection::new(large.clone(), Positions::default()));
+        let plan = Plan {
+            weights: Some(Arc::new([weights.clone()])),
+            order,
+            n_readers,
+            n_streams: (order == Order::Window).then_some(n_streams),
+            channel_bytes: 512 * MIB,
+            buffer_size: 1000,
+            ..toy::plan()
+        };
+        let (batches, _) = run(source, plan, usize::MAX);
+        let n: usize = batches.iter().map(Vec::len).sum();
+        let reads = large.reads.load(Relaxed);
+        let bad = 4 * (0..ROWS).filter(|&row| is_bad(row)).count() as u64;
+        assert_eq!(n as u64, 4 * ROWS - bad);
+        // Tickets that are read out of turn share no read: those of the first batches of a window.
+        let most = if order == Order::Window { 3 * ROWS } else { ROWS + bad + n_streams };
+        assert!(reads <= most, "{reads} reads with {n_readers} threads, {n_streams} streams, {order:?}");
+    }
 }

@@ -23,7 +23,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Info},
     fields::Value,
-    record::{Gate, Granted, NO_LABEL, Permit, ReadRecords},
+    record::{self, Gate, Granted, NO_LABEL, Permit, ReadRecords, Retained},
     source::{Beside, Recordings, RecordingsReader, RowInfo, files::Kept},
     stopping,
 };
@@ -251,6 +251,8 @@ struct Stop(AtomicBool);
 struct Free;
 
 impl Granted for Free {
+    fn keep(&self) {}
+
     fn let_go(&self) {}
 
     fn shrink(&self, _: u64) {}
@@ -267,15 +269,19 @@ impl Gate for Stop {
         self.check().map(|()| Arc::new(Free) as Permit)
     }
 
-    fn keep(&self, _: u64) -> Result<Permit> {
-        self.check().map(|()| Arc::new(Free) as Permit)
+    fn keep(&self, _: u64) -> Result<record::Kept> {
+        self.check().map(|()| record::Kept::new(Arc::new(Free)))
     }
 
-    fn kept(&self, _: u64) -> Permit {
-        Arc::new(Free)
+    fn kept(&self, _: u64) -> record::Kept {
+        record::Kept::new(Arc::new(Free))
     }
 
     fn covers(&self) {}
+
+    fn retain(&self) -> Option<Retained> {
+        Some(Retained::default())
+    }
 
     fn is_stopped(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{
     Error, ErrorKind, Result,
-    record::{Gate, Permit, SMALL_READ},
+    record::{Gate, Kept, Permit, SMALL_READ},
 };
 
 /// The run's gate; without one all requests are granted at once.
@@ -36,12 +36,12 @@ impl Leave {
     }
 
     /// Requests memory that the reader keeps: see [`Gate::keep`].
-    pub(crate) fn keep(&self, bytes: u64) -> Result<Option<Permit>> {
+    pub(crate) fn keep(&self, bytes: u64) -> Result<Option<Kept>> {
         self.gate(bytes).map(|gate| gate.keep(bytes)).transpose()
     }
 
     /// Counts memory that the reader has allocated and keeps: see [`Gate::kept`].
-    pub(crate) fn kept(&self, bytes: u64) -> Option<Permit> {
+    pub(crate) fn kept(&self, bytes: u64) -> Option<Kept> {
         self.gate(bytes).map(|gate| gate.kept(bytes))
     }
 

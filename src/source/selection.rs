@@ -9,7 +9,7 @@ use std::{ops::Range, path::Path, sync::Arc};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     order::Bijection,
-    record::{Gate, RawRecord, ReadRecords, SMALL_READ, Several, Source, Together, Traffic, Wants},
+    record::{Gate, RawRecord, ReadRecords, Retained, Several, Source, Together, Traffic, Wants},
     seed::Purpose,
 };
 
@@ -295,10 +295,27 @@ impl<S: Source> Source for Selection<S> {
 pub struct SelectionReader<R> {
     reader: R,
     positions: Positions,
-    /// The positions of windows of one recording that were read together, or of a row that comes again, and
-    /// the recording.
-    held: Option<(Range<u64>, RawRecord)>,
+    held: Option<HeldRecord>,
     gate: Option<Arc<dyn Gate>>,
+}
+
+/// A recording that comes again. It is dropped before the next read of another row, so that it is no longer
+/// kept while that read waits for memory.
+struct HeldRecord {
+    /// Of windows of one recording that were read together, or of a row.
+    positions: Range<u64>,
+    record: RawRecord,
+    /// Parks its memory: other readers of the thread may wait for memory meanwhile.
+    retained: Retained,
+}
+
+impl<R> SelectionReader<R> {
+    /// Keeps the record just read, unless the run's memory forbids it; returns whether it did.
+    fn hold(&mut self, positions: Range<u64>, record: &RawRecord) -> bool {
+        let retained = self.gate.as_ref().map_or(Some(Retained::default()), |gate| gate.retain());
+        self.held = retained.map(|retained| HeldRecord { positions, record: record.clone(), retained });
+        self.held.is_some()
+    }
 }
 
 impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
@@ -315,24 +332,27 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
     fn read(&mut self, at: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
         let row = self.positions.row(at);
         let together = self.positions.neighbours(at, run);
-        if let Some((positions, record)) = self.held.take()
-            && positions.contains(&at)
+        if let Some(held) = self.held.take()
+            && held.positions.contains(&at)
         {
             if let Some(gate) = &self.gate
-                && record.bytes.len() as u64 > SMALL_READ
+                && held.retained.is_granted
             {
                 gate.covers();
             }
             // After the last window only its records hold the recording.
-            let goes_on = at + 1 < positions.end || wants.repeats();
-            self.held = goes_on.then(|| (positions, record.clone()));
-            return Ok(record);
+            if at + 1 < held.positions.end || wants.repeats() {
+                let record = held.record.clone();
+                self.held = Some(held);
+                return Ok(record);
+            }
+            return Ok(held.record);
         }
         if !self.positions.has_windows() {
             let record = self.reader.read(row, together, wants)?;
             let is_whole = record.part.as_ref().is_none_or(|part| part.is_whole());
             if wants.repeats() && is_whole {
-                self.held = Some((at..at + 1, record.clone()));
+                self.hold(at..at + 1, &record);
             }
             return Ok(record);
         }
@@ -342,8 +362,14 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         let mut record = self.reader.read(row, 1, &Several { wants, n: together })?;
         let positions = at..at + together;
         record.together = Some(Arc::new(Together::new(positions.clone())));
-        self.held = Some((positions, record.clone()));
+        if !self.hold(positions, &record) {
+            record.together = None;
+        }
         Ok(record)
+    }
+
+    fn end_errand(&mut self) {
+        self.held = None;
     }
 }
 

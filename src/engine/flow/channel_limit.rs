@@ -10,20 +10,20 @@
 //! A small record takes its bytes when it is sent. For a large one, bytes are requested before it is read
 //! ([`crate::engine::flow::permits`]), and released when the last holder drops them. One record of any size
 //! is admitted if no bytes are on their way to the workers. Bytes held by threads that wait for their turn,
-//! and bytes that a reader keeps for later rows, are *parked*: they are counted, but no request waits for
-//! them, since they are released only after the current requests are granted. Requests are granted in order,
-//! so that small records do not starve a large one.
+//! and bytes that a reader keeps for later rows, are *parked*, as long as they are kept ([`Kept`]): they are
+//! counted, but no request waits for them, since they may be released only after the current requests are
+//! granted. Requests are granted in order, so that small records do not starve a large one.
 //!
 //! A thread that finds the channel full is parked until half of it is empty, not until there is room for one
 //! record: waking a thread costs more than handing over a record, so it is woken once for many.
 
 use std::sync::{
     Arc, PoisonError,
-    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
 use crate::{
-    record::Granted,
+    record::{Granted, Kept},
     sync::{Condvar, Mutex, MutexGuard},
 };
 
@@ -80,7 +80,8 @@ pub struct Permit {
     channel_limit: Arc<ChannelLimit>,
     /// Both change only under the budget's lock.
     bytes: AtomicUsize,
-    is_parked: AtomicBool,
+    /// How often the bytes are kept: they are parked while it is above 0.
+    keepers: AtomicUsize,
 }
 
 impl ChannelLimit {
@@ -168,41 +169,45 @@ impl ChannelLimit {
     /// closed.
     pub fn admit(self: &Arc<Self>, bytes: usize, own: usize) -> Option<Arc<Permit>> {
         let held = self.wait_for(bytes, own);
-        (!held.closed).then(|| self.permit(held, bytes, false))
+        (!held.closed).then(|| self.permit(held, bytes, 0))
     }
 
-    /// As [`Self::admit`], for memory that a reader keeps: parked, so that no request waits for it until
-    /// [`Granted::let_go`].
-    pub fn keep(self: &Arc<Self>, bytes: usize) -> Option<Arc<Permit>> {
-        let held = self.wait_for(bytes, 0);
-        (!held.closed).then(|| self.permit(held, bytes, true))
+    /// As [`Self::admit`], for memory that a reader keeps.
+    pub fn keep(self: &Arc<Self>, bytes: usize, own: usize) -> Option<Kept> {
+        let held = self.wait_for(bytes, own);
+        (!held.closed).then(|| Kept::adopt(self.permit(held, bytes, 1)))
     }
 
     /// Takes `bytes` at once, beyond the limit if need be: for a caller that must not wait, because other
     /// threads wait for bytes that it holds.
-    pub fn force(self: &Arc<Self>, bytes: usize, is_parked: bool) -> Arc<Permit> {
-        self.permit(self.lock(), bytes, is_parked)
+    pub fn force(self: &Arc<Self>, bytes: usize) -> Arc<Permit> {
+        self.permit(self.lock(), bytes, 0)
     }
 
-    /// Takes `bytes`, parked, for a thread ahead of its turn, if half of the budget has room for them; else
-    /// `None`.
+    /// As [`Self::force`], for memory that a reader keeps.
+    pub fn kept(self: &Arc<Self>, bytes: usize) -> Kept {
+        Kept::adopt(self.permit(self.lock(), bytes, 1))
+    }
+
+    /// Takes `bytes`, parked until [`Granted::let_go`], for a thread ahead of its turn, if half of the budget
+    /// has room for them; else `None`.
     pub fn park(self: &Arc<Self>, bytes: usize) -> Option<Arc<Permit>> {
         let held = self.lock();
         let has_room = held.bytes.saturating_add(bytes) <= self.limit
             && held.parked.saturating_add(bytes) <= self.limit / 2;
-        (has_room && !held.has_line() && !held.closed).then(|| self.permit(held, bytes, true))
+        (has_room && !held.has_line() && !held.closed).then(|| self.permit(held, bytes, 1))
     }
 
-    fn permit(
-        self: &Arc<Self>,
-        mut held: MutexGuard<'_, Held>,
-        bytes: usize,
-        is_parked: bool,
-    ) -> Arc<Permit> {
+    fn permit(self: &Arc<Self>, mut held: MutexGuard<'_, Held>, bytes: usize, keepers: usize) -> Arc<Permit> {
         held.bytes += bytes;
-        held.parked += if is_parked { bytes } else { 0 };
-        let (bytes, is_parked) = (AtomicUsize::new(bytes), AtomicBool::new(is_parked));
-        Arc::new(Permit { channel_limit: Arc::clone(self), bytes, is_parked })
+        held.parked += if keepers > 0 { bytes } else { 0 };
+        let (bytes, keepers) = (AtomicUsize::new(bytes), AtomicUsize::new(keepers));
+        Arc::new(Permit { channel_limit: Arc::clone(self), bytes, keepers })
+    }
+
+    /// The limit in bytes.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Waits until `bytes` fit, or only the caller's `own` bytes are on their way, or the budget is closed. A
@@ -288,6 +293,11 @@ impl ChannelLimit {
 }
 
 impl Permit {
+    /// The bytes that are counted.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
     /// Releases all but `left` bytes.
     fn reduce(&self, left: usize) {
         let mut held = self.channel_limit.lock();
@@ -295,7 +305,7 @@ impl Permit {
         let less = before.saturating_sub(left);
         self.bytes.store(before - less, Relaxed);
         held.bytes -= less;
-        held.parked -= if self.is_parked.load(Relaxed) { less } else { 0 };
+        held.parked -= if self.keepers.load(Relaxed) > 0 { less } else { 0 };
         let wake = held.starved > 0;
         drop(held);
         if wake {
@@ -305,9 +315,23 @@ impl Permit {
 }
 
 impl Granted for Permit {
+    fn keep(&self) {
+        let mut held = self.channel_limit.lock();
+        if self.keepers.fetch_add(1, Relaxed) > 0 {
+            return;
+        }
+        held.parked += self.bytes.load(Relaxed);
+        // A request may have waited for these bytes.
+        let wake = held.starved > 0;
+        drop(held);
+        if wake {
+            self.channel_limit.freed.notify_all();
+        }
+    }
+
     fn let_go(&self) {
         let mut held = self.channel_limit.lock();
-        if self.is_parked.swap(false, Relaxed) {
+        if self.keepers.fetch_sub(1, Relaxed) == 1 {
             held.parked -= self.bytes.load(Relaxed);
         }
     }
@@ -403,6 +427,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_after_its_grant_is_parked_and_wakes_who_waits_for_it() {
+        let channel_limit = Arc::new(ChannelLimit::new(100, 8, 1));
+        let sent = channel_limit.admit(90, 0).unwrap();
+        let waiter = thread::spawn({
+            let channel_limit = channel_limit.clone();
+            move || channel_limit.admit(50, 0).is_some()
+        });
+        until("it waits", || channel_limit.lock().starved == 1);
+        let kept = [sent.clone(), sent.clone()].map(|permit| Kept::new(permit));
+        assert!(waiter.join().unwrap());
+        sent.shrink(80);
+        let [one, other] = kept;
+        drop((sent, one));
+        assert!(channel_limit.try_acquire(30, 0), "one share is still kept");
+        channel_limit.release(30);
+        drop(other);
+        assert_eq!(channel_limit.held(), (0, 0));
+        assert_eq!(channel_limit.lock().parked, 0);
+    }
+
+    #[test]
     fn who_asks_is_served_in_order() {
         let channel_limit = Arc::new(ChannelLimit::new(100, 8, 1));
         let first = channel_limit.admit(90, 0).unwrap();
@@ -426,7 +471,7 @@ mod tests {
         assert!(
             channel_limit.admit(1, 0).is_none()
                 && channel_limit.park(1).is_none()
-                && channel_limit.keep(1).is_none()
+                && channel_limit.keep(1, 0).is_none()
         );
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! Memory is granted before it is allocated, and counted until the last holder drops it. A thread ahead of
 //! its turn is granted bytes, parked, while half of the budget has room; beyond that it waits for its turn,
-//! and then like others until there is room or no bytes are on their way. So a thread that waits for bytes
-//! holds none that another thread waits for: its bytes are parked, or excluded as its own. `docs/design.md`
-//! has the argument.
+//! and then like others until there is room or no bytes are on their way. A record that a reader keeps for
+//! later rows is parked until the reader drops it. So a thread that waits for bytes holds none that another
+//! thread waits for: its bytes are parked, or excluded as its own. `docs/design.md` has the argument.
 
 use std::{
     mem,
@@ -25,7 +25,7 @@ use crate::{
         observe::activity::{Activity, State},
         observe::meter::Stopwatch,
     },
-    record::{Gate, Granted, Permit},
+    record::{Gate, Granted, Kept, Permit, Retained, SMALL_READ},
 };
 
 /// The number of an errand without a turn.
@@ -38,6 +38,8 @@ pub(crate) struct ReaderGate<E> {
     number: AtomicU64,
     /// Bytes granted, and neither parked nor handed over.
     own: AtomicUsize,
+    /// Bytes granted of the records that the thread's readers keep for later rows.
+    retained: Arc<AtomicUsize>,
     /// Whether the record is in memory that was granted before.
     is_covered: AtomicBool,
     /// Whether `asked` may have content.
@@ -53,8 +55,29 @@ struct Asked {
     waits: Vec<(For, Instant, Duration)>,
 }
 
-/// A permit, and the bytes that it added to `own`: the permit may have shrunk since.
-type Grant = (Arc<channel_limit::Permit>, usize);
+/// Memory granted for a record that is not handed over yet.
+#[derive(Debug)]
+struct Grant {
+    permit: Arc<channel_limit::Permit>,
+    /// The bytes that it added to [`ReaderGate::own`]: the permit may have shrunk since.
+    own: usize,
+    /// Whether it is parked until it is handed over.
+    is_parked: bool,
+}
+
+/// What keeps a record's memory, and the count of [`ReaderGate::retained`].
+#[derive(Debug)]
+struct KeptRecord {
+    _kept: Vec<Kept>,
+    bytes: usize,
+    retained: Arc<AtomicUsize>,
+}
+
+impl Drop for KeptRecord {
+    fn drop(&mut self) {
+        self.retained.fetch_sub(self.bytes, Relaxed);
+    }
+}
 
 /// The waits.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +100,7 @@ impl<E> ReaderGate<E> {
             shared,
             number: AtomicU64::new(NONE),
             own: AtomicUsize::new(0),
+            retained: Arc::default(),
             is_covered: AtomicBool::new(false),
             has_asked: AtomicBool::new(false),
             asked: Mutex::default(),
@@ -118,9 +142,11 @@ impl<E> ReaderGate<E> {
 
     /// Hands over the permits of a record that is sent or failed: its holders release them.
     pub(crate) fn hand_over(&self, grants: Grants) {
-        for (permit, own) in grants.permits {
-            permit.let_go();
+        for Grant { permit, own, is_parked } in grants.permits {
             self.own.fetch_sub(own, Relaxed);
+            if is_parked {
+                permit.let_go();
+            }
         }
     }
 
@@ -143,10 +169,10 @@ impl<E> ReaderGate<E> {
         outcome
     }
 
-    fn granted(&self, permit: Arc<channel_limit::Permit>, own: usize) -> Permit {
+    fn granted(&self, permit: Arc<channel_limit::Permit>, own: usize, is_parked: bool) -> Permit {
         self.own.fetch_add(own, Relaxed);
         self.has_asked.store(true, Relaxed);
-        self.asked().permits.push((permit.clone(), own));
+        self.asked().permits.push(Grant { permit: permit.clone(), own, is_parked });
         permit
     }
 }
@@ -163,7 +189,7 @@ impl<E: Send> Gate for ReaderGate<E> {
         let number = self.number.load(Relaxed);
         if number != NONE && !sequencer.has_come(number) {
             if let Some(permit) = channel_limit.park(bytes) {
-                return Ok(self.granted(permit, 0));
+                return Ok(self.granted(permit, 0, true));
             }
             if !self.wait(For::Turn, || sequencer.wait(number)) {
                 return Err(closed());
@@ -172,24 +198,60 @@ impl<E: Send> Gate for ReaderGate<E> {
         let own = self.own();
         // Out of turn no thread waits while it holds bytes: two such threads might wait for each other.
         let permit = match number {
-            NONE if own > 0 => channel_limit.force(bytes, false),
+            NONE if own > 0 => channel_limit.force(bytes),
             _ => self.wait(For::Bytes, || channel_limit.admit(bytes, own)).ok_or_else(closed)?,
         };
-        Ok(self.granted(permit, bytes))
+        Ok(self.granted(permit, bytes, false))
     }
 
-    fn keep(&self, bytes: u64) -> Result<Permit> {
-        let channel_limit = &self.shared.bytes;
-        let permit = self.wait(For::Bytes, || channel_limit.keep(counted(bytes))).ok_or_else(closed)?;
-        Ok(permit)
+    fn keep(&self, bytes: u64) -> Result<Kept> {
+        let (channel_limit, own) = (&self.shared.bytes, self.own());
+        match self.number.load(Relaxed) {
+            // As for `admit`.
+            NONE if own > 0 => Ok(channel_limit.kept(counted(bytes))),
+            _ => self.wait(For::Bytes, || channel_limit.keep(counted(bytes), own)).ok_or_else(closed),
+        }
     }
 
-    fn kept(&self, bytes: u64) -> Permit {
-        self.shared.bytes.force(counted(bytes), true)
+    fn kept(&self, bytes: u64) -> Kept {
+        self.shared.bytes.kept(counted(bytes))
     }
 
     fn covers(&self) {
         self.is_covered.store(true, Relaxed);
+    }
+
+    fn retain(&self) -> Option<Retained> {
+        let is_covered = self.is_covered.load(Relaxed);
+        if !self.has_asked.load(Relaxed) {
+            return Some(Retained { is_granted: is_covered, kept: None });
+        }
+        let mut asked = self.asked();
+        let is_granted = is_covered || !asked.permits.is_empty();
+        // Only the gate has the permits of memory that is dropped already.
+        let is_used = |grant: &Grant| Arc::strong_count(&grant.permit) > 1;
+        let used = asked.permits.iter().filter(|grant| is_used(grant));
+        let bytes: usize = used.map(|grant| grant.permit.bytes()).sum();
+        if bytes == 0 {
+            return Some(Retained { is_granted, kept: None });
+        }
+        // As small reads need no permit, a small copy out of a large read may be kept in any case.
+        let others = self.retained.load(Relaxed);
+        if others > 0 && bytes as u64 > SMALL_READ && others + bytes > self.shared.bytes.limit() / 2 {
+            return None;
+        }
+        let mut kept = Vec::new();
+        for grant in asked.permits.iter_mut().filter(|grant| is_used(grant)) {
+            // Parked until it is sent, too: the reader may drop the record before.
+            if !mem::replace(&mut grant.is_parked, true) {
+                self.own.fetch_sub(mem::take(&mut grant.own), Relaxed);
+                grant.permit.keep();
+            }
+            kept.push(Kept::new(grant.permit.clone()));
+        }
+        self.retained.fetch_add(bytes, Relaxed);
+        let record = KeptRecord { _kept: kept, bytes, retained: self.retained.clone() };
+        Some(Retained { is_granted, kept: Some(Box::new(record)) })
     }
 
     fn is_stopped(&self) -> bool {

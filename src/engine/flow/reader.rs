@@ -136,7 +136,8 @@ impl<S: Source, K: Task> Reader<S, K> {
             let goes_on = match errand {
                 Errand::Run { stream, number } => self.fetch_run(stream, number, &tickets, &mut hand),
                 Errand::Ticket { stream, ticket, number } => {
-                    let assigned = Assignment { run: 1, ..self.schedule.assign(stream, ticket) };
+                    let assigned =
+                        Assignment { run: 1, repeats: false, ..self.schedule.assign(stream, ticket) };
                     let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
                     match number.filter(|_| self.in_turn) {
                         Some(number) => {
@@ -169,6 +170,10 @@ impl<S: Source, K: Task> Reader<S, K> {
             if !goes_on {
                 return;
             }
+            // A single thread reads on, with a reader for each stream.
+            if self.in_turn {
+                self.records.iter_mut().for_each(ReadRecords::end_errand);
+            }
         }
     }
 
@@ -191,14 +196,17 @@ impl<S: Source, K: Task> Reader<S, K> {
         let last = tickets.last().copied().unwrap_or_default();
         let end = self.schedule.place(stream, last).row;
         self.announce(stream, tickets);
-        for &ticket in tickets {
+        for (n, &ticket) in tickets.iter().enumerate() {
             if self.shared.is_stopped() {
                 return false;
             }
             let mut assigned = self.schedule.assign(stream, ticket);
-            // With several threads, the rows after the errand belong to other errands.
-            if self.in_turn && end >= assigned.row {
-                assigned.run = assigned.run.min(end - assigned.row + 1);
+            // With several threads, the rows after the errand belong to other errands, copies included.
+            if self.in_turn {
+                assigned.repeats &= tickets.get(n + 1) == Some(&(ticket + 1));
+                if end >= assigned.row {
+                    assigned.run = assigned.run.min(end - assigned.row + 1);
+                }
             }
             let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
             if !has_turn {

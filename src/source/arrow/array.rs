@@ -61,16 +61,19 @@ impl Array {
         }
     }
 
-    /// Whether any of its memory was granted by a permit, and whether any was granted for one row only.
-    pub(crate) fn grants(&self) -> (bool, bool) {
-        let own = self
-            .buffers
-            .iter()
-            .chain(self.further.values())
-            .filter_map(Buffer::grant)
-            .map(|is_kept| (true, !is_kept));
-        let parts = self.parts.values().map(Self::grants);
-        own.chain(parts).fold((false, false), |sum, one| (sum.0 | one.0, sum.1 | one.1))
+    /// Whether any of its memory was granted by a permit.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.any(&|buffer| buffer.grant().is_some())
+    }
+
+    /// Whether any of its memory was granted for one row only.
+    pub(crate) fn is_for_one_row(&self) -> bool {
+        self.any(&|buffer| buffer.grant() == Some(false))
+    }
+
+    fn any(&self, test: &dyn Fn(&Buffer) -> bool) -> bool {
+        self.buffers.iter().chain(self.further.values()).any(test)
+            || self.parts.values().any(|part| part.any(test))
     }
 
     /// Whether the value is not null.

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::{message::Codec, shard::OpenShard, spans::Span};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
-    record::Permit,
+    record::{Kept, Permit},
     source::{
         leave::{Leave, covered},
         storage::{StoredFile, past_the_end},
@@ -44,8 +44,8 @@ pub(crate) struct Buffer {
     codec: Option<Codec>,
     /// The whole buffer, once decompressed.
     memory: Option<Bytes>,
-    /// The permit of that memory, and whether it is kept for later rows.
-    permit: Option<(Permit, bool)>,
+    /// Whether a permit granted that memory, and what keeps it for later rows; `None` inside: for one row.
+    granted: Option<Option<Kept>>,
     window: Bytes,
     /// Where the window starts within the buffer.
     window_at: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     pub(crate) fn new(span: Span, codec: Option<Codec>) -> Self {
-        Self { span, codec, memory: None, permit: None, window: Bytes::new(), window_at: 0 }
+        Self { span, codec, memory: None, granted: None, window: Bytes::new(), window_at: 0 }
     }
 
     /// Whether the buffer has no bytes. For a validity buffer this means that all values are valid.
@@ -135,13 +135,13 @@ impl Buffer {
 
     fn decompressed(&mut self, shard: &OpenShard) -> Result<&Bytes> {
         if self.memory.is_none() {
-            let permit = ask(shard, self.span)?;
+            let (permit, kept) = ask(shard, self.span)?;
             let bytes =
                 decompress(&shard.file, self.span, self.codec, shard.max_record_bytes(), &shard.leave)?;
             if let Some(permit) = &permit {
                 permit.shrink(bytes.len() as u64);
             }
-            self.permit = permit.clone().map(|permit| (permit, shard.is_kept));
+            self.granted = permit.is_some().then_some(kept);
             self.memory = Some(covered(bytes, permit));
         }
         // It is always filled here; the default is never used.
@@ -152,35 +152,30 @@ impl Buffer {
 impl Buffer {
     /// None if no permit granted the memory, else whether it is kept for later rows.
     pub(crate) fn grant(&self) -> Option<bool> {
-        self.permit.as_ref().map(|&(_, is_kept)| is_kept)
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // From now on only records hold the memory.
-        if let Some((permit, _)) = &self.permit {
-            permit.let_go();
-        }
+        self.granted.as_ref().map(Option::is_some)
     }
 }
 
 /// Requests the memory of a compressed buffer and of its decompressed bytes, by the claimed length.
-fn ask(shard: &OpenShard, span: Span) -> Result<Option<Permit>> {
+fn ask(shard: &OpenShard, span: Span) -> Result<(Option<Permit>, Option<Kept>)> {
     let mut prefix = [0; 8];
     if span.len < prefix.len() as u64 || span.at.saturating_add(span.len) > shard.file.size() {
-        return Ok(None);
+        return Ok((None, None));
     }
     shard.file.read_exact(&mut prefix, span.at)?;
     // A claim beyond the limit is refused before decompression.
     let claimed = u64::try_from(i64::from_le_bytes(prefix)).unwrap_or(0);
     let most = shard.max_record_bytes().max(span.len.saturating_mul(USUAL_RATIO));
     let bytes = span.len.saturating_add(claimed.min(most));
-    let permit = if shard.is_kept { shard.leave.keep(bytes)? } else { shard.leave.admit(bytes)? };
+    let kept = if shard.is_kept { shard.leave.keep(bytes)? } else { None };
+    let permit = match &kept {
+        Some(kept) => Some(kept.permit().clone()),
+        None => shard.leave.admit(bytes)?,
+    };
     if permit.is_some() {
         shard.has_granted.store(true, Ordering::Relaxed);
     }
-    Ok(permit)
+    Ok((permit, kept))
 }
 
 /// The size of a decompressed buffer that is always allowed, as a multiple of its compressed size.
@@ -271,7 +266,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        record::Gate,
+        record::{Gate, Retained},
         source::storage::{LocalFiles, Storage},
     };
 
@@ -322,13 +317,16 @@ mod tests {
         fn admit(&self, _bytes: u64) -> Result<Permit> {
             unreachable!()
         }
-        fn keep(&self, _bytes: u64) -> Result<Permit> {
+        fn keep(&self, _bytes: u64) -> Result<Kept> {
             unreachable!()
         }
-        fn kept(&self, _bytes: u64) -> Permit {
+        fn kept(&self, _bytes: u64) -> Kept {
             unreachable!()
         }
         fn covers(&self) {}
+        fn retain(&self) -> Option<Retained> {
+            None
+        }
         fn is_stopped(&self) -> bool {
             true
         }

@@ -58,6 +58,15 @@ impl OtherArrays {
         }
     }
 
+    /// All of them.
+    pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
+        let Self { structs, list, items, pair, .. } = self;
+        let pair = pair
+            .iter()
+            .flat_map(|pair| [&pair.array].into_iter().chain(pair.ends.as_ref().map(|(array, _)| array)));
+        structs.iter().chain(list).chain([items]).chain(pair)
+    }
+
     /// The value of a row.
     ///
     /// # Errors

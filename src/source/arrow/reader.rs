@@ -159,7 +159,7 @@ impl ArrowReader {
         let record = self.read_local(shard, local, run.max(1), excerpt);
         // A permit for one row is released with it.
         let has_granted = self.shards.first().is_some_and(|open| open.has_granted.load(Ordering::Relaxed));
-        if has_granted && self.batches.first().is_some_and(|batch| batch.grants().1) {
+        if has_granted && self.batches.first().is_some_and(OpenBatch::is_for_one_row) {
             self.batches.remove(0);
         }
         record.map_err(|error| self.placed(error, shard, local))
@@ -223,7 +223,9 @@ impl ArrowReader {
         let bytes = match batch.part(open, row)? {
             Some(Part::Memory(bytes)) => {
                 check_record_bytes(bytes.len() as u64, max_record_bytes)?;
-                if open.has_granted.load(Ordering::Relaxed) && batch.grants().0 {
+                if open.has_granted.load(Ordering::Relaxed)
+                    && batch.bytes.as_ref().is_some_and(Array::is_granted)
+                {
                     self.leave.covers();
                 }
                 bytes
@@ -533,11 +535,11 @@ impl ArrowSource {
 }
 
 impl OpenBatch {
-    /// Whether any of its memory was granted by a permit, and whether any was granted for one row only.
-    fn grants(&self) -> (bool, bool) {
+    /// Whether any of its memory was granted for one row only.
+    fn is_for_one_row(&self) -> bool {
         let arrays = [&self.audio_struct, &self.bytes, &self.path, &self.label];
-        let grants = arrays.into_iter().flatten().map(Array::grants);
-        grants.fold((false, false), |sum, one| (sum.0 | one.0, sum.1 | one.1))
+        let others = self.others.iter().flat_map(OtherArrays::arrays);
+        arrays.into_iter().flatten().chain(others).any(Array::is_for_one_row)
     }
 
     fn label(&mut self, shard: &OpenShard, row: u64) -> Result<i64> {

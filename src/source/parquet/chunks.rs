@@ -22,7 +22,7 @@ use bytes::{Buf, Bytes};
 use super::chunk::Chunk;
 use crate::{
     Error, ErrorKind, Result,
-    record::{Permit, SMALL_READ},
+    record::{Kept, Permit, SMALL_READ},
     source::{
         block::BlockPool,
         leave::Leave,
@@ -67,16 +67,9 @@ struct State {
     beyond: u64,
     /// The error for which the decoder got no bytes.
     error: Option<Error>,
-    /// The permits of the batch's large pages, and of those that the decoder still holds: column, and whether
+    /// The memory of the batch's large pages, and of those that the decoder still holds: column, and whether
     /// a dictionary.
-    pages: Vec<((usize, bool), Permit)>,
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        // From now on only records hold these pages.
-        self.pages.iter().for_each(|(_, permit)| permit.let_go());
-    }
+    pages: Vec<((usize, bool), Kept)>,
 }
 
 impl Chunks {
@@ -124,27 +117,26 @@ impl Chunks {
         for at in (0..state.pages.len()).rev() {
             let of = state.pages[at].0;
             if state.pages[at + 1..].iter().any(|(other, _)| *other == of) {
-                let (_, permit) = state.pages.remove(at);
-                permit.let_go();
+                state.pages.remove(at);
             }
         }
     }
 
     /// Waits until the run's gate has room for a large page.
-    pub(super) fn room(&self) -> Result<Option<Permit>, ParquetError> {
+    pub(super) fn room(&self) -> Result<Option<Kept>, ParquetError> {
         self.0.leave.keep(SMALL_READ + 1).map_err(|error| self.refuse(error))
     }
 
     /// Counts a large page of `bytes` bytes; `of` is its column, and whether it is a dictionary.
     pub(super) fn keep(&self, of: (usize, bool), bytes: u64) {
-        if let Some(permit) = self.0.leave.kept(bytes) {
-            self.0.state().pages.push((of, permit));
+        if let Some(kept) = self.0.leave.kept(bytes) {
+            self.0.state().pages.push((of, kept));
         }
     }
 
     /// The permits of the large pages of the batch.
     pub(super) fn permits(&self) -> Arc<[Permit]> {
-        self.0.state().pages.iter().map(|(_, permit)| permit.clone()).collect()
+        self.0.state().pages.iter().map(|(_, kept)| kept.permit().clone()).collect()
     }
 
     /// Counts a page of `size` bytes, and `expanded` bytes of its values. Returns the bytes that the batch

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay::{
     engine::{ChannelLimit, Parking, Sequencer},
     order::Window,
-    record::Granted,
+    record::{Granted, Kept},
     shuffle::{ConcurrentShuffleBuffer, Popped},
 };
 use loom::{
@@ -85,17 +85,23 @@ fn bytes_are_granted_despite_read_ahead() {
                 let mut own = 0;
                 for size in sizes.into_iter().filter(|&size| size > 0) {
                     let is_ahead = !sequencer.has_come(number);
-                    hand.push(is_ahead.then(|| channel_limit.park(size)).flatten().unwrap_or_else(|| {
-                        assert!(sequencer.wait(number));
-                        let permit = channel_limit.admit(size, own).unwrap();
-                        own += size;
-                        permit
-                    }));
+                    let parked = is_ahead.then(|| channel_limit.park(size)).flatten();
+                    hand.push((
+                        parked.is_some(),
+                        parked.unwrap_or_else(|| {
+                            assert!(sequencer.wait(number));
+                            let permit = channel_limit.admit(size, own).unwrap();
+                            own += size;
+                            permit
+                        }),
+                    ));
                 }
                 assert!(sequencer.wait(number));
-                for permit in hand {
+                for (is_parked, permit) in hand {
                     // Stands for sending and processing the record.
-                    permit.let_go();
+                    if is_parked {
+                        permit.let_go();
+                    }
                 }
                 sequencer.pass(number);
             }
@@ -106,6 +112,24 @@ fn bytes_are_granted_despite_read_ahead() {
         ahead.join().unwrap();
         aside.join().unwrap();
         assert_eq!(shared.0.held(), (0, 0));
+    });
+}
+
+/// A thread sends a record and keeps it for a copy, while it and another thread request more bytes than there
+/// are: what it keeps is not waited for, and the thread that waits already learns of it.
+#[test]
+fn bytes_are_granted_despite_a_record_that_is_kept() {
+    super::check(|| {
+        let channel_limit = Arc::new(std::sync::Arc::new(ChannelLimit::new(8, 8, 2)));
+        let record = channel_limit.admit(6, 0).unwrap();
+        let other = beside(&channel_limit, |channel_limit| drop(channel_limit.admit(9, 0).unwrap()));
+        let kept = Kept::new(record.clone());
+        let worker = thread::spawn(move || drop(record));
+        drop(channel_limit.admit(20, 0).unwrap());
+        other.join().unwrap();
+        drop(kept);
+        worker.join().unwrap();
+        assert_eq!(channel_limit.held(), (0, 0));
     });
 }
 

@@ -1,4 +1,7 @@
-"""Rows of tens of MB: the measured peak memory of a process stays within `memory_budget` in every order."""
+"""Rows of tens of MB: the measured peak memory of a process stays within `memory_budget` in every order.
+
+No thread waits for memory that another one keeps.
+"""
 
 import json
 import struct
@@ -15,6 +18,8 @@ import pytest
 
 import forebay
 from budgets import most_bytes
+from forebay.crops import Windows
+from forebay.sampling import Weighted
 from recordings import TINY
 
 MB = 1 << 20
@@ -58,12 +63,15 @@ def recordings(size: int) -> Iterator[bytes]:
         yield head + b"data" + struct.pack("<I", size) + noise[row:] + noise[:row]
 
 
-def write(path: Path, size: int, compression: str | None = None) -> Path:
-    """Writes a shard with one row per record batch or row group."""
+def write(path: Path, size: int, compression: str | None = None, rows: int = 1) -> Path:
+    """Writes a shard with so many rows per record batch or row group, and one page for each."""
     schema = pa.schema([("audio", pa.binary())])
-    tables = (pa.table({"audio": [recording]}, schema) for recording in recordings(size))
+    found = list(recordings(size))
+    tables = (pa.table({"audio": found[at : at + rows]}, schema) for at in range(0, len(found), rows))
     if path.suffix == ".parquet":
-        with pq.ParquetWriter(path, schema, compression=compression or "none") as parquet:
+        with pq.ParquetWriter(
+            path, schema, compression=compression or "none", use_dictionary=False, data_page_size=1 << 30
+        ) as parquet:
             for table in tables:
                 parquet.write_table(table)
     else:
@@ -133,3 +141,57 @@ def test_batches_are_the_same_however_little_fits(tmp_path: Path) -> None:
             with forebay.Loader(path, **parameters) as loader:
                 batches = [(batch["index"].tolist(), batch["spectrogram"].tobytes()) for batch in loader]
             assert (expected := expected or batches) == batches, (order, n_workers)
+
+
+AGAIN: dict[str, dict[str, Any]] = {
+    # Some rows have several copies, others none.
+    "weights": {"sampling": Weighted([row % 4 for row in range(N_ROWS)], epoch_size=4 * N_ROWS)},
+    "windows": {"crop": Windows(), "clip_seconds": 20.0},
+}
+
+
+# Each setting once waited for memory that its reader kept for the next copy or window of a row.
+@pytest.mark.parametrize("again", AGAIN)
+@pytest.mark.parametrize(
+    ("name", "compression", "size", "rows"),
+    [("a.arrow", None, 6 * MB, 1), ("a.arrow", "zstd", MB, 7), ("a.parquet", "zstd", MB, 7)],
+)
+def test_rows_that_come_again(
+    again: str, name: str, compression: str | None, size: int, rows: int, tmp_path: Path
+) -> None:
+    path = write(tmp_path / name, size, compression, rows)
+    for order, n_streams in [("window", 1), ("window", 2), ("sequential", None)]:
+        expected = None
+        for n_readers, raw_channel_bytes in [(1, 512 * MB), (1, 8 * MB), (8, 8 * MB), (8, 1)]:
+            parameters = {
+                **PARAMETERS, **AGAIN[again], "order": order, "n_streams": n_streams, "n_readers": n_readers,
+                "raw_channel_bytes": raw_channel_bytes,
+            }  # fmt: skip
+            with forebay.Loader(path, **parameters) as loader:
+                batches = [(batch["index"].tolist(), batch["spectrogram"].tobytes()) for batch in loader]
+                assert not loader.errors(), loader.errors()
+            assert (expected := expected or batches) == batches, parameters
+        assert expected
+
+
+@pytest.mark.parametrize("of_file", [False, True])
+def test_large_columns_beside_recordings(of_file: bool, tmp_path: Path) -> None:
+    """A compressed column of 6 MB is read for one row in some orders, and kept for later rows in others.
+
+    Where the recording is a file of 6 MB, the column is read while the file's memory is held.
+    """
+    (tmp_path / "large.wav").write_bytes(next(recordings(6 * MB)))
+    small = next(recordings(20_000))
+    audio = [{"bytes": None if of_file else small, "path": "large.wav"}] * 24
+    texts = pa.array([f"{row:2} " * 160_000 for row in range(24)])
+    table = pa.table({"audio": audio, "text": texts})
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as arrow:
+        for at in range(0, 24, 12):
+            arrow.write_table(table[at : at + 12])
+    for order in ORDERS:
+        parameters = {**PARAMETERS, "order": order, **({"era_length": 5} if order == "era" else {})}
+        with forebay.Loader(path, columns=["text"], raw_channel_bytes=1, **parameters) as loader:
+            found = sorted(text for batch in loader for text in batch["text"])
+            assert not loader.errors(), loader.errors()
+        assert found == sorted(texts.to_pylist()), order
