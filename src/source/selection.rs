@@ -199,6 +199,11 @@ impl Positions {
         run.take_while(|(row, next)| *row == next).count() as u64
     }
 
+    /// The number of rows that the `run` positions from `at` on are of.
+    fn rows_of(&self, at: u64, run: u64) -> u64 {
+        self.window(at.saturating_add(run.saturating_sub(1))).0 - self.window(at).0 + 1
+    }
+
     /// The number of positions in rows of the source before `end`.
     pub fn before(&self, end: u64) -> u64 {
         let rows = self.rows.as_ref().map_or(end, |rows| rows.partition_point(|row| *row < end) as u64);
@@ -284,6 +289,7 @@ impl<S: Source> Source for Selection<S> {
     fn reader(self: &Arc<Self>) -> Self::Reader {
         SelectionReader {
             reader: self.source.reader(),
+            reads_on: !self.source.random_access(),
             positions: self.positions.clone(),
             held: None,
             gate: None,
@@ -294,6 +300,8 @@ impl<S: Source> Source for Selection<S> {
 /// Reads selected rows, for one thread.
 pub struct SelectionReader<R> {
     reader: R,
+    /// Whether a row alone costs its batch or page, so that rows with windows are read in order, too.
+    reads_on: bool,
     positions: Positions,
     held: Option<HeldRecord>,
     gate: Option<Arc<dyn Gate>>,
@@ -356,10 +364,11 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
             }
             return Ok(record);
         }
+        let rows = if self.reads_on { self.positions.rows_of(at, run) } else { 1 };
         if together == 1 {
-            return self.reader.read(row, 1, wants);
+            return self.reader.read(row, rows, wants);
         }
-        let mut record = self.reader.read(row, 1, &Several { wants, n: together })?;
+        let mut record = self.reader.read(row, rows, &Several { wants, n: together })?;
         let positions = at..at + together;
         record.together = Some(Arc::new(Together::new(positions.clone())));
         if !self.hold(positions, &record) {
@@ -376,6 +385,9 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{fields::Row, record::Everything};
+    use bytes::Bytes;
+    use std::sync::Mutex;
 
     #[test]
     fn a_random_subset_has_its_size_and_is_fixed() {
@@ -409,6 +421,58 @@ mod tests {
         let of = |at, run| some.neighbours(at, run);
         assert_eq!([of(0, 5), of(0, 2), of(1, 9), of(2, 3), of(3, 2)], [3, 2, 2, 1, 2]);
         assert_eq!(Positions::default().neighbours(5, 9), 9);
+    }
+
+    /// Notes the rows that it is told to read together.
+    struct Told {
+        random_access: bool,
+        runs: Mutex<Vec<(u64, u64)>>,
+    }
+
+    impl Source for Told {
+        type Reader = Arc<Self>;
+        fn shard_rows(&self) -> Vec<u64> {
+            vec![4]
+        }
+        fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+            (Path::new("told").into(), row)
+        }
+        fn recording(&self, _row: u64) -> Option<String> {
+            None
+        }
+        fn random_access(&self) -> bool {
+            self.random_access
+        }
+        fn reader(self: &Arc<Self>) -> Arc<Self> {
+            self.clone()
+        }
+    }
+
+    impl ReadRecords for Arc<Told> {
+        fn read(&mut self, row: u64, run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
+            self.runs.lock().unwrap().push((row, run));
+            Ok(RawRecord::new(Bytes::from_static(b"a"), Row::default()))
+        }
+    }
+
+    /// A row alone would cost its batch: the batch is kept for the rows after it.
+    #[test]
+    fn rows_with_windows_are_read_in_order_if_a_row_costs_its_batch() {
+        for (random_access, expected) in
+            [(true, [(0, 1), (1, 1), (1, 1), (3, 1)]), (false, [(0, 4), (1, 3), (1, 3), (3, 1)])]
+        {
+            let rows = [(2, 9), (4, 2), (0, 1), (3, 9)];
+            let rows = rows.map(|(count, together)| RowWindows { count, together });
+            let positions = Positions::default().with_windows(rows.into_iter()).unwrap();
+            let source = Arc::new(Told { random_access, runs: Mutex::default() });
+            let mut reader = Arc::new(Selection::new(source.clone(), positions)).reader();
+            // The last window is of another run.
+            for at in 0..8 {
+                let record = reader.read(at, 8 - at, &Everything).unwrap();
+                assert!(record.together.is_some());
+            }
+            assert_eq!(*source.runs.lock().unwrap(), expected);
+        }
     }
 
     #[test]
