@@ -130,8 +130,8 @@ fn batches(criterion: &mut Criterion) {
         };
         let Ok((plan, share)) = config.check() else { continue };
         let task = SharedTask(Arc::new(DatasetTask::new(dataset.clone(), share, 16)));
-        let source = Arc::new(DatasetSource::new(dataset.clone(), share));
-        let Ok(mut engine) = Engine::new(source, task, plan) else { continue };
+        let Ok(source) = DatasetSource::new(dataset.clone(), share) else { continue };
+        let Ok(mut engine) = Engine::new(Arc::new(source), task, plan) else { continue };
         group.bench_function(format!("engine, {n_workers} workers"), |bench| {
             bench.iter(|| {
                 loop {

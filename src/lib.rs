@@ -25,7 +25,8 @@ mod float_mode;
 mod histogram;
 #[cfg(any(feature = "arrow", feature = "tokens"))]
 mod guard;
-#[cfg(any(feature = "cache", feature = "tokens", feature = "audio"))]
+#[cfg(any(feature = "arrow", feature = "tokens"))]
+#[cfg_attr(not(feature = "cache"), allow(dead_code, reason = "some of its locks are those of caches"))]
 mod locks;
 #[cfg(any(feature = "arrow", feature = "audio"))]
 mod magic;

@@ -332,7 +332,7 @@ pub struct Retained {
     /// Whether the memory was granted. If so, [`Gate::covers`] belongs to each further record in it.
     pub is_granted: bool,
     /// What keeps it.
-    pub(crate) kept: Option<Box<dyn Debug + Send>>,
+    pub(crate) _kept: Option<Box<dyn Debug + Send>>,
 }
 
 /// Grants a reader's requests for memory of more than [`SMALL_READ`] bytes. Calls block, so that the memory
@@ -425,6 +425,15 @@ pub trait Source: Send + Sync + 'static {
 
     /// The number of rows of each shard, in the order given.
     fn shard_rows(&self) -> Vec<u64>;
+
+    /// Brings the lengths up to date that [`Source::shard_rows_in`] returns. Called before a pass is chosen,
+    /// without a lock: it may call the user's code, which no other method does on the caller's thread.
+    ///
+    /// # Errors
+    /// Those of the user's code.
+    fn look(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// The number of rows of each shard in `epoch`, called before each pass. Epochs may differ, and rows may
     /// still be added.

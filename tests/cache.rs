@@ -115,13 +115,13 @@ fn documents_and_values_are_read_back() {
         let folder = TempDir::new().unwrap();
         write(folder.path(), compression, &[1, 500, 3000], false);
         let reader = CacheReader::open(folder.path(), "train").unwrap();
-        assert_eq!((reader.length().documents, reader.length().is_final), (3000, true));
+        assert_eq!((reader.length().unwrap().documents, reader.length().unwrap().is_final), (3000, true));
         let names: Vec<_> = reader.fields().iter().map(|field| (&field.name[..], field.rank)).collect();
         assert_eq!(names, [("features", 2), ("prompt/input_ids", 1)]);
 
         let ids = reader.field("prompt/input_ids").unwrap();
         let all: Vec<u16> = (0..3000).flat_map(|i| document(i).0).collect();
-        assert_eq!(reader.flat_len(ids), all.len() as u64);
+        assert_eq!(reader.flat_len(ids).unwrap(), all.len() as u64);
         for (start, n) in [(0, all.len()), (8191, 2), (12_345, 70_000), (all.len() - 1, 1), (all.len(), 0)] {
             let mut out = vec![0; n * 2];
             reader.read_flat(ids, start as u64, &mut out).unwrap();
@@ -298,7 +298,7 @@ fn caches_of_others_are_read() {
     fs::write(folder.path().join("train/shard_ledger.json"), ledger.to_string()).unwrap();
 
     let reader = CacheReader::open(folder.path(), "train").unwrap();
-    assert_eq!((reader.length().documents, reader.flat_len(0)), (300, total as u64));
+    assert_eq!((reader.length().unwrap().documents, reader.flat_len(0).unwrap()), (300, total as u64));
     assert_eq!((&reader.fields()[0].name[..], reader.fields()[0].dtype), ("input_ids", DataType::Int32));
     let mut out = vec![0; 2048 * 4];
     reader.read_flat(0, 70_000, &mut out).unwrap();
@@ -315,11 +315,11 @@ fn a_growing_cache_shows_what_is_committed() {
     assert_eq!(CacheReader::open(folder.path(), "train").unwrap_err().kind, ErrorKind::NotFound);
     let mut writer = open(folder.path(), Compression::None);
     let reader = CacheReader::open(folder.path(), "train").unwrap();
-    assert_eq!((reader.length().documents, reader.fields().len()), (0, 0));
+    assert_eq!((reader.length().unwrap().documents, reader.fields().len()), (0, 0));
     writer.append("a", Some(processed(0..10))).unwrap();
     assert_eq!(reader.refresh().unwrap().documents, 0);
     writer.commit().unwrap();
-    assert_eq!((reader.length().documents, reader.refresh().unwrap().documents), (0, 10));
+    assert_eq!((reader.length().unwrap().documents, reader.refresh().unwrap().documents), (0, 10));
     let first = reader.documents(1, &[9, 3]).unwrap();
     writer.append("a", Some(processed(10..4000))).unwrap();
     assert_eq!(reader.documents(1, &[10]).unwrap_err().kind, ErrorKind::Index);

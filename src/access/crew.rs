@@ -8,11 +8,12 @@ use std::{
     any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
+use crate::sync::plain::Mutex;
 use crate::{
     Error, Result,
     engine::{Threads, panicked},

@@ -14,7 +14,7 @@ use std::{
     fmt,
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Instant,
@@ -22,6 +22,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
+use crate::sync::plain::{Mutex, MutexGuard};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Example, RowCollate},

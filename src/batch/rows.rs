@@ -4,11 +4,12 @@
 //! once its row is written. A batch is in memory of a [`ColumnPool`], which is recycled when its holder drops
 //! it. In steady state no large memory is allocated, neither per example nor per batch.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use half::f16;
 
 use super::{pairs::Pairs, written::Written};
+use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
     dtype::{Values, each},

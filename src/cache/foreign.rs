@@ -12,7 +12,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     process,
-    sync::{Arc, Mutex, RwLock, Weak},
+    sync::{Arc, Weak},
 };
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -35,7 +35,7 @@ pub struct Foreign {
     width: u64,
     has_columns: bool,
     chunk_rows: u64,
-    open: RwLock<Arc<Open>>,
+    open: locks::RwLock<Arc<Open>>,
 }
 
 struct Open {
@@ -53,7 +53,7 @@ struct Pool {
 }
 
 /// The pool of all open arrays.
-static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
+static POOL: locks::Mutex<Weak<Pool>> = locks::Mutex::new(Weak::new());
 
 impl Pool {
     /// The existing pool, or a new one.
@@ -122,7 +122,7 @@ impl Foreign {
             width: columns.first().copied().unwrap_or(1),
             has_columns: !columns.is_empty(),
             chunk_rows: chunk.unwrap_or_else(whole),
-            open: RwLock::new(Arc::new(open)),
+            open: locks::RwLock::new(Arc::new(open)),
         })
     }
 

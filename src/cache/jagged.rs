@@ -10,7 +10,7 @@ use std::{
     fs,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use serde_json::json;
@@ -60,7 +60,7 @@ pub struct JaggedReader {
     offsets: Stored,
     shapes: Option<Stored>,
     rank: usize,
-    kept: Mutex<HashMap<u64, Arc<[u64]>>>,
+    kept: locks::Mutex<HashMap<u64, Arc<[u64]>>>,
 }
 
 impl JaggedReader {
@@ -96,7 +96,7 @@ impl JaggedReader {
             );
             return Err(Error::new(ErrorKind::Format, message));
         }
-        Ok(Self { folder: folder.to_owned(), data, offsets, shapes, rank, kept: Mutex::default() })
+        Ok(Self { folder: folder.to_owned(), data, offsets, shapes, rank, kept: locks::Mutex::default() })
     }
 
     /// The type of the values.

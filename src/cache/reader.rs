@@ -7,9 +7,9 @@
 
 use std::{
     fs,
-    ops::Range,
+    ops::{Deref, Range},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    sync::Arc,
     thread,
     time::{Duration, SystemTime},
 };
@@ -48,10 +48,10 @@ struct Inner {
     folder: PathBuf,
     storage: Arc<dyn Storage>,
     /// Set once there is a document.
-    arrays: OnceLock<(Vec<Field>, Vec<JaggedReader>)>,
-    seen: RwLock<Seen>,
+    arrays: locks::OnceLock<(Vec<Field>, Vec<JaggedReader>)>,
+    seen: locks::RwLock<Seen>,
     /// The last ledger read; held during a refresh, so that one thread checks at a time.
-    looking: Mutex<Option<Mark>>,
+    looking: locks::Mutex<Option<Mark>>,
 }
 
 /// The content of the ledger when it was last read.
@@ -92,9 +92,9 @@ impl CacheReader {
         let inner = Inner {
             folder,
             storage,
-            arrays: OnceLock::new(),
-            seen: RwLock::new(seen),
-            looking: Mutex::default(),
+            arrays: locks::OnceLock::new(),
+            seen: locks::RwLock::new(seen),
+            looking: locks::Mutex::default(),
         };
         let reader = Self(Arc::new(inner));
         reader.refresh()?;
@@ -143,16 +143,22 @@ impl CacheReader {
     }
 
     /// The number of documents when the ledger was last checked.
-    pub fn length(&self) -> Length {
-        self.seen().length
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] in a child, if a thread of the parent was reading the ledger at the fork.
+    pub fn length(&self) -> Result<Length> {
+        Ok(self.seen()?.length)
     }
 
     /// The number of a field's values, at the time of [`Self::length`].
     ///
+    /// # Errors
+    /// As [`Self::length`].
+    ///
     /// # Panics
     /// If there is no such field.
-    pub fn flat_len(&self, field: usize) -> u64 {
-        self.seen().values[field]
+    pub fn flat_len(&self, field: usize) -> Result<u64> {
+        Ok(self.seen()?.values[field])
     }
 
     fn ledger(&self) -> Result<Ledger> {
@@ -167,8 +173,9 @@ impl CacheReader {
     /// replaced.
     pub fn refresh(&self) -> Result<Length> {
         let mut mark = locks::lock(&self.0.looking)?;
-        if self.length().is_final {
-            return Ok(self.length());
+        let known = self.length()?;
+        if known.is_final {
+            return Ok(known);
         }
         if self.is_remote() {
             let found = self.ledger()?;
@@ -180,7 +187,7 @@ impl CacheReader {
         }
         let now = mark_of(&self.0.folder.join(ledger::FILE))?;
         if *mark == Some(now) {
-            return Ok(self.length());
+            return Ok(known);
         }
         let found = self.ledger()?;
         let is_first = mark.is_none();
@@ -195,8 +202,8 @@ impl CacheReader {
             let message = format!("the writer of the cache {} failed: {failure}", folder.display());
             return Err(Error::new(ErrorKind::State, message));
         }
-        let was = self.length();
-        if !is_first && (found.documents < was.documents || found.made_by != self.seen().made_by) {
+        let was = self.length()?;
+        if !is_first && (found.documents < was.documents || found.made_by != self.seen()?.made_by) {
             let message = format!(
                 "the cache {} was built again while it was open: it had {} documents and has {}; open it again",
                 folder.display(),
@@ -208,7 +215,7 @@ impl CacheReader {
         if self.0.arrays.get().is_none() && found.documents > 0 {
             let opened = open_arrays(&self.0.storage, folder, &found)?;
             // `looking` is held, so no other thread sets it.
-            let _ = self.0.arrays.set(opened);
+            self.0.arrays.get_or_init(|| opened);
         }
         let mut values = Vec::new();
         if let Some((fields, arrays)) = self.0.arrays.get() {
@@ -255,7 +262,7 @@ impl CacheReader {
     /// # Panics
     /// If there is no such field.
     pub fn read_flat(&self, field: usize, start: u64, out: &mut [u8]) -> Result<()> {
-        self.array(field).read_flat(start, out, self.flat_len(field))
+        self.array(field).read_flat(start, out, self.flat_len(field)?)
     }
 
     /// The start of the first of the documents, and the end of each, in values.
@@ -267,7 +274,7 @@ impl CacheReader {
     /// If there is no such field.
     pub fn offsets(&self, field: usize, documents: Range<u64>) -> Result<Vec<u64>> {
         self.check(documents.end)?;
-        self.array(field).offsets(documents, self.length().documents)
+        self.array(field).offsets(documents, self.length()?.documents)
     }
 
     /// The shapes of the documents: as many numbers each as the field has axes.
@@ -279,7 +286,7 @@ impl CacheReader {
     /// If there is no such field.
     pub fn shapes(&self, field: usize, documents: Range<u64>) -> Result<Vec<u64>> {
         self.check(documents.end)?;
-        self.array(field).shapes(documents, self.length().documents)
+        self.array(field).shapes(documents, self.length()?.documents)
     }
 
     /// The shapes of the documents with these numbers, as [`Self::shapes`].
@@ -291,7 +298,7 @@ impl CacheReader {
     /// If there is no such field.
     pub fn shapes_of(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
         self.check(documents.iter().max().map_or(0, |last| last.saturating_add(1)))?;
-        self.array(field).shapes_of(documents, self.length().documents)
+        self.array(field).shapes_of(documents, self.length()?.documents)
     }
 
     /// Requests the [offsets](Self::offsets) of these documents at once, if they are read by URL.
@@ -306,7 +313,7 @@ impl CacheReader {
             return Ok(());
         }
         self.check(documents.iter().max().map_or(0, |last| last.saturating_add(1)))?;
-        self.array(field).request_ends(documents, self.length().documents)
+        self.array(field).request_ends(documents, self.length()?.documents)
     }
 
     /// Reads the documents with these numbers, in this order. Documents close to each other are read
@@ -322,7 +329,7 @@ impl CacheReader {
             self.check(largest.saturating_add(1))?;
         }
         let (length, values) = {
-            let seen = self.seen();
+            let seen = self.seen()?;
             (seen.length.documents, seen.values[field])
         };
         self.array(field).documents(indices, length, values)
@@ -337,7 +344,7 @@ impl CacheReader {
     /// If there is no such field.
     pub fn document_of(&self, field: usize, value: u64) -> Result<u64> {
         let (length, values) = {
-            let seen = self.seen();
+            let seen = self.seen()?;
             (seen.length.documents, seen.values[field])
         };
         if value >= values {
@@ -348,7 +355,7 @@ impl CacheReader {
     }
 
     fn check(&self, end: u64) -> Result<()> {
-        let Length { documents, .. } = self.length();
+        let Length { documents, .. } = self.length()?;
         if end <= documents {
             return Ok(());
         }
@@ -366,8 +373,8 @@ impl CacheReader {
         &arrays[field]
     }
 
-    fn seen(&self) -> std::sync::RwLockReadGuard<'_, Seen> {
-        self.0.seen.read().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> Result<impl Deref<Target = Seen> + '_> {
+        locks::read(&self.0.seen)
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     collections::HashMap,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, RwLock},
+    sync::Arc,
 };
 
 #[cfg(feature = "zarr")]
@@ -53,7 +53,7 @@ pub struct Own {
     folder: PathBuf,
     layout: Layout,
     storage: Arc<dyn Storage>,
-    shards: RwLock<HashMap<u64, Arc<Shard>>>,
+    shards: locks::RwLock<HashMap<u64, Arc<Shard>>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Stored {
                 folder: folder.to_owned(),
                 layout,
                 storage: Arc::clone(storage),
-                shards: RwLock::default(),
+                shards: locks::RwLock::default(),
             })),
             None if urls::is_url(folder) => Err(foreign_url(folder)),
             #[cfg(feature = "zarr")]

@@ -1,16 +1,13 @@
 //! The documents of a cache on disk, which may still be written.
 
-use std::{
-    ops::Range,
-    path::Path,
-    sync::{Arc, OnceLock},
-};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use super::{Length, Store};
 use crate::{
     Error, ErrorKind, Result,
     cache::{self, CacheReader},
     fields::Field,
+    locks::OnceLock,
 };
 
 /// One split of a cache.
@@ -57,7 +54,7 @@ impl Store for CacheStore {
     }
 
     fn length(&self) -> Result<Length> {
-        let known = self.reader.length();
+        let known = self.reader.length()?;
         if known.is_final { Ok(rows(known)) } else { self.reader.refresh().map(rows) }
     }
 
@@ -66,7 +63,7 @@ impl Store for CacheStore {
     }
 
     fn flat_len(&self, field: usize) -> Result<u64> {
-        Ok(self.reader.flat_len(field))
+        self.reader.flat_len(field)
     }
 
     fn spans(&self, field: usize, documents: &[u64]) -> Result<Vec<Range<u64>>> {

@@ -2,12 +2,17 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use super::{Length, Store};
-use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, fields::Field, locks};
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::{DataType, Field},
+    locks,
+    sync::plain::{Condvar, MutexGuard},
+};
 
 /// How long a wait sleeps between calls of `give_up`.
 const SLICE: Duration = Duration::from_millis(20);
@@ -16,7 +21,7 @@ const SLICE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct ListStore {
     fields: Arc<[Field]>,
-    held: Mutex<Held>,
+    held: locks::Mutex<Held>,
     changed: Condvar,
 }
 
@@ -41,7 +46,7 @@ impl ListStore {
     pub fn new(fields: Vec<Field>) -> Self {
         let columns = fields.iter().map(|_| Stored::default()).collect();
         let held = Held { documents: 0, is_final: false, columns };
-        Self { fields: fields.into(), held: Mutex::new(held), changed: Condvar::new() }
+        Self { fields: fields.into(), held: locks::Mutex::new(held), changed: Condvar::new() }
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Held>> {

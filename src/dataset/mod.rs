@@ -262,19 +262,32 @@ impl Dataset {
     /// Those of leaves, and [`ErrorKind::Config`] if a mixture cannot be made of the current rows.
     pub fn length(&mut self, epoch: u64) -> Result<Length> {
         let lengths = self.lengths()?;
-        self.view.length(epoch, &lengths)
+        self.length_of(epoch, &lengths)
     }
 
-    /// The smallest and the largest length of an epoch, for a complete dataset: epochs of a mixture differ.
+    /// The number of rows in `epoch` if the leaves have these lengths, and whether it is final; calls no
+    /// leaf.
     ///
     /// # Errors
-    /// As [`Dataset::length`].
-    pub fn length_bounds(&mut self) -> Result<(u64, u64)> {
-        let lengths = self.lengths()?;
-        self.view.length_bounds(&lengths)
+    /// [`ErrorKind::Config`] if a mixture cannot be made of these rows.
+    pub fn length_of(&mut self, epoch: u64, lengths: &[Length]) -> Result<Length> {
+        self.view.length(epoch, lengths)
     }
 
-    fn lengths(&self) -> Result<Vec<Length>> {
+    /// The smallest and the largest length of an epoch, if the leaves have these final lengths: epochs of a
+    /// mixture differ.
+    ///
+    /// # Errors
+    /// As [`Dataset::length_of`].
+    pub fn length_bounds_of(&mut self, lengths: &[Length]) -> Result<(u64, u64)> {
+        self.view.length_bounds(lengths)
+    }
+
+    /// The current length of each leaf. A leaf may be written in Python, so no lock may be held.
+    ///
+    /// # Errors
+    /// Those of leaves.
+    pub fn lengths(&self) -> Result<Vec<Length>> {
         self.leaves.iter().map(|leaf| leaf.length()).collect()
     }
 

@@ -120,13 +120,15 @@ proptest! {
         let sources = lengths.iter().enumerate().map(source).collect();
         let mixture = Dataset::mixture(sources, rules(&weights, block, stop)).unwrap();
         for mut dataset in [mixture.clone(), mixture.clone().eras(era, 1).unwrap(), mixture.permutation(2).unwrap()] {
-            let (least, most) = dataset.length_bounds().unwrap();
+            let leaves = dataset.lengths().unwrap();
+            let (least, most) = dataset.length_bounds_of(&leaves).unwrap();
             let rows = dataset.length(epoch).unwrap().rows;
             prop_assert!(least <= rows && rows <= most, "{least} <= {rows} <= {most}");
             prop_assert!(most - least < block);
         }
         let mut plain = list(0, lengths[0]).permutation(1).unwrap();
-        prop_assert_eq!(plain.length_bounds().unwrap(), (lengths[0] as u64, lengths[0] as u64));
+        let leaves = plain.lengths().unwrap();
+        prop_assert_eq!(plain.length_bounds_of(&leaves).unwrap(), (lengths[0] as u64, lengths[0] as u64));
     }
 
     /// Documents and windows, alone and in a mixture whose sources have different types, equal the values
@@ -223,7 +225,8 @@ proptest! {
             let expected = u64::from(weight) * size;
             prop_assert!(n == expected / total || n == expected.div_ceil(total), "{n} of {expected} / {total}");
         }
-        prop_assert_eq!(weighted.clone().length_bounds().unwrap(), (size, size));
+        let leaves = weighted.lengths().unwrap();
+        prop_assert_eq!(weighted.clone().length_bounds_of(&leaves).unwrap(), (size, size));
         // A shuffle of the copies is one of a plain dataset of as many rows.
         for shuffled in [|of: Dataset, _: u64| of.permutation(9), |of: Dataset, era| of.eras(era, 9)] {
             let expected: Vec<u64> =

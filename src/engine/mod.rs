@@ -60,7 +60,7 @@ use std::{
     ops::Range,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -122,6 +122,7 @@ use observe::trace::Tracing;
 use threads::owned::Retired;
 
 pub use crate::record::{BatchOf, ExampleOf};
+use crate::sync::plain::{Mutex, MutexGuard};
 
 /// Loads batches: owns the order, the run, the batches in progress and the list of bad records.
 pub struct Engine<S: Source, K: Task> {
@@ -609,6 +610,11 @@ impl<S: Source, K: Task> Engine<S, K> {
             }
         }
         Ok(())
+    }
+
+    /// The source of the records.
+    pub fn source(&self) -> Arc<S> {
+        self.source.clone()
     }
 
     /// Rows of all shards.

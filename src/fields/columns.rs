@@ -1,9 +1,10 @@
 //! [`Columns`]: the fields of a batch, and the pools of their memory.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::{Buffer, BufferPool, Field};
 use crate::Result;
+use crate::sync::plain::Mutex;
 
 /// One field of several rows.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     mem,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Instant,
 };
 
@@ -19,6 +19,7 @@ use super::{
     SLICE,
     arguments::{Argument, Parameters, arguments, bind, entries, named, signature, wrong_type},
     arrays::to_dict,
+    ending::{Inside, detach},
     engine_handle::{counted, shards},
     errors::to_python,
     interruptible::run_interruptible,
@@ -84,7 +85,7 @@ pub struct AudioDataset {
     /// The rows over all files, or their windows.
     positions: Positions,
     /// None after `close()`.
-    living: Mutex<Option<Living>>,
+    living: locks::Mutex<Option<Living>>,
 }
 
 /// Access to the rows of a dataset.
@@ -127,7 +128,7 @@ impl Drop for Held {
         let Some(access) = self.0.take() else { return };
         // Threads may have to be awaited; at the end of the interpreter nobody can attach.
         let mut access = Some(access);
-        Python::try_attach(|py| py.detach(|| drop(access.take())));
+        Python::try_attach(|py| detach(py, || drop(access.take())));
     }
 }
 
@@ -137,6 +138,7 @@ impl AudioDataset {
     #[pyo3(signature = (*args, **kwargs), text_signature = None)]
     fn new(py: Python<'_>, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         logging::emitting(py, || {
+            py.import("forebay._recipe")?; // not at the first use of `recipe`: see `_preloaded.py`
             let (given, mut problems) = bind::<AccessConfig>(args, kwargs)?;
             problems.extend(given_twice::<AccessConfig>(given.features.as_ref(), args, kwargs)?);
             problems.extend(source_problems("source", &given.source));
@@ -151,7 +153,7 @@ impl AudioDataset {
             let (access, source, positions) = accessed(opened, &audio, &given);
             let n_rows = positions.len_of(source.n_rows());
             let fields = access.fields().clone();
-            let living = Mutex::new(Some(Living::new(access)));
+            let living = locks::Mutex::new(Some(Living::new(access)));
             Ok(Self { given, config, audio, fields, class_names, source, n_rows, positions, living })
         })
     }
@@ -381,9 +383,9 @@ impl AudioDataset {
     /// Ends the threads. Calls that wait in other threads, and all later ones that read rows, raise
     /// `ForebayError`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let living = py.detach(|| Ok(locks::lock(&self.living)?.take()));
+        let living = detach(py, || Ok(locks::lock(&self.living)?.take()));
         if let Some(living) = living.map_err(|error: Error| to_python(py, &error))? {
-            py.detach(|| living.access.get().map(Access::close)).map_err(|error| to_python(py, &error))?;
+            detach(py, || living.access.get().map(Access::close)).map_err(|error| to_python(py, &error))?;
         }
         logging::emit(py)
     }
@@ -391,7 +393,7 @@ impl AudioDataset {
     /// Whether `close()` was called.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
-        let is_closed = py.detach(|| Ok(locks::lock(&self.living)?.is_none()));
+        let is_closed = detach(py, || Ok(locks::lock(&self.living)?.is_none()));
         is_closed.map_err(|error: Error| to_python(py, &error))
     }
 
@@ -449,7 +451,7 @@ impl AudioDataset {
             let Living { access, process } = living.as_ref().ok_or_else(closed)?;
             Ok((access.clone(), *process == std::process::id()))
         };
-        let (access, is_ours) = py.detach(found).map_err(raise)?;
+        let (access, is_ours) = detach(py, found).map_err(raise)?;
         if is_ours {
             return Ok(access);
         }
@@ -467,7 +469,7 @@ impl AudioDataset {
         };
         let again = Living::new(again);
         let access = again.access.clone();
-        let parents = py.detach(|| Ok(locks::lock(&self.living)?.replace(again))).map_err(raise)?;
+        let parents = detach(py, || Ok(locks::lock(&self.living)?.replace(again))).map_err(raise)?;
         mem::forget(parents);
         Ok(access)
     }
@@ -484,7 +486,7 @@ impl AudioDataset {
 
     fn decoded(&self, py: Python<'_>, row: u64, section: Section) -> PyResult<Waveform> {
         let access = self.access(py)?;
-        let begun = py.detach(|| access.get()?.waveform(row, section));
+        let begun = detach(py, || access.get()?.waveform(row, section));
         let mut pending = begun.map_err(|error| to_python(py, &error))?;
         waited(py, || pending.wait(Instant::now() + SLICE))
     }
@@ -501,7 +503,7 @@ impl AudioDataset {
             return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
         }
         let access = self.access(py)?;
-        let begun = py.detach(|| access.get()?.batch(clips));
+        let begun = detach(py, || access.get()?.batch(clips));
         let mut pending = begun.map_err(|error| to_python(py, &error))?;
         let columns = waited(py, || pending.wait(Instant::now() + SLICE))?;
         to_dict(py, columns, &self.fields)
@@ -510,8 +512,9 @@ impl AudioDataset {
 
 /// What `step` makes, which waits detached in slices, with checks of signals between them.
 fn waited<T: Send>(py: Python<'_>, mut step: impl FnMut() -> Result<Option<T>> + Send) -> PyResult<T> {
+    let _inside = Inside::begin(py);
     loop {
-        let made = py.detach(&mut step).map_err(|error| to_python(py, &error));
+        let made = detach(py, &mut step).map_err(|error| to_python(py, &error));
         logging::emit(py)?;
         py.check_signals()?;
         if let Some(made) = made? {

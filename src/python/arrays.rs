@@ -19,6 +19,7 @@ use pyo3::{
 };
 use smallvec::SmallVec;
 
+use super::ending::Inside;
 use crate::{
     cache::MAX_RANK,
     fields::{Buffer, Column, Columns, DataType, Element, Field, Memory, Slot},
@@ -125,6 +126,7 @@ pub fn to_dict<'py>(
     columns: Columns,
     fields: &Arc<[Field]>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let _inside = Inside::begin(py);
     let Columns { rows, columns } = columns;
     let dict = PyDict::new(py);
     for (field, column) in fields.iter().zip(columns) {

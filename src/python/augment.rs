@@ -12,6 +12,7 @@ use pyo3::{
 
 use super::{
     arguments::{Argument, Refused, argument, named},
+    ending::detach,
     errors::to_python,
     given::Given,
     held::Held,
@@ -382,7 +383,7 @@ pub fn _augment_waveform<'py>(
         augment.waveforms(seed, &mut clips, &mut AugmentScratch::default(), &mut |_, _, _| Ok(()))?;
         Ok((out, new))
     };
-    let made = py.detach(|| float_mode::lent(work));
+    let made = detach(py, || float_mode::lent(work));
     let (values, n) = made.map_err(|error| to_python(py, &error))?;
     let array = numpy::PyArray1::from_vec(py, values);
     numpy::PyArrayMethods::reshape(&array, [channels, n])
@@ -407,7 +408,7 @@ pub fn _augment_features(
     let axis = FrameAxis { layout, n_bands, n_frames, first: 0, n_valid: n_valid.min(n_frames) };
     let values = features.as_slice_mut()?;
     let work = || augment.features(seed, axis, &mut AugmentScratch::default(), ValuesMut::Float32(values));
-    let made = py.detach(|| float_mode::lent(work));
+    let made = detach(py, || float_mode::lent(work));
     made.map_err(|error| to_python(py, &error))
 }
 

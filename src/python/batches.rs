@@ -5,6 +5,8 @@
 
 use pyo3::{PyTraverseError, PyVisit, exceptions::PyAttributeError, intern, prelude::*, types::PyString};
 
+use super::ending::Inside;
+
 /// The batches of a loader. All other attributes are those of the loader, so that `iter(loader).state_dict()`
 /// works.
 #[pyclass(module = "forebay._core", name = "_Batches", frozen)]
@@ -23,6 +25,7 @@ impl Batches {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let _inside = Inside::begin(py);
         self.0.bind(py).call_method0(intern!(py, "__next__"))
     }
 

@@ -9,36 +9,31 @@
 //! (gh-112275). So a fork waits until no thread attaches, and threads attach after it.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use pyo3::{prelude::*, types::PyDict};
 
+use super::ending::{self, MayAttach, detach};
 use crate::{
     Error, ErrorKind, Result,
     engine::{State, as_process, during},
     float_mode,
+    locks::{self, Undivided},
+    sync::check_none_held,
 };
 
 /// Running calls, and the process that they belong to.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static CALLS_OF: AtomicU32 = AtomicU32::new(0);
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The longest time that the end of the interpreter waits for a user's function to return.
 const LAST_CALL: Duration = Duration::from_secs(10);
 
-/// Threads that attach at this moment.
-static ATTACHING: AtomicUsize = AtomicUsize::new(0);
-/// Forks under way.
-static FORKS: AtomicUsize = AtomicUsize::new(0);
-
-/// The pause between two looks at a fork, or at threads that attach.
-const FORK_PAUSE: Duration = Duration::from_micros(50);
-
-/// Makes forks of this process wait for threads that attach, and these for forks.
+/// Makes forks of this process wait for threads that attach or are in another section that no fork divides,
+/// and these for forks.
 ///
 /// # Errors
 /// The exception of `os.register_at_fork`.
@@ -56,48 +51,19 @@ pub fn order_forks(py: Python<'_>) -> PyResult<()> {
 
 #[pyfunction]
 fn before_fork(py: Python<'_>) {
-    FORKS.fetch_add(1, Ordering::SeqCst);
-    py.detach(|| {
-        while ATTACHING.load(Ordering::SeqCst) > 0 {
-            thread::sleep(FORK_PAUSE);
-        }
-    });
+    locks::announce_fork();
+    detach(py, locks::await_undivided);
 }
 
 #[pyfunction]
 fn after_fork_in_parent() {
-    // Zero already if a C extension called the hooks after a fork, but not those before it.
-    let _ = FORKS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |forks| forks.checked_sub(1));
+    locks::end_fork();
 }
 
 #[pyfunction]
 fn after_fork_in_child() {
-    FORKS.store(0, Ordering::SeqCst);
-    ATTACHING.store(0, Ordering::SeqCst);
-}
-
-/// A thread between its decision to attach and having the GIL.
-struct Attaching;
-
-impl Attaching {
-    /// Waits for forks under way.
-    fn begin() -> Self {
-        loop {
-            ATTACHING.fetch_add(1, Ordering::SeqCst);
-            let attaching = Self;
-            if FORKS.load(Ordering::SeqCst) == 0 {
-                return attaching;
-            }
-            drop(attaching);
-            thread::sleep(FORK_PAUSE);
-        }
-    }
-}
-
-impl Drop for Attaching {
-    fn drop(&mut self) {
-        ATTACHING.fetch_sub(1, Ordering::SeqCst);
-    }
+    locks::end_fork_in_child();
+    ending::forget_others();
 }
 
 /// Counts the calls of this process from here on. In a fork the count is reset, since the parent's calls
@@ -108,14 +74,12 @@ pub fn expect_calls() {
     }
 }
 
-/// Waits for the running calls.
+/// Waits for the running calls, and until no other thread of Python is in a call of forebay.
 pub fn await_calls() {
-    IS_ENDING.store(true, Ordering::SeqCst);
     let begin = Instant::now();
-    while CALLS_OF.load(Ordering::SeqCst) == std::process::id()
-        && CALLS.load(Ordering::SeqCst) > 0
-        && begin.elapsed() < LAST_CALL
-    {
+    let are_running =
+        || CALLS_OF.load(Ordering::SeqCst) == std::process::id() && CALLS.load(Ordering::SeqCst) > 0;
+    while (are_running() || ending::is_anyone_inside()) && begin.elapsed() < LAST_CALL {
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -128,7 +92,7 @@ impl Call {
     fn begin() -> Option<Self> {
         CALLS.fetch_add(1, Ordering::SeqCst);
         let call = Self;
-        if IS_ENDING.load(Ordering::SeqCst) { None } else { Some(call) }
+        if ending::is_ending() { None } else { Some(call) }
     }
 }
 
@@ -150,10 +114,13 @@ impl Drop for Call {
 /// [`ErrorKind::Callback`] with the exception as its cause, [`ErrorKind::Closed`] once the interpreter is
 /// ending.
 pub fn call<T>(failed: &str, function: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
-    let ending = || Error::new(ErrorKind::Closed, "the interpreter is ending");
-    let _call = Call::begin().ok_or_else(ending)?;
+    let is_over = || Error::new(ErrorKind::Closed, "the interpreter is ending");
+    check_none_held();
+    let _call = Call::begin().ok_or_else(is_over)?;
+    // Its end is awaited.
+    let _may_attach = MayAttach::begin();
     let attached = || {
-        let attaching = Attaching::begin();
+        let attaching = Undivided::begin();
         Python::try_attach(|py| {
             drop(attaching);
             as_process(|| float_mode::theirs(|| function(py)))
@@ -162,6 +129,6 @@ pub fn call<T>(failed: &str, function: impl FnOnce(Python<'_>) -> PyResult<T>) -
     match during(State::Python, attached) {
         Some(Ok(made)) => Ok(made),
         Some(Err(raised)) => Err(Error::new(ErrorKind::Callback, failed).because(raised)),
-        None => Err(ending()),
+        None => Err(is_over()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use pyo3::{prelude::*, types::PyList};
@@ -14,6 +14,7 @@ use super::{
     interruptible::run_interruptible,
     logging,
 };
+use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind,
     decode::Info,

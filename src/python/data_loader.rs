@@ -15,6 +15,7 @@ use super::{
     arguments::{Argument, Parameters, arguments, bind, entries, identity, signature, wrong_type},
     arrays::to_dict,
     dataset::_Dataset,
+    ending::detach,
     engine_handle::{AnyEngine, EngineHandle},
     errors::to_python,
     held,
@@ -113,24 +114,23 @@ impl DataLoader {
                 plan.worker_nice = 0; // it would leave the niceness to what it starts
             }
             let ahead = plan.prefetch_batches + 3 * plan.n_workers;
-            let (source, task, text, length) = py
-                .detach(|| -> Result<_> {
-                    let text = opened.describe();
-                    let opened = opened.with_block(share.global_batch())?;
-                    let source = Arc::new(DatasetSource::new(opened.clone(), share));
-                    let length = source.length(0)?;
-                    Ok((source, SharedTask(Arc::new(DatasetTask::new(opened, share, ahead))), text, length))
-                })
-                .map_err(raise)?;
-            let mut engine = py.detach(|| Engine::new(source.clone(), task.clone(), plan)).map_err(raise)?;
-            let mut steps = py.detach(|| source.steps_to(config.start_step as u64)).map_err(raise)?;
+            let (source, task, text, length) = detach(py, || -> Result<_> {
+                let text = opened.describe();
+                let opened = opened.with_block(share.global_batch())?;
+                let source = Arc::new(DatasetSource::new(opened.clone(), share)?);
+                let length = source.length(0)?;
+                Ok((source, SharedTask(Arc::new(DatasetTask::new(opened, share, ahead))), text, length))
+            })
+            .map_err(raise)?;
+            let mut engine = detach(py, || Engine::new(source.clone(), task.clone(), plan)).map_err(raise)?;
+            let mut steps = detach(py, || source.steps_to(config.start_step as u64)).map_err(raise)?;
             let (epoch, batch) = loop {
                 py.check_signals()?;
-                if let Some(place) = py.detach(|| steps.go_on(&source, SLICE)).map_err(raise)? {
+                if let Some(place) = detach(py, || steps.go_on(&source, SLICE)).map_err(raise)? {
                     break place;
                 }
             };
-            py.detach(|| engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
+            detach(py, || engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
             let RowConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let loader = Self {
                 engine: EngineHandle::new(engine, stall_warning_s),
@@ -184,6 +184,7 @@ impl Loads for DataLoader {
                 return self.to_dict(py, rows).map(Some);
             }
             // The rows ended during the pass, so this batch is discarded.
+            self.engine.look(py)?;
             self.engine.ask(py, |engine| {
                 engine.take_back();
                 engine.recount()
@@ -260,7 +261,8 @@ impl DataLoader {
 
     fn rows(&self, py: Python<'_>) -> PyResult<Length> {
         self.engine.check_process()?;
-        py.detach(|| self.source.length(0)).map_err(|error| to_python(py, &error))
+        self.engine.look(py)?;
+        detach(py, || self.source.length(0)).map_err(|error| to_python(py, &error))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use super::{
     SLICE,
     arguments::{argument, named},
     arrays::{FieldTuple, field_of, to_dict},
+    ending::{Inside, detach},
     errors::to_python,
     held::Held,
     interruptible::run_interruptible,
@@ -67,8 +68,8 @@ impl _List {
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Dataset {
     dataset: Dataset,
-    /// The copy for mapping, which caches the block and the permutation used last.
-    mapping: Mutex<Dataset>,
+    /// The copy for mapping, which caches the block and the permutation used last; none while a call has it.
+    mapping: locks::Mutex<Option<Dataset>>,
     /// The documents, if this is a dataset of documents.
     store: Option<Arc<dyn Store>>,
     /// By leaf: the owner of the user's dataset, or none if the leaf is the core's.
@@ -77,7 +78,7 @@ pub struct _Dataset {
 
 impl _Dataset {
     fn of(dataset: Dataset, objects: Vec<Option<Py<Held>>>) -> Self {
-        Self { mapping: Mutex::new(dataset.clone()), dataset, store: None, objects }
+        Self { mapping: locks::Mutex::new(Some(dataset.clone())), dataset, store: None, objects }
     }
 
     fn of_store(store: Arc<dyn Store>) -> Self {
@@ -95,8 +96,15 @@ impl _Dataset {
         self.objects.iter().any(Option::is_some)
     }
 
-    fn mapping(&self) -> Result<MutexGuard<'_, Dataset>> {
-        locks::lock(&self.mapping)
+    /// Calls `work` with the copy for mapping, or with another one if a call has it: a leaf may call the
+    /// user's Python, which may call this dataset, so no lock is held.
+    fn mapped<T>(&self, work: impl FnOnce(&mut Dataset) -> Result<T>) -> Result<T> {
+        let kept = locks::lock(&self.mapping)?.take();
+        let mut mapping = kept.unwrap_or_else(|| self.dataset.clone());
+        let made = work(&mut mapping);
+        let replaced = locks::lock(&self.mapping)?.replace(mapping);
+        drop(replaced);
+        made
     }
 
     fn objects(&self, py: Python<'_>) -> Vec<Option<Py<Held>>> {
@@ -111,12 +119,12 @@ impl _Dataset {
         rows: u64,
         deadline: Option<Instant>,
     ) -> PyResult<Length> {
+        let _inside = Inside::begin(py);
         let mut dataset = self.dataset.clone();
         loop {
             let slice = Instant::now() + SLICE;
             let end = deadline.map_or(slice, |deadline| deadline.min(slice));
-            let length = py
-                .detach(|| dataset.wait(epoch, rows, &|| Instant::now() >= end))
+            let length = detach(py, || dataset.wait(epoch, rows, &|| Instant::now() >= end))
                 .map_err(|error| to_python(py, &error))?;
             super::logging::emit(py)?;
             if length.is_final
@@ -222,7 +230,7 @@ impl _Dataset {
             Err(_) => {
                 let weights: PyReadonlyArray1<'_, f64> = weights.extract()?;
                 let weights = weights.as_slice()?;
-                py.detach(|| dataset.weighted(weights, epoch_size, seed))
+                detach(py, || dataset.weighted(weights, epoch_size, seed))
                     .map_err(|error| to_python(py, &error))?
             }
         };
@@ -293,7 +301,7 @@ impl _Dataset {
 
     /// Name, type, number of dimensions, and the shape if all rows have the same, for each field.
     fn fields(&self, py: Python<'_>) -> PyResult<Vec<FieldTuple>> {
-        let fields = py.detach(|| self.dataset.fields()).map_err(|error| to_python(py, &error))?;
+        let fields = detach(py, || self.dataset.fields()).map_err(|error| to_python(py, &error))?;
         let tuple = |field: &Field| {
             (field.name.clone(), field.dtype.name().to_owned(), field.rank, field.shape.clone())
         };
@@ -303,7 +311,7 @@ impl _Dataset {
     /// The current number of rows, None if infinite, and whether it is final.
     #[pyo3(signature = (epoch=0))]
     fn length(&self, py: Python<'_>, epoch: u64) -> PyResult<(Option<u64>, bool)> {
-        let found = py.detach(|| self.mapping()?.length(epoch));
+        let found = detach(py, || self.mapped(|mapping| mapping.length(epoch)));
         found.map(length).map_err(|error| to_python(py, &error))
     }
 
@@ -336,8 +344,8 @@ impl _Dataset {
     ) -> PyResult<Located<'py>> {
         let positions = rows_of(&positions)?;
         self.await_rows(py, epoch, positions.iter().max().map_or(0, |last| last.saturating_add(1)), None)?;
-        let picks =
-            py.detach(|| self.mapping()?.locate(epoch, positions)).map_err(|error| to_python(py, &error))?;
+        let locate = || self.mapped(|mapping| mapping.locate(epoch, positions));
+        let picks = detach(py, locate).map_err(|error| to_python(py, &error))?;
         let leaves = picks.iter().map(|pick| pick.leaf as i64);
         let rows = picks.iter().map(|pick| pick.row as i64);
         Ok((PyArray1::from_iter(py, leaves), PyArray1::from_iter(py, rows)))
@@ -363,8 +371,8 @@ impl _Dataset {
             let (mut mapping, dataset) = (self.dataset.clone(), self.dataset.clone());
             run_interruptible(py, "forebay-read", move |_| read(&mut mapping, &dataset, positions))?
         } else {
-            let read = || read(&mut *self.mapping()?, &self.dataset, positions);
-            py.detach(read).map_err(|error| to_python(py, &error))?
+            let read = || self.mapped(|mapping| read(mapping, &self.dataset, positions));
+            detach(py, read).map_err(|error| to_python(py, &error))?
         };
         to_dict(py, columns, &fields)
     }

@@ -7,6 +7,7 @@ use pyo3::{prelude::*, pybacked::PyBackedBytes};
 
 use super::{
     arguments::{argument, wrong_type},
+    ending::detach,
     errors::to_python,
 };
 use crate::{
@@ -46,9 +47,9 @@ pub fn decode<'py>(
             "bytes or a bytearray, the content of an audio file: Path(path).read_bytes()",
         )
     })?;
-    let (samples, channels, rate) = py
-        .detach(|| float_mode::lent(|| decode_span(&data, start, num_samples)))
-        .map_err(|error| to_python(py, &error))?;
+    let (samples, channels, rate) =
+        detach(py, || float_mode::lent(|| decode_span(&data, start, num_samples)))
+            .map_err(|error| to_python(py, &error))?;
     let n = samples.len() / channels;
     let flat = PyArray1::from_vec(py, samples);
     let waveform = if channels == 1 { flat.into_any() } else { flat.reshape([channels, n])?.into_any() };

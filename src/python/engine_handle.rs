@@ -21,6 +21,7 @@ use pyo3::{
 
 use super::{
     SLICE,
+    ending::{Inside, detach},
     errors::{ForebayError, to_python},
     fair_lock::FairLock,
     interruptible::run_interruptible,
@@ -67,6 +68,7 @@ pub trait AnyEngine: Send + Sync {
 /// An engine owned by Python.
 pub struct EngineHandle<S: Source, K: Task> {
     engine: FairLock<Engine<S, K>>,
+    source: Arc<S>,
     control: Arc<engine::Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
     /// Seconds after which a waiting call logs a warning with the reason.
@@ -83,6 +85,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
         remember(&control);
         Self {
             control,
+            source: engine.source(),
             counters: engine.counters(),
             stall_warning_s,
             warned: AtomicU64::new(0),
@@ -113,8 +116,15 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
         Ok(())
     }
 
+    /// Brings the lengths of the source up to date, before a pass is chosen: it may call the user's Python,
+    /// which is not called with the engine taken.
+    pub fn look(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process()?;
+        detach(py, || self.source.look()).map_err(|error| to_python(py, &error))
+    }
+
     /// Calls `work` with the engine, detached. While another thread has the engine, waits in slices, with
-    /// checks of signals between them.
+    /// checks of signals between them. `work` calls no code of the user.
     pub fn with_engine<T: Send>(
         &self,
         py: Python<'_>,
@@ -124,11 +134,11 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
         let mut turn = None;
         loop {
             if let Err(interrupt) = py.check_signals() {
-                py.detach(|| drop(turn));
+                detach(py, || drop(turn));
                 return Err(interrupt);
             }
             let turn = &mut turn;
-            let done = py.detach(|| {
+            let done = detach(py, || {
                 let taken = turn.get_or_insert_with(|| self.engine.queue()).take(SLICE);
                 let done = taken.map(|mut engine| work(&mut engine));
                 if done.is_some() {
@@ -153,11 +163,12 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
 
     /// The next batch; `None` at the end of a pass.
     pub fn next(&self, py: Python<'_>) -> PyResult<Option<BatchOf<K>>> {
+        let _inside = Inside::begin(py);
         self.await_next(py).inspect_err(|_| {
             // The next call waits anew, and may warn anew.
             self.warned.store(0, Ordering::Relaxed);
             if !self.is_forked() {
-                py.detach(|| self.control.give_up());
+                detach(py, || self.control.give_up());
             }
         })
     }
@@ -169,7 +180,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
             if matches!(step, Ok(Step::TimedOut))
                 && let Some(limit_s) = warn_after_s
                 && begin.elapsed().as_secs_f64() >= limit_s
-                && let Some(stall) = py.detach(|| self.control.stall())
+                && let Some(stall) = detach(py, || self.control.stall())
             {
                 // If several threads wait for a batch, only one of them logs.
                 let warning =
@@ -198,7 +209,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
 
     /// Takes the fetched batch, even if signals are pending.
     fn take(&self, py: Python<'_>) -> Option<(u64, BatchOf<K>)> {
-        py.detach(|| {
+        detach(py, || {
             let mut turn = self.engine.queue();
             loop {
                 if let Some(mut engine) = turn.take(SLICE) {
@@ -221,7 +232,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
         for error in bad {
             let index = error.place.index.map(&row);
             py.check_signals()?;
-            let path = py.detach(|| index.and_then(&mut path));
+            let path = detach(py, || index.and_then(&mut path));
             list.append(error_dict(py, &error, index, ("path", path))?)?;
         }
         Ok(list)
@@ -284,12 +295,13 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
             return Ok(());
         }
         // Before waiting for the engine: this wakes the thread that has it.
-        py.detach(|| self.control.close());
+        detach(py, || self.control.close());
         self.with_engine(py, Engine::close)?;
         logging::emit(py)
     }
 
     fn rewind(&self, py: Python<'_>) -> PyResult<()> {
+        self.look(py)?;
         self.ask(py, Engine::rewind)
     }
 
@@ -302,10 +314,12 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
     }
 
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
+        self.look(py)?;
         self.ask(py, |engine| engine.set_epoch(epoch))
     }
 
     fn seek(&self, py: Python<'_>, batch: u64) -> PyResult<()> {
+        self.look(py)?;
         self.ask(py, |engine| engine.seek(batch))
     }
 
@@ -322,6 +336,7 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
     }
 
     fn restore(&self, py: Python<'_>, position: Position) -> PyResult<()> {
+        self.look(py)?;
         self.ask(py, |engine| engine.restore(position.clone()))
     }
 
@@ -329,7 +344,7 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
         // After a fork a lock may stay locked forever, and there are no threads.
         let (queues, threads) = match self.is_forked() {
             true => (Queues::default(), Vec::new()),
-            false => py.detach(|| (self.control.queues(), self.control.threads())),
+            false => detach(py, || (self.control.queues(), self.control.threads())),
         };
         stats::dict(py, &self.counters, queues, &threads)
     }
@@ -348,7 +363,7 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
             text.insert_str(0, &format!("; {told}"));
         }
         if !self.is_forked()
-            && let Some(stall) = Python::attach(|py| py.detach(|| self.control.stall()))
+            && let Some(stall) = Python::attach(|py| detach(py, || self.control.stall()))
         {
             text += &format!("; {}", stall.in_short());
         }
@@ -369,7 +384,7 @@ impl<S: Source, K: Task> Drop for EngineHandle<S, K> {
             }
         };
         // Joining takes time, so the GIL is released meanwhile, if the interpreter still exists.
-        if Python::try_attach(|py| py.detach(end)).is_none() {
+        if Python::try_attach(|py| detach(py, end)).is_none() {
             end();
         }
     }

@@ -4,13 +4,21 @@
 //! and requests it again. So another thread waits for one slice per earlier request, and is never starved as
 //! with a mutex. A thread keeps its place in the queue between slices, until it takes the value or drops the
 //! [`Turn`].
+//!
+//! Between slices a signal handler may run. It may request the lock too: its place is before that of the call
+//! that it interrupts, since that call goes on after it. Or it may wait for another thread that requests the
+//! lock: a place counts only while its thread waits, so other threads get the value meanwhile. They also do
+//! when a thread parks for good at the end of the interpreter, and leaves its place behind.
 
 use std::{
     collections::VecDeque,
     ops::{Deref, DerefMut},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::PoisonError,
+    thread::{self, ThreadId},
     time::Duration,
 };
+
+use crate::sync::plain::{Condvar, Count, Mutex, MutexGuard};
 
 /// A value that one thread at a time may take.
 #[derive(Debug)]
@@ -22,9 +30,18 @@ pub struct FairLock<T> {
 #[derive(Debug)]
 struct State<T> {
     value: Option<T>,
-    /// Waiting threads, in order of arrival.
-    line: VecDeque<u64>,
+    /// In order of arrival, but places of the same thread the other way round.
+    line: VecDeque<Place>,
     next_ticket: u64,
+}
+
+/// A call that waits for the value.
+#[derive(Debug)]
+struct Place {
+    ticket: u64,
+    thread: ThreadId,
+    /// Whether the thread is in [`Turn::take`].
+    is_waiting: bool,
 }
 
 /// A place in the queue for the value.
@@ -37,6 +54,8 @@ pub struct Turn<'a, T> {
 pub struct Taken<'a, T> {
     value: Option<T>,
     lock: &'a FairLock<T>,
+    /// It counts as a lock that this thread holds.
+    _count: Count,
 }
 
 impl<T> FairLock<T> {
@@ -47,10 +66,12 @@ impl<T> FairLock<T> {
 
     /// Joins the queue.
     pub fn queue(&self) -> Turn<'_, T> {
-        let mut state = self.lock();
+        let (mut state, here) = (self.lock(), thread::current().id());
         let ticket = state.next_ticket;
         state.next_ticket += 1;
-        state.line.push_back(ticket);
+        let interrupted = state.line.iter().position(|place| place.thread == here);
+        let at = interrupted.unwrap_or(state.line.len());
+        state.line.insert(at, Place { ticket, thread: here, is_waiting: false });
         Turn { lock: self, ticket }
     }
 
@@ -63,23 +84,38 @@ impl<'a, T> Turn<'a, T> {
     /// Waits for the value, at most `timeout`; taking it ends the place in the queue.
     pub fn take(&mut self, timeout: Duration) -> Option<Taken<'a, T>> {
         let (lock, ticket) = (self.lock, self.ticket);
-        let not_yet = |state: &mut State<T>| state.value.is_none() || state.line.front() != Some(&ticket);
+        let is_next = |state: &State<T>| {
+            let next = state.line.iter().find(|place| place.is_waiting);
+            state.value.is_some() && next.is_some_and(|next| next.ticket == ticket)
+        };
+        let mut state = lock.lock();
+        state.set_waiting(ticket, true);
         let (mut state, _) = lock
             .changed
-            .wait_timeout_while(lock.lock(), timeout, not_yet)
+            .wait_timeout_while(state, timeout, |state| !is_next(state))
             .unwrap_or_else(PoisonError::into_inner);
-        if not_yet(&mut state) {
+        if !is_next(&state) {
+            // The next place, if there is one and the value is free, was woken when it became free.
+            state.set_waiting(ticket, false);
             return None;
         }
-        state.line.pop_front();
-        state.value.take().map(|value| Taken { value: Some(value), lock })
+        state.line.retain(|place| place.ticket != ticket);
+        state.value.take().map(|value| Taken { value: Some(value), lock, _count: Count::new() })
+    }
+}
+
+impl<T> State<T> {
+    fn set_waiting(&mut self, ticket: u64, is_waiting: bool) {
+        if let Some(place) = self.line.iter_mut().find(|place| place.ticket == ticket) {
+            place.is_waiting = is_waiting;
+        }
     }
 }
 
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
         let mut state = self.lock.lock();
-        if let Some(at) = state.line.iter().position(|&ticket| ticket == self.ticket) {
+        if let Some(at) = state.line.iter().position(|place| place.ticket == self.ticket) {
             state.line.remove(at);
             // The first in the queue may now take a free value.
             self.lock.changed.notify_all();

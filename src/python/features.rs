@@ -1,10 +1,6 @@
 //! The objects of `forebay.features`, planned: from the values of their fields to [`Features`].
 
-use std::{
-    ops::Range,
-    sync::{Mutex, PoisonError},
-    thread,
-};
+use std::{ops::Range, thread};
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::{
@@ -15,6 +11,7 @@ use pyo3::{
 
 use super::{
     arguments::{Argument, Refused, argument, named},
+    ending::detach,
     errors::to_python,
     given::Given,
     interruptible::run_interruptible,
@@ -25,7 +22,7 @@ use crate::{
     config::FeatureObject,
     dtype::{Dtype, Typed, Values, ValuesMut},
     error::shown,
-    float_mode,
+    float_mode, locks,
     transform::{
         Channels, FeatureScratch, Features, FrontEnd, FrontEndConfig, Kaldi, Layout, MelScale, Pad,
         SpectrogramConfig, Window,
@@ -39,7 +36,7 @@ use crate::{
 pub struct PyFrontEnd {
     plan: Features,
     /// Working memory of calls that ended.
-    resting: Mutex<Vec<FeatureScratch>>,
+    resting: locks::Mutex<Vec<FeatureScratch>>,
 }
 
 /// The most samples of a call that starts no threads.
@@ -56,12 +53,12 @@ impl PyFrontEnd {
 
     /// The features of `n` waveforms, on this thread.
     fn alone(&self, waveforms: &[f32], n: usize, n_samples: usize) -> Result<Values> {
-        let resting = || self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = resting().pop();
+        let resting = || locks::lock(&self.resting);
+        let taken = resting()?.pop();
         let mut scratch = taken.unwrap_or_else(|| self.plan.scratch());
         let mut values = self.plan.dtype().zeros(n.saturating_mul(len_of(&self.plan, n_samples)))?;
         let made = work(&self.plan, waveforms, 0..n, n_samples, &mut scratch, values.as_mut());
-        let mut resting = resting();
+        let mut resting = resting()?;
         if resting.len() < RESTING {
             resting.push(scratch);
         }
@@ -140,7 +137,7 @@ impl PyFrontEnd {
                     given.has("empty_bands")? && given.one_of("empty_bands", &["error", "keep"])? == 1;
                 // A value that was replaced may make bands empty.
                 let may_be_empty = keeps_empty || !given.problems.is_empty();
-                py.detach(|| {
+                detach(py, || {
                     float_mode::lent(|| {
                         FrontEnd::new(config, may_be_empty).map(|plan| Features::bands(plan, channels))
                     })
@@ -150,7 +147,7 @@ impl PyFrontEnd {
         given.problems.extend(made.as_ref().err().map(|error| error.message.clone()));
         given.check()?;
         let plan = made.map_err(|error| to_python(py, &error))?;
-        Ok(Self { plan, resting: Mutex::default() })
+        Ok(Self { plan, resting: locks::Mutex::default() })
     }
 
     /// Checks a compression or normalization, given as `to_dict()` of its object.
@@ -187,7 +184,7 @@ impl PyFrontEnd {
         let waveforms = array.as_slice()?;
         let values = match waveforms.len() <= ALONE {
             true => {
-                py.detach(|| self.alone(waveforms, n, n_samples)).map_err(|error| to_python(py, &error))?
+                detach(py, || self.alone(waveforms, n, n_samples)).map_err(|error| to_python(py, &error))?
             }
             false => {
                 let (plan, waveforms) = (self.plan.clone(), waveforms.to_vec());

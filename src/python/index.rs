@@ -1,16 +1,12 @@
 //! The core's part of `forebay index`: opens every recording, on all cores.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use pyo3::{prelude::*, types::PyList};
 
 use super::{
-    SLICE, arguments::argument, engine_handle::shards, errors::to_python, interruptible::run_interruptible,
-    logging,
+    SLICE, arguments::argument, ending::detach, engine_handle::shards, errors::to_python,
+    interruptible::run_interruptible, logging,
 };
 use crate::{
     Error, Result,
@@ -62,7 +58,7 @@ pub struct _Index {
     source: Arc<Recordings>,
     n_recordings: u64,
     /// None after `close()`.
-    survey: Mutex<Option<Survey>>,
+    survey: locks::Mutex<Option<Survey>>,
 }
 
 #[pymethods]
@@ -84,7 +80,7 @@ impl _Index {
                 let survey = Survey::begin(source.clone(), engine::cores())?;
                 Ok((source, survey))
             })?;
-            Ok(Self { source, n_recordings: survey.n_recordings(), survey: Mutex::new(Some(survey)) })
+            Ok(Self { source, n_recordings: survey.n_recordings(), survey: locks::Mutex::new(Some(survey)) })
         })
     }
 
@@ -97,7 +93,7 @@ impl _Index {
             let is_over = survey.wait(Instant::now() + SLICE)?;
             Ok((survey.totals().recordings, survey.totals().n_bad, is_over))
         };
-        let next = py.detach(next).map_err(|error: Error| to_python(py, &error));
+        let next = detach(py, next).map_err(|error: Error| to_python(py, &error));
         logging::emit(py)?;
         py.check_signals()?;
         next
@@ -109,12 +105,17 @@ impl _Index {
             let survey = locks::lock(&self.survey)?;
             Ok(self.found(survey.as_ref().ok_or_else(closed)?.totals()))
         };
-        py.detach(found).map_err(|error: Error| to_python(py, &error))
+        detach(py, found).map_err(|error: Error| to_python(py, &error))
     }
 
     /// Ends all threads.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let closed = py.detach(|| locks::lock(&self.survey).map(|mut survey| drop(survey.take())));
+        // Its threads are awaited without the lock.
+        let closed = detach(py, || {
+            let survey = locks::lock(&self.survey)?.take();
+            drop(survey);
+            Ok(())
+        });
         closed.map_err(|error: Error| to_python(py, &error))?;
         logging::emit(py)
     }

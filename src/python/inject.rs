@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use crate::engine;
+use super::ending::detach;
+use crate::{engine, locks};
 
 /// For tests that batches do not depend on timing: each worker of a later pass sleeps per record, for
 /// `fixed_ms` plus a random part of `random_ms`.
@@ -25,12 +26,26 @@ fn _inject_panic(row: Option<u64>) {
 /// For tests: logs `n` records without the GIL, as forebay's threads do.
 #[pyfunction]
 fn _inject_records(py: Python<'_>, n: u64) {
-    py.detach(|| (0..n).for_each(|number| log::debug!("record {number} of a test")));
+    detach(py, || (0..n).for_each(|number| log::debug!("record {number} of a test")));
+}
+
+/// For tests: makes each thread pause before it makes a value that all threads share from its first use on.
+#[pyfunction]
+fn _inject_slow_values(pause_ms: u64) {
+    locks::inject::slow_values(pause_ms);
+}
+
+/// For tests: the threads that make such a value now.
+#[pyfunction]
+fn _values_in_the_making() -> usize {
+    locks::inject::in_the_making()
 }
 
 /// Adds the functions to the module.
 pub(super) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_inject_delays, module)?)?;
     module.add_function(wrap_pyfunction!(_inject_panic, module)?)?;
+    module.add_function(wrap_pyfunction!(_inject_slow_values, module)?)?;
+    module.add_function(wrap_pyfunction!(_values_in_the_making, module)?)?;
     module.add_function(wrap_pyfunction!(_inject_records, module)?)
 }

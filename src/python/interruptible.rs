@@ -8,7 +8,11 @@ use std::sync::{
 use crossbeam_channel::RecvTimeoutError;
 use pyo3::prelude::*;
 
-use super::{SLICE, errors::to_python};
+use super::{
+    SLICE,
+    ending::{Inside, detach},
+    errors::to_python,
+};
 use crate::{Error, ErrorKind, Result, engine::builder, float_mode, stopping};
 
 /// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow. On Ctrl-C `work`
@@ -18,6 +22,7 @@ pub fn run_interruptible<T: Send + 'static>(
     name: &str,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
+    let _inside = Inside::begin(py);
     let stop = Arc::new(AtomicBool::new(false));
     let (done_tx, done) = crossbeam_channel::bounded(1);
     builder(name.into()).spawn({
@@ -35,7 +40,7 @@ pub fn run_interruptible<T: Send + 'static>(
             stop.store(true, Ordering::Relaxed);
             return Err(interrupt);
         }
-        match py.detach(|| done.recv_timeout(SLICE)) {
+        match detach(py, || done.recv_timeout(SLICE)) {
             Ok(made) => return made.map_err(|error| to_python(py, &error)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {

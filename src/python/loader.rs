@@ -112,6 +112,7 @@ impl Loader {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         logging::emitting(py, || {
+            py.import("forebay._recipe")?; // not at the first use of `recipe`: see `_preloaded.py`
             let (mut config, mut problems) = bind::<LoaderConfig>(args, kwargs)?;
             problems.extend(given_twice::<LoaderConfig>(config.features.as_ref(), args, kwargs)?);
             problems.extend(source_problems("arrow_files", &config.arrow_files));

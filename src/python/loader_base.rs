@@ -4,11 +4,7 @@
 //! dict of a batch and the meaning of a state. Why a base class and not a macro over three pyclasses: users
 //! see one class in `help()`, in annotations and in `isinstance`.
 
-use std::{
-    borrow::Cow,
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
-};
+use std::{borrow::Cow, ops::Deref, path::PathBuf, sync::PoisonError};
 
 use pyo3::{
     PyClass,
@@ -19,9 +15,10 @@ use pyo3::{
 };
 
 use super::{
-    arguments::argument, batches::Batches, engine_handle::AnyEngine, errors::to_python, state,
-    torch_callers::check_iteration,
+    arguments::argument, batches::Batches, ending::Inside, engine_handle::AnyEngine, errors::to_python,
+    state, torch_callers::check_iteration,
 };
+use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
     config::shown,
@@ -139,8 +136,23 @@ impl LoaderBase {
     }
 }
 
-fn kind<'a>(slf: &'a Bound<'_, LoaderBase>) -> PyResult<&'a dyn Loads> {
-    (slf.get().kind)(slf)
+/// The part of a loader that depends on its class, during a call.
+struct Kind<'a> {
+    loads: &'a dyn Loads,
+    _inside: Inside,
+}
+
+impl<'a> Deref for Kind<'a> {
+    type Target = dyn Loads + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        self.loads
+    }
+}
+
+fn kind<'a>(slf: &'a Bound<'_, LoaderBase>) -> PyResult<Kind<'a>> {
+    let _inside = Inside::begin(slf.py());
+    Ok(Kind { loads: (slf.get().kind)(slf)?, _inside })
 }
 
 #[pymethods]

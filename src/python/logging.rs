@@ -13,6 +13,9 @@ use crossbeam::queue::ArrayQueue;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::prelude::*;
 
+use super::ending::Inside;
+use crate::sync::check_none_held;
+
 const QUEUED: usize = 1024;
 
 /// The records of a process.
@@ -80,6 +83,7 @@ pub fn install() {
 /// The exception of `body` or of a log handler. As from a `finally`, the handler's exception has that of
 /// `body` as its context.
 pub fn emitting<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    let _inside = Inside::begin(py);
     let made = body();
     match emit(py) {
         Ok(()) => made,
@@ -97,10 +101,12 @@ pub fn emitting<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResu
 /// # Errors
 /// The exception of a log handler, such as `KeyboardInterrupt`. Later records wait for the next call.
 pub fn emit(py: Python<'_>) -> PyResult<()> {
+    check_none_held();
     let queue = &queue().records;
     if queue.is_empty() {
         return Ok(());
     }
+    let _inside = Inside::begin(py);
     let logger = py.import("logging")?.call_method1("getLogger", ("forebay",))?;
     while let Some((level, message)) = queue.pop() {
         let level = match level {

@@ -7,7 +7,7 @@ use pyo3::{
     types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
 };
 
-use super::{arguments::wrong_type, errors::to_python, given::Given};
+use super::{arguments::wrong_type, ending::detach, errors::to_python, given::Given};
 use crate::{
     Result,
     config::{Opaque, Origin},
@@ -30,7 +30,7 @@ impl PyManifest {
             Ok(columns) => {
                 let columns = columns.iter().map(|(name, values)| column(&name, &values));
                 let columns = columns.collect::<PyResult<Vec<_>>>()?;
-                let rows: Result<_> = py.detach(|| GivenRows::new(columns));
+                let rows: Result<_> = detach(py, || GivenRows::new(columns));
                 Rows::Given(Arc::new(rows.map_err(|error| to_python(py, &error))?))
             }
             Err(_) => Rows::File(given.get::<PathBuf>("table")?),

@@ -23,6 +23,7 @@ mod crops;
 mod data_loader;
 mod dataset;
 mod decode;
+mod ending;
 mod engine_handle;
 mod errors;
 mod exclude;
@@ -52,7 +53,7 @@ mod user_step;
 mod vocabulary;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, PoisonError, Weak},
     time::Duration,
 };
 
@@ -60,6 +61,7 @@ use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 
 use crate::engine;
+use crate::sync::plain::Mutex;
 
 /// The longest wait between checks of pending signals.
 const SLICE: Duration = Duration::from_millis(50);
@@ -90,6 +92,7 @@ fn remember<E: Send + 'static>(control: &Arc<engine::Control<E>>) {
 #[pyfunction]
 fn _close_all(py: Python<'_>) {
     engine::note_end();
+    ending::begin();
     py.detach(|| {
         // After a fork the list may stay locked forever, and its loaders belong to the parent.
         let Ok(live) = LIVE.try_lock().map(|mut live| std::mem::take(&mut *live)) else { return };
@@ -114,8 +117,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     py.import("numpy")?;
     numpy::PyArray1::<f32>::zeros(py, 0, false).readonly();
     logging::install();
-    // From here on a forked child can be distinguished from this process.
-    crate::locks::is_forked();
     calls::order_forks(py)?;
     quiet_own_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -3,14 +3,16 @@
 use std::{
     ffi::OsString,
     path::PathBuf,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Instant,
 };
 
 use bytes::Bytes;
 use pyo3::{exceptions::PyIndexError, prelude::*, types::PyString};
 
-use super::{SLICE, arguments::Argument, errors::to_python, interruptible::run_interruptible};
+use super::{
+    SLICE, arguments::Argument, ending::detach, errors::to_python, interruptible::run_interruptible,
+};
 use crate::{
     Error, ErrorKind, Result, locks,
     source::{
@@ -46,7 +48,7 @@ pub fn _parquet_files(
             val.as_deref(),
         )
     };
-    py.detach(files).map_err(|error| to_python(py, &error))
+    detach(py, files).map_err(|error| to_python(py, &error))
 }
 
 /// The files that `given`, the value of the parameter `name`, stands for: the shards of `reads`,
@@ -69,7 +71,7 @@ pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str
 #[pyclass(frozen, module = "forebay._core")]
 pub struct _ParquetText {
     source: Arc<ParquetSource>,
-    reader: Mutex<ParquetReader>,
+    reader: locks::Mutex<ParquetReader>,
 }
 
 #[pymethods]
@@ -78,8 +80,8 @@ impl _ParquetText {
     fn new(py: Python<'_>, files: Vec<PathBuf>, text_column: &str) -> PyResult<Self> {
         let options = ParquetOptions::text(text_column);
         let open = || ParquetSource::open(&files, &options, &AtomicBool::new(false));
-        let source = Arc::new(py.detach(open).map_err(|error| to_python(py, &error))?);
-        let reader = Mutex::new(source.reader());
+        let source = Arc::new(detach(py, open).map_err(|error| to_python(py, &error))?);
+        let reader = locks::Mutex::new(source.reader());
         Ok(Self { source, reader })
     }
 
@@ -102,7 +104,7 @@ impl _ParquetText {
         let (mut row, end) = (group.first_row, group.first_row + group.n_rows);
         let mut texts = Vec::new();
         while row < end {
-            row = py.detach(|| self.read(row, end, &mut texts)).map_err(|error| to_python(py, &error))?;
+            row = detach(py, || self.read(row, end, &mut texts)).map_err(|error| to_python(py, &error))?;
             py.check_signals()?;
         }
         let text = |bytes: Bytes| PyString::from_bytes(py, &bytes);

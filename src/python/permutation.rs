@@ -3,6 +3,7 @@
 use numpy::PyArray1;
 use pyo3::{exceptions::PyValueError, prelude::*};
 
+use super::ending::detach;
 use crate::{order::Bijection, seed::Purpose};
 
 /// The rows at the positions `start` to `stop` of the pass `epoch` over `n` rows: int64 `[stop - start]`.
@@ -25,7 +26,7 @@ pub fn _permutation(
             "positions {start} to {stop} of {n} rows, expected 0 <= start <= stop <= n <= 2**62"
         )));
     }
-    let rows = py.detach(|| {
+    let rows = detach(py, || {
         let order = Bijection::new(seed, Purpose::Global, [epoch, 0], n);
         (start..stop).map(|position| order.at(position) as i64).collect()
     });

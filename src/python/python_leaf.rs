@@ -1,10 +1,6 @@
 //! A user's dataset in Python as a leaf: its methods are called on the thread that needs rows.
 
-use std::{
-    sync::{Arc, OnceLock},
-    thread,
-    time::Duration,
-};
+use std::{sync::Arc, thread, time::Duration};
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -18,6 +14,7 @@ use crate::{
     Error, ErrorKind, Result,
     dataset::{Leaf, Length, Selection},
     fields::Field,
+    locks::OnceLock,
 };
 
 /// The time between checks of a growing length: the first, and the longest.

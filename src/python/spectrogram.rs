@@ -5,6 +5,7 @@ use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
     arguments::{argument, unknown_keyword},
+    ending::detach,
     errors::to_python,
     logging,
 };
@@ -90,7 +91,7 @@ impl SpectrogramTransform {
                 f_max,
                 ..SpectrogramConfig::default()
             };
-            let made = py.detach(|| float_mode::lent(|| transform::SpectrogramTransform::new(config)));
+            let made = detach(py, || float_mode::lent(|| transform::SpectrogramTransform::new(config)));
             problems.extend(made.as_ref().err().map(|error| error.message.clone()));
             match made {
                 Ok(transform) if problems.is_empty() => {
@@ -128,14 +129,13 @@ impl SpectrogramTransform {
             );
             Error::new(ErrorKind::Memory, message)
         };
-        let features = py
-            .detach(|| {
-                let len = shape[0].saturating_mul(shape[1]);
-                let mut features = fallible_alloc::filled(len, 0.0).map_err(|_| refused())?;
-                float_mode::lent(|| self.0.transform(waveform, &mut self.0.scratch(), &mut features))?;
-                Ok(features)
-            })
-            .map_err(|error| to_python(py, &error))?;
+        let features = detach(py, || {
+            let len = shape[0].saturating_mul(shape[1]);
+            let mut features = fallible_alloc::filled(len, 0.0).map_err(|_| refused())?;
+            float_mode::lent(|| self.0.transform(waveform, &mut self.0.scratch(), &mut features))?;
+            Ok(features)
+        })
+        .map_err(|error| to_python(py, &error))?;
         PyArray1::from_vec(py, features).reshape(shape)
     }
 

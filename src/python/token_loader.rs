@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -29,6 +29,7 @@ use super::{
     logging, state,
     vocabulary::{self, Given},
 };
+use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, Packing, TokenBatch},

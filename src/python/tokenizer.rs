@@ -12,6 +12,7 @@ use pyo3::{
 
 use super::{
     arguments::{argument, id, named, wrong_type},
+    ending::detach,
     errors::to_python,
     interruptible::run_interruptible,
 };
@@ -136,7 +137,7 @@ impl Tokenizer {
                 id(py, &name, named::<i64>(&name, &one)?)
             })
             .collect::<PyResult<_>>()?;
-        py.detach(|| self.tokenizer.decode(&ids)).map_err(|error| to_python(py, &error))
+        detach(py, || self.tokenizer.decode(&ids)).map_err(|error| to_python(py, &error))
     }
 
     /// Encodes a text to ids: uint32 `[n]`. Releases the GIL.
@@ -145,7 +146,7 @@ impl Tokenizer {
     /// `DecodeError` if the file's library cannot encode it, and `MemoryError`.
     fn encode<'py>(&self, py: Python<'py>, text: PyBackedStr) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let mut ids = Vec::new();
-        py.detach(|| self.tokenizer.encode_ordinary(&text, &mut ids))
+        detach(py, || self.tokenizer.encode_ordinary(&text, &mut ids))
             .map_err(|error| to_python(py, &error))?;
         Ok(PyArray1::from_vec(py, ids))
     }

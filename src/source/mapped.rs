@@ -10,17 +10,13 @@
 //! by another of its name is safe, since the map keeps the old one. On network file systems, read files
 //! instead: other machines may change them, and each page fault may be a round trip.
 
-use std::{
-    fs, io,
-    ops::Range,
-    path::Path,
-    sync::{Arc, OnceLock},
-};
+use std::{fs, io, ops::Range, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use memmap2::Mmap;
 
 use super::storage::{ReadAt, Storage, Version, open_regular, read_file_at, version_of};
+use crate::locks::OnceLock;
 
 /// Local files, mapped into memory.
 #[derive(Debug, Clone, Copy, Default)]

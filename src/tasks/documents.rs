@@ -5,13 +5,17 @@
 //! waits for another. So the engine's order is `sequential`, and it counts batches. The task handles ranks:
 //! it makes this rank's rows of each batch.
 //!
+//! A dataset may be written in Python. Its methods are called by workers, and by the caller's thread before
+//! the engine is taken ([`Source::look`]): a method may call the loader, and a signal handler may interrupt
+//! it.
+//!
 //! While rows are still added, the number of batches is unknown: the pass then has [`UNCOUNTED`] batches, and
 //! the first batch past the end reports the end ([`Rows::is_past_end`]).
 
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -26,6 +30,7 @@ use crate::{
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
     record::{Batches, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task, Wants, Words},
+    sync::plain::{Mutex, MutexGuard},
 };
 
 /// The number of batches of a pass whose end is unknown.
@@ -71,22 +76,39 @@ impl RowShare {
 /// The batches of a dataset as records, by number.
 #[derive(Debug)]
 pub struct DatasetSource {
+    /// For arithmetic only; its leaves are not called.
     dataset: Mutex<Dataset>,
+    leaves: Dataset,
+    /// The lengths of the leaves when they were last asked.
+    lengths: Mutex<Arc<[Length]>>,
     share: RowShare,
     name: Arc<Path>,
 }
 
 impl DatasetSource {
     /// Creates the source of the batches of `dataset`.
-    pub fn new(dataset: Dataset, share: RowShare) -> Self {
+    ///
+    /// # Errors
+    /// Those of leaves.
+    pub fn new(dataset: Dataset, share: RowShare) -> Result<Self> {
         let name = Path::new(&dataset.describe()).into();
-        Self { dataset: Mutex::new(dataset), share, name }
+        let lengths = Mutex::new(dataset.lengths()?.into());
+        Ok(Self { dataset: Mutex::new(dataset.clone()), leaves: dataset, lengths, share, name })
+    }
+
+    fn lengths(&self) -> Arc<[Length]> {
+        self.lengths.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The dataset, for arithmetic with [`Self::lengths`].
+    fn dataset(&self) -> MutexGuard<'_, Dataset> {
+        self.dataset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the search for the batch that is `step` batches after the first one of the first pass.
     ///
     /// # Errors
-    /// As [`Dataset::length`]; [`ErrorKind::Config`] if there is no such batch, or it is more than
+    /// As [`Self::length`]; [`ErrorKind::Config`] if there is no such batch, or it is more than
     /// [`COUNTED_PASSES`] passes away and they differ in length.
     pub fn steps_to(&self, step: u64) -> Result<Steps> {
         let length = self.length(0)?;
@@ -100,7 +122,8 @@ impl DatasetSource {
             }
             return Ok(Steps { epoch: 0, left: step, all_alike: Some(UNCOUNTED) });
         }
-        let (least, most) = self.dataset.lock().unwrap_or_else(PoisonError::into_inner).length_bounds()?;
+        let lengths = self.lengths();
+        let (least, most) = self.dataset().length_bounds_of(&lengths)?;
         let [least, most] = [least, most].map(|rows| self.share.n_batches(rows));
         if least != most && step / most.max(1) > COUNTED_PASSES {
             let message = format!(
@@ -112,12 +135,13 @@ impl DatasetSource {
         Ok(Steps { epoch: 0, left: step, all_alike: (least == most).then_some(least) })
     }
 
-    /// The current number of rows in `epoch`.
+    /// The number of rows in `epoch` as of the last [`Self::look`].
     ///
     /// # Errors
-    /// As [`Dataset::length`].
+    /// As [`Dataset::length_of`].
     pub fn length(&self, epoch: u64) -> Result<Length> {
-        self.dataset.lock().unwrap_or_else(PoisonError::into_inner).length(epoch)
+        let lengths = self.lengths();
+        self.dataset().length_of(epoch, &lengths)
     }
 }
 
@@ -183,6 +207,16 @@ impl Source for DatasetSource {
             )),
             n => Ok(vec![n]),
         }
+    }
+
+    /// Asks the leaves for their lengths, unless these are final.
+    fn look(&self) -> Result<()> {
+        if self.lengths().iter().all(|length| length.is_final) {
+            return Ok(());
+        }
+        let found = self.leaves.lengths()?.into();
+        *self.lengths.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(())
     }
 
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {

@@ -6,9 +6,10 @@ use std::{
     fmt,
     ops::Range,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
+use crate::sync::plain::{Mutex, MutexGuard};
 use crate::{
     Error,
     engine::located,
@@ -101,7 +102,7 @@ impl Partners {
         self.listed().values().cloned().collect()
     }
 
-    fn listed(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Error>> {
+    fn listed(&self) -> MutexGuard<'_, BTreeMap<u64, Error>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

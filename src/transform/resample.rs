@@ -12,11 +12,7 @@
 //! `docs/decisions.md` compares it with others.
 
 use crate::{Error, ErrorKind, Result, locks};
-use std::{
-    fmt,
-    ops::Range,
-    sync::{Arc, Mutex},
-};
+use std::{fmt, ops::Range, sync::Arc};
 
 mod block;
 mod design;
@@ -207,7 +203,7 @@ fn fill(out: &mut [f32], source: &[f32], start: i128) {
 pub struct Resamplers {
     quality: Quality,
     /// The latest used last.
-    plans: Mutex<Vec<Arc<Resampler>>>,
+    plans: locks::Mutex<Vec<Arc<Resampler>>>,
 }
 
 impl Resamplers {
@@ -216,7 +212,7 @@ impl Resamplers {
 
     /// An empty set for one quality.
     pub fn new(quality: Quality) -> Self {
-        Self { quality, plans: Mutex::default() }
+        Self { quality, plans: locks::Mutex::default() }
     }
 
     /// The plan for a pair of rates: the kept one, or a new one.

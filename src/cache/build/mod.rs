@@ -28,7 +28,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -41,6 +41,7 @@ use super::{
     ledger::Ledger,
     writer::{CacheWriter, WriterOptions},
 };
+use crate::sync::plain::{Condvar, Mutex};
 use crate::{
     Error, ErrorKind, Result,
     engine::{FailureList, LISTED, MaxErrors, Policy, Tally, Threads},

@@ -13,13 +13,10 @@
 //! requested, and handed over by number. Here a batch's position in the order is unknown until the earlier
 //! shards have ended.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{collections::BTreeMap, sync::PoisonError, time::Instant};
 
 use super::ReadShard;
+use crate::sync::plain::{Condvar, Mutex, MutexGuard};
 use crate::{
     Error,
     cache::{batch::Processed, ledger::Standing},

@@ -5,9 +5,9 @@
 //!
 //! Source: own (two-stage table).
 
-use std::sync::LazyLock;
-
 use regex_syntax::hir::{Class, HirKind};
+
+use crate::locks::OnceLock;
 
 /// `\p{L}`.
 pub const LETTER: u8 = 1;
@@ -42,12 +42,12 @@ pub struct Classes {
     classes: Vec<[u8; PAGE]>,
 }
 
-static CLASSES: LazyLock<Classes> = LazyLock::new(Classes::new);
+static CLASSES: OnceLock<Classes> = OnceLock::new();
 
 impl Classes {
     /// The tables, built at the first call.
     pub fn get() -> &'static Self {
-        &CLASSES
+        CLASSES.get_or_init(Self::new)
     }
 
     fn new() -> Self {

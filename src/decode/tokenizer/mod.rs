@@ -29,7 +29,7 @@ use std::{
     collections::BTreeMap,
     fmt, fs,
     path::Path,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use byte_level::Scratch;
@@ -79,7 +79,7 @@ struct Inner {
     n_vocab: usize,
     fingerprint: u64,
     /// Unused buffers for [`Tokenizer::encode_ordinary`]; as many as threads have called it at the same time.
-    idle: Mutex<Vec<Scratch>>,
+    idle: locks::Mutex<Vec<Scratch>>,
     /// The largest id of the file plus one.
     n_ids: usize,
 }
@@ -187,7 +187,7 @@ impl Tokenizer {
             frame,
             n_vocab,
             fingerprint,
-            idle: Mutex::default(),
+            idle: locks::Mutex::default(),
             n_ids,
         })))
     }

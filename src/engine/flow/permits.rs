@@ -224,7 +224,7 @@ impl<E: Send> Gate for ReaderGate<E> {
     fn retain(&self) -> Option<Retained> {
         let is_covered = self.is_covered.load(Relaxed);
         if !self.has_asked.load(Relaxed) {
-            return Some(Retained { is_granted: is_covered, kept: None });
+            return Some(Retained { is_granted: is_covered, _kept: None });
         }
         let mut asked = self.asked();
         let is_granted = is_covered || !asked.permits.is_empty();
@@ -233,7 +233,7 @@ impl<E: Send> Gate for ReaderGate<E> {
         let used = asked.permits.iter().filter(|grant| is_used(grant));
         let bytes: usize = used.map(|grant| grant.permit.bytes()).sum();
         if bytes == 0 {
-            return Some(Retained { is_granted, kept: None });
+            return Some(Retained { is_granted, _kept: None });
         }
         // As small reads need no permit, a small copy out of a large read may be kept in any case.
         let others = self.retained.load(Relaxed);
@@ -251,7 +251,7 @@ impl<E: Send> Gate for ReaderGate<E> {
         }
         self.retained.fetch_add(bytes, Relaxed);
         let record = KeptRecord { _kept: kept, bytes, retained: self.retained.clone() };
-        Some(Retained { is_granted, kept: Some(Box::new(record)) })
+        Some(Retained { is_granted, _kept: Some(Box::new(record)) })
     }
 
     fn is_stopped(&self) -> bool {

@@ -7,13 +7,14 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize},
     },
 };
 
 use crossbeam_channel::Receiver;
 
+use crate::sync::plain::Mutex;
 use crate::{
     Result,
     engine::{

@@ -8,13 +8,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use crossbeam_channel::Sender;
 
+use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
     engine::{

@@ -9,13 +9,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
 
 use crate::engine::{observe::activity::Role, threads::autoscale::cpu_s};
+use crate::sync::plain::Mutex;
 
 /// The number of a thread, as the system has it.
 pub(crate) type Tid = i32;

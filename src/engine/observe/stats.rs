@@ -8,12 +8,13 @@
 use std::{
     ops::Add,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use crate::sync::plain::Mutex;
 use crate::{
     ErrorKind,
     engine::{

@@ -20,12 +20,13 @@ use std::{
     ops::Range,
     path::{Path, PathBuf},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use crate::sync::plain::{Condvar, Mutex, MutexGuard};
 use crate::{
     Error, ErrorKind, Result,
     engine::{observe::queues::Queues, threads::owned::Threads},

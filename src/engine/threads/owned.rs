@@ -9,7 +9,7 @@
 use std::{
     io,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -17,6 +17,7 @@ use std::{
 };
 
 use super::scheduling;
+use crate::sync::plain::{Condvar, Mutex};
 use crate::{Error, ErrorKind, Result, float_mode};
 
 /// The stack of a thread that may call a function of the user: as large as that of a thread of Python, in which

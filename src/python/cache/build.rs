@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     process,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -32,6 +32,7 @@ use crate::{
     python::{
         arguments::{argument, named},
         calls::expect_calls,
+        ending::detach,
         errors::{ForebayError, to_python},
         interruptible::run_interruptible,
         logging, manifest,
@@ -39,6 +40,7 @@ use crate::{
         state,
         tokenizer::Tokenizer,
     },
+    sync::plain::Mutex,
 };
 
 /// The policy of a build: as for loaders, but `max_errors` cannot be a share, since the number of documents
@@ -266,7 +268,7 @@ impl _CacheBuild {
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<u64>> {
         self.check_process()?;
         let most = Duration::try_from_secs_f64(seconds.clamp(0.0, 1.0)).unwrap_or_default();
-        let ended = py.detach(|| self.build.as_ref().and_then(|build| build.wait(most)));
+        let ended = detach(py, || self.build.as_ref().and_then(|build| build.wait(most)));
         logging::emitting(py, || ended.transpose().map_err(|error| to_python(py, &error)))
     }
 
@@ -317,7 +319,7 @@ impl Drop for _CacheBuild {
             std::mem::forget(build);
             return;
         }
-        Python::try_attach(|py| py.detach(|| drop(build)));
+        Python::try_attach(|py| detach(py, || drop(build)));
     }
 }
 
@@ -331,9 +333,10 @@ fn typed((name, dtype): (String, Option<String>)) -> Result<(String, Option<Data
     Ok((name, dtype))
 }
 
-/// Reads and processes one shard, in a process other than the writer's.
+/// Reads and processes one shard, in a process other than the writer's. The work is gone while a call has it:
+/// reading and processing call the user's Python.
 #[pyclass(module = "forebay._core", name = "_ShardWork", frozen)]
-pub struct _ShardWork(Mutex<Work>);
+pub struct _ShardWork(Mutex<Option<Work>>);
 
 struct Work {
     reader: Box<dyn ReadShard<Batch>>,
@@ -357,17 +360,22 @@ impl _ShardWork {
         let (processor, want, limits) = self::processor(processor)?;
         let policy = policy(on_error.to_owned(), None).map_err(|error| to_python(py, &error))?;
         let given = Given::read(shard)?;
-        let opened = py.detach(|| given.shards(want, limits, false)?.open(0, skip_batches, batch_size));
+        let opened = detach(py, || given.shards(want, limits, false)?.open(0, skip_batches, batch_size));
         let reader = opened.map_err(|error| to_python(py, &error))?;
         let begin = skip_batches.saturating_mul(batch_size);
-        Ok(Self(Mutex::new(Work { reader, process: processor.worker(), policy, begin })))
+        Ok(Self(Mutex::new(Some(Work { reader, process: processor.worker(), policy, begin }))))
     }
 
     /// The next processed batch, and the documents left out of it; None after the last.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, Vec<convert::LeftOut>)>> {
-        let made = py.detach(|| -> Result<Option<(Processed, Vec<Error>)>> {
-            let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let Work { reader, process, policy, begin } = &mut *work;
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut work) = lock().take() else {
+            return Err(ForebayError::new_err(
+                "the shard is being processed by another call, or a call panicked; make a call after the other",
+            ));
+        };
+        let made = detach(py, || -> Result<Option<(Processed, Vec<Error>)>> {
+            let Work { reader, process, policy, begin } = &mut work;
             // A batch is read in pieces, but sent to another process whole.
             let mut all: Option<(Processed, Vec<Error>)> = None;
             loop {
@@ -390,6 +398,7 @@ impl _ShardWork {
                 }
             }
         });
+        *lock() = Some(work);
         let Some((processed, left_out)) = made.map_err(|error| to_python(py, &error))? else {
             return Ok(None);
         };

@@ -9,7 +9,7 @@ use crate::{
     Error, ErrorKind, Result,
     cache::CacheReader,
     fallible_alloc,
-    python::{SLICE, errors::to_python, interruptible::run_interruptible},
+    python::{SLICE, ending::detach, errors::to_python, interruptible::run_interruptible},
 };
 
 /// An open split of a cache.
@@ -43,14 +43,14 @@ impl _CacheReader {
     }
 
     /// The number of documents at the last check of the ledger, and whether it is final.
-    fn length(&self) -> (u64, bool) {
-        let length = self.0.length();
-        (length.documents, length.is_final)
+    fn length(&self, py: Python<'_>) -> PyResult<(u64, bool)> {
+        let length = detach(py, || self.0.length()).map_err(|error| to_python(py, &error))?;
+        Ok((length.documents, length.is_final))
     }
 
     /// Checks the ledger; returns the number of documents, and whether it is final.
     fn refresh(&self, py: Python<'_>) -> PyResult<(u64, bool)> {
-        let length = py.detach(|| self.0.refresh()).map_err(|error| to_python(py, &error))?;
+        let length = detach(py, || self.0.refresh()).map_err(|error| to_python(py, &error))?;
         Ok((length.documents, length.is_final))
     }
 
@@ -60,7 +60,7 @@ impl _CacheReader {
             py.check_signals()?;
             let begin = std::time::Instant::now();
             let wait = || self.0.wait_until(documents, &|| begin.elapsed() >= SLICE);
-            let length = py.detach(wait).map_err(|error| to_python(py, &error))?;
+            let length = detach(py, wait).map_err(|error| to_python(py, &error))?;
             if length.is_final || length.documents >= documents {
                 return Ok((length.documents, length.is_final));
             }
@@ -70,7 +70,7 @@ impl _CacheReader {
     /// The number of values of a field.
     fn flat_len(&self, py: Python<'_>, field: usize) -> PyResult<u64> {
         self.check(py, field)?;
-        Ok(self.0.flat_len(field))
+        self.values(py, field)
     }
 
     /// The bytes of the values `start` to `stop`, over all documents.
@@ -83,9 +83,9 @@ impl _CacheReader {
     ) -> PyResult<Bound<'py, PyArray1<u8>>> {
         self.check(py, field)?;
         let bytes = self.0.fields()[field].dtype.bytes() as u64;
-        if start > stop || stop > self.0.flat_len(field) {
-            let message =
-                format!("values {start} to {stop} are requested, but there are {}", self.0.flat_len(field));
+        let values = self.values(py, field)?;
+        if start > stop || stop > values {
+            let message = format!("values {start} to {stop} are requested, but there are {values}");
             return Err(to_python(py, &Error::new(ErrorKind::Index, message)));
         }
         let read = move |reader: &CacheReader| {
@@ -119,7 +119,11 @@ impl _CacheReader {
             let reader = self.0.clone();
             return run_interruptible(py, "forebay-read", move |_| work(&reader));
         }
-        py.detach(|| work(&self.0)).map_err(|error| to_python(py, &error))
+        detach(py, || work(&self.0)).map_err(|error| to_python(py, &error))
+    }
+
+    fn values(&self, py: Python<'_>, field: usize) -> PyResult<u64> {
+        detach(py, || self.0.flat_len(field)).map_err(|error| to_python(py, &error))
     }
 
     fn check(&self, py: Python<'_>, field: usize) -> PyResult<()> {

@@ -84,8 +84,7 @@ impl Chunks {
         let size = file.lock().unwrap_or_else(PoisonError::into_inner).size();
         let extents = merged(chunks.iter().map(|chunk| chunk.range.clone()).collect(), 2 * block);
         let windows = extents.iter().map(|extent| (extent.start, Bytes::new())).collect();
-        let mut state = State::default();
-        state.windows = windows;
+        let state = State { windows, ..State::default() };
         Self(Arc::new(Inner {
             file: Arc::clone(file),
             size,

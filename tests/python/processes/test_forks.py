@@ -203,3 +203,20 @@ def test_a_child_does_not_keep_the_lock_of_a_build(mixed_folder: object) -> None
     report(built=built, again=again, child=os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert play(scene, mixed_folder) == {"built": 100, "again": 100, "child": 0}
+
+
+def test_a_fork_waits_for_tables_in_the_making(mixed_folder: object) -> None:
+    """A thread makes the tables of a decoder when the process forks; the child decodes with them."""
+    scene = """
+    from paths import DATA
+    data = (DATA / "recordings" / "vorbis_q4_44100_mono.ogg").read_bytes()
+    _core._inject_slow_values(1000)
+    first = threading.Thread(target=forebay.decode, args=(data,))
+    first.start()
+    while not _core._values_in_the_making():
+        time.sleep(0.001)
+    status = in_child(lambda: forebay.decode(data) and 0)
+    first.join()
+    report(status=status)
+    """
+    assert play(scene, mixed_folder) == {"status": 0}

@@ -37,9 +37,12 @@ mod synthesis;
 #[cfg(test)]
 mod tests;
 
-use std::{error, fmt, sync::OnceLock};
+use std::{error, fmt};
 
-use crate::lanes::{Lanes, Level, Work};
+use crate::{
+    lanes::{Lanes, Level, Work},
+    locks::OnceLock,
+};
 
 use super::header::Header;
 use bands::{Bands, Kind, RATES};

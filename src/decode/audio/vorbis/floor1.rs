@@ -10,13 +10,12 @@
 //!
 //! Source: Vorbis I specification, sections 7.2, 9.2.4 to 9.2.7, 10.1.
 
-use std::sync::OnceLock;
-
 use super::{
     codebook::{Book, Stop},
     reservoir::Reservoir,
     setup::{self, Class, ilog},
 };
+use crate::locks::OnceLock;
 
 /// The most positions.
 const MAX_POSITIONS: usize = 65;

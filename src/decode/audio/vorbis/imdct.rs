@@ -7,13 +7,13 @@
 //! Source: own; the reduction is the one of P. Duhamel, Y. Mahieux and J. P. Petit (ICASSP 1991). Vorbis I
 //! specification, sections 1.3.2 and 4.3.1 (window), 4.3.7 (transform).
 
-use std::{
-    f64::consts::{FRAC_PI_2, PI},
-    sync::OnceLock,
-};
+use std::f64::consts::{FRAC_PI_2, PI};
 
 use super::fft::{Fft, Rows};
-use crate::lanes::{LANES, Lanes, Row};
+use crate::{
+    lanes::{LANES, Lanes, Row},
+    locks::OnceLock,
+};
 
 /// The tables of one block size.
 #[derive(Debug)]
