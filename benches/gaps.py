@@ -3,11 +3,11 @@
     python benches/gaps.py [--files 306] [--batches 60] [--orders global,era,window] [--readers 1,4,32]
 
 Each line is a process of its own that makes an infinite loader over WAV files of `--seconds` and takes batches
-without a pause; `--step` seconds of sleep after each batch stand for a training step. Sources: `files` (a folder) and `arrow`
-(a shard of the same recordings).
+without a pause; `--step` seconds of sleep after each batch stand for a training step. Sources: `files` (a folder) and
+`arrow` (a shard of the same recordings).
 
-Goals on an idle machine: no gap after the first batch above 3 times the median + 20 ms; 306 short clips in at most 300 MB,
-200 clips of Whisper's 30 s in at most 700 MB (`--whisper`).
+Goals on an idle machine: no gap after the first batch above 3 times the median + 20 ms; 306 short clips in at most
+300 MB, 200 clips of Whisper's 30 s in at most 700 MB (`--whisper`).
 """
 
 import argparse
@@ -108,7 +108,10 @@ def main() -> None:
     if arguments.whisper:
         arguments.files, arguments.seconds = min(arguments.files, 200), 6.0
     given = [f"--{flag}" for flag in ("whisper", "weights", "mixture") if getattr(arguments, flag)]
-    given += [f"--{name.replace('_', '-')}={getattr(arguments, name)}" for name in ("files", "clip_seconds", "batches", "step")]
+    given += [
+        f"--{name.replace('_', '-')}={getattr(arguments, name)}"
+        for name in ("files", "clip_seconds", "batches", "step")
+    ]
     print(f"{arguments.files} files of {arguments.seconds} s, load {os.getloadavg()[0]:.1f}")
     print("source  order       n_readers  first  median  largest (ms)  decoded ahead  peak MB  examples/s")
     with tempfile.TemporaryDirectory() as folder:
@@ -124,11 +127,9 @@ def main() -> None:
                         command.append(f"--n-readers={n_readers}")
                         run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
                         f = json.loads(run.stdout)
-                        print(
-                            f"{source:7} {order:11} {n_readers:>9} {f['first_ms']:6.0f} {f['median_ms']:7.1f}"
-                            f" {f['largest_ms']:12.1f} {f['decoded_ahead']:14} {f['peak_mb']:8.0f} {f['examples_per_s']:11.0f}",
-                            flush=True,
-                        )
+                        times = f"{f['first_ms']:6.0f} {f['median_ms']:7.1f} {f['largest_ms']:12.1f}"
+                        rest = f"{f['decoded_ahead']:14} {f['peak_mb']:8.0f} {f['examples_per_s']:11.0f}"
+                        print(f"{source:7} {order:11} {n_readers:>9} {times} {rest}", flush=True)
 
 
 if __name__ == "__main__":
