@@ -819,8 +819,8 @@ mod refused {
         Endless((0..3).map(|shard| shard.to_string()).collect(), readers.clone())
     }
 
-    /// If the system refuses the n-th thread, the threads before it end, with their files. Without the writer they
-    /// would wait forever for room.
+    /// If the system refuses the n-th thread, the threads before it end, with their files. Without the writer
+    /// they would wait forever for room.
     #[test]
     fn a_build_that_cannot_start_leaves_no_thread() {
         // Three workers and the writer.

@@ -390,7 +390,7 @@ class _Batches(Iterator[BatchResult]):
 
             # Ctrl-C is raised, and a signal handler called, only where a call returns, and no call follows. So a
             # batch is either returned or kept, and a handler that called next() has taken it before.
-            if self._next != number:
+            if self._next != number or workers.stopped:
                 continue
             batches, examples, all_ready_s, all_starved_s = loader._counts
             counts = (batches + 1, examples + rows, all_ready_s + ready_s, all_starved_s + starved_s)

@@ -70,11 +70,13 @@ __all__ = [
     "_inject_delays",
     "_inject_panic",
     "_inject_records",
+    "_inject_slow_values",
     "_parameters",
     "_parquet_files",
     "_permutation",
     "_shards",
     "_unknown_keyword",
+    "_values_in_the_making",
     "decode",
 ]
 
@@ -908,10 +910,12 @@ class _Dataset:
 def decode(data: bytes | bytearray, start: int = 0, num_samples: int | None = None) -> tuple[NDArray[np.float32], int]:
     """A span of a recording, `[n]` or `[channels, n]`, and its sample rate."""
 
-# For tests; no release wheel has these three.
+# For tests; no release wheel has these five.
 def _inject_delays(fixed_ms: float = 0.0, random_ms: float = 0.0) -> None: ...
 def _inject_panic(row: int | None = None) -> None: ...
 def _inject_records(n: int) -> None: ...
+def _inject_slow_values(pause_ms: int) -> None: ...
+def _values_in_the_making() -> int: ...
 def _permutation(seed: int, epoch: int, n: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]: ...
 def _augment_features(
     given: Sequence[_StepPart],

@@ -67,8 +67,8 @@ struct Shared<S> {
     task: AudioTask,
     seed: u64,
     closed: AtomicBool,
-    /// Calls that have begun and not ended, readers that are being made, and parts of work that are being done:
-    /// everything that may hold a lock.
+    /// Calls that have begun and not ended, readers that are being made, and parts of work that are being
+    /// done: everything that may hold a lock.
     busy: AtomicUsize,
 }
 

@@ -54,7 +54,8 @@ pub struct FilePart {
 }
 
 impl Ordered {
-    /// The rows by their numbers in the source, whose files are `shards`; `None`: those of the files in order.
+    /// The rows by their numbers in the source, whose files are `shards`; `None`: those of the files in
+    /// order.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the files do not have the rows; [`ErrorKind::Memory`].

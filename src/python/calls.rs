@@ -105,8 +105,8 @@ impl Drop for Call {
 /// Calls a user's function; `failed` is the message of the error if the function raises.
 ///
 /// The function runs as on a thread of its process: with the scheduling policy of the process, which threads
-/// and processes that it starts inherit, and on a caller's thread in the caller's float mode. The thread's own
-/// policy and mode are restored after it, whatever the function did. Niceness cannot be lowered again, so
+/// and processes that it starts inherit, and on a caller's thread in the caller's float mode. The thread's
+/// own policy and mode are restored after it, whatever the function did. Niceness cannot be lowered again, so
 /// workers that call functions have that of the process, and every thread of forebay has the stack of a
 /// thread of Python.
 ///

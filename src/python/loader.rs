@@ -202,8 +202,8 @@ impl Loader {
         })
     }
 
-    /// The functions that steps of augmentation call may refer to the loader. No `__clear__`: a function is made
-    /// before its loader, so it refers to it through an object that has one.
+    /// The functions that steps of augmentation call may refer to the loader. No `__clear__`: a function is
+    /// made before its loader, so it refers to it through an object that has one.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.config.augment.functions().iter().try_for_each(|function| held::visit(function, &visit))
     }

@@ -301,9 +301,9 @@ impl LoaderBase {
     ///
     /// - `delivered`, for the returned batches only: `batches`, `examples` (rows), `substitutes`, and the
     ///   records that were left out or replaced: `records_failed`, `records_excluded` and `records_lost` (the
-    ///   system failed to read them); `records_good`, those that became examples. `failed_kinds`: the failed and
-    ///   lost ones by their kind in `errors()`. The same in every run, for any number of threads; a resumed loader
-    ///   counts from zero.
+    ///   system failed to read them); `records_good`, those that became examples. `failed_kinds`: the failed
+    ///   and lost ones by their kind in `errors()`. The same in every run, for any number of threads; a
+    ///   resumed loader counts from zero.
     /// - Work done, including prefetched and discarded batches, so it depends on timing: `records_read`,
     ///   `records_decoded`, `records_failed`, `records_excluded`, `records_lost`, `retries` (reads that
     ///   failed temporarily), `requests` and `received_bytes` (to and from servers, for recordings by URL),

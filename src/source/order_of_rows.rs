@@ -1,10 +1,10 @@
-//! [`RowOrder`]: the rows of a source in an order of its user, such as the index mapping of a `datasets.Dataset`
-//! after `shuffle`, `select` or `train_test_split`.
+//! [`RowOrder`]: the rows of a source in an order of its user, such as the index mapping of a
+//! `datasets.Dataset` after `shuffle`, `select` or `train_test_split`.
 //!
-//! Input: the numbers of file rows, for each group of shards that has an order. Output: row numbers of a source
-//! whose row `i` is the `i`-th in that order, so that all else (sampling, ranks, resume, `index`) works as for a
-//! dataset that was written in this order. A row may come several times, or not at all. A group with an order is
-//! one shard; the others keep their shards. Source: own.
+//! Input: the numbers of file rows, for each group of shards that has an order. Output: row numbers of a
+//! source whose row `i` is the `i`-th in that order, so that all else (sampling, ranks, resume, `index`)
+//! works as for a dataset that was written in this order. A row may come several times, or not at all. A
+//! group with an order is one shard; the others keep their shards. Source: own.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ pub struct RowOrder {
 }
 
 impl RowOrder {
-    /// Orders the rows of groups of shards; `orders` has the rows of a group by their numbers within the group,
+    /// Orders the rows of groups of shards; `orders` has the rows of a group by their numbers within the
+    /// group,
     /// `None`: as they are in the files.
     ///
     /// # Errors

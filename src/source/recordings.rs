@@ -160,8 +160,8 @@ impl Recordings {
     /// group, `None`: as they are in the files. A group with an order is one shard.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a row that a group does not have, and for files that are not Arrow, or cannot
-    /// be read in that order.
+    /// [`ErrorKind::Config`] for a row that a group does not have, and for files that are not Arrow, or
+    /// cannot be read in that order.
     pub fn ordered(mut self, orders: &[Option<Arc<[u64]>>]) -> Result<Self> {
         if orders.iter().all(Option::is_none) {
             return Ok(self);
@@ -221,8 +221,8 @@ impl Recordings {
         self.files().is_some()
     }
 
-    /// Tries to open the files that the first rows of tables name: of `rows`, ascending (`None`: all), without
-    /// those in `exclude`. Does nothing for shards, folders, archives and URLs.
+    /// Tries to open the files that the first rows of tables name: of `rows`, ascending (`None`: all),
+    /// without those in `exclude`. Does nothing for shards, folders, archives and URLs.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] or [`ErrorKind::Config`] if none of the first files of a table can be opened.

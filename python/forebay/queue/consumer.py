@@ -322,8 +322,8 @@ class DatasetConsumer:
             raise ForebayError("this consumer is closed")
         if self._is_moving:
             raise ForebayError(
-                "a signal handler moves the consumer while the call that it interrupts opens or moves a split: let the "
-                "handler set a flag, and move the consumer after that call"
+                "another call of this consumer, in a signal handler or another thread, opens or moves a split now: use "
+                "a consumer in one thread, and let a handler set a flag and move the consumer after the call"
             )
         self._is_moving = True
         try:
@@ -346,7 +346,7 @@ class DatasetConsumer:
                 for at in moved.values():
                     at.start()
                 if self._closed:
-                    raise ForebayError("this consumer was closed by a signal handler")
+                    raise ForebayError("this consumer was closed meanwhile, by a signal handler or another thread")
             except BaseException:
                 for at in moved.values():
                     at.ahead.stop()

@@ -7,6 +7,7 @@ the training step.
 """
 
 import errno
+import os
 import threading
 import zipfile
 from collections.abc import Mapping
@@ -18,8 +19,13 @@ import torch
 Tensors = dict[str, Any]
 
 
-_saving = threading.Lock()
-"""The option for checksums is one of the process. Two savers at once could leave it changed."""
+_saving = threading.RLock()
+"""The option for checksums is one of the process. Two savers at once could leave it changed.
+
+A signal handler may save within a save of its own thread. A fork waits for other savers, so that no child
+inherits a held lock.
+"""
+os.register_at_fork(before=_saving.acquire, after_in_parent=_saving.release, after_in_child=_saving.release)
 
 
 class CorruptFileError(Exception):

@@ -20,8 +20,8 @@ use super::scheduling;
 use crate::sync::plain::{Condvar, Mutex};
 use crate::{Error, ErrorKind, Result, float_mode};
 
-/// The stack of a thread that may call a function of the user: as large as that of a thread of Python, in which
-/// the function ran when it was tested. It is address space until it is used.
+/// The stack of a thread that may call a function of the user: as large as that of a thread of Python, in
+/// which the function ran when it was tested. It is address space until it is used.
 const STACK: usize = if cfg!(target_os = "macos") { 16 << 20 } else { 8 << 20 };
 
 /// The beginning of every thread that may call a function of the user.
@@ -139,7 +139,8 @@ impl Threads {
         let names = self.join(begin + timeout);
         let (Some(first), n) = (names.first(), names.len()) else { return };
         let others = if n > 1 { format!(" and {} more threads", n - 1) } else { String::new() };
-        // At the end of the process nothing can be done about it, and a thread that decodes a long clip is usual.
+        // At the end of the process nothing can be done about it, and a thread that decodes a long clip is
+        // usual.
         let level = if IS_ENDING.load(Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
         log::log!(
             level,

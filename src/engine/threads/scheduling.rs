@@ -14,8 +14,8 @@ thread_local! {
     static IS_BATCH: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Sets the policy of the calling thread. If the system refuses, the thread keeps its own, which is slower but
-/// right.
+/// Sets the policy of the calling thread. If the system refuses, the thread keeps its own, which is slower
+/// but right.
 #[cfg(target_os = "linux")]
 fn set(policy: libc::c_int) -> bool {
     // SAFETY: the call affects only the scheduling of the calling thread (0), and `parameters` outlives it.

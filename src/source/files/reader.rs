@@ -263,8 +263,8 @@ fn find<'a>(
     Ok(Recorded { file, at, len, key, source, leave, n_read: Cell::new(0) })
 }
 
-/// Tries to open the files of rows, in order, until one opens: the files of a table with a wrong root, or with
-/// another column of paths, are all missing. URLs and archives are not tried.
+/// Tries to open the files of rows, in order, until one opens: the files of a table with a wrong root, or
+/// with another column of paths, are all missing. URLs and archives are not tried.
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`] or [`ErrorKind::Config`] for the first row, if none of the files can be opened.

@@ -335,8 +335,9 @@ fn check_root(storage: &dyn Storage, root: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Config, message))
 }
 
-/// The name of the recording that a table without paths is about: of `a.Table.1.selections.txt`, as Raven writes
-/// it, and of `a.BirdNET.results.csv` it is `a`; of `a.txt`, too. `forebay._annotations` has the same rule.
+/// The name of the recording that a table without paths is about: of `a.Table.1.selections.txt`, as Raven
+/// writes it, and of `a.BirdNET.results.csv` it is `a`; of `a.txt`, too. `forebay._annotations` has the same
+/// rule.
 fn recording_of(table: &Path) -> &[u8] {
     let name = table.file_name().unwrap_or_default().as_encoded_bytes();
     let begins = |at: usize| {

@@ -65,6 +65,8 @@ def test_a_handler_ends_the_pass(move: Callable[[AsyncDataLoader], object]) -> N
         with contextlib.suppress(ForebayError):
             interrupted(lambda batches=batches: next(batches), at, handler)  # type: ignore[misc]
         goes_on = bool(called)
+        if called and move in (_load, _seek):
+            assert (loader.epoch, loader.batch) == (0, 4), at
         loader.close()
         with pytest.raises(ForebayError):
             iter(loader)

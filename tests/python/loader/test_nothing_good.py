@@ -57,11 +57,14 @@ def test_a_part_of_a_pass_is_no_error(tmp_path: Path) -> None:
         assert list(loader) == []
 
 
-def test_excluded_rows_are_no_failures(tmp_path: Path) -> None:
+def test_excluded_rows_are_no_failures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shard = tmp_path / "a.arrow"
     write_shard(shard, tiny_rows(4))
     with forebay.Loader.eval(shard, **TINY, batch_size=2, exclude=[0, 1, 2], rank=0, world_size=2) as loader:
         assert sum(len(batch["index"]) for batch in loader) <= 1
+        delivered = loader.stats()["delivered"]
+    assert (delivered["records_failed"], delivered["records_excluded"] > 0) == (0, True)
+    assert "no good record" not in caplog.text
 
 
 def test_failures_are_shown_and_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

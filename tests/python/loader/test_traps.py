@@ -241,7 +241,7 @@ def test_threads_in_a_long_call_are_quiet_at_the_end_of_the_process(tmp_path: Pa
         from forebay.features import Waveform
         logging.basicConfig(level=logging.WARNING)
         clips = {"clip_seconds": 900.0, "features": Waveform(sample_rate=48000)}
-        buffer = {"n_workers": 4, "shuffle_min_size": 0, "shuffle_buffer_size": 8}
+        buffer = {"n_workers": 1, "shuffle_min_size": 0, "shuffle_buffer_size": 1, "prefetch_batches": 1}
         loader = forebay.Loader.train(sys.argv[1], batch_size=1, **clips, **buffer)
         next(loader)
     """

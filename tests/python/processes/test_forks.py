@@ -213,7 +213,7 @@ def test_a_fork_waits_for_tables_in_the_making(mixed_folder: object) -> None:
     _core._inject_slow_values(1000)
     first = threading.Thread(target=forebay.decode, args=(data,))
     first.start()
-    while not _core._values_in_the_making():
+    while first.is_alive() and not _core._values_in_the_making():
         time.sleep(0.001)
     status = in_child(lambda: forebay.decode(data) and 0)
     first.join()
