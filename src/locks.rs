@@ -145,7 +145,7 @@ thread_local! {
 }
 
 /// A section that no fork divides: a fork waits until it ends, and it begins after a fork under way. It must
-/// be short, and must not wait for Python.
+/// be short; it may wait for Python, which the forking thread does not hold while it waits.
 #[derive(Debug)]
 pub(crate) struct Undivided {
     is_outer: bool,

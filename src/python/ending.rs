@@ -3,21 +3,28 @@
 //! Before Python 3.14 a daemon thread that needs the interpreter after its end is ended by the C library,
 //! which unwinds the frames of that thread. Rust's frames cannot be unwound that way, so the process would
 //! abort. So threads in a call count themselves while they are attached ([`Inside`]), and at exit
-//! `_close_all` waits until there is none. From then on a thread that would attach again, or begins a call,
-//! parks for good: as from Python 3.14 on each thread does that attaches too late.
+//! `_close_all` first closes the loaders, so that waiting calls return with an error ([`await_callers`]), and
+//! then waits until no thread is attached. From then on a thread that would attach again, or begins a call,
+//! parks for good, as from Python 3.14 on each thread does that attaches too late.
 
 use std::{
     cell::Cell,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
+    time::{Duration, Instant},
 };
 
 use pyo3::prelude::*;
 
 use crate::sync::check_none_held;
 
+/// Between two looks at the calls of other threads.
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// Threads in a call, without those that are detached.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
+/// Threads in a call that are detached.
+static AWAY: AtomicUsize = AtomicUsize::new(0);
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -68,6 +75,7 @@ struct Away {
 impl Away {
     fn begin() -> Self {
         let depth = DEPTH.replace(0);
+        AWAY.fetch_add(1, Ordering::SeqCst);
         if depth > 0 {
             INSIDE.fetch_sub(1, Ordering::SeqCst);
         }
@@ -78,6 +86,8 @@ impl Away {
 impl Drop for Away {
     fn drop(&mut self) {
         // Attached again, and counted by `Back`.
+        // A child of a fork forgot the calls that its thread was in.
+        let _ = AWAY.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |away| away.checked_sub(1));
         DEPTH.set(self.depth);
         if self.depth == 0 {
             INSIDE.fetch_sub(1, Ordering::SeqCst);
@@ -127,6 +137,17 @@ impl Drop for MayAttach {
     }
 }
 
+/// Waits, at most for `most`, until the calls of other threads have returned, of which those of a closed
+/// loader do so with an error. Other handlers of `atexit` may wait for these threads, so they must not park.
+/// Call it detached.
+pub fn await_callers(most: Duration) {
+    let begin = Instant::now();
+    let is_any = || AWAY.load(Ordering::SeqCst) > 0 || is_anyone_inside();
+    while is_any() && begin.elapsed() < most {
+        thread::sleep(PAUSE);
+    }
+}
+
 /// Begins the end of the interpreter, on the thread that ends it.
 pub fn begin() {
     MAY_ATTACH.set(true);
@@ -146,4 +167,5 @@ pub fn is_anyone_inside() -> bool {
 /// In a child after a fork: its only thread is this one.
 pub fn forget_others() {
     INSIDE.store(usize::from(DEPTH.get() > 0), Ordering::SeqCst);
+    AWAY.store(0, Ordering::SeqCst);
 }

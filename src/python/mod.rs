@@ -92,14 +92,15 @@ fn remember<E: Send + 'static>(control: &Arc<engine::Control<E>>) {
 #[pyfunction]
 fn _close_all(py: Python<'_>) {
     engine::note_end();
-    ending::begin();
     py.detach(|| {
         // After a fork the list may stay locked forever, and its loaders belong to the parent.
-        let Ok(live) = LIVE.try_lock().map(|mut live| std::mem::take(&mut *live)) else { return };
+        let live = LIVE.try_lock().map(|mut live| std::mem::take(&mut *live)).unwrap_or_default();
         let own = live.iter().filter(|(process, _)| *process == std::process::id());
         own.filter_map(|(_, control)| control.upgrade()).for_each(|control| control.close());
-        calls::await_calls();
+        ending::await_callers(engine::JOIN_TIMEOUT);
     });
+    ending::begin();
+    py.detach(calls::await_calls);
 }
 
 /// The number of cores that this process may use, by its affinity and the quota of its control group.

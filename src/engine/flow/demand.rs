@@ -8,8 +8,9 @@
 //!
 //! Read-ahead is limited by credit, which begins small and is raised by need: when the consumer waits for an
 //! example of a stream, no record is left for the workers, and a thread waits for credit of that stream
-//! ([`Demand::starve`]). Each of the three states is entered by another thread, and the last one to enter
-//! its state finds the other two. A raise that is missed costs time only.
+//! ([`Demand::starve`]). Each of the three states is entered by another thread, which looks for the other
+//! two; a worker looks when it finds the channel empty, not when it empties it. A raise that is missed costs
+//! time only.
 
 use std::{
     collections::VecDeque,

@@ -40,7 +40,8 @@ pub(super) fn never_preempt_on_wake() {
 #[cfg(feature = "python")]
 pub(crate) fn as_process<T>(function: impl FnOnce() -> T) -> T {
     #[cfg(target_os = "linux")]
-    let _back = IS_BATCH.get().then(|| {
+    // A function may call another one, on the same thread, whose end leaves the policy to the outer one.
+    let _back = IS_BATCH.replace(false).then(|| {
         set(libc::SCHED_OTHER);
         Batch
     });
@@ -55,6 +56,7 @@ struct Batch;
 impl Drop for Batch {
     fn drop(&mut self) {
         set(libc::SCHED_BATCH);
+        IS_BATCH.set(true);
     }
 }
 

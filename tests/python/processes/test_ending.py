@@ -1,4 +1,6 @@
-"""The interpreter ends while daemon threads are in calls of a loader: they park, and the exit code is the program's.
+"""The interpreter ends while daemon threads are in calls of a loader: they leave with an error, or park.
+
+The exit code is the program's.
 
 Before Python 3.14 a thread that needs the interpreter after its end is ended by the C library, which unwinds its
 frames; in Rust's frames that aborts the process.
@@ -30,10 +32,13 @@ def test_many_daemons_wait_for_batches(kind: str, delay_ms: int, mixed_folder: P
     taken = threading.Semaphore(0)
 
     def take(loader):
-        while True:
-            next(loader)
-            loader.state_dict()
-            taken.release()
+        try:
+            while True:
+                next(loader)
+                loader.state_dict()
+                taken.release()
+        except forebay.ForebayError:  # the loader is closed
+            pass
 
     for number in range(32):
         threading.Thread(target=take, args=(loaders[number % 4],), daemon=True).start()
@@ -66,9 +71,12 @@ def test_the_main_thread_uses_a_loader_at_its_end(mixed_folder: Path) -> None:
     taken = threading.Semaphore(0)
 
     def take():
-        while True:
-            next(loader)
-            taken.release()
+        try:
+            while True:
+                next(loader)
+                taken.release()
+        except forebay.ForebayError:  # the loader is closed
+            pass
 
     for _ in range(16):
         threading.Thread(target=take, daemon=True).start()
@@ -77,3 +85,29 @@ def test_the_main_thread_uses_a_loader_at_its_end(mixed_folder: Path) -> None:
     """
     code, out, err = ended(scene, mixed_folder)
     assert (code, out, err) == (3, "True True\n", "")
+
+
+def test_an_earlier_handler_waits_for_a_thread_in_a_loop(mixed_folder: Path) -> None:
+    """Handlers registered before the import run after that of forebay: the thread has left `next()` by then."""
+    scene = """
+    import atexit
+    loader = audio()
+    atexit.unregister(_core._close_all)
+    taken = threading.Event()
+
+    def take():
+        try:
+            while True:
+                next(loader)
+                taken.set()
+        except forebay.ForebayError:
+            print("left", flush=True)
+
+    thread = threading.Thread(target=take, daemon=True)
+    atexit.register(lambda: (thread.join(), print("joined", flush=True)))
+    atexit.register(_core._close_all)
+    _core._inject_delays(fixed_ms=20)
+    thread.start()
+    taken.wait()
+    """
+    assert ended(scene, mixed_folder) == (0, "left\njoined\n", "")
