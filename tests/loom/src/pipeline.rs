@@ -238,7 +238,7 @@ fn places_bound_the_channel() {
 fn a_record_that_was_read_needs_no_release() {
     super::check(|| {
         let shared = Arc::new((ChannelLimit::new(100, 1, 2), Mutex::new(Vec::new()), Mutex::new(0)));
-        let reader = |is_first| {
+        let reader = |is_first: bool| {
             move |(channel_limit, channel, next): &(ChannelLimit, Mutex<Vec<u32>>, Mutex<u32>)| {
                 for _ in 0..2 {
                     if !(channel_limit.try_place() || channel_limit.place()) {
