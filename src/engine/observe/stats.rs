@@ -156,7 +156,7 @@ pub struct Delivered {
     pub kinds: Kinds,
 }
 
-/// A count for each of [`ErrorKind::FAILURES`].
+/// A count for each of `ErrorKind::FAILURES`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kinds([u64; ErrorKind::FAILURES.len()]);
 
