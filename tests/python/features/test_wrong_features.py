@@ -201,7 +201,7 @@ def test_presets_that_are_unknown() -> None:
         ("wisper", "; did you mean 'whisper'?"),
         ("mfcc", "; give an object: forebay.features.MFCC(...)"),
         ("log_mel", "; give an object: forebay.features.LogMel(...)"),
-        ("standard", "librosa"),
+        ("standard", "give an object: features=forebay.features.LogMel(normalization=forebay.features.Standard())"),
         ("", "librosa"),
         ("x" * 10_000, "librosa"),
     ):

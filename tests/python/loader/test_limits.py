@@ -93,7 +93,8 @@ def test_a_worker_without_memory(tmp_path: Path) -> None:
         )
         loader = forebay.Loader(huge, clip_seconds=1200.0, **parameters)
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + (320 << 20)
+        # With the stacks of the threads: 8 MiB of address space each.
+        limit = pages * resource.getpagesize() + (400 << 20)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for _ in range(2):
             try:
