@@ -124,7 +124,8 @@ def test_a_handler_within_the_users_length(mixed_folder: Path) -> None:
             return False  # so that each method asks for the length
 
     dataset = Interrupted()
-    things = [cache.DataLoader(dataset, 4, n_workers=1), dataset.shuffle(1), dataset.era_shuffle(8, 1)]
+    # A permutation would wait for the final length.
+    things = [cache.DataLoader(dataset, 4, n_workers=1), dataset.era_shuffle(8, 1)]
     handled, wrong = collections.Counter(), []
     for thing in things:
         found = calls(thing, work)
@@ -147,7 +148,7 @@ def test_a_handler_within_the_users_length(mixed_folder: Path) -> None:
     """
     measured = play(scene, mixed_folder)
     assert measured["wrong"] == []
-    assert measured["of"] == 3
+    assert measured["of"] == 2
     assert measured["handled"] >= 20
 
 
