@@ -44,7 +44,8 @@ def test_every_method_within_every_other(kind: str, mixed_folder: Path) -> None:
     """
     measured = play(scene, mixed_folder, kind)
     assert measured["wrong"] == []
-    assert measured["pairs"] == measured["expected"] >= 49
+    # An iterator has three methods.
+    assert measured["pairs"] == measured["expected"] >= (9 if kind == "_Batches" else 49)
 
 
 @pytest.mark.parametrize("kind", [*LOADERS, "AudioDataset"])
