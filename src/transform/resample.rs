@@ -26,8 +26,8 @@ use design::Prototype;
 use direct::Direct;
 use staged::Staged;
 
-/// The highest rate of a plan.
-pub const MAX_HZ: u32 = 768_000;
+/// The highest rate of a plan: that of recordings.
+pub const MAX_HZ: u32 = crate::decode::MAX_RATE;
 
 /// The sharpness of the filter. All stop bands begin at the lower of the two Nyquist frequencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -63,9 +63,9 @@ use sniff::Format;
 /// The most values (samples times channels) of one read: 4 GiB of float32.
 const MAX_VALUES: u64 = 1 << 30;
 
-/// The highest sample rate that is accepted, Hz: above that of every converter, and low enough to bound the
-/// cost of resampling.
-const MAX_RATE: u32 = 1 << 22;
+/// The highest sample rate that is accepted, Hz: above that of every converter. FLAC can declare 1 048 575
+/// Hz, and WAV any.
+pub const MAX_RATE: u32 = 1 << 22;
 
 /// The most values a second, over all channels, that are accepted: 64 channels at 262 kHz. A codec may code
 /// silence of any number of channels in a few bits.

@@ -1,6 +1,6 @@
 //! Resampling by the convolution sum, for rates whose ratio is extreme: the kernel is too long for blocks.
 //!
-//! A polyphase table could have a row per phase, up to 768 000 of them. Instead the kernel is tabulated at
+//! A polyphase table could have a row per phase, up to 4 million of them. Instead the kernel is tabulated at
 //! `rows` phases per source sample and interpolated between them by a cubic, four rows with four weights,
 //! with an error below -150 dB. So the table stays near 100 KB for any ratio, until the kernel spans more
 //! than [`MAX_TAPS`] source samples. Beyond that (decimation by several hundred) the kernel is evaluated tap

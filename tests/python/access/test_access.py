@@ -478,3 +478,17 @@ def test_rows_of_compressed_files(form: str, tmp_path: Path) -> None:
     assert batch["n"].tolist() == order.tolist()
     assert batch["spectrogram"].tobytes() == whole["spectrogram"][order].tobytes()
     assert alike(made[::-1], {name: values[::-1].copy() for name, values in whole.items()})
+
+
+def test_a_rate_above_that_of_converters(tmp_path: Path) -> None:
+    """FLAC can declare 1 048 575 Hz; `waveform` reads what `decode` reads, and resamples it."""
+    data = (Path(__file__).parents[2] / "data/audio/players/flac_1048575.flac").read_bytes()
+    (tmp_path / "fast.flac").write_bytes(data)
+    dataset = AudioDataset(tmp_path, label_column="", **WAVEFORM)
+    expected, rate = forebay.decode(data)
+    found, found_rate = dataset.waveform(0)
+    assert (found_rate, rate) == (1_048_575, 1_048_575)
+    assert np.array_equal(found[0], expected)
+    resampled, _ = dataset.waveform(0, sample_rate=48_000)
+    assert resampled.shape[1] == -(-expected.size * 48_000 // rate)
+    assert dataset[0]["waveform"].size == 80
