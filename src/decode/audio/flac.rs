@@ -136,8 +136,13 @@ impl<'a> Flac<'a> {
 
     /// Finds the complete frames of a window, also those between damaged ones. The number of the first one is
     /// at least `least`. `is_end` says whether the window reaches to the end of the recording, where no frame
-    /// follows the last one.
-    pub(super) fn survey(&self, least: u64, is_end: bool) -> Option<Survey> {
+    /// follows the last one. Other bytes may follow the recording's last frame, so its end is found by
+    /// decoding it.
+    ///
+    /// # Errors
+    /// `Memory` if an allocation failed.
+    pub(super) fn survey(&self, kept: &mut DecoderCache, least: u64, is_end: bool) -> Result<Option<Survey>> {
+        let mut decoder = FrameDecoder::new(kept);
         let (bytes, stream) = (&*self.bytes, &self.shape.stream);
         let mut work = self.work();
         let mut found: Option<Survey> = None;
@@ -145,22 +150,27 @@ impl<'a> Flac<'a> {
         loop {
             let known = next.take();
             let Some(frame) = known.or_else(|| next_header(bytes, stream, at..bytes.len(), None)) else {
-                return found;
+                return Ok(found);
             };
             at = frame.at + 1;
             let least = found.map_or(least, |found| found.behind);
             if frame.first < least || frame.first >= self.shape.info.n_samples {
                 continue;
             }
-            match end_of(bytes, stream, frame, self.frame_budget) {
-                Some((end, follower)) if is_end || follower.is_some() => {
+            let mut end = end_of(bytes, stream, frame, self.frame_budget)
+                .filter(|(_, follower)| is_end || follower.is_some());
+            if end.is_none() && frame.first + u64::from(frame.block) >= self.shape.info.n_samples {
+                end = self.last_end(frame, &mut decoder)?.map(|end| (end, None));
+            }
+            match end {
+                Some((end, follower)) => {
                     let survey = found.get_or_insert(Survey { first: frame, end, behind: 0 });
                     (survey.end, survey.behind) = (end, frame.first + u64::from(frame.block));
                     (at, next) = (end, follower);
                 }
-                _ => match work.checked_sub(self.frame_budget.min(bytes.len() - frame.at)) {
+                None => match work.checked_sub(self.frame_budget.min(bytes.len() - frame.at)) {
                     Some(left) => work = left,
-                    None => return found,
+                    None => return Ok(found),
                 },
             }
         }

@@ -102,6 +102,7 @@ impl Index {
     /// Reads the frames of `span`.
     pub(super) fn part(
         &self,
+        kept: &mut DecoderCache,
         reader: &Reader<'_>,
         sizes: &Sizes,
         span: &Range<u64>,
@@ -111,7 +112,7 @@ impl Index {
         locate(reader, sizes, &self.points, self.hint(span.start), span, |at, bytes| {
             let is_end = at + bytes.len() as u64 == size;
             let flac = Flac::window(Bytes::Whole(bytes), self.shape.clone(), none, None);
-            Ok(flac.survey(0, is_end).map(|found| Held {
+            Ok(flac.survey(kept, 0, is_end)?.map(|found| Held {
                 first: Point { at: at + found.first.at as u64, sample: found.first.first },
                 behind: Point {
                     at: at + found.end as u64,

@@ -286,7 +286,7 @@ impl RangeIndex {
                 let (range, first) = shape.bytes_of(span);
                 Ok(Window { at: range.start, bytes: reader.read(range)?, held: What::Linear(first) })
             }
-            Kind::Flac(index) => Ok(index.part(&reader, &self.sizes, span)?.map(What::Flac)),
+            Kind::Flac(index) => Ok(index.part(kept, &reader, &self.sizes, span)?.map(What::Flac)),
             Kind::Mpeg(index) => {
                 let reader = Reader::part(io, index.range.clone());
                 Ok(index.part(kept, &reader, &self.sizes, span)?.map(What::Mpeg))

@@ -264,6 +264,24 @@ fn an_hour_of_flac() {
     }
 }
 
+/// Tags, covers and junk after the last frame, shorter and longer than what is searched for it.
+#[test]
+fn flac_before_other_bytes() {
+    let flac = data("mewkiz-flac/80574.flac");
+    let mut rng = Rng(11);
+    for n in [1, 100, 3000, 20_000, 90_000, 300_000] {
+        let junk: Vec<u8> = (0..n).map(|_| rng.below(256) as u8).collect();
+        for (name, behind) in
+            [("zeros", vec![0; n]), ("junk", junk.clone()), ("tag", [&b"APETAGEX"[..], &junk].concat())]
+        {
+            let bytes = [&flac[..], &behind].concat();
+            for sizes in [SMALL, Sizes { whole: 0, ..Sizes::USUAL }] {
+                assert_eq!(assert_equal(&format!("{n} {name}"), &bytes, sizes, 60), "flac");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_hour_of_vorbis() {
     for name in ["perch_16000_mono.ogg", "stereo_44100.ogg", "vorbis_q0_44100_stereo.ogg"] {
