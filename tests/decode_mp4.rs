@@ -159,6 +159,88 @@ fn packets_are_the_same_in_every_container() {
     }
 }
 
+/// Durations in tables are rounded to clocks of any kind, and a packet has 1024 samples.
+#[test]
+fn durations_cut_only_the_last_packet() {
+    let packets = packets();
+    let full = read_all(&adts(&packets)).unwrap();
+    let of = |durations: &[u32]| {
+        let mut tables = tables(&packets, DATA_AT);
+        let runs: Vec<u32> = durations.iter().flat_map(|&duration| [1, duration]).collect();
+        tables[0] = table(b"stts", &[&[durations.len() as u32][..], &runs].concat());
+        plain(&packets, &moov(&stsd(&LC), &tables, &[], &[]))
+    };
+    for (name, first, last, n) in [
+        ("rounded", 1008, 1024, 1024),
+        ("none", 0, 1024, 1024),
+        ("long", 5000, 1024, 1024),
+        ("a short end", 1008, 300, 300),
+        ("an end without a duration", 1024, 0, 1024),
+        ("a long end", 1024, u32::MAX, 1024),
+    ] {
+        let durations = [&[first, 1056][..]; 20].concat();
+        let durations = [&durations[..39], &[last]].concat();
+        let bytes = of(&durations);
+        let samples = read_all(&bytes).unwrap();
+        assert!(equal(&samples[0], &full[0][..39 * 1024 + n]), "{name}: {}", samples[0].len());
+        compare_spans_of_aac(name, &bytes);
+    }
+    // Fragments: the runs with durations of their own have 1024, the others the default.
+    let mut bytes = fragmented(&packets, true);
+    let runs: Vec<_> = (0..bytes.len() - 4).filter(|&at| &bytes[at..at + 4] == b"trun").collect();
+    for at in runs {
+        if bytes[at + 4..at + 8] == [0, 0, 3, 1] {
+            let n = u32::from_be_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize;
+            for i in 0..n {
+                bytes[at + 16 + 8 * i..at + 20 + 8 * i].copy_from_slice(&1008u32.to_be_bytes());
+            }
+        }
+    }
+    assert!(equal(&read_all(&bytes).unwrap()[0], &full[0]));
+}
+
+/// Where a table is rounded, an edit list cuts the end; its clock has milliseconds, and within one of them
+/// the table decides.
+#[test]
+fn an_edit_list_cuts_a_rounded_table() {
+    let packets = packets();
+    let full = read_all(&adts(&packets)).unwrap();
+    let edits = boxed(b"edts", &[&table(b"elst", &[1, 890, 1024, 1 << 16])]);
+    let (exact, upper) = (890 * RATE as usize / 1000, 891 * RATE as usize / 1000);
+    for (name, first, last, n) in [
+        // The table ends at 38 * 1024 + 300 samples.
+        ("regular", 1024, 300, 38 * 1024 + 300),
+        ("regular, longer than the edit", 1024, 1024, upper),
+        // 19 packets are 16 samples shorter in the table.
+        ("shorter than the edit", 1008, 300, exact),
+        ("within its last millisecond", 1008, 680, 38 * 1024 - 19 * 16 + 680),
+        ("longer than the edit", 1040, 300, upper),
+    ] {
+        let durations = [&[first, 1024][..]; 20].concat();
+        let durations = [&durations[2..], &[1024, last]].concat();
+        let runs: Vec<u32> = durations.iter().flat_map(|&duration| [1, duration]).collect();
+        let mut tables = tables(&packets, DATA_AT);
+        tables[0] = table(b"stts", &[&[durations.len() as u32][..], &runs].concat());
+        let bytes = plain(&packets, &moov(&stsd(&LC), &tables, &edits, &[]));
+        let samples = read_all(&bytes).unwrap();
+        assert_eq!(samples[0].len(), n, "{name}");
+        assert!(equal(&samples[0], &full[0][1024..1024 + n]), "{name}");
+        compare_spans_of_aac(name, &bytes);
+    }
+}
+
+/// A packet without bytes has no samples, and the others are where they would be without it.
+#[test]
+fn packets_without_bytes_are_passed() {
+    let mut packets = packets();
+    let full = read_all(&adts(&packets)).unwrap();
+    packets.insert(7, Vec::new());
+    packets.push(Vec::new());
+    let bytes = mp4(&LC, &packets, &[], &[]);
+    assert!(equal(&read_all(&bytes).unwrap()[0], &full[0]));
+    compare_spans_of_aac("empty", &bytes);
+}
+
 #[test]
 fn truncated_packets_are_left_out() {
     let packets = packets();

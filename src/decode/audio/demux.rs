@@ -6,9 +6,11 @@
 //! two packets, and its decoder draws noise (PNS) from a generator that only a new decoder resets. So each
 //! span of AAC has a new decoder; with the fixed pre-roll, its samples are a pure function of bytes and span.
 //!
-//! The timeline is that of the sample table, trimmed by the edit. ADTS has neither, so each of its packets
-//! counts in full. ALAC's last packet may be short; its length is read from the packet itself, since some
-//! containers count it in full.
+//! The timeline is that of the packets, trimmed by the edit. A packet decodes to a fixed number of samples,
+//! and players play all of them, so durations in a table of samples, fragment or packet table are used only
+//! for the last packet: they are often rounded to the clock of a recorder or a converter. If others are, so
+//! is that of the last one, and an edit with a length cuts the end instead ([`Timeline`]). An ALAC packet
+//! that is short contains its own length. Packets without bytes have no samples.
 //!
 //! Source: own; ISO/IEC 14496-3 for the overlap; Apple's "ALAC" (frame headers).
 
@@ -31,6 +33,7 @@ use symphonia::{
 use super::{
     Codec, DecoderCache, Info, Planes, aac, corrupt,
     decoder_cache::{Lent, Shelf},
+    field::{Endian, u32_at},
     mp4::{Edit, Track},
     packet::Packet,
     unsupported,
@@ -117,7 +120,7 @@ impl<'a> Demuxed<'a> {
     /// As [`Demuxed::open_adts`].
     pub(super) fn alac(kept: &mut DecoderCache, bytes: &'a [u8], from: Packets<'_>) -> Result<Self> {
         let Packets { cookie, packets, delay, n_valid } = from;
-        let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), timescale: None };
+        let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), rounded_by: 0, timescale: None };
         Self::new(kept, bytes, Codec::Alac, cookie, packets, None, edit)
     }
 
@@ -139,14 +142,13 @@ impl<'a> Demuxed<'a> {
         let first = First::of(kept, codec, setup, &looked_at[..n])?;
         let mut starts = kept.shelves::<Shelves>().starts.lend();
         fallible_alloc::reserve(&mut starts, packets.len() + 1)?;
-        let mut total = 0u64;
+        let mut timeline = Timeline::new(timescale, edit);
         for (i, packet) in packets.iter().enumerate() {
-            starts.push(total);
-            let last = (i + 1 == packets.len()).then(|| data(bytes, packet));
-            total = total.saturating_add(first.samples(packet.dur, timescale, last));
+            starts.push(timeline.samples);
+            timeline.add(&first, packet, i + 1 == packets.len(), data(bytes, packet));
         }
-        starts.push(total);
-        let (delay, info) = first.edited(total, edit);
+        starts.push(timeline.samples);
+        let (delay, info) = timeline.edited(&first);
         Ok(Self { bytes, info, params: first.params, packets, starts, delay })
     }
 
@@ -187,6 +189,9 @@ impl<'a> Demuxed<'a> {
             let (first, behind) = (self.starts[i], self.starts[i + 1]);
             if first >= span.end {
                 break;
+            }
+            if self.packets[i].len == 0 {
+                continue;
             }
             let decoded = decode(decoder, data(self.bytes, &self.packets[i])).map_err(|error| {
                 corrupt(format!("the packet of sample {first} is damaged or cut short")).because(error)
@@ -256,7 +261,11 @@ impl First {
             decode(decoder, first).map_err(|e| corrupt("the first packet is damaged").because(e))?;
         let sample_rate = decoded.spec().rate();
         let channels = decoded.num_planes() as u16;
-        let in_full = decoded.frames() as u64;
+        let in_full = match codec {
+            // The first packet may be short, too.
+            Codec::Alac => alac_frame_length(setup).unwrap_or(decoded.frames() as u64),
+            _ => decoded.frames() as u64,
+        };
         if sample_rate == 0 || channels == 0 {
             return Err(corrupt("the first packet decodes to no channels or a sample rate of 0"));
         }
@@ -278,23 +287,74 @@ impl First {
         }
     }
 
-    /// Samples per channel of a packet of `dur` ticks; `last` are its bytes if it is the last one.
-    pub(super) fn samples(&self, dur: u32, timescale: Option<u32>, last: Option<&[u8]>) -> u64 {
-        let n = self.scale(dur.into(), timescale);
-        match (self.codec, last) {
-            // A decoder yields whole packets; by the table the last one may be used in part.
-            (Codec::Aac, _) => n.min(self.in_full),
-            (_, Some(last)) => n.min(alac_frames(last).unwrap_or(n)),
-            _ => n,
-        }
+    /// Whether only the packet itself says how long it is: the last one of ALAC, and those that the table
+    /// does not count in full.
+    pub(super) fn is_odd(&self, packet: &Packet, timescale: Option<u32>, is_last: bool) -> bool {
+        self.codec == Codec::Alac && (is_last || self.scale(packet.dur.into(), timescale) != self.in_full)
+    }
+}
+
+/// The length of a recording, packet by packet.
+pub(super) struct Timeline {
+    timescale: Option<u32>,
+    edit: Edit,
+    /// Samples of the packets so far.
+    pub(super) samples: u64,
+    /// Ticks of the packets so far, as the table counts them.
+    ticks: u64,
+    /// Whether the table counts packets before the last one with other lengths than they have.
+    is_rounded: bool,
+}
+
+impl Timeline {
+    /// `timescale` is the ticks per second of the packets; None if ticks are samples.
+    pub(super) fn new(timescale: Option<u32>, edit: Edit) -> Self {
+        Self { timescale, edit, samples: 0, ticks: 0, is_rounded: false }
     }
 
-    /// Samples before the edit's first, and the recording of `total` samples after the edit.
-    pub(super) fn edited(&self, total: u64, edit: Edit) -> (u64, Info) {
-        let Self { codec, sample_rate, channels, .. } = *self;
-        let delay = self.scale(edit.delay, edit.timescale);
-        let length = edit.length.map_or(u64::MAX, |n| self.scale(n, edit.timescale).max(1));
-        (delay, Info { codec, sample_rate, channels, n_samples: total.saturating_sub(delay).min(length) })
+    /// Adds a packet, whose bytes are `bytes`; they matter only if [`First::is_odd`]. Returns its samples per
+    /// channel.
+    pub(super) fn add(&mut self, first: &First, packet: &Packet, is_last: bool, bytes: &[u8]) -> u64 {
+        let timescale = self.timescale;
+        let ticks = u64::from(packet.dur);
+        self.ticks = self.ticks.saturating_add(ticks);
+        if packet.len == 0 {
+            return 0;
+        }
+        let mut n = match first.is_odd(packet, timescale, is_last) {
+            true => alac_frames(bytes).map_or(first.in_full, |n| n.min(first.in_full)),
+            false => first.in_full,
+        };
+        if !is_last {
+            self.is_rounded |= first.scale(ticks, timescale) != n;
+        } else if ticks > 0 && !(self.is_rounded && self.edit.length.is_some()) {
+            // The last packet may be used in part. Ticks that are longer than a sample are rounded, so the
+            // upper bound counts.
+            let is_coarse = timescale.is_some_and(|timescale| timescale < first.sample_rate);
+            n = n.min(first.scale(ticks + u64::from(is_coarse), timescale));
+        }
+        self.samples = self.samples.saturating_add(n);
+        n
+    }
+
+    /// Samples before the edit's first, and the recording after the edit.
+    pub(super) fn edited(&self, first: &First) -> (u64, Info) {
+        let &First { codec, sample_rate, channels, .. } = first;
+        let edit = self.edit;
+        let delay = first.scale(edit.delay, edit.timescale);
+        let length = edit.length.map_or(u64::MAX, |upper| {
+            let ticks = match self.is_rounded {
+                // Between the edit's length in its own clock and the next tick of that clock, the table
+                // decides.
+                true if self.timescale == edit.timescale => {
+                    self.ticks.saturating_sub(edit.delay).clamp(upper - edit.rounded_by, upper)
+                }
+                _ => upper,
+            };
+            first.scale(ticks, edit.timescale).max(1)
+        });
+        let n_samples = self.samples.saturating_sub(delay).min(length);
+        (delay, Info { codec, sample_rate, channels, n_samples })
     }
 }
 
@@ -333,6 +393,12 @@ fn alac_frames(packet: &[u8]) -> Option<u64> {
     // whether 32 bits of length follow the four bits of flags.
     let (element, is_partial) = (head >> 61, head >> 44 & 1 == 1);
     (matches!(element, 0 | 1 | 3) && is_partial).then_some(head >> 9 & 0xffff_ffff)
+}
+
+/// Samples per channel of an ALAC packet that does not declare its own length, by the decoder's setup.
+fn alac_frame_length(setup: &[u8]) -> Option<u64> {
+    // The library accepts no more.
+    u32_at(setup, 0, Endian::Big).map(u64::from).filter(|n| (1..=1 << 16).contains(n))
 }
 
 /// A decoder without state of other recordings: cached for ALAC, created in `new` for AAC.

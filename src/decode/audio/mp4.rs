@@ -31,8 +31,10 @@ use crate::{Result, fallible_alloc};
 pub(super) struct Edit {
     /// Ticks before the recording's first.
     pub(super) delay: u64,
-    /// Ticks of the recording from there on; `None` for all.
+    /// Ticks of the recording from there on, rounded up; `None` for all.
     pub(super) length: Option<u64>,
+    /// The ticks of [`Self::length`] that were added by rounding up.
+    pub(super) rounded_by: u64,
     /// Ticks per second; `None` if ticks are samples.
     pub(super) timescale: Option<u32>,
 }
@@ -464,9 +466,12 @@ impl Edit {
         // The movie's clock is often coarser (milliseconds) than the track's. A rounded length cuts up to one
         // of its ticks too early, so the upper bound of the length is used.
         let upper = if movie_scale == track_scale { duration } else { duration.saturating_add(1) };
-        let ticks = u128::from(upper) * u128::from(track_scale) / u128::from(movie_scale);
-        let length = u64::try_from(ticks).ok().filter(|_| duration > 0);
-        Some(Self { delay, length, timescale: Some(track_scale) })
+        let ticks = |duration: u64| {
+            u64::try_from(u128::from(duration) * u128::from(track_scale) / u128::from(movie_scale)).ok()
+        };
+        let length = ticks(upper).filter(|_| duration > 0);
+        let rounded_by = length.unwrap_or(0) - length.and(ticks(duration)).unwrap_or(0);
+        Some(Self { delay, length, rounded_by, timescale: Some(track_scale) })
     }
 
     /// The edit of `iTunSMPB`, the tag that iTunes writes instead of an edit list.
@@ -479,6 +484,7 @@ impl Edit {
         let text = str::from_utf8(find(tag, &[b"data"])?.get(8..)?).ok()?;
         let mut numbers = text.split_ascii_whitespace().map(|number| u64::from_str_radix(number, 16).ok());
         let (_, delay, _, length) = (numbers.next()?, numbers.next()??, numbers.next()?, numbers.next()??);
-        Some(Self { delay, length: Some(length).filter(|&length| length > 0), timescale: None })
+        let length = Some(length).filter(|&length| length > 0);
+        Some(Self { delay, length, rounded_by: 0, timescale: None })
     }
 }

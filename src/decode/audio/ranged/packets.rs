@@ -8,10 +8,12 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
+
 use super::{
     super::{
         Codec, DecoderCache, Info, Planes, aac, caf,
-        demux::{AAC_LOOK, AAC_PREROLL, Demuxed, First, Shelves},
+        demux::{AAC_LOOK, AAC_PREROLL, Demuxed, First, Shelves, Timeline},
         mp4::{Edit, Track},
         packet::Packet,
         pcm,
@@ -28,6 +30,8 @@ pub(super) const MAX_PACKETS: usize = 2 << 20;
 pub(super) const MAX_RUNS: usize = 1 << 15;
 /// The most packets of a run, so that a packet is found soon.
 const MAX_RUN: usize = 256;
+/// The most packets that are read to learn how long they are.
+const MAX_ODD: usize = 64;
 /// The most bytes between packets that are read with them.
 const MAX_SPREAD: u64 = 64 << 20;
 
@@ -105,7 +109,7 @@ impl Index {
             None => return Ok(None),
         };
         reader.forget();
-        let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), timescale: None };
+        let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), rounded_by: 0, timescale: None };
         let listed =
             Listed { codec: Codec::Alac, setup: &setup, packets: &packets, gap: 0, timescale: None, edit };
         Ok(Self::new(kept, reader, &listed)?.map(|(info, index)| Caf::Packets(info, index)))
@@ -170,33 +174,39 @@ impl Index {
         }
         let slices: Vec<&[u8]> = looked_at.iter().map(|bytes| &bytes[..]).collect();
         let first = First::of(kept, codec, setup, &slices)?;
-        let last = match (codec, packets.last()) {
-            (Codec::Alac, Some(last)) => Some(reader.keep(of(last))?),
-            _ => None,
-        };
         let mut lens: Vec<u16> = fallible_alloc::with_room(packets.len())?;
         let mut runs: Vec<Run> = Vec::new();
-        let (mut total, mut next) = (0u64, u64::MAX);
+        let mut timeline = Timeline::new(timescale, edit);
+        let (mut next, mut n_odd) = (u64::MAX, 0);
         for (i, packet) in packets.iter().enumerate() {
             let is_last = i + 1 == packets.len();
-            let n = first.samples(packet.dur, timescale, last.as_deref().filter(|_| is_last));
+            let head = if first.is_odd(packet, timescale, is_last) {
+                n_odd += 1;
+                if n_odd > MAX_ODD {
+                    return Ok(None);
+                }
+                reader.read(of(packet))?
+            } else {
+                Bytes::new()
+            };
+            let start = timeline.samples;
+            let n = timeline.add(&first, packet, is_last, &head);
             let (Ok(len), Ok(dur)) = (u16::try_from(packet.len), u32::try_from(n)) else { return Ok(None) };
             let at = packet.at as u64;
             let goes_on =
                 runs.last().is_some_and(|run| run.dur == dur && i - (run.number as usize) < MAX_RUN);
             if !goes_on || at != next {
-                fallible_alloc::push(&mut runs, Run { number: i as u32, at, start: total, dur })?;
+                fallible_alloc::push(&mut runs, Run { number: i as u32, at, start, dur })?;
                 if runs.len() > MAX_RUNS {
                     return Ok(None);
                 }
             }
             lens.push(len);
-            total = total.saturating_add(n);
             next = at + u64::from(len) + u64::from(gap);
         }
-        let (delay, info) = first.edited(total, edit);
+        let (delay, info) = timeline.edited(&first);
         runs.shrink_to_fit();
-        let index = Self { setup: setup.to_vec(), lens, runs, gap, delay, behind: total };
+        let index = Self { setup: setup.to_vec(), lens, runs, gap, delay, behind: timeline.samples };
         Ok(Some((info, index)).filter(|(_, index)| index.is_valid(reader.size())))
     }
 

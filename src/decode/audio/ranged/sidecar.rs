@@ -26,7 +26,7 @@ use super::{
 use crate::{Error, ErrorKind, Result};
 
 /// The first bytes, with the version of the layout.
-const MAGIC: &[u8; 8] = b"fbrange\x01";
+const MAGIC: &[u8; 8] = b"fbrange\x02";
 
 const CODECS: [Codec; 12] = [
     Codec::Pcm,
