@@ -465,7 +465,7 @@ fn other_codecs_are_named() {
     for (name, what) in [
         (b"ac-3", "AC-3 (`ac-3`)"),
         (b"Opus", "Opus (`Opus`)"),
-        (b"sowt", "PCM (`sowt`)"),
+        (b"samr", "AMR (`samr`)"),
         (b"drms", "encrypted"),
     ] {
         let stsd = boxed(b"stsd", &[&[0; 4], &1u32.to_be_bytes(), &boxed(name, &[&[0; 28]])]);

@@ -131,12 +131,18 @@ families! {
         "audio/scipy-wav/test-44100Hz-2ch-32bit-float-le.wav", "audio/cpython-audiodata/pluck-pcm32.wav"];
     wave64_and_rf64: ["audio/made/s16.w64", "audio/made/s16.rf64", "audio/wav-bw64/noise_24bit_uneven_data_chunk_size.wav"];
     adpcm: ["audio/made/ima_stereo.wav", "audio/made/ms_stereo.wav", "recordings/formats/adpcm_ima.wav", "recordings/formats/adpcm_ms.wav"];
-    aiff: ["audio/made/s24.aiff", "audio/made/sowt.aifc", "audio/made/f64.aifc", "audio/made/ulaw.aifc", "audio/made/s8.aiff"];
+    aiff: ["audio/made/s24.aiff", "audio/made/sowt.aifc", "audio/made/f64.aifc", "audio/made/ulaw.aifc", "audio/made/s8.aiff",
+        "audio/players/ima4.aifc"];
     au: ["audio/made/f32.au", "audio/made/s24.au", "audio/cpython-audiodata/pluck-ulaw.au"];
-    caf: ["audio/made/s16le.caf", "audio/made/s24.caf", "audio/made/alaw.caf", "audio/made/f32.caf"];
+    caf: ["audio/made/s16le.caf", "audio/made/s24.caf", "audio/made/alaw.caf", "audio/made/f32.caf",
+        "audio/players/ima4.caf"];
     alac_in_caf: ["audio/made/alac16.caf"];
     alac_in_mp4: ["audio/made/alac.m4a", "audio/made/alac24.m4a"];
     aac_in_mp4: ["recordings/formats/aac.m4a", "audio/made/no_noise_stereo.m4a", "audio/codec-ladder/aac_48000_stereo_frag.mp4"];
+    others_in_mp4: ["audio/players/flac.mp4", "audio/players/mp3.mp4", "audio/players/pcm_s24le.mov", "audio/players/ima4.mov",
+        "audio/players/alac_rounded.m4a"];
+    behind_junk: ["audio/players/flac_junk_behind.flac", "audio/players/aac_tag_behind.aac", "audio/players/pcm_tag_behind.wav"];
+    free_format: ["audio/players/free_100.mp3", "audio/players/free_20.mp3"];
     adts: ["audio/codec-ladder/aac_adts_44100_mono.aac"];
     flac: ["recordings/formats/s16.flac", "audio/made/s24.flac", "audio/made/s8.flac", "audio/mewkiz-flac/80574.flac",
         "audio/codec-ladder/flac_len_801.flac", "audio/claxon/pop.flac"];

@@ -105,6 +105,26 @@ pub(super) fn check_setup(setup: &[u8]) -> Result<()> {
     }
 }
 
+/// The setup of AAC-LC without what may follow the number of channels: some writers cut it there, although a
+/// flag says that more follows. It stays as it is if even these fields are missing.
+pub(super) fn core_setup(setup: &[u8]) -> Vec<u8> {
+    let mut bits = Bits { bytes: setup, at: 0 };
+    let mut end = || {
+        object_type(&mut bits)?;
+        sampling_frequency(&mut bits)?;
+        bits.read(4)?;
+        Some(bits.at)
+    };
+    let Some(end) = end() else { return setup.to_vec() };
+    // The three flags after the channels are 0.
+    let mut core: Vec<u8> =
+        setup.iter().copied().take(end.div_ceil(8)).chain([0]).take((end + 3).div_ceil(8)).collect();
+    if !end.is_multiple_of(8) {
+        core[end / 8] &= !(0xff >> (end % 8));
+    }
+    core
+}
+
 fn object_type(bits: &mut Bits<'_>) -> Option<u64> {
     match bits.read(5)? {
         31 => Some(32 + bits.read(6)?),
@@ -241,7 +261,13 @@ impl Adts {
             }
             self.setup.get_or_insert_with(|| {
                 let channels = u16::from((head[2] & 1) << 2 | head[3] >> 6);
-                let setup = (u16::from(head[2] >> 6) + 1) << 11 | u16::from(rate) << 7 | channels << 3;
+                // Streams that declare SSR are low complexity in practice; the decoder refuses packets with
+                // its tool.
+                let kind = match u16::from(head[2] >> 6) + 1 {
+                    3 => 2,
+                    kind => kind,
+                };
+                let setup = kind << 11 | u16::from(rate) << 7 | channels << 3;
                 (setup.to_be_bytes(), head_len as u32)
             });
             fallible_alloc::push(
@@ -288,5 +314,20 @@ mod tests {
             assert!(error.kind == ErrorKind::Unsupported && error.to_string().contains(name), "{error}");
         }
         assert_eq!(check_setup(&[0x12]).unwrap_err().kind, ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn setups_without_their_end_are_those_of_the_core() {
+        // A core coder's delay is missing.
+        assert!(check_setup(&[0x12, 0x12]).is_ok());
+        for (setup, core) in [
+            (&[0x12, 0x12][..], &[0x12, 0x10][..]),
+            (&[0x12, 0x10, 0x56, 0xe5, 0x00], &[0x12, 0x10]),
+            // A rate of 12 345 Hz, written out.
+            (&[0x17, 0x80, 0x18, 0x1c, 0x8f], &[0x17, 0x80, 0x18, 0x1c, 0x88]),
+            (&[0x12], &[0x12]),
+        ] {
+            assert_eq!(core_setup(setup), core);
+        }
     }
 }

@@ -1,11 +1,13 @@
-//! Microsoft and IMA ADPCM in WAV blocks.
+//! Microsoft and IMA ADPCM in WAV blocks, and IMA ADPCM in the blocks of Apple (`ima4`).
 //!
 //! Every block starts with the decoder's whole state, so only the blocks that overlap the span are decoded.
 //! Blocks are little-endian also in RIFX, whose byte order applies to the container's fields only.
 //!
 //! Source: Microsoft/IBM "New Multimedia Data Types and Data Techniques", chapters "Microsoft ADPCM" and "IMA
 //! ADPCM". Deviation: the prediction of Microsoft ADPCM is shifted right (rounds down), as all encoders in
-//! use do, where the text divides.
+//! use do, where the text divides. Apple Technical Note TN1081 for `ima4`: its blocks begin with the upper 9
+//! bits of a sample, and each is decoded from there on, as libsndfile does. Some players continue with the
+//! exact sample of the block before if the header does not contradict it, which no span can know.
 
 use std::ops::Range;
 
@@ -29,9 +31,14 @@ static IMA_INDEX: [i32; 8] = [-1, -1, -1, -1, 2, 4, 6, 8];
 /// Factors, in 1/256, by which a code changes the step of Microsoft ADPCM.
 static MS_ADAPT: [i32; 16] = [230, 230, 230, 230, 307, 409, 512, 614, 768, 614, 512, 409, 307, 230, 230, 230];
 
+/// Bytes of a channel in a block of `ima4`.
+const APPLE_BYTES: usize = 34;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     Ima,
+    /// 34 bytes and 64 samples of each channel.
+    Apple,
     /// Pairs of prediction coefficients, in 1/256.
     Ms(Vec<[i16; 2]>),
 }
@@ -72,6 +79,26 @@ impl Blocks {
                 Self::new(Kind::Ms(pairs), own, endian, channels, block_bytes, bits)
             }
             _ => Err(corrupt("the Microsoft ADPCM header lacks its coefficients")),
+        }
+    }
+
+    /// Blocks of `ima4`.
+    ///
+    /// # Errors
+    /// `Unsupported` for more than two channels, `Corrupt` for none.
+    pub(super) fn apple(channels: u16) -> Result<Self> {
+        match channels {
+            0 => Err(corrupt("the header declares 0 channels")),
+            1 | 2 => {
+                let channels = usize::from(channels);
+                Ok(Self {
+                    kind: Kind::Apple,
+                    channels,
+                    block_bytes: APPLE_BYTES * channels,
+                    block_samples: 64,
+                })
+            }
+            _ => Err(unsupported(format!("ADPCM of {channels} channels is not decoded, only 1 or 2"))),
         }
     }
 
@@ -116,7 +143,13 @@ impl Blocks {
     /// contradict each other.
     pub(super) fn of_fields(pairs: Vec<[i16; 2]>, fields: [usize; 3]) -> Option<Self> {
         let [channels, block_bytes, block_samples] = fields;
-        let kind = if pairs.is_empty() { Kind::Ima } else { Kind::Ms(pairs) };
+        let kind = match pairs.is_empty() {
+            false => Kind::Ms(pairs),
+            // No block of WAV has this length: it is 4 bytes for each channel, and 4 for each 8 samples of
+            // it.
+            true if block_bytes == APPLE_BYTES * channels && block_samples == 64 => Kind::Apple,
+            true => Kind::Ima,
+        };
         let blocks = Self { kind, channels, block_bytes, block_samples };
         let is_valid = (1..=2).contains(&channels)
             && block_bytes <= usize::from(u16::MAX)
@@ -126,7 +159,7 @@ impl Blocks {
 
     pub(super) fn codec(&self) -> Codec {
         match self.kind {
-            Kind::Ima => Codec::AdpcmIma,
+            Kind::Ima | Kind::Apple => Codec::AdpcmIma,
             Kind::Ms(_) => Codec::AdpcmMs,
         }
     }
@@ -137,6 +170,7 @@ impl Blocks {
             Kind::Ima => {
                 bytes.checked_sub(4 * self.channels).map_or(0, |body| 1 + body / (4 * self.channels) * 8)
             }
+            Kind::Apple => bytes / (APPLE_BYTES * self.channels) * 64,
             Kind::Ms(_) => {
                 bytes.checked_sub(7 * self.channels).map_or(0, |body| 2 + body * 2 / self.channels)
             }
@@ -180,6 +214,7 @@ impl Blocks {
             scratch.clear();
             match &self.kind {
                 Kind::Ima => self.decode_ima(bytes, scratch)?,
+                Kind::Apple => self.decode_apple(bytes, scratch)?,
                 Kind::Ms(coefficients) => self.decode_ms(bytes, coefficients, scratch)?,
             }
             let first = done - block * self.block_samples;
@@ -214,17 +249,31 @@ impl Blocks {
             out[c] = sample as i16;
             for k in 0..n - 1 {
                 let byte = block[4 * channels + (k / 8 * channels + c) * 4 + k % 8 / 2];
-                let code = if k % 2 == 0 { byte & 15 } else { byte >> 4 };
-                let step = IMA_STEPS[index];
-                let mut change = step >> 3;
-                for (bit, part) in [(4, step), (2, step >> 1), (1, step >> 2)] {
-                    if code & bit != 0 {
-                        change += part;
-                    }
-                }
-                sample = (if code & 8 != 0 { sample - change } else { sample + change }).clamp(-32768, 32767);
-                index = (index as i32 + IMA_INDEX[usize::from(code & 7)]).clamp(0, 88) as usize;
+                sample = ima_step(sample, &mut index, if k % 2 == 0 { byte & 15 } else { byte >> 4 });
                 out[(k + 1) * channels + c] = sample as i16;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes one block of `ima4`, interleaved: for each channel the upper 9 bits of a sample, 7 bits of a
+    /// step index, and 64 codes.
+    fn decode_apple(&self, block: &[u8], out: &mut Vec<i16>) -> Result<()> {
+        let channels = self.channels;
+        // bounded: a block has 64 samples.
+        out.resize(64 * channels, 0);
+        for (c, part) in block.as_chunks::<APPLE_BYTES>().0.iter().enumerate().take(channels) {
+            let head = u16::from_be_bytes([part[0], part[1]]);
+            let (mut sample, mut index) = (i32::from((head & 0xff80) as i16), usize::from(head & 0x7f));
+            if index >= IMA_STEPS.len() {
+                return Err(corrupt(format!(
+                    "an IMA ADPCM block starts with step index {index}, at most 88 is valid"
+                )));
+            }
+            for k in 0..64 {
+                let byte = part[2 + k / 2];
+                sample = ima_step(sample, &mut index, if k % 2 == 0 { byte & 15 } else { byte >> 4 });
+                out[k * channels + c] = sample as i16;
             }
         }
         Ok(())
@@ -265,6 +314,19 @@ impl Blocks {
         }
         Ok(())
     }
+}
+
+/// The sample after `sample` by a code of IMA ADPCM; changes the step index.
+fn ima_step(sample: i32, index: &mut usize, code: u8) -> i32 {
+    let step = IMA_STEPS[*index];
+    let mut change = step >> 3;
+    for (bit, part) in [(4, step), (2, step >> 1), (1, step >> 2)] {
+        if code & bit != 0 {
+            change += part;
+        }
+    }
+    *index = (*index as i32 + IMA_INDEX[usize::from(code & 7)]).clamp(0, 88) as usize;
+    (if code & 8 != 0 { sample - change } else { sample + change }).clamp(-32768, 32767)
 }
 
 #[cfg(test)]

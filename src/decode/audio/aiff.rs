@@ -4,6 +4,7 @@
 //! the rate is an 80-bit extended float; samples are left-justified in whole bytes.
 
 use super::{
+    adpcm::Blocks,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at},
     pcm::{Coding, Pcm, Shape, float_coding, int_coding},
@@ -67,12 +68,13 @@ pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
         b"raw " if bits <= 8 => Coding::Unsigned8,
         b"fl32" | b"FL32" => float_coding(32, big)?,
         b"fl64" | b"FL64" => float_coding(64, big)?,
+        b"ima4" => Coding::Adpcm(Blocks::apple(channels)?),
         b"alaw" | b"ALAW" => Coding::Alaw,
         b"ulaw" | b"ULAW" => Coding::Mulaw,
         other => {
             let name = other.escape_ascii();
             return Err(unsupported(format!(
-                "AIFF-C compression `{name}` is not decoded, only PCM, A-law, mu-law"
+                "AIFF-C compression `{name}` is not decoded, only PCM, A-law, mu-law and IMA ADPCM"
             )));
         }
     };
@@ -82,6 +84,13 @@ pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
         .ok_or_else(|| corrupt("the `SSND` chunk has no header"))?;
     let data = (ssnd.start + 8 + u64::from(offset)).min(ssnd.end)..ssnd.end;
     let n_samples = Some(u64::from(frames)).filter(|&n| n > 0);
+    // Frames of `ima4` are blocks; some writers count samples.
+    let n_samples = match &coding {
+        Coding::Adpcm(blocks) => n_samples
+            .map(|n| n.saturating_mul(blocks.unit().1))
+            .filter(|&n| n <= blocks.n_samples(data.end - data.start)),
+        _ => n_samples,
+    };
     Ok(Shape::new(data, coding, rate, channels, n_samples)?.declaring_samples(n_samples))
 }
 

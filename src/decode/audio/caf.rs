@@ -9,7 +9,9 @@
 use std::ops::Range;
 
 use super::{
-    DecoderCache, corrupt,
+    DecoderCache,
+    adpcm::Blocks,
+    corrupt,
     decoder_cache::Lent,
     demux::{self, Demuxed, Packets},
     field::{Endian, u32_at, u64_at},
@@ -80,11 +82,11 @@ pub(super) fn find<'a>(kept: &mut DecoderCache, file: &impl Look<'a>) -> Result<
         (word(0)?, word(1)?, word(2)?, word(3)?, word(4)?, word(5)?);
     let is_linear = match &format.to_be_bytes() {
         b"lpcm" => true,
-        b"alaw" | b"ulaw" | b"alac" => false,
+        b"alaw" | b"ulaw" | b"alac" | b"ima4" => false,
         other => {
             let name = other.escape_ascii();
             return Err(unsupported(format!(
-                "CAF codec `{name}` is not decoded, only PCM, A-law, mu-law and ALAC"
+                "CAF codec `{name}` is not decoded, only PCM, A-law, mu-law, IMA ADPCM and ALAC"
             )));
         }
     };
@@ -102,6 +104,18 @@ pub(super) fn find<'a>(kept: &mut DecoderCache, file: &impl Look<'a>) -> Result<
         let table = file.get(table.start, table.end - table.start).unwrap_or_default();
         let packets = kept.shelves::<demux::Shelves>().packets.lend();
         return alac(packets, cookie, table, data, packet, frames).map(Found::Packets);
+    }
+    if &format.to_be_bytes() == b"ima4" {
+        let blocks = Blocks::apple(channels)?;
+        if (u64::from(packet), u64::from(frames)) != blocks.unit() {
+            return Err(corrupt(format!("IMA ADPCM packets of {packet} bytes for {frames} frames")));
+        }
+        // The packet table says how many samples of the last packet count.
+        let valid = table.and_then(|table| file.get(table.start, 24));
+        let priming = valid.and_then(|table| u32_at(table, 16, big)).unwrap_or(0);
+        let valid = valid.and_then(|table| u64_at(table, 8, big)).filter(|&n| n > 0 && priming == 0);
+        let valid = valid.filter(|&n| blocks.is_in_last(n, data.end - data.start));
+        return Shape::new(data, Coding::Adpcm(blocks), rate.round() as u32, channels, valid).map(Found::Pcm);
     }
     if frames != 1 || packet % u32::from(channels) != 0 {
         return Err(corrupt(format!(

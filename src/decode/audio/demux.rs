@@ -34,7 +34,7 @@ use super::{
     Codec, DecoderCache, Info, Planes, aac, corrupt,
     decoder_cache::{Lent, Shelf},
     field::{Endian, u32_at},
-    mp4::{Edit, Track},
+    mp4::Edit,
     packet::Packet,
     unsupported,
 };
@@ -91,12 +91,12 @@ impl std::fmt::Debug for Demuxed<'_> {
 }
 
 impl<'a> Demuxed<'a> {
-    /// Opens AAC in ADTS.
+    /// Opens AAC in ADTS, whose first frame is at byte `start`.
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported` or `Empty`, by the frames and the first packet.
-    pub(super) fn open_adts(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
-        let bytes = &bytes[super::id3::skip_id3v2(bytes)..];
+    pub(super) fn open_adts(kept: &mut DecoderCache, bytes: &'a [u8], start: usize) -> Result<Self> {
+        let bytes = &bytes[start..];
         let mut packets = kept.shelves::<Shelves>().packets.lend();
         let mut walk = aac::Adts::default();
         walk.step(bytes, 0, true, &mut packets)?;
@@ -104,13 +104,18 @@ impl<'a> Demuxed<'a> {
         Self::new(kept, bytes, Codec::Aac, &setup, packets, None, Edit::default())
     }
 
-    /// Opens MP4, M4A and MOV.
+    /// Opens packets of a sound track.
     ///
     /// # Errors
-    /// As [`Track::open`], and errors of the first packet.
-    pub(super) fn open_mp4(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
-        let mut packets = kept.shelves::<Shelves>().packets.lend();
-        let Track { codec, setup, timescale, edit } = Track::open(&bytes, &mut packets)?;
+    /// Errors of the first packet.
+    pub(super) fn of_track(
+        kept: &mut DecoderCache,
+        bytes: &'a [u8],
+        (codec, setup): (Codec, &[u8]),
+        packets: Lent<Packet>,
+        timescale: u32,
+        edit: Edit,
+    ) -> Result<Self> {
         Self::new(kept, bytes, codec, setup, packets, Some(timescale), edit)
     }
 
@@ -223,8 +228,10 @@ impl<'a> Demuxed<'a> {
 
 fn parameters(codec: Codec, setup: &[u8]) -> AudioCodecParameters {
     let mut params = AudioCodecParameters::new();
-    params.for_codec(if codec == Codec::Aac { CODEC_ID_AAC } else { CODEC_ID_ALAC });
-    params.with_extra_data(setup.into());
+    match codec {
+        Codec::Aac => params.for_codec(CODEC_ID_AAC).with_extra_data(aac::core_setup(setup).into()),
+        _ => params.for_codec(CODEC_ID_ALAC).with_extra_data(setup.into()),
+    };
     params
 }
 

@@ -27,12 +27,13 @@ mod subframe;
 #[cfg(test)]
 mod tests;
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 
 use super::{
     DecoderCache, Info, Planes, corrupt,
-    decoder_cache::{Lent, Shelf},
+    decoder_cache::Shelf,
     flac_frame::{Frame, Header, crc16, end_of, follower, linked, next_header},
+    joined::Bytes,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
@@ -49,30 +50,9 @@ const TAIL: usize = 1 << 17;
 /// Bisection stops at gaps of this many bytes, since walking them costs less than another probe.
 const WALK: usize = 1 << 15;
 
-/// The bytes of a native FLAC file.
-#[derive(Debug)]
-pub(super) enum Bytes<'a> {
-    /// A native file as it is.
-    Whole(&'a [u8]),
-    /// Extracted from a container.
-    Joined(Lent<u8>),
-}
-
-impl Deref for Bytes<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Whole(bytes) => bytes,
-            Self::Joined(bytes) => bytes,
-        }
-    }
-}
-
-/// The worker's unused vectors: bytes extracted from a container, and the samples of a frame.
+/// The worker's unused vectors: the samples of a frame.
 #[derive(Default)]
-pub(super) struct Shelves {
-    pub(super) joined: Shelf<u8>,
+struct Shelves {
     samples: Shelf<i32>,
     wide: Shelf<i64>,
 }
@@ -264,6 +244,11 @@ impl<'a> Flac<'a> {
     /// [`Self::ends_at_declared`] for the window at the end of the recording.
     pub(super) fn window_ends(&self, kept: &mut DecoderCache) -> Result<bool> {
         self.ends_at_declared(&mut FrameDecoder::new(kept))
+    }
+
+    /// Ends the recording after `n` samples at most.
+    pub(super) fn limit(&mut self, n: u64) {
+        self.shape.info.n_samples = self.shape.info.n_samples.min(n);
     }
 
     /// The frame after `frame`, or the end of the recording if it is the last in its bytes; None if it is

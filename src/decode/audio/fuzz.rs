@@ -6,9 +6,11 @@ use std::{
 };
 
 use super::{
-    AudioDecoder, DecoderCache, Info, Planes, RangeIndex, ReadBytes, aiff, au, caf,
-    flac::{Bytes, Flac, any_frame},
+    AudioDecoder, DecoderCache, Info, Planes, RangeIndex, ReadBytes, Recording, aiff, au, caf,
+    flac::{Flac, any_frame},
     flac_frame,
+    joined::Bytes,
+    movie,
     mp4::Track,
     mpeg, ogg, ogg_flac,
     vorbis::Vorbis,
@@ -119,6 +121,12 @@ pub(crate) fn mp4(bytes: &[u8]) {
     let total: usize = packets.iter().map(|packet| packet.len as usize).sum();
     assert!(packets.len() <= bytes.len() && total <= bytes.len());
     assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));
+    match movie::open(&mut DecoderCache::default(), bytes) {
+        Ok(Recording::Pcm(it)) => last(it.info(), |kept, span, out| it.read(kept, span, out)),
+        Ok(Recording::Flac(it)) => last(it.info(), |kept, span, out| it.read(kept, span, out)),
+        Ok(Recording::Mpeg(it)) => last(it.info(), |kept, span, out| it.read(kept, span, out)),
+        Ok(_) | Err(_) => {}
+    }
 }
 
 /// Ogg pages and packets, and Vorbis and FLAC in them.
@@ -144,7 +152,7 @@ pub(crate) fn ogg(bytes: &[u8]) {
 
 /// Frames of MPEG audio.
 pub(crate) fn mpeg(bytes: &[u8]) {
-    if let Ok(mpeg) = mpeg::Mpeg::open(&mut DecoderCache::default(), bytes) {
+    if let Ok(mpeg) = mpeg::Mpeg::open(&mut DecoderCache::default(), Bytes::Whole(bytes)) {
         last(mpeg.info(), |kept, span, out| mpeg.read(kept, span, out));
     }
 }

@@ -31,6 +31,8 @@ mod flac_plain;
 pub(crate) mod fuzz;
 mod decoder_cache;
 mod id3;
+mod joined;
+mod movie;
 mod mp4;
 mod mpeg;
 mod ogg;
@@ -53,6 +55,7 @@ use std::{
 use crate::{Error, ErrorKind, Result};
 pub use claims::Claims;
 pub(crate) use decoder_cache::DecoderCache;
+use joined::Bytes;
 pub use pcm::Layout;
 pub(crate) use planes::KEPT_SAMPLES;
 pub use planes::Planes;
@@ -257,7 +260,7 @@ impl fmt::Display for Repairs {
 /// An opened recording: its headers are read and its index is built, so that any span can be decoded.
 #[derive(Debug)]
 pub enum Recording<'a> {
-    /// WAV, AIFF, AU or CAF with PCM, companded or ADPCM samples.
+    /// WAV, AIFF, AU, CAF, MOV or MP4 with PCM, companded or ADPCM samples.
     Pcm(pcm::Pcm<'a>),
     /// FLAC, native or taken out of Ogg.
     Flac(flac::Flac<'a>),
@@ -369,11 +372,13 @@ pub fn layout(head: &[u8], size: u64) -> Option<Layout> {
 }
 
 /// Opens the bytes of a known [`Format`]: one line per format.
-fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recording<'a>> {
-    Ok(match sniff::sniff(bytes)? {
+fn open<'a>(kept: &mut DecoderCache, file: &'a [u8]) -> Result<Recording<'a>> {
+    let (format, start) = sniff::sniff(file)?;
+    let bytes = &file[start..];
+    Ok(match format {
         Format::Wav => match wav::open(bytes)? {
             wav::Opened::Pcm(pcm) => Recording::Pcm(pcm),
-            wav::Opened::Mpeg(data) => Recording::Mpeg(mpeg::Mpeg::open(kept, data)?),
+            wav::Opened::Mpeg(data) => Recording::Mpeg(mpeg::Mpeg::open(kept, Bytes::Whole(data))?),
         },
         Format::Wave64 => Recording::Pcm(wav::open_wave64(bytes)?),
         Format::Aiff => Recording::Pcm(aiff::open(bytes)?),
@@ -382,12 +387,12 @@ fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recording<'a>> {
             caf::Opened::Pcm(pcm) => Recording::Pcm(pcm),
             caf::Opened::Packets(packets) => Recording::Demuxed(packets),
         },
-        Format::Flac => Recording::Flac(flac::Flac::open(kept, flac::Bytes::Whole(bytes))?),
+        Format::Flac => Recording::Flac(flac::Flac::open(kept, Bytes::Whole(file))?),
         Format::OggFlac => Recording::Flac(ogg_flac::open(kept, bytes)?),
         Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(kept, bytes)?),
-        Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(kept, bytes)?),
-        Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(kept, bytes)?),
-        Format::Mp4 => Recording::Demuxed(demux::Demuxed::open_mp4(kept, bytes)?),
+        Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(kept, Bytes::Whole(file))?),
+        Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(kept, file, start)?),
+        Format::Mp4 => movie::open(kept, bytes)?,
     })
 }
 

@@ -15,16 +15,19 @@
 //! hexadecimal numbers, of which the second, third and fourth are samples before, after, and in the
 //! recording.
 
+mod description;
+
 use std::ops::Range;
 
 use super::{
-    Codec, corrupt,
-    field::{Endian, u16_at, u32_at, u64_at},
+    corrupt,
+    field::{Endian, u32_at, u64_at},
     packet::Packet,
     ranged::Look,
     unsupported,
 };
 use crate::{Result, fallible_alloc};
+pub(super) use description::{Coded, Linear};
 
 /// The part of a track's packets that is the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,9 +45,7 @@ pub(super) struct Edit {
 /// The first sound track of a file.
 #[derive(Debug)]
 pub(super) struct Track<'a> {
-    pub(super) codec: Codec,
-    /// The setup of the decoder.
-    pub(super) setup: &'a [u8],
+    pub(super) coded: Coded<'a>,
     /// Ticks per second of the packets' durations.
     pub(super) timescale: u32,
     pub(super) edit: Edit,
@@ -116,7 +117,8 @@ fn word(bytes: &[u8], i: usize) -> Option<u32> {
 }
 
 impl<'a> Track<'a> {
-    /// Finds the track and appends its packets to `packets`.
+    /// Finds the track and appends its packets to `packets`; if only their bytes one after the other matter
+    /// ([`Coded::is_joined`]), packets that follow one another in the file are one.
     ///
     /// # Errors
     /// `Corrupt` if boxes are missing or their claims are impossible, `Unsupported` without a sound track and
@@ -140,9 +142,15 @@ impl<'a> Track<'a> {
             })?;
         let timescale = find(media, &[b"mdhd"]).and_then(timescale).ok_or_else(|| missing("mdhd"))?;
         let table = find(media, &[b"minf", b"stbl"]).ok_or_else(|| missing("stbl"))?;
-        let (codec, setup) = codec(find(table, &[b"stsd"]).ok_or_else(|| missing("stsd"))?)?;
+        let coded = Coded::of(find(table, &[b"stsd"]).ok_or_else(|| missing("stsd"))?, timescale)?;
 
-        let mut claims = Claims { bytes: file.size() as usize, n_packets: 0, n_bytes: 0, packets };
+        let linear = match &coded {
+            Coded::Linear(linear) => Some(linear.clone()),
+            _ => None,
+        };
+        let is_joined = coded.is_joined();
+        let mut claims =
+            Claims { bytes: file.size() as usize, n_packets: 0, n_bytes: 0, is_joined, linear, packets };
         if claims.table(table)? == Walk::On
             && let Some(extends) = find(moov, &[b"mvex"])
         {
@@ -152,106 +160,7 @@ impl<'a> Track<'a> {
             Some(list) => Edit::of_list(list, moov, timescale),
             None => Edit::of_itunes(moov),
         };
-        Ok(Self { codec, setup, timescale, edit: edit.unwrap_or_default() })
-    }
-}
-
-/// Reads codec and setup of a track from its sample description.
-fn codec(stsd: &[u8]) -> Result<(Codec, &[u8])> {
-    let damaged = || corrupt("the sample description of the sound track is damaged or cut short");
-    let n = u32_at(stsd, 4, Endian::Big).ok_or_else(damaged)?;
-    if n > 1 {
-        return Err(unsupported(format!("a sound track with {n} sample descriptions; one is decoded")));
-    }
-    let (_, name, entry) = all_boxes(stsd.get(8..).unwrap_or_default()).next().ok_or_else(damaged)?;
-    let inner = match u16_at(entry, 8, Endian::Big) {
-        Some(0) => entry.get(28..),
-        Some(1) => entry.get(44..),
-        Some(2) => entry.get(64..),
-        _ => None,
-    };
-    let inner = inner.ok_or_else(damaged)?;
-    // QuickTime puts the decoder's setup into a separate box.
-    let setup = |name| find(inner, &[name]).or_else(|| find(inner, &[b"wave", name]));
-    match name {
-        b"alac" => {
-            let cookie = setup(b"alac").and_then(|body| body.get(4..)).ok_or_else(damaged)?;
-            Ok((Codec::Alac, cookie))
-        }
-        b"mp4a" => match elementary(setup(b"esds").ok_or_else(damaged)?).ok_or_else(damaged)? {
-            (0x40 | 0x66..=0x68, Some(setup)) => Ok((Codec::Aac, setup)),
-            (0x40 | 0x66..=0x68, None) => Err(damaged()),
-            (0x69 | 0x6b, _) => Err(unsupported("MP3 in MP4; AAC and ALAC are decoded there")),
-            (kind, _) => {
-                let message =
-                    format!("MP4 audio of type 0x{kind:02x}; AAC (0x40) and ALAC are decoded in MP4");
-                Err(unsupported(message))
-            }
-        },
-        other => {
-            let known = match other {
-                b"ac-3" => "AC-3 ",
-                b"ec-3" => "E-AC-3 ",
-                b"ac-4" => "AC-4 ",
-                b"dtsc" | b"dtse" | b"dtsh" | b"dtsl" => "DTS ",
-                b"Opus" => "Opus ",
-                b"fLaC" => "FLAC ",
-                b".mp3" => "MP3 ",
-                b"samr" => "AMR ",
-                b"sawb" => "AMR-WB ",
-                b"ulaw" => "mu-law ",
-                b"alaw" => "A-law ",
-                b"ima4" => "IMA ADPCM ",
-                b"QDM2" | b"QDMC" => "QDesign Music ",
-                b"enca" | b"drms" => "encrypted audio ",
-                b"lpcm" | b"sowt" | b"twos" | b"raw " | b"in24" | b"in32" | b"fl32" | b"fl64" | b"ipcm"
-                | b"fpcm" => "PCM ",
-                _ => "",
-            };
-            let message =
-                format!("{known}(`{}`) in MP4; AAC and ALAC are decoded there", other.escape_ascii());
-            Err(unsupported(message))
-        }
-    }
-}
-
-/// Reads type and setup from an `esds` box.
-fn elementary(esds: &[u8]) -> Option<(u8, Option<&[u8]>)> {
-    let stream = descriptor(esds.get(4..)?, 3)?;
-    let flags = *stream.get(2)?;
-    let mut at = 3;
-    if flags & 0x80 != 0 {
-        at += 2;
-    }
-    if flags & 0x40 != 0 {
-        at += 1 + usize::from(*stream.get(at)?);
-    }
-    if flags & 0x20 != 0 {
-        at += 2;
-    }
-    let config = descriptor(stream.get(at..)?, 4)?;
-    Some((*config.first()?, descriptor(config.get(13..)?, 5)))
-}
-
-/// The first descriptor of kind `tag` directly in `bytes`.
-fn descriptor(bytes: &[u8], tag: u8) -> Option<&[u8]> {
-    let mut rest = bytes;
-    loop {
-        let (&this, mut behind) = rest.split_first()?;
-        let mut len = 0;
-        for _ in 0..4 {
-            let (&byte, next) = behind.split_first()?;
-            behind = next;
-            len = len << 7 | usize::from(byte & 0x7f);
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let body = &behind[..len.min(behind.len())];
-        if this == tag {
-            return Some(body);
-        }
-        rest = &behind[body.len()..];
+        Ok(Self { coded, timescale, edit: edit.unwrap_or_default() })
     }
 }
 
@@ -268,6 +177,9 @@ struct Claims<'p> {
     bytes: usize,
     n_packets: usize,
     n_bytes: usize,
+    /// Whether packets that follow one another are one.
+    is_joined: bool,
+    linear: Option<Linear>,
     packets: &'p mut Vec<Packet>,
 }
 
@@ -285,8 +197,27 @@ impl Claims<'_> {
         else {
             return Ok(Walk::Ended);
         };
+        if self.is_joined
+            && let Some(last) = self.packets.last_mut().filter(|last| last.at + last.len as usize == at)
+            && let Some(joined) = last.len.checked_add(len)
+        {
+            last.len = joined;
+            return Ok(Walk::On);
+        }
         fallible_alloc::push(self.packets, Packet { at, len, dur })?;
         Ok(Walk::On)
+    }
+
+    /// Adds the existing bytes of a chunk of `len` bytes at byte `at` of the file.
+    fn push_chunk(&mut self, mut at: u64, len: u64) -> Result<Walk> {
+        let is_whole = at.saturating_add(len) <= self.bytes as u64;
+        let mut left = len.min((self.bytes as u64).saturating_sub(at));
+        while left > 0 {
+            let len = u32::try_from(left).unwrap_or(1 << 31);
+            self.push(at, len, 0)?;
+            (at, left) = (at + u64::from(len), left - u64::from(len));
+        }
+        Ok(if is_whole { Walk::On } else { Walk::Ended })
     }
 
     /// Adds the packets of a sample table.
@@ -328,6 +259,12 @@ impl Claims<'_> {
                 in_chunk = word(run, 1).unwrap_or_default();
             }
             let mut at = offset;
+            if let Some(len) = self.linear.as_ref().and_then(|linear| linear.chunk(each, in_chunk)) {
+                if self.push_chunk(at, len)? == Walk::Ended {
+                    return Ok(Walk::Ended);
+                }
+                continue;
+            }
             for _ in 0..in_chunk {
                 let (Some(len), Some(dur)) = (size(), durations.next()) else { return Ok(Walk::On) };
                 if self.push(at, len, dur)? == Walk::Ended {

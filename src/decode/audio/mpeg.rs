@@ -21,6 +21,9 @@
 //! frames early, and so early that one of these frames has all of its main data ([`Reservoir`]). From there
 //! on the decoder's state is that of a full decode.
 //!
+//! The frames of a stream of free format do not declare their length: it is the distance of three headers
+//! with the same fixed bits, found once ([`Header::free_len`]). Only layer III has such frames here.
+//!
 //! Source: ISO/IEC 11172-3, ISO/IEC 13818-3; the tags' layouts as their authors published them.
 
 mod header;
@@ -45,6 +48,7 @@ use symphonia::{
 use super::{
     Codec, DecoderCache, Info, Planes, corrupt,
     decoder_cache::{Lent, Shelf},
+    joined::Bytes,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result, lanes::Level};
@@ -56,14 +60,14 @@ pub(super) use walk::{AHEAD_BYTES, Link, Piece, TAIL_LEN, Walk};
 /// The number of frames by which decoding starts early: two frames and one granule, in whole frames.
 const PRIMING: usize = 3;
 /// More bytes of main data than any frame can refer back to and hold.
-const RESERVOIR_LEN: usize = 2048;
+const RESERVOIR_LEN: usize = 4096;
 /// The approximate bytes of a cached decoder of layer I or II.
 const DECODER_BYTES: usize = 40 << 10;
 
 /// An MPEG audio recording whose frames are indexed.
 #[derive(Debug)]
 pub struct Mpeg<'a> {
-    bytes: &'a [u8],
+    bytes: Bytes<'a>,
     /// The first frame's header; all frames have its layer, rate and channels.
     header: Header,
     /// Byte offsets of all frames with audio, or of those in a window.
@@ -92,20 +96,31 @@ impl<'a> Mpeg<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block at 8 kHz,
     /// [`ErrorKind::TooLarge`] beyond 4 GiB, [`ErrorKind::Empty`] without samples.
-    pub(super) fn open(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn open(kept: &mut DecoderCache, bytes: Bytes<'a>) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
         let mut frames = kept.shelves::<Shelves>().frames.lend();
         let mut links = kept.shelves::<Shelves>().links.lend();
         let mut walk = Walk::default();
-        let file = Piece { bytes, base: 0, size: bytes.len() as u64, tail: tail(bytes) };
+        let file = Piece { bytes: &bytes, base: 0, size: bytes.len() as u64, tail: tail(&bytes) };
         walk.step(&file, &mut links, |offset, _| {
             frames.push(offset as u32);
             Ok(true)
         })?;
         let header = walk.finish(&file, &mut links)?;
         Ok(Self { bytes, header, frames, first: 0, links, cut: walk.scan.cut, foreign: walk.scan.foreign })
+    }
+
+    /// Cuts `delay` samples at the start, and what is after `length` samples from there on, as an edit of a
+    /// container says; not if a tag in the frames has cut them, or begins a second link.
+    pub(super) fn edit(&mut self, delay: u64, length: u64) {
+        if let [link] = &mut self.links[..]
+            && link.delay == 0
+        {
+            link.delay = delay;
+            link.n_samples = link.n_samples.saturating_sub(delay).min(length);
+        }
     }
 
     /// The frames in a window of a recording with these links. `start` is the offset in `bytes` of frame
@@ -131,7 +146,8 @@ impl<'a> Mpeg<'a> {
         let overlaps = |link: &&Link| link.frames.start < behind && link.frames.end > numbers.start;
         found.extend(links.iter().filter(overlaps).cloned());
         let first = numbers.start;
-        Ok(Self { bytes: piece.bytes, header, frames, first, links: found, cut: None, foreign: None })
+        let bytes = Bytes::Whole(piece.bytes);
+        Ok(Self { bytes, header, frames, first, links: found, cut: None, foreign: None })
     }
 
     /// The number of the frame after the last one in a window.
@@ -171,7 +187,7 @@ impl<'a> Mpeg<'a> {
 
     /// The bytes of a frame in the window.
     #[cfg(test)]
-    pub(super) fn bytes_of(&self, number: usize) -> &'a [u8] {
+    pub(super) fn bytes_of(&self, number: usize) -> &[u8] {
         self.frame(number).1
     }
 
@@ -311,9 +327,9 @@ impl<'a> Mpeg<'a> {
         Some(link.frames.start).filter(|&start| start >= self.first)
     }
 
-    fn frame(&self, index: usize) -> (Header, &'a [u8]) {
+    fn frame(&self, index: usize) -> (Header, &[u8]) {
         let bytes = &self.bytes[self.frames[index - self.first] as usize..];
-        let header = Header::parse(bytes).unwrap_or(self.header);
+        let header = self.header.parse_next(bytes).unwrap_or(self.header);
         (header, &bytes[..header.len.min(bytes.len())])
     }
 

@@ -10,7 +10,8 @@ use super::{
     corrupt,
     decoder_cache::DecoderCache,
     field::{Endian, u32_at},
-    flac::{self, Bytes, Flac},
+    flac::Flac,
+    joined::{self, Bytes},
 };
 use crate::{Result, fallible_alloc};
 
@@ -19,7 +20,7 @@ use crate::{Result, fallible_alloc};
 /// # Errors
 /// As [`Flac::open`].
 pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<'a>> {
-    let mut native = kept.shelves::<flac::Shelves>().joined.lend();
+    let mut native = joined::empty(kept);
     fallible_alloc::reserve(&mut native, bytes.len())?;
     let (mut at, mut serial) = (0, None);
     while bytes.get(at..at + 4) == Some(&crate::magic::OGG) {

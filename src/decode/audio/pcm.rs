@@ -10,7 +10,9 @@
 
 use std::ops::Range;
 
-use super::{Codec, DecoderCache, Info, Planes, adpcm::Blocks, corrupt, field::Endian, unsupported};
+use super::{
+    Codec, DecoderCache, Info, Planes, adpcm::Blocks, corrupt, field::Endian, joined::Bytes, unsupported,
+};
 use crate::{Error, ErrorKind, Result};
 
 /// The coding of one sample.
@@ -77,7 +79,7 @@ pub struct Layout {
 #[derive(Debug)]
 pub struct Pcm<'a> {
     shape: Shape,
-    data: &'a [u8],
+    file: Bytes<'a>,
 }
 
 /// The coding of a recording and the place of its samples, without their bytes.
@@ -134,10 +136,20 @@ impl Shape {
         self
     }
 
+    /// The same samples in a file that has `n` bytes more before them.
+    pub(super) fn after(mut self, n: u64) -> Self {
+        self.data = self.data.start + n..self.data.end + n;
+        self
+    }
+
     /// The recording with the bytes of its file.
     pub(super) fn of(self, bytes: &[u8]) -> Pcm<'_> {
-        let data = &bytes[self.data.start as usize..self.data.end as usize];
-        Pcm { shape: self, data }
+        self.with(Bytes::Whole(bytes))
+    }
+
+    /// The recording with the bytes of its file, which may be joined.
+    pub(super) fn with(self, file: Bytes<'_>) -> Pcm<'_> {
+        Pcm { shape: self, file }
     }
 
     /// Bytes and samples of the units that can be decoded alone: frames, or blocks of ADPCM.
@@ -200,7 +212,8 @@ impl Pcm<'_> {
     }
 
     pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        self.shape.read(kept, self.data, span, out)
+        let Range { start, end } = self.shape.data;
+        self.shape.read(kept, &self.file[start as usize..end as usize], span, out)
     }
 }
 

@@ -9,8 +9,10 @@ use super::id3::skip_id3v2;
 use super::{corrupt, mpeg, unsupported};
 use crate::{Error, ErrorKind, Result, magic};
 
-/// The most bytes of junk before the first MPEG frame.
-const MAX_JUNK: usize = 1 << 16;
+/// The most bytes of junk before the first frame, or before the marker of FLAC.
+pub(super) const MAX_JUNK: usize = 1 << 18;
+/// The marker of a FLAC file, and the start of the block that must follow it.
+const FLAC_START: [u8; 8] = *b"fLaC\0\0\0\x22";
 
 /// A format that is decoded here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,32 +41,35 @@ pub(super) enum Format {
     Mp4,
 }
 
-/// Returns the format of `bytes`.
+/// Returns the format of `bytes`, and where it begins: after ID3v2 tags, and after junk before a FLAC marker
+/// or the first frame.
 ///
 /// # Errors
 /// `Empty` without bytes, `Corrupt` for a header that is cut short or damaged, `Unsupported` for formats
 /// other than [`Format`].
-pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
+pub(super) fn sniff(bytes: &[u8]) -> Result<(Format, usize)> {
     if bytes.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
     }
     let start = skip_id3v2(bytes);
-    sniff_after(&bytes[start..], start > 0)
+    let (format, junk) = sniff_after(&bytes[start..], start > 0)?;
+    Ok((format, start + junk))
 }
 
-/// Returns the format of a recording whose first bytes are `rest`, perhaps after an ID3v2 tag.
+/// Returns the format of a recording whose first bytes are `rest`, perhaps after an ID3v2 tag, and where in
+/// them it begins.
 ///
 /// # Errors
 /// As [`sniff`].
-pub(super) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<Format> {
+pub(super) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(Format, usize)> {
     if rest.starts_with(&magic::FLAC) {
-        return Ok(Format::Flac);
+        return Ok((Format::Flac, 0));
     }
-    if !is_tagged && let Some(format) = container(rest)? {
-        return Ok(format);
+    if let Some(format) = container(rest)? {
+        return Ok((format, 0));
     }
     match frames(rest) {
-        Some(format) => Ok(format),
+        Some(found) => Ok(found),
         None if is_tagged && rest.is_empty() => {
             Err(Error::new(ErrorKind::Empty, "the recording has an ID3v2 tag and nothing after it"))
         }
@@ -74,6 +79,15 @@ pub(super) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<Format> {
         ))),
         None => Err(unsupported(format!("no known audio format; the bytes {}", describe(rest)))),
     }
+}
+
+/// The offset of the FLAC marker in the first bytes `head` of a file: 0, or after junk; None without one.
+pub(super) fn flac_marker(head: &[u8]) -> Option<usize> {
+    if head.starts_with(&magic::FLAC) {
+        return Some(0);
+    }
+    let head = &head[..head.len().min(MAX_JUNK)];
+    head.windows(FLAC_START.len()).position(|start| start[0] == b'f' && *start == FLAC_START)
 }
 
 /// Formats with a magic number at the first byte.
@@ -144,25 +158,29 @@ fn ogg(bytes: &[u8]) -> Result<Format> {
     Err(unsupported(format!("an Ogg file with {}; Vorbis and FLAC are decoded", found.join(" and "))))
 }
 
-/// Searches for MPEG audio or ADTS frames: several in a row, or up to the end, each at the end of the one
-/// before it.
-fn frames(bytes: &[u8]) -> Option<Format> {
+/// Searches for a FLAC marker, or for MPEG audio or ADTS frames: several in a row, or up to the end, each at
+/// the end of the one before it.
+fn frames(bytes: &[u8]) -> Option<(Format, usize)> {
     let last = bytes.len().min(MAX_JUNK);
     // A file of another known format is not searched: its payload may look like frames.
     if known(bytes).is_some() {
         return None;
     }
-    let mut at = 0;
-    while at < last {
+    for at in 0..last {
+        if bytes[at] == FLAC_START[0] && bytes[at..].starts_with(&FLAC_START) {
+            return Some((Format::Flac, at));
+        }
         if bytes[at] == 0xff {
             for (format, length) in [(Format::Adts, adts_frame as fn(&[u8]) -> _), (Format::Mpeg, mpeg_frame)]
             {
                 if follows(&bytes[at..], length, at == 0) {
-                    return Some(format);
+                    return Some((format, at));
                 }
             }
+            if mpeg::Header::parse_first(&bytes[at..]).is_some_and(|header| header.free > 0) {
+                return Some((Format::Mpeg, at));
+            }
         }
-        at += 1;
     }
     None
 }
@@ -323,7 +341,7 @@ fn describe(bytes: &[u8]) -> String {
         return format!("are {name}");
     }
     if is_free_format(bytes) {
-        return "are MPEG audio of free format, whose frames do not declare their length; encode it with a bit rate".into();
+        return "are MPEG audio of free format, but no frames of one length follow; encode it with a bit rate".into();
     }
     let head = &bytes[..bytes.len().min(64)];
     if head.iter().all(|&byte| byte == 0) {
@@ -351,13 +369,14 @@ mod tests {
 
     #[test]
     fn frames_count_only_in_a_row() {
-        assert_eq!(sniff(&mpeg(4)).unwrap(), Format::Mpeg);
-        assert_eq!(sniff(&mpeg(1)).unwrap(), Format::Mpeg);
-        assert_eq!(sniff(&[&b"junk"[..], &mpeg(5)].concat()).unwrap(), Format::Mpeg);
-        assert_eq!(sniff(&[&b"ID3\x04\0\0\0\0\0\x02ab"[..], &mpeg(3)].concat()).unwrap(), Format::Mpeg);
-        assert_eq!(sniff(&[&mpeg(1)[..], b"TAG..."].concat()).unwrap(), Format::Mpeg);
+        assert_eq!(sniff(&mpeg(4)).unwrap(), (Format::Mpeg, 0));
+        assert_eq!(sniff(&mpeg(1)).unwrap(), (Format::Mpeg, 0));
+        assert_eq!(sniff(&[&b"junk"[..], &mpeg(5)].concat()).unwrap(), (Format::Mpeg, 4));
+        assert_eq!(sniff(&[&b"ID3\x04\0\0\0\0\0\x02ab"[..], &mpeg(3)].concat()).unwrap(), (Format::Mpeg, 12));
+        assert_eq!(sniff(&[&mpeg(1)[..], b"TAG..."].concat()).unwrap(), (Format::Mpeg, 0));
         assert!(sniff(&[&mpeg(1)[..], &[1; 99]].concat()).is_err());
-        assert!(sniff(&[&[b'.'; 1 << 17][..], &mpeg(9)].concat()).is_err());
+        assert_eq!(sniff(&[&[0; 100_000][..], &mpeg(9)].concat()).unwrap(), (Format::Mpeg, 100_000));
+        assert!(sniff(&[&[b'.'; 1 << 19][..], &mpeg(9)].concat()).is_err());
     }
 
     #[test]

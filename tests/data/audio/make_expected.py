@@ -42,8 +42,8 @@ OVERRIDES = {
     # libsndfile does not read ADPCM with an extensible header.
     "made/ima_extensible_96000_stereo.wav": "by-fact",
     "made/ms_extensible_96000_stereo.wav": "by-fact",
-    # Junk precedes the FLAC marker.
-    "claxon/fuzz/c377cba674ebd98def206ba4e22f826da2c646d3.flac": "unsupported",
+    # Junk precedes the FLAC marker, and no frame follows.
+    "claxon/fuzz/c377cba674ebd98def206ba4e22f826da2c646d3.flac": "corrupt",
     "made/tones.txt": "unsupported",
     "made/page.html.wav": "unsupported",
     "made/empty.wav": "empty",

@@ -13,6 +13,7 @@ use super::super::{
     flac_frame::{Header, MAX_HEADER, Stream},
     id3,
     ranged::Look,
+    sniff::{MAX_JUNK, flac_marker},
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
@@ -75,11 +76,13 @@ impl Head {
     /// # Errors
     /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without frames.
     pub(in super::super) fn find<'a>(file: &impl Look<'a>) -> Result<Self> {
-        let mut at = id3::skip(file);
-        if file.clipped(at, 4) != crate::magic::FLAC {
-            return Err(corrupt("the FLAC marker is missing").at_byte(at));
-        }
-        at += 4;
+        let tags = id3::skip(file);
+        let junk = match file.clipped(tags, 4) == crate::magic::FLAC {
+            true => Some(0),
+            false => flac_marker(file.clipped(tags, MAX_JUNK as u64)),
+        };
+        let junk = junk.ok_or_else(|| corrupt("the FLAC marker is missing").at_byte(tags))?;
+        let mut at = tags + junk as u64 + 4;
         let (mut setup, mut seek_table) = (None, 0..0);
         loop {
             let Some(&[head, a, b, c]) = file.get(at, 4).and_then(|head| head.first_chunk::<4>()) else {

@@ -35,9 +35,15 @@ pub(in crate::decode::audio) struct Header {
     /// differ.
     rate: u32,
     slot: u8,
-    /// Length of the frame with its header, in bytes; 0 for free format, which does not declare it.
+    /// Length of the frame with its header, in bytes; 0 for free format as long as its length is unknown.
     pub len: usize,
+    /// Bytes of a frame of free format without padding; 0 for frames that declare their length.
+    pub free: u32,
 }
+
+/// The longest frame of free format that is looked for: 640 kbit/s, the most that decoders must accept, at 32
+/// kHz.
+pub(in crate::decode::audio) const MAX_FREE: usize = 2880;
 
 impl Header {
     /// Parses the header at the start of `bytes`; None if there is none, or it has a reserved value.
@@ -83,7 +89,67 @@ impl Header {
             rate: factor * u32::from(kbits) * slot as u32,
             slot: slot as u8,
             len: if index == 0 { 0 } else { slots as usize * slot },
+            free: 0,
         })
+    }
+
+    /// Parses the header of another frame of this one's stream, whose frames may be of free format.
+    pub fn parse_next(&self, bytes: &[u8]) -> Option<Self> {
+        Some(Self::parse(bytes)?.of_free(self.free))
+    }
+
+    /// The header with these bytes and this [`Self::free`]; None if they contradict each other.
+    pub fn of_parts(raw: &[u8; HEADER_LEN], free: u32) -> Option<Self> {
+        Self::parse(raw)
+            .filter(|header| free as usize <= MAX_FREE && (free > 0) == (header.len == 0))
+            .map(|header| header.of_free(free))
+    }
+
+    /// The header of a frame of free format whose length without padding is `free`; others are unchanged.
+    fn of_free(mut self, free: u32) -> Self {
+        if self.len == 0 && free > 0 && self.layer == 3 {
+            let has_padding = self.raw[2] & 2 != 0;
+            self.free = free;
+            self.len = free as usize + if has_padding { usize::from(self.slot) } else { 0 };
+        }
+        self
+    }
+
+    /// The header at the start of `bytes`, with its length also if it is of free format: that of the nearest
+    /// frame with the same fixed bits, if another one follows that one in the same distance.
+    ///
+    /// Looks at up to `2 * MAX_FREE + 8` bytes.
+    pub fn parse_first(bytes: &[u8]) -> Option<Self> {
+        let header = Self::parse(bytes)?;
+        if header.len > 0 || header.layer != 3 {
+            return Some(header);
+        }
+        let is_same = |bytes: &[u8]| {
+            Self::parse(bytes).is_some_and(|next| {
+                next.len == 0
+                    && header.is_akin(&next)
+                    && (next.raw[1], next.raw[2] & 0xfd) == (header.raw[1], header.raw[2] & 0xfd)
+            })
+        };
+        let least = header.side_offset() + header.side_len();
+        let padding = usize::from(header.raw[2] >> 1 & 1);
+        let last = bytes.len().saturating_sub(HEADER_LEN).min(MAX_FREE);
+        let mut at = least;
+        while at <= last {
+            match bytes[at..=last].iter().position(|&byte| byte == 0xff) {
+                Some(skipped) => at += skipped,
+                None => break,
+            }
+            let free = header.of_free((at - padding) as u32);
+            if is_same(&bytes[at..])
+                && let Some(next) = free.parse_next(&bytes[at..])
+                && (at + next.len == bytes.len() || bytes.get(at + next.len..).is_some_and(is_same))
+            {
+                return Some(free);
+            }
+            at += 1;
+        }
+        Some(header)
     }
 
     /// Whether `other` can be a frame of the same stream.

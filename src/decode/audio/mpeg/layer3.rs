@@ -15,7 +15,7 @@
 //!
 //! `mean` has the mean of two channels, which needs the filters once.
 //!
-//! Not done: free format, checksums, and mixed blocks at 8 kHz, where the long part ends within a band and no
+//! Not done: checksums, and mixed blocks at 8 kHz, where the long part ends within a band and no
 //! standard says which (such recordings are refused).
 //!
 //! What damaged frames give is what symphonia 0.6 gives: the same frames are errors. Deviations are in

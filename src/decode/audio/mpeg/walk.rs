@@ -224,7 +224,11 @@ impl Scan {
             if rest.len() < HEADER_LEN || self.junk > MAX_LEADING_JUNK {
                 return Step::End;
             }
-            match Header::parse(rest).filter(|header| header.len > 0) {
+            let header = match &self.header {
+                Some(first) => first.parse_next(rest),
+                None => Header::parse_first(&rest[..rest.len().min(AHEAD_BYTES as usize)]),
+            };
+            match header.filter(|header| header.len > 0) {
                 Some(header) if self.header.is_none_or(|first| first.is_akin(&header)) => {
                     if header.len > rest.len() {
                         // A frame that is cut off by the end of the recording, or a false header.
@@ -267,7 +271,8 @@ fn refuse(file: &Piece<'_>) -> Error {
     }
     match Header::parse(rest) {
         Some(header) if header.len == 0 => unsupported(
-            "the MPEG audio stream is of free format, whose frames do not declare their length; encode it with a fixed bit rate",
+            "the MPEG audio stream is of free format, and its frames are not of one length, longer than 640 kbit/s, or not of layer \
+             III; encode it with a bit rate",
         ),
         _ => corrupt("no two MPEG audio frames follow one another at the start of the recording"),
     }
@@ -292,7 +297,7 @@ fn prefetch(bytes: &[u8], at: usize) {
 fn is_followed(header: &Header, rest: &[u8], tail: &[u8]) -> bool {
     rest.len() < HEADER_LEN
         || tag_len(rest, rest.len() as u64, tail).is_some_and(|len| len > 0)
-        || Header::parse(rest).is_some_and(|next| next.len > 0 && next.is_akin(header))
+        || header.parse_next(rest).is_some_and(|next| next.len > 0 && next.is_akin(header))
 }
 
 /// Length of the tag at the start of `bytes`, at most `left`, the bytes to the end of the recording. `tail`

@@ -11,8 +11,9 @@ use std::ops::Range;
 use super::{
     super::{
         DecoderCache, Info, Planes, corrupt,
-        flac::{Bytes, Flac, Head, Shape, seek_points},
+        flac::{Flac, Head, Shape, seek_points},
         flac_frame::Frame,
+        joined::Bytes,
     },
     Sizes,
     locate::{Held, MAX_POINTS, Point, Points, Window, locate, thin},

@@ -71,8 +71,13 @@ struct Sizes {
 }
 
 impl Sizes {
-    const USUAL: Self =
-        Self { whole: 128 << 10, ends: 64 << 10, junk: 128 << 10, margin: 48 << 10, piece: 1 << 20 };
+    const USUAL: Self = Self {
+        whole: 128 << 10,
+        ends: 64 << 10,
+        junk: 2 * sniff::MAX_JUNK as u64,
+        margin: 48 << 10,
+        piece: 1 << 20,
+    };
 }
 
 /// What is known of a recording in a file: codec, length, headers, and places of samples.
@@ -159,16 +164,21 @@ impl RangeIndex {
         let mut reader = Reader::new(io);
         reader.keep(0..io.size().min(sizes.ends))?;
         // Tags at the start have up to some MB, with a picture.
-        let Some(start) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
+        let Some(tags) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
         let sniffed = |reader: &mut Reader<'_>, len: u64| {
-            let head = reader.keep(start..io.size().min(start + len))?;
-            sniff::sniff_after(&head, start > 0)
+            let head = reader.keep(tags..io.size().min(tags + len))?;
+            sniff::sniff_after(&head, tags > 0)
         };
         // Frames may follow junk, and only those after it show whether they are frames.
-        let format = match sniffed(&mut reader, sizes.ends) {
+        let (format, junk) = match sniffed(&mut reader, sizes.ends) {
             Ok(format) if sniffed(&mut reader, sizes.ends / 2).is_ok_and(|again| again == format) => format,
             _ => sniffed(&mut reader, sizes.junk)?,
         };
+        // Formats that find their own start after tags and junk, and others, whose offsets begin with them.
+        let has_start = matches!(format, Format::Flac | Format::Mpeg | Format::Adts | Format::Wav);
+        if tags > 0 && !has_start {
+            return Ok(None);
+        }
         kept.guarded(|kept| {
             let mpeg_in = |reader: &mut Reader<'_>, range| {
                 let found = mpeg::Index::open(reader, &sizes, range)?;
@@ -176,22 +186,32 @@ impl RangeIndex {
             };
             let linear = |shape: pcm::Shape| Some((shape.info, Kind::Linear(shape)));
             Ok(match format {
-                Format::Wav => match reader.explore(|file| wav::find(file))? {
-                    None => None,
-                    Some(wav::Found::Pcm(shape)) => linear(shape),
-                    Some(wav::Found::Mpeg(data)) => mpeg_in(&mut Reader::part(io, data.clone()), data)?,
-                },
+                Format::Wav => {
+                    let mut behind = Reader::part(io, tags..io.size());
+                    let reader = if tags > 0 { &mut behind } else { &mut reader };
+                    match reader.explore(|file| wav::find(file))? {
+                        None => None,
+                        Some(wav::Found::Pcm(shape)) => linear(shape.after(tags)),
+                        Some(wav::Found::Mpeg(data)) => {
+                            let data = data.start + tags..data.end + tags;
+                            mpeg_in(&mut Reader::part(io, data.clone()), data)?
+                        }
+                    }
+                }
                 Format::Wave64 => reader.explore(|file| wav::find_wave64(file))?.and_then(linear),
                 Format::Aiff => reader.explore(|file| aiff::find(file))?.and_then(linear),
                 Format::Au => reader.explore(|file| au::find(file))?.and_then(linear),
                 Format::Caf => match packets::Index::open_caf(kept, &mut reader)? {
-                    Some(packets::Caf::Pcm(shape)) => linear(shape),
-                    Some(packets::Caf::Packets(info, index)) => Some((info, Kind::Packets(index))),
+                    Some(packets::Content::Pcm(shape)) => linear(shape),
+                    Some(packets::Content::Packets(info, index)) => Some((info, Kind::Packets(index))),
                     None => None,
                 },
-                Format::Mp4 => packets::Index::open_mp4(kept, &mut reader)?
-                    .map(|(info, index)| (info, Kind::Packets(index))),
-                Format::Adts => packets::Index::open_adts(kept, &mut reader, &sizes, start)?
+                Format::Mp4 => match packets::Index::open_mp4(kept, &mut reader)? {
+                    Some(packets::Content::Pcm(shape)) => linear(shape),
+                    Some(packets::Content::Packets(info, index)) => Some((info, Kind::Packets(index))),
+                    None => None,
+                },
+                Format::Adts => packets::Index::open_adts(kept, &mut reader, &sizes, tags + junk as u64)?
                     .map(|(info, index)| (info, Kind::Packets(index))),
                 Format::OggFlac => None,
                 Format::Flac => flac::Index::open(kept, &mut reader, &sizes)?

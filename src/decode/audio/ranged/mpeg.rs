@@ -241,7 +241,7 @@ fn constant(reader: &mut Reader<'_>, sizes: &Sizes, last: &[u8], tail: &[u8]) ->
         // All of it is seen, or the timeline ends there.
         return Ok(None);
     }
-    let Some(header) = walk.scan.header else { return Ok(None) };
+    let Some(header) = walk.scan.header.filter(|header| header.free == 0) else { return Ok(None) };
     // The first frame, perhaps with a tag in it.
     let n_tags = links.len() as u64;
     let Some(&first) = frames.first() else { return Ok(None) };

@@ -14,7 +14,7 @@ use super::{
     super::{
         Codec, DecoderCache, Info, Planes, aac, caf,
         demux::{AAC_LOOK, AAC_PREROLL, Demuxed, First, Shelves, Timeline},
-        mp4::{Edit, Track},
+        mp4::{Coded, Edit, Track},
         packet::Packet,
         pcm,
     },
@@ -63,8 +63,8 @@ pub(super) struct Run {
     pub(super) dur: u32,
 }
 
-/// The content of a CAF file.
-pub(super) enum Caf {
+/// The content of a container.
+pub(super) enum Content {
     Pcm(pcm::Shape),
     Packets(Info, Index),
 }
@@ -80,23 +80,31 @@ struct Listed<'a> {
 }
 
 impl Index {
-    /// Opens MP4, M4A and MOV; None if its packets cannot be kept.
-    pub(super) fn open_mp4(kept: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<(Info, Self)>> {
+    /// Opens MP4, M4A and MOV; None if its packets cannot be kept, or are joined before they are decoded.
+    pub(super) fn open_mp4(kept: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Content>> {
         let mut packets = kept.shelves::<Shelves>().packets.lend();
-        let track = reader.explore(|file| {
+        let found = reader.explore(|file| {
             packets.clear();
-            let Track { codec, setup, timescale, edit } = Track::open(file, &mut packets)?;
-            Ok((codec, setup.to_vec(), timescale, edit))
+            let Track { coded, timescale, edit } = Track::open(file, &mut packets)?;
+            Ok(match coded {
+                Coded::Packets { codec, setup } => Some(Ok((codec, setup.to_vec(), timescale, edit))),
+                Coded::Linear(linear) => linear.shape(&packets, edit)?.map(Err),
+                Coded::Flac { .. } | Coded::Mpeg => None,
+            })
         })?;
-        let Some((codec, setup, timescale, edit)) = track else { return Ok(None) };
+        let (codec, setup, timescale, edit) = match found.flatten() {
+            Some(Ok(track)) => track,
+            Some(Err(shape)) => return Ok(Some(Content::Pcm(shape))),
+            None => return Ok(None),
+        };
         reader.forget();
         let timescale = Some(timescale);
         let listed = Listed { codec, setup: &setup, packets: &packets, gap: 0, timescale, edit };
-        Self::new(kept, reader, &listed)
+        Ok(Self::new(kept, reader, &listed)?.map(|(info, index)| Content::Packets(info, index)))
     }
 
     /// Opens CAF; None if its packets cannot be kept.
-    pub(super) fn open_caf(kept: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Caf>> {
+    pub(super) fn open_caf(kept: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Content>> {
         let found = reader.explore(|file| {
             Ok(match caf::find(kept, file)? {
                 caf::Found::Pcm(shape) => Err(shape),
@@ -105,14 +113,14 @@ impl Index {
         })?;
         let (setup, packets, delay, n_valid) = match found {
             Some(Ok(packets)) => packets,
-            Some(Err(shape)) => return Ok(Some(Caf::Pcm(shape))),
+            Some(Err(shape)) => return Ok(Some(Content::Pcm(shape))),
             None => return Ok(None),
         };
         reader.forget();
         let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), rounded_by: 0, timescale: None };
         let listed =
             Listed { codec: Codec::Alac, setup: &setup, packets: &packets, gap: 0, timescale: None, edit };
-        Ok(Self::new(kept, reader, &listed)?.map(|(info, index)| Caf::Packets(info, index)))
+        Ok(Self::new(kept, reader, &listed)?.map(|(info, index)| Content::Packets(info, index)))
     }
 
     /// Opens AAC in ADTS after `start` bytes of tags, by a scan in pieces; None if its packets cannot be

@@ -186,6 +186,7 @@ pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
             to.byte(4);
             to.range(&mpeg.range);
             to.bytes(&mpeg.header.raw);
+            to.word(mpeg.header.free);
             to.word(mpeg.links.len() as u32);
             for Link { frames, delay, n_samples, declared } in &mpeg.links {
                 to.range(&(frames.start as u64..frames.end as u64));
@@ -403,7 +404,8 @@ fn read_vorbis(from: &mut Parser<'_>, size: u64, info: Info) -> Option<vorbis::I
 fn read_mpeg(from: &mut Parser<'_>, size: u64, info: Info) -> Option<mpeg::Index> {
     let range =
         from.range().filter(|range| range.end <= size && range.end - range.start <= u32::MAX.into())?;
-    let header = Header::parse(&from.array::<4>()?).filter(|header| header.len > 0)?;
+    let raw = from.array::<4>()?;
+    let header = Header::of_parts(&raw, from.word()?).filter(|header| header.len > 0)?;
     let codec = [Codec::Mp1, Codec::Mp2, Codec::Mp3][usize::from(header.layer - 1)];
     if (codec, header.sample_rate, u16::from(header.channels))
         != (info.codec, info.sample_rate, info.channels)

@@ -6,10 +6,11 @@
 //!
 //! Source: ISO/IEC 11172-3 section 2.4.3.4.1, annex A figure A.7.
 
-use super::Damage;
+use super::{super::header::MAX_FREE, Damage};
 
-/// More than a frame can refer back to and hold.
-const LEN: usize = 2048;
+/// More than a frame can refer back to and hold; the longest are of free format.
+const LEN: usize = 4096;
+const _: () = assert!(LEN > 511 + MAX_FREE);
 /// Bytes after these, so that words can be read.
 const SPARE: usize = 16;
 
