@@ -169,7 +169,7 @@ impl Decoder {
         self.reservoir.consume(used.div_ceil(8));
         let (tables, granules) = (self.tables, &mut self.side.granules);
         let is_mean = self.is_mean && stream.channels == 2;
-        self.level.run(Synthesis { tables, stream, granules, state: &mut self.state, is_mean })?;
+        self.level.run(Synthesis { tables, stream, granules, state: &mut self.state, is_mean });
         let n = stream.granules() * LINES;
         Ok([&self.state.samples[0][..n], &self.state.samples[1][..n]])
     }
@@ -238,10 +238,10 @@ struct Synthesis<'a> {
 }
 
 impl Work for Synthesis<'_> {
-    type Output = Result<(), Damage>;
+    type Output = ();
 
     #[inline(always)]
-    fn run<V: Lanes>(self) -> Result<(), Damage> {
+    fn run<V: Lanes>(self) {
         let Self { tables, stream, granules, state, is_mean } = self;
         let all_bands = &tables.bands[stream.rate];
         let n_granules = stream.granules();
@@ -251,7 +251,7 @@ impl Work for Synthesis<'_> {
             }
             if stream.channels == 2 {
                 let bands = &all_bands[granule[1].kind() as usize];
-                stereo::stereo(&stream, granule, bands, &tables.directions, lines)?;
+                stereo::stereo(&stream, granule, bands, &tables.directions, lines);
             }
         }
         let n_outputs = if is_mean { 1 } else { stream.channels };
@@ -277,6 +277,5 @@ impl Work for Synthesis<'_> {
                 &mut state.samples[channel][..n_granules * LINES],
             );
         }
-        Ok(())
     }
 }

@@ -7,14 +7,15 @@
 //! (it takes 31 for none in every band), and the last band is in the middle if the one before has no
 //! direction (it takes the scale factor). With both, the vector `l3-test45` of ISO/IEC 13818-4 agrees to half
 //! a bit of 16 (24 of 822 frames do not with the first alone).
-//! Channels of different kinds of blocks are refused only in frames with sides or directions.
+//! It refuses joint stereo whose channels have different kinds of blocks, which some encoders write and the
+//! standard does not forbid. Here sum and difference are those of the lines in their coded order, and the
+//! bands of directions are those of the second channel, as other decoders take them.
 //!
 //! Source: ISO/IEC 11172-3 section 2.4.3.4.9, ISO/IEC 13818-3 section 2.4.3.2.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
 use super::{
-    Damage,
     bands::Bands,
     side::{Channel, LINES, MAX_BANDS, Stream},
 };
@@ -64,23 +65,18 @@ pub(super) fn stereo(
     bands: &Bands,
     directions: &Directions,
     lines: &mut [[f32; LINES]; 2],
-) -> Result<(), Damage> {
+) {
     if !stream.has_sides && !stream.has_intensity {
-        return Ok(());
-    }
-    if channels[0].kind() != channels[1].kind() || channels[0].shape != channels[1].shape {
-        return Err(Damage("the channels of joint stereo have different blocks"));
+        return;
     }
     let n = channels[0].n_lines.max(channels[1].n_lines);
     let [left, right] = lines;
     if stream.has_intensity {
         spread(stream, &mut channels[1], bands, directions, left, right);
-        (channels[0].n_lines, channels[1].n_lines) = (n, n);
     } else {
         rotate(&mut left[..n], &mut right[..n]);
-        (channels[0].n_lines, channels[1].n_lines) = (n, n);
     }
-    Ok(())
+    (channels[0].n_lines, channels[1].n_lines) = (n, n);
 }
 
 /// Left and right of sum and difference.
