@@ -378,6 +378,7 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
     }
 
     fn end_errand(&mut self) {
+        self.reader.end_errand();
         self.held = None;
     }
 }

@@ -142,10 +142,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                     match number.filter(|_| self.in_turn) {
                         Some(number) => {
                             hand.push(fetched);
-                            self.take_turn(number, &mut hand) && {
-                                self.shared.sequencer.pass(number);
-                                true
-                            }
+                            self.take_turn(number, &mut hand)
                         }
                         None => self.hand_over(fetched),
                     }
@@ -172,7 +169,11 @@ impl<S: Source, K: Task> Reader<S, K> {
             }
             // A single thread reads on, with a reader for each stream.
             if self.in_turn {
+                // Before the turn passes: the next thread requests memory without what these readers keep.
                 self.records.iter_mut().for_each(ReadRecords::end_errand);
+                if let Some(number) = number {
+                    self.shared.sequencer.pass(number);
+                }
             }
         }
     }
@@ -223,9 +224,6 @@ impl<S: Source, K: Task> Reader<S, K> {
             } else if !self.hand_over(fetched) {
                 return false;
             }
-        }
-        if self.in_turn {
-            self.shared.sequencer.pass(number);
         }
         true
     }
