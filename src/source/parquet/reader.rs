@@ -138,9 +138,6 @@ impl ParquetReader {
         // The pages are dropped, unless the row was one of many.
         let permit = self.permit.take();
         let (label, bytes, path, others, is_granted, is_lavish) = values?;
-        if is_granted {
-            self.leave.covers();
-        }
         let is_text = matches!(self.source.payload, Payload::Text(_));
         let max_record_bytes = self.source.max_record_bytes;
         if let Some(bytes) = &bytes {
@@ -155,9 +152,19 @@ impl ParquetReader {
         // The path of a row with bytes is not opened.
         let path = if bytes.is_some() { None } else { path? };
         let bytes = match (bytes, path) {
-            (Some(bytes), _) if run > 1 && !is_lavish => bytes,
+            (Some(bytes), _) if run > 1 && !is_lavish => {
+                if is_granted {
+                    self.leave.covers();
+                }
+                bytes
+            }
             // A row that was requested alone would keep its whole page alive, and a few rows a large one.
             (Some(bytes), _) => {
+                // A page that the reader keeps has a permit of its own.
+                let permit = match permit {
+                    None => self.leave.admit(bytes.len() as u64)?,
+                    permit => permit,
+                };
                 let copy = fallible_alloc::copy(&bytes)?;
                 drop(bytes);
                 if let Some(permit) = &permit {
