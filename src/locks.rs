@@ -3,7 +3,7 @@
 //! A fork copies the memory and only the calling thread. A lock that another thread held at that moment stays
 //! locked in the child forever, and the guarded data may be half written. So a child waits for a lock of its
 //! parent at most [`LIMIT`]; then the call returns an error that says what to do. A lock that the child was
-//! the first to use is awaited without a limit. Taking a free lock costs the same in both.
+//! the first to use, or has had alone, is awaited without a limit. Taking a free lock costs the same in both.
 //!
 //! A value that is made at its first use ([`OnceLock`]) has no such limit: a child could not make it again.
 //! So a fork waits for threads that are making one ([`Undivided`]).
@@ -71,6 +71,13 @@ impl Owner {
         }
     }
 
+    /// Makes this process the owner of a lock that the calling thread has alone: no thread of the parent has it.
+    fn take(&self) {
+        if self.is_other() {
+            self.0.store(process::id(), Ordering::Relaxed);
+        }
+    }
+
     /// Whether the lock was used before the fork that made this process, so that its holder may not exist.
     fn is_other(&self) -> bool {
         self.0.load(Ordering::Relaxed) != process::id()
@@ -82,7 +89,7 @@ impl Owner {
 /// # Errors
 /// [`ErrorKind::Closed`] in a child, if a thread of the parent may have locked it and it stays locked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<sync::MutexGuard<'_, T>> {
-    taken(|| mutex.lock.try_lock(), || mutex.lock.lock(), &mutex.owner)
+    taken(|| mutex.lock.try_lock(), || mutex.lock.lock(), &mutex.owner).inspect(|_| mutex.owner.take())
 }
 
 /// Locks for reading, even if it is poisoned.
@@ -98,7 +105,7 @@ pub(crate) fn read<T>(lock: &RwLock<T>) -> Result<sync::RwLockReadGuard<'_, T>> 
 /// # Errors
 /// As [`lock`].
 pub(crate) fn write<T>(lock: &RwLock<T>) -> Result<sync::RwLockWriteGuard<'_, T>> {
-    taken(|| lock.lock.try_write(), || lock.lock.write(), &lock.owner)
+    taken(|| lock.lock.try_write(), || lock.lock.write(), &lock.owner).inspect(|_| lock.owner.take())
 }
 
 fn taken<G>(
@@ -138,14 +145,18 @@ static FORKS: AtomicUsize = AtomicUsize::new(0);
 
 /// The pause between two looks at a fork, or at threads for which it waits.
 const FORK_PAUSE: Duration = Duration::from_micros(50);
+/// The longest time that a section waits for a fork, and a fork for sections. Without a limit they would
+/// wait for each other forever if a hook of another library waits for a lock that the section's thread holds.
+const FORK_LIMIT: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// Whether this thread is in such a section: an inner one begins even if a fork waits for the outer one.
     static IS_WITHIN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A section that no fork divides: a fork waits until it ends, and it begins after a fork under way. It must
-/// be short; it may wait for Python, which the forking thread does not hold while it waits.
+/// A section that no fork divides: a fork waits until it ends, and it begins after a fork under way, both at
+/// most for [`FORK_LIMIT`]. It must be short; it may wait for Python, which the forking thread does not hold
+/// while it waits.
 #[derive(Debug)]
 pub(crate) struct Undivided {
     is_outer: bool,
@@ -156,8 +167,9 @@ impl Undivided {
     pub(crate) fn begin() -> Self {
         let is_outer = !IS_WITHIN.replace(true);
         if is_outer {
+            let begin = Instant::now();
             UNDIVIDED.fetch_add(1, Ordering::SeqCst);
-            while FORKS.load(Ordering::SeqCst) > 0 {
+            while FORKS.load(Ordering::SeqCst) > 0 && begin.elapsed() < FORK_LIMIT {
                 UNDIVIDED.fetch_sub(1, Ordering::SeqCst);
                 thread::sleep(FORK_PAUSE);
                 UNDIVIDED.fetch_add(1, Ordering::SeqCst);
@@ -185,7 +197,8 @@ pub(crate) fn announce_fork() {
 /// Waits for sections that no fork divides.
 #[cfg(any(feature = "python", test))]
 pub(crate) fn await_undivided() {
-    while UNDIVIDED.load(Ordering::SeqCst) > 0 {
+    let begin = Instant::now();
+    while UNDIVIDED.load(Ordering::SeqCst) > 0 && begin.elapsed() < FORK_LIMIT {
         thread::sleep(FORK_PAUSE);
     }
 }
@@ -314,6 +327,21 @@ mod tests {
         assert!(error.message.contains("open it again"), "{error}");
         drop(held);
         assert_eq!(*lock(&mutex).unwrap(), 3);
+        assert!(
+            !mutex.owner.is_other(),
+            "the child has had it alone, so the parent's threads do not hold it"
+        );
+    }
+
+    #[test]
+    fn readers_of_a_child_do_not_prove_that_no_reader_of_the_parent_is_left() {
+        let shared = RwLock::new(0);
+        assert_eq!(*write(&shared).unwrap(), 0);
+        inherited(&shared.owner);
+        assert_eq!(*read(&shared).unwrap(), 0);
+        assert!(shared.owner.is_other());
+        assert_eq!(*write(&shared).unwrap(), 0);
+        assert!(!shared.owner.is_other());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::{
 
 use pyo3::{prelude::*, types::PyDict};
 
-use super::ending::{self, MayAttach, detach};
+use super::ending::{self, MayAttach};
 use crate::{
     Error, ErrorKind, Result,
     engine::{State, as_process, during},
@@ -52,7 +52,8 @@ pub fn order_forks(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 fn before_fork(py: Python<'_>) {
     locks::announce_fork();
-    detach(py, locks::await_undivided);
+    // Not `ending::detach`: a fork under way would never end if its thread parked.
+    py.detach(locks::await_undivided);
 }
 
 #[pyfunction]
