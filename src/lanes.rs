@@ -118,8 +118,10 @@ pub(crate) trait Work {
 /// Arithmetic on eight lanes.
 ///
 /// # Safety
-/// An implementation's methods may only run on a CPU that has its instructions.
-pub(crate) trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
+/// Methods are safe to call, so an implementation must be named only where the CPU has its instructions.
+pub(crate) unsafe trait Lanes:
+    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>
+{
     /// The same value in every lane.
     fn splat(value: f32) -> Self;
     /// Reads one row.
@@ -268,7 +270,8 @@ impl Mul for Portable {
     }
 }
 
-impl Lanes for Portable {
+// SAFETY: it uses the instructions of the build's baseline.
+unsafe impl Lanes for Portable {
     #[inline(always)]
     fn splat(value: f32) -> Self {
         Self([value; LANES])
@@ -371,7 +374,8 @@ mod avx2 {
         }
     }
 
-    impl Lanes for Avx2 {
+    // SAFETY: only `Level::run` names it, in functions that have its instructions.
+    unsafe impl Lanes for Avx2 {
         #[inline(always)]
         fn splat(value: f32) -> Self {
             Self(avx2!(_mm256_set1_ps(value)))

@@ -61,6 +61,7 @@ use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 
 use crate::engine;
+use crate::lanes::Level;
 use crate::sync::plain::Mutex;
 
 /// The longest wait between checks of pending signals.
@@ -118,6 +119,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     py.import("numpy")?;
     numpy::PyArray1::<f32>::zeros(py, 0, false).readonly();
     logging::install();
+    // Reads the environment, which another thread may change later.
+    Level::detect();
     calls::order_forks(py)?;
     quiet_own_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
