@@ -453,8 +453,8 @@ impl<S: Source, K: Task> Engine<S, K> {
             _ => format!(" on rank {}", self.plan.rank),
         };
         let message = format!(
-            "the pass has no good record{of_rank}: {told}; the first one is {kind}; check the files, audio_column (of a table \
-             path_column and root), and exclude"
+            "the pass has no good record{of_rank}: {told}; check the files, audio_column (of a table path_column and \
+             root), and exclude; the first {kind} record"
         );
         let error = Error::new(ErrorKind::TooMany, message);
         let error = match first {
