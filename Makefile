@@ -5,6 +5,8 @@
 #   downloads 5.5 GB
 # make soak   run the tests of `make test` with 20 times the repetitions, and those of sources by URL
 # make bench  run the criterion benches of each stage
+# make digests  write the digests of batches in many configurations to build/digests.json, after `make wheel`;
+#   benches/README.md has the comparison of two of them
 # make bench-peers  run other loaders on the same files, for comparison
 # make tables  write the stub's signatures and the table in docs/parameters.md from the tables of parameters,
 #   after `make wheel`
@@ -29,7 +31,8 @@ CARGO_PROFILE := --locked --profile $(PROFILE)
 # Tests and demo run without downloads.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$(CURDIR)/build/huggingface MPLBACKEND=agg
 
-.PHONY: demo test test-torch soak bench bench-peers tables docs clean rust models wheel lint pytest examples tools
+.PHONY: demo test test-torch soak bench digests bench-peers tables docs clean rust models wheel lint pytest examples \
+	tools
 
 # Says what to install if a tool of the build is missing.
 tools:
@@ -124,6 +127,9 @@ soak: wheel
 
 bench:
 	cargo bench --locked
+
+digests:
+	$(OFFLINE) $(BIN)/python benches/digests.py --out build/digests.json > /dev/null
 
 # Needs several GB of packages and an idle machine; see benches/README.md.
 bench-peers:
