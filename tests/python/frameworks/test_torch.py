@@ -198,7 +198,7 @@ def test_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_batches_without_rows(tmp_path: Path) -> None:
-    """A rank whose recordings are all bad yields batches without rows; one process leaves them out."""
+    """A rank whose recordings are all bad yields batches without rows; in one process the pass ends with an error."""
     shard = write_shard(tmp_path / "a.arrow", [Row(b"not a recording", 0)] * 8)
     parameters: Any = {**TINY, "batch_size": 2}
     with forebay.Loader.eval(shard, **parameters, world_size=2) as loader:
@@ -208,7 +208,9 @@ def test_batches_without_rows(tmp_path: Path) -> None:
             assert found == [(0, (0, 8, 6))] * 2
     with forebay.Loader.eval(shard, **parameters) as loader:
         assert len(IterableDataset(loader)) == 4
-        assert list(IterableDataset(loader)) == list(DevicePrefetcher(loader, "cpu")) == []
+        for whole in (IterableDataset(loader), DevicePrefetcher(loader, "cpu")):
+            with pytest.raises(forebay.DecodeError, match="no good record: 8 of 8"):
+                next(iter(whole))
 
 
 class TestTokens:
