@@ -324,6 +324,7 @@ fn a_batch_that_was_taken_back_is_returned_again() {
     for plan in plans() {
         let mut straight = engine(plan.clone(), SOME_BAD);
         let expected = batches(&mut straight, 20);
+        let is_infinite = plan.infinite;
         let mut engine = engine(plan, SOME_BAD);
         engine.take_back(); // nothing, as nothing was taken
         let mut found = Vec::new();
@@ -332,8 +333,10 @@ fn a_batch_that_was_taken_back_is_returned_again() {
             if found.len() % 3 == 0 {
                 let after = engine.position();
                 engine.take_back();
-                // iter() starts no other pass, and a second call takes nothing back.
-                engine.rewind().unwrap();
+                // iter() goes on if there is one pass only, and a second call takes nothing back.
+                if is_infinite {
+                    engine.rewind().unwrap();
+                }
                 engine.take_back();
                 assert_eq!(next(&mut engine).as_ref(), Some(&batch));
                 assert_eq!(engine.position(), after);

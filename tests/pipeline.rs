@@ -169,20 +169,58 @@ fn seeds_and_epochs_differ_and_repeat() {
 }
 
 #[test]
-fn iter_begins_the_next_pass_or_the_same_one_anew() {
+fn iter_begins_the_next_pass() {
     let mut engine = engine(plan(), toy(&[100]), QUICK);
-    let first = batches(&mut engine, 3);
-    engine.rewind().unwrap(); // left early
-    assert_eq!(batches(&mut engine, 3), first);
-    engine.rewind().unwrap();
-    let whole = batches(&mut engine, 100);
-    assert_eq!((whole.len(), engine.epoch()), (13, 0));
-    engine.rewind().unwrap();
-    assert_eq!(engine.epoch(), 1);
-    let second = batches(&mut engine, 100);
-    assert_ne!(second, whole);
+    let passes: Vec<_> = (0..4)
+        .map(|epoch| {
+            engine.rewind().unwrap();
+            assert_eq!(engine.epoch(), epoch);
+            batches(&mut engine, 100)
+        })
+        .collect();
+    assert!(passes.iter().all(|pass| pass.len() == 13));
+    assert_ne!(passes[0], passes[1]);
     engine.set_epoch(0).unwrap();
-    assert_eq!(batches(&mut engine, 100), whole);
+    assert_eq!(batches(&mut engine, 100), passes[0]);
+    // Passes that are left early.
+    engine.set_epoch(0).unwrap();
+    for (epoch, whole) in (0..).zip(&passes) {
+        engine.rewind().unwrap();
+        engine.rewind().unwrap(); // no batch was taken, so no pass is left out
+        assert_eq!(batches(&mut engine, 3), whole[..3]);
+        let Position { epoch: at, batch, .. } = engine.position();
+        assert_eq!((at, batch), (epoch, 3));
+    }
+}
+
+#[test]
+fn iter_stays_where_no_batch_was_taken() {
+    let mut engine = engine(plan(), toy(&[100]), QUICK);
+    let begin = engine.position();
+    let whole = batches(&mut engine, 100);
+    let at = |batch| Position { batch, ..begin.clone() };
+    for batch in [0, 5, 12] {
+        let rest = &whole[batch as usize..];
+        engine.restore(at(batch)).unwrap();
+        engine.rewind().unwrap();
+        assert_eq!(batches(&mut engine, 100), rest, "restored");
+        engine.set_epoch(0).unwrap();
+        engine.seek(batch).unwrap();
+        engine.rewind().unwrap();
+        assert_eq!(batches(&mut engine, 1), rest[..1], "sought");
+        // Nor after the only batch that was taken is put back, or the first ones are skipped.
+        engine.take_back();
+        engine.rewind().unwrap();
+        assert_eq!(batches(&mut engine, 100), rest, "put back");
+        engine.set_epoch(0).unwrap();
+        engine.skip(std::slice::from_ref(&(0..batch))).unwrap();
+        engine.fetch(SOON).unwrap();
+        engine.rewind().unwrap();
+        assert_eq!(batches(&mut engine, 100), rest, "skipped");
+        // After a whole pass the next one begins.
+        engine.rewind().unwrap();
+        assert_eq!((engine.epoch(), engine.batch()), (1, 0));
+    }
 }
 
 #[test]
@@ -197,7 +235,7 @@ fn a_pass_is_over_with_its_last_batch() {
 }
 
 #[test]
-fn iter_begins_anew_after_a_failure() {
+fn iter_stays_after_a_failure_of_the_first_batch() {
     static BROKEN: AtomicUsize = AtomicUsize::new(1);
     let source =
         Toy { unreadable: |_| (BROKEN.load(Ordering::Relaxed) == 1).then_some(ErrorKind::Io), ..toy(&[100]) };
@@ -205,7 +243,19 @@ fn iter_begins_anew_after_a_failure() {
     assert_eq!(engine.next(SOON).unwrap_err().kind, ErrorKind::Io);
     BROKEN.store(0, Ordering::Relaxed);
     engine.rewind().unwrap();
-    assert_eq!(batches(&mut engine, 100).len(), 13);
+    assert_eq!((batches(&mut engine, 100).len(), engine.epoch()), (13, 0));
+}
+
+#[test]
+fn iter_begins_the_next_pass_after_a_failure_of_another_batch() {
+    let source = Toy { unreadable: |row| (row == 90).then_some(ErrorKind::Io), ..toy(&[100]) };
+    let mut engine = engine(Plan { order: Order::Sequential, ..plan() }, source, QUICK);
+    assert_eq!(batches(&mut engine, 11).len(), 11);
+    assert_eq!(engine.next(SOON).unwrap_err().kind, ErrorKind::Io);
+    assert_eq!((engine.position().epoch, engine.position().batch), (0, 11));
+    engine.rewind().unwrap();
+    assert_eq!((engine.epoch(), engine.batch()), (1, 0));
+    assert_eq!(batches(&mut engine, 1).len(), 1);
 }
 
 #[test]

@@ -5,6 +5,7 @@ request as soon as it is free. The request carries its batch back, so batches ar
 requests. Workers hold no reference to loader or iterator, so dropping these ends the workers.
 """
 
+import logging
 import math
 import operator
 from collections import deque
@@ -28,6 +29,8 @@ __all__ = ["AsyncDataLoader", "BatchResult"]
 
 # The number of batches over which percentiles are computed.
 _RECENT = 1000
+
+_log = logging.getLogger("forebay")
 
 # The same text as in the other loaders.
 _CLOSED = "the loader is closed; make a new one to go on"
@@ -104,9 +107,9 @@ class AsyncDataLoader:
     field to `(shape, dtype)` of one row. Several threads at a time call `pipeline(indices, metadata,
     storage_state, buffers)`, which fills `buffers[field]`, an array `[len(indices), *shape]`.
 
-    Each `iter()` starts a pass: the next pass, or the same one again if it was left early. The order is a
-    function of `(seed, epoch)`, as in `Loader(order="global")`. The last batch may be shorter. Arrays may be
-    kept and modified; their memory is reused once no array refers to it.
+    Each `iter()` starts the next pass, also if the last one was left early. The order is a function of
+    `(seed, epoch)`, as in `Loader(order="global")`. The last batch may be shorter. Arrays may be kept and
+    modified; their memory is reused once no array refers to it.
 
     If the pipeline raises an exception, `next()` raises it at the batch's position, with a note that names
     batch and indices, and the pass ends. `state_dict()` covers the returned batches. Threads end with the
@@ -180,7 +183,8 @@ class AsyncDataLoader:
             for name, spec in pipeline.output_specs.items()
         }
         self._position = (0, 0)  # epoch and number of the next batch
-        self._goes_on = False  # the next pass begins at this batch, not at batch 0
+        self._is_fresh = True  # no batch was returned since the pass began, or since a seek or a loaded state
+        self._has_left = False  # a pass was left early before
         self._workers: Workers[BatchResult] | None = None
         self._counts = (0, 0, 0.0, 0.0)  # batches and rows returned, seconds ready and starved
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
@@ -191,12 +195,21 @@ class AsyncDataLoader:
         return self._schedule.n_batches
 
     def __iter__(self) -> Iterator[BatchResult]:
-        """Begins a pass; an earlier iterator of this loader ends."""
+        """Begins the next pass, or continues at a state that was loaded; an earlier iterator of this loader ends."""
         if self._closed:
             raise ForebayError(_CLOSED)
         self._leave()
         epoch, batch = self._position
-        return _Batches(self, epoch, batch if self._goes_on else 0)
+        if batch and not self._is_fresh:
+            if not self._has_left:
+                _log.info(
+                    "pass %d was left after %d of %d batches; the next one begins (further ones are not logged)",
+                    epoch, batch, len(self),
+                )  # fmt: skip
+            self._has_left = True
+            epoch, batch = epoch + 1, 0
+        self._is_fresh = True
+        return _Batches(self, epoch, batch)
 
     @property
     def batch_size(self) -> int:
@@ -219,16 +232,20 @@ class AsyncDataLoader:
         return self._closed
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the pass that the next `iter()` begins; a running pass ends."""
+        """Sets the pass that the next `iter()` begins; a running pass ends.
+
+        After `load_state_dict` or `seek`, the position is kept if `epoch` is the current pass.
+        """
         check(epoch=(epoch, 0, 2**62))
         self._leave()
-        self._position, self._goes_on = (operator.index(epoch), 0), False
+        if not self._is_fresh or epoch != self.epoch:
+            self._position, self._is_fresh = (operator.index(epoch), 0), True
 
     def seek(self, batch: int) -> None:
         """Sets the batch number at which the next `iter()` begins, at any distance; a running pass ends."""
         check(batch=(batch, 0, len(self)))
         self._leave()
-        self._position, self._goes_on = (self.epoch, operator.index(batch)), True
+        self._position, self._is_fresh = (self.epoch, operator.index(batch)), True
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position after the returned batches, not the prefetched ones, as a dict that JSON can hold."""
@@ -242,7 +259,7 @@ class AsyncDataLoader:
         if not (is_count(epoch, 2**62) and is_count(batch, max(len(self) - 1, 0))):
             raise StateError(f"the state has epoch {epoch}, batch {batch}, but a pass has {len(self)} batches")
         self._leave()
-        self._position, self._goes_on = (epoch, batch), True
+        self._position, self._is_fresh = (epoch, batch), True
 
     def progress(self, total: int | None = None, file: TextIO | None = None) -> "Iterator[BatchResult]":
         """Iterates as the loader itself does, and shows how far the loop is: see `LoaderBase.progress`."""
@@ -363,7 +380,7 @@ class _Batches(Iterator[BatchResult]):
             if number == self._end:
                 self._leave()
                 if loader._position == (self._epoch, number):  # `seek` chose the end
-                    loader._position, loader._goes_on = (self._epoch + 1, 0), False
+                    loader._position, loader._is_fresh = (self._epoch + 1, 0), True
                 raise StopIteration
             orders.pop(number - 1, None)
             order = orders.get(number)
@@ -396,7 +413,7 @@ class _Batches(Iterator[BatchResult]):
             counts = (batches + 1, examples + rows, all_ready_s + ready_s, all_starved_s + starved_s)
             after = (self._epoch, number + 1) if number + 1 < self._end else (self._epoch + 1, 0)
             order.made, order.is_taken = None, True
-            loader._counts, loader._position, loader._goes_on = counts, after, False
+            loader._counts, loader._position, loader._is_fresh = counts, after, after[1] == 0
             self._next = number + 1
             return made
 

@@ -59,7 +59,7 @@ def bfloat16_fields(loader: object) -> Collection[str]:
 
 
 def resumable(batches: Iterable[Item]) -> Iterator[Item]:
-    """An iterator for a `for` loop that is left and continued; the loader's `iter()` would begin the pass again.
+    """An iterator for a `for` loop that is left and continued; the loader's `iter()` would begin the next pass.
 
     For a loop and not `next()`, since Ctrl-C between `next()` and the assignment would lose a batch. Calls
     only C functions.
@@ -70,8 +70,8 @@ def resumable(batches: Iterable[Item]) -> Iterator[Item]:
 class Converted(Iterator[Made], Generic[Made]):
     """The batches of a loader, converted by `convert`.
 
-    If the conversion is interrupted or fails, the loader takes the batch back: the next loop and
-    `state_dict()` begin with this batch.
+    If the conversion is interrupted or fails, the loader takes the batch back: this iterator, and a state
+    taken now, continue with this batch.
     """
 
     def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: LoaderBase) -> None:

@@ -123,7 +123,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
             warnings.warn("pin_memory=True does nothing: torch finds no CUDA device", stacklevel=2)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Continues an infinite loader, or begins the next pass of a finite one, as `iter(loader)` does."""
+        """Continues an infinite loader; begins the next pass of a finite one, as `iter(loader)` does."""
         worker = torch.utils.data.get_worker_info()
         if worker is not None:
             raise ConfigError(
@@ -273,10 +273,10 @@ class DevicePrefetcher:
     that copy, so it may fill the same memory again. Both tensors of a `JaggedArray` are moved. On the CPU no
     batch is copied or prefetched.
 
-    An iterable with a length is a pass, and iterating again begins a new pass. An iterable without a length
-    is a stream, and iterating again continues it. `state_dict()` is the state after the last batch returned,
-    not after the prefetched ones. To move a stream, use `load_state_dict` of the prefetcher, not of the
-    loader. An error is raised after all earlier batches. Ctrl-C loses no batch.
+    An iterable with a length is a pass, and iterating again begins the next pass, also if this one was left
+    early. An iterable without a length is a stream, and iterating again continues it. `state_dict()` is the
+    state after the last batch returned, not after the prefetched ones. To move a stream, use `load_state_dict`
+    of the prefetcher, not of the loader. An error is raised after all earlier batches. Ctrl-C loses no batch.
     """
 
     def __init__(self, batches: Iterable[Mapping[str, Any]], device: Any = "cuda", depth: int = 2) -> None:
@@ -295,7 +295,6 @@ class DevicePrefetcher:
         self._depth = 0
         self._begin: Any = None  # states of the source: at the start of the pass, and after the last batch returned
         self._state: Any = None
-        self._epoch: Any = None  # of this pass, if the source has a loader with epochs
         self._lent: Any = None  # the event of a copy from memory that the source may fill again
         if self._device.type == "cuda":
             self._depth = depth
@@ -309,6 +308,8 @@ class DevicePrefetcher:
         self._pulled: Mapping[str, Any] | None = None  # kept in case Ctrl-C interrupts its copy
         self._ahead: deque[tuple[Batch, Any, Any]] = deque()  # batch, event of its copy, state after it
         self._end: Exception | None = None
+        self._has_begun = False  # a batch was returned
+        self._source_at: Any = None  # the state of the source after the last batch pulled
 
     def __len__(self) -> int:
         """The length of `batches`."""
@@ -322,14 +323,13 @@ class DevicePrefetcher:
         return f"<forebay.torch.DevicePrefetcher: to {self._device}, {ahead}, from {self._source!r}>"
 
     def __iter__(self) -> Self:
-        """Begins a pass, or the same one again if it was left early; a stream continues."""
+        """Begins the next pass, or this one if no batch of it was returned; a stream continues."""
         if self._iterator is None or is_finite(self._source):
-            if self._ahead and self._begin is not None and self._source_state() == self._ahead[-1][2]:
-                self._begin_again()  # the source may have ended a pass that the consumer has not
+            if not self._has_begun and self._source_at is not None and self._source_state() == self._source_at:
+                self._keeper.load_state_dict(self._begin)  # batches were pulled, and none was returned
             self._reset()
             self._iterator = resumable(self._source)
             self._begin = self._state = self._source_state()
-            self._epoch = getattr(self._loader(), "epoch", None)
         elif isinstance(loader := self._loader(), LoaderBase):
             iter(loader)  # continues, and counts the iterations, for `set_epoch`
         return self
@@ -353,6 +353,7 @@ class DevicePrefetcher:
         # Ctrl-C is raised only where a call returns, and no call follows. So a batch is either returned or
         # kept.
         self._state = state
+        self._has_begun = True
         del self._ahead[0]
         return batch
 
@@ -373,8 +374,9 @@ class DevicePrefetcher:
             except Exception as end:
                 self._end = end
                 return
+        self._source_at = self._source_state()
         batch, copied = self._copy(to_tensors(self._pulled, self._loader()))
-        taken = (batch, copied, self._source_state())
+        taken = (batch, copied, self._source_at)
         self._pulled = None  # Ctrl-C cannot come between this and the call
         self._ahead.append(taken)
 
@@ -402,13 +404,6 @@ class DevicePrefetcher:
         """The underlying loader, or the source if there is none."""
         dataset = getattr(self._source, "dataset", self._source)
         return getattr(dataset, "loader", dataset)
-
-    def _begin_again(self) -> None:
-        """Makes the source repeat this pass: from its first batch if it has epochs, else from its first state."""
-        if self._epoch is None:
-            self._keeper.load_state_dict(self._begin)
-        else:
-            self._loader().set_epoch(self._epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state of `batches` after the last batch returned; `batches` must have a `state_dict`."""

@@ -382,7 +382,7 @@ class _Steps(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
         self.source = source
         self.loader = source.loader
         self.is_infinite = _is_infinite(self.loader)
-        self.first_pass = int(source.state_dict()["epoch"])  # the loader's number of the Trainer's epoch 0
+        self.first_pass: int | None = None  # the loader's number of the Trainer's epoch 0, once it has begun
         self.epoch = 0  # the Trainer's
         self.done = 0  # batches of this epoch
         self._trainer = trainer
@@ -399,7 +399,13 @@ class _Steps(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
             self.done = 0
         self._is_resumed = False
         self._batches = None if self._is_finished else iter(self.source)
+        if self.first_pass is None:  # of a pass that an earlier run left early, the next one
+            self.first_pass = self._pass() - self.epoch
         return zip(itertools.count())
+
+    def _pass(self) -> int:
+        """The loader's number of the current pass."""
+        return int(self.source.state_dict()["epoch"])
 
     def __getitems__(self, numbers: Sequence[int]) -> dict[str, Any]:
         if self._batches is None:
@@ -423,7 +429,7 @@ class _Steps(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch of the Trainer."""
         self.epoch = epoch
-        if not self.is_infinite:
+        if not self.is_infinite and self.first_pass is not None:
             self.source.set_epoch(self.first_pass + epoch)
 
     def finish(self) -> None:
@@ -439,7 +445,7 @@ class _Steps(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
             "format": _FORMAT,
             "epoch": self.epoch,
             "batches": self.done,
-            "first_pass": self.first_pass,
+            "first_pass": self._pass() if self.first_pass is None else self.first_pass,
             "states": states,
         }
 

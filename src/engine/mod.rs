@@ -138,8 +138,11 @@ pub struct Engine<S: Source, K: Task> {
     is_over: bool,
     /// The batch at which the threads start: 0, or set by seek, skip, restore or `take_back`.
     start: u64,
-    /// Whether a batch was taken since the position was set.
+    /// Whether a batch was taken since the pass began, or since a seek or restore within it; one that
+    /// `take_back` put back does not count.
     has_taken: bool,
+    /// Whether a pass was left early before; only the first time is logged.
+    has_left: bool,
     /// The positions of the streams after the last batch taken, if its number does not determine them.
     standings: Option<Standings>,
     /// The engine's position before that batch. Cleared by any call that leaves the pass.
@@ -170,6 +173,8 @@ struct Before {
     standings: Option<Standings>,
     /// The counts since then.
     counts: Delivered,
+    /// [`Engine::has_taken`] then.
+    had_taken: bool,
 }
 
 /// Closes and observes an engine from any thread, also while another thread is in its `next`.
@@ -317,6 +322,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             is_over: false,
             start: 0,
             has_taken: false,
+            has_left: false,
             standings: None,
             before: None,
             so_far: Some(Delivered::default()),
@@ -418,9 +424,9 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Hands out the fetched batch; `None` if a `seek` or `close` since then discarded it.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
         let (number, Complete { batch, standings, counts }) = self.held.take()?;
-        self.has_taken = true;
         let standings = mem::replace(&mut self.standings, standings);
-        self.before = Some(Before { batch: number, standings, counts });
+        let had_taken = mem::replace(&mut self.has_taken, true);
+        self.before = Some(Before { batch: number, standings, counts, had_taken });
         self.deliver(counts);
         self.warn_of_failures(WARN_FROM);
         Some((number, batch))
@@ -485,17 +491,18 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Puts back the last batch taken, for a batch that did not reach the caller: it is made again and comes
     /// next. Does nothing if no batch was taken since the position changed.
     pub fn take_back(&mut self) {
-        if let Some(Before { batch, standings, counts }) = self.before.take() {
+        if let Some(Before { batch, standings, counts, had_taken }) = self.before.take() {
             self.counters.take_back(counts);
             self.leave(batch);
             self.is_over = false;
             self.standings = standings;
+            self.has_taken = had_taken;
         }
     }
 
-    /// Implements Python's `iter()`: an infinite engine continues. A finite one begins the next pass if the
-    /// last one is over, and the same pass again if it was left early. After `seek` or a restore, with no
-    /// batch taken since, the position stays.
+    /// Implements Python's `iter()`: an infinite engine continues. A finite one begins the next pass, also if
+    /// this one was left early. If no batch was taken since the pass began, or since a seek or restore, the
+    /// position stays; an error that ended the run is forgotten.
     ///
     /// # Errors
     /// Only those of [`Engine::new`].
@@ -506,8 +513,19 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.is_over() {
             return self.begin(self.epoch + 1);
         }
+        if self.has_taken {
+            if !mem::replace(&mut self.has_left, true) {
+                let of = self.n_batches.map_or(String::new(), |n| format!(" of {n}"));
+                log::info!(
+                    "pass {} was left after {}{of} batches; the next one begins (further ones are not logged)",
+                    self.epoch,
+                    self.batch(),
+                );
+            }
+            return self.begin(self.epoch + 1);
+        }
         if !self.is_fresh() {
-            self.leave(0);
+            self.leave(self.next_batch());
         }
         Ok(())
     }

@@ -158,9 +158,9 @@ fn kind<'a>(slf: &'a Bound<'_, LoaderBase>) -> PyResult<Kind<'a>> {
 #[pymethods]
 impl LoaderBase {
     /// Returns an iterator over batches. An infinite loader continues with the next batch. A finite loader
-    /// begins the next pass, or the same one again if it was left early; after `load_state_dict`, `seek` or
-    /// with `start_step` it continues there. Raises `ConfigError` in one of several workers of a torch
-    /// `DataLoader`, unless `rank` and `world_size` give each worker a share.
+    /// begins the next pass, also if this one was left early, unless no batch was taken of it. After
+    /// `load_state_dict`, `seek` or with `start_step` it continues there. Raises `ConfigError` in one of
+    /// several workers of a torch `DataLoader`, unless `rank` and `world_size` give each worker a share.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Batches>> {
         let (py, this, (rank, world_size)) = (slf.py(), kind(slf)?, slf.get().share);
         check_iteration(slf, rank, world_size)?;
@@ -250,7 +250,7 @@ impl LoaderBase {
         kind(slf)?.engine().batch(slf.py())
     }
 
-    /// The current pass of a finite loader, counted from 0. After the end of the pass, `iter()` adds one.
+    /// The current pass of a finite loader, counted from 0. `iter()` adds one if a batch of it was taken.
     ///
     /// For an infinite loader, the number of examples drawn divided by the number of records, rounded down:
     /// the window mixes examples of adjacent epochs. For a `TokenLoader`, the number of times that its

@@ -34,9 +34,9 @@ def test_a_dataset_for_a_dataloader(loader: forebay.Loader, tiny_shards: list[Pa
         assert [of(batch) for batch in islice(batches, n + 3)] == digests(tiny_shards, n + 3)
     else:
         assert len(batches) == n
-        expected = digests(tiny_shards, 2 * n, infinite=False)
+        expected = digests(tiny_shards, 3 * n, infinite=False)
         assert [of(batch) for batch in islice(batches, 3)] == expected[:3]
-        assert [[of(batch) for batch in batches] for _ in range(2)] == [expected[:n], expected[n:]]
+        assert [[of(batch) for batch in batches] for _ in range(2)] == [expected[n : 2 * n], expected[2 * n :]]
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
@@ -166,11 +166,11 @@ def test_worker_processes_that_stay(tiny_shards: list[Path], kind: type[Made], p
         prefetch_factor=3,
     )
     n = 19
-    expected = digests(tiny_shards, 3 * n, infinite=False)
+    expected = digests(tiny_shards, 4 * n, infinite=False)
     goes_on = persistent and kind is Kept
     assert [of(batch) for batch in islice(batches, 5)] == expected[:5]
     for number in range(3):
-        start = n * number if goes_on else 0
+        start = n * (number + 1) if goes_on else 0
         assert [of(batch) for batch in batches] == expected[start : start + n]
 
 

@@ -66,11 +66,12 @@ def test_a_prefetcher_returns_the_same_batches(loader: forebay.Loader, tiny_shar
         assert [of(batch) for batch in islice(batches, 23)] == expected[7:]
     else:
         n = len(batches)
-        expected = digests(tiny_shards, 2 * n, infinite=False)
-        for left_after in (0, 1, 5, n - 3, n - 2, n - 1):
-            assert [of(batch) for batch in islice(batches, left_after)] == expected[:left_after]
-        assert [of(batch) for batch in batches] == expected[:n]
-        assert [of(batch) for batch in batches] == expected[n:]
+        expected = digests(tiny_shards, 7 * n, infinite=False)
+        passes = [expected[start : start + n] for start in range(0, 7 * n, n)]
+        assert list(islice(batches, 0)) == []  # no batch, so no pass
+        for whole, left_after in zip(passes, (1, 5, n - 3, n - 2, n - 1), strict=False):
+            assert [of(batch) for batch in islice(batches, left_after)] == whole[:left_after]
+        assert [[of(batch) for batch in batches] for _ in range(2)] == passes[5:]
 
 
 @pytest.mark.parametrize("at", [0, 1, 6, 17, 18, 19, 21])
@@ -119,23 +120,54 @@ def test_errors_come_after_the_batches_before_them() -> None:
 
 
 @pytest.mark.parametrize("at", [5, 17])
-def test_a_resumed_pass_that_is_left_begins_again(
+def test_a_resumed_pass_that_is_left_is_over(
     finite: forebay.Loader, tiny_shards: list[Path], depth: int, at: int
 ) -> None:
-    """The pass restarts at its first batch, as without a prefetcher, even if the loader is already at its end."""
+    """The next pass begins, as without a prefetcher, wherever the loader is."""
     n = len(finite)
-    expected = digests(tiny_shards, n, infinite=False)
+    expected = digests(tiny_shards, 2 * n, infinite=False)
     for _ in islice(finite, at):
         pass
     state = finite.state_dict()
     batches = prefetcher(finite, depth)
     batches.load_state_dict(state)
     assert of(next(batches)) == expected[at]
-    assert [of(batch) for batch in batches] == expected
+    assert [of(batch) for batch in batches] == expected[n:]
+
+
+class Broken(DevicePrefetcher):
+    """Copies fail after the first `left`."""
+
+    left = 0
+
+    def _copy(self, batch: Any) -> Any:
+        if not self.left:
+            raise MemoryError
+        self.left -= 1
+        return super()._copy(batch)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_batches_that_were_pulled_and_not_returned_come_again(
+    finite: forebay.Loader, tiny_shards: list[Path], left: int
+) -> None:
+    """A pass of which no batch was returned is begun again, at the position of a state, too."""
+    expected = digests(tiny_shards, len(finite), infinite=False)
+    batches = Broken(finite, "cpu")
+    batches._depth = 3
+    for at in (0, 5, 15):
+        finite.set_epoch(0)
+        finite.seek(at)
+        batches.load_state_dict(finite.state_dict())
+        batches.left = left
+        with pytest.raises(MemoryError):
+            next(batches)
+        batches.left = 99
+        assert [of(batch) for batch in batches] == expected[at:]
 
 
 def test_a_dataloader_on_a_device(loader: forebay.Loader, tiny_shards: list[Path], depth: int) -> None:
-    """The state is that of the dataset; a pass that was left restarts."""
+    """The state is that of the dataset; after a pass that was left the next one begins."""
     infinite = is_infinite(loader)
     expected = digests(tiny_shards, 40, infinite=infinite)
     batches = prefetcher(DataLoader(IterableDataset(loader), batch_size=None), depth)
@@ -144,7 +176,7 @@ def test_a_dataloader_on_a_device(loader: forebay.Loader, tiny_shards: list[Path
     if infinite:
         assert [of(batch) for batch in islice(batches, 4)] == expected[18:22]
     else:
-        assert [of(batch) for batch in batches] == expected[:19]
+        assert [of(batch) for batch in batches] == expected[19:38]
     batches.load_state_dict(state)
     assert of(next(batches)) == expected[18]
 

@@ -11,7 +11,7 @@ import json
 import pickle
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -36,6 +36,9 @@ COUNTED = [Loader, DataLoader]
 """Loaders that can make a batch without the earlier ones."""
 
 EVERY = [*ENGINES, AsyncDataLoader]
+
+SHUFFLED: dict[type, dict[str, Any]] = {TokenLoader: {"seed": 1}}
+"""Parameters with which passes differ."""
 
 CLOSED = "the loader is closed; make a new one to go on"
 
@@ -369,15 +372,69 @@ def test_state_json_and_pickle(make: Make, cls: type) -> None:
 
 
 @pytest.mark.parametrize("cls", EVERY)
-def test_passes(make: Make, cls: type) -> None:
-    """A pass left early restarts; after a whole pass the next one begins."""
-    loader = make(cls)
-    assert firsts(loader, 2) == firsts(loader, 2)
-    whole = firsts(loader)
-    assert firsts(loader, 1) != []
-    assert loader.epoch == 1
+def test_each_iteration_is_a_pass(make: Make, cls: type, caplog: pytest.LogCaptureFixture) -> None:
+    """`iter()` begins the next pass, after a whole one and after one that was left; a log line says so once."""
+    loader = make(cls, **SHUFFLED.get(cls, {}))
+    passes = [firsts(loader) for _ in range(4)]
+    with caplog.at_level("INFO", "forebay"):
+        loader.set_epoch(0)
+        assert firsts(loader) == passes[0]
+        assert not [message for message in caplog.messages if "was left" in message]
+        loader.set_epoch(0)
+        for epoch, whole in enumerate(passes):
+            iter(loader)  # no batch is taken, so no pass is left out
+            assert firsts(loader, 2) == whole[:2]
+            state = loader.state_dict()
+            assert (state["epoch"], state["batch"]) == (loader.epoch, loader.batch) == (epoch, 2)
+    [said] = [message for message in caplog.messages if "was left" in message]
+    of = "" if cls is TokenLoader else f" of {len(passes[0])}"
+    assert said == f"pass 0 was left after 2{of} batches; the next one begins (further ones are not logged)"
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_a_pass_goes_on_where_it_is_said_to(make: Make, cls: type) -> None:
+    """After an exception in the loop the position is there for a state; a loaded state is continued once."""
+    loader = make(cls, **SHUFFLED.get(cls, {}))
+    passes = [firsts(loader) for _ in range(2)]
     loader.set_epoch(0)
-    assert firsts(loader) == whole
+
+    def train() -> None:
+        for number, _ in enumerate(loader):
+            if number == 1:
+                raise ValueError("loss is NaN")
+
+    with pytest.raises(ValueError, match="NaN"):
+        train()
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert (state["epoch"], state["batch"]) == (0, 2)
+    for again in (loader, make(cls, **SHUFFLED.get(cls, {}))):
+        again.load_state_dict(state)
+        iter(again)
+        assert firsts(again, 1) == passes[0][2:3]
+        assert firsts(again) == passes[1]
+        again.load_state_dict(state)
+        again.set_epoch(0)  # as the usual loop over epochs does
+        assert firsts(again) == passes[0][2:]
+        again.load_state_dict(state)
+        again.set_epoch(1)
+        assert firsts(again) == passes[1]
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_a_generator_around_a_loader(make: Make, cls: type) -> None:
+    """Its iterations are passes as well, left early or not."""
+    loader = make(cls, **SHUFFLED.get(cls, {}))
+    passes = [firsts(loader) for _ in range(3)]
+    loader.set_epoch(0)
+
+    def doubled() -> Generator[Any]:
+        for batch in loader:
+            yield batch, batch
+
+    for whole in passes:
+        found = doubled()
+        assert first(next(found)[0]) == whole[0]
+        found.close()
 
 
 @pytest.mark.parametrize("cls", ENGINES)

@@ -405,9 +405,10 @@ def test_at_the_end_of_a_pass_any_world_size_can_resume(before: dict[str, Any], 
     """Other streams begin with the next pass: no row is lost or repeated. Within a pass that is refused."""
     parameters: dict[str, Any] = {**TINY, **SMALL, "infinite": False, "batch_size": 16}
     with forebay.Loader(tiny_shards, **{**parameters, **before}) as loader:
-        next(loader)
+        batches = iter(loader)
+        next(batches)
         within = loader.state_dict()
-        for _ in loader:
+        for _ in batches:
             pass
         ended = loader.state_dict()
     share = {"batch_size": 8, "world_size": 2, "n_streams": 2}
