@@ -94,7 +94,8 @@ def batches(shard: Path, **given: Any) -> Iterator[Any]:
     multi = targets.MultiHot("labels", classes=LABELS)
     keywords = {"clip_seconds": 5.0, "features": "birdset", "targets": multi, **given}
     workers = min(2, os.cpu_count() or 1)
-    return iter(forebay.Loader([shard], batch_size=64, n_workers=workers, shuffle_min_size=64, **keywords))
+    window = {"order": "window", "shuffle_min_size": 64}
+    return iter(forebay.Loader([shard], batch_size=64, n_workers=workers, **window, **keywords))
 
 
 def rooms(folder: Path) -> Path:

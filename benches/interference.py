@@ -114,6 +114,7 @@ def main() -> None:
             }
             for name, (policy, nice) in SETTINGS.items():
                 window = {
+                    "order": "window",
                     "batch_size": 64,
                     "shuffle_buffer_size": 12_300,
                     "shuffle_min_size": 12_000,

@@ -25,6 +25,7 @@ MB = 1e6
 N_WORKERS = 2
 PAUSE = 0.2
 GIVEN = {
+    "order": "window",
     "shuffle_min_size": 0,
     "shuffle_buffer_size": 192,
     "raw_channel_size": 64,

@@ -24,7 +24,8 @@ import json, sys, time
 begin = time.perf_counter()
 import forebay
 imported = time.perf_counter()
-with forebay.Loader(json.loads(sys.argv[1]), batch_size=64, shuffle_min_size=0, n_workers="auto") as loader:
+files, window = json.loads(sys.argv[1]), {"order": "window", "shuffle_min_size": 0}
+with forebay.Loader(files, batch_size=64, n_workers="auto", **window) as loader:
     made = time.perf_counter()
     next(loader)
     end = time.perf_counter()

@@ -26,7 +26,7 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "recordings"
 CORES = len(os.sched_getaffinity(0))
-LOADER: dict[str, Any] = {"batch_size": 64, "shuffle_buffer_size": 256, "shuffle_min_size": 128}
+LOADER: dict[str, Any] = {"batch_size": 64, "order": "window", "shuffle_buffer_size": 256, "shuffle_min_size": 128}
 WORKERS = [1, 2, 4, 8, "auto"] if CORES <= 8 else [1, 2, 4, 8, 16, 32, "auto"]
 PREFETCH = [1, 2, 3, 4, 8, "auto"]
 # The loop's step time for each batch, in units of t.

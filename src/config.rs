@@ -9,6 +9,7 @@ pub(crate) mod access;
 mod limits;
 pub(crate) mod loader;
 mod objects;
+mod order;
 mod policy;
 #[cfg(feature = "cache")]
 pub(crate) mod rows;
@@ -24,6 +25,7 @@ pub use objects::{
     AugmentObject, Background, CropConfig, CropObject, Exclude, FeatureObject, FilePart, Names, Opaque,
     Ordered, Origin, SamplingObject, Sources, SpanConfig, Weights, WindowConfig,
 };
+pub use order::OrderChoice;
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]
 pub use rows::RowConfig;
@@ -87,25 +89,6 @@ impl LoaderConfig {
     /// over none is NaN.
     pub fn train() -> Self {
         Self { drop_last: true, ..Self::default() }
-    }
-
-    /// The requested order, or the default that follows from the other parameters.
-    pub(crate) fn resolved_order(&self) -> Result<Order, String> {
-        match self.order.as_deref() {
-            Some("sequential") => Ok(Order::Sequential),
-            Some("window") if self.is_mixture() => {
-                Err("order is \"window\", but sources can be mixed only in an order with \
-                 random access: sequential, global or era"
-                    .into())
-            }
-            Some("window") => Ok(Order::Window),
-            Some("global") => Ok(Order::Global),
-            Some("era") => Ok(Order::Era { length: self.era_length.max(1) as u64 }),
-            None if self.is_mixture() => Ok(Order::Global),
-            None if !self.infinite && self.shuffle_min_size == 0 => Ok(Order::Sequential),
-            // The table reports unknown names.
-            _ => Ok(Order::Window),
-        }
     }
 
     /// Whether several sources are mixed.
@@ -238,8 +221,7 @@ impl LoaderConfig {
                 );
             }
         }
-        let is_scattered = self.resolved_order().is_ok_and(|order| order.is_scattered());
-        let augment = augment.anywhere(is_scattered);
+        let augment = augment.clone();
         if !augment.needs_silence() || features.is_waveform() {
             return Ok(augment);
         }
@@ -385,7 +367,8 @@ impl LoaderConfig {
         Some(MixturePlan { stages: positions, block: block.max(1) as u64, stop, starts: Vec::new() })
     }
 
-    /// Plans of the stages.
+    /// Plans of the stages. A default order that depends on the files is `"window"` here:
+    /// [`settle`](Self::settle) replaces it.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] that names every parameter out of range with its value, its range and what to
@@ -395,7 +378,8 @@ impl LoaderConfig {
         let (n_workers, auto_workers) = workers(self.n_workers, self.cpu_budget, &mut problems);
         let (prefetch_batches, auto_prefetch) = prefetched(self.prefetch_batches);
         let auto = Auto { workers: auto_workers, prefetch: auto_prefetch };
-        let order = self.resolved_order().map_err(|problem| problems.push(problem)).unwrap_or(Order::Window);
+        let given = self.given_order().map_err(|problem| problems.push(problem)).unwrap_or_default();
+        let order = given.as_ref().map_or(Order::Window, |choice| choice.order);
         self.check_ranks(order, &mut problems);
         let mixture = self.mixture_plan(&mut problems);
         let policy = self.policy().check(&mut problems);
@@ -440,14 +424,7 @@ impl LoaderConfig {
         if self.targets.is_some() && self.label_column.is_some() {
             problems.push("targets and label_column are given; name the column in targets".to_owned());
         }
-        if order == Order::Window && self.shuffle_min_size > self.shuffle_buffer_size {
-            problems.push(format!(
-                "shuffle_min_size is {}, must be at most shuffle_buffer_size, {}: give both, as \
-                 shuffle_buffer_size=1000, shuffle_min_size=500",
-                shown(self.shuffle_min_size),
-                shown(self.shuffle_buffer_size)
-            ));
-        }
+        problems.extend(given.and_then(|choice| self.window_problem(choice.order)));
         let Self { max_record_bytes, max_decoded_seconds, .. } = *self;
         LimitConfig { max_record_bytes, max_decoded_seconds }.find(&mut problems);
         if !problems.is_empty() {
@@ -494,13 +471,13 @@ impl LoaderConfig {
         if !problems.is_empty() {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
-        let plan = Plan {
+        let mut plan = Plan {
             seed: self.seed,
             order,
             mixture,
             weights: None,
             groups: None,
-            window: self.shuffle_min_size.max(1) as u64,
+            window: 1,
             batch_size: self.batch_size as usize,
             rank: self.rank as u64,
             world_size: self.world_size as u64,
@@ -518,6 +495,7 @@ impl LoaderConfig {
             prefetch_batches: prefetch_batches as usize,
             auto,
         };
+        self.use_order(order, &mut plan);
         Ok((plan, audio))
     }
 
@@ -620,6 +598,7 @@ mod tests {
     #[test]
     fn all_problems_are_told_at_once() {
         let config = LoaderConfig {
+            order: Some("window".into()),
             batch_size: 0,
             shuffle_buffer_size: 10,
             shuffle_min_size: 11,

@@ -31,6 +31,17 @@ pub struct Identity {
     pub former: Map<String, Value>,
     /// This rank and the world size, which determine the streams of this process.
     pub share: Share,
+    /// The order, if it was chosen and not given.
+    pub default_order: Option<DefaultOrder>,
+}
+
+/// An order that was chosen, for messages about a state of another order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DefaultOrder {
+    /// Why it was chosen.
+    pub reason: String,
+    /// The values of parameters that only other orders have.
+    pub unused: Map<String, Value>,
 }
 
 /// One process among those that share each batch.
@@ -143,15 +154,24 @@ impl Identity {
             let theirs = state.get(part).and_then(Value::as_object).unwrap_or(&nothing);
             // Sorted, since the order of a serde_json map depends on the features of the whole build.
             let names: BTreeSet<_> = mine.keys().chain(theirs.keys()).collect();
-            differences.extend(
-                names
-                    .into_iter()
-                    .filter(|name| !are_same(mine.get(*name), theirs.get(*name)))
-                    .filter(|name| {
-                        !self.former.contains_key(*name) || self.former.get(*name) != theirs.get(*name)
-                    })
-                    .flat_map(|name| all_differences(name, theirs.get(name), mine.get(name))),
-            );
+            for name in names {
+                let (theirs, mine) = (theirs.get(name), mine.get(name));
+                let is_former = theirs.is_some() && self.former.get(name) == theirs;
+                if is_former || are_same(mine, theirs) {
+                    continue;
+                }
+                match &self.default_order {
+                    Some(DefaultOrder { reason, .. }) if name == "order" && theirs.is_some() => {
+                        let brings = theirs.map(Value::to_string).unwrap_or_default();
+                        let named = difference(name, theirs, mine);
+                        differences.push(format!("{named} by default ({reason}): give order={brings}"));
+                    }
+                    // Of the state's order; this loader would have the same value.
+                    Some(DefaultOrder { unused, .. })
+                        if mine.is_none() && are_same(unused.get(name), theirs) => {}
+                    _ => differences.extend(all_differences(name, theirs, mine)),
+                }
+            }
         }
         if !differences.is_empty() {
             return Err(wrong(format!(
@@ -333,6 +353,7 @@ mod tests {
             data: map(json!({"rows": 7})),
             former: Map::new(),
             share: Share { rank: 1, world_size: 2 },
+            default_order: None,
         }
     }
 
@@ -400,6 +421,34 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::State);
         assert!(error.message.contains("seed is 1 in the state and 18446744073709551615 here"), "{error}");
         assert!(!error.message.contains("order"), "{error}");
+    }
+
+    #[test]
+    fn another_default_order_names_the_parameter() {
+        let with = |order: &str, window: Option<u64>, reason: Option<&str>| {
+            let mut identity = identity(1);
+            identity.config.insert("order".into(), order.into());
+            identity.config.extend(window.map(|window| ("shuffle_min_size".to_owned(), window.into())));
+            identity.default_order = reason.map(|reason| DefaultOrder {
+                reason: reason.into(),
+                unused: Map::from_iter([("shuffle_min_size".to_owned(), json!(8000))]),
+            });
+            identity
+        };
+        let state = with("window", Some(8000), Some("by default")).state(&position());
+        let error = with("global", None, Some("few rows")).position(&state).unwrap_err();
+        assert_eq!(
+            error.message,
+            "the state belongs to another loader: order is \"window\" in the state and \"global\" here by default \
+             (few rows): give order=\"window\"; construct the loader as it was, or start without the state"
+        );
+        // A window of another size is named as well.
+        let state = with("window", Some(500), None).state(&position());
+        let error = with("global", None, Some("few rows")).position(&state).unwrap_err();
+        assert!(error.message.contains("shuffle_min_size is 500 in the state"), "{error}");
+        // The user gave this order.
+        let error = with("global", None, None).position(&state).unwrap_err();
+        assert!(error.message.contains("\"global\" here, shuffle_min_size is 500"), "{error}");
     }
 
     #[test]

@@ -6,4 +6,5 @@ SWEEP = [{"n_workers": n_workers} for n_workers in (2, 3, 4)]
 
 
 def batches(files: list[str], seed: int, n_workers: int):
-    return Loader(files, seed=seed, shuffle_buffer_size=256, shuffle_min_size=128, n_workers=n_workers)
+    window = {"order": "window", "shuffle_buffer_size": 256, "shuffle_min_size": 128}
+    return Loader(files, seed=seed, n_workers=n_workers, **window)

@@ -72,6 +72,7 @@ class Recipe:
             *((("batch", f"{given['batch_size']} rows"),) if "batch_size" in given else ()),
         ]
         sampling = given["sampling"]
+        facts = {name: fact for name, fact in facts.items() if name != "order_reason"}  # changes no value
         self._values = {
             "source": facts["source"],
             **facts,
@@ -113,7 +114,8 @@ def _order(given: Mapping[str, Any], facts: Mapping[str, Any]) -> list[tuple[str
     if "order" not in facts:
         is_drawn = given["crop"] is not None and not isinstance(given["crop"], (Start, Center, End, Windows))
         return [("seed", f"{given['seed']}")] if is_drawn else []
-    order = f"{facts['order']}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"
+    chosen = f"{facts['order']} ({reason})" if (reason := facts["order_reason"]) else facts["order"]
+    order = f"{chosen}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"
     if facts["order"] == "window":
         order += f", window of {given['shuffle_min_size']}"
     elif facts["order"] == "era":

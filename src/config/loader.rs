@@ -23,8 +23,8 @@ macro_rules! loader_parameters {
         /// are enough. Each takes `4 * n_mels * n_frames` bytes, half of that with a 16-bit `dtype`.
         shuffle_buffer_size: Int = 10_000, free, range(1, 1 << 40), eval(1000),
             elsewhere(buffer_size, shuffle_buffer, bufsize, initial_fill);
-        /// Shuffle window: number of examples that each draw chooses from; a larger window shuffles better, 0
-        /// keeps the reading order.
+        /// Shuffle window of the order `"window"`: number of examples that each draw chooses from; a larger
+        /// window shuffles better, 0 keeps the reading order. The default `order` depends on it, too.
         shuffle_min_size: Int = 8000, state(shuffle_min_size), range(0, 1 << 30), eval(0),
             elsewhere(shuffle, shuffle_size, random_shuffle, min_buffer_size, initial);
         /// Sample rate of the clips in Hz; recordings are resampled to it.
@@ -88,7 +88,9 @@ macro_rules! loader_parameters {
         /// `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed
         /// within `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per
         /// row) or `"era"` (the same within each `era_length` rows). None: sequential if finite with
-        /// `shuffle_min_size=0`, global for a mixture, else window.
+        /// `shuffle_min_size=0`; else global for a mixture, for recordings in local files (a folder, list,
+        /// table or tar), and for at most `shuffle_min_size` rows that are read one by one (no Parquet, no
+        /// compressed shards); else window. `print(loader)` shows the choice and its reason.
         order: OptionalText = None, state(order), one_of("sequential", "window", "global", "era"),
             elsewhere(shuffle, sampler, shuffle_mode);
         /// Rank of this process among those that share each batch, from 0.
@@ -98,8 +100,8 @@ macro_rules! loader_parameters {
         /// with `n_streams` set at the first start).
         world_size: Int = 1, state(global_batch_size), range(1, 1 << 20),
             elsewhere(num_replicas, num_shards, process_count, n_ranks, num_processes);
-        /// Number of streams of the order `"window"`: a multiple of every world size of the run. None:
-        /// `world_size`.
+        /// Number of streams of the order `"window"`, which is then the default: a multiple of every world
+        /// size of the run. None: `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams);
         /// Drops an incomplete last batch.
         drop_last: Bool = false, state(drop_last),

@@ -50,9 +50,9 @@ row_parameters!(arguments);
 /// each rank reads only its part. The last batch of a pass may be shorter. It is shared evenly; if it has
 /// fewer rows than there are ranks, some ranks get arrays without rows.
 ///
-/// Each `iter()` starts a pass: the next pass, or the same one again if it was left early. If the dataset is
-/// shuffled per epoch, each pass has its own order. An infinite dataset (a mixture that restarts) continues
-/// instead, and `len()` raises TypeError. While a cache is still being built, a batch is returned once its
+/// Each `iter()` starts the next pass, also if the last one was left early. If the dataset is shuffled per
+/// epoch, each pass has its own order. An infinite dataset (a mixture that restarts) continues instead, and
+/// `len()` raises TypeError. While a cache is still being built, a batch is returned once its
 /// documents are committed, the pass ends with the cache, and `len()` raises TypeError until then.
 ///
 /// Parameters
@@ -222,6 +222,7 @@ impl Loads for DataLoader {
             data,
             former: Map::new(),
             share: Share { rank: 0, world_size: 1 },
+            default_order: None,
         }))
     }
 

@@ -34,7 +34,7 @@ use super::{
 use crate::{
     Error, ErrorKind, LoaderConfig,
     config::{
-        AugmentObject, Background, CropConfig, Exclude, FeatureObject, Origin, Sources,
+        AugmentObject, Background, CropConfig, Exclude, FeatureObject, OrderChoice, Origin, Sources,
         loader::loader_parameters, shown,
     },
     dtype::Dtype,
@@ -91,6 +91,7 @@ pub struct Loader {
     selection: Arc<Selection<Recordings>>,
     n_rows: u64,
     config: LoaderConfig,
+    order: OrderChoice,
     identity: Identity,
     places: Places,
     fields: Arc<[Field]>,
@@ -139,11 +140,13 @@ impl Loader {
             let n_rows = positions.len_of(source.n_rows());
             let others = backgrounds.iter().filter_map(Partnering::others);
             let remote = std::iter::once(&source).chain(others).filter(|source| source.is_remote()).count();
+            let order = config.settle(&mut plan, &mut audio, source.stored(n_rows)).map_err(raise)?;
             config.fit(&mut plan, &audio, &outputs, n_rows, remote as u64).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
             let facts = Facts {
                 config: &config,
+                order: &order,
                 audio: &audio,
                 source: &source,
                 outputs: &outputs,
@@ -189,6 +192,7 @@ impl Loader {
                 engine,
                 identity,
                 config,
+                order,
                 places,
                 fields,
                 class_names,
@@ -208,9 +212,9 @@ impl Loader {
         self.config.augment.functions().iter().try_for_each(|function| held::visit(function, &visit))
     }
 
-    /// Makes a loader for training: infinite, shuffle window of 8000 in a buffer of 10000 examples, random
-    /// crops, 8 workers; with `infinite=False` a short last batch is left out. `overrides` are parameters of
-    /// `Loader`.
+    /// Makes a loader for training: infinite, shuffled (see `order`), random crops, a buffer of 10000
+    /// examples, 8 workers; with `infinite=False` a short last batch is left out. `overrides` are parameters
+    /// of `Loader`.
     #[classmethod]
     #[pyo3(signature = (*args, **overrides), text_signature = "($cls, arrow_files, **overrides)")]
     fn train<'py>(
@@ -270,7 +274,10 @@ impl Loader {
         self.n_rows
     }
 
-    /// The number of batches in an epoch, the same on every rank.
+    /// The number of batches of an epoch, the same on every rank. In a finite loader it is `len(loader)`. In
+    /// an infinite one, epochs follow each other without a gap: it is the rows of an epoch divided by
+    /// `batch_size * world_size`, rounded up, and the last of that many batches may have rows of the next
+    /// epoch.
     #[getter]
     fn batches_per_epoch(&self) -> u64 {
         self.engine.control().batches_per_epoch()
@@ -459,8 +466,8 @@ impl Loader {
     #[getter]
     fn recipe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let facts = PyDict::new(py);
-        let order = self.config.resolved_order().map(|order| order.name()).unwrap_or_default();
-        facts.set_item("order", order)?;
+        facts.set_item("order", self.order.order.name())?;
+        facts.set_item("order_reason", &self.order.reason)?;
         facts.set_item("source", sourced(&self.config.arrow_files, &self.source, self.n_rows))?;
         let class = py.import("forebay._recipe")?.getattr("Recipe")?;
         class.call1((self.config.keywords(py, None)?, facts, self.fields(py)?))
@@ -504,13 +511,14 @@ impl Loads for Loader {
 
     fn describe(&self) -> String {
         format!(
-            "{} in {}, batches of {} x {:?} {}, {}",
+            "{} in {}, batches of {} x {:?} {}, {}, order {}",
             counted(self.n_rows, "record"),
             held_in(&self.source),
             self.config.batch_size,
             self.audio().shape(),
             self.audio().features.dtype().name(),
             if self.config.infinite { "infinite" } else { "finite" },
+            self.order.in_words(),
         )
     }
 
@@ -521,7 +529,8 @@ impl Loads for Loader {
     fn length(&self, _py: Python<'_>) -> PyResult<usize> {
         if self.config.infinite {
             return Err(PyTypeError::new_err(
-                "an infinite loader has no len(); batches_per_epoch is the number of batches in an epoch. In place of \
+                "an infinite loader has no len(); infinite=False makes passes with one: for epoch in range(3): for batch in \
+                 loader. batches_per_epoch is the rows of an epoch in batches, rounded up. In place of \
                  torch.utils.data.DataLoader(loader) use forebay.torch.DataLoader(loader); for the Trainer of Hugging \
                  Face, forebay.transformers.TrainerMixin",
             ));

@@ -16,13 +16,13 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,
-    config::AugmentObject,
     config::loader::loader_parameters,
+    config::{AugmentObject, OrderChoice},
     order::WeightedRows,
     sampling::SameClass,
     seed::mix,
     source::{Positions, Recordings},
-    state::{Identity, Share},
+    state::{DefaultOrder, Identity, Share},
     tasks::{AudioPlan, Outputs},
 };
 
@@ -47,6 +47,7 @@ impl Partnering {
 /// The values on which the batches of a loader of recordings depend.
 pub struct Facts<'a> {
     pub config: &'a LoaderConfig,
+    pub order: &'a OrderChoice,
     pub audio: &'a AudioPlan,
     pub source: &'a Recordings,
     pub outputs: &'a Outputs,
@@ -70,6 +71,13 @@ impl Facts<'_> {
         data.insert("num_records".into(), source.n_rows().into());
         data.insert("fingerprint".into(), hex(source.fingerprint()));
         let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
+        let default_order = self.order.reason.clone().map(|reason| {
+            let unused = [("shuffle_min_size", self.window()), ("era_length", config.era_length.into())];
+            DefaultOrder {
+                reason,
+                unused: unused.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
+            }
+        });
         let config = self.entries();
         let before = [
             ("fingerprint", Some(hex(source.former_fingerprint()))),
@@ -83,11 +91,11 @@ impl Facts<'_> {
                 former.insert(name.into(), value);
             }
         }
-        Identity { kind: "forebay.Loader", config, data, former, share }
+        Identity { kind: "forebay.Loader", config, data, former, share, default_order }
     }
 
     fn order_name(&self) -> &'static str {
-        self.config.resolved_order().map(|order| order.name()).unwrap_or_default()
+        self.order.order.name()
     }
 
     fn order(&self) -> Option<Value> {
@@ -99,7 +107,11 @@ impl Facts<'_> {
     }
 
     fn shuffle_min_size(&self) -> Option<Value> {
-        (self.order_name() == "window").then(|| self.config.shuffle_min_size.max(1).into())
+        (self.order_name() == "window").then(|| self.window())
+    }
+
+    fn window(&self) -> Value {
+        self.config.shuffle_min_size.max(1).into()
     }
 
     /// An infinite pass has no last batch.

@@ -517,7 +517,9 @@ impl Facts<'_> {
         data.insert("num_documents".into(), source.n_rows().into());
         data.insert("fingerprint".into(), state::hex(source.fingerprint()));
         let share = Share { rank: config.rank as u64, world_size: config.world_size as u64 };
-        Identity { kind: "forebay.TokenLoader", config: self.entries(), data, former: Map::new(), share }
+        let config = self.entries();
+        let former = Map::new();
+        Identity { kind: "forebay.TokenLoader", config, data, former, share, default_order: None }
     }
 
     fn tokenizer(&self) -> Option<Value> {

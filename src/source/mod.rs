@@ -50,7 +50,7 @@ pub use held::Held;
 pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
 #[cfg(feature = "parquet")]
-pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo};
+pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo, Stored};
 pub use remote::{DiskCache, disk_cache};
 #[cfg(any(feature = "python", feature = "cache"))]
 pub(crate) use rooted::Rooted;

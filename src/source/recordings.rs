@@ -51,6 +51,19 @@ enum Files {
     Table(Arc<FilesSource>),
 }
 
+/// How the rows of a source are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    /// How many there are, or windows of them.
+    pub rows: u64,
+    /// Whether they are recordings in files of their own, or members of archives, instead of rows of shards.
+    pub in_files: bool,
+    /// Whether some of these files are named by URL.
+    pub by_url: bool,
+    /// Whether a row can be read without others.
+    pub alone: bool,
+}
+
 /// What a user names as a source, or a part of one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
@@ -198,6 +211,18 @@ impl Recordings {
     /// Whether any of its files was read by URL.
     pub fn is_remote(&self) -> bool {
         self.traffic().is_remote()
+    }
+
+    /// How `rows` of it are stored. Follows from names and contents of the files alone, not from what was
+    /// read so far.
+    pub fn stored(&self, rows: u64) -> Stored {
+        let files = self.files();
+        Stored {
+            rows,
+            in_files: files.is_some(),
+            by_url: files.is_some_and(FilesSource::is_by_url),
+            alone: self.random_access(),
+        }
     }
 
     /// The first row of each group of files, and the number of all rows.

@@ -59,7 +59,7 @@ def add(subparsers: "Subparsers") -> None:
         "  forebay bench shards/\n"
         "  forebay bench shards/ --features birdset --n-workers 2,4,8 --seconds 10\n"
         "  forebay bench 'shards/*.parquet' --json - > bench.json",
-        "cores, runs (n_workers, n_readers, examples_per_s, verdict, filled), suggested (n_workers, n_readers), "
+        "cores, order, runs (n_workers, n_readers, examples_per_s, verdict, filled), suggested (n_workers, n_readers), "
         "dataloader (examples_per_s, n_workers, recordings, ratio; or reason)",
     )
     add_source(parser)
@@ -82,8 +82,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--order",
         choices=("sequential", "window", "global", "era"),
-        default="window",
-        help="order of the rows (default: %(default)s)",
+        help="order of the rows (default: that of Loader.train for this source)",
     )
     parser.add_argument(
         "--compare", action=argparse.BooleanOptionalAction,
@@ -121,11 +120,14 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     is_compared = missing is None and options.compare is not False
     wanted = options.n_workers or steps(_cores())
     runs: list[dict[str, Any]] = []
+    order: str = options.order or ""
     beside: dict[str, Any] = {"reason": "--no-compare" if missing is None else missing}
 
     def measure(progress: Progress, n_workers: int, n_readers: int = READERS) -> None:
+        nonlocal order
         threads: dict[str, Any] = {"n_workers": n_workers, "n_readers": n_readers}
         with using("SOURCE", options), Loader(options.files, **threads, **given) as loader:
+            order = loader.recipe.to_dict()["order"]
             found = loader.headspace(options.seconds)
         names = ("examples_per_s", "verdict", "filled")
         values: dict[str, Any] = {name: found[name] for name in names}  # type: ignore[literal-required]
@@ -153,11 +155,12 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         if "examples_per_s" in beside:
             most = max(run["examples_per_s"] for run in runs)
             beside["ratio"] = round(most / max(beside["examples_per_s"], 1e-9), 2)
-    said = lines(runs, beside if is_compared else {}, _cores(), options.batch_size)
+    head = counted(_cores(), "core") + (f", order {order}" if order else "")
+    said = lines(runs, beside if is_compared else {}, head, options.batch_size)
     out_of(options).write("\n".join(said) + "\n")
     if is_interrupted:
         say(f"{options.parser.prog}: interrupted; these are the measurements so far\n")
-    found = {"cores": _cores(), "runs": runs, "suggested": suggested, "dataloader": beside}
+    found = {"cores": _cores(), "order": order, "runs": runs, "suggested": suggested, "dataloader": beside}
     return 130 if is_interrupted else 0, found
 
 
@@ -208,9 +211,9 @@ def best(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return min(fast, key=lambda run: (run["n_workers"], run["n_readers"]))
 
 
-def lines(runs: Sequence[Mapping[str, Any]], beside: Mapping[str, Any], cores: int, batch_size: int) -> Iterator[str]:
-    """The measurements for the terminal."""
-    yield f"{counted(cores, 'core')}, a loop that does nothing:"
+def lines(runs: Sequence[Mapping[str, Any]], beside: Mapping[str, Any], head: str, batch_size: int) -> Iterator[str]:
+    """The measurements for the terminal; `head` has the cores and the order."""
+    yield f"{head}, a loop that does nothing:"
     yield f"  {'n_workers':>9}  {'examples/s':>10}  limit"
     for run in runs:
         readers = f"(n_readers={run['n_readers']}) " if run["n_readers"] != READERS else ""

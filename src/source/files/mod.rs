@@ -176,6 +176,11 @@ impl FilesSource {
         self.former_fingerprint
     }
 
+    /// Whether any of the files is named by URL.
+    pub(crate) fn is_by_url(&self) -> bool {
+        self.tables.iter().any(Table::is_by_url)
+    }
+
     /// The memory of all rows.
     pub fn bytes_held(&self) -> usize {
         self.tables.iter().map(Table::bytes_held).sum()

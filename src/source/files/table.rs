@@ -287,6 +287,13 @@ impl Table {
         self.label.iter().chain(columns).fold(state, |state, column| column.hash(state))
     }
 
+    /// Whether any of the files, or what they are below, is named by URL.
+    pub(super) fn is_by_url(&self) -> bool {
+        let is_url = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| urls::is_url(Path::new(name)));
+        let mut folders = self.archives.iter().chain([&self.root]);
+        folders.any(|path| urls::is_url(path)) || self.names.iter().any(is_url)
+    }
+
     /// The memory of the rows.
     pub(super) fn bytes_held(&self) -> usize {
         let segments = self

@@ -271,9 +271,13 @@ fn cuts_of_lhotse() {
     let expected = [[r#"Text("a.wav")"#, r#"Text("hello")"#], [r#"Text("cut-1")"#, r#"Text("hello")"#]];
     assert_eq!(values(&source), expected);
     assert_eq!(segment(&source, 0), Some(Segment::Seconds(0.5, 2.5)));
+    assert!(!source.stored(1).by_url);
     let of_url = table("cuts.jsonl", cut("url", "https://a.b/c.wav"), &[]);
     match cfg!(feature = "remote") {
-        true => assert_eq!(of_url.unwrap().n_rows(), 1),
+        true => {
+            let of_url = of_url.unwrap();
+            assert_eq!((of_url.n_rows(), of_url.stored(1).by_url), (1, true));
+        }
         false => assert!(of_url.unwrap_err().message.contains("reads local files only")),
     }
     let error = table("cuts.jsonl", cut("command", "sox"), &[]).unwrap_err();

@@ -121,12 +121,15 @@ def test_bench(shards: list[Path], call: Call, capsys: pytest.CaptureFixture[str
     assert code == 0
     assert [run["n_workers"] for run in found["runs"]] == [1, 2]
     assert all(run["examples_per_s"] >= 0 and run["verdict"] for run in found["runs"])
+    assert found["order"] == "global"  # that of Loader.train for these shards
     assert found["suggested"]["n_workers"] in (1, 2)
     assert found["suggested"]["n_readers"] == 32
     assert found["dataloader"] == {"reason": dataloader.missing() or "--no-compare"}
     arguments = ["bench", str(shards[0]), "--seconds", "0.1", "-w", "1", "--batch-size", "4", "--no-compare"]
-    assert cli.main(arguments) == 0
-    assert "suggested: Loader.train(SOURCE, n_workers=1)\n" in capsys.readouterr().out
+    assert cli.main([*arguments, "--order", "window"]) == 0
+    out = capsys.readouterr().out
+    assert ", order window, a loop that does nothing:\n" in out
+    assert "suggested: Loader.train(SOURCE, n_workers=1)\n" in out
 
 
 def test_a_busy_machine_is_told() -> None:
@@ -135,7 +138,7 @@ def test_a_busy_machine_is_told() -> None:
     busy = {**idle, "verdict": f"CPU-bound (decoding): ..., for a core: {bench.BUSY}; leave cores free"}
     assert bench.BUSY in (ROOT / "src" / "engine" / "observe" / "verdict.rs").read_text()
     for runs, times in (([idle, idle], 0), ([idle, busy, busy], 1)):
-        said = list(bench.lines(runs, {}, 2, 64))
+        said = list(bench.lines(runs, {}, "2 cores", 64))
         assert sum(line.startswith(f"{bench.BUSY}, so these figures are too low") for line in said) == times
 
 
@@ -147,14 +150,18 @@ def test_the_suggestion() -> None:
     some = runs((1, 32, 100.0), (2, 32, 196.0), (4, 32, 200.0), (8, 32, 150.0))
     assert bench.best(some)["n_workers"] == 2
     assert bench.best([*some, *runs((2, 128, 300.0))])["n_readers"] == 128
-    said = list(bench.lines(runs((2, 128, 640.0)), {"n_workers": 2, "examples_per_s": 160.0, "ratio": 4.0}, 2, 64))
+    said = list(
+        bench.lines(runs((2, 128, 640.0)), {"n_workers": 2, "examples_per_s": 160.0, "ratio": 4.0}, "2 cores", 64)
+    )
     assert said[2] == "          2       640.0  (n_readers=128) I/O-bound: x"
     assert said[3:] == [
         "soundfile in a torch DataLoader, 2 worker processes: 160.0 examples/s; forebay makes 4.0 times as many",
         "suggested: Loader.train(SOURCE, n_workers=2, n_readers=128)",
         "a training step of more than 100 ms a batch never waits for it",
     ]
-    assert "no comparison with soundfile in a torch DataLoader: no" in list(bench.lines([], {"reason": "no"}, 2, 64))
+    assert "no comparison with soundfile in a torch DataLoader: no" in list(
+        bench.lines([], {"reason": "no"}, "2 cores", 64)
+    )
     assert [bench.steps(n) for n in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
 
 

@@ -85,6 +85,7 @@ class Case:
         with self.loader(n_workers=1, n_readers=1, prefetch_batches=1) as loader:
             self.length = 2**40 if self.keywords["infinite"] else len(loader)
             self.fields = loader.fields
+            self.is_windowed = loader.recipe.to_dict()["order"] == "window"
             while len(self.taken) < BATCHES and not self.error:
                 state = json.dumps(loader.state_dict())
                 more = take(loader, 1)

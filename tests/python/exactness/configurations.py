@@ -31,8 +31,8 @@ class Configuration:
         return self.form.endswith("mixed")
 
     @property
-    def is_windowed(self) -> bool:
-        """Whether the order has streams."""
+    def may_have_streams(self) -> bool:
+        """Whether `n_streams` may be given: the order is the window, or it follows from the files."""
         given = self.keywords
         order = given.get("order")
         shuffles = given["infinite"] or given["shuffle_min_size"]
@@ -72,7 +72,7 @@ def configuration(seed: int) -> Configuration:
     given["outputs"] = outputs(rng, given)
     if form in ("list", "pattern") and "path" in given["outputs"]:
         given["outputs"].remove("path")  # the path as it is given, which has two forms: see `Source.folders`
-    if made.is_windowed:
+    if made.may_have_streams and (given["order"] or rng.random() < 0.5):
         given["n_streams"] = rng.choice([1, 2, 4])
     return made
 

@@ -51,7 +51,7 @@ def resumes(case: Case) -> None:
 def ranks(case: Case) -> None:
     """The parts of the ranks, one after the other, are the batches of one process, also if their number changes."""
     size = case.keywords["batch_size"]
-    streams = case.keywords.get("n_streams", 1) if case.configuration.is_windowed else size
+    streams = case.keywords.get("n_streams", 1) if case.is_windowed else size
     worlds = [world for world in (1, 2, 3, 4) if size % world == 0 and streams % world == 0]
     if case.configuration.pairs:
         worlds = [world for world in worlds if size // world % 2 == 0]

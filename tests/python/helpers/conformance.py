@@ -127,11 +127,8 @@ def ranks(case: Case) -> None:
 
 def is_windowed(case: Case) -> bool:
     """Whether the order has streams, one for each rank or more."""
-    return (
-        not isinstance(case.files, dict)
-        and case.keywords.get("order", "window") == "window"
-        and bool(case.keywords["infinite"] or case.keywords["shuffle_min_size"])
-    )
+    with case.loader() as loader:
+        return bool(loader.recipe.to_dict()["order"] == "window")
 
 
 def resume(case: Case) -> None:

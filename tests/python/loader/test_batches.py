@@ -143,10 +143,16 @@ def test_threads_share_a_loader(tiny_shards: list[Path]) -> None:
 
 def test_repr(tiny_shards: list[Path], tmp_path: Path) -> None:
     with forebay.Loader(tiny_shards, **TINY) as loader:
-        assert repr(loader) == "<forebay.Loader: 300 records in 5 shards, batches of 64 x [8, 6] float32, infinite>"
+        assert repr(loader) == (
+            "<forebay.Loader: 300 records in 5 shards, batches of 64 x [8, 6] float32, infinite, "
+            "order global (300 rows, not more than shuffle_min_size, 8000)>"
+        )
     with forebay.Loader.eval(write_shard(tmp_path / "a.arrow", tiny_rows(1)), **TINY) as loader:
         pass
-    assert repr(loader) == "<forebay.Loader: 1 record in 1 shard, batches of 64 x [8, 6] float32, finite, closed>"
+    assert repr(loader) == (
+        "<forebay.Loader: 1 record in 1 shard, batches of 64 x [8, 6] float32, finite, "
+        "order sequential (one pass with shuffle_min_size=0), closed>"
+    )
 
 
 def test_infinite_has_no_length(tiny_shards: list[Path]) -> None:

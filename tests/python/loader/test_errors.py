@@ -99,7 +99,9 @@ def test_whatever_counts_as_a_whole_number_is_taken(tiny_shards: list[Path]) -> 
 
 def test_all_problems_in_one_message() -> None:
     with pytest.raises(forebay.ConfigError) as caught:
-        forebay.Loader([], seed=-1, batch_size=0, shuffle_min_size=20_000, n_workers=0, raw_channel_size=-3)
+        forebay.Loader(
+            [], seed=-1, batch_size=0, order="window", shuffle_min_size=20_000, n_workers=0, raw_channel_size=-3
+        )
     for name in ["arrow_files", "seed", "batch_size", "shuffle_min_size", "n_workers", "raw_channel_size"]:
         assert f"{name} is " in str(caught.value)
 

@@ -109,7 +109,7 @@ def test_headspace(tiny_shards: list[Path]) -> None:
 def test_headspace_says_whether_the_window_was_full(tiny_shard: Path) -> None:
     _core._inject_delays(fixed_ms=4)  # 12000 rows take two workers 24 s
     wide = WINDOW | {"shuffle_min_size": 12_000, "shuffle_buffer_size": 12_000}
-    with forebay.Loader(tiny_shard, **TINY, **wide) as loader:
+    with forebay.Loader(tiny_shard, **TINY, **wide, order="window") as loader:
         measured = loader.headspace(0)
     assert (measured["filled"], measured["fill_seconds"]) == (False, 0)
     assert "the shuffle window was still filling" in measured["verdict"]

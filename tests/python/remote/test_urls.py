@@ -322,6 +322,20 @@ def test_recordings_of_a_table(server: Server, tmp_path: Path) -> None:
 
 
 @needs_urls
+def test_the_default_order_of_recordings(server: Server, tmp_path: Path) -> None:
+    """Of many by URL it is the window, also if only their table is a local file."""
+    names = write_recordings(tmp_path / "audio", 12)
+    urls = [{"path": server.named(tmp_path / "audio" / name)} for name in names]
+    below = Manifest([{"path": name} for name in names], root=f"{server.url}/audio")
+    for source in (Manifest(urls), below, [row["path"] for row in urls]):
+        for least, order in ((11, "window (12 rows by URL, more than"), (12, "global (12 rows, not more than")):
+            with forebay.Loader(source, **{**SMALL, "shuffle_min_size": least}, allow_paths=True) as loader:
+                assert f"order {order} shuffle_min_size, {least})" in repr(loader)
+    with forebay.Loader(str(tmp_path / "audio"), **{**SMALL, "shuffle_min_size": 1}) as loader:
+        assert "order global (recordings in local files)" in repr(loader)
+
+
+@needs_urls
 def test_rows_of_a_table_do_not_choose_the_server(server: Server, tmp_path: Path) -> None:
     write_recordings(tmp_path / "audio", 1)
     (tmp_path / "tables").mkdir()
