@@ -71,7 +71,8 @@ impl Owner {
         }
     }
 
-    /// Makes this process the owner of a lock that the calling thread has alone: no thread of the parent has it.
+    /// Makes this process the owner of a lock that the calling thread has alone: no thread of the parent
+    /// has it.
     fn take(&self) {
         if self.is_other() {
             self.0.store(process::id(), Ordering::Relaxed);
