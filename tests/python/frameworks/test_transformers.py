@@ -190,6 +190,17 @@ class TestResume:
             trainer.train()
         assert trainer.model.taken == expected
 
+    def test_training_twice_after_a_pass_that_was_left(self, mixed_folder: Path, tmp_path: Path) -> None:
+        """The second run begins with the next pass, not with the rest of this one or with this one again."""
+        with make_loader(mixed_folder, infinite=False) as loader:
+            passes = [[batch["index"].tolist() for batch in loader] for _ in range(2)]
+        assert all(len(whole) > 3 for whole in passes)
+        with make_loader(mixed_folder, infinite=False) as loader:
+            trainer = Trainer(Net(), arguments(tmp_path, max_steps=3, save_strategy="no"), train_dataset=loader)
+            trainer.train()
+            trainer.train()
+        assert trainer.model.taken == [*passes[0][:3], *passes[1][:3]]
+
 
 class TestRanks:
     """On two ranks, by torchrun."""
