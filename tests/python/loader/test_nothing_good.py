@@ -121,6 +121,8 @@ def test_only_rows_that_are_read_are_tried(tmp_path: Path) -> None:
 def test_a_shard_of_bad_records(tmp_path: Path) -> None:
     shard = tmp_path / "bad.arrow"
     write_shard(shard, [Row(b"no recording")] * 5)
-    told = pytest.raises(forebay.DecodeError, match=r"5 of 5 records failed \(unsupported\); check .*; the first unsupported record: ")
+    told = pytest.raises(
+        forebay.DecodeError, match=r"5 of 5 records failed \(unsupported\); check .*; the first unsupported record: "
+    )
     with forebay.Loader.eval(shard, **TINY) as loader, told:
         list(loader)
