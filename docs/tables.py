@@ -29,7 +29,9 @@ GROUPS = {
     "Batches, order, resume": (
         "batch_size infinite drop_last seed order shuffle_min_size era_length n_streams rank world_size"
     ),
-    "Bad recordings": "on_error on_io_error max_errors max_consecutive_errors max_record_bytes max_decoded_seconds",
+    "Bad recordings": (
+        "on_error on_io_error max_errors max_consecutive_errors max_record_bytes max_decoded_seconds damage max_damage"
+    ),
     "Speed and memory": (
         "n_workers cpu_budget worker_nice prefetch_batches shuffle_buffer_size n_readers raw_channel_size "
         "raw_channel_bytes memory_budget mmap stall_warning_s"

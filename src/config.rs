@@ -20,7 +20,7 @@ pub(crate) mod tokens;
 pub use access::AccessConfig;
 #[cfg(feature = "cache")]
 pub use limits::CommitConfig;
-pub use limits::LimitConfig;
+pub use limits::{DamageConfig, LimitConfig};
 pub use objects::{
     AugmentObject, Background, CropConfig, CropObject, Exclude, FeatureObject, FilePart, Names, Opaque,
     Ordered, Origin, SamplingObject, Sources, SpanConfig, Weights, WindowConfig,
@@ -36,6 +36,7 @@ pub use tokens::TokenConfig;
 pub(crate) use crate::error::shown;
 use crate::{
     Error, ErrorKind, Result,
+    decode::Damage,
     dtype::Dtype,
     engine::{AUTO_PREFETCH, Auto, MOST_READERS, MixturePlan, Plan, cores},
     float_mode,
@@ -442,7 +443,12 @@ impl LoaderConfig {
         let augment = self.planned_augment(&features, clip_samples, &mut problems)?;
         let max_decoded_seconds = self.max_decoded_seconds;
         let partners = Vec::new();
-        let audio = AudioPlan { clip_samples, crop, augment, partners, features, max_decoded_seconds };
+        let damage = match &self.damage[..] {
+            "error" => Damage::ERROR,
+            _ => Damage { most: self.max_damage },
+        };
+        let audio =
+            AudioPlan { clip_samples, crop, augment, partners, features, max_decoded_seconds, damage };
         let example_bytes = audio.example_bytes() as u64;
         if example_bytes > MAX_EXAMPLE_BYTES {
             let smaller = match (&self.features, self.n_frames) {

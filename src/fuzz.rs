@@ -269,7 +269,9 @@ fn loader(bytes: &[u8]) {
 fn check(bytes: &[u8]) {
     let Some(source) = recordings(bytes) else { return };
     let plan = Plan { n_workers: 2, ..CheckTask::plan() };
-    take(&source, CheckTask, plan, |findings| findings.into_iter().map(|finding| finding.index).collect());
+    take(&source, CheckTask::default(), plan, |findings| {
+        findings.into_iter().map(|finding| finding.index).collect()
+    });
 }
 
 /// Parses a state of a loader.

@@ -128,7 +128,9 @@ fn through(path: &Path, what: &str) -> (bool, Option<ErrorKind>) {
                 let taken = match engine {
                     "check" => {
                         let plan = Plan { n_workers: 2, ..CheckTask::plan() };
-                        take(&source, (plan, CheckTask), |all| all.iter().map(|one| one.index).collect())
+                        take(&source, (plan, CheckTask::default()), |all| {
+                            all.iter().map(|one| one.index).collect()
+                        })
                     }
                     order => take(&source, loader(order), |batch| {
                         batch.columns[1].values.values::<i64>().iter().map(|&n| n as u64).collect()

@@ -144,6 +144,8 @@ class _Overrides(TypedDict, total=False):
     raw_channel_bytes: int | None
     max_record_bytes: int
     max_decoded_seconds: float
+    damage: str
+    max_damage: float
     dtype: str
     layout: str
     n_frames: int | None
@@ -449,6 +451,8 @@ class Loader(LoaderBase[NDArray[Any]]):
         raw_channel_bytes: int | None = None,
         max_record_bytes: int = 1073741824,
         max_decoded_seconds: float = 86400.0,
+        damage: str = "silence",
+        max_damage: float = 0.1,
         dtype: str = "float32",
         layout: str = "mel",
         n_frames: int | None = None,
@@ -562,6 +566,8 @@ class AudioDataset:
         label_column: str | None = None,
         max_record_bytes: int = 1073741824,
         max_decoded_seconds: float = 86400.0,
+        damage: str = "silence",
+        max_damage: float = 0.1,
         mmap: bool = False,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
         storage_options: Mapping[str, str | bool | None] | None = None,
@@ -907,7 +913,14 @@ class _Dataset:
     def read(self, positions: NDArray[np.int64], epoch: int = 0) -> dict[str, Any]: ...
     def leaves(self) -> Sequence[Any]: ...
 
-def decode(data: bytes | bytearray, start: int = 0, num_samples: int | None = None) -> tuple[NDArray[np.float32], int]:
+def decode(
+    data: bytes | bytearray,
+    start: int = 0,
+    num_samples: int | None = None,
+    *,
+    damage: str = "silence",
+    max_damage: float = 0.1,
+) -> tuple[NDArray[np.float32], int]:
     """A span of a recording, `[n]` or `[channels, n]`, and its sample rate."""
 
 # For tests; no release wheel has these five.
@@ -1000,6 +1013,8 @@ class _Check:
         first_row: int = 0,
         audio_column: str | None = None,
         allow_paths: bool | str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
+        damage: str = "silence",
+        max_damage: float = 0.1,
     ) -> Self: ...
     def next(self) -> list[dict[str, Any]] | None: ...
     def close(self) -> None: ...

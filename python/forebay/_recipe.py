@@ -26,6 +26,8 @@ _GIVEN = (
     "clip_seconds",
     "max_record_bytes",
     "max_decoded_seconds",
+    "damage",
+    "max_damage",
     "audio_column",
     "label_column",
 )

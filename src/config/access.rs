@@ -80,6 +80,12 @@ macro_rules! access_parameters {
         max_record_bytes: Int = 1_073_741_824, free, elsewhere(max_file_size);
         /// Upper limit of a recording's seconds; a row with a longer one raises `DecodeError`.
         max_decoded_seconds: Float = 86400.0, free;
+        /// What becomes of frames or packets of a recording that cannot be decoded. `"silence"`: zeros, as in
+        /// players, up to `max_damage` of a clip. `"error"`: a clip with one raises `DecodeError`.
+        damage: Text = "silence", free, one_of("error", "silence"), elsewhere(on_damage, conceal, error_concealment);
+        /// The largest share of a clip that may be silence in place of damaged frames. A clip with more
+        /// raises `DecodeError`, and so does one that is nothing else.
+        max_damage: Float = 0.1, free, above(0, 1), elsewhere(max_silence, damage_limit);
         /// Maps the files into memory, as in `Loader`: for local disks.
         mmap: Bool = false, free, elsewhere(memory_map, dont_use_mmap, use_mmap);
         /// Files that may be read for rows with a path instead of bytes, as in `Loader`. None or False: files
@@ -130,6 +136,8 @@ impl AccessConfig {
             label_column: self.label_column.clone(),
             max_record_bytes: self.max_record_bytes,
             max_decoded_seconds: self.max_decoded_seconds,
+            damage: self.damage.clone(),
+            max_damage: self.max_damage,
             mmap: self.mmap,
             allow_paths: self.allow_paths.clone(),
             storage_options: self.storage_options.clone(),

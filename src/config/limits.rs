@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::table::{above, range};
 #[cfg(feature = "cache")]
 use crate::cache::build::Commits;
-use crate::{Error, ErrorKind, Result, record::MAX_RECORD_BYTES};
+use crate::{Error, ErrorKind, Result, decode::Damage, record::MAX_RECORD_BYTES};
 
 /// The limits of a record, as given by the user.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,6 +43,35 @@ impl LimitConfig {
             return Ok((self.max_record_bytes as u64, self.max_decoded_seconds));
         }
         Err(Error::new(ErrorKind::Config, problems.join("; ")))
+    }
+}
+
+/// What becomes of damaged frames, as given by the user.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DamageConfig<'a> {
+    /// `"error"` or `"silence"`.
+    pub damage: &'a str,
+    /// The largest share of a clip that may be silence in their place.
+    pub max_damage: f64,
+}
+
+impl DamageConfig<'_> {
+    /// How decoders treat damaged frames.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] that names what is out of range.
+    pub fn check(&self) -> Result<Damage> {
+        let Self { damage, max_damage } = *self;
+        let mut problems = Vec::new();
+        if !["error", "silence"].contains(&damage) {
+            problems.push(format!("damage is {damage:?}, must be \"error\" or \"silence\""));
+        }
+        problems.extend(above("max_damage", &max_damage, 0.0, 1.0, "above 0 and at most 1"));
+        match problems.is_empty() {
+            true if damage == "error" => Ok(Damage::ERROR),
+            true => Ok(Damage { most: max_damage }),
+            false => Err(Error::new(ErrorKind::Config, problems.join("; "))),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use super::{
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind,
+    config::DamageConfig,
     decode::Info,
     engine::Engine,
     record::Source,
@@ -57,7 +58,7 @@ pub struct Row {
 }
 
 /// Decodes every recording of shards from row `first_row` on, the first row of a former `next()`.
-/// `audio_column` and `allow_paths` are as in `Loader`.
+/// `audio_column`, `allow_paths`, `damage` and `max_damage` are as in `Loader`.
 #[pyclass(module = "forebay._core", frozen)]
 pub struct _Check {
     engine: EngineHandle<Recordings, CheckTask>,
@@ -69,15 +70,21 @@ pub struct _Check {
 #[pymethods]
 impl _Check {
     #[new]
-    #[pyo3(signature = (files, *, first_row=0, audio_column=None, allow_paths=None))]
+    #[pyo3(signature = (
+        files, *, first_row=0, audio_column=None, allow_paths=None, damage="silence", max_damage=0.1
+    ))]
     fn new(
         py: Python<'_>,
         files: Vec<PathBuf>,
         #[pyo3(from_py_with = argument::first_row)] first_row: i64,
         audio_column: Option<String>,
         #[pyo3(from_py_with = argument::allow_paths)] allow_paths: Option<AllowPaths>,
+        damage: &str,
+        max_damage: f64,
     ) -> PyResult<Self> {
         logging::emitting(py, || {
+            let raise = |error: Error| to_python(py, &error);
+            let damage = DamageConfig { damage, max_damage }.check().map_err(raise)?;
             let first = (first_row.max(0) as u64).div_ceil(CHECKED_TOGETHER as u64);
             // Labels are not read.
             let options = ArrowOptions {
@@ -90,8 +97,8 @@ impl _Check {
                 Recordings::open(&[files], &options, stop)
             })?;
             let source = Arc::new(source);
-            let raise = |error: Error| to_python(py, &error);
-            let mut engine = Engine::new(source.clone(), CheckTask, CheckTask::plan()).map_err(raise)?;
+            let mut engine =
+                Engine::new(source.clone(), CheckTask { damage }, CheckTask::plan()).map_err(raise)?;
             engine.seek(first).map_err(raise)?;
             Ok(Self {
                 engine: EngineHandle::new(engine, None),

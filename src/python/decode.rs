@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    decode::{AudioDecoder, Planes},
+    config::DamageConfig,
+    decode::{AudioDecoder, Damage, Planes},
     error::shown,
     float_mode,
 };
@@ -30,15 +31,20 @@ thread_local! {
 /// num_samples]` of the whole recording, bit for bit (AAC with noise substitution: a pure function of `data`
 /// and span). Like a slice it ends with the recording; `num_samples=None` means to the end. Releases the GIL.
 ///
+/// `damage="silence"` replaces frames that cannot be decoded by zeros, as players do: up to `max_damage` of
+/// the span. With `"error"` one such frame raises.
+///
 /// Raises `DecodeError` if the recording is empty, corrupt or of an unsupported format, `ConfigError` (a
 /// `ValueError`) if `start` is not within the recording, `MemoryError` if the allocation for the span failed.
 #[pyfunction]
-#[pyo3(signature = (data, start=0, num_samples=None))]
+#[pyo3(signature = (data, start=0, num_samples=None, *, damage="silence", max_damage=0.1))]
 pub fn decode<'py>(
     py: Python<'py>,
     data: &Bound<'py, PyAny>,
     #[pyo3(from_py_with = argument::start)] start: i64,
     #[pyo3(from_py_with = argument::num_samples)] num_samples: Option<i64>,
+    damage: &str,
+    max_damage: f64,
 ) -> PyResult<(Bound<'py, PyUntypedArray>, u32)> {
     let data: PyBackedBytes = data.extract().map_err(|_| {
         wrong_type(
@@ -47,8 +53,9 @@ pub fn decode<'py>(
             "bytes or a bytearray, the content of an audio file: Path(path).read_bytes()",
         )
     })?;
+    let damage = DamageConfig { damage, max_damage }.check().map_err(|error| to_python(py, &error))?;
     let (samples, channels, rate) =
-        detach(py, || float_mode::lent(|| decode_span(&data, start, num_samples)))
+        detach(py, || float_mode::lent(|| decode_span(&data, start, num_samples, damage)))
             .map_err(|error| to_python(py, &error))?;
     let n = samples.len() / channels;
     let flat = PyArray1::from_vec(py, samples);
@@ -57,8 +64,14 @@ pub fn decode<'py>(
 }
 
 /// The concatenated channels of the span, their number, and the rate.
-fn decode_span(data: &[u8], start: i64, num_samples: Option<i64>) -> Result<(Vec<f32>, usize, u32)> {
+fn decode_span(
+    data: &[u8],
+    start: i64,
+    num_samples: Option<i64>,
+    damage: Damage,
+) -> Result<(Vec<f32>, usize, u32)> {
     DECODER.with_borrow_mut(|decoder| {
+        decoder.damage = damage;
         let recording = decoder.open(data)?;
         let info = recording.info();
         let out_of_range = |what: String| Error::new(ErrorKind::Config, what);

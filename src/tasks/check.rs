@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use crate::{
-    Error, Result,
-    decode::{AudioDecoder, Claims, Info, Planes, Repairs},
+    Error, ErrorKind, Result,
+    decode::{AudioDecoder, Claims, Damage, Info, Planes, Repairs},
     engine::Auto,
     engine::{Plan, Policy, cores},
     order::Order,
@@ -47,8 +47,8 @@ pub struct Finding {
     pub n_clipped: u64,
     /// Values below one step of 16 bits.
     pub n_silent: u64,
-    /// The samples cut and filled where time stamps contradict the samples slightly; all 0 if the recording
-    /// is bad.
+    /// The samples cut and filled where time stamps contradict the samples slightly, or frames cannot be
+    /// decoded; all 0 if the recording is bad.
     pub repairs: Repairs,
     /// Why it is bad, if it is.
     pub error: Option<Error>,
@@ -94,7 +94,10 @@ impl Finding {
 
 /// Decodes whole recordings.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CheckTask;
+pub struct CheckTask {
+    /// How much of a recording may be silence in place of frames that cannot be decoded.
+    pub damage: Damage,
+}
 
 impl CheckTask {
     /// A plan for one pass over all rows in order, on all cores.
@@ -133,7 +136,9 @@ impl Task for CheckTask {
     type Collate = CheckCollate;
 
     fn maker(&self) -> FindingMaker {
-        FindingMaker { decoder: AudioDecoder::new(), planes: Planes::new() }
+        // A recording is judged as a whole, and decoded in pieces.
+        let each = if self.damage == Damage::ERROR { Damage::ERROR } else { Damage::ALL };
+        FindingMaker { decoder: AudioDecoder::with_damage(each), planes: Planes::new(), damage: self.damage }
     }
 
     fn collate(&self, batches: Batches) -> CheckCollate {
@@ -147,6 +152,7 @@ impl Task for CheckTask {
 pub struct FindingMaker {
     decoder: AudioDecoder,
     planes: Planes,
+    damage: Damage,
 }
 
 impl FindingMaker {
@@ -154,14 +160,25 @@ impl FindingMaker {
         let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
         let (info, Range { start: mut at, end: last }) = recording.info().of_row(record.part.as_deref())?;
         finding.info = Some(info);
+        let first = at;
+        let mut filled = Repairs::default();
         let step = (SPAN_VALUES / u64::from(info.channels)).max(1);
         while at < last {
             let end = last.min(at + step);
             self.decoder.read_held(&recording, at..end, &mut self.planes)?;
+            filled = filled + self.decoder.filled();
             for channel in 0..usize::from(info.channels) {
                 finding.listen(self.planes.channel(channel));
             }
             at = end;
+        }
+        let n_samples = last.saturating_sub(first);
+        if !self.damage.allows(filled.filled, n_samples) {
+            let message = format!(
+                "{} of {n_samples} samples are in {} places that cannot be decoded; max_damage is {}",
+                filled.filled, filled.places, self.damage.most
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
         }
         // A segment does not have the length that its recording declares.
         let is_all = record.part.as_deref().is_none_or(|part| part.segment.is_none());
@@ -169,6 +186,7 @@ impl FindingMaker {
             finding.repairs = self.decoder.repairs(recording);
             finding.claims = recording.claims(&record.bytes);
         }
+        finding.repairs = finding.repairs + filled;
         Ok(())
     }
 }
@@ -233,7 +251,7 @@ mod tests {
     fn a_bad_one_is_a_finding() {
         let record =
             RawRecord::new(bytes::Bytes::from_static(b"no recording"), Default::default()).numbered(3, 0, 0);
-        let finding = CheckTask.maker().run(&record).unwrap();
+        let finding = CheckTask::default().maker().run(&record).unwrap();
         assert_eq!(finding.error.unwrap().kind, crate::ErrorKind::Unsupported);
         assert_eq!((finding.index, finding.n_bytes, finding.info), (3, 12, None));
     }

@@ -88,9 +88,15 @@ impl Cutter {
         }
         self.held = None;
         let Self { decoder, planes, held, .. } = self;
-        let mut decode = |span: Range<u64>, out: &mut Planes| {
+        decoder.damage = places.plan().damage;
+        let mut decode = |span: Range<u64>, out: &mut Planes, is_shared: bool| {
             out.take_mean(takes_mean);
-            decoder.read_held(recording, row.start + span.start..row.start + span.end, out)
+            decoder.read_held(recording, row.start + span.start..row.start + span.end, out)?;
+            // How much of a window may be silent is judged for the window as a whole.
+            match is_shared && decoder.filled().places > 0 {
+                true => Err(Error::new(ErrorKind::Corrupt, "a part of the window is damaged")),
+                false => Ok(()),
+            }
         };
         if let Some(Together { positions, spans }) = record.together.as_deref()
             && info.codec.is_worth_sharing()
@@ -104,12 +110,13 @@ impl Cutter {
                     .map(|need| need.span)
             };
             let all = || positions.clone().map(of).collect();
-            if spans.read(number, &span, all, places.blocks(), &mut decode, planes)? {
+            let shared = |span: Range<u64>, out: &mut Planes| decode(span, out, true);
+            if spans.read(number, &span, all, places.blocks(), shared, planes)? {
                 *held = Some(span);
                 return Ok(());
             }
         }
-        decode(span.clone(), planes)?;
+        decode(span.clone(), planes, false)?;
         *held = Some(span);
         Ok(())
     }

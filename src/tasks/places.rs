@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    decode::{Info, SpareBlocks},
+    decode::{Damage, Info, SpareBlocks},
     fields::Row,
     source::{Positions, RowInfo},
     targets::Clip,
@@ -43,6 +43,8 @@ pub struct AudioPlan {
     pub features: Features,
     /// The maximum length of a recording in seconds.
     pub max_decoded_seconds: f64,
+    /// What becomes of frames that cannot be decoded.
+    pub damage: Damage,
 }
 
 impl AudioPlan {

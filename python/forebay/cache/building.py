@@ -88,6 +88,8 @@ class _Options(TypedDict, total=False):
     max_errors: int | None
     max_record_bytes: int
     max_decoded_seconds: float
+    damage: str
+    max_damage: float
     compression: str
     columns: Sequence[str] | None
     progress: bool | None
@@ -136,6 +138,8 @@ def build(
     max_errors: int | None = None,
     max_record_bytes: int = 1 << 30,
     max_decoded_seconds: float = 86400.0,
+    damage: str = "silence",
+    max_damage: float = 0.1,
     compression: str = "none",
     columns: Sequence[str] | None = None,
     progress: bool | None = None,
@@ -175,7 +179,9 @@ def build(
     A record (a recording, a line, a text) of more than `max_record_bytes`, 1 to 2**31 - 1, and a recording of
     more than `max_decoded_seconds`, above 0 and at most 1e9, are bad documents of kind `too_large`, as in a
     `Loader`. So is a line of JSON whose values would take more than four times as much memory, and more than
-    64 MiB. A recording too short for a frame is padded with zeros at the end. Batches of large documents are
+    64 MiB. With `damage="silence"` frames of a recording that cannot be decoded are zeros, up to `max_damage` of
+    the recording; one with more, or with `damage="error"` one with any, is a bad document of kind `corrupt`, as in
+    a `Loader`. A recording too short for a frame is padded with zeros at the end. Batches of large documents are
     read and processed in pieces of some 64 MiB, so a worker holds one piece and one document; the cache is
     the same. A function gets its whole batch: lower `batch_size` for large documents.
 
@@ -194,7 +200,8 @@ def build(
     workers = _cores() if n_workers is None else n_workers
     check(batch_size=batch_size, n_workers=workers, order=order, engine=engine)
     limits = {"max_record_bytes": max_record_bytes, "max_decoded_seconds": max_decoded_seconds}
-    kind = {**described(processor, shards, columns), **limits, "allow_paths": listed(allow_paths)}
+    losses = {"damage": damage, "max_damage": max_damage}
+    kind = {**described(processor, shards, columns), **limits, **losses, "allow_paths": listed(allow_paths)}
     check_inputs(shards, folder / split)
     given: Any = opened(shards, has_recordings=kind["kind"] == "features")
     made_by = {
@@ -204,6 +211,7 @@ def build(
         "columns": json.dumps(None if columns is None else list(columns)),
         "fields": json.dumps(typed(fields)),
         "processor": kind.pop("name"),
+        **({"damage": json.dumps(losses)} if kind["kind"] == "features" else {}),
         **_CacheBuild.identity(given, kind),
     }
     release = None

@@ -135,6 +135,20 @@ def add(subparsers: "Subparsers") -> None:
         metavar="S",
         help="a recording of more seconds is too long (default: %(default)s)",
     )
+    bad.add_argument(
+        "--damage",
+        choices=("silence", "error"),
+        default="silence",
+        help="what becomes of frames of a recording that cannot be decoded: silence, up to --max-damage of it, or an "
+        "error of the recording (default: %(default)s)",
+    )
+    bad.add_argument(
+        "--max-damage",
+        type=float,
+        default=0.1,
+        metavar="SHARE",
+        help="the largest share of a recording that may be such silence (default: %(default)s)",
+    )
     bad.add_argument("--max-errors", type=int, metavar="N", help="how many documents may be left out")
     parser.set_defaults(run=run, parameters=PARAMETERS)
 
@@ -226,6 +240,8 @@ def built(options: argparse.Namespace, split: str, files: Sequence[str], process
             max_errors=options.max_errors,
             max_record_bytes=options.max_record_bytes,
             max_decoded_seconds=options.max_decoded_seconds,
+            damage=options.damage,
+            max_damage=options.max_damage,
             progress=True,
         )
     except KeyboardInterrupt as stopped:

@@ -10,6 +10,9 @@ A recording that ends before its container's declared length decodes to its exis
 The column `declared_seconds` has the container's length if it declares one, and `warnings` has the
 contradictions. `--truncated error` counts such a recording as bad, of kind `truncated`. Warnings are
 separated by `; `.
+
+Frames that cannot be decoded count in the column `repaired`, as far as `--max-damage` allows them; a recording
+with more is bad, and with `--damage error` so is one with any.
 """
 
 import argparse
@@ -69,6 +72,8 @@ SECONDS = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 """The first second of each class of durations."""
 CLIPPED = 1e-3
 """The share of values at full scale from which a recording counts as clipped."""
+DAMAGE = ("silence", "error")
+"""What becomes of frames that cannot be decoded, as in `Loader`."""
 TRUNCATED = ("warn", "error")
 """How to count a recording that ends before its container's declared length: good with a warning, or bad."""
 BAR = 40
@@ -146,8 +151,8 @@ class Summary:
         yield f"{self.clipped} clipped (at least {CLIPPED:.1%} of their samples at full scale), {self.silent} silent"
         if self.repaired:
             yield (
-                f"{self.repaired} have time stamps that contradict their samples slightly: "
-                "samples are cut or filled with zeros there (column repaired)"
+                f"{self.repaired} have time stamps that contradict their samples slightly, or frames that cannot "
+                "be decoded: samples are cut or filled with zeros there (column repaired)"
             )
         if self.warned:
             yield f"{self.warned} have a warning: see the column `warnings`"
@@ -232,10 +237,10 @@ class Files:
             file.truncate(0)
             file.write(data)
 
-    def start(self, shards: Sequence[Row], step: int, *, truncated: str, restart: bool) -> Summary:
+    def start(self, shards: Sequence[Row], step: int, *, judged: Mapping[str, str | float], restart: bool) -> Summary:
         """Counts the rows of an unfinished run over the same shards, a multiple of `step`; cuts off the rest.
 
-        Raises `ConfigError` if that run had other shards or another `truncated`.
+        Raises `ConfigError` if that run had other shards or other options than `judged`.
         """
         origin, partial = self.named(".json.tmp"), self.named(".csv.tmp")
         self.check_free()
@@ -245,10 +250,10 @@ class Files:
             found = read_json(origin)
             if problem := difference(found, shards):
                 raise ConfigError(f"{partial} was started with other shards: {problem}; pass another -o, or --restart")
-            if (before := found.get("truncated", truncated)) != truncated:
-                raise ConfigError(
-                    f"{partial} was started with --truncated {before}; pass that again, another -o, or --restart"
-                )
+            for name, value in judged.items():
+                if (before := found.get(name, value)) != value:
+                    option = f"--{name.replace('_', '-')} {before}"
+                    raise ConfigError(f"{partial} was started with {option}; pass that again, another -o, or --restart")
             end, some = len(HEADER), []
             for row, row_end in whole_rows(partial):
                 some.append(row)
@@ -260,7 +265,7 @@ class Files:
                 file.truncate(end)
         else:
             self.write(partial, HEADER)
-            begun = {"begun_by": "forebay check", "shards": list(shards), "truncated": truncated}
+            begun = {"begun_by": "forebay check", "shards": list(shards), **judged}
             self.write(origin, json.dumps(begun).encode())
         return summary
 
@@ -405,7 +410,7 @@ def parsed(fields: Mapping[str, str]) -> Row:
     }  # fmt: skip
 
 
-def settled(row: Row, truncated: str) -> Row:
+def settled(row: Row, truncated: str | float) -> Row:
     """Converts a row of the core to the report's form: warnings as one text, truncated recordings good or bad."""
     early = row["truncated"]
     warnings = list(row["warnings"])
@@ -429,47 +434,52 @@ def check(
     audio_column: str | None = None,
     allow_paths: bool | Sequence[Path] | None = None,
     truncated: str = "warn",
+    damage: str = "silence",
+    max_damage: float = 0.1,
     restart: bool = False,
     stream: TextIO | None = None,
 ) -> Summary:
     """Checks every recording of the shards, and writes the report; continues an interrupted call.
 
     With `truncated="error"`, a recording that ends before its container's declared length is bad, of kind
-    `truncated`; with "warn" it is good.
+    `truncated`; with "warn" it is good. `damage` and `max_damage` are as in `Loader`, with shares of whole recordings.
 
     Raises `ConfigError` and `OSError` as `Loader` does, and if the report cannot be written. The rows written
     so far stay.
     """
     with Files(stem).alone():
-        return _check(files, stem, audio_column, allow_paths, truncated, restart, stream)
+        judged: dict[str, str | float] = {"truncated": truncated, "damage": damage, "max_damage": max_damage}
+        given: dict[str, Any] = {
+            "audio_column": audio_column, "allow_paths": allow_paths, "damage": damage, "max_damage": max_damage,
+        }  # fmt: skip
+        return _check(files, stem, given, judged, restart, stream)
 
 
 def _check(
     files: Sequence[Path],
     stem: Path,
-    audio_column: str | None,
-    allow_paths: bool | Sequence[Path] | None,
-    truncated: str,
+    given: dict[str, Any],
+    judged: Mapping[str, str | float],
     restart: bool,
     stream: TextIO | None,
 ) -> Summary:
     """As `check`, while no other process writes the report."""
-    opened = _Check(files, audio_column=audio_column, allow_paths=allow_paths)
+    opened = _Check(files, **given)
     shards: list[Row] = [{**shard, "path": str(Path(shard["path"]).absolute())} for shard in opened.shards]
     total = sum(shard["num_rows"] for shard in shards)
     report = Files(stem)
-    summary = report.start(shards, opened.step, truncated=truncated, restart=restart)
+    summary = report.start(shards, opened.step, judged=judged, restart=restart)
     already = summary.records
     with progress_bar(total, "recordings", stream, already) as progress:
         if already:
             progress.say(f"{already} of {total} recordings were checked before; continuing")
             progress.add(errors=summary.bad)
             opened.close()
-            opened = _Check(files, first_row=already, audio_column=audio_column, allow_paths=allow_paths)
+            opened = _Check(files, first_row=already, **given)
         table = report.opened(report.named(".csv.tmp"), "a+")
         with contextlib.closing(opened), io.TextIOWrapper(table, encoding="utf-8", newline="") as file:
             for batch in iter(opened.next, None):
-                found = [settled(row, truncated) for row in batch]
+                found = [settled(row, judged["truncated"]) for row in batch]
                 write(file, found)
                 for row in found:
                     summary.add(row)
@@ -520,9 +530,18 @@ def add(subparsers: "Subparsers") -> None:
         "WAV data, a Xing or Info tag, or a missing last Ogg page): warn: good, with a warning; error: bad, so "
         "that exclude= leaves it out (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--damage", choices=DAMAGE, default="silence",
+        help="what becomes of frames that cannot be decoded: silence: zeros, counted in the column repaired, up to "
+        "--max-damage of a recording; error: a recording with one is bad (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-damage", type=float, default=0.1, metavar="SHARE",
+        help="the largest share of a recording that may be silence in place of such frames (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--restart", action="store_true", help="discard the results of an interrupted run")
     add_json(parser)
-    parser.set_defaults(run=run, parameters={"arrow_files": "SOURCE"})
+    parser.set_defaults(run=run, parameters={"arrow_files": "SOURCE", "max_damage": "--max-damage"})
 
 
 def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
@@ -541,6 +560,8 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
                 stem,
                 **reading(options),
                 truncated=options.truncated,
+                damage=options.damage,
+                max_damage=options.max_damage,
                 restart=options.restart,
             )
     except OSError as error:

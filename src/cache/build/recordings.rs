@@ -12,7 +12,7 @@ use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Error, ErrorKind, Result,
     cache::{Column, Processed},
-    decode::{AudioDecoder, KEPT_SAMPLES, Planes},
+    decode::{AudioDecoder, Damage, KEPT_SAMPLES, Planes},
     dtype::{Dtype, each},
     fallible_alloc,
     fields::DataType,
@@ -34,6 +34,7 @@ pub struct Features {
     /// Resampling plans, shared by workers.
     resamplers: Arc<Resamplers>,
     max_decoded_seconds: f64,
+    damage: Damage,
 }
 
 /// Recordings that resampling makes longer than this many samples, and more than [`MOST_STRETCHED`] times as
@@ -55,7 +56,7 @@ impl Features {
         }
         let least_samples = plan.least_samples();
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
-        Ok(Self { plan, description, least_samples, resamplers, max_decoded_seconds })
+        Ok(Self { plan, description, least_samples, resamplers, max_decoded_seconds, damage: Damage::ERROR })
     }
 
     /// The features that `transform` computes.
@@ -67,6 +68,11 @@ impl Features {
         let plan = Plan::log_mel(config.clone(), Form::default())?;
         let found = Self::new(plan, described(config).into(), max_decoded_seconds)?;
         Ok(Self { least_samples: transform.least_samples(), ..found })
+    }
+
+    /// The same features, with frames that cannot be decoded treated as `damage` says.
+    pub fn with_damage(self, damage: Damage) -> Self {
+        Self { damage, ..self }
     }
 
     /// What identifies the front end in the ledger.
@@ -118,7 +124,7 @@ impl Processor<Rows> for Features {
     fn worker(&self) -> Box<dyn Process<Rows>> {
         Box::new(Worker {
             what: self.clone(),
-            decoder: AudioDecoder::new(),
+            decoder: AudioDecoder::with_damage(self.damage),
             planes: Planes::new(),
             mono: Vec::new(),
             waveform: Vec::new(),

@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use super::Codec;
+use super::{Codec, damage::Losses};
 use crate::Result;
 use crossbeam::queue::ArrayQueue;
 
@@ -43,6 +43,8 @@ pub(crate) struct DecoderCache {
     decoders: Vec<Entry>,
     /// Scratch of the ADPCM decoders: one block, interleaved.
     pub(crate) block: Vec<i16>,
+    /// The damaged frames of this read.
+    pub(super) losses: Losses,
     /// The unused vectors of each codec, in a type of its own.
     shelves: Vec<Box<dyn Any + Send>>,
 }

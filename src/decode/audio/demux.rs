@@ -32,6 +32,7 @@ use symphonia::{
 
 use super::{
     Codec, DecoderCache, Info, Planes, aac, corrupt,
+    damage::Losses,
     decoder_cache::{Lent, Shelf},
     field::{Endian, u32_at},
     mp4::Edit,
@@ -183,7 +184,21 @@ impl<'a> Demuxed<'a> {
         self.info
     }
 
+    /// Decodes `span`. Packets that cannot be decoded are silent, as far as the read may have such.
     pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        let mut losses = std::mem::take(&mut kept.losses);
+        let read = self.read_packets(kept, span, out, &mut losses);
+        kept.losses = losses;
+        read
+    }
+
+    fn read_packets(
+        &self,
+        kept: &mut DecoderCache,
+        span: Range<u64>,
+        out: &mut Planes,
+        losses: &mut Losses,
+    ) -> Result<()> {
         let span = span.start + self.delay..span.end + self.delay;
         let mut new = None;
         let decoder = decoder(kept, &mut new, self.info.codec, &self.params)?;
@@ -200,26 +215,40 @@ impl<'a> Demuxed<'a> {
             }
             let decoded = decode(decoder, data(self.bytes, &self.packets[i])).map_err(|error| {
                 corrupt(format!("the packet of sample {first} is damaged or cut short")).because(error)
-            })?;
+            });
             let from = first.max(span.start);
-            let until = behind.min(span.end);
-            if from >= until {
-                continue;
-            }
-            if decoded.num_planes() != usize::from(self.info.channels) {
-                return Err(corrupt(format!("the number of channels changes at sample {first}")));
-            }
-            let n = (until - from) as usize;
-            let (skip, at) = ((from - first) as usize, (from - span.start) as usize);
-            for c in 0..usize::from(self.info.channels) {
-                let y = &mut out.channel_mut(c)[at..at + n];
-                copy(&decoded, c, skip, y).ok_or_else(|| {
-                    let message = format!("the packet of sample {first} has {} samples", decoded.frames());
-                    Error::new(
-                        ErrorKind::TooShort,
-                        format!("{message}, the table declares {}", behind - first),
-                    )
-                })?;
+            let until = behind.min(span.end).max(from);
+            let copied = decoded.and_then(|decoded| {
+                let n = (until - from) as usize;
+                if n == 0 {
+                    return Ok(());
+                }
+                if decoded.num_planes() != usize::from(self.info.channels) {
+                    return Err(corrupt(format!("the number of channels changes at sample {first}")));
+                }
+                let (skip, at) = ((from - first) as usize, (from - span.start) as usize);
+                for c in 0..usize::from(self.info.channels) {
+                    let y = &mut out.channel_mut(c)[at..at + n];
+                    copy(&decoded, c, skip, y).ok_or_else(|| {
+                        let message =
+                            format!("the packet of sample {first} has {} samples", decoded.frames());
+                        Error::new(
+                            ErrorKind::TooShort,
+                            format!("{message}, its duration is {}", behind - first),
+                        )
+                    })?;
+                }
+                Ok(())
+            });
+            if let Err(error) = copied {
+                losses.silence(until - from, error)?;
+                decoder.reset();
+                for c in 0..usize::from(self.info.channels) {
+                    let range = (from - span.start) as usize..(until - span.start) as usize;
+                    if !range.is_empty() {
+                        out.channel_mut(c)[range].fill(0.0);
+                    }
+                }
             }
         }
         Ok(())

@@ -343,9 +343,11 @@ impl<'a> Flac<'a> {
     /// The first valid frame after a damaged one.
     fn resync(&self, damaged: Frame, work: &mut usize) -> Option<Frame> {
         let n = self.bytes.len();
+        // Also a second copy of the damaged frame.
+        let low = Frame { first: damaged.first.saturating_sub(1), ..damaged };
         let mut at = damaged.at + 1;
         while at < n {
-            if let Some(frame) = self.confirmed(at..n, damaged, (n, u64::MAX), work) {
+            if let Some(frame) = self.confirmed(at..n, low, (n, u64::MAX), work) {
                 return (frame.first - damaged.first
                     <= self.shape.most_samples((frame.at - damaged.at) as u64))
                 .then_some(frame);
@@ -434,42 +436,83 @@ impl<'a> Flac<'a> {
         None
     }
 
-    /// Decodes `span`.
+    /// Decodes `span`. Samples between frames that can be decoded are silent, as far as the read may have
+    /// such.
     pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut decoder = FrameDecoder::new(kept);
-        let damaged = |frame: Frame| {
-            corrupt(format!("the FLAC frame of sample {} is damaged or cut short", frame.first))
-                .at_byte(frame.at as u64)
-        };
+        let mut work = 4 * self.work();
         let mut frame = self.seek(span.start);
         loop {
-            let (end, next) = match end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget) {
-                Some(found) => found,
-                None => (self.last_end(frame, &mut decoder)?.ok_or_else(|| damaged(frame))?, None),
-            };
+            let read = self.read_frame(&mut decoder, frame, &span, out)?;
             let behind = frame.first + u64::from(frame.block);
-            if behind > span.start {
-                let from = span.start.max(frame.first);
-                let n = (span.end.min(behind) - from) as usize;
-                let skipped = (from - frame.first) as usize;
-                let at = (from - span.start) as usize;
-                decoder
-                    .decode_until(&self.bytes[frame.at..end], &self.shape.stream, skipped + n)?
-                    .filter(|_| decoder.block() == frame.block as usize)
-                    .ok_or_else(|| damaged(frame))?;
-                for c in 0..self.shape.stream.channels {
-                    let out = &mut out.channel_mut(c.into())[at..at + n];
-                    decoder.write(c, skipped..skipped + n, out);
-                }
-            }
-            if behind >= span.end {
+            if read.is_some() && behind >= span.end {
                 return Ok(());
             }
-            frame = next.ok_or_else(|| {
-                let message =
-                    format!("the FLAC frames end at sample {behind} of {}", self.shape.info.n_samples);
-                Error::new(ErrorKind::TooShort, message)
-            })?;
+            if let Some(Some(next)) = read {
+                frame = next;
+                continue;
+            }
+            // The samples up to the next frame that can be decoded are lost.
+            let error = match read {
+                Some(_) => {
+                    let message =
+                        format!("the FLAC frames end at sample {behind} of {}", self.shape.info.n_samples);
+                    Error::new(ErrorKind::TooShort, message)
+                }
+                None => corrupt(format!("the FLAC frame of sample {} is damaged or cut short", frame.first))
+                    .at_byte(frame.at as u64),
+            };
+            let next = self.resync(frame, &mut work);
+            let lost = if read.is_some() { behind } else { frame.first };
+            let from = lost.clamp(span.start, span.end);
+            let to = next.map_or(span.end, |next| next.first.clamp(from, span.end));
+            if from < to {
+                kept.losses.silence(to - from, error)?;
+                for c in 0..self.shape.stream.channels {
+                    let range = (from - span.start) as usize..(to - span.start) as usize;
+                    out.channel_mut(c.into())[range].fill(0.0);
+                }
+            }
+            match next.filter(|next| next.first < span.end) {
+                Some(next) => frame = next,
+                None => return Ok(()),
+            }
         }
+    }
+
+    /// Decodes the samples of `span` in `frame`; returns the next frame, if it is the last in its bytes None
+    /// in its place, and None for a damaged frame.
+    #[expect(clippy::option_option, reason = "damaged, last, or followed by another")]
+    fn read_frame(
+        &self,
+        decoder: &mut FrameDecoder,
+        frame: Frame,
+        span: &Range<u64>,
+        out: &mut Planes,
+    ) -> Result<Option<Option<Frame>>> {
+        let (end, next) = match end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget) {
+            Some(found) => found,
+            None => match self.last_end(frame, decoder)? {
+                Some(end) => (end, None),
+                None => return Ok(None),
+            },
+        };
+        let behind = frame.first + u64::from(frame.block);
+        if behind > span.start && frame.first < span.end {
+            let from = span.start.max(frame.first);
+            let n = (span.end.min(behind) - from) as usize;
+            let skipped = (from - frame.first) as usize;
+            let at = (from - span.start) as usize;
+            let decoded =
+                decoder.decode_until(&self.bytes[frame.at..end], &self.shape.stream, skipped + n)?;
+            if decoded.is_none() || decoder.block() != frame.block as usize {
+                return Ok(None);
+            }
+            for c in 0..self.shape.stream.channels {
+                let out = &mut out.channel_mut(c.into())[at..at + n];
+                decoder.write(c, skipped..skipped + n, out);
+            }
+        }
+        Ok(Some(next))
     }
 }

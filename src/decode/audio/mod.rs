@@ -21,6 +21,7 @@ mod aiff;
 mod au;
 mod caf;
 mod claims;
+mod damage;
 mod demux;
 mod field;
 mod flac;
@@ -54,6 +55,7 @@ use std::{
 
 use crate::{Error, ErrorKind, Result};
 pub use claims::Claims;
+pub use damage::Damage;
 pub(crate) use decoder_cache::DecoderCache;
 use joined::Bytes;
 pub use pcm::Layout;
@@ -297,12 +299,25 @@ impl Recording<'_> {
 #[derive(Debug, Default)]
 pub struct AudioDecoder {
     kept: DecoderCache,
+    /// What becomes of frames that cannot be decoded.
+    pub damage: Damage,
+    filled: Repairs,
 }
 
 impl AudioDecoder {
     /// A decoder with an empty cache.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A decoder with an empty cache, which treats damaged frames as `damage` says.
+    pub fn with_damage(damage: Damage) -> Self {
+        Self { damage, ..Self::default() }
+    }
+
+    /// The samples of the last read that are zeros in place of damaged frames.
+    pub fn filled(&self) -> Repairs {
+        self.filled
     }
 
     /// Reads the headers of `bytes` and builds the index that spans need.
@@ -338,9 +353,12 @@ impl AudioDecoder {
     /// [`ErrorKind::NonFinite`] if they yield NaN, infinity or values beyond 2^32, [`ErrorKind::Memory`] if
     /// an allocation failed. After an error the content of `out` is unspecified.
     pub fn read(&mut self, recording: &Recording<'_>, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        self.filled = Repairs::default();
         if !recording.info().prepare(&span, out)? {
             return Ok(());
         }
+        let n_samples = span.end - span.start;
+        self.kept.losses.begin(self.damage);
         self.guarded(|kept| match recording {
             Recording::Pcm(it) => it.read(kept, span, out),
             Recording::Flac(it) => it.read(kept, span, out),
@@ -348,6 +366,7 @@ impl AudioDecoder {
             Recording::Mpeg(it) => it.read(kept, span, out),
             Recording::Demuxed(it) => it.read(kept, span, out),
         })?;
+        self.filled = self.kept.losses.end(n_samples)?;
         out.check_finite()
     }
 

@@ -16,6 +16,11 @@
 //! recording is opened, so that all spans agree. A mixed block in a frame that is followed by neither a
 //! frame, a tag nor the end is taken for damage and ignored. Common encoders write no mixed blocks.
 //!
+//! A recording of a constant bit rate is one whose frames at both ends are where arithmetic places them
+//! ([`Constant`]). If frames between are not there, because bytes of them are damaged, they are lost, and the
+//! others keep their places in time; so spans that are located by arithmetic agree. In other recordings bytes
+//! that are no frame are left out.
+//!
 //! A frame's samples depend on the two granules before it (overlap, then the polyphase filter), and on main
 //! data that may begin up to 511 bytes earlier, in any number of frames. So decoding starts at least three
 //! frames early, and so early that one of these frames has all of its main data ([`Reservoir`]). From there
@@ -26,6 +31,7 @@
 //!
 //! Source: ISO/IEC 11172-3, ISO/IEC 13818-3; the tags' layouts as their authors published them.
 
+mod constant;
 mod header;
 mod layer3;
 mod walk;
@@ -47,11 +53,15 @@ use symphonia::{
 
 use super::{
     Codec, DecoderCache, Info, Planes, corrupt,
+    damage::Losses,
     decoder_cache::{Lent, Shelf},
+    id3::skip_id3v2,
     joined::Bytes,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result, lanes::Level};
+use constant::Rates;
+pub(super) use constant::{Constant, PROOF};
 pub(super) use header::Header;
 use header::Reservoir;
 use walk::tail;
@@ -61,6 +71,8 @@ pub(super) use walk::{AHEAD_BYTES, Link, Piece, TAIL_LEN, Walk};
 const PRIMING: usize = 3;
 /// More bytes of main data than any frame can refer back to and hold.
 const RESERVOIR_LEN: usize = 4096;
+/// The offset of a frame that is not where a constant bit rate places it.
+pub(super) const MISSING: u32 = u32::MAX;
 /// The approximate bytes of a cached decoder of layer I or II.
 const DECODER_BYTES: usize = 40 << 10;
 
@@ -70,7 +82,7 @@ pub struct Mpeg<'a> {
     bytes: Bytes<'a>,
     /// The first frame's header; all frames have its layer, rate and channels.
     header: Header,
-    /// Byte offsets of all frames with audio, or of those in a window.
+    /// Byte offsets of all frames with audio, or of those in a window; [`MISSING`] for lost ones.
     frames: Lent<u32>,
     /// The number of the first of these frames.
     first: usize,
@@ -104,11 +116,29 @@ impl<'a> Mpeg<'a> {
         let mut links = kept.shelves::<Shelves>().links.lend();
         let mut walk = Walk::default();
         let file = Piece { bytes: &bytes, base: 0, size: bytes.len() as u64, tail: tail(&bytes) };
+        let mut rates = Rates::default();
         walk.step(&file, &mut links, |offset, _| {
             frames.push(offset as u32);
+            rates.see(&bytes[offset as usize..]);
             Ok(true)
         })?;
         let header = walk.finish(&file, &mut links)?;
+        let size = bytes.len() as u64;
+        if (walk.scan.has_lost || rates.differ())
+            && rates.may_be_constant()
+            && let from = skip_id3v2(&bytes)
+            && let head = &bytes[from..bytes.len().min(from + PROOF as usize)]
+            && let last = &bytes[bytes.len().saturating_sub(PROOF as usize)..]
+            && let Some((header, found, constant)) = Constant::find(head, from as u64, last, size)?
+        {
+            let n_frames = (constant.n_total - constant.n_tags) as usize;
+            if frames.len() != n_frames || !constant.agrees(&bytes, 0, &frames, 0, &header) {
+                constant.place(&bytes, 0, &header, 0..n_frames, &mut frames)?;
+                links.clear();
+                links.extend(found);
+                return Ok(Self { bytes, header, frames, first: 0, links, cut: None, foreign: None });
+            }
+        }
         Ok(Self { bytes, header, frames, first: 0, links, cut: walk.scan.cut, foreign: walk.scan.foreign })
     }
 
@@ -150,6 +180,24 @@ impl<'a> Mpeg<'a> {
         Ok(Self { bytes, header, frames, first, links: found, cut: None, foreign: None })
     }
 
+    /// The frames `numbers` in a window of a recording of a constant bit rate, with lost ones among them.
+    pub(super) fn placed(
+        kept: &mut DecoderCache,
+        bytes: &'a [u8],
+        at: u64,
+        header: Header,
+        links: &[Link],
+        constant: Constant,
+        numbers: Range<usize>,
+    ) -> Result<Self> {
+        let mut frames = kept.shelves::<Shelves>().frames.lend();
+        let mut found = kept.shelves::<Shelves>().links.lend();
+        constant.place(bytes, at, &header, numbers.clone(), &mut frames)?;
+        found.extend(links.iter().cloned());
+        let first = numbers.start;
+        Ok(Self { bytes: Bytes::Whole(bytes), header, frames, first, links: found, cut: None, foreign: None })
+    }
+
     /// The number of the frame after the last one in a window.
     pub(super) fn behind(&self) -> usize {
         self.first + self.frames.len()
@@ -158,6 +206,12 @@ impl<'a> Mpeg<'a> {
     /// Whether a window has all frames from which decoding frame number `wanted` of `link` starts.
     pub(super) fn has_start(&self, link: &Link, wanted: usize) -> bool {
         self.start(link, wanted).is_some()
+    }
+
+    /// Byte offsets in the window of its frames.
+    #[cfg(test)]
+    pub(super) fn offsets(&self) -> &[u32] {
+        &self.frames
     }
 
     /// Decodes the samples `span` of `link` into `out` from its sample `at` on.
@@ -180,20 +234,10 @@ impl<'a> Mpeg<'a> {
         link.frames.start + first as usize..link.frames.start + end as usize
     }
 
-    /// Byte offsets in the window of its frames.
-    pub(super) fn offsets(&self) -> &[u32] {
-        &self.frames
-    }
-
     /// The bytes of a frame in the window.
     #[cfg(test)]
     pub(super) fn bytes_of(&self, number: usize) -> &[u8] {
-        self.frame(number).1
-    }
-
-    /// The header of a frame in the window.
-    pub(super) fn header_of(&self, number: usize) -> Header {
-        self.frame(number).0
+        self.frame(number).unwrap().1
     }
 
     /// Samples per channel by the counts of the tags, if all links have one.
@@ -253,6 +297,22 @@ impl<'a> Mpeg<'a> {
         out: &mut Planes,
         at: usize,
     ) -> Result<()> {
+        let mut losses = std::mem::take(&mut kept.losses);
+        let read = self.read_frames(link, kept, span, out, at, &mut losses);
+        kept.losses = losses;
+        read
+    }
+
+    /// As [`Self::read_link`]; frames that cannot be decoded are silent as `losses` allows.
+    fn read_frames(
+        &self,
+        link: &Link,
+        kept: &mut DecoderCache,
+        span: Range<u64>,
+        out: &mut Planes,
+        at: usize,
+        losses: &mut Losses,
+    ) -> Result<()> {
         let per_frame = u64::from(self.header.n_samples());
         let want = link.delay + span.start..link.delay + span.end;
         let wanted_frames = (want.start / per_frame) as usize..want.end.div_ceil(per_frame) as usize;
@@ -265,15 +325,31 @@ impl<'a> Mpeg<'a> {
         let frames = start..link.frames.start + wanted_frames.end;
         let n_planes = usize::from(out.channels());
         let is_mean = n_planes < usize::from(self.header.channels);
-        let mut copy = |index: usize, samples: [&[f32]; 2]| {
+        // Without samples, zeros.
+        let mut copy = |index: usize, samples: Option<[&[f32]; 2]>| {
             let Some(frame) = index.checked_sub(link.frames.start + wanted_frames.start) else { return };
             let position = (wanted_frames.start + frame) as u64 * per_frame;
             let wanted = position.max(want.start)..(position + per_frame).min(want.end);
             let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
             let to = at + (wanted.start - want.start) as usize..at + (wanted.end - want.start) as usize;
-            for (channel, samples) in (0..n_planes).zip(samples) {
-                out.channel_mut(channel)[to.clone()].copy_from_slice(&samples[from.clone()]);
+            for channel in 0..n_planes {
+                let out = &mut out.channel_mut(channel)[to.clone()];
+                match samples {
+                    Some(samples) => out.copy_from_slice(&samples[channel][from.clone()]),
+                    None => out.fill(0.0),
+                }
             }
+        };
+        let mut lose = |index: usize, error: Error| {
+            let n = match index.checked_sub(link.frames.start + wanted_frames.start) {
+                Some(frame) => {
+                    let position = (wanted_frames.start + frame) as u64 * per_frame;
+                    (position + per_frame).min(want.end) - position.max(want.start)
+                }
+                // Before the span: nothing of it is silent.
+                None => 0,
+            };
+            losses.silence(n, error)
         };
         let Header { layer, sample_rate, channels, .. } = self.header;
         if layer == 3 {
@@ -281,9 +357,22 @@ impl<'a> Mpeg<'a> {
             let decoder = kept.decoder(Codec::Mp3, &[layer], make)?;
             decoder.reset(is_mean);
             for index in frames {
-                let (header, frame) = self.frame(index);
-                let samples = decoder.decode(&header, frame).map_err(|error| self.damaged(index, error))?;
-                copy(index, samples);
+                let decoded = match self.frame(index) {
+                    Some((header, frame)) => {
+                        decoder.decode(&header, frame).map_err(|error| self.damaged(index, error))
+                    }
+                    None => {
+                        decoder.skip();
+                        Err(self.missing(index))
+                    }
+                };
+                match decoded {
+                    Ok(samples) => copy(index, Some(samples)),
+                    Err(error) => {
+                        lose(index, error)?;
+                        copy(index, None);
+                    }
+                }
             }
             return Ok(());
         }
@@ -292,10 +381,25 @@ impl<'a> Mpeg<'a> {
         let decoder = kept.decoder(self.info().codec, &setup, || new_decoder(&self.header))?;
         decoder.reset();
         for index in frames {
-            let samples = self.decode(decoder.as_mut(), index)?;
-            copy(index, [0, 1].map(|channel| samples.plane(channel).unwrap_or_default()));
+            match self.decode(decoder.as_mut(), index) {
+                Ok(samples) => {
+                    copy(index, Some([0, 1].map(|channel| samples.plane(channel).unwrap_or_default())));
+                }
+                Err(error) => {
+                    decoder.reset();
+                    lose(index, error)?;
+                    copy(index, None);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// The error of a frame that is not there.
+    fn missing(&self, index: usize) -> Error {
+        let message =
+            format!("the MPEG audio frame number {index} is not where the constant bit rate places it");
+        corrupt(message)
     }
 
     /// The error of a frame that cannot be decoded.
@@ -314,10 +418,13 @@ impl<'a> Mpeg<'a> {
         let mut held = 0;
         for start in (link.frames.start.max(self.first)..=first).rev() {
             let mut reservoir = Reservoir::default();
-            if (start..=first).any(|index| reservoir.feed(self.main_data(index))) {
+            // After a lost frame a full decode has no main data, either.
+            let Some(here) = self.main_data(start) else { return Some(start) };
+            let mut data = (start..=first).filter_map(|index| self.main_data(index));
+            if data.any(|data| reservoir.feed(data)) {
                 return Some(start);
             }
-            held += self.main_data(start).len;
+            held += here.len;
             // No frame refers back that far, so a full decode lacks main data here, too. Only decoding from
             // the start of the link gives its state.
             if held > RESERVOIR_LEN {
@@ -327,20 +434,25 @@ impl<'a> Mpeg<'a> {
         Some(link.frames.start).filter(|&start| start >= self.first)
     }
 
-    fn frame(&self, index: usize) -> (Header, &[u8]) {
-        let bytes = &self.bytes[self.frames[index - self.first] as usize..];
+    /// Header and bytes of a frame; None for a lost one.
+    fn frame(&self, index: usize) -> Option<(Header, &[u8])> {
+        let offset = self.frames[index - self.first];
+        if offset == MISSING {
+            return None;
+        }
+        let bytes = &self.bytes[offset as usize..];
         let header = self.header.parse_next(bytes).unwrap_or(self.header);
-        (header, &bytes[..header.len.min(bytes.len())])
+        Some((header, &bytes[..header.len.min(bytes.len())]))
     }
 
-    fn main_data(&self, index: usize) -> header::MainData {
-        let (header, frame) = self.frame(index);
-        header.main_data(frame)
+    fn main_data(&self, index: usize) -> Option<header::MainData> {
+        let (header, frame) = self.frame(index)?;
+        Some(header.main_data(frame))
     }
 
     /// Decodes a frame of layer I or II.
     fn decode<'d>(&self, decoder: &'d mut dyn AudioDecoder, index: usize) -> Result<&'d AudioBuffer<f32>> {
-        let (_, frame) = self.frame(index);
+        let (_, frame) = self.frame(index).ok_or_else(|| self.missing(index))?;
         let samples = decoder
             .decode_ref(&PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, frame))
             .map_err(|error| self.damaged(index, error))?;

@@ -25,7 +25,7 @@ use crate::{
             tokens::Tokenize,
         },
     },
-    config::{CommitConfig, FeatureObject, LimitConfig, Origin, PolicyConfig},
+    config::{CommitConfig, DamageConfig, FeatureObject, LimitConfig, Origin, PolicyConfig},
     engine::{MaxErrors, Policy},
     fields::DataType,
     float_mode,
@@ -83,6 +83,9 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
     let (max_record_bytes, max_decoded_seconds) =
         limits.check().map_err(|error| to_python(given.py(), &error))?;
     let kind: String = item("kind")?.extract()?;
+    let damage: String = item("damage")?.extract()?;
+    let damage = DamageConfig { damage: &damage, max_damage: item("max_damage")?.extract()? };
+    let damage = damage.check().map_err(|error| to_python(given.py(), &error))?;
     let (processor, want) = match &kind[..] {
         "tokenize" => {
             let text_column: String = item("text_column")?.extract()?;
@@ -96,7 +99,7 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
             (AnyProcessor::Tokenize(tokenize), Want::Columns(vec![text_column]))
         }
         "features" => (
-            AnyProcessor::Features(features(&item("transform")?, max_decoded_seconds)?),
+            AnyProcessor::Features(features(&item("transform")?, max_decoded_seconds)?.with_damage(damage)),
             Want::Recordings {
                 column: item("audio_column")?.extract()?,
                 allow_paths: named::<Option<_>>("allow_paths", &item("allow_paths")?)?.unwrap_or_default(),

@@ -136,6 +136,8 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "raw_channel_bytes": Case(2**26),
         "max_record_bytes": Case(2**20),
         "max_decoded_seconds": Case(60.0),
+        "damage": Case("error"),
+        "max_damage": Case(0.5),
         "dtype": Case("float16"),
         "layout": Case("time"),
         "n_frames": Case(9),

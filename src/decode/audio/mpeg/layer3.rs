@@ -157,21 +157,52 @@ impl Decoder {
     /// earlier frame if there is one channel, or the mean.
     ///
     /// # Errors
-    /// [`Damage`]; the decoder must then be reset.
+    /// [`Damage`]. The decoder then holds the main data that it would hold after a frame of the same side
+    /// information, and its filters are silent: what it gives from the second frame after it on does not
+    /// depend on whether this one was decoded.
     pub(super) fn decode(&mut self, header: &Header, frame: &[u8]) -> Result<[&[f32]; 2], Damage> {
+        match self.decode_lines(header, frame) {
+            Ok(stream) => {
+                let (tables, granules) = (self.tables, &mut self.side.granules);
+                let is_mean = self.is_mean && stream.channels == 2;
+                self.level.run(Synthesis { tables, stream, granules, state: &mut self.state, is_mean });
+                let n = stream.granules() * LINES;
+                Ok([&self.state.samples[0][..n], &self.state.samples[1][..n]])
+            }
+            Err(damage) => {
+                self.silence();
+                Err(damage)
+            }
+        }
+    }
+
+    /// Passes a frame that is missing: its main data is unknown, and the filters are silent.
+    pub(super) fn skip(&mut self) {
+        self.reservoir.clear();
+        self.silence();
+    }
+
+    fn silence(&mut self) {
+        self.state.overlap.fill(hybrid::Overlap::new());
+        self.state.history.fill(synthesis::History::new());
+    }
+
+    /// Decodes the lines of a frame.
+    fn decode_lines(&mut self, header: &Header, frame: &[u8]) -> Result<Stream, Damage> {
         let stream = stream(header);
         let short = Damage("the frame is shorter than its side information");
-        let side = frame.get(header.side_offset()..).ok_or(short)?;
-        let (side, main_data) = side.split_at_checked(header.side_len()).ok_or(short)?;
-        self.side.read(side, &stream)?;
-        let missing = self.reservoir.add(main_data, self.side.main_data_begin)?;
-        let used = self.read_main_data(&stream, 8 * missing)?;
-        self.reservoir.consume(used.div_ceil(8));
-        let (tables, granules) = (self.tables, &mut self.side.granules);
-        let is_mean = self.is_mean && stream.channels == 2;
-        self.level.run(Synthesis { tables, stream, granules, state: &mut self.state, is_mean });
-        let n = stream.granules() * LINES;
-        Ok([&self.state.samples[0][..n], &self.state.samples[1][..n]])
+        let parts =
+            frame.get(header.side_offset()..).and_then(|side| side.split_at_checked(header.side_len()));
+        let Some((side, main_data)) = parts else {
+            self.reservoir.clear();
+            return Err(short);
+        };
+        let place = header.main_data(frame);
+        let missing = self.reservoir.add(main_data, place.back)?;
+        let read = self.side.read(side, &stream).and_then(|()| self.read_main_data(&stream, 8 * missing));
+        // As the index of spans counts (`header::Reservoir`), also if the frame is damaged.
+        self.reservoir.consume(place.used_bits.saturating_sub(8 * missing).div_ceil(8));
+        read.map(|_| stream)
     }
 
     /// Reads scale factors and lines of all granules; returns the number of bits. The granules that begin in

@@ -184,6 +184,8 @@ pub(in crate::decode::audio) struct Scan {
     pub(in crate::decode::audio) header: Option<Header>,
     /// Whether the bytes before are no frame.
     is_lost: bool,
+    /// Whether bytes after the first frame were skipped.
+    pub(super) has_lost: bool,
     /// Bytes skipped before the first frame.
     junk: usize,
     /// Bytes of a frame that is cut off by the recording's end, and the bytes that its header declares.
@@ -257,6 +259,7 @@ impl Scan {
                 _ => {}
             }
             is_lost = true;
+            self.has_lost |= self.header.is_some();
             self.at += 1;
             self.junk += usize::from(self.header.is_none());
         }

@@ -26,7 +26,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    AudioDecoder, DecoderCache, Info, Planes, aiff, au,
+    AudioDecoder, DecoderCache, Info, Planes, Repairs, aiff, au,
     flac_frame::Frame,
     id3, pcm,
     sniff::{self, Format},
@@ -292,7 +292,17 @@ impl RangeIndex {
         }
         let Window { at, bytes, held: what } = match span.is_empty() {
             true => Window { at: 0, bytes: Bytes::new(), held: What::Whole },
-            false => kept.guarded(|kept| self.window(kept, io, &span))?,
+            false => kept.guarded(|kept| match self.window(kept, io, &span) {
+                // Among damaged bytes the places of frames and pages are known by all that is before them.
+                Err(error) if error.kind == ErrorKind::Corrupt => {
+                    let whole = |bytes| Window { at: 0, bytes, held: What::Whole };
+                    Reader::new(io).read(0..self.size).map(whole).map_err(|other| match other.kind {
+                        ErrorKind::TooLarge => error,
+                        _ => other,
+                    })
+                }
+                found => found,
+            })?,
         };
         Ok(Part { index: self.clone(), span, at, bytes, what })
     }
@@ -338,6 +348,7 @@ impl AudioDecoder {
     /// As [`AudioDecoder::read`], and [`ErrorKind::Shape`] for samples that the part was not read for.
     pub fn read_part(&mut self, part: &Part, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let RangeIndex { info, kind, .. } = &*part.index;
+        self.filled = Repairs::default();
         if !info.prepare(&span, out)? {
             return Ok(());
         }
@@ -349,13 +360,15 @@ impl AudioDecoder {
             );
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        if let Kind::Whole = kind {
+        if let What::Whole = part.what {
             let recording = self.open(&part.bytes)?;
             if recording.info() != *info {
                 return Err(super::corrupt("the recording's bytes differ from those that were indexed"));
             }
             return self.read(&recording, span, out);
         }
+        let n_samples = span.end - span.start;
+        self.kept.losses.begin(self.damage);
         let decoded = self.guarded(|kept| match (kind, &part.what) {
             (Kind::Linear(shape), What::Linear(first)) => {
                 shape.read(kept, &part.bytes, span.start - first..span.end - first, out)
@@ -370,10 +383,12 @@ impl AudioDecoder {
             }
             _ => Err(Error::new(ErrorKind::Shape, "the part belongs to another recording")),
         });
-        decoded.map_err(|mut error| {
-            error.place.byte = error.place.byte.map(|byte| byte + part.at);
-            error
-        })?;
+        decoded.and_then(|()| self.kept.losses.end(n_samples)).map(|filled| self.filled = filled).map_err(
+            |mut error| {
+                error.place.byte = error.place.byte.map(|byte| byte + part.at);
+                error
+            },
+        )?;
         out.check_finite()
     }
 }

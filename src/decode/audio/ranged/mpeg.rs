@@ -1,10 +1,7 @@
 //! MPEG audio: by arithmetic if the bit rate is constant, else by a scan whose places are kept.
 //!
-//! The count in a Xing, Info or VBRI tag is no proof. A constant bit rate counts if the frames at the start
-//! and at the end have it, those at the end are where arithmetic says, and a tag's count, if there is one,
-//! is that of the bytes. Every window is checked in the same way. Then frames in between are not seen before
-//! they are read: damage or a mixed block among them is an error of the spans that need them, while a full
-//! open would find other lengths or refuse the recording. All others are scanned once, in pieces.
+//! A recording of a constant bit rate is recognised by both ends ([`Constant`]), and frames between them that
+//! are not in their places are lost, as in a full open. All others are scanned once, in pieces.
 //!
 //! Source: ISO/IEC 11172-3, ISO/IEC 13818-3.
 
@@ -15,7 +12,7 @@ use bytes::Bytes;
 use super::{
     super::{
         Codec, DecoderCache, Info, Planes, id3,
-        mpeg::{AHEAD_BYTES, Header, Link, Mpeg, Piece, TAIL_LEN, Walk},
+        mpeg::{AHEAD_BYTES, Constant, Header, Link, Mpeg, PROOF, Piece, TAIL_LEN, Walk},
     },
     Sizes,
     locate::{Point, Window, contradiction, thin},
@@ -29,8 +26,6 @@ pub(super) const MAX_POINTS: usize = 1 << 15;
 pub(super) const MAX_LINKS: usize = 1 << 12;
 /// The frames before a span that are read at first, for the bit reservoir.
 const LEAD: usize = 16;
-/// The fewest frames at an end that prove a constant bit rate.
-const MIN_PROOF: u64 = 8;
 
 /// What is known of MPEG audio.
 #[derive(Debug)]
@@ -45,8 +40,8 @@ pub(super) struct Index {
 /// Where frames are.
 #[derive(Debug)]
 pub(super) enum Places {
-    /// By arithmetic, from byte `at` on; `n_tags` frames without audio are first.
-    Constant { at: u64, n_tags: u64 },
+    /// By arithmetic.
+    Constant(Constant),
     /// Frames found by a scan, by number; the last one is the end.
     Found(Vec<Point>),
 }
@@ -72,7 +67,7 @@ impl Index {
         }
         let last = reader.keep(size.saturating_sub(sizes.ends.max(TAIL_LEN as u64))..size)?;
         let tail = Bytes::copy_from_slice(&last[last.len().saturating_sub(TAIL_LEN)..]);
-        let found = match constant(reader, sizes, &last, &tail)? {
+        let found = match constant(reader)? {
             Some(found) => Some(found),
             None => scan(reader, sizes, &tail)?,
         };
@@ -88,7 +83,7 @@ impl Index {
 
     pub(super) fn bytes_held(&self) -> usize {
         let places = match &self.places {
-            Places::Constant { .. } => 0,
+            Places::Constant(_) => 0,
             Places::Found(points) => points.capacity() * size_of::<Point>(),
         };
         places + self.links.capacity() * size_of::<Link>()
@@ -121,7 +116,7 @@ impl Index {
         let mut lead = LEAD;
         loop {
             let from = wanted.saturating_sub(lead).max(first.frames.start);
-            let window = self.frames(kept, reader, sizes, from..end)?;
+            let window = self.frames(reader, sizes, from..end)?;
             let mpeg = self.window(kept, &window.bytes, window.at, &window.held)?;
             if mpeg.behind() < end {
                 return Err(contradiction(window.at));
@@ -140,13 +135,7 @@ impl Index {
     }
 
     /// Reads a window with the frames of these numbers.
-    fn frames(
-        &self,
-        kept: &mut DecoderCache,
-        reader: &Reader<'_>,
-        sizes: &Sizes,
-        numbers: Range<usize>,
-    ) -> Result<Window<First>> {
+    fn frames(&self, reader: &Reader<'_>, sizes: &Sizes, numbers: Range<usize>) -> Result<Window<First>> {
         let size = reader.size();
         match &self.places {
             Places::Found(points) => {
@@ -158,30 +147,15 @@ impl Index {
                 let held = First { number: from.sample as usize, offset: 0, end: numbers.end };
                 Ok(Window { at: from.at, bytes, held })
             }
-            &Places::Constant { at, n_tags } => {
-                let expected = |number: usize| at + self.header.bytes_of(number as u64 + n_tags);
-                let from = expected(numbers.start).saturating_sub(16).max(at);
-                let to = expected(numbers.end).saturating_add(2 * AHEAD_BYTES + sizes.margin / 16).min(size);
+            Places::Constant(constant) => {
+                // From the frame before, by which a frame is known to be one.
+                let before = numbers.start.saturating_sub(1);
+                let from = constant.expected(&self.header, before).saturating_sub(16).max(constant.at);
+                let expected = constant.expected(&self.header, numbers.end);
+                let to = expected.saturating_add(2 * AHEAD_BYTES + sizes.margin / 16).min(size);
                 let bytes = reader.read(from..to)?;
-                let first = first_of(&self.header, &bytes, from, expected(numbers.start));
-                let offset = first.ok_or_else(|| contradiction(from))?;
-                let window = Window {
-                    at: from,
-                    bytes,
-                    held: First { number: numbers.start, offset, end: numbers.end },
-                };
-                let mpeg = self.window(kept, &window.bytes, from, &window.held)?;
-                for (i, &offset) in mpeg.offsets().iter().enumerate() {
-                    let number = numbers.start + i;
-                    let here = from + u64::from(offset);
-                    if !self.header.is_near(here - at, number as u64 + n_tags)
-                        || !mpeg.header_of(number).has_rate_of(&self.header)
-                    {
-                        return Err(contradiction(here));
-                    }
-                }
-                drop(mpeg);
-                Ok(window)
+                let held = First { number: numbers.start, offset: 0, end: numbers.end };
+                Ok(Window { at: from, bytes, held })
             }
         }
     }
@@ -191,6 +165,10 @@ impl Index {
         Self: 'a,
     {
         let size = self.range.end - self.range.start;
+        let numbers = first.number..first.end;
+        if let Places::Constant(constant) = self.places {
+            return Mpeg::placed(kept, bytes, at, self.header, &self.links, constant, numbers);
+        }
         // Lyrics3 is looked for at the end only, where a window has the last bytes.
         let tail = if at + bytes.len() as u64 >= size {
             &bytes[bytes.len().saturating_sub(TAIL_LEN)..]
@@ -198,7 +176,7 @@ impl Index {
             &[]
         };
         let piece = Piece { bytes, base: at, size, tail };
-        Mpeg::window(kept, &piece, self.header, &self.links, at + first.offset, first.number..first.end)
+        Mpeg::window(kept, &piece, self.header, &self.links, at + first.offset, numbers)
     }
 
     /// Decodes `span` from a window.
@@ -221,104 +199,15 @@ impl Index {
 
 type Found = (Header, Vec<Link>, Places);
 
-/// Proves that the recording has a constant bit rate; None if it is not proven. `last` are its last bytes.
-fn constant(reader: &mut Reader<'_>, sizes: &Sizes, last: &[u8], tail: &[u8]) -> Result<Option<Found>> {
+/// Proves that the recording has a constant bit rate; None if it is not proven.
+fn constant(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     let size = reader.size();
     // After a tag at the start, which may be long.
-    let mut from = 0;
-    let mut head = reader.keep(0..size.min(sizes.ends.max(4 * AHEAD_BYTES)))?;
-    let Some(tagged) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
-    if tagged > 0 {
-        from = tagged;
-        head = reader.keep(from..size.min(from + sizes.ends.max(4 * AHEAD_BYTES)))?;
-    }
-    let mut links = Vec::new();
-    let mut walk = Walk::default();
-    walk.scan.at = from;
-    let piece = Piece { bytes: &head, base: from, size, tail };
-    let mut frames = Vec::new();
-    if walk.step(&piece, &mut links, |offset, _| fallible_alloc::push(&mut frames, offset).map(|()| true))? {
-        // All of it is seen, or the timeline ends there.
-        return Ok(None);
-    }
-    let Some(header) = walk.scan.header.filter(|header| header.free == 0) else { return Ok(None) };
-    // The first frame, perhaps with a tag in it.
-    let n_tags = links.len() as u64;
-    let Some(&first) = frames.first() else { return Ok(None) };
-    let at = match n_tags {
-        0 => first,
-        1 => match first.checked_sub(header.len as u64) {
-            Some(at) if links[0].frames.is_empty() => at,
-            _ => return Ok(None),
-        },
-        _ => return Ok(None),
-    };
-    let declared = walk.declared();
-    let (mut first_walk, first_piece) = (walk, piece);
-    let header_at = |bytes: &[u8], base: u64, at: u64| {
-        let offset = usize::try_from(at.checked_sub(base)?).ok()?;
-        Header::parse(bytes.get(offset..)?)
-    };
-    let is_constant = |bytes: &[u8], base: u64, offsets: &[u64], behind: u64| {
-        offsets.iter().zip(offsets.iter().skip(1).chain([&behind])).all(|(&here, &next)| {
-            header_at(bytes, base, here)
-                .is_some_and(|this| this.has_rate_of(&header) && here + this.len as u64 == next)
-        })
-    };
-    if (frames.len() as u64) < MIN_PROOF || !is_constant(&head, from, &frames, first_walk.scan.at) {
-        return Ok(None);
-    }
-    if !frames.iter().zip(n_tags..).all(|(&here, number)| header.is_near(here - at, number)) {
-        return Ok(None);
-    }
-    // The frames at the end: those from a number on that arithmetic places within the last bytes.
-    let base = size - last.len() as u64;
-    let slack = 16;
-    let mut number = base.saturating_add(slack).saturating_sub(at) / header.len as u64;
-    while at + header.bytes_of(number) < base + slack {
-        number += 1;
-    }
-    let Some(offset) = first_of(&header, last, base, at + header.bytes_of(number)) else { return Ok(None) };
-    let mut walk = Walk::default();
-    (walk.scan.at, walk.scan.header) = (base + offset, Some(header));
-    let (mut others, mut ends) = (Vec::new(), Vec::new());
-    let piece = Piece { bytes: last, base, size, tail };
-    walk.step(&piece, &mut others, |offset, _| fallible_alloc::push(&mut ends, offset).map(|()| true))?;
-    let Some(behind) = ends.last().and_then(|&end| Some(end + header_at(last, base, end)?.len as u64)) else {
-        return Ok(None);
-    };
-    let is_proven = others.is_empty()
-        && !walk.scan.is_cut()
-        && ends.len() as u64 >= MIN_PROOF
-        && is_constant(last, base, &ends, behind)
-        && ends.iter().zip(number..).all(|(&here, number)| header.is_near(here - at, number));
-    let n_total = number + ends.len() as u64;
-    let n_frames = n_total - n_tags;
-    // Some writers of tags count the frame that holds the tag.
-    let agrees = declared.is_none_or(|n| [n_frames, n_total].contains(&u64::from(n)));
-    if !is_proven || !agrees {
-        return Ok(None);
-    }
-    first_walk.n_frames = n_frames as usize;
-    let header = first_walk.finish(&first_piece, &mut links)?;
-    Ok(Some((header, links, Places::Constant { at, n_tags })))
-}
-
-/// The offset in `bytes` of the frame that should begin at byte `expected`; encoders round differently.
-fn first_of(header: &Header, bytes: &[u8], at: u64, expected: u64) -> Option<u64> {
-    let near = |by: i64| expected.checked_add_signed(by)?.checked_sub(at);
-    [0, -1, 1, -4, 4, -2, 2, -8, 8].into_iter().filter_map(near).find(|&offset| {
-        // Frames up to the end of the bytes, or three of them.
-        let (mut from, mut n) = (offset as usize, 0);
-        while n < 3 {
-            match bytes.get(from..).and_then(Header::parse) {
-                Some(next) if next.has_rate_of(header) => from += next.len,
-                _ => break,
-            }
-            n += 1;
-        }
-        n == 3 || n > 0 && from + 16 * TAIL_LEN >= bytes.len()
-    })
+    let Some(from) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
+    let head = reader.keep(from..size.min(from + PROOF))?;
+    let last = reader.keep(size.saturating_sub(PROOF)..size)?;
+    let found = Constant::find(&head, from, &last, size)?;
+    Ok(found.map(|(header, links, constant)| (header, links, Places::Constant(constant))))
 }
 
 /// Finds all frames, in pieces; None if there are too many links.

@@ -14,7 +14,7 @@ use super::{
         field::Endian,
         flac::Shape as FlacShape,
         flac_frame::Stream,
-        mpeg::{Header, Link},
+        mpeg::{Constant, Header, Link},
         ogg::crc32,
         pcm::{Coding, Shape},
         vorbis::window::Place,
@@ -195,7 +195,7 @@ pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
                 to.long(declared.unwrap_or(u64::MAX));
             }
             match &mpeg.places {
-                mpeg::Places::Constant { at, n_tags } => {
+                mpeg::Places::Constant(Constant { at, n_tags, .. }) => {
                     to.byte(0);
                     to.long(*at);
                     to.long(*n_tags);
@@ -433,10 +433,14 @@ fn read_mpeg(from: &mut Parser<'_>, size: u64, info: Info) -> Option<mpeg::Index
     let places = match from.byte()? {
         0 => {
             let (at, n_tags) = (from.long()?, from.long()?);
-            if at >= range.end - range.start || n_tags > 1 || header.bytes_of(behind) > size {
+            if at >= range.end - range.start
+                || n_tags > 1
+                || header.free > 0
+                || header.bytes_of(behind) > size
+            {
                 return None;
             }
-            mpeg::Places::Constant { at, n_tags }
+            mpeg::Places::Constant(Constant { at, n_tags, n_total: behind + n_tags })
         }
         1 => {
             let points = from.points(mpeg::MAX_POINTS, range.end - range.start, behind)?;

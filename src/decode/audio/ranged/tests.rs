@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::{
     super::{
-        Planes,
+        Damage, Planes,
         flac::{Table, repeated},
     },
     *,
@@ -75,8 +75,13 @@ fn bits(planes: &Planes) -> Vec<Vec<u32>> {
 
 /// Asserts that spans in parts equal those of a full open; the kind of the index is returned.
 fn assert_equal(name: &str, bytes: &[u8], sizes: Sizes, n_spans: usize) -> &'static str {
+    assert_equal_by(Damage::ERROR, name, bytes, sizes, n_spans)
+}
+
+/// As [`assert_equal`], with damaged frames treated as `damage` says.
+fn assert_equal_by(damage: Damage, name: &str, bytes: &[u8], sizes: Sizes, n_spans: usize) -> &'static str {
     let io = Counted::new(bytes.to_vec());
-    let mut decoder = AudioDecoder::new();
+    let mut decoder = AudioDecoder::with_damage(damage);
     let whole = decoder.open(bytes).map(|recording| recording.info());
     let index = RangeIndex::open_by(&mut decoder, &io, sizes);
     let (info, index) = match (whole, index) {
@@ -101,13 +106,17 @@ fn assert_equal(name: &str, bytes: &[u8], sizes: Sizes, n_spans: usize) -> &'sta
         want.take_mean(i % 2 == 1);
         got.take_mean(i % 2 == 1);
         let whole = decoder.read(&recording, span.clone(), &mut want).map_err(|error| error.kind);
+        let filled = decoder.filled();
         let part = index.part(&mut decoder, &io, span.clone());
         let here = part.and_then(|part| {
             assert_eq!(part.info(), info);
             decoder.read_part(&part, span.clone(), &mut got)
         });
         match (whole, here) {
-            (Ok(()), Ok(())) => assert!(bits(&want) == bits(&got), "{name}: {span:?}"),
+            (Ok(()), Ok(())) => {
+                assert_eq!(decoder.filled().filled, filled.filled, "{name}: {span:?} silent");
+                assert!(bits(&want) == bits(&got), "{name}: {span:?}");
+            }
             (Err(whole), Err(here)) => assert_eq!(whole, here.kind, "{name}: {span:?} {here}"),
             (whole, here) => panic!("{name}: {span:?} whole {whole:?}, in part {here:?}"),
         }
@@ -579,4 +588,66 @@ fn what_a_part_is_for_is_checked() {
     // Another size than when it was indexed.
     let cut = Counted::new(bytes[..bytes.len() - 1].to_vec());
     assert_eq!(index.part(&mut decoder, &cut, 0..1).unwrap_err().kind, ErrorKind::Truncated);
+}
+
+/// One damage of a copy of a recording.
+fn damage(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let mut out = bytes.to_vec();
+    let n = out.len() as u64;
+    let at = (n / 8 + rng.below(n * 7 / 8)) as usize;
+    let len = (1 + rng.below(3000)) as usize;
+    let end = (at + len).min(out.len());
+    match rng.below(5) {
+        0 => out[at..end].fill(0),
+        1 => drop(out.drain(at..end)),
+        2 => {
+            for _ in 0..8 {
+                let at = at + rng.below((end - at) as u64) as usize;
+                out[at] ^= 1 << rng.below(8);
+            }
+        }
+        3 => {
+            let more: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
+            out.splice(at..at, more);
+        }
+        _ => {
+            let again = out[at..end].to_vec();
+            out.splice(at..at, again);
+        }
+    }
+    out
+}
+
+/// Damaged recordings mean the same in memory and on disk, whether damage is an error or silence.
+#[test]
+fn damage_means_the_same_on_disk() {
+    let mut kinds = std::collections::BTreeMap::<String, u32>::new();
+    for name in [
+        "mpeg/mp3_cbr128_32000_stereo.mp3",
+        "mpeg/mp3_vbr9_44100_stereo.mp3",
+        "mpeg/lame_cbr64_44100_mono.mp3",
+        "mpeg/mp2_44100_mono.mp2",
+        "vorbis/perch_16000_mono.ogg",
+        "vorbis/stereo_44100.ogg",
+        "vorbis/vorbis_chained_same_32000.ogg",
+        "mewkiz-flac/80574.flac",
+        "codec-ladder/flac_len_801.flac",
+        "codec-ladder/aac_adts_44100_mono.aac",
+        "made/no_noise_stereo.m4a",
+        "players/alac_plain.m4a",
+    ] {
+        let mut rng = Rng(5);
+        for i in 0..60 {
+            let mut bytes = data(name);
+            if name.starts_with("mpeg/mp3_cbr") {
+                bytes = repeated_frames(&bytes, 800, Some(800));
+            }
+            let bytes = damage(&bytes, &mut rng);
+            let sizes = if i % 2 == 0 { SMALL } else { Sizes { whole: 0, ..Sizes::USUAL } };
+            assert_equal_by(Damage::ERROR, &format!("{name} {i}, error"), &bytes, sizes, 40);
+            let kind = assert_equal_by(Damage::ALL, &format!("{name} {i}, silence"), &bytes, sizes, 40);
+            *kinds.entry(kind.to_owned()).or_default() += 1;
+        }
+    }
+    assert!(["mpeg", "vorbis", "flac", "packets"].iter().all(|&kind| kinds[kind] > 40), "{kinds:?}");
 }

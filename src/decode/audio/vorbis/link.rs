@@ -10,6 +10,7 @@ use std::{ops::Range, sync::Arc};
 use super::{
     super::{
         Codec, DecoderCache, Planes, Repairs, corrupt,
+        damage::Losses,
         decoder_cache::Lent,
         ogg::{Packet, Packets, Page},
     },
@@ -145,6 +146,23 @@ impl Link {
         at: usize,
     ) -> Result<()> {
         let want = self.granules.start + span.start as i64..self.granules.start + span.end as i64;
+        let mut losses = std::mem::take(&mut kept.losses);
+        let read = self.read_packets(paged, kept, want, out, at, &mut losses);
+        kept.losses = losses;
+        read
+    }
+
+    /// Decodes the samples with the granule positions `want`. Packets that cannot be decoded, and groups that
+    /// contradict their granule position, are silent, as far as the read may have such.
+    fn read_packets(
+        &self,
+        paged: Paged<'_>,
+        kept: &mut DecoderCache,
+        want: Range<i64>,
+        out: &mut Planes,
+        at: usize,
+        losses: &mut Losses,
+    ) -> Result<()> {
         let Paged { bytes, pages } = paged;
         let (setup, scratch) = (&self.headers.setup, kept.shelves::<Shelves>().bytes.lend());
         let decoder = kept.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
@@ -167,8 +185,18 @@ impl Link {
             let Some(mut group) = groups.next()? else {
                 return Err(Error::new(ErrorKind::TooShort, "the Vorbis stream ends before its last sample"));
             };
-            self.check(paged, &group)?;
             let end = if self.is_last(&group, pages) { want.end } else { want.end.min(group.told) };
+            if let Err(error) = self.check(paged, &group) {
+                let lost = group.begin.max(want.start)..end.max(group.begin).max(want.start);
+                if !lost.is_empty() {
+                    losses.silence((lost.end - lost.start) as u64, error)?;
+                    silence(out, place(&lost));
+                }
+                if end == want.end {
+                    return Ok(());
+                }
+                continue;
+            }
             let (mut position, mut before) = (group.begin, group.before);
             while position < end
                 && let Some((packet, size)) = group.next_packet(setup)
@@ -176,20 +204,20 @@ impl Link {
                 let n_samples = before.map_or(0, |(_, before)| yielded(before, size));
                 let wanted = position.max(want.start)..(position + n_samples).min(end);
                 if let (Some((before, _)), false) = (before, wanted.is_empty()) {
-                    if held != Some(before) {
-                        feed.decode(&before)?;
-                    }
-                    feed.decode(&packet)?;
-                    held = Some(packet);
-                    let found = feed.decoder.n_samples();
-                    if found as i64 != n_samples {
-                        let message = format!("a Vorbis packet of {n_samples} samples decoded to {found}");
-                        return Err(Error::new(ErrorKind::TooShort, message));
-                    }
-                    let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
-                    for channel in 0..usize::from(out.channels()) {
-                        let samples = &mut out.channel_mut(channel)[place(&wanted)];
-                        feed.decoder.write(channel, from.clone(), samples);
+                    match feed.pair((held != Some(before)).then_some(&before), &packet, n_samples) {
+                        Ok(()) => {
+                            held = Some(packet);
+                            let from = (wanted.start - position) as usize..(wanted.end - position) as usize;
+                            for channel in 0..usize::from(out.channels()) {
+                                let samples = &mut out.channel_mut(channel)[place(&wanted)];
+                                feed.decoder.write(channel, from.clone(), samples);
+                            }
+                        }
+                        Err(error) => {
+                            held = None;
+                            losses.silence((wanted.end - wanted.start) as u64, error)?;
+                            silence(out, place(&wanted));
+                        }
                     }
                 }
                 position += n_samples;
@@ -198,9 +226,7 @@ impl Link {
             // The samples between the end of the packets and the granule position.
             let missing = position.max(want.start)..end;
             if !missing.is_empty() {
-                for channel in 0..usize::from(out.channels()) {
-                    out.channel_mut(channel)[place(&missing)].fill(0.0);
-                }
+                silence(out, place(&missing));
             }
             if end == want.end {
                 return Ok(());
@@ -267,6 +293,13 @@ impl Link {
     }
 }
 
+/// Fills a range of all channels with zeros.
+fn silence(out: &mut Planes, range: Range<usize>) {
+    for channel in 0..usize::from(out.channels()) {
+        out.channel_mut(channel)[range.clone()].fill(0.0);
+    }
+}
+
 /// Granule position of the first packet's end, by the first group; below 0 if samples are cut at the start.
 pub(super) fn first_granule(paged: Paged<'_>, group: &Group<'_>) -> i64 {
     let first = group.told - group.n_samples;
@@ -293,6 +326,20 @@ struct Feed<'a, 'k> {
 }
 
 impl Feed<'_, '_> {
+    /// Decodes a packet that yields `n_samples`, after the one `before` it unless the decoder holds that.
+    fn pair(&mut self, before: Option<&Packet>, packet: &Packet, n_samples: i64) -> Result<()> {
+        if let Some(before) = before {
+            self.decode(before)?;
+        }
+        self.decode(packet)?;
+        let found = self.decoder.n_samples();
+        if found as i64 != n_samples {
+            let message = format!("a Vorbis packet of {n_samples} samples decoded to {found}");
+            return Err(Error::new(ErrorKind::TooShort, message));
+        }
+        Ok(())
+    }
+
     /// Decodes one packet; the first one only primes the overlap and gives no samples.
     fn decode(&mut self, packet: &Packet) -> Result<()> {
         for page in &self.pages[self.checked.max(packet.first_page())..=packet.last_page] {
