@@ -499,9 +499,9 @@ pub trait ReadRecords: Send {
     /// what it will need.
     fn then(&mut self, _end: u64, _row: Option<u64>) {}
 
-    /// Notes that the thread's errand is over, and that another thread may read the rows after it: a record
+    /// Notes that the thread's job is over, and that another thread may read the rows after it: a record
     /// that is kept for these is dropped.
-    fn end_errand(&mut self) {}
+    fn end_job(&mut self) {}
 
     /// Reads `row`. The next reads will be the `run` rows from `row` on, in storage order (1: this row only).
     /// Of a large record a source may read only what is wanted.
@@ -545,15 +545,15 @@ pub struct Held {
 
 /// The position of a stream between two batches, if its batches take as many records as they need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct StreamPosition {
     /// Draws made.
     pub draws: u64,
     /// The records that the collator holds, in the collator's order.
     pub held: Vec<Held>,
 }
 
-/// The [`Standing`] of each stream of a rank.
-pub type Standings = Arc<[Standing]>;
+/// The [`StreamPosition`] of each stream of a rank.
+pub type StreamPositions = Arc<[StreamPosition]>;
 
 /// Puts examples into the rows of a batch.
 ///

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error, ErrorKind, Result,
-    engine::{Canon, Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position},
-    record::{Held, Standing, Standings},
+    engine::{Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position, StreamLayout},
+    record::{Held, StreamPosition, StreamPositions},
 };
 
 /// The version of the layout that is written; older ones are read.
@@ -64,15 +64,15 @@ impl Share {
 impl Identity {
     /// The state of this loader at a position.
     pub fn state(&self, position: &Position) -> Value {
-        let Position { epoch, batch, canon, skip, standings, lost } = position;
+        let Position { epoch, batch, layout, skip, stream_positions, lost } = position;
         let skip: Vec<[u64; 2]> = skip.iter().map(|range| [range.start, range.end]).collect();
         let mut state = json!({
             "version": VERSION,
             "kind": self.kind,
             "epoch": epoch,
             "batch": batch,
-            "n_streams": canon.n_streams,
-            "first_world_size": canon.world_size,
+            "n_streams": layout.n_streams,
+            "first_world_size": layout.world_size,
             "skip": skip,
             "config": self.config,
             "data": self.data,
@@ -80,8 +80,8 @@ impl Identity {
         if !lost.is_empty() {
             state["lost"] = losses(lost);
         }
-        if let Some(standings) = standings {
-            let packers = self.share.streams(canon.n_streams).zip(&**standings);
+        if let Some(stream_positions) = stream_positions {
+            let packers = self.share.streams(layout.n_streams).zip(&**stream_positions);
             let packers: Map<_, _> = packers.map(|(number, at)| (number.to_string(), packer(at))).collect();
             state["packers"] = packers.into();
         }
@@ -89,7 +89,7 @@ impl Identity {
     }
 
     /// The positions of this process's streams in a state, if the state has any.
-    fn standings(&self, state: &Value, n_streams: u64) -> Result<Option<Standings>> {
+    fn stream_positions(&self, state: &Value, n_streams: u64) -> Result<Option<StreamPositions>> {
         let wrong = |message: String| Err(Error::new(ErrorKind::State, message));
         let packers = match state.get("packers") {
             None => return Ok(None),
@@ -98,12 +98,12 @@ impl Identity {
         };
         // At the start of a pass all packers are alike, so such a state serves all ranks and world sizes.
         let is_start =
-            |packer: &Value| standing(packer).is_some_and(|at| at.draws == 0 && at.held.is_empty());
+            |packer: &Value| stream_position(packer).is_some_and(|at| at.draws == 0 && at.held.is_empty());
         let is_first = state.get("batch").and_then(Value::as_u64) == Some(0);
         if is_first && !packers.is_empty() && packers.values().all(is_start) {
             return Ok(None);
         }
-        let mut standings = Vec::new();
+        let mut stream_positions = Vec::new();
         let Range { start, end } = self.share.streams(n_streams);
         // The state's `n_streams` may be huge: stop after the first packer that is missing.
         for number in start..end.min(start.saturating_add(packers.len() as u64 + 1)) {
@@ -114,12 +114,12 @@ impl Identity {
                     end - 1
                 ));
             };
-            match standing(packer) {
-                Some(standing) => standings.push(standing),
+            match stream_position(packer) {
+                Some(stream_position) => stream_positions.push(stream_position),
                 None => return wrong(format!("the state's packer {number} is not as state_dict() wrote it")),
             }
         }
-        Ok(Some(standings.into()))
+        Ok(Some(stream_positions.into()))
     }
 
     /// The position of a state, if the state belongs to this loader.
@@ -179,7 +179,7 @@ impl Identity {
                 differences.join(", ")
             )));
         }
-        let canon = Canon { n_streams: whole("n_streams")?, world_size: whole("first_world_size")? };
+        let layout = StreamLayout { n_streams: whole("n_streams")?, world_size: whole("first_world_size")? };
         let skip = state.get("skip").unwrap_or(&Value::Null);
         let pair = |range: &Value| match range.as_array()?.as_slice() {
             [start, end] => Some(start.as_u64()?..end.as_u64()?).filter(|range| range.start <= range.end),
@@ -189,21 +189,21 @@ impl Identity {
         let skip = ranges.ok_or_else(|| {
             wrong(format!("the state's \"skip\" is {skip}, expected pairs [first, end] of whole numbers"))
         })?;
-        let standings = self.standings(state, canon.n_streams)?;
+        let stream_positions = self.stream_positions(state, layout.n_streams)?;
         let lost = lost(state.get("lost")).ok_or_else(|| {
             wrong(format!("the state's \"lost\" is {}, expected what state_dict() wrote", state["lost"]))
         })?;
-        Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, canon, skip, standings, lost })
+        Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, layout, skip, stream_positions, lost })
     }
 }
 
-/// A packer as JSON, which [`standing`] reads: the number of documents read, and the held documents.
+/// A packer as JSON, which [`stream_position`] reads: the number of documents read, and the held documents.
 ///
 /// The held documents are a text with one word for each: its row minus the previous one's row. If the
 /// document continues at another token than the first, a colon and the token's number follow. A list of pairs
 /// would take four times the memory and ten times the time, which matters if a state is taken with every
 /// batch.
-fn packer(at: &Standing) -> Value {
+fn packer(at: &StreamPosition) -> Value {
     // bounded: some bytes for each held row.
     let mut held = String::with_capacity(5 * at.held.len());
     let mut before = 0;
@@ -222,7 +222,7 @@ fn packer(at: &Standing) -> Value {
 /// [`Held::used`] of a document of which no token is in a row yet: it continues after its BOS.
 const WHOLE: u32 = 1;
 
-fn standing(packer: &Value) -> Option<Standing> {
+fn stream_position(packer: &Value) -> Option<StreamPosition> {
     let mut before = 0i64;
     let held = packer.get("held")?.as_str()?.split_whitespace().map(|word| {
         let (step, used) = match word.split_once(':') {
@@ -233,7 +233,7 @@ fn standing(packer: &Value) -> Option<Standing> {
         Some(Held { row: u64::try_from(before).ok()?, used })
     });
     let held = held.collect::<Option<_>>()?;
-    Some(Standing { draws: packer.get("documents_read")?.as_u64()?, held })
+    Some(StreamPosition { draws: packer.get("documents_read")?.as_u64()?, held })
 }
 
 /// The lost records in a state; empty if the state has no entry, none if the entry is invalid.
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     fn standing_of(packer: &Value) -> Option<Vec<Held>> {
-        standing(packer).map(|standing| standing.held)
+        stream_position(packer).map(|stream_position| stream_position.held)
     }
 
     fn identity(seed: u64) -> Identity {
@@ -361,9 +361,9 @@ mod tests {
         Position {
             epoch: 2,
             batch: 1 << 40,
-            canon: Canon { n_streams: 8, world_size: 2 },
+            layout: StreamLayout { n_streams: 8, world_size: 2 },
             skip: vec![3..5, 9..10],
-            standings: None,
+            stream_positions: None,
             lost: Losses::from([(1, Lost { records: 3, rows: vec![7, 5, 7] })]),
         }
     }
@@ -378,14 +378,14 @@ mod tests {
     #[test]
     fn packers_come_back_to_any_number_of_ranks() {
         let held = |row, used| Held { row, used };
-        let standing = |n: u64| Standing {
+        let stream_position = |n: u64| StreamPosition {
             draws: 100 + n,
             held: vec![held(n, 1), held(1 << 50, 205), held(3, u32::MAX), held(4, 1)],
         };
         let whole = |rank, world_size| Identity { share: Share { rank, world_size }, ..identity(1) };
         let at = |range: Range<u64>| Position {
             skip: Vec::new(),
-            standings: Some(range.map(standing).collect()),
+            stream_positions: Some(range.map(stream_position).collect()),
             ..position()
         };
         // Eight streams: two ranks had four each, four take two each.

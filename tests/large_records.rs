@@ -219,7 +219,7 @@ impl ReadRecords for LargeReader {
         Ok(RawRecord::new(Bytes::from_owner(Held(bytes, permit)), Default::default()))
     }
 
-    fn end_errand(&mut self) {
+    fn end_job(&mut self) {
         // Timing only.
         thread::sleep(Duration::from_micros(rand::random_range(0..400)));
     }
@@ -409,7 +409,7 @@ fn what_is_kept_for_copies_is_not_waited_for() {
 }
 
 /// A row that comes several times in a row is read once by a single thread, and by several threads once for
-/// each errand.
+/// each job.
 #[test]
 fn copies_of_a_row_share_a_read() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,7 +18,7 @@ use std::{
 
 use forebay::{
     ErrorKind,
-    engine::{Canon, Engine, MixturePlan, Plan, Position, Step},
+    engine::{Engine, MixturePlan, Plan, Position, Step, StreamLayout},
     order::{Order, Stop, WeightStage, WeightedRows},
 };
 use proptest::prelude::*;
@@ -470,14 +470,15 @@ fn a_restored_or_sought_position_survives_iter_and_the_same_epoch() {
 fn states_that_no_engine_wrote_are_refused() {
     let plan = Plan { infinite: true, batch_size: 16, ..plan() };
     let good = engine(plan.clone(), shards(), QUICK).position();
-    let canon = |n_streams, world_size| Position { canon: Canon { n_streams, world_size }, ..good.clone() };
+    let layout =
+        |n_streams, world_size| Position { layout: StreamLayout { n_streams, world_size }, ..good.clone() };
     let wrong = [
-        canon(0, 1),
-        canon(3, 1),
-        canon(17, 1),
-        canon(64, 1),
-        canon(1, 0),
-        canon(1, u64::MAX),
+        layout(0, 1),
+        layout(3, 1),
+        layout(17, 1),
+        layout(64, 1),
+        layout(1, 0),
+        layout(1, u64::MAX),
         Position { epoch: 5, ..good.clone() },
         Position { batch: u64::MAX, ..good.clone() },
         Position { skip: vec![0..u64::MAX], ..good.clone() },

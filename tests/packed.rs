@@ -13,7 +13,7 @@ use forebay::{
     Error, ErrorKind, Result,
     engine::{Delivered, Engine, Plan, Position, Step},
     order::{Groups, Order, Stride},
-    record::{Batches, Collate, Held, Standing, Task},
+    record::{Batches, Collate, Held, StreamPosition, Task},
     seed,
 };
 use proptest::prelude::*;
@@ -307,13 +307,13 @@ fn a_position_of_all_packers_serves_any_number_of_ranks() {
     batches(&mut alone, 7);
     let at = alone.position();
     let rest = batches(&mut alone, 10);
-    let all = at.standings.clone().unwrap();
+    let all = at.stream_positions.clone().unwrap();
     let mut parts = vec![Vec::new(); rest.len()];
     for rank in 0..2 {
         // The window of each packer is that of the first start.
         let mut engine = engine(Plan { window: plan.window, ..part(&plan, rank, 2) }, SOME_BAD);
-        let own: Vec<Standing> = all[rank as usize * 2..][..2].to_vec();
-        engine.restore(Position { standings: Some(own.into()), ..at.clone() }).unwrap();
+        let own: Vec<StreamPosition> = all[rank as usize * 2..][..2].to_vec();
+        engine.restore(Position { stream_positions: Some(own.into()), ..at.clone() }).unwrap();
         parts.iter_mut().zip(batches(&mut engine, rest.len())).for_each(|(part, batch)| part.extend(batch));
     }
     assert_eq!(parts, rest);
@@ -390,14 +390,14 @@ fn impossible_positions_are_refused() {
     engine.seek(0).unwrap();
     batches(&mut engine, 3);
     let good = engine.position();
-    let with = |change: fn(&mut Standing)| {
-        let mut standings = good.standings.clone().unwrap().to_vec();
-        change(&mut standings[1]);
-        Position { standings: Some(standings.into()), ..good.clone() }
+    let with = |change: fn(&mut StreamPosition)| {
+        let mut stream_positions = good.stream_positions.clone().unwrap().to_vec();
+        change(&mut stream_positions[1]);
+        Position { stream_positions: Some(stream_positions.into()), ..good.clone() }
     };
     for bad in [
-        Position { standings: None, ..good.clone() },
-        Position { standings: Some(Vec::new().into()), ..good.clone() },
+        Position { stream_positions: None, ..good.clone() },
+        Position { stream_positions: Some(Vec::new().into()), ..good.clone() },
         with(|at| at.draws = 0),
         with(|at| at.draws = u64::MAX),
         with(|at| at.held[0].row = 1 << 40),

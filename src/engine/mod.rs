@@ -22,7 +22,7 @@
 //! | `flow/run.rs` | starts the threads of a pass | the collator's or the caller's | |
 //! | `flow/shared.rs` | state shared by these threads; the answer for each admitted record | all | |
 //! | `flow/admission.rs` | chooses the ticket to read next | I/O | |
-//! | `flow/demand.rs` | turns the collator's draws and requests into errands of the I/O threads | I/O, collator | credit |
+//! | `flow/demand.rs` | turns the collator's draws and requests into jobs of the I/O threads | I/O, collator | credit |
 //! | `flow/reader.rs` | an I/O thread: reads records, sends them to the workers | I/O | the file system, its turn, bytes, the channel |
 //! | `flow/sequencer.rs` | makes several I/O threads send in one order | I/O | its turn |
 //! | `flow/permits.rs` | grants memory for a large read before it is allocated | I/O | bytes |
@@ -85,7 +85,7 @@ pub use observe::stats::{Counters, Delivered, Kinds, Report, StageTimes, Stats, 
 pub(crate) use plan::credit_ahead;
 pub use plan::{MOST_READERS, MixturePlan, Plan};
 pub(crate) use position::MAX_WORLD;
-pub use position::{Canon, Position, SKIPS, Upcoming};
+pub use position::{Position, SKIPS, StreamLayout, Upcoming};
 pub use replay::Replay;
 pub use threads::autoscale::{AUTO_PREFETCH, Auto};
 #[cfg(debug_assertions)]
@@ -105,7 +105,7 @@ pub use {
 use crate::{
     Error, ErrorKind, Result,
     order::{Layout, Mixture, Rules, Schedule, Sources, WeightedRows},
-    record::{Source, Standings, Task},
+    record::{Source, StreamPositions, Task},
     seed::{Purpose, hash},
     shuffle::ConcurrentShuffleBuffer,
 };
@@ -127,7 +127,7 @@ use crate::sync::plain::{Mutex, MutexGuard};
 /// Loads batches: owns the order, the run, the batches in progress and the list of bad records.
 pub struct Engine<S: Source, K: Task> {
     plan: Plan,
-    canon: Canon,
+    layout: StreamLayout,
     shard_rows: Vec<u64>,
     source: Arc<S>,
     task: Arc<K>,
@@ -144,7 +144,7 @@ pub struct Engine<S: Source, K: Task> {
     /// Whether a pass was left early before; only the first time is logged.
     has_left: bool,
     /// The positions of the streams after the last batch taken, if its number does not determine them.
-    standings: Option<Standings>,
+    stream_positions: Option<StreamPositions>,
     /// The engine's position before that batch. Cleared by any call that leaves the pass.
     before: Option<Before>,
     /// The counts of the pass so far; `None` if it was not begun at its first batch.
@@ -152,7 +152,7 @@ pub struct Engine<S: Source, K: Task> {
     /// Whether it was logged that many records fail.
     has_warned: bool,
     /// The schedule that [`Engine::places`] used last, with its epoch and streams.
-    asked: Option<(u64, Canon, Schedule)>,
+    asked: Option<(u64, StreamLayout, Schedule)>,
     skip: Vec<Range<u64>>,
     pass: Option<Pass<K::Collate>>,
     /// A batch that was received and not taken yet, and its number.
@@ -170,7 +170,7 @@ pub struct Engine<S: Source, K: Task> {
 struct Before {
     /// The number of that batch.
     batch: u64,
-    standings: Option<Standings>,
+    stream_positions: Option<StreamPositions>,
     /// The counts since then.
     counts: Delivered,
     /// [`Engine::has_taken`] then.
@@ -306,11 +306,11 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         let failures = FailureList::new(plan.rank, plan.policy.listed(rows));
         let failures = if plan.policy.logs { failures } else { failures.silent() };
-        let canon = Canon::first(&plan);
+        let layout = StreamLayout::first(&plan);
         let counters =
             Arc::new(Counters::new(&plan, K::WORDS, Reading::new(&plan, &source).steady(), source.traffic()));
         let mut engine = Self {
-            canon,
+            layout,
             tracing: Tracing::of(&counters.trace),
             counters,
             plan,
@@ -323,7 +323,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             start: 0,
             has_taken: false,
             has_left: false,
-            standings: None,
+            stream_positions: None,
             before: None,
             so_far: Some(Delivered::default()),
             has_warned: false,
@@ -423,10 +423,10 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// Hands out the fetched batch; `None` if a `seek` or `close` since then discarded it.
     pub fn take(&mut self) -> Option<(u64, BatchOf<K>)> {
-        let (number, Complete { batch, standings, counts }) = self.held.take()?;
-        let standings = mem::replace(&mut self.standings, standings);
+        let (number, Complete { batch, stream_positions, counts }) = self.held.take()?;
+        let stream_positions = mem::replace(&mut self.stream_positions, stream_positions);
         let had_taken = mem::replace(&mut self.has_taken, true);
-        self.before = Some(Before { batch: number, standings, counts, had_taken });
+        self.before = Some(Before { batch: number, stream_positions, counts, had_taken });
         self.deliver(counts);
         self.warn_of_failures(WARN_FROM);
         Some((number, batch))
@@ -491,11 +491,11 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Puts back the last batch taken, for a batch that did not reach the caller: it is made again and comes
     /// next. Does nothing if no batch was taken since the position changed.
     pub fn take_back(&mut self) {
-        if let Some(Before { batch, standings, counts, had_taken }) = self.before.take() {
+        if let Some(Before { batch, stream_positions, counts, had_taken }) = self.before.take() {
             self.counters.take_back(counts);
             self.leave(batch);
             self.is_over = false;
-            self.standings = standings;
+            self.stream_positions = stream_positions;
             self.has_taken = had_taken;
         }
     }
@@ -580,7 +580,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// counted, that is the first batch or the next one.
     fn leave(&mut self, batch: u64) {
         if batch == 0 {
-            self.standings = None;
+            self.stream_positions = None;
         }
         self.start = batch;
         self.has_taken = false;
@@ -711,9 +711,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         self.counters.asked();
         let schedule = self.schedule(self.epoch)?;
         let plan =
-            Plan { buffer_size: self.canon.per_stream(self.plan.buffer_size).max(1), ..self.plan.clone() };
+            Plan { buffer_size: self.layout.per_stream(self.plan.buffer_size).max(1), ..self.plan.clone() };
         let tally = Tally::new(&plan.policy, self.rows(), self.failures.rows());
-        let start = Start { batch: self.start, standings: self.standings.as_ref(), tally };
+        let start = Start { batch: self.start, stream_positions: self.stream_positions.as_ref(), tally };
         let pass = Pass::start(&plan, schedule, start, &self.source, &self.task, &self.counters)?;
         let shared = &pass.run().shared;
         *self.control.current() =
@@ -757,9 +757,9 @@ impl<S: Source, K: Task> Engine<S, K> {
                 rank,
                 world_size,
                 batch_size: self.plan.batch_size as u64,
-                n_streams: self.canon.n_streams,
+                n_streams: self.layout.n_streams,
             },
-            window: self.canon.per_stream(self.plan.window).max(1),
+            window: self.layout.per_stream(self.plan.window).max(1),
             epoch,
             infinite,
             drop_last,

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     order::{Copies, Place, Schedule, WeightedRows},
-    record::{Source, Standings, Task},
+    record::{Source, StreamPositions, Task},
 };
 
 /// The maximum number of ranges of batches to skip.
@@ -20,7 +20,7 @@ pub(crate) const MAX_WORLD: u64 = 1 << 20;
 
 /// What the first start fixes for good, however the number of ranks changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Canon {
+pub struct StreamLayout {
     /// V, the number of streams that the order is defined over; 1 if it is defined over positions.
     pub n_streams: u64,
     /// The world size at the first start: it fixes how the window is divided among the streams.
@@ -28,13 +28,13 @@ pub struct Canon {
 }
 
 /// Why the streams of a state do not fit an engine.
-struct CanonProblem {
+struct LayoutProblem {
     message: String,
     /// Whether a pass can begin with other streams.
     has_remedy: bool,
 }
 
-impl Canon {
+impl StreamLayout {
     /// One stream for any world size, for orders defined over positions.
     pub(crate) const ONE: Self = Self { n_streams: 1, world_size: 1 };
 
@@ -61,11 +61,11 @@ pub struct Position {
     /// The next batch of the pass, even if it is one to leave out.
     pub batch: u64,
     /// What fixes the streams.
-    pub canon: Canon,
+    pub layout: StreamLayout,
     /// Batches of the pass to leave out: disjoint ranges in rising order that do not touch.
     pub skip: Vec<Range<u64>>,
     /// The positions of this rank's streams, if the number of the batch does not determine them and is not 0.
-    pub standings: Option<Standings>,
+    pub stream_positions: Option<StreamPositions>,
     /// Records missing in earlier batches because the system failed to read them.
     pub lost: Losses,
 }
@@ -180,14 +180,21 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// The engine's position. After the last batch of a pass that is the start of the next pass.
     pub fn position(&self) -> Position {
-        let (epoch, canon, lost) = (self.epoch, self.canon, self.failures.lost().clone());
+        let (epoch, layout, lost) = (self.epoch, self.layout, self.failures.lost().clone());
         if self.is_over() {
-            return Position { epoch: epoch + 1, batch: 0, canon, skip: Vec::new(), standings: None, lost };
+            return Position {
+                epoch: epoch + 1,
+                batch: 0,
+                layout,
+                skip: Vec::new(),
+                stream_positions: None,
+                lost,
+            };
         }
         // All ranges are kept, and the batch may be in one: `seek` may return to earlier batches, and `skip`
         // may remove the ranges.
         let (batch, skip) = (self.next_batch(), self.skip.clone());
-        Position { epoch, batch, canon, skip, standings: self.standings.clone(), lost }
+        Position { epoch, batch, layout, skip, stream_positions: self.stream_positions.clone(), lost }
     }
 
     /// Continues at a position of this engine, or of another one over the same data.
@@ -195,44 +202,44 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// # Errors
     /// [`ErrorKind::State`] if the ranks cannot share the streams evenly, or the position is impossible.
     pub fn restore(&mut self, position: Position) -> Result<()> {
-        let Position { epoch, batch, canon, skip, standings, lost } = position;
+        let Position { epoch, batch, layout, skip, stream_positions, lost } = position;
         let wrong = |message| Err(Error::new(ErrorKind::State, message));
         if epoch > MAX_EPOCH || batch > self.farthest() || self.plan.infinite && epoch > 0 {
             return wrong(format!(
                 "the state is at batch {batch} of epoch {epoch}, which this loader cannot reach"
             ));
         }
-        let canon = if self.plan.order.is_streamed() { canon } else { Canon::ONE };
-        let canon = match self.canon_problem(canon) {
-            None => canon,
+        let layout = if self.plan.order.is_streamed() { layout } else { StreamLayout::ONE };
+        let layout = match self.layout_problem(layout) {
+            None => layout,
             // No pass is split here: the next one may be dealt to other streams.
             Some(problem) if problem.has_remedy && batch == 0 && !self.plan.infinite => {
-                Canon::first(&self.plan)
+                StreamLayout::first(&self.plan)
             }
             Some(problem) => return wrong(problem.message),
         };
-        let before = std::mem::replace(&mut self.canon, canon);
+        let before = std::mem::replace(&mut self.layout, layout);
         let schedule = match self.schedule(epoch) {
             Ok(schedule) if schedule.n_batches().is_none_or(|n| batch < n) => schedule,
             found => {
-                self.canon = before;
+                self.layout = before;
                 return match found {
                     Ok(_) => wrong(format!("the state is at batch {batch}, which the pass does not have")),
                     Err(error) => Err(error),
                 };
             }
         };
-        if let Err(problem) = self.check_standings(batch, standings.as_ref(), &schedule) {
-            self.canon = before;
+        if let Err(problem) = self.check_stream_positions(batch, stream_positions.as_ref(), &schedule) {
+            self.layout = before;
             return wrong(problem);
         }
         let skip = merged(skip);
         if let Err(problem) = self.check_skip(&skip, schedule.n_batches()) {
-            self.canon = before;
+            self.layout = before;
             return wrong(format!("the state does not fit this loader: {problem}"));
         }
         if let Some(row) = lost.values().flat_map(|lost| &lost.rows).find(|&&row| row >= self.rows()) {
-            self.canon = before;
+            self.layout = before;
             return wrong(format!(
                 "the state lists row {row} as lost, but there are only {} rows",
                 self.rows()
@@ -240,7 +247,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         self.enter(epoch, batch, &schedule);
         self.skip = skip;
-        self.standings = standings;
+        self.stream_positions = stream_positions;
         let rows = lost.values().flat_map(|lost| &lost.rows);
         let listed: Vec<_> = rows.map(|&row| located(lost_before(), &*self.source, row)).collect();
         self.failures.restore(lost, listed);
@@ -248,26 +255,26 @@ impl<S: Source, K: Task> Engine<S, K> {
     }
 
     /// Checks that these positions of the streams are possible before `batch`.
-    fn check_standings(
+    fn check_stream_positions(
         &self,
         batch: u64,
-        standings: Option<&Standings>,
+        stream_positions: Option<&StreamPositions>,
         schedule: &Schedule,
     ) -> Result<(), String> {
-        let Some(standings) = standings else {
+        let Some(stream_positions) = stream_positions else {
             return match self.plan.order.is_counted() || batch == 0 {
                 true => Ok(()),
                 false => Err(format!("the state is at batch {batch}, but has no positions of the packers")),
             };
         };
-        if self.plan.order.is_counted() || standings.len() != schedule.n_streams() {
+        if self.plan.order.is_counted() || stream_positions.len() != schedule.n_streams() {
             return Err(format!(
                 "the state has {} packers for this rank, which has {}",
-                standings.len(),
+                stream_positions.len(),
                 schedule.n_streams()
             ));
         }
-        for (stream, at) in standings.iter().enumerate() {
+        for (stream, at) in stream_positions.iter().enumerate() {
             let end = schedule.end(stream).unwrap_or(MAX_EPOCH);
             let is_beyond = at.draws > end || at.held.iter().any(|held| held.row >= self.rows());
             if is_beyond || at.held.len() as u64 > at.draws {
@@ -282,8 +289,8 @@ impl<S: Source, K: Task> Engine<S, K> {
     }
 
     /// Why this engine cannot continue the streams of a state.
-    fn canon_problem(&self, canon: Canon) -> Option<CanonProblem> {
-        let Canon { n_streams, world_size } = canon;
+    fn layout_problem(&self, layout: StreamLayout) -> Option<LayoutProblem> {
+        let StreamLayout { n_streams, world_size } = layout;
         let ranks = self.plan.world_size;
         // The ranks of the first start shared the streams evenly; a stream's window follows from that.
         let is_shared = (1..=MAX_WORLD).contains(&world_size) && n_streams.is_multiple_of(world_size);
@@ -292,7 +299,7 @@ impl<S: Source, K: Task> Engine<S, K> {
                 "the state has {n_streams} streams, first shared by {world_size} ranks, and batches of {}: no loader wrote that",
                 self.global_batch()
             );
-            return Some(CanonProblem { message, has_remedy: false });
+            return Some(LayoutProblem { message, has_remedy: false });
         }
         if !n_streams.is_multiple_of(if self.plan.order.is_streamed() { ranks } else { 1 }) {
             let elsewhere = match self.plan.infinite {
@@ -308,13 +315,13 @@ impl<S: Source, K: Task> Engine<S, K> {
                  {ranks} ranks cannot share evenly; resume with {fitting}{elsewhere}, or start a new run with \
                  n_streams set to a multiple of every world_size that you will use"
             );
-            return Some(CanonProblem { message, has_remedy: true });
+            return Some(LayoutProblem { message, has_remedy: true });
         }
         let asked = self.plan.n_streams.filter(|&n| n != n_streams)?;
         let message = format!(
             "the state has {n_streams} streams, but n_streams is {asked}; leave n_streams out to use the state's"
         );
-        Some(CanonProblem { message, has_remedy: true })
+        Some(LayoutProblem { message, has_remedy: true })
     }
 
     /// The rows that come next, for use on any thread.
@@ -345,20 +352,20 @@ impl<S: Source, K: Task> Engine<S, K> {
     pub fn places(&mut self) -> Result<Vec<Place>> {
         // Kept for the next call: dealing out all row groups takes longer than the rest of a state.
         let mut schedule = match self.asked.take() {
-            Some((epoch, canon, schedule)) if (epoch, canon) == (self.epoch, self.canon) => schedule,
+            Some((epoch, layout, schedule)) if (epoch, layout) == (self.epoch, self.layout) => schedule,
             _ => self.schedule(self.epoch)?,
         };
         let n_streams = schedule.n_streams();
         let place = |stream: usize| {
-            let draws = match &self.standings {
-                Some(standings) => standings[stream].draws,
+            let draws = match &self.stream_positions {
+                Some(stream_positions) => stream_positions[stream].draws,
                 None if self.plan.order.is_counted() => schedule.draws_before(stream, self.batch()),
                 None => 0,
             };
             schedule.place(stream, draws)
         };
         let places = (0..n_streams).map(place).collect();
-        self.asked = Some((self.epoch, self.canon, schedule));
+        self.asked = Some((self.epoch, self.layout, schedule));
         Ok(places)
     }
 

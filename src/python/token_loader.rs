@@ -38,7 +38,7 @@ use crate::{
     engine::{Engine, Losses, Position},
     fields::Field,
     order::{Groups, Place, Stride},
-    record::Standing,
+    record::StreamPosition,
     source::{
         Rooted, disk_cache,
         parquet::{ParquetOptions, ParquetSource, Split, split},
@@ -296,7 +296,7 @@ impl Loads for TokenLoader {
         // The same keys at any time, since torch.distributed.checkpoint loads only those that the state of
         // a new loader has.
         // bounded: by the streams that the engine has.
-        position.standings.get_or_insert_with(|| vec![Standing::default(); places.len()].into());
+        position.stream_positions.get_or_insert_with(|| vec![StreamPosition::default(); places.len()].into());
         let mut state = self.identity.state(&position);
         if let Some(&Place { epoch, row, .. }) = places.first() {
             let group = self.source.row_groups()[self.source.row_group_of(row)];
@@ -393,7 +393,7 @@ impl TokenLoader {
     /// are read at the start.
     fn check_held(&self, position: Position) -> Result<Position> {
         let most = self.config.buffer_size.saturating_add(self.config.tokenizer_batch_size) as usize;
-        let held = position.standings.iter().flat_map(|at| at.iter()).map(|at| at.held.len()).max();
+        let held = position.stream_positions.iter().flat_map(|at| at.iter()).map(|at| at.held.len()).max();
         match held.filter(|&held| held > most) {
             None => Ok(position),
             Some(held) => Err(Error::new(
@@ -431,10 +431,10 @@ impl TokenLoader {
                 "the state's rg_idx is {group}; file {file} has {n_groups} row groups, counted from 0"
             ));
         };
-        let n_streams = now.canon.n_streams;
+        let n_streams = now.layout.n_streams;
         let share = self.identity.share;
         let each = n_streams / share.world_size;
-        let standing = |stream: u64| {
+        let stream_position = |stream: u64| {
             let next = match self.groups.stride(n_streams) {
                 Stride::File => (group / n_streams as usize + 1) * n_streams as usize + stream as usize,
                 Stride::Global => group + 1,
@@ -443,19 +443,20 @@ impl TokenLoader {
                 self.groups.of(stream, n_streams).iter().map(|group| group.end - group.start).sum();
             let before = self.groups.rows_before(stream, n_streams, file, next);
             let draws = (epoch - 1).checked_mul(rows)?.checked_add(before)?;
-            Some(Standing { draws, held: Vec::new() })
+            Some(StreamPosition { draws, held: Vec::new() })
         };
-        let standings = (share.rank * each..(share.rank + 1) * each).map(standing).collect::<Option<_>>();
-        let Some(standings) = standings else {
+        let stream_positions =
+            (share.rank * each..(share.rank + 1) * each).map(stream_position).collect::<Option<_>>();
+        let Some(stream_positions) = stream_positions else {
             return wrong(format!("the state's epoch is {epoch}, which no loader reaches"));
         };
         let lost = Losses::new();
         Ok(Position {
             epoch: 0,
             batch: 0,
-            canon: now.canon,
+            layout: now.layout,
             skip: Vec::new(),
-            standings: Some(standings),
+            stream_positions: Some(stream_positions),
             lost,
         })
     }

@@ -377,8 +377,8 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         Ok(record)
     }
 
-    fn end_errand(&mut self) {
-        self.reader.end_errand();
+    fn end_job(&mut self) {
+        self.reader.end_job();
         self.held = None;
     }
 }

@@ -9,7 +9,7 @@
 //! No deadlock is possible: the batch that the writer waits for is read regardless of how many batches are
 //! queued, and the writer waits only for that batch.
 //!
-//! The turns of the engine (`engine/flow/sequencer.rs`) are simpler: errands are numbered when they are
+//! The turns of the engine (`engine/flow/sequencer.rs`) are simpler: jobs are numbered when they are
 //! requested, and handed over by number. Here a batch's position in the order is unknown until the earlier
 //! shards have ended.
 

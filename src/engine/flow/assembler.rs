@@ -15,15 +15,15 @@ use crate::{
     engine::{
         failures::list::LISTED,
         failures::policy::{Policy, Tally},
-        flow::demand::{Aside, Substitute},
+        flow::demand::{ExtraRead, Substitute},
         flow::shared::closed,
-        flow::shared::{FromAside, Shared},
+        flow::shared::{FromExtraRead, Shared},
         observe::activity::State,
         observe::meter::Stopwatch,
         observe::stats::{Counters, Delivered},
     },
     order::{Draw, Schedule},
-    record::{Collate, Held, Standing, Standings},
+    record::{Collate, Held, StreamPosition, StreamPositions},
     shuffle::Popped,
 };
 
@@ -45,7 +45,7 @@ pub enum Step<B> {
 pub(crate) struct Complete<B> {
     pub(crate) batch: B,
     /// The positions of the streams after it, if its number does not determine them.
-    pub(crate) standings: Option<Standings>,
+    pub(crate) stream_positions: Option<StreamPositions>,
     /// Counts to add when the batch is handed out.
     pub(crate) counts: Delivered,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Begin {
 /// Assembles the batches of one run on the collator's thread.
 pub(crate) struct Assembler<C: Collate> {
     shared: Arc<Shared<C::Example>>,
-    asides: Receiver<FromAside<C::Example>>,
+    extra_reads: Receiver<FromExtraRead<C::Example>>,
     /// By stream; empty once all have arrived.
     returning: Vec<Vec<Returning<C::Example>>>,
     collate: C,
@@ -105,7 +105,7 @@ impl<C: Collate> Assembler<C> {
     /// Creates the consumer of a run.
     pub(crate) fn new(
         shared: Arc<Shared<C::Example>>,
-        asides: Receiver<FromAside<C::Example>>,
+        extra_reads: Receiver<FromExtraRead<C::Example>>,
         collate: C,
         schedule: Schedule,
         Begin { batch, draws, held }: Begin,
@@ -118,7 +118,7 @@ impl<C: Collate> Assembler<C> {
         let returning = |held: Vec<Held>| held.into_iter().map(|held| Returning { held, example: None });
         Self {
             shared,
-            asides,
+            extra_reads,
             returning: held.into_iter().map(|held| returning(held).collect()).collect(),
             collate,
             schedule,
@@ -188,13 +188,14 @@ impl<C: Collate> Assembler<C> {
         self.shared.counters.made(examples);
         self.collate.complete(rows)?;
         let batch = self.collate.take(rows);
-        let standings = (!is_counted).then(|| {
-            let standing = |(stream, &draws)| Standing { draws, held: self.collate.held(stream) };
-            self.draws.iter().enumerate().map(standing).collect()
+        let stream_positions = (!is_counted).then(|| {
+            let stream_position =
+                |(stream, &draws)| StreamPosition { draws, held: self.collate.held(stream) };
+            self.draws.iter().enumerate().map(stream_position).collect()
         });
         let examples = C::examples(&batch, rows) as u64;
         let counts = Delivered { batches: 1, examples, ..std::mem::take(&mut self.counts) };
-        Ok(Step::Batch(self.batch - 1, Some(Complete { batch, standings, counts })))
+        Ok(Step::Batch(self.batch - 1, Some(Complete { batch, stream_positions, counts })))
     }
 
     /// Returns the counts since the last batch handed out, and resets them: for batches left out, and after
@@ -206,7 +207,7 @@ impl<C: Collate> Assembler<C> {
     /// Continues the batch; false if time ran out.
     fn steps(&mut self, deadline: Instant) -> Result<bool> {
         if !self.returning.is_empty() {
-            if !self.await_asides(deadline)? {
+            if !self.await_extra_reads(deadline)? {
                 return Ok(false);
             }
             for (stream, returning) in std::mem::take(&mut self.returning).into_iter().enumerate() {
@@ -221,7 +222,7 @@ impl<C: Collate> Assembler<C> {
             // Which substitutes of earlier rows have arrived depends on timing: none are reported.
             self.bad.retain(|&(_, attempt, _)| attempt == 0);
         })?;
-        if !is_drawn || !self.await_asides(deadline)? {
+        if !is_drawn || !self.await_extra_reads(deadline)? {
             return Ok(false);
         }
         self.bad.sort_unstable_by_key(|&(row, attempt, _)| (row, attempt));
@@ -350,18 +351,18 @@ impl<C: Collate> Assembler<C> {
 
     /// Waits for records requested besides the tickets; false if time ran out. Of several substitutes that
     /// end the run, the first by row is reported.
-    fn await_asides(&mut self, deadline: Instant) -> Result<bool> {
+    fn await_extra_reads(&mut self, deadline: Instant) -> Result<bool> {
         while self.pending > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             let waited = &self.shared.counters.meters.examples;
             let state = if self.returning.is_empty() { State::Substitute } else { State::Held };
             let what = [self.batch, self.pending as u64];
-            match self.watch.wait_on(state, what, waited, || self.asides.recv_timeout(left)) {
-                Ok((Aside::Held { stream, nth, .. }, outcome)) => {
+            match self.watch.wait_on(state, what, waited, || self.extra_reads.recv_timeout(left)) {
+                Ok((ExtraRead::Held { stream, nth, .. }, outcome)) => {
                     self.pending -= 1;
                     self.returning[stream][nth].example = Some(outcome.map_err(lost)?);
                 }
-                Ok((Aside::Substitute(substitute), outcome)) => {
+                Ok((ExtraRead::Substitute(substitute), outcome)) => {
                     self.pending -= 1;
                     match outcome {
                         Ok(example) => {
@@ -432,7 +433,9 @@ impl<C: Collate> Assembler<C> {
             return Ok(());
         }
         self.pending += 1;
-        self.shared.demand.aside(Aside::Substitute(Substitute { attempt: failed.attempt + 1, ..failed }));
+        self.shared
+            .demand
+            .request_extra(ExtraRead::Substitute(Substitute { attempt: failed.attempt + 1, ..failed }));
         Ok(())
     }
 

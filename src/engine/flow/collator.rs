@@ -28,7 +28,7 @@ use crate::{
         threads::owned::Threads,
     },
     order::Schedule,
-    record::{Batches, Collate, ExampleMaker, Source, Standings, Task},
+    record::{Batches, Collate, ExampleMaker, Source, StreamPositions, Task},
 };
 
 /// The longest single wait for examples; their arrival ends it earlier.
@@ -78,7 +78,7 @@ pub(crate) struct Start<'a> {
     /// The batch.
     pub(crate) batch: u64,
     /// The positions of its streams, if its number does not determine them.
-    pub(crate) standings: Option<&'a Standings>,
+    pub(crate) stream_positions: Option<&'a StreamPositions>,
     /// The failures before it.
     pub(crate) tally: Tally,
 }
@@ -88,7 +88,7 @@ impl<C: Collate + 'static> Pass<C> {
     pub(crate) fn start<S: Source, K: Task<Collate = C>>(
         plan: &Plan,
         schedule: Schedule,
-        Start { batch, standings, tally }: Start<'_>,
+        Start { batch, stream_positions, tally }: Start<'_>,
         source: &Arc<S>,
         task: &Arc<K>,
         counters: &Arc<Counters>,
@@ -104,8 +104,8 @@ impl<C: Collate + 'static> Pass<C> {
         let n_streams = schedule.n_streams();
         let collate = task.collate(Batches { size, n_streams, ahead: plan.prefetch_batches });
         let n_batches = schedule.n_batches();
-        let (draws, held) = match standings {
-            Some(standings) => standings.iter().map(|at| (at.draws, at.held.clone())).unzip(),
+        let (draws, held) = match stream_positions {
+            Some(stream_positions) => stream_positions.iter().map(|at| (at.draws, at.held.clone())).unzip(),
             None if is_counted => {
                 ((0..n_streams).map(|stream| schedule.draws_before(stream, batch)).collect(), Vec::new())
             }
@@ -116,7 +116,7 @@ impl<C: Collate + 'static> Pass<C> {
         let begin = Begin { batch, draws, held };
         let policy = plan.policy.clone();
         let assembler =
-            Assembler::new(run.shared.clone(), ends.asides, collate, schedule, begin, policy, tally);
+            Assembler::new(run.shared.clone(), ends.extra_reads, collate, schedule, begin, policy, tally);
         // One slot of slack: the collator must never find the channel full.
         let (to_user, made) = crossbeam_channel::bounded(plan.prefetch_batches + 1);
         let (taken, room) = crossbeam_channel::bounded(1);

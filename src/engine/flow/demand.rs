@@ -1,7 +1,7 @@
-//! [`Demand`] gives errands to the I/O threads: from the draws that the consumer made in each stream, and the
+//! [`Demand`] gives jobs to the I/O threads: from the draws that the consumer made in each stream, and the
 //! records that it needs besides.
 //!
-//! Tickets out of turn are errands of one record; those in reading order are given out as runs, each a block
+//! Tickets out of turn are jobs of one record; those in reading order are given out as runs, each a block
 //! for one thread. Runs are numbered, and single tickets too while the window fills: records of several
 //! threads are sent in the order of these numbers ([`crate::engine::flow::sequencer`]). While reads are late,
 //! more runs are allowed at a time, from a few up to the maximum.
@@ -40,7 +40,7 @@ pub struct Substitute {
 
 /// A record that is read besides the tickets; its outcome has a channel of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Aside {
+pub enum ExtraRead {
     /// It replaces a bad record.
     Substitute(Substitute),
     /// The collator held it where the run starts, as the `nth` of its stream.
@@ -56,82 +56,83 @@ pub enum Aside {
     },
 }
 
-/// The next errand of an I/O thread.
+/// The next job of an I/O thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
+pub enum ReadJob {
     /// Fetch the record of a ticket.
     Ticket {
         /// The stream.
         stream: usize,
         /// The ticket.
         ticket: u64,
-        /// Its number among the errands that are sent in order, if it has one.
+        /// Its number among the jobs that are sent in order, if it has one.
         number: Option<u64>,
     },
     /// Fetch the listed tickets.
     Run {
         /// The stream.
         stream: usize,
-        /// Its number among the errands that are sent in order.
+        /// Its number among the jobs that are sent in order.
         number: u64,
     },
     /// Fetch a record requested besides the tickets.
-    Aside(Aside),
+    ExtraRead(ExtraRead),
 }
 
 /// One stream: its draws, and which of its tickets were admitted.
 #[derive(Debug)]
-struct Account {
+struct StreamState {
     draws: u64,
     admission: Admission,
-    /// The number of draws before which the stream has no errand.
+    /// The number of draws before which the stream has no job.
     idle_until: u64,
     /// Whether credit is the reason.
     lacks_credit: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct Wants {
-    streams: Vec<Account>,
+pub(crate) struct DemandState {
+    streams: Vec<StreamState>,
     /// The stream to try first.
     turn: usize,
-    asides: VecDeque<Aside>,
+    extra_reads: VecDeque<ExtraRead>,
     /// Runs in progress; how many are allowed now, and at most.
     runs: usize,
     allowed_runs: usize,
     most_runs: usize,
-    /// Numbered errands so far.
+    /// Numbered jobs so far.
     n_numbered: u64,
     waiting: usize,
     stopped: bool,
 }
 
-/// What the consumer needs next; I/O threads wait on it for errands.
+/// What the consumer needs next; I/O threads wait on it for jobs.
 #[derive(Debug)]
 pub struct Demand {
-    wants: Mutex<Wants>,
+    state: Mutex<DemandState>,
     changed: Condvar,
     /// The stream of the example that the consumer waits for, from 1 on; 0 if it does not wait.
     starved: AtomicUsize,
-    /// As `Wants::waiting`.
+    /// As `DemandState::waiting`.
     waiting: AtomicUsize,
 }
 
 impl Demand {
     /// Creates the demand of a consumer: for each stream, the draws made and the admission at that point;
-    /// `asides` are read first. At most `allowed_runs` are in progress at a time, and up to `most_runs` while
-    /// reads are late.
+    /// `extra_reads` are read first. At most `allowed_runs` are in progress at a time, and up to `most_runs`
+    /// while reads are late.
     pub fn new(
         streams: impl IntoIterator<Item = (u64, Admission)>,
-        asides: VecDeque<Aside>,
+        extra_reads: VecDeque<ExtraRead>,
         allowed_runs: usize,
         most_runs: usize,
     ) -> Self {
-        let account = |(draws, admission)| Account { draws, admission, idle_until: 0, lacks_credit: false };
-        let wants = Wants {
-            streams: streams.into_iter().map(account).collect(),
+        let stream_state =
+            |(draws, admission)| StreamState { draws, admission, idle_until: 0, lacks_credit: false };
+        let state = DemandState {
+            streams: streams.into_iter().map(stream_state).collect(),
             turn: 0,
-            asides,
+            extra_reads,
             runs: 0,
             allowed_runs,
             most_runs,
@@ -140,7 +141,7 @@ impl Demand {
             stopped: false,
         };
         Self {
-            wants: Mutex::new(wants),
+            state: Mutex::new(state),
             changed: Condvar::new(),
             starved: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -152,7 +153,7 @@ impl Demand {
         self.starved.store(stream.map_or(0, |stream| stream + 1), SeqCst);
     }
 
-    /// Whether the consumer waits for an example while threads wait for errands.
+    /// Whether the consumer waits for an example while threads wait for jobs.
     pub(crate) fn is_starved(&self) -> bool {
         self.starved.load(SeqCst) > 0 && self.waiting.load(SeqCst) > 0
     }
@@ -160,31 +161,31 @@ impl Demand {
     /// Raises the credit of the stream whose example the consumer waits for, if a thread waits for it. Call
     /// it when there are no records for the workers: more credit gives them work.
     pub(crate) fn starve(&self) {
-        self.change(|wants| wants.raise_credit(self.starved.load(SeqCst)));
+        self.change(|state| state.raise_credit(self.starved.load(SeqCst)));
     }
 
     /// Counts a draw of `stream`: credit for one more ticket.
     pub fn drew(&self, stream: usize) {
-        self.change(|wants| {
-            let account = &mut wants.streams[stream];
-            account.draws += 1;
-            account.draws >= account.idle_until
+        self.change(|state| {
+            let stream_state = &mut state.streams[stream];
+            stream_state.draws += 1;
+            stream_state.draws >= stream_state.idle_until
         });
     }
 
     /// Allows more runs at a time, since the reads of a run were late.
     pub fn late(&self) {
-        self.change(|wants| {
-            let before = wants.allowed_runs;
-            wants.allowed_runs = (2 * before).min(wants.most_runs);
-            wants.allowed_runs > before
+        self.change(|state| {
+            let before = state.allowed_runs;
+            state.allowed_runs = (2 * before).min(state.most_runs);
+            state.allowed_runs > before
         });
     }
 
     /// Requests a record besides the tickets.
-    pub fn aside(&self, aside: Aside) {
-        self.change(|wants| {
-            wants.asides.push_back(aside);
+    pub fn request_extra(&self, extra: ExtraRead) {
+        self.change(|state| {
+            state.extra_reads.push_back(extra);
             true
         });
     }
@@ -195,77 +196,77 @@ impl Demand {
         self.changed.notify_all();
     }
 
-    /// Waits for the next errand, and adds the time to `waited`; `None` when stopped, or when all tickets of
+    /// Waits for the next job, and adds the time to `waited`; `None` when stopped, or when all tickets of
     /// a finite pass were admitted.
     ///
     /// `tickets` holds those of the thread's last run, which is over, and receives those of its next one.
     /// `best` gives the best length of a run, for a stream and its first ticket; `has_records` whether there
     /// are records for the workers.
-    pub(crate) fn errand(
+    pub(crate) fn job(
         &self,
         tickets: &mut Vec<u64>,
         mut best: impl FnMut(usize, u64) -> u64,
         has_records: impl Fn() -> bool,
         watch: &mut Stopwatch,
         waited: &Total,
-    ) -> Option<Errand> {
-        let mut wants = self.lock();
+    ) -> Option<ReadJob> {
+        let mut state = self.lock();
         if !tickets.is_empty() {
-            wants.runs -= 1;
+            state.runs -= 1;
             tickets.clear();
         }
         loop {
-            if wants.stopped {
+            if state.stopped {
                 return None;
             }
-            match wants.next(tickets, &mut best) {
-                Ok(errand) => {
-                    // There may be an errand for another thread, which needs the lock.
-                    let wake = wants.waiting > 0 && wants.may_have_more();
-                    drop(wants);
+            match state.next(tickets, &mut best) {
+                Ok(job) => {
+                    // There may be a job for another thread, which needs the lock.
+                    let wake = state.waiting > 0 && state.may_have_more();
+                    drop(state);
                     if wake {
                         self.changed.notify_one();
                     }
-                    return Some(errand);
+                    return Some(job);
                 }
                 Err(Idle::Done) => {
                     self.changed.notify_all();
                     return None;
                 }
                 Err(Idle::Wait) => {
-                    wants.waiting += 1;
-                    self.waiting.store(wants.waiting, SeqCst);
-                    if self.is_starved() && !has_records() && wants.raise_credit(self.starved.load(SeqCst)) {
-                        wants.waiting -= 1;
-                        self.waiting.store(wants.waiting, SeqCst);
+                    state.waiting += 1;
+                    self.waiting.store(state.waiting, SeqCst);
+                    if self.is_starved() && !has_records() && state.raise_credit(self.starved.load(SeqCst)) {
+                        state.waiting -= 1;
+                        self.waiting.store(state.waiting, SeqCst);
                         continue;
                     }
-                    wants = watch.wait(State::Credit, waited, || {
-                        self.changed.wait(wants).unwrap_or_else(PoisonError::into_inner)
+                    state = watch.wait(State::Credit, waited, || {
+                        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
                     });
-                    wants.waiting -= 1;
-                    self.waiting.store(wants.waiting, SeqCst);
+                    state.waiting -= 1;
+                    self.waiting.store(state.waiting, SeqCst);
                 }
             }
         }
     }
 
-    /// Makes a change; `change` returns whether a waiting thread may find an errand now.
-    fn change(&self, change: impl FnOnce(&mut Wants) -> bool) {
-        let mut wants = self.lock();
-        let wake = change(&mut wants) && wants.waiting > 0;
-        drop(wants);
+    /// Makes a change; `change` returns whether a waiting thread may find a job now.
+    fn change(&self, change: impl FnOnce(&mut DemandState) -> bool) {
+        let mut state = self.lock();
+        let wake = change(&mut state) && state.waiting > 0;
+        drop(state);
         if wake {
             self.changed.notify_one();
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Wants> {
-        self.wants.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, DemandState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Why there is no errand.
+/// Why there is no job.
 enum Idle {
     /// None before the next draw.
     Wait,
@@ -273,21 +274,21 @@ enum Idle {
     Done,
 }
 
-impl Wants {
-    /// Chooses an errand. Records besides the tickets go first, since the consumer waits for them; then the
+impl DemandState {
+    /// Chooses a job. Records besides the tickets go first, since the consumer waits for them; then the
     /// streams in turn, without those that lack credit.
     fn next(
         &mut self,
         tickets: &mut Vec<u64>,
         best: &mut impl FnMut(usize, u64) -> u64,
-    ) -> Result<Errand, Idle> {
-        if let Some(aside) = self.asides.pop_front() {
-            return Ok(Errand::Aside(aside));
+    ) -> Result<ReadJob, Idle> {
+        if let Some(extra) = self.extra_reads.pop_front() {
+            return Ok(ReadJob::ExtraRead(extra));
         }
         let n = self.streams.len();
         let mut idle = Idle::Done;
         for stream in (self.turn..n).chain(0..self.turn) {
-            let Account { draws, admission, idle_until, lacks_credit } = &mut self.streams[stream];
+            let StreamState { draws, admission, idle_until, lacks_credit } = &mut self.streams[stream];
             *idle_until = 0;
             let may_run = self.runs < self.allowed_runs;
             let best = may_run.then_some(|ticket| best(stream, ticket));
@@ -296,14 +297,14 @@ impl Wants {
                 self.n_numbered += 1;
                 self.n_numbered - 1
             };
-            let errand = match admission.next(*draws, best, tickets) {
+            let job = match admission.next(*draws, best, tickets) {
                 Next::Run => {
                     self.runs += 1;
-                    Errand::Run { stream, number: number() }
+                    ReadJob::Run { stream, number: number() }
                 }
                 // After the window has filled it is unnumbered: the consumer waits for it already, so it must
                 // not wait for other threads' blocks.
-                Next::Demanded(ticket) => Errand::Ticket { stream, ticket, number: fills.then(number) },
+                Next::Demanded(ticket) => ReadJob::Ticket { stream, ticket, number: fills.then(number) },
                 Next::Done => continue,
                 Next::Wait(until) => {
                     (*idle_until, *lacks_credit) = (until, may_run);
@@ -312,28 +313,29 @@ impl Wants {
                 }
             };
             self.turn = (stream + 1) % n;
-            return Ok(errand);
+            return Ok(job);
         }
         Err(idle)
     }
 
     /// Raises the credit of a stream (its number from 1 on) whose credit a thread waits for; returns whether
-    /// there may be an errand now.
+    /// there may be a job now.
     fn raise_credit(&mut self, starved: usize) -> bool {
-        let Some(account) = starved.checked_sub(1).and_then(|stream| self.streams.get_mut(stream)) else {
+        let Some(stream_state) = starved.checked_sub(1).and_then(|stream| self.streams.get_mut(stream))
+        else {
             return false;
         };
-        let Account { draws, admission, idle_until, lacks_credit } = account;
+        let StreamState { draws, admission, idle_until, lacks_credit } = stream_state;
         let is_short = self.waiting > 0 && *idle_until > *draws && *lacks_credit;
         let is_raised = is_short && admission.raise_credit();
         *idle_until = if is_raised { 0 } else { *idle_until };
         is_raised
     }
 
-    /// Whether another thread may find an errand.
+    /// Whether another thread may find a job.
     fn may_have_more(&self) -> bool {
-        !self.asides.is_empty()
-            || self.streams.iter().any(|Account { draws, admission, idle_until, .. }| {
+        !self.extra_reads.is_empty()
+            || self.streams.iter().any(|StreamState { draws, admission, idle_until, .. }| {
                 *idle_until > 0 && draws >= idle_until || admission.is_ready(*draws)
             })
     }
@@ -357,7 +359,7 @@ mod tests {
     };
 
     /// A thread that fetches tickets of a stream in ticket order, and sends their numbers; `has_records` as
-    /// in [`Demand::errand`].
+    /// in [`Demand::job`].
     fn reader(demand: &Arc<Demand>, has_records: bool) -> mpsc::Receiver<u64> {
         let (sender, tickets) = mpsc::channel();
         let demand = demand.clone();
@@ -366,7 +368,7 @@ mod tests {
             let activity = Arc::new(Activity::new("a reader", Role::Reader, Instant::now()));
             let mut watch = Stopwatch::start(&meter, &Arc::default(), &activity);
             let mut run = Vec::new();
-            while demand.errand(&mut run, |_, _| 1, || has_records, &mut watch, &total).is_some() {
+            while demand.job(&mut run, |_, _| 1, || has_records, &mut watch, &total).is_some() {
                 if run.iter().any(|&ticket| sender.send(ticket).is_err()) {
                     return;
                 }

@@ -28,13 +28,13 @@ use crate::{
     record::{Gate, Granted, Kept, Permit, Retained, SMALL_READ},
 };
 
-/// The number of an errand without a turn.
+/// The number of a job without a turn.
 const NONE: u64 = u64::MAX;
 
 /// The gate of one I/O thread.
 pub(crate) struct ReaderGate<E> {
     shared: Arc<Shared<E>>,
-    /// The number of the current errand, or `NONE`.
+    /// The number of the current job, or `NONE`.
     number: AtomicU64,
     /// Bytes granted, and neither parked nor handed over.
     own: AtomicUsize,
@@ -108,7 +108,7 @@ impl<E> ReaderGate<E> {
         }
     }
 
-    /// Starts an errand, with its number in the order of turns if it has one.
+    /// Starts a job, with its number in the order of turns if it has one.
     pub(crate) fn begin(&self, number: Option<u64>) {
         self.number.store(number.unwrap_or(NONE), Relaxed);
     }

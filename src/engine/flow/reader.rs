@@ -1,4 +1,4 @@
-//! An I/O thread: takes errands from [`Demand`](crate::engine::flow::demand::Demand), reads records, and
+//! An I/O thread: takes jobs from [`Demand`](crate::engine::flow::demand::Demand), reads records, and
 //! sends them to the workers.
 
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::{
     engine::{
         ExampleOf, Plan,
         failures::policy::Policy,
-        flow::demand::{Aside, Errand, Substitute},
+        flow::demand::{ExtraRead, ReadJob, Substitute},
         flow::permits::{Grants, ReaderGate},
-        flow::shared::{Admitted, Answer, FromAside, Shared, Slot, located},
+        flow::shared::{Admitted, Completion, Destination, FromExtraRead, Shared, located},
         observe::activity::State,
         observe::meter::Stopwatch,
         observe::stats::Counters,
@@ -31,7 +31,7 @@ pub(crate) struct Reading {
     /// Runs allowed at a time at first, and at most.
     pub(crate) first_runs: usize,
     pub(crate) most_runs: usize,
-    /// Whether records are sent in the order of the errands.
+    /// Whether records are sent in the order of the jobs.
     pub(crate) in_turn: bool,
     /// How many threads could read at a time if the user allowed it.
     most_readers: usize,
@@ -70,7 +70,7 @@ const IN_HAND: usize = 4 << 20;
 
 /// A record or the error of its read, and where it goes.
 struct Fetched {
-    slot: Slot,
+    destination: Destination,
     row: u64,
     seed: u64,
     epoch: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Reader<S: Source, K: Task> {
     pub(crate) later: Schedule,
     pub(crate) shared: Arc<Shared<ExampleOf<K>>>,
     pub(crate) to_workers: Sender<Admitted<ExampleOf<K>>>,
-    pub(crate) asides: Sender<FromAside<ExampleOf<K>>>,
+    pub(crate) extra_reads: Sender<FromExtraRead<ExampleOf<K>>>,
 }
 
 impl<S: Source, K: Task> Reader<S, K> {
@@ -112,7 +112,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                 if block < run { schedule.tickets_of(stream, ticket, block) } else { tickets }
             };
             let Shared { demand, bytes, .. } = &*self.shared;
-            // Before the errand: a thread that waits for room must not hold a record that the consumer waits
+            // Before the job: a thread that waits for room must not hold a record that the consumer waits
             // for.
             if !in_turn
                 && !bytes.try_place()
@@ -122,23 +122,23 @@ impl<S: Source, K: Task> Reader<S, K> {
             }
             let has_records = || !self.to_workers.is_empty();
             let credit = &counters.meters.credit;
-            let Some(errand) = demand.errand(&mut tickets, best, has_records, &mut self.watch, credit) else {
+            let Some(job) = demand.job(&mut tickets, best, has_records, &mut self.watch, credit) else {
                 self.vacate();
                 return;
             };
-            let number = match errand {
-                Errand::Run { number, .. } => in_turn.then_some(number),
-                Errand::Ticket { number, .. } => number.filter(|_| in_turn),
-                Errand::Aside(_) => None,
+            let number = match job {
+                ReadJob::Run { number, .. } => in_turn.then_some(number),
+                ReadJob::Ticket { number, .. } => number.filter(|_| in_turn),
+                ReadJob::ExtraRead(_) => None,
             };
             self.gate.begin(number);
             self.watch.of(number);
-            let goes_on = match errand {
-                Errand::Run { stream, number } => self.fetch_run(stream, number, &tickets, &mut hand),
-                Errand::Ticket { stream, ticket, number } => {
+            let goes_on = match job {
+                ReadJob::Run { stream, number } => self.fetch_run(stream, number, &tickets, &mut hand),
+                ReadJob::Ticket { stream, ticket, number } => {
                     let assigned =
                         Assignment { run: 1, repeats: false, ..self.schedule.assign(stream, ticket) };
-                    let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
+                    let fetched = self.fetch(Destination::Ticket { stream, ticket }, stream, assigned);
                     match number.filter(|_| self.in_turn) {
                         Some(number) => {
                             hand.push(fetched);
@@ -147,14 +147,14 @@ impl<S: Source, K: Task> Reader<S, K> {
                         None => self.hand_over(fetched),
                     }
                 }
-                Errand::Aside(aside @ Aside::Substitute(Substitute { draw, attempt, .. })) => {
+                ReadJob::ExtraRead(extra @ ExtraRead::Substitute(Substitute { draw, attempt, .. })) => {
                     let assigned = self.schedule.substitute(draw, attempt);
-                    let fetched = self.fetch(Slot::Aside(aside), draw.stream, assigned);
+                    let fetched = self.fetch(Destination::ExtraRead(extra), draw.stream, assigned);
                     self.hand_over(fetched)
                 }
-                Errand::Aside(aside @ Aside::Held { stream, row, run, .. }) => {
+                ReadJob::ExtraRead(extra @ ExtraRead::Held { stream, row, run, .. }) => {
                     let assigned = Assignment { row, run, tickets: run, repeats: false, seed: 0, epoch: 0 };
-                    let mut fetched = self.fetch(Slot::Aside(aside), stream, assigned);
+                    let mut fetched = self.fetch(Destination::ExtraRead(extra), stream, assigned);
                     if let Ok(record) = &mut fetched.outcome
                         && !fetched.grants.is_counted
                     {
@@ -170,7 +170,7 @@ impl<S: Source, K: Task> Reader<S, K> {
             // A single thread reads on, with a reader for each stream.
             if self.in_turn {
                 // Before the turn passes: the next thread requests memory without what these readers keep.
-                self.records.iter_mut().for_each(ReadRecords::end_errand);
+                self.records.iter_mut().for_each(ReadRecords::end_job);
                 if let Some(number) = number {
                     self.shared.sequencer.pass(number);
                 }
@@ -179,14 +179,14 @@ impl<S: Source, K: Task> Reader<S, K> {
     }
 
     /// Reads a record.
-    fn fetch(&mut self, slot: Slot, stream: usize, assigned: Assignment) -> Fetched {
+    fn fetch(&mut self, destination: Destination, stream: usize, assigned: Assignment) -> Fetched {
         let Assignment { row, run, repeats, seed, epoch, .. } = assigned;
         let wants = WantedBy { task: &*self.task, at: row, seed, repeats };
         self.watch.on(row);
         let at = stream % self.records.len();
         let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &wants));
         let grants = self.gate.take(&mut self.watch);
-        Fetched { slot, row, seed, epoch, outcome, grants }
+        Fetched { destination, row, seed, epoch, outcome, grants }
     }
 
     /// Reads the records of run `number`, ahead of its turn as far as allowed, and sends them in its turn;
@@ -202,14 +202,14 @@ impl<S: Source, K: Task> Reader<S, K> {
                 return false;
             }
             let mut assigned = self.schedule.assign(stream, ticket);
-            // With several threads, the rows after the errand belong to other errands, copies included.
+            // With several threads, the rows after the job belong to other jobs, copies included.
             if self.in_turn {
                 assigned.repeats &= tickets.get(n + 1) == Some(&(ticket + 1));
                 if end >= assigned.row {
                     assigned.run = assigned.run.min(end - assigned.row + 1);
                 }
             }
-            let fetched = self.fetch(Slot::Ticket { stream, ticket }, stream, assigned);
+            let fetched = self.fetch(Destination::Ticket { stream, ticket }, stream, assigned);
             if !has_turn {
                 in_hand += fetched.outcome.as_ref().map_or(0, RawRecord::n_bytes);
                 hand.push(fetched);
@@ -243,7 +243,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         self.records[at].then(row.saturating_add(run), next);
     }
 
-    /// Waits for the turn of errand `number` and sends the records in `hand`; false if the pass was stopped.
+    /// Waits for the turn of job `number` and sends the records in `hand`; false if the pass was stopped.
     fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched>) -> bool {
         let sequencer = &self.shared.sequencer;
         (sequencer.has_come(number)
@@ -253,14 +253,18 @@ impl<S: Source, K: Task> Reader<S, K> {
 
     /// Sends a record to the workers, or answers with the error of its read; false if the pass was stopped.
     fn hand_over(&mut self, fetched: Fetched) -> bool {
-        let Fetched { slot, row, seed, epoch, outcome, grants } = fetched;
+        let Fetched { destination, row, seed, epoch, outcome, grants } = fetched;
         let shared = self.shared.clone();
         let is_counted = grants.is_counted;
         if is_counted {
             self.gate.hand_over(grants);
         }
         let Shared { counters, bytes: channel_limit, .. } = &*shared;
-        let answer = Answer { slot: Some(slot), shared: self.shared.clone(), asides: self.asides.clone() };
+        let completion = Completion {
+            destination: Some(destination),
+            shared: self.shared.clone(),
+            extra_reads: self.extra_reads.clone(),
+        };
         match outcome {
             // Whatever ended the read.
             Err(_) if shared.is_stopped() => return false,
@@ -270,7 +274,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                     kind if kind.is_record() => Counters::add(&counters.records_failed),
                     _ => {}
                 }
-                answer.give(Err(located(error, &*self.source, row)));
+                completion.give(Err(located(error, &*self.source, row)));
                 self.vacate();
             }
             Ok(record) => {
@@ -283,7 +287,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                     || self
                         .watch
                         .wait(State::Memory, &counters.meters.bytes, || channel_limit.acquire(size, own));
-                if !is_admitted || !self.send(Admitted { record, bytes: size, answer }) {
+                if !is_admitted || !self.send(Admitted { record, bytes: size, completion }) {
                     return false;
                 }
             }
@@ -292,7 +296,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         true
     }
 
-    /// Returns the place in the channel that was taken for an errand without a record.
+    /// Returns the place in the channel that was taken for a job without a record.
     fn vacate(&self) {
         if !self.in_turn {
             self.shared.bytes.vacate();

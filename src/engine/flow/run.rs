@@ -21,11 +21,11 @@ use crate::{
         Plan,
         flow::admission::Admission,
         flow::channel_limit::ChannelLimit,
-        flow::demand::{Aside, Demand},
+        flow::demand::{Demand, ExtraRead},
         flow::permits::ReaderGate,
         flow::reader::{Reader, Reading},
         flow::sequencer::Sequencer,
-        flow::shared::{FromAside, Shared, guard},
+        flow::shared::{FromExtraRead, Shared, guard},
         flow::worker::{Input, Worker},
         observe::activity::{Activities, Activity},
         observe::meter::Stopwatch,
@@ -48,7 +48,7 @@ pub(crate) struct Run<E> {
 /// The collator's ends of a run's channels.
 pub(crate) struct Ends<E> {
     /// Outcomes of records requested besides the tickets.
-    pub(crate) asides: Receiver<FromAside<E>>,
+    pub(crate) extra_reads: Receiver<FromExtraRead<E>>,
     /// Disconnected when the run is stopped.
     pub(crate) stopped: Receiver<()>,
 }
@@ -86,7 +86,7 @@ impl<E: Send + 'static> Run<E> {
         let words = K::WORDS;
         let shared = Arc::new(Shared {
             buffers,
-            demand: Demand::new(accounts, asides(held), first_runs, most_runs),
+            demand: Demand::new(accounts, extra_reads(held), first_runs, most_runs),
             bytes: Arc::new(ChannelLimit::new(plan.channel_bytes, plan.channel_size, n_readers)),
             parking: Parking::new(counters.numbers().workers),
             sequencer: Sequencer::default(),
@@ -109,7 +109,7 @@ impl<E: Send + 'static> Run<E> {
         // Threads that do not send in turn take a place before they read, also for the record in hand.
         let channel_size = plan.channel_size + if in_turn { 0 } else { n_readers };
         let (to_workers, records) = crossbeam_channel::bounded(channel_size);
-        let (asides_tx, asides) = crossbeam_channel::unbounded();
+        let (extra_reads_tx, extra_reads) = crossbeam_channel::unbounded();
         // If a later step fails, the drop of `run` ends the threads already started.
         let mut run = Self { shared: shared.clone(), threads: Threads::default() };
         for n in 0..n_readers {
@@ -136,7 +136,7 @@ impl<E: Send + 'static> Run<E> {
                 later: schedule.clone(),
                 shared: shared.clone(),
                 to_workers: to_workers.clone(),
-                asides: asides_tx.clone(),
+                extra_reads: extra_reads_tx.clone(),
             };
             run.spawn(activity.clone(), move |_, _| reader.run())?;
         }
@@ -161,7 +161,7 @@ impl<E: Send + 'static> Run<E> {
                 .run();
             })?;
         }
-        Ok((run, Ends { asides, stopped }))
+        Ok((run, Ends { extra_reads, stopped }))
     }
 }
 
@@ -211,17 +211,17 @@ impl<E> Drop for Run<E> {
 /// the same row group, which costs more to open than to continue.
 const NEAR: u64 = 1024;
 
-/// The held records as errands, in storage order, which costs the least to read.
-fn asides(held: &[Vec<Held>]) -> VecDeque<Aside> {
-    let mut asides = VecDeque::new();
+/// The held records as jobs, in storage order, which costs the least to read.
+fn extra_reads(held: &[Vec<Held>]) -> VecDeque<ExtraRead> {
+    let mut extra_reads = VecDeque::new();
     for (stream, held) in held.iter().enumerate() {
         let mut rows: Vec<_> = held.iter().map(|held| held.row).enumerate().collect();
         rows.sort_unstable_by_key(|&(_, row)| row);
         let next = rows.iter().skip(1).map(|&(_, next)| Some(next)).chain([None]);
-        asides.extend(rows.iter().zip(next).map(|(&(nth, row), next)| {
+        extra_reads.extend(rows.iter().zip(next).map(|(&(nth, row), next)| {
             let run = next.map_or(1, |next| next - row + 1);
-            Aside::Held { stream, nth, row, run: if run <= NEAR { run } else { 1 } }
+            ExtraRead::Held { stream, nth, row, run: if run <= NEAR { run } else { 1 } }
         }));
     }
-    asides
+    extra_reads
 }

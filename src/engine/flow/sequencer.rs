@@ -1,9 +1,9 @@
-//! The [`Sequencer`] makes several I/O threads send their records in the order of their errands: each errand
+//! The [`Sequencer`] makes several I/O threads send their records in the order of their jobs: each job
 //! waits for its turn.
 //!
 //! So workers get records as if one thread had read them. Records that the consumer needs first come first: a
 //! descheduled thread that holds one keeps later records out of the channel. And slices of one block are
-//! adjacent in the channel. A turn lasts until the errand's last record is sent; if its read stalls, the
+//! adjacent in the channel. A turn lasts until the job's last record is sent; if its read stalls, the
 //! other threads wait with what they have read.
 
 use std::sync::PoisonError;
@@ -12,8 +12,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The errand whose turn it is.
-    errand: u64,
+    /// The job whose turn it is.
+    job: u64,
     waiting: usize,
     closed: bool,
 }
@@ -26,20 +26,20 @@ pub struct Sequencer {
 }
 
 impl Sequencer {
-    /// Whether it is the turn of `errand`.
-    pub fn has_come(&self, errand: u64) -> bool {
-        self.lock().errand == errand
+    /// Whether it is the turn of `job`.
+    pub fn has_come(&self, job: u64) -> bool {
+        self.lock().job == job
     }
 
-    /// The errand whose turn it is.
-    pub fn errand(&self) -> u64 {
-        self.lock().errand
+    /// The job whose turn it is.
+    pub fn job(&self) -> u64 {
+        self.lock().job
     }
 
-    /// Waits for the turn of `errand`; false once closed.
-    pub fn wait(&self, errand: u64) -> bool {
+    /// Waits for the turn of `job`; false once closed.
+    pub fn wait(&self, job: u64) -> bool {
         let mut state = self.lock();
-        while state.errand != errand && !state.closed {
+        while state.job != job && !state.closed {
             state.waiting += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.waiting -= 1;
@@ -47,10 +47,10 @@ impl Sequencer {
         !state.closed
     }
 
-    /// Ends the turn of `errand`.
-    pub fn pass(&self, errand: u64) {
+    /// Ends the turn of `job`.
+    pub fn pass(&self, job: u64) {
         let mut state = self.lock();
-        state.errand = errand + 1;
+        state.job = job + 1;
         let wake = state.waiting > 0;
         drop(state);
         if wake {

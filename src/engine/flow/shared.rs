@@ -1,5 +1,5 @@
-//! [`Shared`]: the state that the threads of a run share; [`Answer`]: the duty to answer for each admitted
-//! record.
+//! [`Shared`]: the state that the threads of a run share; [`Completion`]: the duty to answer for each
+//! admitted record.
 //!
 //! Every admitted ticket is answered exactly once, unless the run ends first: a record that is dropped is
 //! answered with an error, and a panic ends the run ([`guard`]). All waits end with [`Shared::stop`].
@@ -20,7 +20,7 @@ use crate::{
     Error, ErrorKind, Result,
     engine::{
         flow::channel_limit::ChannelLimit,
-        flow::demand::{Aside, Demand},
+        flow::demand::{Demand, ExtraRead},
         flow::sequencer::Sequencer,
         observe::activity::{Activities, Role, State, ThreadState},
         observe::queues::Queues,
@@ -97,7 +97,7 @@ impl<E> Shared<E> {
             }
         }
         let words = self.activities.words;
-        Snapshot { threads, n_queued: self.bytes.held().0, turn: self.sequencer.errand(), words }
+        Snapshot { threads, n_queued: self.bytes.held().0, turn: self.sequencer.job(), words }
     }
 
     /// The error that ended the run; `None` if the user ended it.
@@ -144,40 +144,40 @@ impl<E> Shared<E> {
 
 /// Where an outcome goes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Slot {
+pub(crate) enum Destination {
     Ticket { stream: usize, ticket: u64 },
-    Aside(Aside),
+    ExtraRead(ExtraRead),
 }
 
 /// The outcome of a record requested besides the tickets.
-pub(crate) type FromAside<E> = (Aside, Result<E>);
+pub(crate) type FromExtraRead<E> = (ExtraRead, Result<E>);
 
-/// The duty to answer for an admitted record, fulfilled once: by [`Answer::give`], or with an error by drop.
-/// A thread that unwinds ends the run instead ([`guard`]).
-pub(crate) struct Answer<E> {
-    pub(crate) slot: Option<Slot>,
+/// The duty to answer for an admitted record, fulfilled once: by [`Completion::give`], or with an error by
+/// drop. A thread that unwinds ends the run instead ([`guard`]).
+pub(crate) struct Completion<E> {
+    pub(crate) destination: Option<Destination>,
     pub(crate) shared: Arc<Shared<E>>,
-    pub(crate) asides: Sender<FromAside<E>>,
+    pub(crate) extra_reads: Sender<FromExtraRead<E>>,
 }
 
-impl<E> Answer<E> {
+impl<E> Completion<E> {
     pub(crate) fn give(mut self, outcome: Result<E>) {
-        if let Some(slot) = self.slot.take() {
-            self.send(slot, outcome);
+        if let Some(destination) = self.destination.take() {
+            self.send(destination, outcome);
         }
     }
 
-    fn send(&self, slot: Slot, outcome: Result<E>) {
-        match slot {
+    fn send(&self, destination: Destination, outcome: Result<E>) {
+        match destination {
             // A closed buffer drops the outcome: the run is over.
-            Slot::Ticket { stream, ticket } => drop(self.shared.buffers[stream].push(ticket, outcome)),
+            Destination::Ticket { stream, ticket } => drop(self.shared.buffers[stream].push(ticket, outcome)),
             // So does the channel of a dropped consumer.
-            Slot::Aside(aside) => drop(self.asides.send((aside, outcome))),
+            Destination::ExtraRead(extra) => drop(self.extra_reads.send((extra, outcome))),
         }
     }
 }
 
-impl<E> Drop for Answer<E> {
+impl<E> Drop for Completion<E> {
     fn drop(&mut self) {
         // A stopped run drops records in many places, and its buffers may not be closed yet: no thread waits
         // for these answers. A thread that unwinds gives no answer either: its guard is about to report the
@@ -185,12 +185,12 @@ impl<E> Drop for Answer<E> {
         if self.shared.is_stopped() || std::thread::panicking() {
             return;
         }
-        if let Some(slot) = self.slot.take() {
+        if let Some(destination) = self.destination.take() {
             let lost = Error::new(
                 ErrorKind::Panic,
                 "a record was dropped without an answer: a bug of forebay, please report it",
             );
-            self.send(slot, Err(lost));
+            self.send(destination, Err(lost));
         }
     }
 }
@@ -200,7 +200,7 @@ pub(crate) struct Admitted<E> {
     pub(crate) record: Record,
     /// Bytes taken from the budget when it was sent.
     pub(crate) bytes: usize,
-    pub(crate) answer: Answer<E>,
+    pub(crate) completion: Completion<E>,
 }
 
 /// Ends the run with an error if `work` panics.

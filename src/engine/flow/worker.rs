@@ -83,7 +83,7 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
                 }
                 received => received.ok(),
             };
-            let Some(Admitted { record, bytes, answer }) = received else { return false };
+            let Some(Admitted { record, bytes, completion }) = received else { return false };
             watch.on(record.index);
             shared.bytes.release(bytes);
             if shared.is_stopped() {
@@ -104,7 +104,7 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
                 Err(_) => &shared.counters.records_failed,
             };
             Counters::add(counter);
-            answer.give(outcome.map_err(|error| located(error, self.source, record.index)));
+            completion.give(outcome.map_err(|error| located(error, self.source, record.index)));
             watch.item(&meters.decode, record.index);
             if !shared.parking.is_called(self.n) {
                 return true;

@@ -158,7 +158,7 @@ const SHIFT: u32 = 56;
 pub(crate) struct Activity {
     state: AtomicU64,
     item: AtomicU64,
-    /// The number of an I/O thread's errand, or the stream that the collator draws from.
+    /// The number of an I/O thread's job, or the stream that the collator draws from.
     detail: AtomicU64,
     epoch: Instant,
     role: Role,
@@ -198,7 +198,7 @@ impl Activity {
         self.item.store(item, Relaxed);
     }
 
-    /// Sets the number of the errand, if it has one, or the stream.
+    /// Sets the number of the job, if it has one, or the stream.
     pub(crate) fn of(&self, detail: Option<u64>) {
         self.detail.store(detail.unwrap_or(NONE), Relaxed);
     }
@@ -285,7 +285,7 @@ pub struct ThreadState {
     /// The row that it works on or waits for; of the collator and the consumer the batch. If the collator
     /// waits for an example: the row of that example.
     pub item: Option<u64>,
-    /// The number of an I/O thread's errand, if it has one; the stream that the collator draws from.
+    /// The number of an I/O thread's job, if it has one; the stream that the collator draws from.
     pub detail: Option<u64>,
     /// The row's shard, and the row in it.
     pub place: Option<(Arc<Path>, u64)>,

@@ -198,7 +198,7 @@ impl Stopwatch {
         self.activity.on(item);
     }
 
-    /// Sets the stream that the thread draws from, or the number of its errand.
+    /// Sets the stream that the thread draws from, or the number of its job.
     pub(crate) fn of(&self, detail: Option<u64>) {
         self.activity.of(detail);
     }

@@ -19,7 +19,7 @@ pub(crate) struct Snapshot {
     pub(crate) threads: Vec<ThreadState>,
     /// Records in the channel to the workers.
     pub(crate) n_queued: usize,
-    /// The errand whose turn it is to send.
+    /// The job whose turn it is to send.
     pub(crate) turn: u64,
     pub(crate) words: Words,
 }

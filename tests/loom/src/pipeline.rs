@@ -72,14 +72,14 @@ fn released_bytes_wake_a_waiting_thread() {
     });
 }
 
-/// Two errands with a record each that is larger than the budget, and one request out of turn. A thread that
+/// Two jobs with a record each that is larger than the budget, and one request out of turn. A thread that
 /// reads ahead waits for its turn with its granted bytes parked. No thread waits for bytes released after its
 /// own turn.
 #[test]
 fn bytes_are_granted_despite_read_ahead() {
     super::check(|| {
         let shared = Arc::new((std::sync::Arc::new(ChannelLimit::new(8, 8, 2)), Sequencer::default()));
-        let errand = |number, sizes: [usize; 2]| {
+        let job = |number, sizes: [usize; 2]| {
             move |(channel_limit, sequencer): &(std::sync::Arc<ChannelLimit>, Sequencer)| {
                 let mut hand = Vec::new();
                 let mut own = 0;
@@ -106,9 +106,9 @@ fn bytes_are_granted_despite_read_ahead() {
                 sequencer.pass(number);
             }
         };
-        let ahead = beside(&shared, errand(1, [4, 9]));
+        let ahead = beside(&shared, job(1, [4, 9]));
         let aside = beside(&shared, |(channel_limit, _)| drop(channel_limit.admit(20, 0).unwrap()));
-        errand(0, [10, 0])(&shared);
+        job(0, [10, 0])(&shared);
         ahead.join().unwrap();
         aside.join().unwrap();
         assert_eq!(shared.0.held(), (0, 0));
