@@ -283,19 +283,20 @@ pub fn scattered_readers(n_readers: usize, is_remote: bool) -> usize {
 pub const MOST_REQUESTED: u64 = 128 << 20;
 
 /// Memory that was granted before it was allocated. It is counted until the last share is dropped.
-pub trait Granted: Debug + Send + Sync {
-    /// Parks the memory: no request waits for it until as many calls of [`Granted::let_go`]. See [`Kept`].
+pub trait GrantedMemory: Debug + Send + Sync {
+    /// Parks the memory: no request waits for it until as many calls of [`GrantedMemory::release`]. See
+    /// [`Kept`].
     fn keep(&self);
 
-    /// Ends a [`Granted::keep`]. The memory is released with the last record that shares it.
-    fn let_go(&self);
+    /// Ends a [`GrantedMemory::keep`]. The memory is released with the last record that shares it.
+    fn release(&self);
 
     /// Reduces the counted memory to `bytes`.
     fn shrink(&self, bytes: u64);
 }
 
-/// A share of [`Granted`] memory.
-pub type Permit = Arc<dyn Granted>;
+/// A share of [`GrantedMemory`] memory.
+pub type Permit = Arc<dyn GrantedMemory>;
 
 /// Granted memory that a thread keeps while it may wait: no request waits for that memory, since the thread
 /// might release it only after the request is granted.
@@ -309,7 +310,7 @@ impl Kept {
         Self(permit)
     }
 
-    /// The memory of a permit whose [`Granted::keep`] was called already.
+    /// The memory of a permit whose [`GrantedMemory::keep`] was called already.
     pub(crate) fn adopt(permit: Permit) -> Self {
         Self(permit)
     }
@@ -322,14 +323,15 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.0.let_go();
+        self.0.release();
     }
 }
 
-/// A record's memory that a reader keeps for later rows: see [`Gate::retain`].
+/// A record's memory that a reader keeps for later rows: see [`MemoryLimiter::retain`].
 #[derive(Debug, Default)]
 pub struct Retained {
-    /// Whether the memory was granted. If so, [`Gate::covers`] belongs to each further record in it.
+    /// Whether the memory was granted. If so, [`MemoryLimiter::mark_counted`] belongs to each further record
+    /// in it.
     pub is_granted: bool,
     /// What keeps it.
     pub(crate) _kept: Option<Box<dyn Debug + Send>>,
@@ -337,7 +339,7 @@ pub struct Retained {
 
 /// Grants a reader's requests for memory of more than [`SMALL_READ`] bytes. Calls block, so that the memory
 /// of all readers together stays bounded; one record of any size is always granted.
-pub trait Gate: Send + Sync {
+pub trait MemoryLimiter: Send + Sync {
     /// Requests the memory of the record that is being read, preferably in one call. The data read holds the
     /// permit.
     ///
@@ -351,15 +353,15 @@ pub trait Gate: Send + Sync {
     /// [`ErrorKind::Closed`] once the run is stopped.
     fn keep(&self, bytes: u64) -> Result<Kept>;
 
-    /// As [`Gate::keep`], for memory that is already allocated because its size was unknown before.
+    /// As [`MemoryLimiter::keep`], for memory that is already allocated because its size was unknown before.
     fn kept(&self, bytes: u64) -> Kept;
 
     /// Notes that the record being read is in memory that was granted before.
-    fn covers(&self);
+    fn mark_counted(&self);
 
-    /// Keeps the memory that [`Gate::admit`] granted for the record just read, for a reader that keeps the
-    /// record for later rows. `None` if it must not keep the record: the thread's other readers keep too much
-    /// already.
+    /// Keeps the memory that [`MemoryLimiter::admit`] granted for the record just read, for a reader that
+    /// keeps the record for later rows. `None` if it must not keep the record: the thread's other readers
+    /// keep too much already.
     fn retain(&self) -> Option<Retained>;
 
     /// Whether the run is stopped; a long read must then end soon, with or without an error.
@@ -491,13 +493,13 @@ pub trait Source: Send + Sync + 'static {
 
 /// Reads rows for one thread.
 pub trait ReadRecords: Send {
-    /// Sets the gate from which the reader requests memory for large reads. Without a gate it allocates
+    /// Sets the limiter from which the reader requests memory for large reads. Without a limiter it allocates
     /// without limit.
-    fn ask(&mut self, _gate: Arc<dyn Gate>) {}
+    fn set_limiter(&mut self, _gate: Arc<dyn MemoryLimiter>) {}
 
     /// Notes that the next run ends before row `end`, after which `row` will be read: a source may announce
     /// what it will need.
-    fn then(&mut self, _end: u64, _row: Option<u64>) {}
+    fn hint_next(&mut self, _end: u64, _row: Option<u64>) {}
 
     /// Notes that the thread's job is over, and that another thread may read the rows after it: a record
     /// that is kept for these is dropped.

@@ -23,8 +23,8 @@ use forebay::{
     engine::{Engine, MixturePlan, Plan, Step},
     order::{Order, Stop, WeightStage, WeightedRows},
     record::{
-        Batches, Collate, ExampleMaker, Gate, Kept, Permit, RawRecord, ReadRecords, Record, SMALL_READ,
-        Source, Task, Wants,
+        Batches, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, RawRecord, ReadRecords, Record,
+        SMALL_READ, Source, Task, Wants,
     },
     seed::mix,
     source::{Positions, RowWindows, Selection},
@@ -127,7 +127,7 @@ fn is_bad(row: u64) -> bool {
 
 struct LargeReader {
     source: Arc<Large>,
-    gate: Option<Arc<dyn Gate>>,
+    limiter: Option<Arc<dyn MemoryLimiter>>,
     /// The page that is kept, and its number.
     page: Option<(u64, Kept)>,
 }
@@ -163,7 +163,7 @@ impl Source for Large {
         if self.memory == Memory::OfRecord { 16 } else { 1 }
     }
     fn reader(self: &Arc<Self>) -> LargeReader {
-        LargeReader { source: self.clone(), gate: None, page: None }
+        LargeReader { source: self.clone(), limiter: None, page: None }
     }
 }
 
@@ -172,38 +172,38 @@ impl LargeReader {
     fn permit(&mut self, row: u64, run: u64) -> Result<(Option<Permit>, usize)> {
         let Memory::OfPage { is_slice } = self.source.memory else {
             let size = size(row);
-            let gate = self.gate.as_ref().filter(|_| size as u64 > SMALL_READ);
+            let limiter = self.limiter.as_ref().filter(|_| size as u64 > SMALL_READ);
             // More than is needed in the end.
-            let permit = gate.map(|gate| gate.admit((size + MIB) as u64)).transpose()?;
+            let permit = limiter.map(|limiter| limiter.admit((size + MIB) as u64)).transpose()?;
             permit.iter().for_each(|permit| permit.shrink(size as u64));
             return Ok((permit, size));
         };
         let size = PAGE / PAGE_ROWS as usize;
-        let Some(gate) = &self.gate else { return Ok((None, size)) };
+        let Some(limiter) = &self.limiter else { return Ok((None, size)) };
         let number = row / PAGE_ROWS;
         if let Some((kept, page)) = &self.page
             && *kept == number
         {
-            gate.covers();
+            limiter.mark_counted();
             return Ok((Some(page.permit().clone()), size));
         }
         if run == 1 {
-            let permit = gate.admit(PAGE as u64)?;
+            let permit = limiter.admit(PAGE as u64)?;
             if !is_slice {
                 permit.shrink(size as u64);
             }
             return Ok((Some(permit), size));
         }
         self.page = None;
-        let (_, page) = self.page.insert((number, gate.keep(PAGE as u64)?));
-        gate.covers();
+        let (_, page) = self.page.insert((number, limiter.keep(PAGE as u64)?));
+        limiter.mark_counted();
         Ok((Some(page.permit().clone()), size))
     }
 }
 
 impl ReadRecords for LargeReader {
-    fn ask(&mut self, gate: Arc<dyn Gate>) {
-        self.gate = Some(gate);
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
+        self.limiter = Some(limiter);
     }
 
     fn read(&mut self, row: u64, run: u64, _wants: &dyn Wants) -> Result<RawRecord> {

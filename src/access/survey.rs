@@ -23,7 +23,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Info},
     fields::Value,
-    record::{self, Gate, Granted, NO_LABEL, Permit, ReadRecords, Retained},
+    record::{self, GrantedMemory, MemoryLimiter, NO_LABEL, Permit, ReadRecords, Retained},
     source::{Beside, Recordings, RecordingsReader, RowInfo, files::Kept},
     stopping,
 };
@@ -250,10 +250,10 @@ struct Stop(AtomicBool);
 #[derive(Debug)]
 struct Free;
 
-impl Granted for Free {
+impl GrantedMemory for Free {
     fn keep(&self) {}
 
-    fn let_go(&self) {}
+    fn release(&self) {}
 
     fn shrink(&self, _: u64) {}
 }
@@ -264,7 +264,7 @@ impl Stop {
     }
 }
 
-impl Gate for Stop {
+impl MemoryLimiter for Stop {
     fn admit(&self, _: u64) -> Result<Permit> {
         self.check().map(|()| Arc::new(Free) as Permit)
     }
@@ -277,7 +277,7 @@ impl Gate for Stop {
         record::Kept::new(Arc::new(Free))
     }
 
-    fn covers(&self) {}
+    fn mark_counted(&self) {}
 
     fn retain(&self) -> Option<Retained> {
         Some(Retained::default())
@@ -338,7 +338,7 @@ impl Survey {
             let (source, stop) = (source.clone(), stop.clone());
             move || {
                 let mut reader = source.reader();
-                reader.ask(stop.clone());
+                reader.set_limiter(stop.clone());
                 Worker { reader, decoder: AudioDecoder::new() }
             }
         });

@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::{
     block::BlockPool,
-    leave::Leave,
+    memory_permits::MemoryPermits,
     storage::{Storage, StoredFile, resolve},
     urls,
 };
@@ -60,7 +60,7 @@ impl Linked {
         shard: &Path,
         name: &str,
         max_record_bytes: u64,
-        leave: &Leave,
+        permits: &MemoryPermits,
     ) -> Result<Bytes> {
         let folder = shard.parent().unwrap_or(Path::new(""));
         let found =
@@ -76,7 +76,7 @@ impl Linked {
             Error::new(ErrorKind::Unreadable, message)
         })?;
         let file = StoredFile::open(storage, &path).map_err(|error| unreadable(error, name))?;
-        read_whole(&file, blocks, max_record_bytes, leave)
+        read_whole(&file, blocks, max_record_bytes, permits)
     }
 
     /// The path to open of `name` in `folder`: resolved, unless any file is allowed.
@@ -147,13 +147,13 @@ pub(crate) fn read_whole(
     file: &StoredFile,
     blocks: &Arc<BlockPool>,
     max_record_bytes: u64,
-    leave: &Leave,
+    permits: &MemoryPermits,
 ) -> Result<Bytes> {
     check_record_bytes(file.size(), max_record_bytes)?;
     let len = file.size() as usize;
-    let permit = leave.admit(BlockPool::size_of(len) as u64)?;
+    let permit = permits.admit(BlockPool::size_of(len) as u64)?;
     let mut block = blocks.take(len, permit)?;
-    file.read_long(block.as_mut_slice(), 0, leave)?;
+    file.read_long(block.as_mut_slice(), 0, permits)?;
     Ok(Bytes::from_owner(block))
 }
 

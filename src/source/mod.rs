@@ -20,7 +20,7 @@ mod contents;
 pub mod files;
 #[cfg(feature = "audio")]
 mod held;
-mod leave;
+mod memory_permits;
 mod linked;
 mod mapped;
 #[cfg(feature = "parquet")]

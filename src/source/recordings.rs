@@ -29,7 +29,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Info, layout},
     fields::{Row, Value},
-    record::{Gate, RawRecord, ReadRecords, Source, Traffic, Wants},
+    record::{MemoryLimiter, RawRecord, ReadRecords, Source, Traffic, Wants},
 };
 
 /// An open dataset of recordings; immutable and shared.
@@ -680,17 +680,17 @@ impl RecordingsReader {
 }
 
 impl ReadRecords for RecordingsReader {
-    fn ask(&mut self, gate: Arc<dyn Gate>) {
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
         match self {
-            Self::Arrow(reader) | Self::Ordered(reader, _) => ReadRecords::ask(reader, gate),
-            Self::Parquet(reader) => ReadRecords::ask(&mut **reader, gate),
-            Self::Table(reader) => reader.ask(gate),
+            Self::Arrow(reader) | Self::Ordered(reader, _) => ReadRecords::set_limiter(reader, limiter),
+            Self::Parquet(reader) => ReadRecords::set_limiter(&mut **reader, limiter),
+            Self::Table(reader) => reader.set_limiter(limiter),
         }
     }
 
-    fn then(&mut self, end: u64, row: Option<u64>) {
+    fn hint_next(&mut self, end: u64, row: Option<u64>) {
         if let Self::Arrow(reader) = self {
-            reader.then(end, row);
+            reader.hint_next(end, row);
         }
     }
 

@@ -9,7 +9,7 @@ use std::{ops::Range, path::Path, sync::Arc};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     order::Bijection,
-    record::{Gate, RawRecord, ReadRecords, Retained, Several, Source, Together, Traffic, Wants},
+    record::{MemoryLimiter, RawRecord, ReadRecords, Retained, Several, Source, Together, Traffic, Wants},
     seed::Purpose,
 };
 
@@ -292,7 +292,7 @@ impl<S: Source> Source for Selection<S> {
             reads_on: !self.source.random_access(),
             positions: self.positions.clone(),
             held: None,
-            gate: None,
+            limiter: None,
         }
     }
 }
@@ -304,7 +304,7 @@ pub struct SelectionReader<R> {
     reads_on: bool,
     positions: Positions,
     held: Option<HeldRecord>,
-    gate: Option<Arc<dyn Gate>>,
+    limiter: Option<Arc<dyn MemoryLimiter>>,
 }
 
 /// A recording that comes again. It is dropped before the next read of another row, so that it is no longer
@@ -320,21 +320,21 @@ struct HeldRecord {
 impl<R> SelectionReader<R> {
     /// Keeps the record just read, unless the run's memory forbids it; returns whether it did.
     fn hold(&mut self, positions: Range<u64>, record: &RawRecord) -> bool {
-        let retained = self.gate.as_ref().map_or(Some(Retained::default()), |gate| gate.retain());
+        let retained = self.limiter.as_ref().map_or(Some(Retained::default()), |limiter| limiter.retain());
         self.held = retained.map(|retained| HeldRecord { positions, record: record.clone(), retained });
         self.held.is_some()
     }
 }
 
 impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
-    fn ask(&mut self, gate: Arc<dyn Gate>) {
-        self.gate = Some(gate.clone());
-        self.reader.ask(gate);
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
+        self.limiter = Some(limiter.clone());
+        self.reader.set_limiter(limiter);
     }
 
-    fn then(&mut self, end: u64, at: Option<u64>) {
+    fn hint_next(&mut self, end: u64, at: Option<u64>) {
         let end = end.checked_sub(1).map_or(0, |last| self.positions.row(last) + 1);
-        self.reader.then(end, at.map(|at| self.positions.row(at)));
+        self.reader.hint_next(end, at.map(|at| self.positions.row(at)));
     }
 
     fn read(&mut self, at: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
@@ -343,10 +343,10 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         if let Some(held) = self.held.take()
             && held.positions.contains(&at)
         {
-            if let Some(gate) = &self.gate
+            if let Some(limiter) = &self.limiter
                 && held.retained.is_granted
             {
-                gate.covers();
+                limiter.mark_counted();
             }
             // After the last window only its records hold the recording.
             if at + 1 < held.positions.end || wants.repeats() {

@@ -19,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{leave::Leave, urls};
+use super::{memory_permits::MemoryPermits, urls};
 use crate::{Error, ErrorKind, Result, record::Traffic, seed::mix, stopping};
 
 /// Opens files by path.
@@ -417,11 +417,11 @@ impl StoredFile {
     ///
     /// # Errors
     /// As there, and [`ErrorKind::Closed`].
-    pub(crate) fn read_long(&self, buffer: &mut [u8], at: u64, leave: &Leave) -> Result<()> {
+    pub(crate) fn read_long(&self, buffer: &mut [u8], at: u64, permits: &MemoryPermits) -> Result<()> {
         let mut at = at;
         for (n, slice) in buffer.chunks_mut(SLICE).enumerate() {
             if n > 0 {
-                leave.check()?;
+                permits.check()?;
             }
             self.read_exact(slice, at)?;
             at = at.saturating_add(slice.len() as u64);
@@ -439,7 +439,7 @@ impl StoredFile {
         at: u64,
         len: usize,
         needed: Range<usize>,
-        leave: &Leave,
+        permits: &MemoryPermits,
     ) -> Option<Result<Bytes>> {
         let mut from = needed.start;
         loop {
@@ -448,7 +448,7 @@ impl StoredFile {
             if bytes.is_err() || to >= needed.end {
                 return Some(bytes);
             }
-            if let Err(stopped) = leave.check() {
+            if let Err(stopped) = permits.check() {
                 return Some(Err(stopped));
             }
             from = to;

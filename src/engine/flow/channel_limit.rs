@@ -23,7 +23,7 @@ use std::sync::{
 };
 
 use crate::{
-    record::{Granted, Kept},
+    record::{GrantedMemory, Kept},
     sync::{Condvar, Mutex, MutexGuard},
 };
 
@@ -189,8 +189,8 @@ impl ChannelLimit {
         Kept::adopt(self.permit(self.lock(), bytes, 1))
     }
 
-    /// Takes `bytes`, parked until [`Granted::let_go`], for a thread ahead of its turn, if half of the budget
-    /// has room for them; else `None`.
+    /// Takes `bytes`, parked until [`GrantedMemory::release`], for a thread ahead of its turn, if half of the
+    /// budget has room for them; else `None`.
     pub fn park(self: &Arc<Self>, bytes: usize) -> Option<Arc<Permit>> {
         let held = self.lock();
         let has_room = held.bytes.saturating_add(bytes) <= self.limit
@@ -314,7 +314,7 @@ impl Permit {
     }
 }
 
-impl Granted for Permit {
+impl GrantedMemory for Permit {
     fn keep(&self) {
         let mut held = self.channel_limit.lock();
         if self.keepers.fetch_add(1, Relaxed) > 0 {
@@ -329,7 +329,7 @@ impl Granted for Permit {
         }
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         let mut held = self.channel_limit.lock();
         if self.keepers.fetch_sub(1, Relaxed) == 1 {
             held.parked -= self.bytes.load(Relaxed);
@@ -417,7 +417,7 @@ mod tests {
         large.shrink(40);
         assert_eq!(channel_limit.held(), (0, 90));
         drop(large);
-        parked.let_go();
+        parked.release();
         assert!(!channel_limit.try_acquire(60, 0), "it is on its way now");
         assert!(channel_limit.try_acquire(50, 0));
         drop(parked);

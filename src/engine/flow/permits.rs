@@ -1,4 +1,4 @@
-//! Permits of an I/O thread for large reads ([`Gate`]): its part of the run's
+//! Permits of an I/O thread for large reads ([`MemoryLimiter`]): its part of the run's
 //! [`ChannelLimit`](crate::engine::flow::channel_limit::ChannelLimit).
 //!
 //! Memory is granted before it is allocated, and counted until the last holder drops it. A thread ahead of
@@ -25,14 +25,14 @@ use crate::{
         observe::activity::{Activity, State},
         observe::meter::Stopwatch,
     },
-    record::{Gate, Granted, Kept, Permit, Retained, SMALL_READ},
+    record::{GrantedMemory, Kept, MemoryLimiter, Permit, Retained, SMALL_READ},
 };
 
 /// The number of a job without a turn.
 const NONE: u64 = u64::MAX;
 
-/// The gate of one I/O thread.
-pub(crate) struct ReaderGate<E> {
+/// The limiter of one I/O thread.
+pub(crate) struct ReaderLimiter<E> {
     shared: Arc<Shared<E>>,
     /// The number of the current job, or `NONE`.
     number: AtomicU64,
@@ -51,21 +51,21 @@ pub(crate) struct ReaderGate<E> {
 /// The requests of a read.
 #[derive(Debug, Default)]
 struct Asked {
-    permits: Vec<Grant>,
+    permits: Vec<HeldPermit>,
     waits: Vec<(For, Instant, Duration)>,
 }
 
 /// Memory granted for a record that is not handed over yet.
 #[derive(Debug)]
-struct Grant {
+struct HeldPermit {
     permit: Arc<channel_limit::Permit>,
-    /// The bytes that it added to [`ReaderGate::own`]: the permit may have shrunk since.
+    /// The bytes that it added to [`ReaderLimiter::own`]: the permit may have shrunk since.
     own: usize,
     /// Whether it is parked until it is handed over.
     is_parked: bool,
 }
 
-/// What keeps a record's memory, and the count of [`ReaderGate::retained`].
+/// What keeps a record's memory, and the count of [`ReaderLimiter::retained`].
 #[derive(Debug)]
 struct KeptRecord {
     _kept: Vec<Kept>,
@@ -88,13 +88,13 @@ enum For {
 
 /// The memory granted for the record of a read.
 #[derive(Debug, Default)]
-pub(crate) struct Grants {
-    permits: Vec<Grant>,
+pub(crate) struct RecordPermits {
+    permits: Vec<HeldPermit>,
     /// Whether the record's bytes are counted already.
     pub(crate) is_counted: bool,
 }
 
-impl<E> ReaderGate<E> {
+impl<E> ReaderLimiter<E> {
     pub(crate) fn new(shared: Arc<Shared<E>>, activity: Arc<Activity>) -> Self {
         Self {
             shared,
@@ -115,11 +115,11 @@ impl<E> ReaderGate<E> {
 
     /// Takes the permits granted since the last call, for the record just read; adds the waits to the
     /// thread's watch.
-    pub(crate) fn take(&self, watch: &mut Stopwatch) -> Grants {
+    pub(crate) fn take(&self, watch: &mut Stopwatch) -> RecordPermits {
         let is_covered = self.is_covered.load(Relaxed);
         let has_asked = self.has_asked.load(Relaxed);
         if !is_covered && !has_asked {
-            return Grants::default();
+            return RecordPermits::default();
         }
         self.is_covered.store(false, Relaxed);
         self.has_asked.store(false, Relaxed);
@@ -132,7 +132,7 @@ impl<E> ReaderGate<E> {
             };
             watch.waited(total, begin, time);
         }
-        Grants { is_counted: is_covered || !permits.is_empty(), permits }
+        RecordPermits { is_counted: is_covered || !permits.is_empty(), permits }
     }
 
     /// Bytes that this thread holds and other threads may wait for.
@@ -141,11 +141,11 @@ impl<E> ReaderGate<E> {
     }
 
     /// Hands over the permits of a record that is sent or failed: its holders release them.
-    pub(crate) fn hand_over(&self, grants: Grants) {
-        for Grant { permit, own, is_parked } in grants.permits {
+    pub(crate) fn hand_over(&self, permits: RecordPermits) {
+        for HeldPermit { permit, own, is_parked } in permits.permits {
             self.own.fetch_sub(own, Relaxed);
             if is_parked {
-                permit.let_go();
+                permit.release();
             }
         }
     }
@@ -172,7 +172,7 @@ impl<E> ReaderGate<E> {
     fn granted(&self, permit: Arc<channel_limit::Permit>, own: usize, is_parked: bool) -> Permit {
         self.own.fetch_add(own, Relaxed);
         self.has_asked.store(true, Relaxed);
-        self.asked().permits.push(Grant { permit: permit.clone(), own, is_parked });
+        self.asked().permits.push(HeldPermit { permit: permit.clone(), own, is_parked });
         permit
     }
 }
@@ -182,7 +182,7 @@ fn counted(bytes: u64) -> usize {
     bytes.min(1 << 48) as usize
 }
 
-impl<E: Send> Gate for ReaderGate<E> {
+impl<E: Send> MemoryLimiter for ReaderLimiter<E> {
     fn admit(&self, bytes: u64) -> Result<Permit> {
         let Shared { bytes: channel_limit, sequencer, .. } = &*self.shared;
         let bytes = counted(bytes);
@@ -217,7 +217,7 @@ impl<E: Send> Gate for ReaderGate<E> {
         self.shared.bytes.kept(counted(bytes))
     }
 
-    fn covers(&self) {
+    fn mark_counted(&self) {
         self.is_covered.store(true, Relaxed);
     }
 
@@ -228,10 +228,10 @@ impl<E: Send> Gate for ReaderGate<E> {
         }
         let mut asked = self.asked();
         let is_granted = is_covered || !asked.permits.is_empty();
-        // Only the gate has the permits of memory that is dropped already.
-        let is_used = |grant: &Grant| Arc::strong_count(&grant.permit) > 1;
-        let used = asked.permits.iter().filter(|grant| is_used(grant));
-        let bytes: usize = used.map(|grant| grant.permit.bytes()).sum();
+        // Only the limiter has the permits of memory that is dropped already.
+        let is_used = |held: &HeldPermit| Arc::strong_count(&held.permit) > 1;
+        let used = asked.permits.iter().filter(|held| is_used(held));
+        let bytes: usize = used.map(|held| held.permit.bytes()).sum();
         if bytes == 0 {
             return Some(Retained { is_granted, _kept: None });
         }
@@ -241,13 +241,13 @@ impl<E: Send> Gate for ReaderGate<E> {
             return None;
         }
         let mut kept = Vec::new();
-        for grant in asked.permits.iter_mut().filter(|grant| is_used(grant)) {
+        for held in asked.permits.iter_mut().filter(|held| is_used(held)) {
             // Parked until it is sent, too: the reader may drop the record before.
-            if !mem::replace(&mut grant.is_parked, true) {
-                self.own.fetch_sub(mem::take(&mut grant.own), Relaxed);
-                grant.permit.keep();
+            if !mem::replace(&mut held.is_parked, true) {
+                self.own.fetch_sub(mem::take(&mut held.own), Relaxed);
+                held.permit.keep();
             }
-            kept.push(Kept::new(grant.permit.clone()));
+            kept.push(Kept::new(held.permit.clone()));
         }
         self.retained.fetch_add(bytes, Relaxed);
         let record = KeptRecord { _kept: kept, bytes, retained: self.retained.clone() };

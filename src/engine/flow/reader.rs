@@ -12,7 +12,7 @@ use crate::{
         ExampleOf, Plan,
         failures::policy::Policy,
         flow::demand::{ExtraRead, ReadJob, Substitute},
-        flow::permits::{Grants, ReaderGate},
+        flow::permits::{ReaderLimiter, RecordPermits},
         flow::shared::{Admitted, Completion, Destination, FromExtraRead, Shared, located},
         observe::activity::State,
         observe::meter::Stopwatch,
@@ -75,7 +75,7 @@ struct Fetched {
     seed: u64,
     epoch: u64,
     outcome: Result<RawRecord>,
-    grants: Grants,
+    permits: RecordPermits,
 }
 
 /// An I/O thread.
@@ -86,7 +86,7 @@ pub(crate) struct Reader<S: Source, K: Task> {
     /// One reader, or one for each stream.
     pub(crate) records: Vec<S::Reader>,
     /// Grants the readers memory.
-    pub(crate) gate: Arc<ReaderGate<ExampleOf<K>>>,
+    pub(crate) limiter: Arc<ReaderLimiter<ExampleOf<K>>>,
     pub(crate) in_turn: bool,
     pub(crate) policy: Policy,
     pub(crate) schedule: Schedule,
@@ -131,7 +131,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                 ReadJob::Ticket { number, .. } => number.filter(|_| in_turn),
                 ReadJob::ExtraRead(_) => None,
             };
-            self.gate.begin(number);
+            self.limiter.begin(number);
             self.watch.of(number);
             let goes_on = match job {
                 ReadJob::Run { stream, number } => self.fetch_run(stream, number, &tickets, &mut hand),
@@ -156,7 +156,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                     let assigned = Assignment { row, run, tickets: run, repeats: false, seed: 0, epoch: 0 };
                     let mut fetched = self.fetch(Destination::ExtraRead(extra), stream, assigned);
                     if let Ok(record) = &mut fetched.outcome
-                        && !fetched.grants.is_counted
+                        && !fetched.permits.is_counted
                     {
                         // A slice would keep unneeded rows of its block in memory.
                         record.bytes = Bytes::copy_from_slice(&record.bytes);
@@ -185,8 +185,8 @@ impl<S: Source, K: Task> Reader<S, K> {
         self.watch.on(row);
         let at = stream % self.records.len();
         let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &wants));
-        let grants = self.gate.take(&mut self.watch);
-        Fetched { destination, row, seed, epoch, outcome, grants }
+        let permits = self.limiter.take(&mut self.watch);
+        Fetched { destination, row, seed, epoch, outcome, permits }
     }
 
     /// Reads the records of run `number`, ahead of its turn as far as allowed, and sends them in its turn;
@@ -240,7 +240,7 @@ impl<S: Source, K: Task> Reader<S, K> {
         let has_next = self.schedule.end(stream).is_none_or(|end| next < end);
         let next = has_next.then(|| self.later.place(stream, next).row);
         let at = stream % self.records.len();
-        self.records[at].then(row.saturating_add(run), next);
+        self.records[at].hint_next(row.saturating_add(run), next);
     }
 
     /// Waits for the turn of job `number` and sends the records in `hand`; false if the pass was stopped.
@@ -253,11 +253,11 @@ impl<S: Source, K: Task> Reader<S, K> {
 
     /// Sends a record to the workers, or answers with the error of its read; false if the pass was stopped.
     fn hand_over(&mut self, fetched: Fetched) -> bool {
-        let Fetched { destination, row, seed, epoch, outcome, grants } = fetched;
+        let Fetched { destination, row, seed, epoch, outcome, permits } = fetched;
         let shared = self.shared.clone();
-        let is_counted = grants.is_counted;
+        let is_counted = permits.is_counted;
         if is_counted {
-            self.gate.hand_over(grants);
+            self.limiter.hand_over(permits);
         }
         let Shared { counters, bytes: channel_limit, .. } = &*shared;
         let completion = Completion {
@@ -282,7 +282,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                 // Permits granted before the read are released when the record is dropped.
                 let size = if is_counted { 0 } else { record.n_bytes() };
                 let record = record.numbered(row, seed, epoch);
-                let own = self.gate.own();
+                let own = self.limiter.own();
                 let is_admitted = channel_limit.try_acquire(size, own)
                     || self
                         .watch

@@ -22,7 +22,7 @@ use crate::{
         flow::admission::Admission,
         flow::channel_limit::ChannelLimit,
         flow::demand::{Demand, ExtraRead},
-        flow::permits::ReaderGate,
+        flow::permits::ReaderLimiter,
         flow::reader::{Reader, Reading},
         flow::sequencer::Sequencer,
         flow::shared::{FromExtraRead, Shared, guard},
@@ -117,7 +117,7 @@ impl<E: Send + 'static> Run<E> {
             // A single thread keeps a reader for each stream; of several threads, each reads a block to its
             // end.
             let places = if n_readers == 1 { schedule.n_streams() } else { 1 };
-            let gate = Arc::new(ReaderGate::new(shared.clone(), activity.clone()));
+            let limiter = Arc::new(ReaderLimiter::new(shared.clone(), activity.clone()));
             let reader = Reader {
                 watch: Stopwatch::start(&counters.meters.read, &counters.trace, activity),
                 task: task.clone(),
@@ -125,11 +125,11 @@ impl<E: Send + 'static> Run<E> {
                 records: (0..places)
                     .map(|_| {
                         let mut reader = source.reader();
-                        reader.ask(gate.clone());
+                        reader.set_limiter(limiter.clone());
                         reader
                     })
                     .collect(),
-                gate,
+                limiter,
                 in_turn,
                 policy: plan.policy.clone(),
                 schedule: schedule.clone(),

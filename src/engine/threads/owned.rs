@@ -164,16 +164,16 @@ impl Threads {
         }
         let all_ended = *count == 0;
         drop(count);
-        let mut let_go = Vec::new();
+        let mut release = Vec::new();
         for handle in self.handles.drain(..) {
             if all_ended || handle.is_finished() {
                 // The thread has already delivered the payload of its panic.
                 let _ = handle.join();
             } else {
-                let_go.push(handle.thread().name().unwrap_or_default().to_owned());
+                release.push(handle.thread().name().unwrap_or_default().to_owned());
             }
         }
-        let_go
+        release
     }
 
     /// Whether the threads belong to this process; after a fork they exist only in the parent.

@@ -20,7 +20,7 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     record::{Kept, Permit},
     source::{
-        leave::{Leave, covered},
+        memory_permits::{MemoryPermits, covered},
         storage::{StoredFile, past_the_end},
     },
 };
@@ -137,7 +137,7 @@ impl Buffer {
         if self.memory.is_none() {
             let (permit, kept) = ask(shard, self.span)?;
             let bytes =
-                decompress(&shard.file, self.span, self.codec, shard.max_record_bytes(), &shard.leave)?;
+                decompress(&shard.file, self.span, self.codec, shard.max_record_bytes(), &shard.permits)?;
             if let Some(permit) = &permit {
                 permit.shrink(bytes.len() as u64);
             }
@@ -167,10 +167,10 @@ fn ask(shard: &OpenShard, span: Span) -> Result<(Option<Permit>, Option<Kept>)> 
     let claimed = u64::try_from(i64::from_le_bytes(prefix)).unwrap_or(0);
     let most = shard.max_record_bytes().max(span.len.saturating_mul(USUAL_RATIO));
     let bytes = span.len.saturating_add(claimed.min(most));
-    let kept = if shard.is_kept { shard.leave.keep(bytes)? } else { None };
+    let kept = if shard.is_kept { shard.permits.keep(bytes)? } else { None };
     let permit = match &kept {
         Some(kept) => Some(kept.permit().clone()),
-        None => shard.leave.admit(bytes)?,
+        None => shard.permits.admit(bytes)?,
     };
     if permit.is_some() {
         shard.has_granted.store(true, Ordering::Relaxed);
@@ -184,13 +184,13 @@ pub(crate) const USUAL_RATIO: u64 = 64;
 /// The bytes decompressed between two checks for a stopped run.
 const SLICE: u64 = 8 << 20;
 
-/// Reads and decompresses a whole buffer. `leave` is checked in between for a stopped run.
+/// Reads and decompresses a whole buffer. `permits` is checked in between for a stopped run.
 pub(crate) fn decompress(
     file: &StoredFile,
     span: Span,
     codec: Option<Codec>,
     max_record_bytes: u64,
-    leave: &Leave,
+    permits: &MemoryPermits,
 ) -> Result<Bytes> {
     if span.len == 0 {
         return Ok(Bytes::new());
@@ -203,7 +203,7 @@ pub(crate) fn decompress(
     // The file's size bounds the allocation.
     let len = usize::try_from(span.len).map_err(|_| corrupt(format!("a buffer of {} bytes", span.len)))?;
     let mut compressed = fallible_alloc::zero_bytes(len)?;
-    file.read_long(&mut compressed, span.at, leave)?;
+    file.read_long(&mut compressed, span.at, permits)?;
     let Some((prefix, _)) = compressed.split_first_chunk::<8>() else {
         return Err(corrupt(format!("a compressed buffer of {len} bytes: too short for its length prefix")));
     };
@@ -246,7 +246,7 @@ pub(crate) fn decompress(
         if (n as u64) < slice || out.len() as u64 == limit {
             break;
         }
-        leave.check()?;
+        permits.check()?;
     }
     if out.len() as u64 != expected {
         return Err(corrupt(format!("a compressed buffer claims {expected} bytes and holds {}", out.len())));
@@ -266,22 +266,27 @@ mod tests {
 
     use super::*;
     use crate::{
-        record::{Gate, Retained},
+        record::{MemoryLimiter, Retained},
         source::storage::{LocalFiles, Storage},
     };
 
     fn decompressed(prefix: i64, payload: &[u8], codec: Codec) -> Result<Vec<u8>> {
-        decompressed_until(prefix, payload, codec, &Leave::default())
+        decompressed_until(prefix, payload, codec, &MemoryPermits::default())
     }
 
-    fn decompressed_until(prefix: i64, payload: &[u8], codec: Codec, leave: &Leave) -> Result<Vec<u8>> {
+    fn decompressed_until(
+        prefix: i64,
+        payload: &[u8],
+        codec: Codec,
+        permits: &MemoryPermits,
+    ) -> Result<Vec<u8>> {
         let folder = tempfile::tempdir().unwrap();
         let path: Arc<Path> = folder.path().join("a").into();
         std::fs::write(&path, [&prefix.to_le_bytes(), payload].concat()).unwrap();
         let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
         let file = StoredFile::open(&storage, &path)?;
         let span = Span { at: 0, len: file.size() };
-        decompress(&file, span, Some(codec), 1 << 21, leave).map(|bytes| bytes.to_vec())
+        decompress(&file, span, Some(codec), 1 << 21, permits).map(|bytes| bytes.to_vec())
     }
 
     fn compressed(content: &[u8]) -> [(Codec, Vec<u8>); 2] {
@@ -310,10 +315,10 @@ mod tests {
         }
     }
 
-    /// The gate of a stopped run.
+    /// The limiter of a stopped run.
     struct Stopped;
 
-    impl Gate for Stopped {
+    impl MemoryLimiter for Stopped {
         fn admit(&self, _bytes: u64) -> Result<Permit> {
             unreachable!()
         }
@@ -323,7 +328,7 @@ mod tests {
         fn kept(&self, _bytes: u64) -> Kept {
             unreachable!()
         }
-        fn covers(&self) {}
+        fn mark_counted(&self) {}
         fn retain(&self) -> Option<Retained> {
             None
         }
@@ -334,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_left_between_slices() {
-        let stopped = Leave::of(Arc::new(Stopped));
+        let stopped = MemoryPermits::of(Arc::new(Stopped));
         for slices in [1, 2, 3] {
             // Partly noise, so that it compresses to more than a 64th.
             let content: Vec<u8> =

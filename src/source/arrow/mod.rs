@@ -43,9 +43,9 @@ use super::{
     block::BlockPool,
     columns::{Columns, Described, FeatureCache},
     contents::{Contents, DescribedShards},
-    leave::Leave,
     linked::{AllowPaths, Linked},
     mapped::MappedFiles,
+    memory_permits::MemoryPermits,
     parallel,
     paths::{self, Reads},
     remote::DiskCache,
@@ -56,7 +56,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    record::{BLOCKS_AHEAD, Gate, MAX_RECORD_BYTES, RawRecord, ReadRecords, Source, Traffic, Wants},
+    record::{BLOCKS_AHEAD, MAX_RECORD_BYTES, MemoryLimiter, RawRecord, ReadRecords, Source, Traffic, Wants},
     seed::mix,
 };
 
@@ -329,12 +329,12 @@ impl Source for ArrowSource {
 }
 
 impl ReadRecords for ArrowReader {
-    fn ask(&mut self, gate: Arc<dyn Gate>) {
-        self.ask(Leave::of(gate));
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
+        self.set_limiter(MemoryPermits::of(limiter));
     }
 
-    fn then(&mut self, end: u64, row: Option<u64>) {
-        self.then(end, row);
+    fn hint_next(&mut self, end: u64, row: Option<u64>) {
+        self.hint_next(end, row);
     }
 
     fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {

@@ -25,8 +25,8 @@ use crate::{
     source::{
         block::BlockPool,
         columns::{Beside, Layout},
-        leave::{Leave, covered},
         linked,
+        memory_permits::{MemoryPermits, covered},
         storage::{StoredFile, past_the_end},
     },
 };
@@ -55,7 +55,7 @@ pub struct ArrowReader {
     /// The last used is first.
     batches: Vec<OpenBatch>,
     block: Option<HeldBlock>,
-    leave: Leave,
+    permits: MemoryPermits,
     /// A shard, and the end of a block in it that could not be read. Rows up to there are read alone, so that
     /// each fails on its own.
     alone: Option<(usize, u64)>,
@@ -109,7 +109,7 @@ impl ArrowReader {
             shards: Vec::new(),
             batches: Vec::new(),
             block: None,
-            leave: Leave::default(),
+            permits: MemoryPermits::default(),
             alone: None,
             then: None,
             next: None,
@@ -117,13 +117,13 @@ impl ArrowReader {
     }
 
     /// Notes the row before which the next run ends, and the one that is read then.
-    pub(super) fn then(&mut self, end: u64, row: Option<u64>) {
+    pub(super) fn hint_next(&mut self, end: u64, row: Option<u64>) {
         self.then = Some((end, row));
     }
 
-    /// Sets the gate from which the memory of large reads is requested.
-    pub(super) fn ask(&mut self, leave: Leave) {
-        self.leave = leave;
+    /// Sets the limiter from which the memory of large reads is requested.
+    pub(super) fn set_limiter(&mut self, permits: MemoryPermits) {
+        self.permits = permits;
     }
 
     /// Reads one row. `run` is the number of rows from this one on that will be requested next, in storage
@@ -226,7 +226,7 @@ impl ArrowReader {
                 if open.has_granted.load(Ordering::Relaxed)
                     && batch.bytes.as_ref().is_some_and(Array::is_granted)
                 {
-                    self.leave.covers();
+                    self.permits.mark_counted();
                 }
                 bytes
             }
@@ -274,7 +274,7 @@ impl ArrowReader {
         let were_parts = in_parts.load(Ordering::Relaxed);
         // A recording larger than a block is read alone anyway, and its head costs little in comparison.
         if is_large && (were_parts || span.len > BLOCK) {
-            let (bytes, was_part) = read_in_parts(&open.file, &source.blocks, span, excerpt, &self.leave)?;
+            let (bytes, was_part) = read_in_parts(&open.file, &source.blocks, span, excerpt, &self.permits)?;
             if was_part != were_parts {
                 in_parts.store(was_part, Ordering::Relaxed);
             }
@@ -335,13 +335,13 @@ impl ArrowReader {
         };
         // The range is within the file, whose size bounds the allocation.
         let len = (end - span.at) as usize;
-        let leave = &self.leave;
-        let permit = leave.admit(BlockPool::size_of(len) as u64)?;
-        let bytes = match open.file.mapped_long(span.at, len, 0..len, leave) {
+        let permits = &self.permits;
+        let permit = permits.admit(BlockPool::size_of(len) as u64)?;
+        let bytes = match open.file.mapped_long(span.at, len, 0..len, permits) {
             Some(bytes) => bytes.map(|bytes| covered(bytes, permit)),
             None => {
                 let mut block = self.source.blocks.take(len, permit)?;
-                open.file.read_long(block.as_mut_slice(), span.at, leave).map(|()| Bytes::from_owner(block))
+                open.file.read_long(block.as_mut_slice(), span.at, permits).map(|()| Bytes::from_owner(block))
             }
         };
         if bytes.is_err() && len as u64 > span.len {
@@ -390,7 +390,7 @@ impl ArrowReader {
             return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
         };
         let ArrowSource { storage, blocks, shards, max_record_bytes, linked, .. } = &*self.source;
-        linked.read(storage, blocks, &shards[shard].path, &name, *max_record_bytes, &self.leave)
+        linked.read(storage, blocks, &shards[shard].path, &name, *max_record_bytes, &self.permits)
     }
 
     fn path_local(&mut self, shard: usize, local: u64) -> Result<Option<String>> {
@@ -433,7 +433,7 @@ impl ArrowReader {
             None => {
                 let path = &source.shards[shard].path;
                 let mut open = source.open.open(shard, &source.storage, path, index)?;
-                open.leave = self.leave.clone();
+                open.permits = self.permits.clone();
                 self.shards.truncate(OPEN_FILES - 1);
                 self.shards.insert(0, open);
             }
@@ -486,7 +486,7 @@ fn read_in_parts(
     blocks: &Arc<BlockPool>,
     span: Span,
     excerpt: Excerpt<'_>,
-    leave: &Leave,
+    permits: &MemoryPermits,
 ) -> Result<(Bytes, bool)> {
     let len = span.len as usize;
     let mut head = [0; HEAD_BYTES];
@@ -494,8 +494,8 @@ fn read_in_parts(
     let part = part_of(&head, span.len, excerpt);
     let was_part = part.is_some();
     let part = part.unwrap_or(HEAD_BYTES..len);
-    let permit = leave.admit(BlockPool::size_of_part(len, HEAD_BYTES + part.len()) as u64)?;
-    if let Some(bytes) = file.mapped_long(span.at, len, part.clone(), leave) {
+    let permit = permits.admit(BlockPool::size_of_part(len, HEAD_BYTES + part.len()) as u64)?;
+    if let Some(bytes) = file.mapped_long(span.at, len, part.clone(), permits) {
         return Ok((covered(bytes?, permit), was_part));
     }
     let mut block = blocks.take(len, permit)?;
@@ -508,7 +508,7 @@ fn read_in_parts(
         bytes.fill(0xA5);
     }
     bytes[..HEAD_BYTES].copy_from_slice(&head);
-    file.read_long(&mut bytes[part.clone()], span.at + part.start as u64, leave)?;
+    file.read_long(&mut bytes[part.clone()], span.at + part.start as u64, permits)?;
     Ok((Bytes::from_owner(block), was_part))
 }
 

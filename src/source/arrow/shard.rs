@@ -16,7 +16,7 @@ use super::index::Index;
 use crate::{
     Result, fallible_alloc,
     source::{
-        leave::Leave,
+        memory_permits::MemoryPermits,
         storage::{Storage, StoredFile},
     },
 };
@@ -89,7 +89,7 @@ impl OpenShards {
             number,
             file,
             index: Arc::clone(index),
-            leave: Leave::default(),
+            permits: MemoryPermits::default(),
             is_kept: false,
             has_granted: AtomicBool::new(false),
             all: Arc::clone(self),
@@ -107,9 +107,9 @@ pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
     pub index: Arc<Index>,
-    /// The gate of its reader for the memory of decompressed buffers, and whether these are kept for later
+    /// The limiter of its reader for the memory of decompressed buffers, and whether these are kept for later
     /// rows.
-    pub leave: Leave,
+    pub permits: MemoryPermits,
     pub is_kept: bool,
     /// Whether any memory was granted yet: most shards never need a permit.
     pub has_granted: AtomicBool,

@@ -34,7 +34,7 @@ use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     guard::guarded,
     source::{
-        leave::Leave,
+        memory_permits::MemoryPermits,
         storage::{Storage, StoredFile, past_the_end},
     },
 };
@@ -276,7 +276,8 @@ impl ArrowTable {
             };
             let aligned = body_of_ours.len().next_multiple_of(ALIGNMENT);
             let begin = if codec.is_some() {
-                let values = decompress(&self.file, *span, codec, self.max_record_bytes, &Leave::default())?;
+                let values =
+                    decompress(&self.file, *span, codec, self.max_record_bytes, &MemoryPermits::default())?;
                 hold(values.len() as u64)?;
                 let begin = aligned + ALIGNMENT - PREFIX;
                 lengthen(&mut body_of_ours, begin)?;

@@ -26,10 +26,10 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     fields::Row,
-    record::{Gate, PartOf, RawRecord, ReadRecords, Segment, Wants},
+    record::{MemoryLimiter, PartOf, RawRecord, ReadRecords, Segment, Wants},
     source::{
-        leave::Leave,
         linked::{self, Outside},
+        memory_permits::MemoryPermits,
         paths::RECORDINGS,
         storage::StoredFile,
         urls,
@@ -89,7 +89,7 @@ impl Opened {
 #[derive(Debug)]
 pub struct FilesReader {
     source: Arc<FilesSource>,
-    leave: Leave,
+    permits: MemoryPermits,
     /// The last small file and its bytes: segments of a file are often neighbours.
     last: Option<(Key, Bytes)>,
     #[cfg(feature = "audio")]
@@ -100,7 +100,7 @@ impl FilesReader {
     pub(super) fn new(source: Arc<FilesSource>) -> Self {
         Self {
             source,
-            leave: Leave::default(),
+            permits: MemoryPermits::default(),
             last: None,
             #[cfg(feature = "audio")]
             decoder: crate::decode::AudioDecoder::new(),
@@ -138,9 +138,9 @@ impl FilesReader {
     pub(crate) fn index(&mut self, row: u64) -> Result<(Info, u64, Kept)> {
         let source = self.source.clone();
         let (number, table, row) = source.table(row);
-        let leave = self.leave.clone();
+        let permits = self.permits.clone();
         let mut found = || {
-            let place = find(&source, &leave, number, table, row)?;
+            let place = find(&source, &permits, number, table, row)?;
             let indexed = if place.len > SMALL {
                 source.opened.indexes.keep(&mut self.decoder, &place)
             } else {
@@ -179,8 +179,8 @@ impl FilesReader {
         let (bytes, part) = match last {
             Some((_, bytes)) => (bytes, PartOf { segment, ..PartOf::default() }),
             None => {
-                let leave = self.leave.clone();
-                let place = find(source, &leave, number, table, row)?;
+                let permits = self.permits.clone();
+                let place = find(source, &permits, number, table, row)?;
                 let read = self.read_place(&place, segment, (wants, &values));
                 if read.is_err() {
                     source.opened.files.remove(place.key);
@@ -219,7 +219,7 @@ impl FilesReader {
 /// Finds the bytes of a row's recording.
 fn find<'a>(
     source: &'a FilesSource,
-    leave: &'a Leave,
+    permits: &'a MemoryPermits,
     number: usize,
     table: &Table,
     row: u64,
@@ -260,7 +260,7 @@ fn find<'a>(
     let (at, len) = place.map_or((0, file.size()), |place| (place.at, place.len));
     // A member of an archive has an index of its own.
     let key = if place.is_some() { (number, true, table.file(row)) } else { key };
-    Ok(Recorded { file, at, len, key, source, leave, n_read: Cell::new(0) })
+    Ok(Recorded { file, at, len, key, source, permits, n_read: Cell::new(0) })
 }
 
 /// Tries to open the files of rows, in order, until one opens: the files of a table with a wrong root, or
@@ -382,8 +382,8 @@ fn in_row(mut error: Error, table: &Table, row: u64) -> Error {
 }
 
 impl ReadRecords for FilesReader {
-    fn ask(&mut self, gate: Arc<dyn Gate>) {
-        self.leave = Leave::of(gate);
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
+        self.permits = MemoryPermits::of(limiter);
     }
 
     fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {

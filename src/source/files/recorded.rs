@@ -16,7 +16,7 @@ use crate::decode::RangeIndex;
 use crate::{
     Result,
     record::check_record_bytes,
-    source::{block::BlockPool, leave::Leave, storage::StoredFile, urls},
+    source::{block::BlockPool, memory_permits::MemoryPermits, storage::StoredFile, urls},
 };
 
 /// A file of a table: the number of the table, whether it is an archive, and its number.
@@ -57,7 +57,7 @@ pub(super) struct Recorded<'a> {
     pub len: u64,
     pub key: Key,
     pub source: &'a FilesSource,
-    pub leave: &'a Leave,
+    pub permits: &'a MemoryPermits,
     /// The bytes that were read of it.
     pub n_read: Cell<u64>,
 }
@@ -71,9 +71,9 @@ impl Recorded<'_> {
         let len = range.end.saturating_sub(range.start);
         check_record_bytes(len, self.source.max_record_bytes)?;
         let len = len as usize;
-        let permit = self.leave.admit(BlockPool::size_of(len) as u64)?;
+        let permit = self.permits.admit(BlockPool::size_of(len) as u64)?;
         let mut block = self.source.blocks.take(len, permit)?;
-        self.file.read_long(block.as_mut_slice(), self.at.saturating_add(range.start), self.leave)?;
+        self.file.read_long(block.as_mut_slice(), self.at.saturating_add(range.start), self.permits)?;
         let Counts { reads, bytes, .. } = self.source.opened.counted();
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);

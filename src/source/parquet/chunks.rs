@@ -25,7 +25,7 @@ use crate::{
     record::{Kept, Permit, SMALL_READ},
     source::{
         block::BlockPool,
-        leave::Leave,
+        memory_permits::MemoryPermits,
         storage::{StoredFile, past_the_end},
     },
 };
@@ -49,7 +49,7 @@ struct Inner {
     file: Arc<Mutex<StoredFile>>,
     size: u64,
     blocks: Arc<BlockPool>,
-    leave: Leave,
+    permits: MemoryPermits,
     block: u64,
     chunks: Vec<Chunk>,
     extents: Vec<Range<u64>>,
@@ -77,7 +77,7 @@ impl Chunks {
     pub(super) fn new(
         file: &Arc<Mutex<StoredFile>>,
         blocks: &Arc<BlockPool>,
-        leave: &Leave,
+        permits: &MemoryPermits,
         chunks: Vec<Chunk>,
         block: u64,
     ) -> Self {
@@ -89,7 +89,7 @@ impl Chunks {
             file: Arc::clone(file),
             size,
             blocks: Arc::clone(blocks),
-            leave: leave.clone(),
+            permits: permits.clone(),
             block,
             chunks,
             extents,
@@ -121,14 +121,14 @@ impl Chunks {
         }
     }
 
-    /// Waits until the run's gate has room for a large page.
+    /// Waits until the run's limiter has room for a large page.
     pub(super) fn room(&self) -> Result<Option<Kept>, ParquetError> {
-        self.0.leave.keep(SMALL_READ + 1).map_err(|error| self.refuse(error))
+        self.0.permits.keep(SMALL_READ + 1).map_err(|error| self.refuse(error))
     }
 
     /// Counts a large page of `bytes` bytes; `of` is its column, and whether it is a dictionary.
     pub(super) fn keep(&self, of: (usize, bool), bytes: u64) {
-        if let Some(kept) = self.0.leave.kept(bytes) {
+        if let Some(kept) = self.0.permits.kept(bytes) {
             self.0.state().pages.push((of, kept));
         }
     }
@@ -250,7 +250,7 @@ impl Inner {
             false => 0,
         };
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.read_long(&mut block.as_mut_slice()[known..], from + known as u64, &self.leave)?;
+        file.read_long(&mut block.as_mut_slice()[known..], from + known as u64, &self.permits)?;
         if self.block == BLOCK && to < extent.end {
             file.will_need(to, BLOCK.min(extent.end - to));
         }

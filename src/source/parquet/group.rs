@@ -35,7 +35,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     guard::guarded,
-    source::{block::BlockPool, leave::Leave, storage::StoredFile},
+    source::{block::BlockPool, memory_permits::MemoryPermits, storage::StoredFile},
 };
 
 /// The target size of a batch in bytes, and its most rows.
@@ -57,7 +57,7 @@ pub(super) struct OpenFile {
 pub(super) struct Input<'a> {
     pub open: &'a OpenFile,
     pub blocks: &'a Arc<BlockPool>,
-    pub leave: &'a Leave,
+    pub permits: &'a MemoryPermits,
     pub recent: &'a Recent,
     /// The row group.
     pub group: usize,
@@ -92,16 +92,16 @@ impl Decoder {
     /// # Errors
     /// As [`Self::next`].
     pub(super) fn one(input: Input<'_>, row: u64) -> Result<Values> {
-        let input = Input { leave: &Leave::default(), ..input };
+        let input = Input { permits: &MemoryPermits::default(), ..input };
         Self::new(input, row..row + 1, 1, SMALL_BLOCK)?.next(input.open, input.group)
     }
 
     fn new(input: Input<'_>, rows: Range<u64>, batch_rows: u64, block: u64) -> Result<Self> {
-        let Input { open, blocks, leave, recent, group } = input;
+        let Input { open, blocks, permits, recent, group } = input;
         let metadata = metadata_of(open, group)?;
         let row_group = metadata.row_group(0);
         let wanted = chunks_of(row_group, open).map_err(|error| named(error, group))?;
-        let chunks = Chunks::new(&open.file, blocks, leave, wanted, block);
+        let chunks = Chunks::new(&open.file, blocks, permits, wanted, block);
         let group_chunks = GroupChunks {
             metadata: &metadata,
             row_group,

@@ -22,11 +22,11 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{Row, Value},
-    record::{Gate, Permit, RawRecord, ReadRecords, Wants, check_record_bytes},
+    record::{MemoryLimiter, Permit, RawRecord, ReadRecords, Wants, check_record_bytes},
     source::{
         columns::{Beside, Payload},
-        leave::{Leave, covered},
         linked,
+        memory_permits::{MemoryPermits, covered},
         storage::StoredFile,
     },
 };
@@ -43,7 +43,7 @@ pub struct ParquetReader {
     /// The last used is first.
     files: Vec<(usize, OpenFile)>,
     current: Option<Current>,
-    leave: Leave,
+    permits: MemoryPermits,
     /// The permit of a row that is read alone.
     permit: Option<Permit>,
 }
@@ -75,7 +75,7 @@ impl std::fmt::Debug for ParquetReader {
 
 impl ParquetReader {
     pub(super) fn new(source: Arc<ParquetSource>) -> Self {
-        Self { source, files: Vec::new(), current: None, leave: Leave::default(), permit: None }
+        Self { source, files: Vec::new(), current: None, permits: MemoryPermits::default(), permit: None }
     }
 
     /// Reads one row. `run` is the number of rows from this one on that will be requested next, in storage
@@ -154,7 +154,7 @@ impl ParquetReader {
         let bytes = match (bytes, path) {
             (Some(bytes), _) if run > 1 && !is_lavish => {
                 if is_granted {
-                    self.leave.covers();
+                    self.permits.mark_counted();
                 }
                 bytes
             }
@@ -162,7 +162,7 @@ impl ParquetReader {
             (Some(bytes), _) => {
                 // A page that the reader keeps has a permit of its own.
                 let permit = match permit {
-                    None => self.leave.admit(bytes.len() as u64)?,
+                    None => self.permits.admit(bytes.len() as u64)?,
                     permit => permit,
                 };
                 let copy = fallible_alloc::copy(&bytes)?;
@@ -178,7 +178,7 @@ impl ParquetReader {
             }
             (None, Some(name)) => {
                 let ParquetSource { storage, blocks, shards, linked, .. } = &*self.source;
-                linked.read(storage, blocks, &shards[shard].path, &name, max_record_bytes, &self.leave)?
+                linked.read(storage, blocks, &shards[shard].path, &name, max_record_bytes, &self.permits)?
             }
         };
         if bytes.is_empty() {
@@ -222,11 +222,11 @@ impl ParquetReader {
             // The row's page, compressed and decompressed, and the copy of the row. The footer gives no
             // smaller bound.
             let bytes = open.places.bytes(group.index).saturating_mul(2);
-            self.permit = self.leave.admit(bytes)?;
+            self.permit = self.permits.admit(bytes)?;
             let torn = self.current.iter().find(|current| current.group == at && current.torn.contains(&row));
             let recent = &torn.map(|current| current.recent.clone()).unwrap_or_default();
-            let (blocks, leave) = (&source.blocks, &self.leave);
-            return take(&Decoder::one(Input { open, blocks, leave, recent, group: group.index }, row)?, 0);
+            let (blocks, permits) = (&source.blocks, &self.permits);
+            return take(&Decoder::one(Input { open, blocks, permits, recent, group: group.index }, row)?, 0);
         }
         let current = match &mut self.current {
             Some(current) if current.group == at => current,
@@ -243,7 +243,8 @@ impl ParquetReader {
             }),
         };
         let recent = &current.recent.clone();
-        let input = Input { open, blocks: &source.blocks, leave: &self.leave, recent, group: group.index };
+        let input =
+            Input { open, blocks: &source.blocks, permits: &self.permits, recent, group: group.index };
         match current.decode(input, row)? {
             Some((first, batch)) => take(batch, (row - first) as usize),
             None => take(&Decoder::one(input, row)?, 0),
@@ -344,8 +345,8 @@ fn text(path: Option<Bytes>) -> Result<Option<String>> {
 }
 
 impl ReadRecords for ParquetReader {
-    fn ask(&mut self, gate: Arc<dyn Gate>) {
-        self.leave = Leave::of(gate);
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
+        self.permits = MemoryPermits::of(limiter);
     }
 
     fn read(&mut self, row: u64, run: u64, _wants: &dyn Wants) -> Result<RawRecord> {

@@ -38,7 +38,7 @@ use crate::{
     guard::guarded,
     source::{
         block::BlockPool,
-        leave::Leave,
+        memory_permits::MemoryPermits,
         storage::{Storage, StoredFile, Version},
     },
 };
@@ -157,7 +157,8 @@ impl ParquetTable {
         loop {
             let (group, row) = (self.group, self.row);
             let (open, blocks) = (&self.open, &self.blocks);
-            let input = Input { open, blocks, leave: &Leave::default(), recent: &Recent::default(), group };
+            let input =
+                Input { open, blocks, permits: &MemoryPermits::default(), recent: &Recent::default(), group };
             let decoder = match self.decoder.take() {
                 Some(decoder) => Ok(decoder),
                 None => {

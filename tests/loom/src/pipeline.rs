@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay::{
     engine::{ChannelLimit, Parking, Sequencer},
     order::Window,
-    record::{Granted, Kept},
+    record::{GrantedMemory, Kept},
     shuffle::{ConcurrentShuffleBuffer, Popped},
 };
 use loom::{
@@ -100,7 +100,7 @@ fn bytes_are_granted_despite_read_ahead() {
                 for (is_parked, permit) in hand {
                     // Stands for sending and processing the record.
                     if is_parked {
-                        permit.let_go();
+                        permit.release();
                     }
                 }
                 sequencer.pass(number);

@@ -1,5 +1,5 @@
-//! Permits for the memory of large reads: a reader requests one from the run's [`Gate`] before it allocates.
-//! Small reads need none.
+//! Permits for the memory of large reads: a reader requests one from the run's [`MemoryLimiter`] before it
+//! allocates. Small reads need none.
 
 use std::{fmt, sync::Arc};
 
@@ -7,48 +7,48 @@ use bytes::Bytes;
 
 use crate::{
     Error, ErrorKind, Result,
-    record::{Gate, Kept, Permit, SMALL_READ},
+    record::{Kept, MemoryLimiter, Permit, SMALL_READ},
 };
 
-/// The run's gate; without one all requests are granted at once.
+/// The run's limiter; without one all requests are granted at once.
 #[derive(Clone, Default)]
-pub(crate) struct Leave(Option<Arc<dyn Gate>>);
+pub(crate) struct MemoryPermits(Option<Arc<dyn MemoryLimiter>>);
 
-impl fmt::Debug for Leave {
+impl fmt::Debug for MemoryPermits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Leave").field(&self.0.is_some()).finish()
     }
 }
 
-impl Leave {
-    pub(crate) fn of(gate: Arc<dyn Gate>) -> Self {
-        Self(Some(gate))
+impl MemoryPermits {
+    pub(crate) fn of(limiter: Arc<dyn MemoryLimiter>) -> Self {
+        Self(Some(limiter))
     }
 
-    /// The gate, if a read of `bytes` bytes needs a permit.
-    fn gate(&self, bytes: u64) -> Option<&dyn Gate> {
+    /// The limiter, if a read of `bytes` bytes needs a permit.
+    fn limiter(&self, bytes: u64) -> Option<&dyn MemoryLimiter> {
         self.0.as_deref().filter(|_| bytes > SMALL_READ)
     }
 
-    /// Requests a record's memory: see [`Gate::admit`].
+    /// Requests a record's memory: see [`MemoryLimiter::admit`].
     pub(crate) fn admit(&self, bytes: u64) -> Result<Option<Permit>> {
-        self.gate(bytes).map(|gate| gate.admit(bytes)).transpose()
+        self.limiter(bytes).map(|limiter| limiter.admit(bytes)).transpose()
     }
 
-    /// Requests memory that the reader keeps: see [`Gate::keep`].
+    /// Requests memory that the reader keeps: see [`MemoryLimiter::keep`].
     pub(crate) fn keep(&self, bytes: u64) -> Result<Option<Kept>> {
-        self.gate(bytes).map(|gate| gate.keep(bytes)).transpose()
+        self.limiter(bytes).map(|limiter| limiter.keep(bytes)).transpose()
     }
 
-    /// Counts memory that the reader has allocated and keeps: see [`Gate::kept`].
+    /// Counts memory that the reader has allocated and keeps: see [`MemoryLimiter::kept`].
     pub(crate) fn kept(&self, bytes: u64) -> Option<Kept> {
-        self.gate(bytes).map(|gate| gate.kept(bytes))
+        self.limiter(bytes).map(|limiter| limiter.kept(bytes))
     }
 
-    /// Notes that the record lies in memory that was granted before: see [`Gate::covers`].
-    pub(crate) fn covers(&self) {
-        if let Some(gate) = &self.0 {
-            gate.covers();
+    /// Notes that the record lies in memory that was granted before: see [`MemoryLimiter::mark_counted`].
+    pub(crate) fn mark_counted(&self) {
+        if let Some(limiter) = &self.0 {
+            limiter.mark_counted();
         }
     }
 
@@ -58,7 +58,7 @@ impl Leave {
     /// [`ErrorKind::Closed`] once the run is stopped.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.0 {
-            Some(gate) if gate.is_stopped() => {
+            Some(limiter) if limiter.is_stopped() => {
                 Err(Error::new(ErrorKind::Closed, "the loader was closed during the read"))
             }
             _ => Ok(()),
