@@ -17,7 +17,7 @@ use forebay::{
     Result,
     engine::{Engine, Plan, Step},
     order::Order,
-    record::{Batches, Everything, ExampleMaker, ReadRecords, Record, Source, Task},
+    record::{Batches, ExampleMaker, ReadRecords, Record, Source, Task, WholeRecord},
     seed::mix,
 };
 use toy::{SOON, ToyCollate, toy};
@@ -107,7 +107,7 @@ fn unordered() -> f64 {
         let mut reader = Source::reader(&source);
         move || {
             for row in 0.. {
-                let record = reader.read(row % ROWS, 1, &Everything).unwrap();
+                let record = reader.read(row % ROWS, 1, &WholeRecord).unwrap();
                 if to_workers.send(record.numbered(row % ROWS, 0, 0)).is_err() {
                     return;
                 }

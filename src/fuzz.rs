@@ -21,7 +21,7 @@ use crate::{
     config::Count,
     decode::{AudioDecoder, Planes, audio, tokenizer},
     engine::{Engine, Plan, Step},
-    record::{Everything, ReadRecords, Source, Task},
+    record::{ReadRecords, Source, Task, WholeRecord},
     source::{
         ArrowOptions, ArrowSource, ReadAt, Recordings, Storage, Version,
         parquet::{ParquetOptions, ParquetSource, fuzz as parquet},
@@ -146,7 +146,7 @@ fn table(bytes: &[u8]) {
             assert!(rows <= bytes.len() as u64);
             let mut reader = source.reader();
             for row in 0..rows.min(40) {
-                assert!(reader.read(row, 1, &Everything).is_err_and(|error| error.kind.is_record()));
+                assert!(reader.read(row, 1, &WholeRecord).is_err_and(|error| error.kind.is_record()));
                 let _ = reader.path(row);
             }
         }
@@ -186,7 +186,7 @@ fn read_rows<S: Source>(source: &Arc<S>) {
     let n: u64 = source.shard_rows().iter().sum();
     let (mut alone, mut in_order) = (source.reader(), source.reader());
     for row in 0..n.min(40) {
-        let found = [alone.read(row, 1, &Everything), in_order.read(row, u64::MAX, &Everything)];
+        let found = [alone.read(row, 1, &WholeRecord), in_order.read(row, u64::MAX, &WholeRecord)];
         let [alone, in_order] = found.map(|read| read.map(|record| record.bytes).map_err(|error| error.kind));
         assert_eq!(alone, in_order, "row {row}");
         assert!(alone.is_ok_and(|bytes| bytes.len() as u64 <= MAX_RECORD_BYTES) || in_order.is_err());

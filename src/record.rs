@@ -74,16 +74,16 @@ pub struct RawRecord {
     /// were read together. If only an [`Excerpt`] was read, the bytes outside it are unspecified.
     pub bytes: Bytes,
     /// What a recording in a file of its own has besides; then `bytes` may be empty.
-    pub part: Option<Box<PartOf>>,
+    pub part: Option<Box<FileRecording>>,
     /// The row's other columns, in the source's order.
     pub values: Row,
     /// What it shares with the records of neighbouring windows of its recording.
-    pub together: Option<Arc<Together>>,
+    pub window_run: Option<Arc<WindowRun>>,
 }
 
 /// What the records of a run of windows of one recording share.
 #[derive(Debug)]
-pub struct Together {
+pub struct WindowRun {
     /// The positions of the windows.
     pub positions: Range<u64>,
     /// Their samples.
@@ -91,7 +91,7 @@ pub struct Together {
     pub spans: crate::decode::SharedSpans,
 }
 
-impl Together {
+impl WindowRun {
     /// Of the windows at these positions.
     pub fn new(positions: Range<u64>) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl Together {
     }
 }
 
-impl PartOf {
+impl FileRecording {
     /// The bytes of the part.
     pub fn len(&self) -> usize {
         #[cfg(feature = "audio")]
@@ -128,13 +128,13 @@ impl PartOf {
 impl RawRecord {
     /// A row of these bytes and columns.
     pub fn new(bytes: Bytes, values: Row) -> Self {
-        Self { bytes, values, part: None, together: None }
+        Self { bytes, values, part: None, window_run: None }
     }
 
     /// The record that a worker takes.
     pub fn numbered(self, index: u64, seed: u64, epoch: u64) -> Record {
-        let Self { bytes, part, values, together } = self;
-        Record { bytes, part, values, together, index, seed, epoch }
+        let Self { bytes, part, values, window_run } = self;
+        Record { bytes, part, values, window_run, index, seed, epoch }
     }
 
     /// The bytes that were read.
@@ -156,13 +156,13 @@ pub const HEAD_BYTES: usize = 4096;
 pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
 
 /// What a task needs of a record that is about to be read.
-pub trait Wants {
+pub trait ReadRequest {
     /// As [`Excerpt`].
     fn excerpt(&self, _head: &[u8], _size: u64) -> Option<Range<u64>> {
         None
     }
 
-    /// Whether [`Wants::span`] says which samples are needed; otherwise whole recordings are read.
+    /// Whether [`ReadRequest::span`] says which samples are needed; otherwise whole recordings are read.
     fn takes_spans(&self) -> bool;
 
     /// Whether the same row will be read next.
@@ -177,43 +177,44 @@ pub trait Wants {
         None
     }
 
-    /// As [`Wants::excerpt`], for this position and the following `n - 1`, which are of the same record.
+    /// As [`ReadRequest::excerpt`], for this position and the following `n - 1`, which are of the same
+    /// record.
     fn excerpt_of(&self, _n: u64, _head: &[u8], _size: u64) -> Option<Range<u64>> {
         None
     }
 
-    /// As [`Wants::span`], for this position and the following `n - 1`, which are of the same record.
+    /// As [`ReadRequest::span`], for this position and the following `n - 1`, which are of the same record.
     fn span_of(&self, _n: u64, _sample_rate: u32, _n_samples: u64, _values: &Row) -> Option<Range<u64>> {
         None
     }
 }
 
 /// Wants what several neighbouring positions of one record need together.
-pub(crate) struct Several<'a> {
-    pub wants: &'a dyn Wants,
+pub(crate) struct RunRequest<'a> {
+    pub request: &'a dyn ReadRequest,
     /// The number of positions.
     pub n: u64,
 }
 
-impl Wants for Several<'_> {
+impl ReadRequest for RunRequest<'_> {
     fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
-        self.wants.excerpt_of(self.n, head, size)
+        self.request.excerpt_of(self.n, head, size)
     }
 
     fn takes_spans(&self) -> bool {
-        self.wants.takes_spans()
+        self.request.takes_spans()
     }
 
     fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
-        self.wants.span_of(self.n, sample_rate, n_samples, values)
+        self.request.span_of(self.n, sample_rate, n_samples, values)
     }
 }
 
 /// Wants all of a record.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Everything;
+pub struct WholeRecord;
 
-impl Wants for Everything {
+impl ReadRequest for WholeRecord {
     fn takes_spans(&self) -> bool {
         false
     }
@@ -221,7 +222,7 @@ impl Wants for Everything {
 
 /// A recording in a file of its own. Its row may be a segment of it.
 #[derive(Debug, Clone, Default)]
-pub struct PartOf {
+pub struct FileRecording {
     /// The bytes that a span needs, if not all were read.
     #[cfg(feature = "audio")]
     pub part: Option<crate::decode::Part>,
@@ -374,11 +375,11 @@ pub struct Record {
     /// The encoded recording or the document.
     pub bytes: Bytes,
     /// What a recording in a file of its own has besides.
-    pub part: Option<Box<PartOf>>,
+    pub part: Option<Box<FileRecording>>,
     /// The row's other columns, in the source's order.
     pub values: Row,
     /// What it shares with the records of neighbouring windows of its recording.
-    pub together: Option<Arc<Together>>,
+    pub window_run: Option<Arc<WindowRun>>,
     /// The row number over the files as given.
     pub index: u64,
     /// 64 random bits of this record in this epoch, which determine the crop.
@@ -511,7 +512,7 @@ pub trait ReadRecords: Send {
     /// # Errors
     /// With a kind for which [`crate::ErrorKind::is_record`] holds, the row is bad; any other kind ends the
     /// run.
-    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord>;
+    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord>;
 }
 
 /// Makes examples of records, for one worker.
@@ -673,7 +674,7 @@ pub trait Task: Send + Sync + 'static {
     }
 
     /// The samples that are needed of a row with this rate, length and values, for the positions `at`: see
-    /// [`Wants::span`].
+    /// [`ReadRequest::span`].
     fn span(&self, _of: (u32, u64, &Row), _at: Range<u64>, _seed: u64) -> Option<Range<u64>> {
         None
     }
@@ -684,14 +685,14 @@ pub trait Task: Send + Sync + 'static {
 
 /// What a task wants of the record at position `at`, with this `seed`.
 #[derive(Debug)]
-pub(crate) struct WantedBy<'a, K> {
+pub(crate) struct TaskRequest<'a, K> {
     pub task: &'a K,
     pub at: u64,
     pub seed: u64,
     pub repeats: bool,
 }
 
-impl<K: Task> Wants for WantedBy<'_, K> {
+impl<K: Task> ReadRequest for TaskRequest<'_, K> {
     fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
         // The next one wants another excerpt.
         if self.repeats { None } else { self.excerpt_of(1, head, size) }

@@ -18,7 +18,7 @@ use forebay::{
     LoaderConfig, Result,
     access::{Access, Clip},
     fields::Row,
-    record::{RawRecord, ReadRecords, Source, Wants},
+    record::{RawRecord, ReadRecords, ReadRequest, Source},
     tasks::AudioTask,
 };
 use patience::until;
@@ -44,7 +44,7 @@ impl Watching {
 struct Silence;
 
 impl ReadRecords for Silence {
-    fn read(&mut self, _row: u64, _run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
+    fn read(&mut self, _row: u64, _run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
         let (rate, n) = (8000_u32, 8000_u32);
         let mut wav = [b"RIFF", &(36 + 2 * n).to_le_bytes()[..], b"WAVEfmt ", &16_u32.to_le_bytes()].concat();
         wav.extend([1_u16, 1].iter().flat_map(|field| field.to_le_bytes()));

@@ -16,7 +16,7 @@ use forebay::{
     Error, ErrorKind,
     cache::build::{
         Build, Commits, Order, Plan, Process, Processor, Skips,
-        inputs::{Files, Limits, PIECE_BYTES, Rows, Want},
+        inputs::{Files, Limits, PIECE_BYTES, Projection, Rows},
     },
     cache::{CacheReader, CacheWriter, Column, Compression, Ledger, Processed, WriterOptions},
     engine::Policy,
@@ -742,7 +742,7 @@ fn pieces_of_batches_change_nothing() {
         let build = |name: &str, piece_bytes: u64, n_workers: usize, fails: bool| {
             let path = folder.path().join(format!("{name}-{order:?}"));
             let limits = Limits { piece_bytes, ..Limits::default() };
-            let files = Files::new(shards.clone(), Want::All, limits).unwrap();
+            let files = Files::new(shards.clone(), Projection::All, limits).unwrap();
             let policy = Policy { skip_bad: true, ..Policy::default() };
             let options = WriterOptions { shards: Vec::new(), ..options(Compression::None) };
             let plan = Plan {

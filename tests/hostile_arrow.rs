@@ -28,11 +28,11 @@ use arrow_schema::{DataType, Field};
 #[cfg(feature = "cache")]
 use forebay::cache::build::{
     Shards, Skips,
-    inputs::{Files, Limits, Want},
+    inputs::{Files, Limits, Projection},
 };
 use forebay::{
     ErrorKind, Result,
-    record::{Everything, ReadRecords, Source},
+    record::{ReadRecords, Source, WholeRecord},
     source::{
         ArrowOptions, ArrowSource,
         parquet::{ParquetOptions, ParquetSource},
@@ -72,7 +72,7 @@ fn read_rows<S: Source>(source: &Arc<S>) -> Option<ErrorKind> {
     let mut first = None;
     for row in (0..n.min(60)).chain(n.saturating_sub(3).max(60)..n) {
         for (reader, run) in [(&mut alone, 1), (&mut in_order, u64::MAX)] {
-            if let Err(error) = reader.read(row, run, &Everything) {
+            if let Err(error) = reader.read(row, run, &WholeRecord) {
                 assert!(error.place.row.is_some() && error.place.shard.is_some(), "{error}");
                 // A label beyond int64 ends the run; all other errors are the record's.
                 assert!(error.kind.is_record() || error.kind == ErrorKind::Schema, "{error}");
@@ -302,7 +302,7 @@ fn zeros() -> ArrayRef {
 }
 
 fn first_row<S: Source>(what: &str, open: impl FnOnce() -> Result<Arc<S>>) -> (Result<usize>, usize) {
-    let (read, cost) = metered(what, || open().and_then(|source| source.reader().read(0, 9, &Everything)));
+    let (read, cost) = metered(what, || open().and_then(|source| source.reader().read(0, 9, &WholeRecord)));
     (read.map(|record| record.bytes.len()), cost.peak)
 }
 
@@ -519,7 +519,7 @@ fn footers_that_lie() {
 fn build_reads(path: &Path) -> std::result::Result<u64, ErrorKind> {
     let policy = forebay::engine::Policy { skip_bad: true, ..Default::default() };
     let limits = Limits { max_record_bytes: 1 << 20, ..Limits::default() };
-    let files = Files::new(vec![path.to_path_buf()], Want::All, limits).map_err(|error| error.kind)?;
+    let files = Files::new(vec![path.to_path_buf()], Projection::All, limits).map_err(|error| error.kind)?;
     let mut reader = files.open(0, 0, 128).map_err(|error| error.kind)?;
     let mut rows = 0;
     for _ in 0..20 {
@@ -659,7 +659,7 @@ fn recordings_of_a_batch_come_in_pieces() {
         let limits = Limits { second_bytes, ..Limits::default() };
         let files = Files::new(
             vec![path.clone()],
-            Want::Recordings { column: None, allow_paths: Default::default() },
+            Projection::Recordings { column: None, allow_paths: Default::default() },
             limits,
         )
         .unwrap();

@@ -23,8 +23,8 @@ use forebay::{
     engine::{Engine, MixturePlan, Plan, Step},
     order::{Order, Stop, WeightStage, WeightedRows},
     record::{
-        Batches, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, RawRecord, ReadRecords, Record,
-        SMALL_READ, Source, Task, Wants,
+        Batches, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, RawRecord, ReadRecords, ReadRequest,
+        Record, SMALL_READ, Source, Task,
     },
     seed::mix,
     source::{Positions, RowWindows, Selection},
@@ -206,7 +206,7 @@ impl ReadRecords for LargeReader {
         self.limiter = Some(limiter);
     }
 
-    fn read(&mut self, row: u64, run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
         self.source.reads.fetch_add(1, Relaxed);
         let (permit, size) = self.permit(row, run)?;
         let mut bytes = vec![0; size];

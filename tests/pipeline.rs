@@ -19,7 +19,7 @@ use forebay::{
     ErrorKind, Result,
     engine::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     order::Order,
-    record::{Batches, Collate, RawRecord, ReadRecords, Source, Task, Wants},
+    record::{Batches, Collate, RawRecord, ReadRecords, ReadRequest, Source, Task},
     seed,
 };
 use patience::{undisturbed, until};
@@ -423,9 +423,9 @@ impl Source for Breaking {
 }
 
 impl ReadRecords for BreakingReader {
-    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
         assert!(self.0 != Part::Read || row != 33, "asked for");
-        self.1.read(row, run, wants)
+        self.1.read(row, run, request)
     }
 }
 

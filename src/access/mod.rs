@@ -110,7 +110,7 @@ impl<S: Source> Worker<S> {
         of: impl FnOnce(&mut ClipMaker, &Record) -> Result<T>,
     ) -> Result<T> {
         let seed = shared.seed_of(row);
-        let record = self.reader.read(row, run, &shared.task.wants(take));
+        let record = self.reader.read(row, run, &shared.task.request(take));
         record
             .and_then(|record| of(&mut self.maker, &record.numbered(row, seed, 0)))
             .map_err(|error| located(error, &*shared.source, row))

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Result,
     order::{Assignment, Schedule},
-    record::{Batches, Collate, ExampleMaker, ReadRecords, Source, Task, WantedBy},
+    record::{Batches, Collate, ExampleMaker, ReadRecords, Source, Task, TaskRequest},
 };
 
 /// A batch that can be made on any thread.
@@ -38,8 +38,8 @@ impl<S: Source, K: Task> Replay<S, K> {
         let mut collate =
             task.collate(Batches { size: draws.len(), n_streams: schedule.n_streams(), ahead: 1 });
         let mut make = |Assignment { row, seed, epoch, .. }| {
-            let wants = WantedBy { task: &*task, at: row, seed, repeats: false };
-            let record = policy.check(row).and_then(|()| reader.read(row, 1, &wants));
+            let request = TaskRequest { task: &*task, at: row, seed, repeats: false };
+            let record = policy.check(row).and_then(|()| reader.read(row, 1, &request));
             let record = record.map(|record| record.numbered(row, seed, epoch));
             match record.and_then(|record| stage.run(&record)) {
                 Ok(example) => Ok(ControlFlow::Break(example)),

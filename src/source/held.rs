@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::{
     Result,
     decode::{AudioDecoder, Info, Part, Planes, Recording},
-    record::PartOf,
+    record::FileRecording,
 };
 
 /// An opened recording.
@@ -40,7 +40,7 @@ impl AudioDecoder {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_held<'a>(&mut self, bytes: &'a [u8], part: Option<&'a PartOf>) -> Result<Held<'a>> {
+    pub fn open_held<'a>(&mut self, bytes: &'a [u8], part: Option<&'a FileRecording>) -> Result<Held<'a>> {
         match part.and_then(|part| part.part.as_ref()) {
             Some(part) => Ok(Held::Part(part)),
             None => self.open(bytes).map(Held::Whole),
@@ -64,7 +64,7 @@ impl Info {
     ///
     /// # Errors
     /// As [`Segment::samples`](crate::record::Segment::samples).
-    pub fn of_row(self, part: Option<&PartOf>) -> Result<(Self, Range<u64>)> {
+    pub fn of_row(self, part: Option<&FileRecording>) -> Result<(Self, Range<u64>)> {
         let Some(segment) = part.and_then(|part| part.segment) else { return Ok((self, 0..self.n_samples)) };
         let samples = segment.samples(self.sample_rate, self.n_samples)?;
         Ok((Self { n_samples: samples.end - samples.start, ..self }, samples))

@@ -29,7 +29,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Info, layout},
     fields::{Row, Value},
-    record::{MemoryLimiter, RawRecord, ReadRecords, Source, Traffic, Wants},
+    record::{MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic},
 };
 
 /// An open dataset of recordings; immutable and shared.
@@ -430,7 +430,7 @@ impl Recordings {
 /// Wants the length of a recording only.
 struct Length;
 
-impl Wants for Length {
+impl ReadRequest for Length {
     fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
         // Of plain samples the head is enough.
         layout(head, size).map(|_| 0..0)
@@ -694,14 +694,14 @@ impl ReadRecords for RecordingsReader {
         }
     }
 
-    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
         match self {
-            Self::Arrow(reader) => ReadRecords::read(reader, row, run, wants),
+            Self::Arrow(reader) => ReadRecords::read(reader, row, run, request),
             Self::Ordered(reader, order) => {
-                ReadRecords::read(reader, order.row(row), order.run(row, run), wants)
+                ReadRecords::read(reader, order.row(row), order.run(row, run), request)
             }
-            Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, wants),
-            Self::Table(reader) => reader.read(row, run, wants),
+            Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, request),
+            Self::Table(reader) => reader.read(row, run, request),
         }
     }
 }

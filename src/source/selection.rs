@@ -9,7 +9,9 @@ use std::{ops::Range, path::Path, sync::Arc};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     order::Bijection,
-    record::{MemoryLimiter, RawRecord, ReadRecords, Retained, Several, Source, Together, Traffic, Wants},
+    record::{
+        MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Retained, RunRequest, Source, Traffic, WindowRun,
+    },
     seed::Purpose,
 };
 
@@ -337,7 +339,7 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         self.reader.hint_next(end, at.map(|at| self.positions.row(at)));
     }
 
-    fn read(&mut self, at: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
+    fn read(&mut self, at: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
         let row = self.positions.row(at);
         let together = self.positions.neighbours(at, run);
         if let Some(held) = self.held.take()
@@ -349,7 +351,7 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
                 limiter.mark_counted();
             }
             // After the last window only its records hold the recording.
-            if at + 1 < held.positions.end || wants.repeats() {
+            if at + 1 < held.positions.end || request.repeats() {
                 let record = held.record.clone();
                 self.held = Some(held);
                 return Ok(record);
@@ -357,22 +359,22 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
             return Ok(held.record);
         }
         if !self.positions.has_windows() {
-            let record = self.reader.read(row, together, wants)?;
+            let record = self.reader.read(row, together, request)?;
             let is_whole = record.part.as_ref().is_none_or(|part| part.is_whole());
-            if wants.repeats() && is_whole {
+            if request.repeats() && is_whole {
                 self.hold(at..at + 1, &record);
             }
             return Ok(record);
         }
         let rows = if self.reads_on { self.positions.rows_of(at, run) } else { 1 };
         if together == 1 {
-            return self.reader.read(row, rows, wants);
+            return self.reader.read(row, rows, request);
         }
-        let mut record = self.reader.read(row, rows, &Several { wants, n: together })?;
+        let mut record = self.reader.read(row, rows, &RunRequest { request, n: together })?;
         let positions = at..at + together;
-        record.together = Some(Arc::new(Together::new(positions.clone())));
+        record.window_run = Some(Arc::new(WindowRun::new(positions.clone())));
         if !self.hold(positions, &record) {
-            record.together = None;
+            record.window_run = None;
         }
         Ok(record)
     }
@@ -386,7 +388,7 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fields::Row, record::Everything};
+    use crate::{fields::Row, record::WholeRecord};
     use bytes::Bytes;
     use std::sync::Mutex;
 
@@ -450,7 +452,7 @@ mod tests {
     }
 
     impl ReadRecords for Arc<Told> {
-        fn read(&mut self, row: u64, run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
+        fn read(&mut self, row: u64, run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
             self.runs.lock().unwrap().push((row, run));
             Ok(RawRecord::new(Bytes::from_static(b"a"), Row::default()))
         }
@@ -469,8 +471,8 @@ mod tests {
             let mut reader = Arc::new(Selection::new(source.clone(), positions)).reader();
             // The last window is of another run.
             for at in 0..8 {
-                let record = reader.read(at, 8 - at, &Everything).unwrap();
-                assert!(record.together.is_some());
+                let record = reader.read(at, 8 - at, &WholeRecord).unwrap();
+                assert!(record.window_run.is_some());
             }
             assert_eq!(*source.runs.lock().unwrap(), expected);
         }

@@ -15,12 +15,12 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
+    clip_request::{ClipRequest, Take},
     clip_rule::ClipRule,
     cutter::{Cut, Cutter},
     mixing::{Mixed, Mixer},
     places::{AudioPlan, Begin, Places, Section, Waveform},
     span_columns::SpanColumns,
-    wanting::{Take, Wanting},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -29,7 +29,7 @@ use crate::{
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, Row, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
-    record::{Batches, ExampleMaker, Record, Task, Wants},
+    record::{Batches, ExampleMaker, ReadRequest, Record, Task},
     source::{Positions, columns::MOST_PATH_BYTES},
     targets::{self, Target},
     transform::{
@@ -347,8 +347,8 @@ impl AudioTask {
     }
 
     /// What a reader must read of a record for that.
-    pub fn wants(&self, take: Take) -> Wanting<'_> {
-        Wanting::of(&self.places, take)
+    pub fn request(&self, take: Take) -> ClipRequest<'_> {
+        ClipRequest::of(&self.places, take)
     }
 
     /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
@@ -380,7 +380,7 @@ impl Task for AudioTask {
     }
 
     fn excerpt(&self, head: &[u8], size: u64, at: Range<u64>, seed: u64) -> Option<Range<u64>> {
-        self.wants(Take::Clips(at, seed)).excerpt(head, size)
+        self.request(Take::Clips(at, seed)).excerpt(head, size)
     }
 
     fn span(
@@ -389,7 +389,7 @@ impl Task for AudioTask {
         at: Range<u64>,
         seed: u64,
     ) -> Option<Range<u64>> {
-        self.wants(Take::Clips(at, seed)).span(sample_rate, n_samples, values)
+        self.request(Take::Clips(at, seed)).span(sample_rate, n_samples, values)
     }
 
     fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {

@@ -12,7 +12,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Info, Planes},
     fallible_alloc,
-    record::{Record, Together},
+    record::{Record, WindowRun},
     source::Held,
     transform::{Channels, Crop, sums::squares},
 };
@@ -98,7 +98,7 @@ impl Cutter {
                 false => Ok(()),
             }
         };
-        if let Some(Together { positions, spans }) = record.together.as_deref()
+        if let Some(WindowRun { positions, spans }) = record.window_run.as_deref()
             && info.codec.is_worth_sharing()
         {
             let number = record.index.saturating_sub(positions.start) as usize;

@@ -29,7 +29,9 @@ use crate::{
     engine::{State, during},
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
-    record::{Batches, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task, Wants, Words},
+    record::{
+        Batches, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task, Words,
+    },
     sync::plain::{Mutex, MutexGuard},
 };
 
@@ -241,7 +243,7 @@ impl Source for DatasetSource {
 pub struct Numbers;
 
 impl ReadRecords for Numbers {
-    fn read(&mut self, _row: u64, _run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
+    fn read(&mut self, _row: u64, _run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
         Ok(RawRecord::new(Bytes::new(), Row::new()))
     }
 }

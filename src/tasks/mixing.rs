@@ -8,11 +8,11 @@
 use std::fmt;
 
 use super::{
+    clip_request::{ClipRequest, Take},
     clip_rule::ClipRule,
     cutter::{Cut, Cutter},
     partners::Partners,
     places::{AudioPlan, Begin, Places},
-    wanting::{Take, Wanting},
 };
 use crate::{
     Result, fallible_alloc,
@@ -211,7 +211,7 @@ impl Maker {
     /// response. `None` if it has no samples.
     fn read(&mut self, at: u64, place: u64, phase: u64, n: usize) -> Result<Option<(Clip, Row)>> {
         let begin = Begin::rule(at, place);
-        let record = self.reader.read(at, 1, &Wanting::of(&self.places, Take::Clip(begin)))?;
+        let record = self.reader.read(at, 1, &ClipRequest::of(&self.places, Take::Clip(begin)))?;
         let record: Record = record.numbered(at, place, 0);
         let opened = self.cutter.open(&self.places, &record)?;
         let row_start = opened.row_start();

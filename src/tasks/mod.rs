@@ -22,10 +22,12 @@ mod span_columns;
 #[cfg(feature = "tokens")]
 mod tokens;
 #[cfg(feature = "audio")]
-mod wanting;
+mod clip_request;
 
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
+#[cfg(feature = "audio")]
+pub use clip_request::Take;
 #[cfg(feature = "audio")]
 pub use clip_rule::{ClipCrop, ClipRule, Draws, Place};
 #[cfg(feature = "audio")]
@@ -45,5 +47,3 @@ pub use places::{AudioPlan, Begin, Places, Section, Waveform};
 pub use span_columns::{SpanColumns, SpanUnit};
 #[cfg(feature = "tokens")]
 pub use tokens::{Encode, TokenMaker, TokenTask, Vocabulary};
-#[cfg(feature = "audio")]
-pub use wanting::Take;

@@ -18,7 +18,7 @@ use forebay::{
     engine::{Auto, Engine, Plan, Policy, Step},
     fields::Value,
     order::Order,
-    record::{Batches, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task, Wants},
+    record::{Batches, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task},
     seed,
 };
 
@@ -56,7 +56,7 @@ impl Source for Toy {
 }
 
 impl ReadRecords for ToyReader {
-    fn read(&mut self, row: u64, _run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, _run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
         match (self.0.unreadable)(row) {
             Some(kind) => Err(Error::new(kind, "cannot be read")),

@@ -26,7 +26,7 @@ use crate::{
     cache::json::{self, NoValue},
     decode::AudioDecoder,
     fallible_alloc, magic,
-    record::{Everything, MAX_RECORD_BYTES, RawRecord, ReadRecords},
+    record::{MAX_RECORD_BYTES, RawRecord, ReadRecords, WholeRecord},
     seed::mix,
     source::{
         self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, Storage,
@@ -89,7 +89,7 @@ pub enum Rows {
 
 /// The part of the rows that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Want {
+pub enum Projection {
     /// All columns.
     All,
     /// These columns of tables; of JSON, all.
@@ -121,7 +121,7 @@ pub struct Files {
     paths: Vec<PathBuf>,
     names: Vec<String>,
     kinds: Vec<Kind>,
-    want: Want,
+    projection: Projection,
     limits: Limits,
 }
 
@@ -131,12 +131,12 @@ impl Files {
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Config`] if there are no files, or for a file
     /// in another format.
-    pub fn new<T: Into<Entry>>(shards: Vec<T>, want: Want, limits: Limits) -> Result<Self> {
+    pub fn new<T: Into<Entry>>(shards: Vec<T>, projection: Projection, limits: Limits) -> Result<Self> {
         if shards.is_empty() {
             return Err(Error::new(ErrorKind::Config, "there are no shards; name at least one file"));
         }
         let entries: Vec<Entry> = shards.into_iter().map(Into::into).collect();
-        let has_recordings = matches!(want, Want::Recordings { .. });
+        let has_recordings = matches!(projection, Projection::Recordings { .. });
         let kind = |entry: &Entry| match entry {
             entry if has_recordings && entry.is_of_files() => Ok(Kind::Table),
             Entry::Path(path) => kind_of(path),
@@ -149,13 +149,13 @@ impl Files {
         let kinds = entries.iter().map(kind).collect::<Result<_>>()?;
         let paths: Vec<PathBuf> = entries.iter().map(Entry::path).collect();
         let names = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        Ok(Self { entries, paths, names, kinds, want, limits })
+        Ok(Self { entries, paths, names, kinds, projection, limits })
     }
 
     /// The rows of a table.
     fn table(&self, shard: usize) -> Result<Arc<source::Recordings>> {
-        let allow_paths = match &self.want {
-            Want::Recordings { allow_paths, .. } => allow_paths.clone(),
+        let allow_paths = match &self.projection {
+            Projection::Recordings { allow_paths, .. } => allow_paths.clone(),
             _ => AllowPaths::default(),
         };
         let options = ArrowOptions {
@@ -205,8 +205,8 @@ impl Shards for Files {
             Err(Error::new(ErrorKind::Config, message))
         };
         let max_record_bytes = self.limits.max_record_bytes;
-        match (self.kinds[shard], &self.want) {
-            (Kind::Parquet, Want::Recordings { column, allow_paths }) => {
+        match (self.kinds[shard], &self.projection) {
+            (Kind::Parquet, Projection::Recordings { column, allow_paths }) => {
                 let options = ParquetOptions {
                     payload: crate::source::Payload::Audio(column.clone()),
                     allow_paths: allow_paths.clone(),
@@ -221,7 +221,7 @@ impl Shards for Files {
                 let rows = source.n_rows();
                 Ok(Recordings::over(source.reader(), rows, skip, at))
             }
-            (Kind::Arrow, Want::Recordings { column, allow_paths }) => {
+            (Kind::Arrow, Projection::Recordings { column, allow_paths }) => {
                 let options = ArrowOptions {
                     audio_column: column.clone(),
                     allow_paths: allow_paths.clone(),
@@ -245,8 +245,8 @@ impl Shards for Files {
                 let rows = source.n_rows();
                 Ok(Recordings::over(source.reader(), rows, skip, at))
             }
-            (Kind::Json, Want::Recordings { .. }) => wrong("JSON"),
-            (Kind::Text, Want::Recordings { .. }) => wrong("lines"),
+            (Kind::Json, Projection::Recordings { .. }) => wrong("JSON"),
+            (Kind::Text, Projection::Recordings { .. }) => wrong("lines"),
             (kind @ (Kind::Parquet | Kind::Arrow), _) => {
                 let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
                 Ok(Box::new(Table::open(&storage, path, kind, self.columns(), skip, at)?))
@@ -260,8 +260,8 @@ impl Shards for Files {
 
 impl Files {
     fn columns(&self) -> Option<&[String]> {
-        match &self.want {
-            Want::Columns(columns) => Some(columns),
+        match &self.projection {
+            Projection::Columns(columns) => Some(columns),
             _ => None,
         }
     }
@@ -697,7 +697,7 @@ impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
         let end = begin.saturating_add(self.at.missing()).min(self.rows);
         let (mut records, mut held) = (Vec::new(), 0u64);
         while self.next < end && held < limits.piece_bytes {
-            match self.reader.read(self.next, self.rows - self.next, &Everything) {
+            match self.reader.read(self.next, self.rows - self.next, &WholeRecord) {
                 Ok(record) => {
                     held = held.saturating_add(record.n_bytes() as u64 + limits.recording_bytes);
                     let part = record.part.as_deref();

@@ -20,7 +20,7 @@ use crate::{
         plan::MOST_READERS,
     },
     order::{Assignment, Schedule},
-    record::{RawRecord, ReadRecords, Source, Task, WantedBy, scattered_readers},
+    record::{RawRecord, ReadRecords, Source, Task, TaskRequest, scattered_readers},
 };
 
 /// How the I/O threads of a plan read a source.
@@ -181,10 +181,10 @@ impl<S: Source, K: Task> Reader<S, K> {
     /// Reads a record.
     fn fetch(&mut self, destination: Destination, stream: usize, assigned: Assignment) -> Fetched {
         let Assignment { row, run, repeats, seed, epoch, .. } = assigned;
-        let wants = WantedBy { task: &*self.task, at: row, seed, repeats };
+        let request = TaskRequest { task: &*self.task, at: row, seed, repeats };
         self.watch.on(row);
         let at = stream % self.records.len();
-        let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &wants));
+        let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &request));
         let permits = self.limiter.take(&mut self.watch);
         Fetched { destination, row, seed, epoch, outcome, permits }
     }

@@ -20,7 +20,7 @@ use crate::{
         Compression, Processed, WriterOptions,
         build::{
             Build, Order, Piece, Plan, Process, Processor, ReadShard, Shards, Skips,
-            inputs::{Files, Limits, Want},
+            inputs::{Files, Limits, Projection},
             recordings::Features,
             tokens::Tokenize,
         },
@@ -58,8 +58,8 @@ fn policy(on_error: String, max_errors: Option<MaxErrors>) -> Result<Policy> {
 }
 
 /// The processor that `forebay.cache` describes in a dict, the columns to read, and the limits.
-fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, Limits)> {
-    let (processor, want, max_record_bytes) = kind(given)?;
+fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Projection, Limits)> {
+    let (processor, projection, max_record_bytes) = kind(given)?;
     let limits = match &processor {
         // A function is called with a whole batch.
         AnyProcessor::Callable(_) => Limits { piece_bytes: u64::MAX, ..Limits::default() },
@@ -69,13 +69,13 @@ fn processor(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, Limits)
         }
         _ => Limits::default(),
     };
-    Ok((processor, want, Limits { max_record_bytes, ..limits }))
+    Ok((processor, projection, Limits { max_record_bytes, ..limits }))
 }
 
-fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
+fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Projection, u64)> {
     let item = |name: &str| given.as_any().get_item(name);
     let columns = item("columns")?.extract::<Option<Vec<String>>>()?;
-    let want = columns.map_or(Want::All, Want::Columns);
+    let projection = columns.map_or(Projection::All, Projection::Columns);
     let limits = LimitConfig {
         max_record_bytes: named("max_record_bytes", &item("max_record_bytes")?)?,
         max_decoded_seconds: item("max_decoded_seconds")?.extract()?,
@@ -86,7 +86,7 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
     let damage: String = item("damage")?.extract()?;
     let damage = DamageConfig { damage: &damage, max_damage: item("max_damage")?.extract()? };
     let damage = damage.check().map_err(|error| to_python(given.py(), &error))?;
-    let (processor, want) = match &kind[..] {
+    let (processor, projection) = match &kind[..] {
         "tokenize" => {
             let text_column: String = item("text_column")?.extract()?;
             let tokenize = Tokenize {
@@ -96,11 +96,11 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
                 field: item("field")?.extract()?,
                 max_record_bytes,
             };
-            (AnyProcessor::Tokenize(tokenize), Want::Columns(vec![text_column]))
+            (AnyProcessor::Tokenize(tokenize), Projection::Columns(vec![text_column]))
         }
         "features" => (
             AnyProcessor::Features(features(&item("transform")?, max_decoded_seconds)?.with_damage(damage)),
-            Want::Recordings {
+            Projection::Recordings {
                 column: item("audio_column")?.extract()?,
                 allow_paths: named::<Option<_>>("allow_paths", &item("allow_paths")?)?.unwrap_or_default(),
             },
@@ -108,15 +108,15 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Want, u64)> {
         "callable" => {
             expect_calls();
             let functions = (item("function")?.unbind(), item("to_columns")?.unbind());
-            (AnyProcessor::Callable(Arc::new(functions)), want)
+            (AnyProcessor::Callable(Arc::new(functions)), projection)
         }
         "columns" => {
             expect_calls();
-            (AnyProcessor::Columns(Arc::new(item("to_columns")?.unbind())), want)
+            (AnyProcessor::Columns(Arc::new(item("to_columns")?.unbind())), projection)
         }
-        _ => (AnyProcessor::Passthrough, want),
+        _ => (AnyProcessor::Passthrough, projection),
     };
-    Ok((processor, want, max_record_bytes))
+    Ok((processor, projection, max_record_bytes))
 }
 
 /// The features of a `SpectrogramTransform` or an object of `forebay.features`.
@@ -158,9 +158,9 @@ impl Given {
         Ok(Self::Files(files))
     }
 
-    fn shards(self, want: Want, limits: Limits, is_processed: bool) -> Result<AnyShards> {
+    fn shards(self, projection: Projection, limits: Limits, is_processed: bool) -> Result<AnyShards> {
         match self {
-            Self::Files(files) => Ok(AnyShards::Files(Files::new(files, want, limits)?)),
+            Self::Files(files) => Ok(AnyShards::Files(Files::new(files, projection, limits)?)),
             Self::Open(shards) => {
                 expect_calls();
                 let (names, open) = shards.into_iter().unzip();
@@ -208,7 +208,7 @@ impl _CacheBuild {
         is_processed: bool,
     ) -> PyResult<Self> {
         let to_python = |error: Error| to_python(py, &error);
-        let (processor, want, limits) = self::processor(processor)?;
+        let (processor, projection, limits) = self::processor(processor)?;
         let given = Given::read(shards)?;
         let made_by: Map<String, Value> = serde_json::from_str(made_by).map_err(|error| {
             to_python(Error::new(ErrorKind::Config, "made_by is not a JSON object").because(error))
@@ -230,7 +230,7 @@ impl _CacheBuild {
             },
         };
         let build = run_interruptible(py, "forebay-build", move |_| {
-            let shards = given.shards(want, limits, is_processed)?;
+            let shards = given.shards(projection, limits, is_processed)?;
             let options = WriterOptions { made_by, ..plan.options.clone() };
             Build::start(Plan { options, ..plan }, shards, processor)
         })?;
@@ -244,7 +244,7 @@ impl _CacheBuild {
         processor: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = shards.py();
-        let (processor, want, limits) = self::processor(processor)?;
+        let (processor, projection, limits) = self::processor(processor)?;
         let given = Given::read(shards)?;
         let dict = PyDict::new(py);
         if let Some(what) = processor.describe() {
@@ -253,11 +253,12 @@ impl _CacheBuild {
                 what => dict.set_item("processor", state::to_python(py, &what)?)?,
             }
         }
-        let found =
-            run_interruptible(py, "forebay-shards", move |_| match given.shards(want, limits, false)? {
+        let found = run_interruptible(py, "forebay-shards", move |_| {
+            match given.shards(projection, limits, false)? {
                 AnyShards::Files(files) => files.fingerprints().map(Some),
                 _ => Ok(None),
-            });
+            }
+        });
         if let Some(found) = found? {
             let sources = PyDict::new(py);
             found.into_iter().try_for_each(|(name, what)| sources.set_item(name, what))?;
@@ -360,10 +361,11 @@ impl _ShardWork {
         batch_size: u64,
         on_error: &str,
     ) -> PyResult<Self> {
-        let (processor, want, limits) = self::processor(processor)?;
+        let (processor, projection, limits) = self::processor(processor)?;
         let policy = policy(on_error.to_owned(), None).map_err(|error| to_python(py, &error))?;
         let given = Given::read(shard)?;
-        let opened = detach(py, || given.shards(want, limits, false)?.open(0, skip_batches, batch_size));
+        let opened =
+            detach(py, || given.shards(projection, limits, false)?.open(0, skip_batches, batch_size));
         let reader = opened.map_err(|error| to_python(py, &error))?;
         let begin = skip_batches.saturating_mul(batch_size);
         Ok(Self(Mutex::new(Some(Work { reader, process: processor.worker(), policy, begin }))))

@@ -56,7 +56,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    record::{BLOCKS_AHEAD, MAX_RECORD_BYTES, MemoryLimiter, RawRecord, ReadRecords, Source, Traffic, Wants},
+    record::{
+        BLOCKS_AHEAD, MAX_RECORD_BYTES, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic,
+    },
     seed::mix,
 };
 
@@ -337,8 +339,8 @@ impl ReadRecords for ArrowReader {
         self.hint_next(end, row);
     }
 
-    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
-        self.read_excerpt(row, run, &|head, size| wants.excerpt(head, size))
+    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
+        self.read_excerpt(row, run, &|head, size| request.excerpt(head, size))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     Result,
     decode::{AudioDecoder, Info, Part, RangeIndex, ReadBytes},
     fields::Row,
-    record::{PartOf, Segment, Wants},
+    record::{FileRecording, ReadRequest, Segment},
     source::storage::Version,
 };
 
@@ -86,15 +86,15 @@ impl Indexes {
         decoder: &mut AudioDecoder,
         recorded: &Recorded<'_>,
         segment: Option<Segment>,
-        (wants, values): (&dyn Wants, &Row),
+        (request, values): (&dyn ReadRequest, &Row),
     ) -> Result<Option<Part>> {
-        if segment.is_none() && !wants.takes_spans() && recorded.len <= recorded.most() {
+        if segment.is_none() && !request.takes_spans() && recorded.len <= recorded.most() {
             return Ok(None);
         }
         let index = self.index(decoder, recorded)?;
-        let of = PartOf { segment, ..PartOf::default() };
+        let of = FileRecording { segment, ..FileRecording::default() };
         let (info, samples) = index.info().of_row(Some(&of))?;
-        let span = wants.span(info.sample_rate, info.n_samples, values).unwrap_or(0..info.n_samples);
+        let span = request.span(info.sample_rate, info.n_samples, values).unwrap_or(0..info.n_samples);
         let span = samples.start + span.start..samples.start + span.end;
         index.part(decoder, recorded, span).map(Some)
     }

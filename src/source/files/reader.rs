@@ -26,7 +26,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     fields::Row,
-    record::{MemoryLimiter, PartOf, RawRecord, ReadRecords, Segment, Wants},
+    record::{FileRecording, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Segment},
     source::{
         linked::{self, Outside},
         memory_permits::MemoryPermits,
@@ -36,7 +36,7 @@ use crate::{
     },
 };
 #[cfg(feature = "audio")]
-use crate::{decode::Info, record::Everything};
+use crate::{decode::Info, record::WholeRecord};
 
 /// Files of at most this many bytes are read whole, in one read.
 const SMALL: u64 = 256 << 10;
@@ -144,7 +144,7 @@ impl FilesReader {
             let indexed = if place.len > SMALL {
                 source.opened.indexes.keep(&mut self.decoder, &place)
             } else {
-                let read = self.read_place(&place, None, (&Everything, &Row::new()));
+                let read = self.read_place(&place, None, (&WholeRecord, &Row::new()));
                 read.and_then(|(bytes, _)| Ok((self.decoder.open(&bytes)?.info(), Kept::Needless)))
             };
             if indexed.is_err() {
@@ -156,10 +156,10 @@ impl FilesReader {
         found().map_err(|error| in_row(error, table, row))
     }
 
-    fn read_row(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
+    fn read_row(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
         let source = self.source.clone();
         let (number, table, row) = source.table(row);
-        self.read_in(&source, number, row, run, wants).map_err(|error| in_row(error, table, row))
+        self.read_in(&source, number, row, run, request).map_err(|error| in_row(error, table, row))
     }
 
     fn read_in(
@@ -168,7 +168,7 @@ impl FilesReader {
         number: usize,
         row: u64,
         run: u64,
-        wants: &dyn Wants,
+        request: &dyn ReadRequest,
     ) -> Result<RawRecord> {
         let table = &source.tables[number];
         let values = source.values(table, row)?;
@@ -177,11 +177,11 @@ impl FilesReader {
         let goes_on = run > 1 && row + 1 < table.n_rows && table.file(row + 1) == table.file(row);
         let last = self.last.take().filter(|(last, _)| *last == key);
         let (bytes, part) = match last {
-            Some((_, bytes)) => (bytes, PartOf { segment, ..PartOf::default() }),
+            Some((_, bytes)) => (bytes, FileRecording { segment, ..FileRecording::default() }),
             None => {
                 let permits = self.permits.clone();
                 let place = find(source, &permits, number, table, row)?;
-                let read = self.read_place(&place, segment, (wants, &values));
+                let read = self.read_place(&place, segment, (request, &values));
                 if read.is_err() {
                     source.opened.files.remove(place.key);
                 }
@@ -199,20 +199,20 @@ impl FilesReader {
         &mut self,
         place: &Recorded<'_>,
         segment: Option<Segment>,
-        wants: (&dyn Wants, &Row),
-    ) -> Result<(Bytes, PartOf)> {
+        request: (&dyn ReadRequest, &Row),
+    ) -> Result<(Bytes, FileRecording)> {
         if place.len == 0 {
             return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
         }
         #[cfg(feature = "audio")]
         if place.len > SMALL {
-            let part = place.source.opened.indexes.part(&mut self.decoder, place, segment, wants)?;
+            let part = place.source.opened.indexes.part(&mut self.decoder, place, segment, request)?;
             if let Some(part) = part {
-                return Ok((Bytes::new(), PartOf { part: Some(part), segment }));
+                return Ok((Bytes::new(), FileRecording { part: Some(part), segment }));
             }
         }
-        let _ = wants;
-        Ok((place.read_range(0..place.len)?, PartOf { segment, ..PartOf::default() }))
+        let _ = request;
+        Ok((place.read_range(0..place.len)?, FileRecording { segment, ..FileRecording::default() }))
     }
 }
 
@@ -386,7 +386,7 @@ impl ReadRecords for FilesReader {
         self.permits = MemoryPermits::of(limiter);
     }
 
-    fn read(&mut self, row: u64, run: u64, wants: &dyn Wants) -> Result<RawRecord> {
-        self.read_row(row, run, wants)
+    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
+        self.read_row(row, run, request)
     }
 }

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, sync::atomic::AtomicBool};
 use super::*;
 use crate::{
     Result,
-    record::{Everything, RawRecord, ReadRecords, Segment},
+    record::{RawRecord, ReadRecords, Segment, WholeRecord},
     source::{AllowPaths, Entry, Recordings},
 };
 
@@ -51,7 +51,7 @@ fn manifest(path: PathBuf, change: impl Fn(&mut Manifest)) -> Vec<Entry> {
 }
 
 fn read(source: &Arc<Recordings>, row: u64) -> Result<RawRecord> {
-    source.reader().read(row, 1, &Everything)
+    source.reader().read(row, 1, &WholeRecord)
 }
 
 fn values(source: &Arc<Recordings>) -> Vec<Vec<String>> {

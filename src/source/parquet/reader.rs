@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{Row, Value},
-    record::{MemoryLimiter, Permit, RawRecord, ReadRecords, Wants, check_record_bytes},
+    record::{MemoryLimiter, Permit, RawRecord, ReadRecords, ReadRequest, check_record_bytes},
     source::{
         columns::{Beside, Payload},
         linked,
@@ -349,7 +349,7 @@ impl ReadRecords for ParquetReader {
         self.permits = MemoryPermits::of(limiter);
     }
 
-    fn read(&mut self, row: u64, run: u64, _wants: &dyn Wants) -> Result<RawRecord> {
+    fn read(&mut self, row: u64, run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
         self.read(row, run)
     }
 }

@@ -1,4 +1,4 @@
-//! [`Wanting`]: what a reader must read of a record. Source: own.
+//! [`ClipRequest`]: what a reader must read of a record. Source: own.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::{
     cutter::joined,
     places::{Begin, Places, Section},
 };
-use crate::{decode::layout, fields::Row, record::Wants};
+use crate::{decode::layout, fields::Row, record::ReadRequest};
 
 /// What is taken of a recording.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,12 +21,12 @@ pub enum Take {
 
 /// What a reader must read of a record; a task makes it.
 #[derive(Debug)]
-pub struct Wanting<'a> {
+pub struct ClipRequest<'a> {
     places: &'a Places,
     take: Take,
 }
 
-impl<'a> Wanting<'a> {
+impl<'a> ClipRequest<'a> {
     /// Of the clips at these places.
     pub(super) fn of(places: &'a Places, take: Take) -> Self {
         Self { places, take }
@@ -42,7 +42,7 @@ impl<'a> Wanting<'a> {
     }
 }
 
-impl Wants for Wanting<'_> {
+impl ReadRequest for ClipRequest<'_> {
     fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
         if self.places.plan().crop.takes_values() {
             // They are not known yet.
