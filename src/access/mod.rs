@@ -1,14 +1,14 @@
 //! [`Access`]: clips of any rows, in any order, made on threads of its own.
 //!
-//! It runs a loader's stages without the engine: a thread of a `Crew` reads a row and makes its example by
-//! the same [`ClipMaker`], and the caller's thread puts it into its row of the batch by the same
+//! It runs a loader's stages without the engine: a thread of a `ThreadPool` reads a row and makes its example
+//! by the same [`ClipMaker`], and the caller's thread puts it into its row of the batch by the same
 //! [`RowCollate`]. So the bytes are those of a loader, for the same row and crop. A batch does not depend on
 //! the threads, and of several bad rows the first one that was asked for is the error. In memory are the
 //! batches, one record for each thread, and the examples that the caller has not yet put into its batch.
 
-mod crew;
+mod thread_pool;
 #[cfg(feature = "parquet")]
-mod survey;
+mod index_build;
 
 use std::{
     fmt,
@@ -33,9 +33,9 @@ use crate::{
     seed::{Purpose, hash},
     tasks::{AudioTask, Begin, ClipMaker, Section, Take, Waveform},
 };
-use crew::{Crew, Work};
 #[cfg(feature = "parquet")]
-pub use survey::{Bad, Survey, Totals};
+pub use index_build::{Bad, IndexBuild, Totals};
+use thread_pool::{ThreadPool, Work};
 
 /// The sizes of batches whose memory is kept.
 const POOLS: usize = 4;
@@ -57,7 +57,7 @@ pub struct Clip {
 #[derive(Debug)]
 pub struct Access<S: Source> {
     shared: Arc<Shared<S>>,
-    crew: Crew<Worker<S>>,
+    threads: ThreadPool<Worker<S>>,
     /// By number of rows, the last one used at the end.
     pools: Mutex<Vec<Arc<ColumnPool>>>,
 }
@@ -142,14 +142,14 @@ impl<S: Source> Access<S> {
             let _busy = Busy::new(&of);
             Worker { reader: of.source.reader(), maker: of.task.maker() }
         };
-        Self { crew: Crew::new(n_threads, worker), shared, pools: Mutex::default() }
+        Self { threads: ThreadPool::new(n_threads, worker), shared, pools: Mutex::default() }
     }
 
     /// The same, with threads of its own.
     #[must_use]
     pub fn again(&self) -> Self {
         let Shared { source, task, seed, .. } = &*self.shared;
-        Self::new(source.clone(), task.clone(), self.crew.most(), *seed)
+        Self::new(source.clone(), task.clone(), self.threads.most(), *seed)
     }
 
     /// Whether any thread is in a call or at work for one. If none was at a fork, no lock is held in the
@@ -203,7 +203,7 @@ impl<S: Source> Access<S> {
         wanted.sort_by_key(|wanted| wanted.clip.row);
         let n = wanted.len();
         let in_part =
-            if self.shared.source.random_access() { 1 } else { n.div_ceil(self.crew.most()).max(1) };
+            if self.shared.source.random_access() { 1 } else { n.div_ceil(self.threads.most()).max(1) };
         let work = Arc::new(Batch {
             shared: self.shared.clone(),
             wanted,
@@ -213,7 +213,7 @@ impl<S: Source> Access<S> {
             stopped: AtomicBool::new(false),
         });
         let collate = self.shared.task.collate_in(self.pool(n));
-        self.crew.begin(&work, n.div_ceil(in_part))?;
+        self.threads.begin(&work, n.div_ceil(in_part))?;
         Ok(Pending { work, received, collate, left: n, failed: None, _busy: busy })
     }
 
@@ -225,7 +225,7 @@ impl<S: Source> Access<S> {
         self.check_open()?;
         let busy = Busy::new(&self.shared);
         let (reply, received) = unbounded();
-        self.crew.begin(&Arc::new(One { shared: self.shared.clone(), row, section, reply }), 1)?;
+        self.threads.begin(&Arc::new(One { shared: self.shared.clone(), row, section, reply }), 1)?;
         Ok(PendingWaveform { received, _busy: busy })
     }
 
@@ -246,7 +246,7 @@ struct Wanted {
     clip: Clip,
 }
 
-/// The examples of a batch, as work for the crew.
+/// The examples of a batch, as work for the threads.
 struct Batch<S> {
     shared: Arc<Shared<S>>,
     /// In storage order.
@@ -361,7 +361,7 @@ impl<S: Source> Pending<S> {
     }
 }
 
-/// A section of a recording, as work for the crew.
+/// A section of a recording, as work for the threads.
 struct One<S> {
     shared: Arc<Shared<S>>,
     row: u64,

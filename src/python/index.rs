@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    access::{Survey, Totals, closed},
+    access::{IndexBuild, Totals, closed},
     engine, locks,
     record::Source,
     source::{AllowPaths, ArrowOptions, Recordings},
@@ -58,7 +58,7 @@ pub struct _Index {
     source: Arc<Recordings>,
     n_recordings: u64,
     /// None after `close()`.
-    survey: locks::Mutex<Option<Survey>>,
+    build: locks::Mutex<Option<IndexBuild>>,
 }
 
 #[pymethods]
@@ -75,12 +75,12 @@ impl _Index {
         logging::emitting(py, || {
             let allow_paths = allow_paths.unwrap_or_default();
             let options = ArrowOptions { audio_column, label_column, allow_paths, ..ArrowOptions::default() };
-            let (source, survey) = run_interruptible(py, "forebay-index", move |stop| {
+            let (source, build) = run_interruptible(py, "forebay-index", move |stop| {
                 let source = Arc::new(Recordings::open(&[files], &options, stop)?);
-                let survey = Survey::begin(source.clone(), engine::cores())?;
-                Ok((source, survey))
+                let build = IndexBuild::begin(source.clone(), engine::cores())?;
+                Ok((source, build))
             })?;
-            Ok(Self { source, n_recordings: survey.n_recordings(), survey: locks::Mutex::new(Some(survey)) })
+            Ok(Self { source, n_recordings: build.n_recordings(), build: locks::Mutex::new(Some(build)) })
         })
     }
 
@@ -88,10 +88,10 @@ impl _Index {
     /// are all.
     fn next(&self, py: Python<'_>) -> PyResult<(u64, u64, bool)> {
         let next = || -> Result<_> {
-            let mut survey = locks::lock(&self.survey)?;
-            let survey = survey.as_mut().ok_or_else(closed)?;
-            let is_over = survey.wait(Instant::now() + SLICE)?;
-            Ok((survey.totals().recordings, survey.totals().n_bad, is_over))
+            let mut build = locks::lock(&self.build)?;
+            let build = build.as_mut().ok_or_else(closed)?;
+            let is_over = build.wait(Instant::now() + SLICE)?;
+            Ok((build.totals().recordings, build.totals().n_bad, is_over))
         };
         let next = detach(py, next).map_err(|error: Error| to_python(py, &error));
         logging::emit(py)?;
@@ -102,8 +102,8 @@ impl _Index {
     /// What was found so far.
     fn totals(&self, py: Python<'_>) -> PyResult<Found> {
         let found = || -> Result<_> {
-            let survey = locks::lock(&self.survey)?;
-            Ok(self.found(survey.as_ref().ok_or_else(closed)?.totals()))
+            let build = locks::lock(&self.build)?;
+            Ok(self.found(build.as_ref().ok_or_else(closed)?.totals()))
         };
         detach(py, found).map_err(|error: Error| to_python(py, &error))
     }
@@ -112,8 +112,8 @@ impl _Index {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         // Its threads are awaited without the lock.
         let closed = detach(py, || {
-            let survey = locks::lock(&self.survey)?.take();
-            drop(survey);
+            let build = locks::lock(&self.build)?.take();
+            drop(build);
             Ok(())
         });
         closed.map_err(|error: Error| to_python(py, &error))?;

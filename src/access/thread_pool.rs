@@ -1,7 +1,7 @@
-//! [`Crew`]: threads that wait for work, and do it in parts.
+//! [`ThreadPool`]: threads that wait for work, and do it in parts.
 //!
-//! They start with the first work, as many as it has parts, and stay until the crew is dropped. Parts are
-//! done in the order in which they were given, those of several callers in turn. A crew belongs to one
+//! They start with the first work, as many as it has parts, and stay until the pool is dropped. Parts are
+//! done in the order in which they were given, those of several callers in turn. A pool belongs to one
 //! process: after a fork its threads exist only in the parent, so a child makes another.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::{
     engine::{Threads, panicked},
 };
 
-/// Work in parts, on any of a crew's threads.
+/// Work in parts, on any of a pool's threads.
 pub(super) trait Work<W>: Send + Sync {
     /// Does one part.
     fn part(&self, worker: &mut W, part: usize);
@@ -32,7 +32,7 @@ pub(super) trait Work<W>: Send + Sync {
 type Job<W> = (Arc<dyn Work<W>>, usize);
 
 /// Threads, each with a worker `W` that it keeps from part to part.
-pub(super) struct Crew<W> {
+pub(super) struct ThreadPool<W> {
     jobs: Sender<Job<W>>,
     queue: Receiver<Job<W>>,
     worker: Arc<dyn Fn() -> W + Send + Sync>,
@@ -47,14 +47,14 @@ struct Started {
     threads: Threads,
 }
 
-impl<W> fmt::Debug for Crew<W> {
+impl<W> fmt::Debug for ThreadPool<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Crew").field("most", &self.most).finish_non_exhaustive()
     }
 }
 
-impl<W: 'static> Crew<W> {
-    /// A crew of at most `most` threads, none of which is started; each calls `worker` once.
+impl<W: 'static> ThreadPool<W> {
+    /// A pool of at most `most` threads, none of which is started; each calls `worker` once.
     pub(super) fn new(most: usize, worker: impl Fn() -> W + Send + Sync + 'static) -> Self {
         let (jobs, queue) = unbounded();
         Self { jobs, queue, worker: Arc::new(worker), most: most.max(1), threads: Mutex::default() }
@@ -98,7 +98,7 @@ impl<W: 'static> Crew<W> {
     }
 }
 
-/// Does parts until the crew is dropped.
+/// Does parts until the pool is dropped.
 fn labour<W>(queue: &Receiver<Job<W>>, new: &dyn Fn() -> W) {
     let mut worker = new();
     while let Ok((work, part)) = queue.recv() {
@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn workers_stay_and_a_panic_is_an_error_of_its_part() {
-        let crew = Crew::new(1, || 0);
+        let pool = ThreadPool::new(1, || 0);
         let (sender, found) = mpsc::channel();
         let work = Arc::new(Counting(Mutex::new(sender)));
-        crew.begin(&work, 3).unwrap();
-        crew.begin(&work, 5).unwrap();
+        pool.begin(&work, 3).unwrap();
+        pool.begin(&work, 5).unwrap();
         let expected = [(0, 1), (1, 2), (2, 3), (0, 4), (1, 5), (2, 6), (3, 0), (4, 1)];
         for (part, done) in expected {
             let kind = (part == 3).then_some(ErrorKind::Panic);
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn no_more_threads_than_parts() {
-        let crew = Crew::new(4, || 0);
+        let pool = ThreadPool::new(4, || 0);
         for (parts, n) in [(0, 0), (1, 1), (3, 3), (2, 3), (9, 4)] {
-            crew.start(usize::min(parts, crew.most())).unwrap();
-            assert_eq!(crew.threads.lock().unwrap().n, n);
+            pool.start(usize::min(parts, pool.most())).unwrap();
+            assert_eq!(pool.threads.lock().unwrap().n, n);
         }
     }
 }

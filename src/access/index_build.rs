@@ -1,10 +1,10 @@
-//! [`Survey`]: opens every recording of a source once, counts what is there, and leaves the index of each in
-//! a file of its own on disk.
+//! [`IndexBuild`]: opens every recording of a source once, counts what is there, and leaves the index of each
+//! in a file of its own on disk.
 //!
-//! Input: an open source. Output: [`Totals`]. The threads of a `Crew` take some recordings each, so a long
-//! one keeps one thread busy. Of recordings in shards the length is read. A bad record is counted, and its
-//! reason is kept. Totals are sums, so that they do not depend on the threads. An index is complete as soon
-//! as it is on disk, so a survey that was interrupted begins again and finds what it has made.
+//! Input: an open source. Output: [`Totals`]. The threads of a `ThreadPool` take some recordings each, so a
+//! long one keeps one thread busy. Of recordings in shards the length is read. A bad record is counted, and
+//! its reason is kept. Totals are sums, so that they do not depend on the threads. An index is complete as
+//! soon as it is on disk, so an index build that was interrupted begins again and finds what it has made.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
-use super::crew::{Crew, Work};
+use super::thread_pool::{ThreadPool, Work};
 use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Info},
@@ -288,24 +288,24 @@ impl MemoryLimiter for Stop {
     }
 }
 
-/// A survey at work. Dropping it ends its threads.
-pub struct Survey {
+/// An index build at work. Dropping it ends its threads.
+pub struct IndexBuild {
     stop: Arc<Stop>,
     received: Receiver<Result<Totals>>,
     /// Parts that are not answered.
     left: usize,
     n_recordings: u64,
     totals: Totals,
-    _crew: Crew<Worker>,
+    _threads: ThreadPool<Worker>,
 }
 
-impl Drop for Survey {
+impl Drop for IndexBuild {
     fn drop(&mut self) {
         self.stop.0.store(true, Ordering::Relaxed);
     }
 }
 
-impl Survey {
+impl IndexBuild {
     /// Begins on at most `n_threads` threads.
     ///
     /// # Errors
@@ -334,7 +334,7 @@ impl Survey {
         let (replies, received) = unbounded();
         let (left, stop) = (parts.len(), Arc::<Stop>::default());
         let n_recordings = if source.files().is_some() { files.len() as u64 } else { n_rows };
-        let crew = Crew::new(n_threads, {
+        let threads = ThreadPool::new(n_threads, {
             let (source, stop) = (source.clone(), stop.clone());
             move || {
                 let mut reader = source.reader();
@@ -343,8 +343,8 @@ impl Survey {
             }
         });
         let label = source.contents().beside.iter().position(|value| *value == Beside::Label);
-        crew.begin(&Arc::new(Job { source, files, parts, label, stop: stop.clone(), replies }), left)?;
-        Ok(Self { stop, received, left, n_recordings, totals: Totals::default(), _crew: crew })
+        threads.begin(&Arc::new(Job { source, files, parts, label, stop: stop.clone(), replies }), left)?;
+        Ok(Self { stop, received, left, n_recordings, totals: Totals::default(), _threads: threads })
     }
 
     /// The number of all recordings.
