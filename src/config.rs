@@ -253,8 +253,8 @@ impl LoaderConfig {
         let sampling = self.sampling.iter().flat_map(|object| object.sampling.columns());
         let spans =
             self.crop.iter().filter_map(|object| object.rule.spans()).flat_map(|spans| &spans.columns);
-        let partners = self.augment.sources().iter().filter_map(Background::same_class);
-        for name in targets.chain(passed_through).chain(sampling).chain(spans).chain(partners) {
+        let mix_sources = self.augment.sources().iter().filter_map(Background::same_class);
+        for name in targets.chain(passed_through).chain(sampling).chain(spans).chain(mix_sources) {
             if !names.contains(name) {
                 names.push(name.clone());
             }
@@ -442,13 +442,13 @@ impl LoaderConfig {
         let (crop, features) = self.planned_crop(features, clip_samples, &mut problems)?;
         let augment = self.planned_augment(&features, clip_samples, &mut problems)?;
         let max_decoded_seconds = self.max_decoded_seconds;
-        let partners = Vec::new();
+        let mix_sources = Vec::new();
         let damage = match &self.damage[..] {
             "error" => Damage::ERROR,
             _ => Damage { most: self.max_damage },
         };
         let audio =
-            AudioPlan { clip_samples, crop, augment, partners, features, max_decoded_seconds, damage };
+            AudioPlan { clip_samples, crop, augment, mix_sources, features, max_decoded_seconds, damage };
         let example_bytes = audio.example_bytes() as u64;
         if example_bytes > MAX_EXAMPLE_BYTES {
             let smaller = match (&self.features, self.n_frames) {

@@ -47,7 +47,8 @@ use crate::{
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig, joined_names},
     tasks::{
-        AudioPlan, AudioTask, ClipRule, Foretold, Given, Outputs, Partners, Places, SpanColumns, foretold,
+        AudioPlan, AudioTask, ClipPlanner, ClipRule, Given, MixSource, Outputs, PlannedValue, SpanColumns,
+        foretold,
     },
     transform::augment::{Kind, MixTargets, Outcome},
 };
@@ -93,7 +94,7 @@ pub struct Loader {
     config: LoaderConfig,
     order: OrderChoice,
     identity: Identity,
-    places: Places,
+    places: ClipPlanner,
     fields: Arc<[Field]>,
     /// The class names of each target that has any.
     class_names: ClassNamesOf,
@@ -164,20 +165,20 @@ impl Loader {
             }
             let source = Arc::new(source);
             let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
-            let partners = backgrounds.into_iter().map(|background| match background {
+            let mix_sources = backgrounds.into_iter().map(|background| match background {
                 Partnering::Others(source) => {
                     let starts = [0, source.n_rows()];
-                    Partners::new(source, Arc::new(starts), Vec::new())
+                    MixSource::new(source, Arc::new(starts), Vec::new())
                 }
                 Partnering::Own(same_class) => {
                     let exclude = plan.policy.exclude.to_vec();
-                    Partners::new(selection.clone(), starts.clone().into(), exclude)
+                    MixSource::new(selection.clone(), starts.clone().into(), exclude)
                         .of_own_rows(positions.clone(), same_class)
                 }
             });
-            audio.partners = partners.collect();
+            audio.mix_sources = mix_sources.collect();
             let task = AudioTask::new(audio).with_outputs(outputs);
-            let (fields, places) = (task.fields().clone(), task.places().clone());
+            let (fields, places) = (task.fields().clone(), task.planner().clone());
             let redraws = places.plan().crop.redraws().then(|| places.redraws().clone());
             let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
                 let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
@@ -257,9 +258,9 @@ impl Loader {
     fn partner_errors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         logging::emit(py)?;
         let list = PyList::empty(py);
-        let steps = self.audio().augment.readings().zip(&self.audio().partners).enumerate();
-        for (step, ((_, reading), partners)) in steps {
-            for error in partners.failures() {
+        let steps = self.audio().augment.readings().zip(&self.audio().mix_sources).enumerate();
+        for (step, ((_, reading), mix_sources)) in steps {
+            for error in mix_sources.failures() {
                 let row = |at| if reading.is_own { self.selection.positions().row(at) } else { at };
                 list.append(error_dict(py, &error, error.place.index.map(row), ("step", step))?)?;
             }
@@ -359,9 +360,9 @@ impl Loader {
                     let number = |asked: &Asked| match asked {
                         Asked::Start => f64::NAN,
                         Asked::Outcome(outcome) => match foretold(&audio, (position, seed), *outcome) {
-                            Foretold::Number(number) => number,
-                            Foretold::Row(at) => at.map_or(-1.0, |at| at as f64),
-                            Foretold::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
+                            PlannedValue::Number(number) => number,
+                            PlannedValue::Row(at) => at.map_or(-1.0, |at| at as f64),
+                            PlannedValue::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
                         },
                     };
                     let numbers = kinds.iter().map(number).collect::<SmallVec<[f64; 2]>>();

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    cutter::joined,
-    places::{Begin, Places, Section},
+    clip_decoder::joined,
+    clip_planner::{Begin, ClipPlanner, Section},
 };
 use crate::{decode::layout, fields::Row, record::ReadRequest};
 
@@ -22,21 +22,21 @@ pub enum Take {
 /// What a reader must read of a record; a task makes it.
 #[derive(Debug)]
 pub struct ClipRequest<'a> {
-    places: &'a Places,
+    planner: &'a ClipPlanner,
     take: Take,
 }
 
 impl<'a> ClipRequest<'a> {
     /// Of the clips at these places.
-    pub(super) fn of(places: &'a Places, take: Take) -> Self {
-        Self { places, take }
+    pub(super) fn of(planner: &'a ClipPlanner, take: Take) -> Self {
+        Self { planner, take }
     }
 
     /// The samples that a clip may need, whichever of its places is taken.
     fn hull(&self, of: (u32, u64), values: &Row, begin: Begin) -> Option<Range<u64>> {
-        let (places, mut hull) = (self.places, None);
-        for begin in places.each(begin, true) {
-            hull = Some(joined(hull, places.needs(of, values, begin).ok()?.span));
+        let (planner, mut hull) = (self.planner, None);
+        for begin in planner.each(begin, true) {
+            hull = Some(joined(hull, planner.clip_read(of, values, begin).ok()?.span));
         }
         hull
     }
@@ -44,7 +44,7 @@ impl<'a> ClipRequest<'a> {
 
 impl ReadRequest for ClipRequest<'_> {
     fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
-        if self.places.plan().crop.takes_values() {
+        if self.planner.plan().crop.takes_values() {
             // They are not known yet.
             return None;
         }
@@ -72,7 +72,7 @@ impl ReadRequest for ClipRequest<'_> {
             }
             Take::Section(section) => {
                 let (samples, rate) = section.samples(sample_rate, n_samples).ok()?;
-                let resampler = self.places.resampler(sample_rate, rate).ok()?;
+                let resampler = self.planner.resampler(sample_rate, rate).ok()?;
                 Some(resampler.input_span(samples, n_samples))
             }
         }

@@ -15,11 +15,11 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
+    clip_decoder::{ClipDecoder, DecodedClip},
+    clip_planner::{AudioPlan, Begin, ClipPlanner, Section, Waveform},
     clip_request::{ClipRequest, Take},
     clip_rule::ClipRule,
-    cutter::{Cut, Cutter},
     mixing::{Mixed, Mixer},
-    places::{AudioPlan, Begin, Places, Section, Waveform},
     span_columns::SpanColumns,
 };
 use crate::{
@@ -311,7 +311,7 @@ fn part_of(starts: &[u64], row: u64) -> usize {
 /// Makes features of recordings.
 #[derive(Debug, Clone)]
 pub struct AudioTask {
-    places: Places,
+    planner: ClipPlanner,
     spare: Arc<SpareBuffers>,
     outputs: Arc<Planned>,
     pool: Arc<SharedPool>,
@@ -324,31 +324,31 @@ impl AudioTask {
     pub fn new(plan: AudioPlan) -> Self {
         let spare = Arc::new(SpareBuffers::new(SPARE_EXAMPLES as usize));
         let (outputs, pool) = Outputs::default().planned(&plan);
-        Self { places: Places::new(plan), spare, outputs, pool, text: None }
+        Self { planner: ClipPlanner::new(plan), spare, outputs, pool, text: None }
     }
 
     /// The same with other fields.
     pub fn with_outputs(mut self, outputs: Outputs) -> Self {
-        self.places = self.places.over(outputs.positions.clone(), outputs.spans.clone());
+        self.planner = self.planner.over(outputs.positions.clone(), outputs.spans.clone());
         let text = outputs.targets().find(|target| target.is_text());
         self.text = text.map(|target| Arc::new((target.field().name.clone(), AtomicBool::new(false))));
-        (self.outputs, self.pool) = outputs.planned(self.places.plan());
+        (self.outputs, self.pool) = outputs.planned(self.planner.plan());
         self
     }
 
     /// The places of its clips.
-    pub fn places(&self) -> &Places {
-        &self.places
+    pub fn planner(&self) -> &ClipPlanner {
+        &self.planner
     }
 
     /// The counter of the places that were drawn again after silence.
     pub fn redraws(&self) -> &Arc<AtomicU64> {
-        self.places.redraws()
+        self.planner.redraws()
     }
 
     /// What a reader must read of a record for that.
     pub fn request(&self, take: Take) -> ClipRequest<'_> {
-        ClipRequest::of(&self.places, take)
+        ClipRequest::of(&self.planner, take)
     }
 
     /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
@@ -370,11 +370,11 @@ impl Task for AudioTask {
 
     fn maker(&self) -> ClipMaker {
         ClipMaker {
-            scratch: self.places.plan().features.scratch(),
-            cutter: Cutter::default(),
+            scratch: self.planner.plan().features.scratch(),
+            decoder: ClipDecoder::default(),
             changed: Vec::new(),
             augment: AugmentScratch::default(),
-            mixer: Mixer::new(&self.places),
+            mixer: Mixer::new(&self.planner),
             task: self.clone(),
         }
     }
@@ -415,7 +415,7 @@ struct Made {
 #[derive(Debug)]
 pub struct ClipMaker {
     task: AudioTask,
-    cutter: Cutter,
+    decoder: ClipDecoder,
     /// Clips that are changed at random.
     changed: Vec<f32>,
     augment: AugmentScratch,
@@ -437,12 +437,12 @@ impl ClipMaker {
     /// # Errors
     /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a section that begins outside of the recording.
     pub fn waveform(&mut self, record: &Record, section: &Section) -> Result<Waveform> {
-        self.cutter.waveform(&self.task.places, record, section)
+        self.decoder.waveform(&self.task.planner, record, section)
     }
 
     /// Logs, once for all workers, that a clip has the text of a longer recording.
     fn check_text(&self, (target, is_told): &(String, AtomicBool), info: Info) {
-        let AudioPlan { features, clip_samples, .. } = self.task.places.plan();
+        let AudioPlan { features, clip_samples, .. } = self.task.planner.plan();
         let n = target_len(info.n_samples, info.sample_rate, features.sample_rate());
         if n <= *clip_samples as u64
             || is_told.load(Ordering::Relaxed)
@@ -464,17 +464,17 @@ impl ClipMaker {
     /// # Errors
     /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a clip that begins outside of the recording.
     pub fn example(&mut self, record: &Record, begin: Begin) -> Result<Example> {
-        let plan = self.task.places.plan();
+        let plan = self.task.planner.plan();
         let AudioPlan { features, clip_samples, crop: rule, augment, .. } = plan;
         let mut values = match self.task.spare.take() {
             Some(values) => values,
             None => features.dtype().zeros(plan.example_len())?,
         };
-        let opened = self.cutter.open(&self.task.places, record)?;
+        let opened = self.decoder.open(&self.task.planner, record)?;
         if let (Some(text), Begin::Rule { .. }) = (&self.task.text, begin) {
             self.check_text(text, opened.info);
         }
-        self.cutter.decode_ahead(&self.task.places, record, &opened, begin);
+        self.decoder.decode_ahead(&self.task.planner, record, &opened, begin);
         let n_clips = rule.views().unwrap_or(1);
         let len = values.len() / n_clips as usize / features.channels().n_kept();
         let (mut outs, mut at) = (values.as_mut(), 0);
@@ -482,8 +482,8 @@ impl ClipMaker {
         self.mixer.mixed.clear();
         self.mixer.response = None;
         for view in 0..n_clips {
-            let Cut { crop, mut clips, speed } =
-                self.cutter.cut(&self.task.places, record, &opened, (begin, view))?;
+            let DecodedClip { crop, mut clips, speed } =
+                self.decoder.cut(&self.task.planner, record, &opened, (begin, view))?;
             let first_mixed = self.mixer.mixed.len();
             // What fills the clip is padding only if it is silent.
             let mut valid = if rule.padding().is_silent() { crop.taken() } else { 0..*clip_samples };
@@ -586,7 +586,7 @@ impl ClipMaker {
             | (Outcome::MixWeight, Some(Amount::Weight(number))) => number,
             (Outcome::Speed, _) => made.speed,
             _ => {
-                let augment = &self.task.places.plan().augment;
+                let augment = &self.task.planner.plan().augment;
                 made.bits.map_or(f64::NAN, |bits| augment.drawn(bits, outcome))
             }
         };

@@ -8,11 +8,11 @@
 use std::fmt;
 
 use super::{
+    clip_decoder::{ClipDecoder, DecodedClip},
+    clip_planner::{AudioPlan, Begin, ClipPlanner},
     clip_request::{ClipRequest, Take},
     clip_rule::ClipRule,
-    cutter::{Cut, Cutter},
-    partners::Partners,
-    places::{AudioPlan, Begin, Places},
+    mix_source::MixSource,
 };
 use crate::{
     Result, fallible_alloc,
@@ -57,34 +57,34 @@ pub struct Mixer {
 }
 
 struct Maker {
-    partners: Partners,
+    mix_sources: MixSource,
     reader: Box<dyn ReadRecords>,
-    cutter: Cutter,
-    places: Places,
+    decoder: ClipDecoder,
+    planner: ClipPlanner,
     reading: Reading,
     /// The places of a response with one channel, which serves all of the clip's.
-    mono: Option<Places>,
+    mono: Option<ClipPlanner>,
     /// The partner or response, of the shape of a clip.
     partner: Vec<f32>,
 }
 
 impl fmt::Debug for Maker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Maker").field("partners", &self.partners).finish_non_exhaustive()
+        f.debug_struct("Maker").field("partners", &self.mix_sources).finish_non_exhaustive()
     }
 }
 
 impl Mixer {
     /// For the steps in the plan of these places.
-    pub fn new(places: &Places) -> Self {
-        let readings = places.plan().augment.readings().zip(&places.plan().partners);
-        let makers = readings.map(|((_, reading), partners)| Maker {
-            partners: partners.clone(),
-            reader: partners.reader(),
-            cutter: Cutter::default(),
-            places: places.of_others(reading),
+    pub fn new(planner: &ClipPlanner) -> Self {
+        let readings = planner.plan().augment.readings().zip(&planner.plan().mix_sources);
+        let makers = readings.map(|((_, reading), mix_sources)| Maker {
+            mix_sources: mix_sources.clone(),
+            reader: mix_sources.reader(),
+            decoder: ClipDecoder::default(),
+            planner: planner.of_others(reading),
             reading,
-            mono: reading.is_response.then(|| places.of_others(reading).of_one_channel()),
+            mono: reading.is_response.then(|| planner.of_others(reading).of_one_channel()),
             partner: Vec::new(),
         });
         Self { makers: makers.collect(), ..Self::default() }
@@ -136,45 +136,45 @@ impl Mixer {
 /// What steps will do to the first clip of a record, before any recording is read: with the random bits of
 /// the record at position `own`. A partner that turns out bad or silent is not known yet.
 /// Where a partner's clip begins depends on its recording: NaN.
-pub fn foretold(plan: &AudioPlan, (own, seed): (u64, u64), outcome: Outcome) -> Foretold {
+pub fn foretold(plan: &AudioPlan, (own, seed): (u64, u64), outcome: Outcome) -> PlannedValue {
     let augment = &plan.augment;
     let bits = if let ClipRule::Clip(crop) = plan.crop { crop.seed(seed, 0, 0) } else { seed };
     let partner = |reading: Reading, draws: &mut Draws| {
-        let partners = plan.partners.get(draws.reading())?;
-        (0..ATTEMPTS).find_map(|_| candidate(partners, reading, own, draws).0)
+        let mix_sources = plan.mix_sources.get(draws.reading())?;
+        (0..ATTEMPTS).find_map(|_| candidate(mix_sources, reading, own, draws).0)
     };
     let first = augment.first_reading(bits, outcome == Outcome::ReverbIndex);
     match (outcome, first) {
-        (Outcome::MixStart, _) => Foretold::Number(f64::NAN),
-        (Outcome::MixIndex | Outcome::ReverbIndex, None) => Foretold::Row(None),
+        (Outcome::MixStart, _) => PlannedValue::Number(f64::NAN),
+        (Outcome::MixIndex | Outcome::ReverbIndex, None) => PlannedValue::Row(None),
         (Outcome::ReverbIndex, Some((kind, mut draws))) => {
-            Foretold::Row(kind.reading().and_then(|reading| partner(reading, &mut draws)))
+            PlannedValue::Row(kind.reading().and_then(|reading| partner(reading, &mut draws)))
         }
-        (Outcome::MixSnr | Outcome::MixWeight, None) => Foretold::Number(f64::NAN),
+        (Outcome::MixSnr | Outcome::MixWeight, None) => PlannedValue::Number(f64::NAN),
         (Outcome::MixIndex | Outcome::MixSnr | Outcome::MixWeight, Some((kind, mut draws))) => {
-            let Kind::Mix(mixing) = kind else { return Foretold::Row(None) };
+            let Kind::Mix(mixing) = kind else { return PlannedValue::Row(None) };
             let _number = draws.bits();
             let amount = mixing.level.draw(&mut draws);
             let row = kind.reading().and_then(|reading| partner(reading, &mut draws));
             match (outcome, amount) {
-                (Outcome::MixIndex, _) if mixing.is_own => Foretold::OwnRow(row),
-                (Outcome::MixIndex, _) => Foretold::Row(row),
+                (Outcome::MixIndex, _) if mixing.is_own => PlannedValue::OwnRow(row),
+                (Outcome::MixIndex, _) => PlannedValue::Row(row),
                 (Outcome::MixSnr, Amount::Snr(number)) | (Outcome::MixWeight, Amount::Weight(number))
                     if row.is_some() =>
                 {
-                    Foretold::Number(number)
+                    PlannedValue::Number(number)
                 }
-                _ => Foretold::Number(f64::NAN),
+                _ => PlannedValue::Number(f64::NAN),
             }
         }
-        (Outcome::Speed, _) => Foretold::Number(augment.speed(bits)),
-        _ => Foretold::Number(augment.drawn(bits, outcome)),
+        (Outcome::Speed, _) => PlannedValue::Number(augment.speed(bits)),
+        _ => PlannedValue::Number(augment.drawn(bits, outcome)),
     }
 }
 
 /// A value of [`foretold`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Foretold {
+pub enum PlannedValue {
     /// A number; NaN where the step is not applied.
     Number(f64),
     /// A position in the step's source, if one is read.
@@ -184,24 +184,29 @@ pub enum Foretold {
 }
 
 /// The position of a partner by the next draws, if it is to be read; and the draws of its clip and its phase.
-fn candidate(partners: &Partners, reading: Reading, own: u64, draws: &mut Draws) -> (Option<u64>, [u64; 2]) {
+fn candidate(
+    mix_sources: &MixSource,
+    reading: Reading,
+    own: u64,
+    draws: &mut Draws,
+) -> (Option<u64>, [u64; 2]) {
     let row = draws.bits();
     // Nothing else is drawn for a response.
     let clip = if reading.is_response { [0, 0] } else { [draws.bits(), draws.bits()] };
-    (partners.choose(reading, own, row), clip)
+    (mix_sources.choose(reading, own, row), clip)
 }
 
 impl Maker {
     /// Reads a partner or response; returns its position, its place and its columns.
     fn next(&mut self, own: u64, draws: &mut Draws, n: usize) -> Result<Option<(u64, Clip, Row)>> {
         for _ in 0..ATTEMPTS {
-            let (at, [place, phase]) = candidate(&self.partners, self.reading, own, draws);
+            let (at, [place, phase]) = candidate(&self.mix_sources, self.reading, own, draws);
             let Some(at) = at else { continue };
             match self.read(at, place, phase, n) {
                 Ok(Some((clip, values))) => return Ok(Some((at, clip, values))),
                 Ok(None) => {}
-                Err(error) if error.kind.is_record() => self.partners.report(self.reading, at, error),
-                Err(error) => return Err(self.partners.unread(self.reading, at, &error)),
+                Err(error) if error.kind.is_record() => self.mix_sources.report(self.reading, at, error),
+                Err(error) => return Err(self.mix_sources.unread(self.reading, at, &error)),
             }
         }
         Ok(None)
@@ -211,16 +216,16 @@ impl Maker {
     /// response. `None` if it has no samples.
     fn read(&mut self, at: u64, place: u64, phase: u64, n: usize) -> Result<Option<(Clip, Row)>> {
         let begin = Begin::rule(at, place);
-        let record = self.reader.read(at, 1, &ClipRequest::of(&self.places, Take::Clip(begin)))?;
+        let record = self.reader.read(at, 1, &ClipRequest::of(&self.planner, Take::Clip(begin)))?;
         let record: Record = record.numbered(at, place, 0);
-        let opened = self.cutter.open(&self.places, &record)?;
+        let opened = self.decoder.open(&self.planner, &record)?;
         let row_start = opened.row_start();
-        let places = self.mono.as_ref().filter(|_| opened.info.channels == 1).unwrap_or(&self.places);
-        let Cut { crop, clips, speed } = self.cutter.cut(places, &record, &opened, (begin, 0))?;
+        let planner = self.mono.as_ref().filter(|_| opened.info.channels == 1).unwrap_or(&self.planner);
+        let DecodedClip { crop, clips, speed } = self.decoder.cut(planner, &record, &opened, (begin, 0))?;
         if crop.len == 0 {
             return Ok(None);
         }
-        let len = n.saturating_mul(self.places.plan().features.channels().n_kept());
+        let len = n.saturating_mul(self.planner.plan().features.channels().n_kept());
         fallible_alloc::resize(&mut self.partner, len, 0.0)?;
         for (out, clip) in self.partner.chunks_exact_mut(n).zip(clips.chunks_exact(n).cycle()) {
             if self.reading.is_response {
@@ -237,7 +242,7 @@ impl Maker {
                 (left, from) = (rest, 0);
             }
         }
-        let clip = self.places.plan().about(&crop, row_start, speed);
+        let clip = self.planner.plan().about(&crop, row_start, speed);
         drop(opened);
         Ok(Some((clip, record.values)))
     }

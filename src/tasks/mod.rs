@@ -8,15 +8,15 @@ mod clip_rule;
 #[cfg(feature = "audio")]
 mod clips;
 #[cfg(feature = "audio")]
-mod cutter;
+mod clip_decoder;
 #[cfg(feature = "cache")]
 mod documents;
 #[cfg(feature = "audio")]
 mod mixing;
 #[cfg(feature = "audio")]
-mod partners;
+mod mix_source;
 #[cfg(feature = "audio")]
-mod places;
+mod clip_planner;
 #[cfg(feature = "audio")]
 mod span_columns;
 #[cfg(feature = "tokens")]
@@ -26,6 +26,8 @@ mod clip_request;
 
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
+#[cfg(feature = "audio")]
+pub use clip_planner::{AudioPlan, Begin, ClipPlanner, Section, Waveform};
 #[cfg(feature = "audio")]
 pub use clip_request::Take;
 #[cfg(feature = "audio")]
@@ -38,11 +40,9 @@ pub use documents::{
     UNCOUNTED,
 };
 #[cfg(feature = "audio")]
-pub use mixing::{Foretold, foretold};
+pub use mix_source::MixSource;
 #[cfg(feature = "audio")]
-pub use partners::Partners;
-#[cfg(feature = "audio")]
-pub use places::{AudioPlan, Begin, Places, Section, Waveform};
+pub use mixing::{PlannedValue, foretold};
 #[cfg(feature = "audio")]
 pub use span_columns::{SpanColumns, SpanUnit};
 #[cfg(feature = "tokens")]

@@ -1,4 +1,4 @@
-//! [`Partners`]: the source of the recordings that a step of augmentation mixes in or convolves with, and
+//! [`MixSource`]: the source of the recordings that a step of augmentation mixes in or convolves with, and
 //! which of them are taken. Source: own.
 
 use std::{
@@ -51,7 +51,7 @@ type Failures = Mutex<BTreeMap<u64, Error>>;
 
 /// The source of the partners of a step; shared by workers.
 #[derive(Clone)]
-pub struct Partners {
+pub struct MixSource {
     pool: Arc<dyn Pool>,
     /// The first position of each source among them, and the number of all.
     starts: Arc<[u64]>,
@@ -64,13 +64,13 @@ pub struct Partners {
     failures: Arc<Failures>,
 }
 
-impl fmt::Debug for Partners {
+impl fmt::Debug for MixSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Partners").field("starts", &self.starts).finish_non_exhaustive()
     }
 }
 
-impl Partners {
+impl MixSource {
     /// Rows of `source`, whose parts begin at `starts`, with the number of all rows at the end, but for those
     /// that are excluded.
     pub fn new<S: Source>(source: Arc<S>, starts: Arc<[u64]>, mut exclude: Vec<u64>) -> Self {

@@ -1,12 +1,12 @@
-//! [`Cutter`] decodes the parts of a recording that clips and sections need, and cuts them out.
+//! [`ClipDecoder`] decodes the parts of a recording that clips and sections need, and cuts them out.
 
 use std::{ops::Range, sync::atomic::Ordering};
 
 use smallvec::SmallVec;
 
 use super::{
+    clip_planner::{AudioPlan, Begin, ClipPlanner, ClipRead, MOST_VALUES, Section, Waveform},
     clip_rule::{ClipRule, Draws},
-    places::{AudioPlan, Begin, MOST_VALUES, Need, Places, Section, Waveform},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -19,7 +19,7 @@ use crate::{
 
 /// Cuts clips out of recordings, for one worker.
 #[derive(Debug, Default)]
-pub(super) struct Cutter {
+pub(super) struct ClipDecoder {
     decoder: AudioDecoder,
     /// The samples decoded last.
     planes: Planes,
@@ -32,7 +32,7 @@ pub(super) struct Cutter {
 }
 
 /// The waveforms of a clip.
-pub(super) struct Cut<'a> {
+pub(super) struct DecodedClip<'a> {
     pub crop: Crop,
     /// Those of the channels that are kept, one after the other.
     pub clips: &'a [f32],
@@ -56,17 +56,17 @@ impl Opened<'_> {
     }
 }
 
-impl Cutter {
+impl ClipDecoder {
     /// Opens the recording of a record.
     ///
     /// # Errors
     /// As [`AudioDecoder::open`]; [`ErrorKind::TooLarge`] for one that is longer than the plan allows.
-    pub fn open<'a>(&mut self, places: &Places, record: &'a Record) -> Result<Opened<'a>> {
+    pub fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<Opened<'a>> {
         self.held = None;
         let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
         let (info, row) = recording.info().of_row(record.part.as_deref())?;
         if record.part.is_none() {
-            info.check_seconds(places.plan().max_decoded_seconds)?;
+            info.check_seconds(planner.plan().max_decoded_seconds)?;
         }
         Ok(Opened { recording, info, row })
     }
@@ -74,7 +74,7 @@ impl Cutter {
     /// Decodes a span of the row, of each channel or of what the plan's features need.
     fn decode(
         &mut self,
-        places: &Places,
+        planner: &ClipPlanner,
         record: &Record,
         opened: &Opened<'_>,
         span: Range<u64>,
@@ -84,11 +84,11 @@ impl Cutter {
         if record.part.is_some() {
             // Of a recording in a file of its own, this span alone is read.
             Info { n_samples: span.end - span.start, ..*info }
-                .check_seconds(places.plan().max_decoded_seconds)?;
+                .check_seconds(planner.plan().max_decoded_seconds)?;
         }
         self.held = None;
         let Self { decoder, planes, held, .. } = self;
-        decoder.damage = places.plan().damage;
+        decoder.damage = planner.plan().damage;
         let mut decode = |span: Range<u64>, out: &mut Planes, is_shared: bool| {
             out.take_mean(takes_mean);
             decoder.read_held(recording, row.start + span.start..row.start + span.end, out)?;
@@ -104,14 +104,14 @@ impl Cutter {
             let number = record.index.saturating_sub(positions.start) as usize;
             let of = |at| {
                 let begin = Begin::rule(at, record.seed);
-                places
-                    .needs((info.sample_rate, info.n_samples), &record.values, begin)
+                planner
+                    .clip_read((info.sample_rate, info.n_samples), &record.values, begin)
                     .ok()
-                    .map(|need| need.span)
+                    .map(|read| read.span)
             };
             let all = || positions.clone().map(of).collect();
             let shared = |span: Range<u64>, out: &mut Planes| decode(span, out, true);
-            if spans.read(number, &span, all, places.blocks(), shared, planes)? {
+            if spans.read(number, &span, all, planner.blocks(), shared, planes)? {
                 *held = Some(span);
                 return Ok(());
             }
@@ -126,8 +126,13 @@ impl Cutter {
     /// # Errors
     /// As [`Self::open`] and of the decoder; [`ErrorKind::Config`] for a section that begins outside of the
     /// recording, [`ErrorKind::TooLarge`] for too many samples.
-    pub fn waveform(&mut self, places: &Places, record: &Record, section: &Section) -> Result<Waveform> {
-        let opened = self.open(places, record)?;
+    pub fn waveform(
+        &mut self,
+        planner: &ClipPlanner,
+        record: &Record,
+        section: &Section,
+    ) -> Result<Waveform> {
+        let opened = self.open(planner, record)?;
         let info = opened.info;
         let (samples, rate) = section.samples(info.sample_rate, info.n_samples)?;
         let values = (samples.end - samples.start).saturating_mul(info.channels.into());
@@ -137,10 +142,10 @@ impl Cutter {
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
-        let resampler = places.resampler(info.sample_rate, rate)?;
+        let resampler = planner.resampler(info.sample_rate, rate)?;
         let span = resampler.input_span(samples.clone(), info.n_samples);
         let first = span.start;
-        self.decode(places, record, &opened, span, false)?;
+        self.decode(planner, record, &opened, span, false)?;
         let n = (samples.end - samples.start) as usize; // at most `MOST_VALUES`
         let channels = usize::from(info.channels);
         let mut found = Vec::new();
@@ -154,17 +159,23 @@ impl Cutter {
 
     /// Decodes all that the clips of an example certainly need, if that is less than what they need one by
     /// one. If it fails, the clips tell, each for what it needs.
-    pub fn decode_ahead(&mut self, places: &Places, record: &Record, opened: &Opened<'_>, begin: Begin) {
+    pub fn decode_ahead(
+        &mut self,
+        planner: &ClipPlanner,
+        record: &Record,
+        opened: &Opened<'_>,
+        begin: Begin,
+    ) {
         let of = (opened.info.sample_rate, opened.info.n_samples);
         let (mut hull, mut each, mut n) = (None, 0, 0);
-        for begin in places.each(begin, false) {
-            let Ok(Need { span, .. }) = places.needs(of, &record.values, begin) else { return };
+        for begin in planner.each(begin, false) {
+            let Ok(ClipRead { span, .. }) = planner.clip_read(of, &record.values, begin) else { return };
             each += span.end - span.start;
             n += 1;
             hull = Some(joined(hull, span));
         }
         if let Some(hull) = hull.filter(|hull| n > 1 && hull.end - hull.start <= each) {
-            let _ = self.decode(places, record, opened, hull, takes_mean(places));
+            let _ = self.decode(planner, record, opened, hull, takes_mean(planner));
         }
     }
 
@@ -176,12 +187,12 @@ impl Cutter {
     /// Of the decoder; those of the places.
     pub fn cut(
         &mut self,
-        places: &Places,
+        planner: &ClipPlanner,
         record: &Record,
         opened: &Opened<'_>,
         (begin, view): (Begin, u32),
-    ) -> Result<Cut<'_>> {
-        let AudioPlan { features, clip_samples, crop: rule, .. } = places.plan();
+    ) -> Result<DecodedClip<'_>> {
+        let AudioPlan { features, clip_samples, crop: rule, .. } = planner.plan();
         let info = opened.info;
         let rule = match (begin, rule) {
             (Begin::Rule { .. }, ClipRule::Clip(crop)) => Some(crop),
@@ -196,28 +207,28 @@ impl Cutter {
         let mut best: Option<(f64, Crop, f64)> = None;
         for draw in 0..most {
             let begin = begin.drawn(rule, view, draw);
-            let need = places.needs((info.sample_rate, info.n_samples), &record.values, begin)?;
-            let crop = need.crop;
-            let speed = f64::from(need.played) / f64::from(info.sample_rate);
+            let read = planner.clip_read((info.sample_rate, info.n_samples), &record.values, begin)?;
+            let crop = read.crop;
+            let speed = f64::from(read.played) / f64::from(info.sample_rate);
             // The same samples are as loud.
             if tried.iter().any(|known| known.samples() == crop.samples()) {
                 continue;
             }
             if draw >= certain {
-                places.redraws().fetch_add(1, Ordering::Relaxed);
+                planner.redraws().fetch_add(1, Ordering::Relaxed);
             }
-            self.hold(places, record, opened, &need.span)?;
+            self.hold(planner, record, opened, &read.span)?;
             features.channels().check(self.planes.channels())?;
-            let is_ready = need.played == features.sample_rate() && crop.len == *clip_samples;
+            let is_ready = read.played == features.sample_rate() && crop.len == *clip_samples;
             if most == 1 && is_ready && features.channels().n_kept() == 1 {
-                let within = self.within(&need.span);
+                let within = self.within(&read.span);
                 let clips = features.channels().waveform(0, &self.planes, within, &mut self.mono)?;
-                return Ok(Cut { crop, clips, speed });
+                return Ok(DecodedClip { crop, clips, speed });
             }
             let seed = if let Begin::Rule { seed, .. } = begin { seed } else { record.seed };
-            self.place(places, need, is_ready, seed)?;
+            self.place(planner, read, is_ready, seed)?;
             if most == 1 {
-                return Ok(Cut { crop, clips: &self.clip, speed });
+                return Ok(DecodedClip { crop, clips: &self.clip, speed });
             }
             let taken = self.clip.chunks_exact(*clip_samples).map(|clip| squares(&clip[crop.taken()]));
             let n = crop.len * features.channels().n_kept();
@@ -233,7 +244,7 @@ impl Cutter {
             }
         }
         let (_, crop, speed) = best.ok_or_else(|| Error::new(ErrorKind::Config, "a clip has no place"))?;
-        Ok(Cut { crop, clips: &self.best, speed })
+        Ok(DecodedClip { crop, clips: &self.best, speed })
     }
 
     /// Where a span is in the decoded samples.
@@ -245,7 +256,7 @@ impl Cutter {
     /// Decodes a span, unless its samples are there.
     fn hold(
         &mut self,
-        places: &Places,
+        planner: &ClipPlanner,
         record: &Record,
         opened: &Opened<'_>,
         span: &Range<u64>,
@@ -254,14 +265,14 @@ impl Cutter {
         if self.held.as_ref().is_some_and(is_held) {
             return Ok(());
         }
-        self.decode(places, record, opened, span.clone(), takes_mean(places))
+        self.decode(planner, record, opened, span.clone(), takes_mean(planner))
     }
 
     /// Puts the decoded samples into the clip, resampled and padded.
-    fn place(&mut self, places: &Places, need: Need, is_ready: bool, seed: u64) -> Result<()> {
-        let AudioPlan { features, clip_samples, crop: rule, .. } = places.plan();
-        let within = self.within(&need.span);
-        let Need { crop, span, resampler, .. } = need;
+    fn place(&mut self, planner: &ClipPlanner, read: ClipRead, is_ready: bool, seed: u64) -> Result<()> {
+        let AudioPlan { features, clip_samples, crop: rule, .. } = planner.plan();
+        let within = self.within(&read.span);
+        let ClipRead { crop, span, resampler, .. } = read;
         let (channels, n) = (features.channels(), *clip_samples);
         fallible_alloc::resize(&mut self.clip, n * channels.n_kept(), 0.0)?;
         for (channel, clip) in self.clip.chunks_exact_mut(n).enumerate() {
@@ -278,8 +289,8 @@ impl Cutter {
 }
 
 /// Whether the features are of the mean of the channels.
-fn takes_mean(places: &Places) -> bool {
-    places.plan().features.channels() == Channels::Mean
+fn takes_mean(planner: &ClipPlanner) -> bool {
+    planner.plan().features.channels() == Channels::Mean
 }
 
 /// The smallest range that has both.

@@ -1,4 +1,4 @@
-//! [`Places`]: where in a recording the clips of an example are, and which samples they need.
+//! [`ClipPlanner`]: where in a recording the clips of an example are, and which samples they need.
 //!
 //! A place is chosen on the target rate's grid from the recording's true length, random bits and, for spans,
 //! the values of the row, before anything is decoded. The reader asks for the samples that any of the places
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::{
     clip_rule::{ClipCrop, ClipRule, Place},
-    partners::Partners,
+    mix_source::MixSource,
     span_columns::{Grid, SpanColumns},
 };
 use crate::{
@@ -38,7 +38,7 @@ pub struct AudioPlan {
     /// Random changes.
     pub augment: Augment,
     /// The recordings of each step that reads others.
-    pub partners: Vec<Partners>,
+    pub mix_sources: Vec<MixSource>,
     /// The features, the target rate among them.
     pub features: Features,
     /// The maximum length of a recording in seconds.
@@ -184,7 +184,7 @@ fn beyond(start: f64, least: f64, sample_rate: u32, n_samples: u64) -> Error {
 
 /// What a clip needs of its recording.
 #[derive(Debug)]
-pub(super) struct Need {
+pub(super) struct ClipRead {
     /// The crop, on the target rate's grid.
     pub crop: Crop,
     /// The samples of the recording.
@@ -197,7 +197,7 @@ pub(super) struct Need {
 
 /// Where the clips of recordings are, and what they need of them; shared by the workers.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct ClipPlanner {
     plan: AudioPlan,
     resamplers: Arc<Resamplers>,
     blocks: Arc<SpareBlocks>,
@@ -209,7 +209,7 @@ pub struct Places {
     spans: Option<SpanColumns>,
 }
 
-impl Places {
+impl ClipPlanner {
     /// Of a recording at each position, without spans.
     pub fn new(plan: AudioPlan) -> Self {
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
@@ -226,7 +226,8 @@ impl Places {
     pub fn of_others(&self, reading: Reading) -> Self {
         let mode = if reading.is_response { CropMode::Start } else { CropMode::Random };
         let crop = ClipRule::Clip(mode.into());
-        let plan = AudioPlan { crop, augment: Augment::default(), partners: Vec::new(), ..self.plan.clone() };
+        let plan =
+            AudioPlan { crop, augment: Augment::default(), mix_sources: Vec::new(), ..self.plan.clone() };
         Self { plan, positions: Positions::default(), spans: None, ..self.clone() }
     }
 
@@ -246,12 +247,12 @@ impl Places {
     /// # Errors
     /// [`ErrorKind::Config`] for a clip that begins outside of the recording; [`ErrorKind::Schema`] for
     /// spans that are none; [`ErrorKind::Io`] for a window that is not there.
-    pub(super) fn needs(
+    pub(super) fn clip_read(
         &self,
         (sample_rate, n_samples): (u32, u64),
         values: &Row,
         begin: Begin,
-    ) -> Result<Need> {
+    ) -> Result<ClipRead> {
         let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
         let played = match begin {
             Begin::Rule { of_steps, .. } => {
@@ -311,7 +312,7 @@ impl Places {
             }
         };
         let resampler = self.resampler(played, rate)?;
-        Ok(Need { crop, span: resampler.input_span(crop.samples(), n_samples), resampler, played })
+        Ok(ClipRead { crop, span: resampler.input_span(crop.samples(), n_samples), resampler, played })
     }
 
     /// Where the first clip of the record at position `at` begins in its row, as the output `start` has it,
@@ -330,8 +331,8 @@ impl Places {
         let begin = Begin::rule(at, seed).drawn(rule, 0, 0);
         let rate = row.info.sample_rate;
         Ok(self
-            .needs((rate, row.info.n_samples), &row.values, begin)
-            .map_or(f64::NAN, |need| self.plan.start(&need.crop, f64::from(need.played) / f64::from(rate))))
+            .clip_read((rate, row.info.n_samples), &row.values, begin)
+            .map_or(f64::NAN, |read| self.plan.start(&read.crop, f64::from(read.played) / f64::from(rate))))
     }
 
     /// The places of all clips of an example, in the order of clips and draws: those that are certainly
