@@ -22,7 +22,7 @@ use crate::{
     record::NO_LABEL,
     seed::mix,
     source::{
-        Beside, ClassNames, ColumnType, Item, Nesting,
+        ClassNames, ColumnType, ExtraColumn, Item, Nesting,
         columns::{MOST_ITEMS, MOST_TEXT_BYTES},
     },
     transform::augment::MixTargets,
@@ -297,7 +297,7 @@ pub fn joined_names(names: &[String]) -> Option<(char, usize)> {
 #[derive(Debug)]
 pub struct Sourced<'a> {
     /// The values of a record.
-    pub beside: &'a [Beside],
+    pub extra_columns: &'a [ExtraColumn],
     /// The names of the other columns, and their types.
     pub columns: (&'a [String], &'a [ColumnType]),
     /// The class names in the schemas.
@@ -309,7 +309,7 @@ impl Sourced<'_> {
     pub(crate) fn find(&self, column: &str) -> Result<(usize, usize, ColumnType)> {
         let (names, types) = self.columns;
         let found = names.iter().position(|name| name == column).and_then(|number| {
-            let value = self.beside.iter().position(|beside| *beside == Beside::Other(number))?;
+            let value = self.extra_columns.iter().position(|extra| *extra == ExtraColumn::Other(number))?;
             Some((number, value, *types.get(number)?))
         });
         found.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))
@@ -487,7 +487,7 @@ impl Target {
         let name = &config.name;
         let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
         let what = format!("target {name:?}: classes");
-        let Some(value) = sourced.beside.iter().position(|beside| *beside == Beside::Path) else {
+        let Some(value) = sourced.extra_columns.iter().position(|extra| *extra == ExtraColumn::Path) else {
             return refused(format!(
                 "target {name:?} has annotations, and the rows of the source have no paths"
             ));

@@ -24,7 +24,7 @@ use crate::{
     decode::{AudioDecoder, Info},
     fields::Value,
     record::{self, GrantedMemory, MemoryLimiter, NO_LABEL, Permit, ReadRecords, Retained},
-    source::{Beside, Recordings, RecordingsReader, RowInfo, files::Kept},
+    source::{ExtraColumn, Recordings, RecordingsReader, RowInfo, files::Kept},
     stopping,
 };
 
@@ -342,7 +342,7 @@ impl IndexBuild {
                 Worker { reader, decoder: AudioDecoder::new() }
             }
         });
-        let label = source.contents().beside.iter().position(|value| *value == Beside::Label);
+        let label = source.contents().extra_columns.iter().position(|value| *value == ExtraColumn::Label);
         threads.begin(&Arc::new(Job { source, files, parts, label, stop: stop.clone(), replies }), left)?;
         Ok(Self { stop, received, left, n_recordings, totals: Totals::default(), _threads: threads })
     }

@@ -24,7 +24,7 @@ use crate::{
     Error, ErrorKind, Result,
     fields::Field,
     locks,
-    source::{Rooted, Storage, StoreOptions, urls},
+    source::{PathOrUrl, Storage, StoreOptions, urls},
 };
 
 /// The pauses between checks of a cache that grows: the first, and the longest.
@@ -83,7 +83,7 @@ impl CacheReader {
         // Before the URL is in any message.
         urls::check_path(path)?;
         urls::check(&folder.join(ledger::FILE))?;
-        let storage = Rooted::files(&StoreOptions::default(), None);
+        let storage = PathOrUrl::files(&StoreOptions::default(), None);
         let seen = Seen {
             length: Length { documents: 0, is_final: false },
             values: Vec::new(),

@@ -38,7 +38,7 @@ use crate::{
     fields::{ColumnPool, Columns, Field, Row, Value},
     locks,
     record::Collate,
-    source::{ArrowOptions, Beside, Positions, Recordings, Selection},
+    source::{ArrowOptions, ExtraColumn, Positions, Recordings, Selection},
     targets::{self, Sourced, Target, TargetConfig},
     tasks::{AudioPlan, AudioTask, Section, Waveform},
 };
@@ -584,7 +584,7 @@ fn column(
     };
     let number = source.column_names().iter().position(|known| known == name).unwrap_or_default();
     let sourced = Sourced {
-        beside: &[Beside::Other(number)],
+        extra_columns: &[ExtraColumn::Other(number)],
         columns: (source.column_names(), &source.contents().columns),
         class_names: &source.contents().class_names,
     };

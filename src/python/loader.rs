@@ -43,7 +43,7 @@ use crate::{
     order::WeightedRows,
     record::Source,
     sampling::{Balance, Chosen, ClassCounts, SameClass, class_counts},
-    source::{ArrowOptions, Beside, Contents, Positions, Recordings, RowInfo, Selection},
+    source::{ArrowOptions, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig, joined_names},
     tasks::{
@@ -922,8 +922,8 @@ fn outputs(
     positions: Positions,
     stop: &AtomicBool,
 ) -> Result<Outputs, Error> {
-    let Contents { beside, columns, class_names, .. } = source.contents();
-    let sourced = Sourced { beside, columns: (source.column_names(), columns), class_names };
+    let Contents { extra_columns, columns, class_names, .. } = source.contents();
+    let sourced = Sourced { extra_columns, columns: (source.column_names(), columns), class_names };
     let mut scan = |column: &str, separator: Option<&str>| {
         let keep = |keys: &mut BTreeSet<Key>, value: Result<&Value, Error>| {
             // A bad row is told of when it is read.
@@ -943,8 +943,8 @@ fn outputs(
         };
         Ok(source.collect(column, keep, stop)?.into_iter().flatten().collect())
     };
-    let place = |sought| beside.iter().position(|beside| *beside == sought);
-    let label = place(Beside::Label).map(|at| Target::label(at, class_names)).transpose()?;
+    let place = |sought| extra_columns.iter().position(|extra| *extra == sought);
+    let label = place(ExtraColumn::Label).map(|at| Target::label(at, class_names)).transpose()?;
     let mut targets = Vec::from_iter(label);
     let columns = config.columns.iter().map(|name| TargetConfig::column(name));
     for target in config.targets.iter().flatten().cloned().chain(columns) {
@@ -961,7 +961,7 @@ fn outputs(
         views: crop.and_then(CropConfig::views),
         pairs: matches!(&config.augment, AugmentObject::Steps { augment, .. } if augment.pairs_examples()),
         targets,
-        path: place(Beside::Path),
+        path: place(ExtraColumn::Path),
         group_starts: &source.group_starts(),
         is_mixture: config.arrow_files.names.is_some(),
         shard_starts: &source.shard_starts(),

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, locks,
     source::{
-        self, Rooted, StoreOptions,
+        self, PathOrUrl, StoreOptions,
         parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, split},
         paths::Reads,
     },
@@ -33,7 +33,7 @@ pub fn _parquet_files(
 ) -> PyResult<Vec<PathBuf>> {
     let paths = super::paths::paths("data_dir", paths, Vec::<PathBuf>::EXPECTED)?;
     let files = || {
-        let storage = Rooted::files(&StoreOptions::default(), None);
+        let storage = PathOrUrl::files(&StoreOptions::default(), None);
         let part = match part {
             "train" => Split::Train,
             "val" => Split::Val,
@@ -62,7 +62,7 @@ pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str
         _ => Reads::Documents,
     };
     let files = run_interruptible(py, "forebay-shards", move |stop| {
-        source::paths::expand(&paths, reads, &Rooted::files(&StoreOptions::default(), None), stop)
+        source::paths::expand(&paths, reads, &PathOrUrl::files(&StoreOptions::default(), None), stop)
     })?;
     Ok(files.into_iter().map(PathBuf::into_os_string).collect())
 }

@@ -40,7 +40,7 @@ use crate::{
     order::{Groups, Place, Stride},
     record::StreamPosition,
     source::{
-        Rooted, disk_cache,
+        PathOrUrl, disk_cache,
         parquet::{ParquetOptions, ParquetSource, Split, split},
         paths::{self, Reads},
     },
@@ -554,7 +554,7 @@ fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<ParquetSource> {
     options.cache = disk_cache(config.cache_dir.as_deref(), config.cache_bytes as u64)
         .map_err(|error| to_python(py, &error))?;
     let (paths, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
-    let storage = Rooted::files(&config.storage_options, options.cache.clone());
+    let storage = PathOrUrl::files(&config.storage_options, options.cache.clone());
     run_interruptible(py, "forebay-index", move |stop: &AtomicBool| {
         let files = paths::expand(&paths, Reads::Documents, &storage, stop)?;
         let files = split(&files, part, val.as_deref())?;

@@ -53,7 +53,7 @@ pub(crate) enum Layout {
 
 /// A value that is read for each row in addition to its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beside {
+pub enum ExtraColumn {
     /// The class, [`NO_LABEL`](crate::record::NO_LABEL) if it is null.
     Label,
     /// The recording's own path, empty if it is null, not UTF-8, or longer than 4096 bytes.
@@ -97,7 +97,7 @@ pub(crate) struct Described {
     pub schema: Arc<[SchemaColumn]>,
 }
 
-impl Beside {
+impl ExtraColumn {
     /// The values that a source reads, in order: the label if it has any, the path on request, other columns.
     pub fn of(has_labels: bool, paths: bool, others: usize) -> Vec<Self> {
         [(Self::Label, has_labels), (Self::Path, paths)]

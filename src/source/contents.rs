@@ -6,7 +6,7 @@
 use std::{path::Path, sync::Arc};
 
 use super::{
-    columns::{Beside, ColumnType, Described, Item, Nesting, SchemaColumn},
+    columns::{ColumnType, Described, ExtraColumn, Item, Nesting, SchemaColumn},
     shard::Shard,
 };
 use crate::{Error, ErrorKind, Result};
@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub struct Contents {
     /// The values of a record beside its payload, in order.
-    pub beside: Vec<Beside>,
+    pub extra_columns: Vec<ExtraColumn>,
     /// The types of the other columns that are read.
     pub columns: Vec<ColumnType>,
     /// All columns of the first schema.
@@ -46,7 +46,7 @@ impl Contents {
         let DescribedShards { shards, ends, described, has_labels } = found;
         let of_shards = shards.iter().map(|shard| &*shard.path).zip(described);
         Ok(Self {
-            beside: Beside::of(has_labels, paths, names.len()),
+            extra_columns: ExtraColumn::of(has_labels, paths, names.len()),
             columns: common_types(names, of_shards)?,
             schema: first_schema(described),
             class_names: ClassNames::new(ends, shards, described)?,
@@ -56,7 +56,7 @@ impl Contents {
     /// Whether any shard has a label column. Rows of shards without are
     /// [`NO_LABEL`](crate::record::NO_LABEL).
     pub fn has_labels(&self) -> bool {
-        self.beside.contains(&Beside::Label)
+        self.extra_columns.contains(&ExtraColumn::Label)
     }
 }
 

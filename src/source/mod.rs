@@ -21,7 +21,7 @@ pub mod files;
 #[cfg(feature = "audio")]
 mod held;
 mod memory_permits;
-mod linked;
+mod path_policy;
 mod mapped;
 #[cfg(feature = "parquet")]
 mod order_of_rows;
@@ -33,7 +33,7 @@ pub mod pattern;
 #[cfg(feature = "parquet")]
 mod recordings;
 mod remote;
-mod rooted;
+mod path_or_url;
 mod selection;
 mod shard;
 mod splits;
@@ -43,17 +43,17 @@ mod tree;
 pub(crate) mod urls;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
-pub use columns::{Beside, ColumnType, Item, Nesting, Payload, SchemaColumn};
+pub use columns::{ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};
 pub use contents::{ClassNames, Contents};
 #[cfg(feature = "audio")]
 pub use held::Held;
-pub use linked::AllowPaths;
 pub use mapped::MappedFiles;
+#[cfg(any(feature = "python", feature = "cache"))]
+pub(crate) use path_or_url::PathOrUrl;
+pub use path_policy::AllowPaths;
 #[cfg(feature = "parquet")]
 pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo, Stored};
 pub use remote::{DiskCache, disk_cache};
-#[cfg(any(feature = "python", feature = "cache"))]
-pub(crate) use rooted::Rooted;
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};

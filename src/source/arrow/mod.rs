@@ -43,13 +43,13 @@ use super::{
     block::BlockPool,
     columns::{Columns, Described, FeatureCache},
     contents::{Contents, DescribedShards},
-    linked::{AllowPaths, Linked},
     mapped::MappedFiles,
     memory_permits::MemoryPermits,
     parallel,
+    path_or_url::PathOrUrl,
+    path_policy::{AllowPaths, PathPolicy},
     paths::{self, Reads},
     remote::DiskCache,
-    rooted::Rooted,
     shard::{Shard, locate, shards_of},
     storage::{Counted, Storage, StoredFile},
     store_options::StoreOptions,
@@ -113,8 +113,8 @@ impl ArrowOptions {
     /// Storage of local files, mapped or read.
     pub(super) fn storage(&self) -> Arc<dyn Storage> {
         match self.mmap {
-            true => Arc::new(Rooted::here(MappedFiles, &self.store, self.cache.clone())),
-            false => Rooted::files(&self.store, self.cache.clone()),
+            true => Arc::new(PathOrUrl::here(MappedFiles, &self.store, self.cache.clone())),
+            false => PathOrUrl::files(&self.store, self.cache.clone()),
         }
     }
 }
@@ -128,7 +128,7 @@ pub struct ArrowSource {
     indexes: Vec<Arc<Index>>,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
-    linked: Linked,
+    path_policy: PathPolicy,
     open: Arc<OpenShards>,
     /// Whether reading a part of the last large recording was enough.
     in_parts: AtomicBool,
@@ -206,7 +206,7 @@ impl ArrowSource {
             storage,
             traffic,
             max_record_bytes: options.max_record_bytes,
-            linked: Linked::new(options.allow_paths.clone()),
+            path_policy: PathPolicy::new(options.allow_paths.clone()),
             open: OpenShards::new(shards.len(), options.max_record_bytes),
             shards,
             indexes,

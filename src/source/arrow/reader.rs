@@ -24,9 +24,9 @@ use crate::{
     record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, SMALL_READ, check_record_bytes},
     source::{
         block::BlockPool,
-        columns::{Beside, Layout},
-        linked,
+        columns::{ExtraColumn, Layout},
         memory_permits::{MemoryPermits, covered},
+        path_policy,
         storage::{StoredFile, past_the_end},
     },
 };
@@ -249,8 +249,8 @@ impl ArrowReader {
         if bytes.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
         }
-        if self.source.contents.beside.contains(&Beside::Path) {
-            values.push(Beside::path(self.first_path(shard, row))?);
+        if self.source.contents.extra_columns.contains(&ExtraColumn::Path) {
+            values.push(ExtraColumn::path(self.first_path(shard, row))?);
         }
         self.push_others(shard, local, &mut values)?;
         Ok(RawRecord::new(bytes, values))
@@ -389,8 +389,8 @@ impl ArrowReader {
         let Some(name) = self.first_path(shard, row)? else {
             return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
         };
-        let ArrowSource { storage, blocks, shards, max_record_bytes, linked, .. } = &*self.source;
-        linked.read(storage, blocks, &shards[shard].path, &name, *max_record_bytes, &self.permits)
+        let ArrowSource { storage, blocks, shards, max_record_bytes, path_policy, .. } = &*self.source;
+        path_policy.read(storage, blocks, &shards[shard].path, &name, *max_record_bytes, &self.permits)
     }
 
     fn path_local(&mut self, shard: usize, local: u64) -> Result<Option<String>> {
@@ -414,14 +414,14 @@ impl ArrowReader {
             Some(Part::File(span)) => match self.block.as_ref().and_then(|block| block.slice(shard, span)) {
                 Some(bytes) => bytes,
                 None => {
-                    linked::check_name(span.len).map_err(|error| error.at_byte(span.at))?;
+                    path_policy::check_name(span.len).map_err(|error| error.at_byte(span.at))?;
                     let mut bytes = fallible_alloc::zero_bytes(span.len as usize)?;
                     open.file.read_exact(&mut bytes, span.at)?;
                     bytes.into()
                 }
             },
         };
-        linked::name(&bytes)
+        path_policy::name(&bytes)
     }
 
     /// Opens the file and the batch of a row if they are not open, and moves them to the front.

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use super::{
     lru::Lru,
-    recorded::{Key, ReadCounts, Recorded},
+    recording_file::{Key, ReadCounts, RecordingFile},
     sidecar::Sidecars,
 };
 use crate::{
@@ -62,7 +62,7 @@ impl Default for Indexes {
     }
 }
 
-impl ReadBytes for Recorded<'_> {
+impl ReadBytes for RecordingFile<'_> {
     fn size(&self) -> u64 {
         self.len
     }
@@ -84,37 +84,37 @@ impl Indexes {
     pub(super) fn part(
         &self,
         decoder: &mut AudioDecoder,
-        recorded: &Recorded<'_>,
+        recording: &RecordingFile<'_>,
         segment: Option<Segment>,
         (request, values): (&dyn ReadRequest, &Row),
     ) -> Result<Option<Part>> {
-        if segment.is_none() && !request.takes_spans() && recorded.len <= recorded.most() {
+        if segment.is_none() && !request.takes_spans() && recording.len <= recording.most() {
             return Ok(None);
         }
-        let index = self.index(decoder, recorded)?;
+        let index = self.index(decoder, recording)?;
         let of = FileRecording { segment, ..FileRecording::default() };
         let (info, samples) = index.info().of_row(Some(&of))?;
         let span = request.span(info.sample_rate, info.n_samples, values).unwrap_or(0..info.n_samples);
         let span = samples.start + span.start..samples.start + span.end;
-        index.part(decoder, recorded, span).map(Some)
+        index.part(decoder, recording, span).map(Some)
     }
 
-    fn index(&self, decoder: &mut AudioDecoder, recorded: &Recorded<'_>) -> Result<Arc<RangeIndex>> {
-        let version = recorded.file.version();
-        if let Some((_, index)) = self.kept.get(recorded.key).filter(|(known, _)| *known == version) {
+    fn index(&self, decoder: &mut AudioDecoder, recording: &RecordingFile<'_>) -> Result<Arc<RangeIndex>> {
+        let version = recording.file.version();
+        if let Some((_, index)) = self.kept.get(recording.key).filter(|(known, _)| *known == version) {
             return Ok(index);
         }
-        let path = recorded.resolved();
+        let path = recording.resolved();
         let index = match path.as_deref().and_then(|path| self.on_disk(path, version)) {
             Some(index) => {
                 self.found.fetch_add(1, Ordering::Relaxed);
                 index
             }
-            None => self.make(decoder, recorded, path.as_deref(), version)?,
+            None => self.make(decoder, recording, path.as_deref(), version)?,
         };
         let index = Arc::new(index);
         let weight = index.bytes_held() + size_of::<(Key, Version)>();
-        self.kept.put(recorded.key, (version, index.clone()), weight);
+        self.kept.put(recording.key, (version, index.clone()), weight);
         Ok(index)
     }
 
@@ -126,17 +126,21 @@ impl Indexes {
     ///
     /// # Errors
     /// As [`RangeIndex::open`].
-    pub(super) fn keep(&self, decoder: &mut AudioDecoder, recorded: &Recorded<'_>) -> Result<(Info, Kept)> {
-        let version = recorded.file.version();
-        let path = recorded.resolved();
+    pub(super) fn keep(
+        &self,
+        decoder: &mut AudioDecoder,
+        recording: &RecordingFile<'_>,
+    ) -> Result<(Info, Kept)> {
+        let version = recording.file.version();
+        let path = recording.resolved();
         if let Some(index) = path.as_deref().and_then(|path| self.on_disk(path, version)) {
             return Ok((index.info(), Kept::Found));
         }
-        recorded.announce_ends();
-        let index = RangeIndex::open(decoder, recorded)?;
+        recording.announce_ends();
+        let index = RangeIndex::open(decoder, recording)?;
         let written = match path {
             // A file that was changed meanwhile is an error of the reader.
-            Some(path) if recorded.file.is_current() => {
+            Some(path) if recording.file.is_current() => {
                 self.sidecars.try_write(&path, version, &index.to_bytes())
             }
             _ => Err(io::Error::other("the file was moved meanwhile")),
@@ -153,18 +157,18 @@ impl Indexes {
     fn make(
         &self,
         decoder: &mut AudioDecoder,
-        recorded: &Recorded<'_>,
+        recording: &RecordingFile<'_>,
         path: Option<&Path>,
         version: Version,
     ) -> Result<RangeIndex> {
-        let before = recorded.n_read();
-        recorded.announce_ends();
-        let index = RangeIndex::open(decoder, recorded)?;
+        let before = recording.n_read();
+        recording.announce_ends();
+        let index = RangeIndex::open(decoder, recording)?;
         self.made.fetch_add(1, Ordering::Relaxed);
         // What was made of a file that changed meanwhile belongs to no version.
         if let Some(path) = path
-            && recorded.n_read() - before > COSTLY
-            && recorded.file.is_current()
+            && recording.n_read() - before > COSTLY
+            && recording.file.is_current()
         {
             self.sidecars.write(path, version, &index.to_bytes());
         }

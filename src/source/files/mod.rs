@@ -12,11 +12,11 @@
 pub(crate) mod column;
 #[cfg(feature = "audio")]
 mod indexes;
-mod looked;
+mod schema_inference;
 mod lru;
 mod manifest;
 mod reader;
-mod recorded;
+mod recording_file;
 #[cfg(feature = "audio")]
 mod sidecar;
 mod table;
@@ -32,7 +32,7 @@ use std::{
 pub(crate) use indexes::Kept;
 pub use manifest::{GivenRows, GivenValue, Manifest, Rows, Unit};
 pub use reader::FilesReader;
-pub use recorded::ReadCounts;
+pub use recording_file::ReadCounts;
 pub(crate) use table::{Plan, check_named};
 
 use self::{
@@ -43,10 +43,10 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{Beside, ColumnType, Described, Item, Nesting, SchemaColumn},
+    columns::{ColumnType, Described, ExtraColumn, Item, Nesting, SchemaColumn},
     contents::{Contents, DescribedShards},
-    linked::Linked,
     parallel,
+    path_policy::PathPolicy,
     shard::{Shard, locate, shards_of},
     storage::{Counted, Storage},
 };
@@ -69,7 +69,7 @@ pub struct FilesSource {
     traffic: Arc<Traffic>,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
-    linked: Linked,
+    path_policy: PathPolicy,
     opened: reader::Opened,
     shards: Vec<Shard>,
     tables: Vec<Table>,
@@ -140,7 +140,7 @@ impl FilesSource {
             traffic,
             blocks: Arc::default(),
             max_record_bytes: options.max_record_bytes,
-            linked: Linked::new(options.allow_paths.clone()),
+            path_policy: PathPolicy::new(options.allow_paths.clone()),
             opened: reader::Opened::new(),
             contents,
             shards,
@@ -283,12 +283,12 @@ impl FilesSource {
     /// # Errors
     /// As [`Column::value`].
     fn values(&self, table: &Table, row: u64) -> Result<crate::fields::Row> {
-        let value = |beside: &Beside| match *beside {
-            Beside::Label => Ok(Value::Int(table.label_of(row)?.unwrap_or(NO_LABEL))),
-            Beside::Path => Beside::path(Ok(name_of(table, row))),
-            Beside::Other(number) => self.value(table, row, number),
+        let value = |extra: &ExtraColumn| match *extra {
+            ExtraColumn::Label => Ok(Value::Int(table.label_of(row)?.unwrap_or(NO_LABEL))),
+            ExtraColumn::Path => ExtraColumn::path(Ok(name_of(table, row))),
+            ExtraColumn::Other(number) => self.value(table, row, number),
         };
-        self.contents.beside.iter().map(value).collect()
+        self.contents.extra_columns.iter().map(value).collect()
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     FilesSource, Table,
     lru::Lru,
     name_of,
-    recorded::{Counts, Key, ReadCounts, Recorded},
+    recording_file::{Counts, Key, ReadCounts, RecordingFile},
     table::Place,
 };
 use crate::{
@@ -28,8 +28,8 @@ use crate::{
     fields::Row,
     record::{FileRecording, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Segment},
     source::{
-        linked::{self, Outside},
         memory_permits::MemoryPermits,
+        path_policy::{self, Outside},
         paths::RECORDINGS,
         storage::StoredFile,
         urls,
@@ -197,7 +197,7 @@ impl FilesReader {
     /// Reads what is wanted of a recording.
     fn read_place(
         &mut self,
-        place: &Recorded<'_>,
+        place: &RecordingFile<'_>,
         segment: Option<Segment>,
         request: (&dyn ReadRequest, &Row),
     ) -> Result<(Bytes, FileRecording)> {
@@ -223,7 +223,7 @@ fn find<'a>(
     number: usize,
     table: &Table,
     row: u64,
-) -> Result<Recorded<'a>> {
+) -> Result<RecordingFile<'a>> {
     let Some(name) = table.name(row) else {
         return Err(Error::new(ErrorKind::Unreadable, "the row has no path"));
     };
@@ -260,7 +260,7 @@ fn find<'a>(
     let (at, len) = place.map_or((0, file.size()), |place| (place.at, place.len));
     // A member of an archive has an index of its own.
     let key = if place.is_some() { (number, true, table.file(row)) } else { key };
-    Ok(Recorded { file, at, len, key, source, permits, n_read: Cell::new(0) })
+    Ok(RecordingFile { file, at, len, key, source, permits, n_read: Cell::new(0) })
 }
 
 /// Tries to open the files of rows, in order, until one opens: the files of a table with a wrong root, or
@@ -302,7 +302,7 @@ pub(super) fn try_rows(source: &FilesSource, rows: &[u64]) -> Result<()> {
 /// Opens the file of a row: the one with that name, or of a name without an ending the recording.
 fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> {
     let error = match open_one(source, table, name) {
-        Err(error) if linked::is_of_path(&error) => error,
+        Err(error) if path_policy::is_of_path(&error) => error,
         opened => return opened,
     };
     if !has_ending(name) {
@@ -311,7 +311,7 @@ fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> 
             longer.push(".");
             longer.push(ending);
             match open_one(source, table, Path::new(&longer)) {
-                Err(error) if linked::is_of_path(&error) => {}
+                Err(error) if path_policy::is_of_path(&error) => {}
                 opened => return opened,
             }
         }
@@ -328,13 +328,13 @@ fn open_one(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFi
     let path = match table.is_trusted {
         true => urls::join(&table.root, name).into(),
         false => {
-            let found = source.linked.find(&*source.storage, &table.root, name)?;
+            let found = source.path_policy.find(&*source.storage, &table.root, name)?;
             found.map_err(|Outside { path, home }| {
                 let message = format!(
                     "the file {name:?} is not below the folder {}{}; if you trust the table, pass allow_paths={:?} or a \
                      folder above it, or allow_paths=True for any path",
                     home.display(),
-                    source.linked.nor(),
+                    source.path_policy.nor(),
                     path.parent().unwrap_or(&path),
                 );
                 Error::new(ErrorKind::Unreadable, message)

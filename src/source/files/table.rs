@@ -13,8 +13,8 @@ use serde_json::Value as Json;
 
 use super::{
     column::{Cell, Column, Names, Texts, hash, hash_texts, of_json},
-    looked::{self, Looked},
     manifest::{Asked, GivenRows, Manifest, Roles, Rows, Unit, counts_too, listed},
+    schema_inference::{self, SchemaInference},
     tar::{self, Tar},
     text::{Csv, Lines},
 };
@@ -545,7 +545,7 @@ impl Builder {
         let roles = Roles::choose(&csv.names, manifest, asked, is_labels)?;
         self.with_segments(&roles);
         self.lines = Some(LineNumbers::default());
-        let mut looked = Looked::at_texts(&csv.names);
+        let mut inference = SchemaInference::at_texts(&csv.names);
         let mut label = roles.label.map(|_| Texts::default());
         let mut others: Vec<Texts> = roles.others.iter().map(|_| Texts::default()).collect();
         while let Some(line) = csv.row()? {
@@ -560,8 +560,8 @@ impl Builder {
             };
             let (start, end) = roles.segment(number)?;
             self.add(Some(line), Some(name), start, end)?;
-            if looked.row() {
-                (0..csv.names.len()).for_each(|at| looked.text(at, csv.cell(at)));
+            if inference.row() {
+                (0..csv.names.len()).for_each(|at| inference.text(at, csv.cell(at)));
             }
             if let (Some(label), Some(role)) = (&mut label, roles.label) {
                 label.push(csv.cell(role))?;
@@ -570,7 +570,7 @@ impl Builder {
                 other.push(csv.cell(role))?;
             }
         }
-        self.schema = looked.listed();
+        self.schema = inference.listed();
         self.label_name = roles.label.map(|role| csv.names[role].clone());
         self.label = label.map(Column::inferred).transpose()?;
         self.others = others.into_iter().map(Column::inferred).collect::<Result<_>>()?;
@@ -609,15 +609,16 @@ impl Builder {
         let mut lines = Lines::open(storage, path)?;
         self.lines = Some(LineNumbers::default());
         let first = Asked { label: asked.label.filter(|name| name.is_empty()), others: &[] };
-        let (mut chosen, mut looked): (Option<(Vec<String>, Roles)>, _) = (None, Looked::default());
+        let (mut chosen, mut inference): (Option<(Vec<String>, Roles)>, _) =
+            (None, SchemaInference::default());
         // Columns of later lines that may count, once there are others.
         let mut aside = Vec::new();
         // bounded: the columns that the user names.
         let mut seen = vec![false; asked.others.len()];
         while let Some((line, object)) = lines.next()? {
             check_stop(self.n_rows() as u64, stop)?;
-            if looked.row() {
-                looked.object(&object);
+            if inference.row() {
+                inference.object(&object);
             }
             if chosen.is_none() {
                 // Others may be in some lines alone, and are looked for in each.
@@ -675,7 +676,7 @@ impl Builder {
         let Some((names, roles)) = chosen else {
             return Err(Error::new(ErrorKind::Format, "the table is empty, expected an object on each line"));
         };
-        self.schema = looked.listed();
+        self.schema = inference.listed();
         self.label_name = match asked.label {
             None => roles.label.map(|role| names[role].clone()),
             Some(name) => Some(name.to_owned()).filter(|name| !name.is_empty()),
@@ -785,7 +786,7 @@ impl Builder {
         let (mut keys, mut groups) = (Names::default(), Vec::<Group>::new());
         // bounded: the columns that the user names.
         let mut seen = vec![false; wanted.len()];
-        let (mut damage, n_wanted, mut looked) = (None, wanted.len(), Looked::default());
+        let (mut damage, n_wanted, mut inference) = (None, wanted.len(), SchemaInference::default());
         loop {
             let member = match tar.next() {
                 Ok(Some(member)) => member,
@@ -834,14 +835,14 @@ impl Builder {
             let number =
                 wanted.iter().position(|wanted| *wanted == ending).filter(|&at| at > 0 || !label.is_empty());
             let is_json = ending == "json";
-            if key < looked::ROWS && !is_json {
+            if key < schema_inference::ROWS && !is_json {
                 match Some(member.len).filter(|&len| len <= LOOKED_AT_MEMBER) {
-                    None => looked.other(&ending, "bytes"),
+                    None => inference.other(&ending, "bytes"),
                     Some(len) => {
                         let data = tar.exactly(member.at, len)?;
                         match std::str::from_utf8(&data) {
-                            Ok(_) => looked.value(&ending, of_member(&ending, &data)),
-                            Err(_) => looked.other(&ending, "bytes"),
+                            Ok(_) => inference.value(&ending, of_member(&ending, &data)),
+                            Err(_) => inference.other(&ending, "bytes"),
                         }
                     }
                 }
@@ -896,9 +897,9 @@ impl Builder {
                 None => None,
             };
             if let Some(object) = json.as_ref().and_then(Json::as_object)
-                && looked.row()
+                && inference.row()
             {
-                looked.object(object);
+                inference.object(object);
             }
             for (at, (column, name)) in columns.iter_mut().zip(&wanted).enumerate() {
                 let cell = match group.cells.get(at).and_then(Option::as_ref) {
@@ -932,7 +933,7 @@ impl Builder {
             return Err(Error::new(ErrorKind::Format, message));
         }
         let mut columns = columns.into_iter();
-        self.schema = looked.listed();
+        self.schema = inference.listed();
         let has_member = self.schema.iter().any(|column| column.name == label);
         let name = if asked.label.is_none() && !has_member { "label" } else { label };
         self.label_name = seen[0].then(|| name.to_owned());

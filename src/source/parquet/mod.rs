@@ -55,10 +55,10 @@ use super::{
     block::BlockPool,
     columns::{Described, FeatureCache, Payload},
     contents::{Contents, DescribedShards},
-    linked::{AllowPaths, Linked},
     parallel,
+    path_or_url::PathOrUrl,
+    path_policy::{AllowPaths, PathPolicy},
     remote::DiskCache,
-    rooted::Rooted,
     shard::{Shard, locate, shards_of},
     storage::{Counted, Storage, StoredFile, Version},
     store_options::StoreOptions,
@@ -160,7 +160,7 @@ pub struct ParquetSource {
     traffic: Arc<Traffic>,
     payload: Payload,
     max_record_bytes: u64,
-    linked: Linked,
+    path_policy: PathPolicy,
     shards: Vec<Shard>,
     versions: Vec<Version>,
     /// The requested columns of each shard, and how to decode them.
@@ -199,7 +199,7 @@ impl ParquetSource {
     /// fit or differ between shards, [`ErrorKind::Config`] for no files,
     /// [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found when they are read.
     pub fn open(paths: &[PathBuf], options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
-        Self::open_in(Rooted::files(&StoreOptions::default(), options.cache.clone()), paths, options, stop)
+        Self::open_in(PathOrUrl::files(&StoreOptions::default(), options.cache.clone()), paths, options, stop)
     }
 
     /// The same for files of any storage.
@@ -264,7 +264,7 @@ impl ParquetSource {
             traffic,
             payload: options.payload.clone(),
             max_record_bytes: options.max_record_bytes,
-            linked: Linked::new(options.allow_paths.clone()),
+            path_policy: PathPolicy::new(options.allow_paths.clone()),
             versions: indexes.iter().map(|index| index.version).collect(),
             plans: indexes.iter().map(|index| index.columns.clone()).collect(),
             row_groups,

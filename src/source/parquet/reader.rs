@@ -24,9 +24,9 @@ use crate::{
     fields::{Row, Value},
     record::{MemoryLimiter, Permit, RawRecord, ReadRecords, ReadRequest, check_record_bytes},
     source::{
-        columns::{Beside, Payload},
-        linked,
+        columns::{ExtraColumn, Payload},
         memory_permits::{MemoryPermits, covered},
+        path_policy,
         storage::StoredFile,
     },
 };
@@ -126,8 +126,8 @@ impl ParquetReader {
     }
 
     fn read_row(&mut self, shard: usize, row: u64, run: u64) -> Result<RawRecord> {
-        let [has_label, has_path] =
-            [Beside::Label, Beside::Path].map(|value| self.source.contents.beside.contains(&value));
+        let [has_label, has_path] = [ExtraColumn::Label, ExtraColumn::Path]
+            .map(|value| self.source.contents.extra_columns.contains(&value));
         let values = self.with_values(shard, row, run, |values, at| {
             let bytes = values.bytes(at)?;
             let path = if bytes.is_none() || has_path { values.path(at)? } else { None };
@@ -146,7 +146,7 @@ impl ParquetReader {
         let path = text(path);
         let mut values: Row = label.map(Value::Int).into_iter().collect();
         if has_path {
-            values.push(Beside::path(path.clone())?);
+            values.push(ExtraColumn::path(path.clone())?);
         }
         values.extend(others);
         // The path of a row with bytes is not opened.
@@ -177,8 +177,15 @@ impl ParquetReader {
                 return Err(Error::new(ErrorKind::Unreadable, "the row has neither bytes nor a path"));
             }
             (None, Some(name)) => {
-                let ParquetSource { storage, blocks, shards, linked, .. } = &*self.source;
-                linked.read(storage, blocks, &shards[shard].path, &name, max_record_bytes, &self.permits)?
+                let ParquetSource { storage, blocks, shards, path_policy, .. } = &*self.source;
+                path_policy.read(
+                    storage,
+                    blocks,
+                    &shards[shard].path,
+                    &name,
+                    max_record_bytes,
+                    &self.permits,
+                )?
             }
         };
         if bytes.is_empty() {
@@ -341,7 +348,7 @@ impl Current {
 
 /// A path as text; None for an empty one.
 fn text(path: Option<Bytes>) -> Result<Option<String>> {
-    path.map_or(Ok(None), |path| linked::name(&path))
+    path.map_or(Ok(None), |path| path_policy::name(&path))
 }
 
 impl ReadRecords for ParquetReader {

@@ -24,13 +24,13 @@ use super::{
 use crate::{
     ErrorKind,
     patience::until,
-    source::{ArrowOptions, ArrowSource, Storage, StoreOptions, rooted::Rooted, storage::StoredFile},
+    source::{ArrowOptions, ArrowSource, Storage, StoreOptions, path_or_url::PathOrUrl, storage::StoredFile},
     stopping,
 };
 
 impl Server {
     fn file(&self) -> crate::Result<StoredFile> {
-        let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default(), None);
+        let storage: Arc<dyn Storage> = PathOrUrl::files(&StoreOptions::default(), None);
         StoredFile::open(&storage, &Arc::from(Path::new(&self.url)))
     }
 }
@@ -137,7 +137,7 @@ fn an_object_is_opened_by_one_request_of_its_first_page() {
     }
     // A format that is read from its end.
     let server = Server::start(&noise(100));
-    let storage = Rooted::files(&StoreOptions::default(), None);
+    let storage = PathOrUrl::files(&StoreOptions::default(), None);
     let parquet: Arc<Path> = Path::new(&server.url.replace("x.arrow", "x.parquet")).into();
     assert_eq!(StoredFile::open(&storage, &parquet).unwrap_err().kind, ErrorKind::NotFound);
     assert_eq!((server.requests.load(Ordering::Relaxed), server.sent.load(Ordering::Relaxed)), (1, 0));
@@ -176,7 +176,7 @@ fn a_changed_object_is_an_error() {
 #[test]
 fn errors_name_url_and_what_to_do() {
     let server = Server::start(&noise(50_000));
-    let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default(), None);
+    let storage: Arc<dyn Storage> = PathOrUrl::files(&StoreOptions::default(), None);
     let missing: Arc<Path> = Path::new(&server.url.replace("x.arrow", "y.arrow")).into();
     let error = StoredFile::open(&storage, &missing).unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
@@ -198,7 +198,7 @@ fn a_stopped_run_ends_hanging_requests() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = format!("http://{gone}/x");
     let open = |url: &str| {
-        let storage: Arc<dyn Storage> = Rooted::files(&StoreOptions::default(), None);
+        let storage: Arc<dyn Storage> = PathOrUrl::files(&StoreOptions::default(), None);
         let path: Arc<Path> = Path::new(url).into();
         move || StoredFile::open(&storage, &path).map(|_| ())
     };

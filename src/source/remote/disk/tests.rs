@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::{super::server::Server, *};
 use crate::{
     ErrorKind,
-    source::{LocalFiles, Storage, StoreOptions, rooted::Rooted, storage::StoredFile},
+    source::{LocalFiles, Storage, StoreOptions, path_or_url::PathOrUrl, storage::StoredFile},
 };
 
 pub(super) fn noise(n: usize) -> Vec<u8> {
@@ -25,7 +25,7 @@ pub(super) const LIMIT: u64 = 1 << 30;
 /// The object of a server, opened by another process.
 pub(super) fn opened(server: &Server, folder: &Path, limit: u64) -> (StoredFile, Arc<Traffic>) {
     let cache = DiskCache::open(folder, limit).unwrap();
-    let storage = Rooted::here(LocalFiles, &StoreOptions::default(), Some(cache));
+    let storage = PathOrUrl::here(LocalFiles, &StoreOptions::default(), Some(cache));
     let traffic = storage.traffic();
     let storage: Arc<dyn Storage> = Arc::new(storage);
     (StoredFile::open(&storage, &Arc::from(Path::new(&server.url))).unwrap(), traffic)

@@ -1,4 +1,4 @@
-//! [`Rooted`], the storage of all sources: paths lead to files of this machine, URLs to servers.
+//! [`PathOrUrl`], the storage of all sources: paths lead to files of this machine, URLs to servers.
 
 use std::{
     io,
@@ -17,14 +17,14 @@ use crate::record::Traffic;
 /// Storage that resolves relative paths against one folder, and reads URLs from where they lead to. Messages
 /// have the paths as given.
 #[derive(Debug)]
-pub(crate) struct Rooted<S> {
+pub(crate) struct PathOrUrl<S> {
     root: PathBuf,
     storage: S,
     remote: Remote,
     traffic: Arc<Traffic>,
 }
 
-impl<S> Rooted<S> {
+impl<S> PathOrUrl<S> {
     /// Resolves against the current folder; if that was deleted, relative paths stay as they are. URLs are
     /// read with the options, and kept in `cache`.
     pub(crate) fn here(storage: S, options: &StoreOptions, cache: Option<Arc<DiskCache>>) -> Self {
@@ -34,14 +34,14 @@ impl<S> Rooted<S> {
     }
 }
 
-impl Rooted<LocalFiles> {
+impl PathOrUrl<LocalFiles> {
     /// Storage of local files and URLs.
     pub(crate) fn files(options: &StoreOptions, cache: Option<Arc<DiskCache>>) -> Arc<dyn Storage> {
         Arc::new(Self::here(LocalFiles, options, cache))
     }
 }
 
-impl<S: Storage> Storage for Rooted<S> {
+impl<S: Storage> Storage for PathOrUrl<S> {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         if urls::is_url(path) {
             return self.remote.open(path);

@@ -1,4 +1,4 @@
-//! [`Looked`]: the columns of a table, with types as its first rows have them.
+//! [`SchemaInference`]: the columns of a table, with types as its first rows have them.
 //!
 //! Input: the cells of the first rows, at most [`ROWS`] and some [`BYTES`]. Output: names and types, for
 //! users who look at a source. They are claims: a later row may have another type. A column that is used is
@@ -32,7 +32,7 @@ enum Seen {
 
 /// Looks at the first rows of a table.
 #[derive(Debug, Default)]
-pub(super) struct Looked {
+pub(super) struct SchemaInference {
     names: Vec<String>,
     seen: Vec<Seen>,
     numbers: HashMap<String, usize>,
@@ -40,15 +40,15 @@ pub(super) struct Looked {
     n_bytes: usize,
 }
 
-impl Looked {
+impl SchemaInference {
     /// Columns whose cells are texts, as of csv.
     pub(super) fn at_texts(names: &[String]) -> Self {
-        let mut looked = Self::default();
+        let mut inference = Self::default();
         for name in names.iter().take(MOST) {
-            looked.names.push(name.clone());
-            looked.seen.push(Seen::Texts(Kinds::default()));
+            inference.names.push(name.clone());
+            inference.seen.push(Seen::Texts(Kinds::default()));
         }
-        looked
+        inference
     }
 
     /// Begins a row; false if enough were looked at.
@@ -134,33 +134,33 @@ impl Looked {
 mod tests {
     use super::*;
 
-    fn listed(looked: Looked) -> Vec<(String, String)> {
-        looked.listed().into_iter().map(|column| (column.name, column.content)).collect()
+    fn listed(inference: SchemaInference) -> Vec<(String, String)> {
+        inference.listed().into_iter().map(|column| (column.name, column.content)).collect()
     }
 
     #[test]
     fn types_of_texts() {
-        let mut looked = Looked::at_texts(&["a", "b", "c", "d", "e"].map(str::to_owned));
+        let mut inference = SchemaInference::at_texts(&["a", "b", "c", "d", "e"].map(str::to_owned));
         for row in [["1", "", "true", "01", ""], ["2", "1.5", "False", "2", ""]] {
-            assert!(looked.row());
-            row.iter().enumerate().for_each(|(at, cell)| looked.text(at, cell.as_bytes()));
+            assert!(inference.row());
+            row.iter().enumerate().for_each(|(at, cell)| inference.text(at, cell.as_bytes()));
         }
-        let types = listed(looked).into_iter().map(|(_, content)| content).collect::<Vec<_>>();
+        let types = listed(inference).into_iter().map(|(_, content)| content).collect::<Vec<_>>();
         assert_eq!(types, ["int64", "float64", "bool", "text", "null"]);
     }
 
     #[test]
     fn types_of_objects() {
-        let mut looked = Looked::default();
+        let mut inference = SchemaInference::default();
         for line in [
             r#"{"a": 1, "b": {"c": "x", "d": {"e": [1, 2]}}, "f": null}"#,
             r#"{"a": 1.5, "b": {"c": null}, "g": [{}], "h": 1}"#,
             r#"{"h": "x"}"#,
         ] {
-            assert!(looked.row());
-            looked.object(serde_json::from_str::<Json>(line).unwrap().as_object().unwrap());
+            assert!(inference.row());
+            inference.object(serde_json::from_str::<Json>(line).unwrap().as_object().unwrap());
         }
-        let pairs = listed(looked);
+        let pairs = listed(inference);
         let pairs: Vec<_> = pairs.iter().map(|(name, content)| (&name[..], &content[..])).collect();
         let expected = [
             ("a", "float64"),
@@ -175,20 +175,20 @@ mod tests {
 
     #[test]
     fn what_is_looked_at_is_bounded() {
-        let mut looked = Looked::default();
+        let mut inference = SchemaInference::default();
         let mut rows = 0;
-        while looked.row() {
+        while inference.row() {
             rows += 1;
-            looked.value("a", Cell::Text(&[b'x'; 1000]));
+            inference.value("a", Cell::Text(&[b'x'; 1000]));
         }
         assert_eq!(rows, ROWS);
-        let mut looked = Looked::default();
-        (0..2 * MOST).for_each(|n| looked.value(&n.to_string(), Cell::Int(1)));
-        assert_eq!(looked.listed().len(), MOST);
-        let (mut looked, mut rows) = (Looked::at_texts(&["a".to_owned()]), 0);
-        while looked.row() {
+        let mut inference = SchemaInference::default();
+        (0..2 * MOST).for_each(|n| inference.value(&n.to_string(), Cell::Int(1)));
+        assert_eq!(inference.listed().len(), MOST);
+        let (mut inference, mut rows) = (SchemaInference::at_texts(&["a".to_owned()]), 0);
+        while inference.row() {
             rows += 1;
-            looked.text(0, &[b'x'; 1 << 20]);
+            inference.text(0, &[b'x'; 1 << 20]);
         }
         assert_eq!(rows, 4);
     }

@@ -51,7 +51,7 @@ pub struct ReadCounts {
 }
 
 /// The bytes of a recording: a file, or a member of an archive.
-pub(super) struct Recorded<'a> {
+pub(super) struct RecordingFile<'a> {
     pub file: Arc<StoredFile>,
     pub at: u64,
     pub len: u64,
@@ -62,7 +62,7 @@ pub(super) struct Recorded<'a> {
     pub n_read: Cell<u64>,
 }
 
-impl Recorded<'_> {
+impl RecordingFile<'_> {
     /// Reads a range.
     ///
     /// # Errors

@@ -37,13 +37,13 @@ pub enum AllowPaths {
 
 /// Reads the files that rows name, if they are allowed.
 #[derive(Debug, Default)]
-pub(crate) struct Linked {
+pub(crate) struct PathPolicy {
     allowed: AllowPaths,
     /// The resolved folders that files may be below.
     folders: Mutex<HashMap<PathBuf, Arc<Path>>>,
 }
 
-impl Linked {
+impl PathPolicy {
     pub(crate) fn new(allowed: AllowPaths) -> Self {
         Self { allowed, folders: Mutex::default() }
     }
