@@ -201,7 +201,7 @@ const MOST_TIME: Duration = Duration::from_secs(60);
 /// Opens a whole shard, Arrow or Parquet, as the Python classes do.
 fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     let (storage, _, stop) = in_memory(bytes);
-    let name = if bytes.starts_with(&crate::magic::PARQUET) { "a.parquet" } else { "a.arrow" };
+    let name = if bytes.starts_with(&crate::signatures::PARQUET) { "a.parquet" } else { "a.arrow" };
     let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
     Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop).ok().map(Arc::new)
 }

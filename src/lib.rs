@@ -24,14 +24,14 @@ pub mod error;
 mod float_mode;
 mod histogram;
 #[cfg(any(feature = "arrow", feature = "tokens"))]
-mod guard;
+mod catch_panic;
 #[cfg(any(feature = "arrow", feature = "tokens"))]
 #[cfg_attr(not(feature = "cache"), allow(dead_code, reason = "some of its locks are those of caches"))]
-mod locks;
+mod fork_lock;
 #[cfg(any(feature = "arrow", feature = "audio"))]
-mod magic;
+mod signatures;
 #[cfg(feature = "audio")]
-mod lanes;
+mod simd;
 pub mod memory;
 pub mod order;
 pub mod fields;
@@ -62,9 +62,9 @@ pub mod access;
 pub mod state;
 #[cfg(feature = "cache")]
 pub mod cache;
-mod stopping;
+mod cancel;
 mod sync;
-pub mod parts;
+pub mod shared_once;
 #[cfg(test)]
 #[path = "../tests/patience/mod.rs"]
 mod patience;

@@ -22,7 +22,7 @@ use crate::{
 
 /// The words of messages for the work of a task's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Words {
+pub struct TaskLabels {
     /// A worker's activity, such as "decoding".
     pub work: &'static str,
     /// The unit of readers and workers: a row of the files, or a batch.
@@ -37,7 +37,7 @@ pub struct Words {
     pub roomier: &'static str,
 }
 
-impl Words {
+impl TaskLabels {
     /// The words for recordings in files.
     pub const DEFAULT: Self = Self {
         work: "decoding",
@@ -654,7 +654,7 @@ pub trait Task: Send + Sync + 'static {
     const ON_HAND: u64 = 8;
 
     /// The words of messages for the threads' work.
-    const WORDS: Words = Words::DEFAULT;
+    const WORDS: TaskLabels = TaskLabels::DEFAULT;
 
     /// Whether [`Task::span`] says which samples of a recording are needed.
     const TAKES_SPANS: bool = false;

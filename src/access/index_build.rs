@@ -20,12 +20,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use super::thread_pool::{ThreadPool, Work};
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, cancel,
     decode::{AudioDecoder, Info},
     fields::Value,
     record::{self, GrantedMemory, MemoryLimiter, NO_LABEL, Permit, ReadRecords, Retained},
     source::{ExtraColumn, Recordings, RecordingsReader, RowInfo, files::Kept},
-    stopping,
 };
 
 /// Recordings in files that a thread takes together.
@@ -233,7 +232,7 @@ impl Work<Worker> for Job {
         if !self.stop.is_stopped() {
             let stop = self.stop.clone();
             let count = || self.count(worker, &self.parts[part]);
-            let counted = stopping::during(Some(Arc::new(move || stop.is_stopped())), count);
+            let counted = cancel::during(Some(Arc::new(move || stop.is_stopped())), count);
             let _ = self.replies.send(counted);
         }
     }

@@ -26,7 +26,7 @@ use zarrs::{
 };
 
 use super::layout::{MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RANK};
-use crate::{Error, ErrorKind, Result, fields::DataType, guard::guarded, locks};
+use crate::{Error, ErrorKind, Result, catch_panic::guarded, fields::DataType, fork_lock};
 
 /// An array that `zarrs` reads.
 pub struct Foreign {
@@ -35,7 +35,7 @@ pub struct Foreign {
     width: u64,
     has_columns: bool,
     chunk_rows: u64,
-    open: locks::RwLock<Arc<Open>>,
+    open: fork_lock::RwLock<Arc<Open>>,
 }
 
 struct Open {
@@ -53,12 +53,12 @@ struct Pool {
 }
 
 /// The pool of all open arrays.
-static POOL: locks::Mutex<Weak<Pool>> = locks::Mutex::new(Weak::new());
+static POOL: fork_lock::Mutex<Weak<Pool>> = fork_lock::Mutex::new(Weak::new());
 
 impl Pool {
     /// The existing pool, or a new one.
     fn get() -> Result<Arc<Self>> {
-        let mut shared = locks::lock(&POOL)?;
+        let mut shared = fork_lock::lock(&POOL)?;
         if let Some(pool) = shared.upgrade().filter(|pool| pool.is_here()) {
             return Ok(pool);
         }
@@ -122,7 +122,7 @@ impl Foreign {
             width: columns.first().copied().unwrap_or(1),
             has_columns: !columns.is_empty(),
             chunk_rows: chunk.unwrap_or_else(whole),
-            open: locks::RwLock::new(Arc::new(open)),
+            open: fork_lock::RwLock::new(Arc::new(open)),
         })
     }
 
@@ -147,10 +147,10 @@ impl Foreign {
     /// [`ErrorKind::Corrupt`] if `zarrs` cannot read them.
     pub fn read(&self, start: u64, out: &mut [u8], committed: u64) -> Result<()> {
         let n = out.len() as u64 / (self.width * self.dtype.bytes() as u64);
-        let mut open = Arc::clone(&*locks::read(&self.open)?);
+        let mut open = Arc::clone(&*fork_lock::read(&self.open)?);
         if start + n > open.committed || !open.pool.is_here() {
             let fresh = Arc::new(self::open(&self.folder, committed)?);
-            *locks::write(&self.open)? = Arc::clone(&fresh);
+            *fork_lock::write(&self.open)? = Arc::clone(&fresh);
             open = fresh;
         }
         let rows = start..start + n;

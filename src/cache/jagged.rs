@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::DataType,
-    locks,
+    fork_lock,
     source::{
         Storage,
         parallel::{self, OF_URLS},
@@ -60,7 +60,7 @@ pub struct JaggedReader {
     offsets: Stored,
     shapes: Option<Stored>,
     rank: usize,
-    kept: locks::Mutex<HashMap<u64, Arc<[u64]>>>,
+    kept: fork_lock::Mutex<HashMap<u64, Arc<[u64]>>>,
 }
 
 impl JaggedReader {
@@ -96,7 +96,7 @@ impl JaggedReader {
             );
             return Err(Error::new(ErrorKind::Format, message));
         }
-        Ok(Self { folder: folder.to_owned(), data, offsets, shapes, rank, kept: locks::Mutex::default() })
+        Ok(Self { folder: folder.to_owned(), data, offsets, shapes, rank, kept: fork_lock::Mutex::default() })
     }
 
     /// The type of the values.
@@ -154,7 +154,7 @@ impl JaggedReader {
         let rows = self.offsets.chunk_rows().min(MOST_ENDS);
         let number = at / rows;
         let first = number * rows;
-        let kept = || locks::lock(&self.kept);
+        let kept = || fork_lock::lock(&self.kept);
         if let Some(chunk) = kept()?.get(&number).filter(|chunk| at - first < chunk.len() as u64) {
             return Ok((first, Arc::clone(chunk)));
         }

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     fields::Field,
-    locks,
+    fork_lock,
     source::{PathOrUrl, Storage, StoreOptions, urls},
 };
 
@@ -48,10 +48,10 @@ struct Inner {
     folder: PathBuf,
     storage: Arc<dyn Storage>,
     /// Set once there is a document.
-    arrays: locks::OnceLock<(Vec<Field>, Vec<JaggedReader>)>,
-    seen: locks::RwLock<Seen>,
+    arrays: fork_lock::OnceLock<(Vec<Field>, Vec<JaggedReader>)>,
+    seen: fork_lock::RwLock<Seen>,
     /// The last ledger read; held during a refresh, so that one thread checks at a time.
-    looking: locks::Mutex<Option<Mark>>,
+    looking: fork_lock::Mutex<Option<Mark>>,
 }
 
 /// The content of the ledger when it was last read.
@@ -92,9 +92,9 @@ impl CacheReader {
         let inner = Inner {
             folder,
             storage,
-            arrays: locks::OnceLock::new(),
-            seen: locks::RwLock::new(seen),
-            looking: locks::Mutex::default(),
+            arrays: fork_lock::OnceLock::new(),
+            seen: fork_lock::RwLock::new(seen),
+            looking: fork_lock::Mutex::default(),
         };
         let reader = Self(Arc::new(inner));
         reader.refresh()?;
@@ -172,7 +172,7 @@ impl CacheReader {
     /// As [`Self::open`]; [`ErrorKind::State`] also if the cache has fewer documents than before, or was
     /// replaced.
     pub fn refresh(&self) -> Result<Length> {
-        let mut mark = locks::lock(&self.0.looking)?;
+        let mut mark = fork_lock::lock(&self.0.looking)?;
         let known = self.length()?;
         if known.is_final {
             return Ok(known);
@@ -231,7 +231,7 @@ impl CacheReader {
         }
         let length = Length { documents: found.documents, is_final: found.is_finished };
         let now = Seen { length, values, made_by: found.made_by };
-        *locks::write(&self.0.seen)? = now;
+        *fork_lock::write(&self.0.seen)? = now;
         Ok(length)
     }
 
@@ -374,7 +374,7 @@ impl CacheReader {
     }
 
     fn seen(&self) -> Result<impl Deref<Target = Seen> + '_> {
-        locks::read(&self.0.seen)
+        fork_lock::read(&self.0.seen)
     }
 }
 

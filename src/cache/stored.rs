@@ -26,7 +26,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::DataType,
-    locks,
+    fork_lock,
     source::{Storage, StoredFile, urls},
 };
 
@@ -53,7 +53,7 @@ pub struct Own {
     folder: PathBuf,
     layout: Layout,
     storage: Arc<dyn Storage>,
-    shards: locks::RwLock<HashMap<u64, Arc<Shard>>>,
+    shards: fork_lock::RwLock<HashMap<u64, Arc<Shard>>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Stored {
                 folder: folder.to_owned(),
                 layout,
                 storage: Arc::clone(storage),
-                shards: locks::RwLock::default(),
+                shards: fork_lock::RwLock::default(),
             })),
             None if urls::is_url(folder) => Err(foreign_url(folder)),
             #[cfg(feature = "zarr")]
@@ -195,7 +195,7 @@ impl Own {
         match self.read_from(&open, start, out) {
             // On a network file system, the handle of a replaced file may become stale.
             Err(error) if error.kind == ErrorKind::Io => {
-                locks::write(&self.shards)?.remove(&shard);
+                fork_lock::write(&self.shards)?.remove(&shard);
                 self.read_from(&*self.shard(shard, end, committed)?, start, out)
             }
             result => result,
@@ -246,12 +246,12 @@ impl Own {
 
     /// An open shard with the rows up to `end`.
     fn shard(&self, shard: u64, end: u64, committed: u64) -> Result<Arc<Shard>> {
-        let known = locks::read(&self.shards)?.get(&shard).cloned();
+        let known = fork_lock::read(&self.shards)?.get(&shard).cloned();
         if let Some(known) = known.filter(|known| known.until >= end) {
             return Ok(known);
         }
         let opened = Arc::new(self.open_shard(shard, committed)?);
-        let mut shards = locks::write(&self.shards)?;
+        let mut shards = fork_lock::write(&self.shards)?;
         if shards.len() >= OPEN_FILES
             && let Some(any) = shards.keys().copied().find(|&any| any != shard)
         {

@@ -7,7 +7,7 @@ use crate::{
     Error, ErrorKind, Result,
     cache::{self, CacheReader},
     fields::Field,
-    locks::OnceLock,
+    fork_lock::OnceLock,
 };
 
 /// One split of a cache.

@@ -10,7 +10,7 @@ use super::{Length, Store};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{DataType, Field},
-    locks,
+    fork_lock,
     sync::plain::{Condvar, MutexGuard},
 };
 
@@ -21,7 +21,7 @@ const SLICE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct ListStore {
     fields: Arc<[Field]>,
-    held: locks::Mutex<Held>,
+    held: fork_lock::Mutex<Held>,
     changed: Condvar,
 }
 
@@ -46,11 +46,11 @@ impl ListStore {
     pub fn new(fields: Vec<Field>) -> Self {
         let columns = fields.iter().map(|_| Stored::default()).collect();
         let held = Held { documents: 0, is_final: false, columns };
-        Self { fields: fields.into(), held: locks::Mutex::new(held), changed: Condvar::new() }
+        Self { fields: fields.into(), held: fork_lock::Mutex::new(held), changed: Condvar::new() }
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Held>> {
-        locks::lock(&self.held)
+        fork_lock::lock(&self.held)
     }
 
     /// Adds a document: shape and values of each field.

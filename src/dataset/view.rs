@@ -43,7 +43,7 @@ pub struct Weighted {
     seed: u64,
     /// The epoch and the copies used last.
     recent: Option<(u64, Copies)>,
-    told: Told,
+    logged_once: LoggedOnce,
 }
 
 /// All rows of a view in a new order each epoch.
@@ -53,14 +53,14 @@ pub struct Permutation {
     seed: u64,
     /// The epoch and the order used last.
     recent: Option<(u64, Bijection)>,
-    told: Told,
+    logged_once: LoggedOnce,
 }
 
 /// Whether a wait for the final length was logged; once is enough.
 #[derive(Debug, Clone, Default)]
-struct Told(Arc<AtomicBool>);
+struct LoggedOnce(Arc<AtomicBool>);
 
-impl Told {
+impl LoggedOnce {
     fn wait(&self, what: &str, hint: &str) {
         if !self.0.swap(true, Ordering::Relaxed) {
             log::info!("{what} waits for the final length of its dataset and has no row before{hint}");
@@ -124,11 +124,22 @@ const ENDLESS_PASSES: u64 = 1 << 32;
 
 impl View {
     pub(super) fn permutation(of: Self, seed: u64) -> Self {
-        Self::Permutation(Box::new(Permutation { of, seed, recent: None, told: Told::default() }))
+        Self::Permutation(Box::new(Permutation {
+            of,
+            seed,
+            recent: None,
+            logged_once: LoggedOnce::default(),
+        }))
     }
 
     pub(super) fn weighted(of: Self, rows: Arc<WeightedRows>, seed: u64) -> Self {
-        Self::Weighted(Box::new(Weighted { of, rows, seed, recent: None, told: Told::default() }))
+        Self::Weighted(Box::new(Weighted {
+            of,
+            rows,
+            seed,
+            recent: None,
+            logged_once: LoggedOnce::default(),
+        }))
     }
 
     pub(super) fn eras(of: Self, era_length: u64, seed: u64) -> Self {
@@ -235,11 +246,11 @@ impl View {
                 Ok(())
             }
             Self::Weighted(node) => {
-                node.told.wait("a dataset with weights", "");
+                node.logged_once.wait("a dataset with weights", "");
                 node.of.wanted(epoch, u64::MAX, lengths, wanted)
             }
             Self::Permutation(node) => {
-                node.told.wait("a permutation", "; to begin at once, shuffle by eras");
+                node.logged_once.wait("a permutation", "; to begin at once, shuffle by eras");
                 node.of.wanted(epoch, u64::MAX, lengths, wanted)
             }
             Self::Eras(node) => {

@@ -36,7 +36,7 @@ use crate::{
     config::{AccessConfig, MAX_BATCH_BYTES, access::access_parameters, shown},
     fallible_alloc,
     fields::{ColumnPool, Columns, Field, Row, Value},
-    locks,
+    fork_lock,
     record::Collate,
     source::{ArrowOptions, ExtraColumn, Positions, Recordings, Selection},
     targets::{self, Sourced, Target, TargetConfig},
@@ -85,7 +85,7 @@ pub struct AudioDataset {
     /// The rows over all files, or their windows.
     positions: Positions,
     /// None after `close()`.
-    living: locks::Mutex<Option<Living>>,
+    living: fork_lock::Mutex<Option<Living>>,
 }
 
 /// Access to the rows of a dataset.
@@ -153,7 +153,7 @@ impl AudioDataset {
             let (access, source, positions) = accessed(opened, &audio, &given);
             let n_rows = positions.len_of(source.n_rows());
             let fields = access.fields().clone();
-            let living = locks::Mutex::new(Some(Living::new(access)));
+            let living = fork_lock::Mutex::new(Some(Living::new(access)));
             Ok(Self { given, config, audio, fields, class_names, source, n_rows, positions, living })
         })
     }
@@ -383,7 +383,7 @@ impl AudioDataset {
     /// Ends the threads. Calls that wait in other threads, and all later ones that read rows, raise
     /// `ForebayError`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let living = detach(py, || Ok(locks::lock(&self.living)?.take()));
+        let living = detach(py, || Ok(fork_lock::lock(&self.living)?.take()));
         if let Some(living) = living.map_err(|error: Error| to_python(py, &error))? {
             detach(py, || living.access.get().map(Access::close)).map_err(|error| to_python(py, &error))?;
         }
@@ -393,7 +393,7 @@ impl AudioDataset {
     /// Whether `close()` was called.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
-        let is_closed = detach(py, || Ok(locks::lock(&self.living)?.is_none()));
+        let is_closed = detach(py, || Ok(fork_lock::lock(&self.living)?.is_none()));
         is_closed.map_err(|error: Error| to_python(py, &error))
     }
 
@@ -447,7 +447,7 @@ impl AudioDataset {
     fn access(&self, py: Python<'_>) -> PyResult<Held> {
         let raise = |error: Error| to_python(py, &error);
         let found = || -> Result<_> {
-            let living = locks::lock(&self.living)?;
+            let living = fork_lock::lock(&self.living)?;
             let Living { access, process } = living.as_ref().ok_or_else(closed)?;
             Ok((access.clone(), *process == std::process::id()))
         };
@@ -469,7 +469,7 @@ impl AudioDataset {
         };
         let again = Living::new(again);
         let access = again.access.clone();
-        let parents = detach(py, || Ok(locks::lock(&self.living)?.replace(again))).map_err(raise)?;
+        let parents = detach(py, || Ok(fork_lock::lock(&self.living)?.replace(again))).map_err(raise)?;
         mem::forget(parents);
         Ok(access)
     }

@@ -21,7 +21,7 @@ use crate::{
     Error, ErrorKind, Result,
     engine::{State, as_process, during},
     float_mode,
-    locks::{self, Undivided},
+    fork_lock::{self, Undivided},
     sync::check_none_held,
 };
 
@@ -51,19 +51,19 @@ pub fn order_forks(py: Python<'_>) -> PyResult<()> {
 
 #[pyfunction]
 fn before_fork(py: Python<'_>) {
-    locks::announce_fork();
+    fork_lock::announce_fork();
     // Not `ending::detach`: a fork under way would never end if its thread parked.
-    py.detach(locks::await_undivided);
+    py.detach(fork_lock::await_undivided);
 }
 
 #[pyfunction]
 fn after_fork_in_parent() {
-    locks::end_fork();
+    fork_lock::end_fork();
 }
 
 #[pyfunction]
 fn after_fork_in_child() {
-    locks::end_fork_in_child();
+    fork_lock::end_fork_in_child();
     ending::forget_others();
 }
 

@@ -19,7 +19,7 @@ use super::{
     engine_handle::{AnyEngine, EngineHandle},
     errors::to_python,
     held,
-    loader_base::{LoaderBase, Loads},
+    loader_base::{LoaderBase, LoaderImpl},
     logging, state,
 };
 use crate::{
@@ -167,7 +167,7 @@ impl DataLoader {
     }
 }
 
-impl Loads for DataLoader {
+impl LoaderImpl for DataLoader {
     fn engine(&self) -> &dyn AnyEngine {
         &self.engine
     }

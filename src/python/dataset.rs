@@ -30,7 +30,7 @@ use crate::{
         CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Store, TokenLeaf, id_type,
     },
     fields::{ColumnPool, DataType, Field},
-    locks,
+    fork_lock,
     order::{Stop, WeightStage},
 };
 
@@ -69,7 +69,7 @@ impl _List {
 pub struct _Dataset {
     dataset: Dataset,
     /// The copy for mapping, which caches the block and the permutation used last; none while a call has it.
-    mapping: locks::Mutex<Option<Dataset>>,
+    mapping: fork_lock::Mutex<Option<Dataset>>,
     /// The documents, if this is a dataset of documents.
     store: Option<Arc<dyn Store>>,
     /// By leaf: the owner of the user's dataset, or none if the leaf is the core's.
@@ -78,7 +78,7 @@ pub struct _Dataset {
 
 impl _Dataset {
     fn of(dataset: Dataset, objects: Vec<Option<Py<Held>>>) -> Self {
-        Self { mapping: locks::Mutex::new(Some(dataset.clone())), dataset, store: None, objects }
+        Self { mapping: fork_lock::Mutex::new(Some(dataset.clone())), dataset, store: None, objects }
     }
 
     fn of_store(store: Arc<dyn Store>) -> Self {
@@ -99,10 +99,10 @@ impl _Dataset {
     /// Calls `work` with the copy for mapping, or with another one if a call has it: a leaf may call the
     /// user's Python, which may call this dataset, so no lock is held.
     fn mapped<T>(&self, work: impl FnOnce(&mut Dataset) -> Result<T>) -> Result<T> {
-        let kept = locks::lock(&self.mapping)?.take();
+        let kept = fork_lock::lock(&self.mapping)?.take();
         let mut mapping = kept.unwrap_or_else(|| self.dataset.clone());
         let made = work(&mut mapping);
-        let replaced = locks::lock(&self.mapping)?.replace(mapping);
+        let replaced = fork_lock::lock(&self.mapping)?.replace(mapping);
         drop(replaced);
         made
     }

@@ -22,7 +22,7 @@ use crate::{
     config::FeatureObject,
     dtype::{Dtype, Typed, Values, ValuesMut},
     error::shown,
-    float_mode, locks,
+    float_mode, fork_lock,
     transform::{
         Channels, FeatureScratch, Features, FrontEnd, FrontEndConfig, Kaldi, Layout, MelScale, Pad,
         SpectrogramConfig, Window,
@@ -36,7 +36,7 @@ use crate::{
 pub struct PyFrontEnd {
     plan: Features,
     /// Working memory of calls that ended.
-    resting: locks::Mutex<Vec<FeatureScratch>>,
+    resting: fork_lock::Mutex<Vec<FeatureScratch>>,
 }
 
 /// The most samples of a call that starts no threads.
@@ -53,7 +53,7 @@ impl PyFrontEnd {
 
     /// The features of `n` waveforms, on this thread.
     fn alone(&self, waveforms: &[f32], n: usize, n_samples: usize) -> Result<Values> {
-        let resting = || locks::lock(&self.resting);
+        let resting = || fork_lock::lock(&self.resting);
         let taken = resting()?.pop();
         let mut scratch = taken.unwrap_or_else(|| self.plan.scratch());
         let mut values = self.plan.dtype().zeros(n.saturating_mul(len_of(&self.plan, n_samples)))?;
@@ -147,7 +147,7 @@ impl PyFrontEnd {
         given.problems.extend(made.as_ref().err().map(|error| error.message.clone()));
         given.check()?;
         let plan = made.map_err(|error| to_python(py, &error))?;
-        Ok(Self { plan, resting: locks::Mutex::default() })
+        Ok(Self { plan, resting: fork_lock::Mutex::default() })
     }
 
     /// Checks a compression or normalization, given as `to_dict()` of its object.

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Error, Result,
     access::{IndexBuild, Totals, closed},
-    engine, locks,
+    engine, fork_lock,
     record::Source,
     source::{AllowPaths, ArrowOptions, Recordings},
 };
@@ -58,7 +58,7 @@ pub struct _Index {
     source: Arc<Recordings>,
     n_recordings: u64,
     /// None after `close()`.
-    build: locks::Mutex<Option<IndexBuild>>,
+    build: fork_lock::Mutex<Option<IndexBuild>>,
 }
 
 #[pymethods]
@@ -80,7 +80,7 @@ impl _Index {
                 let build = IndexBuild::begin(source.clone(), engine::cores())?;
                 Ok((source, build))
             })?;
-            Ok(Self { source, n_recordings: build.n_recordings(), build: locks::Mutex::new(Some(build)) })
+            Ok(Self { source, n_recordings: build.n_recordings(), build: fork_lock::Mutex::new(Some(build)) })
         })
     }
 
@@ -88,7 +88,7 @@ impl _Index {
     /// are all.
     fn next(&self, py: Python<'_>) -> PyResult<(u64, u64, bool)> {
         let next = || -> Result<_> {
-            let mut build = locks::lock(&self.build)?;
+            let mut build = fork_lock::lock(&self.build)?;
             let build = build.as_mut().ok_or_else(closed)?;
             let is_over = build.wait(Instant::now() + SLICE)?;
             Ok((build.totals().recordings, build.totals().n_bad, is_over))
@@ -102,7 +102,7 @@ impl _Index {
     /// What was found so far.
     fn totals(&self, py: Python<'_>) -> PyResult<Found> {
         let found = || -> Result<_> {
-            let build = locks::lock(&self.build)?;
+            let build = fork_lock::lock(&self.build)?;
             Ok(self.found(build.as_ref().ok_or_else(closed)?.totals()))
         };
         detach(py, found).map_err(|error: Error| to_python(py, &error))
@@ -112,7 +112,7 @@ impl _Index {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         // Its threads are awaited without the lock.
         let closed = detach(py, || {
-            let build = locks::lock(&self.build)?.take();
+            let build = fork_lock::lock(&self.build)?.take();
             drop(build);
             Ok(())
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 use super::ending::detach;
-use crate::{engine, locks};
+use crate::{engine, fork_lock};
 
 /// For tests that batches do not depend on timing: each worker of a later pass sleeps per record, for
 /// `fixed_ms` plus a random part of `random_ms`.
@@ -32,13 +32,13 @@ fn _inject_records(py: Python<'_>, n: u64) {
 /// For tests: makes each thread pause before it makes a value that all threads share from its first use on.
 #[pyfunction]
 fn _inject_slow_values(pause_ms: u64) {
-    locks::inject::slow_values(pause_ms);
+    fork_lock::inject::slow_values(pause_ms);
 }
 
 /// For tests: the threads that make such a value now.
 #[pyfunction]
 fn _values_in_the_making() -> usize {
-    locks::inject::in_the_making()
+    fork_lock::inject::in_the_making()
 }
 
 /// Adds the functions to the module.

@@ -13,7 +13,7 @@ use super::{
     ending::{Inside, detach},
     errors::to_python,
 };
-use crate::{Error, ErrorKind, Result, engine::builder, float_mode, stopping};
+use crate::{Error, ErrorKind, Result, cancel, engine::builder, float_mode};
 
 /// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow. On Ctrl-C `work`
 /// gets a stop request.
@@ -30,7 +30,7 @@ pub fn run_interruptible<T: Send + 'static>(
         move || {
             let is_stopped = stop.clone();
             let is_stopped = move || is_stopped.load(Ordering::Relaxed);
-            let done = float_mode::own(|| stopping::during(Some(Arc::new(is_stopped)), || work(&stop)));
+            let done = float_mode::own(|| cancel::during(Some(Arc::new(is_stopped)), || work(&stop)));
             // The caller may have been interrupted.
             let _ = done_tx.send(done);
         }

@@ -26,7 +26,7 @@ use super::{
     errors::to_python,
     held,
     interruptible::run_interruptible,
-    loader_base::{LoaderBase, Loads},
+    loader_base::{LoaderBase, LoaderImpl},
     logging,
     sampling::class_dicts,
     state::{Facts, Partnering},
@@ -501,7 +501,7 @@ impl Loader {
     }
 }
 
-impl Loads for Loader {
+impl LoaderImpl for Loader {
     fn engine(&self) -> &dyn AnyEngine {
         &self.engine
     }

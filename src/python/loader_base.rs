@@ -1,8 +1,8 @@
 //! `forebay.LoaderBase`: the methods of all loaders.
 //!
-//! A loader is a pyclass that extends [`LoaderBase`] and implements [`Loads`]: it adds its parameters, the
-//! dict of a batch and the meaning of a state. Why a base class and not a macro over three pyclasses: users
-//! see one class in `help()`, in annotations and in `isinstance`.
+//! A loader is a pyclass that extends [`LoaderBase`] and implements [`LoaderImpl`]: it adds its parameters,
+//! the dict of a batch and the meaning of a state. Why a base class and not a macro over three pyclasses:
+//! users see one class in `help()`, in annotations and in `isinstance`.
 
 use std::{borrow::Cow, ops::Deref, path::PathBuf, sync::PoisonError};
 
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The part of a loader that differs between the classes.
-pub trait Loads: Send + Sync {
+pub trait LoaderImpl: Send + Sync {
     /// The engine.
     fn engine(&self) -> &dyn AnyEngine;
 
@@ -83,7 +83,7 @@ pub trait Loads: Send + Sync {
 #[pyclass(module = "forebay", name = "LoaderBase", subclass, frozen, weakref)]
 pub struct LoaderBase {
     /// Returns the part of the loader that depends on its class.
-    kind: for<'a> fn(&'a Bound<'_, LoaderBase>) -> PyResult<&'a dyn Loads>,
+    kind: for<'a> fn(&'a Bound<'_, LoaderBase>) -> PyResult<&'a dyn LoaderImpl>,
     batch_size: i64,
     /// `rank` and `world_size`.
     share: (i64, i64),
@@ -124,7 +124,7 @@ impl LoaderBase {
     /// `share.1`.
     pub fn under<T>(loader: T, batch_size: i64, share: (i64, i64)) -> PyClassInitializer<T>
     where
-        T: Loads + PyClass<BaseType = Self, Frozen = True>,
+        T: LoaderImpl + PyClass<BaseType = Self, Frozen = True>,
     {
         let base = Self {
             kind: |slf| Ok(slf.cast::<T>()?.get()),
@@ -138,12 +138,12 @@ impl LoaderBase {
 
 /// The part of a loader that depends on its class, during a call.
 struct Kind<'a> {
-    loads: &'a dyn Loads,
+    loads: &'a dyn LoaderImpl,
     _inside: Inside,
 }
 
 impl<'a> Deref for Kind<'a> {
-    type Target = dyn Loads + 'a;
+    type Target = dyn LoaderImpl + 'a;
 
     fn deref(&self) -> &Self::Target {
         self.loads

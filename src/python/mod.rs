@@ -61,7 +61,7 @@ use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 
 use crate::engine;
-use crate::lanes::Level;
+use crate::simd::Level;
 use crate::sync::plain::Mutex;
 
 /// The longest wait between checks of pending signals.
@@ -168,7 +168,7 @@ fn quiet_own_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let is_ours = std::thread::current().name().is_some_and(|name| name.starts_with("forebay-"));
-        if is_ours || crate::guard::is_guarded() {
+        if is_ours || crate::catch_panic::is_guarded() {
             log::debug!("{info}");
         } else {
             print(info);

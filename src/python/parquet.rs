@@ -14,7 +14,7 @@ use super::{
     SLICE, arguments::Argument, ending::detach, errors::to_python, interruptible::run_interruptible,
 };
 use crate::{
-    Error, ErrorKind, Result, locks,
+    Error, ErrorKind, Result, fork_lock,
     source::{
         self, PathOrUrl, StoreOptions,
         parquet::{ParquetOptions, ParquetReader, ParquetSource, Split, split},
@@ -71,7 +71,7 @@ pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str
 #[pyclass(frozen, module = "forebay._core")]
 pub struct _ParquetText {
     source: Arc<ParquetSource>,
-    reader: locks::Mutex<ParquetReader>,
+    reader: fork_lock::Mutex<ParquetReader>,
 }
 
 #[pymethods]
@@ -81,7 +81,7 @@ impl _ParquetText {
         let options = ParquetOptions::text(text_column);
         let open = || ParquetSource::open(&files, &options, &AtomicBool::new(false));
         let source = Arc::new(detach(py, open).map_err(|error| to_python(py, &error))?);
-        let reader = locks::Mutex::new(source.reader());
+        let reader = fork_lock::Mutex::new(source.reader());
         Ok(Self { source, reader })
     }
 
@@ -115,7 +115,7 @@ impl _ParquetText {
 impl _ParquetText {
     /// Reads some rows from `row` on; returns the row at which it stopped.
     fn read(&self, row: u64, end: u64, texts: &mut Vec<Bytes>) -> Result<u64> {
-        let mut reader = locks::lock(&self.reader)?;
+        let mut reader = fork_lock::lock(&self.reader)?;
         let start = Instant::now();
         for row in row..end {
             match reader.read(row, end - row + 1) {

@@ -14,7 +14,7 @@ use crate::{
     Error, ErrorKind, Result,
     dataset::{Leaf, Length, Selection},
     fields::Field,
-    locks::OnceLock,
+    fork_lock::OnceLock,
 };
 
 /// The time between checks of a growing length: the first, and the longest.

@@ -25,7 +25,7 @@ use super::{
     exclude, held,
     held::Held,
     interruptible::run_interruptible,
-    loader_base::{LoaderBase, Loads},
+    loader_base::{LoaderBase, LoaderImpl},
     logging, state,
     vocabulary::{self, Given},
 };
@@ -222,7 +222,7 @@ impl TokenLoader {
     }
 }
 
-impl Loads for TokenLoader {
+impl LoaderImpl for TokenLoader {
     fn engine(&self) -> &dyn AnyEngine {
         &self.engine
     }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use memmap2::Mmap;
 
 use super::storage::{ReadAt, Storage, Version, open_regular, read_file_at, version_of};
-use crate::locks::OnceLock;
+use crate::fork_lock::OnceLock;
 
 /// Local files, mapped into memory.
 #[derive(Debug, Clone, Copy, Default)]

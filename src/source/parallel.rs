@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::urls;
-use crate::{Result, stopping};
+use crate::{Result, cancel};
 
 /// The least threads for URLs: each waits for an answer most of the time.
 pub(crate) const OF_URLS: usize = 32;
@@ -32,7 +32,7 @@ pub(crate) fn each<T: Sync, R: Send + Sync>(
     let results: Vec<OnceLock<Result<R>>> = items.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
-    let stop = stopping::current();
+    let stop = cancel::current();
     let read = || {
         while !failed.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -45,7 +45,7 @@ pub(crate) fn each<T: Sync, R: Send + Sync>(
             let _ = result.set(outcome);
         }
     };
-    let run = || stopping::during(stop.clone(), read);
+    let run = || cancel::during(stop.clone(), read);
     thread::scope(|scope| {
         for n in 1..threads.min(items.len()) {
             let thread = thread::Builder::new().name(format!("forebay-index-{n}"));

@@ -20,7 +20,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{memory_permits::MemoryPermits, urls};
-use crate::{Error, ErrorKind, Result, record::Traffic, seed::mix, stopping};
+use crate::{Error, ErrorKind, Result, cancel, record::Traffic, seed::mix};
 
 /// Opens files by path.
 pub trait Storage: fmt::Debug + Send + Sync {
@@ -273,12 +273,12 @@ fn pause_after(error: &io::Error, next: Duration, is_url: bool) -> Duration {
 
 /// Sleeps, unless the thread's work is stopped; returns whether it was.
 fn pause(mut left: Duration) -> bool {
-    while !left.is_zero() && !stopping::is_stopped() {
+    while !left.is_zero() && !cancel::is_stopped() {
         let part = left.min(CHECKED);
         thread::sleep(part);
         left -= part;
     }
-    stopping::is_stopped()
+    cancel::is_stopped()
 }
 
 fn is_transient(error: &io::Error) -> bool {
@@ -509,7 +509,7 @@ impl StoredFile {
 
 /// The error for a file, or for the stopped work that read it.
 fn failed(path: &Path, doing: &str, error: io::Error) -> Error {
-    if urls::is_url(path) && stopping::is_stopped() {
+    if urls::is_url(path) && cancel::is_stopped() {
         return Error::new(ErrorKind::Closed, "the loader was closed during the read");
     }
     Error::io(path, doing, error)

@@ -30,7 +30,7 @@ use crate::{
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
     record::{
-        Batches, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task, Words,
+        Batches, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task, TaskLabels,
     },
     sync::plain::{Mutex, MutexGuard},
 };
@@ -302,7 +302,7 @@ pub struct SharedTask(pub Arc<DatasetTask>);
 impl Task for SharedTask {
     /// The batch in progress, and one that waits for its hand-over.
     const ON_HAND: u64 = 2;
-    const WORDS: Words = Words {
+    const WORDS: TaskLabels = TaskLabels {
         work: "reading documents",
         item: "batch",
         cheaper: "make get_batch() of the dataset faster",

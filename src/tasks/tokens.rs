@@ -14,7 +14,7 @@ use crate::{
     fallible_alloc,
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
-    record::{Batches, ExampleMaker, Record, Task, Words},
+    record::{Batches, ExampleMaker, Record, Task, TaskLabels},
 };
 
 /// The maximum number of spare vectors, and the largest capacity that is reused, in tokens.
@@ -84,7 +84,7 @@ impl fmt::Debug for TokenTask {
 }
 
 impl Task for TokenTask {
-    const WORDS: Words = Words {
+    const WORDS: TaskLabels = TaskLabels {
         work: "tokenizing",
         item: "row",
         cheaper: "use a faster tokenizer, or tokenize once with forebay.cache",

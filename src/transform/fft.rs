@@ -11,7 +11,7 @@
 //! Source: own, after Van Loan, "Computational Frameworks for the Fast Fourier Transform" (1992), sections
 //! 1.7 (Stockham) and 4.3 (real data).
 
-use crate::lanes::{Lanes, Row};
+use crate::simd::{Lanes, Row};
 use std::f64::consts::{FRAC_1_SQRT_2, TAU};
 
 /// Plan of a transform of `2 * half` real samples.
@@ -378,7 +378,7 @@ fn dft4<V: Lanes>(a: Complex<V>, b: Complex<V>, c: Complex<V>, d: Complex<V>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::{LANES, Portable};
+    use crate::simd::{LANES, Portable};
 
     #[test]
     fn equals_the_definition() {

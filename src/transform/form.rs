@@ -9,7 +9,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use crate::dtype::{Dtype, ValuesMut, each_float};
-use crate::lanes::{LANES, Lanes, Row};
+use crate::simd::{LANES, Lanes, Row};
 
 /// The order of the axes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -198,7 +198,7 @@ fn by_frame<V: Lanes, T: Value>(out: &mut [T], n_mels: usize, bands: &[Row]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::{Level, Work};
+    use crate::simd::{Level, Work};
 
     type Tile = ([u16; LANES], [u16; LANES]);
 

@@ -16,7 +16,7 @@ use crate::{
     Error, ErrorKind, Result,
     dtype::{Dtype, Typed, ValuesMut},
     fallible_alloc,
-    lanes::LANES,
+    simd::LANES,
 };
 use std::{
     f64::consts::PI,

@@ -11,7 +11,7 @@
 //! [`Resamplers`] keeps those in use. Calls share no state, so there is no reset and no delay.
 //! `docs/decisions.md` compares it with others.
 
-use crate::{Error, ErrorKind, Result, locks};
+use crate::{Error, ErrorKind, Result, fork_lock};
 use std::{fmt, ops::Range, sync::Arc};
 
 mod block;
@@ -203,7 +203,7 @@ fn fill(out: &mut [f32], source: &[f32], start: i128) {
 pub struct Resamplers {
     quality: Quality,
     /// The latest used last.
-    plans: locks::Mutex<Vec<Arc<Resampler>>>,
+    plans: fork_lock::Mutex<Vec<Arc<Resampler>>>,
 }
 
 impl Resamplers {
@@ -212,7 +212,7 @@ impl Resamplers {
 
     /// An empty set for one quality.
     pub fn new(quality: Quality) -> Self {
-        Self { quality, plans: locks::Mutex::default() }
+        Self { quality, plans: fork_lock::Mutex::default() }
     }
 
     /// The plan for a pair of rates: the kept one, or a new one.
@@ -224,7 +224,7 @@ impl Resamplers {
     /// As [`Resampler::new`].
     pub fn get(&self, source_hz: u32, target_hz: u32) -> Result<Arc<Resampler>> {
         // A panic leaves the list valid, so a poisoned lock is used like any other.
-        let lock = || locks::lock(&self.plans);
+        let lock = || fork_lock::lock(&self.plans);
         let take = |plans: &mut Vec<Arc<Resampler>>| {
             let found = plans.iter().position(|p| (p.source_hz, p.target_hz) == (source_hz, target_hz))?;
             let plan = plans.remove(found);

@@ -21,7 +21,7 @@ use crate::{
     dtype::{Typed, ValuesMut},
     error::shown,
     fallible_alloc,
-    lanes::{LANES, Lanes, Level, Row, Work},
+    simd::{LANES, Lanes, Level, Row, Work},
 };
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex32};
 use std::{fmt, ops::RangeInclusive, sync::Arc};

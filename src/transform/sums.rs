@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-use crate::lanes::{self, Lanes, Work};
+use crate::simd::{self, Lanes, Work};
 
 /// The sum of squares.
 pub fn squares(values: &[f32]) -> f64 {
@@ -21,7 +21,7 @@ pub(super) fn mean(values: &[f32]) -> f64 {
 
 /// Combines what `map` makes of the values, beginning with 0.
 pub(super) fn reduce(values: &[f32], map: impl Fn(f64) -> f64, combine: impl Fn(f64, f64) -> f64) -> f64 {
-    lanes::Level::detect().run(Reduce { values, map, combine })
+    simd::Level::detect().run(Reduce { values, map, combine })
 }
 
 /// The work of [`reduce`], in sixteen parts that do not wait for each other.
@@ -66,8 +66,8 @@ mod tests {
     fn every_level_has_the_same_bits() {
         let samples: Vec<f32> = (0..10_000_u16).map(|n| (f32::from(n) * 0.37).sin()).collect();
         let of =
-            |level: lanes::Level| level.run(Reduce { values: &samples, map: |x| x * x, combine: f64::add });
-        let found: Vec<_> = lanes::Level::available().into_iter().map(of).collect();
+            |level: simd::Level| level.run(Reduce { values: &samples, map: |x| x * x, combine: f64::add });
+        let found: Vec<_> = simd::Level::available().into_iter().map(of).collect();
         assert!(found.iter().all(|sum| sum.to_bits() == found[0].to_bits()), "{found:?}");
     }
 }

@@ -25,9 +25,10 @@ use crate::{
     Error, ErrorKind, Result,
     cache::json::{self, NoValue},
     decode::AudioDecoder,
-    fallible_alloc, magic,
+    fallible_alloc,
     record::{MAX_RECORD_BYTES, RawRecord, ReadRecords, WholeRecord},
     seed::mix,
+    signatures,
     source::{
         self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, Storage,
         arrow::table::ArrowTable,
@@ -315,8 +316,8 @@ fn kind_of(path: &Path) -> Result<Kind> {
         (_, Some(_)) => None,
         ("parquet", None) => Some(Kind::Parquet),
         ("arrow" | "feather", None) => Some(Kind::Arrow),
-        _ if start.starts_with(&magic::PARQUET) => Some(Kind::Parquet),
-        _ if start.starts_with(&magic::ARROW) || start.starts_with(&magic::ARROW_MESSAGE) => {
+        _ if start.starts_with(&signatures::PARQUET) => Some(Kind::Parquet),
+        _ if start.starts_with(&signatures::ARROW) || start.starts_with(&signatures::ARROW_MESSAGE) => {
             Some(Kind::Arrow)
         }
         _ => None,

@@ -65,7 +65,7 @@ pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
             claims.notices.push(format!("{who} {declared} samples, the frames hold {n_samples}"));
         }
     }
-    if claims.cut_short.is_none() && bytes.starts_with(&crate::magic::OGG) && !ends_stream(bytes) {
+    if claims.cut_short.is_none() && bytes.starts_with(&crate::signatures::OGG) && !ends_stream(bytes) {
         claims.cut_short =
             Some("the last Ogg page of the recording is not marked as the end of its stream".into());
     }

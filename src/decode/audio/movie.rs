@@ -48,7 +48,7 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recor
         }
         Coded::Flac { info } => {
             let last = [0x80, info[1], info[2], info[3]];
-            let head = [&crate::magic::FLAC[..], &last, &info[4..]].concat();
+            let head = [&crate::signatures::FLAC[..], &last, &info[4..]].concat();
             let native = join(kept, bytes, &head, &pieces)?;
             let mut flac = Flac::open(kept, native)?;
             let (delay, length) = scaled(edit, flac.info().sample_rate);

@@ -59,7 +59,7 @@ use super::{
     joined::Bytes,
     unsupported,
 };
-use crate::{Error, ErrorKind, Result, lanes::Level};
+use crate::{Error, ErrorKind, Result, simd::Level};
 use constant::Rates;
 pub(super) use constant::{Constant, PROOF};
 pub(super) use header::Header;

@@ -15,7 +15,7 @@ use super::corrupt;
 use crate::{Result, fallible_alloc};
 
 /// The capture pattern.
-const CAPTURE: &[u8; 4] = &crate::magic::OGG;
+const CAPTURE: &[u8; 4] = &crate::signatures::OGG;
 /// Length of a page header before its segment table.
 const HEADER_LEN: usize = 27;
 

@@ -23,7 +23,7 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<
     let mut native = joined::empty(kept);
     fallible_alloc::reserve(&mut native, bytes.len())?;
     let (mut at, mut serial) = (0, None);
-    while bytes.get(at..at + 4) == Some(&crate::magic::OGG) {
+    while bytes.get(at..at + 4) == Some(&crate::signatures::OGG) {
         let Some(&n_segments) = bytes.get(at + 26) else { break };
         let body = at + 27 + usize::from(n_segments);
         let Some(lacing) = bytes.get(at + 27..body) else { break };

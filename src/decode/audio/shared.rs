@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::Planes;
-use crate::{Result, parts::Parts};
+use crate::{Result, shared_once::SharedOnce};
 
 /// Blocks are shared if all windows together have at least this many times the samples that they span.
 const WORTH: (u64, u64) = (6, 5);
@@ -46,7 +46,7 @@ struct Blocks {
     windows: Box<[Range<u64>]>,
     /// The first sample of each block, then the end of the last.
     starts: Box<[u64]>,
-    parts: Parts<Arc<Planes>>,
+    parts: SharedOnce<Arc<Planes>>,
 }
 
 impl SharedSpans {
@@ -107,13 +107,13 @@ impl Blocks {
             }
         }
         starts.push(last.end);
-        let mut blocks = Self { windows, starts: starts.into(), parts: Parts::new([]) };
+        let mut blocks = Self { windows, starts: starts.into(), parts: SharedOnce::new([]) };
         // bounded: no more than windows.
         let mut users = vec![0_u32; blocks.starts.len() - 1];
         for window in &blocks.windows {
             users[blocks.of(window)].iter_mut().for_each(|users| *users += 1);
         }
-        blocks.parts = Parts::new(users);
+        blocks.parts = SharedOnce::new(users);
         Some(blocks)
     }
 

@@ -7,7 +7,7 @@
 
 use super::id3::skip_id3v2;
 use super::{corrupt, mpeg, unsupported};
-use crate::{Error, ErrorKind, Result, magic};
+use crate::{Error, ErrorKind, Result, signatures};
 
 /// The most bytes of junk before the first frame, or before the marker of FLAC.
 pub(super) const MAX_JUNK: usize = 1 << 18;
@@ -62,7 +62,7 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<(Format, usize)> {
 /// # Errors
 /// As [`sniff`].
 pub(super) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(Format, usize)> {
-    if rest.starts_with(&magic::FLAC) {
+    if rest.starts_with(&signatures::FLAC) {
         return Ok((Format::Flac, 0));
     }
     if let Some(format) = container(rest)? {
@@ -83,7 +83,7 @@ pub(super) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(Format, usize
 
 /// The offset of the FLAC marker in the first bytes `head` of a file: 0, or after junk; None without one.
 pub(super) fn flac_marker(head: &[u8]) -> Option<usize> {
-    if head.starts_with(&magic::FLAC) {
+    if head.starts_with(&signatures::FLAC) {
         return Some(0);
     }
     let head = &head[..head.len().min(MAX_JUNK)];
@@ -112,7 +112,7 @@ fn container(bytes: &[u8]) -> Result<Option<Format>> {
         },
         b".snd" => Format::Au,
         b"caff" => Format::Caf,
-        id if *id == magic::OGG => ogg(bytes)?,
+        id if *id == signatures::OGG => ogg(bytes)?,
         _ if bytes.get(4..8) == Some(b"ftyp") => Format::Mp4,
         _ if matches!(bytes.get(4..8), Some(b"moov" | b"mdat" | b"wide" | b"skip" | b"free")) => Format::Mp4,
         _ => return Ok(None),
@@ -126,7 +126,7 @@ fn ogg(bytes: &[u8]) -> Result<Format> {
     // In Ogg all streams of a link begin before any continues.
     for _ in 0..64 {
         let is_first = bytes.get(at + 5).is_some_and(|flags| flags & 2 != 0);
-        if bytes.get(at..at + 4) != Some(&magic::OGG) || !is_first {
+        if bytes.get(at..at + 4) != Some(&signatures::OGG) || !is_first {
             break;
         }
         let Some(&n_segments) = bytes.get(at + 26) else { break };
@@ -283,7 +283,7 @@ fn known(bytes: &[u8]) -> Option<&'static str> {
     if let Some((_, name)) = magics.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(name);
     }
-    if let Some(name) = magic::file(bytes) {
+    if let Some(name) = signatures::file(bytes) {
         return Some(name);
     }
     let text = bytes.trim_ascii_start();

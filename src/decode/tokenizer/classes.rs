@@ -7,7 +7,7 @@
 
 use regex_syntax::hir::{Class, HirKind};
 
-use crate::locks::OnceLock;
+use crate::fork_lock::OnceLock;
 
 /// `\p{L}`.
 pub const LETTER: u8 = 1;

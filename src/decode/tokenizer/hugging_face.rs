@@ -17,7 +17,7 @@ use super::{
     fingerprint::Fingerprint,
     split::{GPT2_FIRST, Splitter},
 };
-use crate::{Error, ErrorKind, Result, fallible_alloc, guard::caught};
+use crate::{Error, ErrorKind, Result, catch_panic::caught, fallible_alloc};
 
 /// The implementation that encodes for a file.
 pub enum Opened {

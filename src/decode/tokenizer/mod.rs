@@ -35,7 +35,7 @@ use std::{
 use byte_level::Scratch;
 use fingerprint::Fingerprint;
 
-use crate::{Error, ErrorKind, Result, fallible_alloc, locks};
+use crate::{Error, ErrorKind, Result, fallible_alloc, fork_lock};
 
 /// Special tokens that begin a document; the first of these that the file has is used, if its post-processor
 /// names none.
@@ -79,7 +79,7 @@ struct Inner {
     n_vocab: usize,
     fingerprint: u64,
     /// Unused buffers for [`Tokenizer::encode_ordinary`]; as many as threads have called it at the same time.
-    idle: locks::Mutex<Vec<Scratch>>,
+    idle: fork_lock::Mutex<Vec<Scratch>>,
     /// The largest id of the file plus one.
     n_ids: usize,
 }
@@ -187,7 +187,7 @@ impl Tokenizer {
             frame,
             n_vocab,
             fingerprint,
-            idle: locks::Mutex::default(),
+            idle: fork_lock::Mutex::default(),
             n_ids,
         })))
     }
@@ -201,9 +201,9 @@ impl Tokenizer {
     /// or the library fails on the text (never with the patterns that have a scanner), [`ErrorKind::Memory`]
     /// if an allocation failed. After an error `ids` is as before.
     pub fn encode_ordinary(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-        let mut scratch = locks::lock(&self.0.idle)?.pop().unwrap_or_default();
+        let mut scratch = fork_lock::lock(&self.0.idle)?.pop().unwrap_or_default();
         let result = self.0.encode(&mut scratch, text, ids);
-        locks::lock(&self.0.idle)?.push(scratch);
+        fork_lock::lock(&self.0.idle)?.push(scratch);
         result
     }
 

@@ -16,7 +16,7 @@ use crossbeam_channel::Receiver;
 
 use crate::sync::plain::Mutex;
 use crate::{
-    Result,
+    Result, cancel,
     engine::{
         Plan,
         flow::admission::Admission,
@@ -36,7 +36,6 @@ use crate::{
     order::Schedule,
     record::{ExampleMaker, Held, ReadRecords, Source, Task},
     shuffle::ConcurrentShuffleBuffer,
-    stopping,
 };
 
 /// A started run: its threads and what they share.
@@ -177,7 +176,7 @@ impl<E: Send + 'static> Run<E> {
             let _ends = activity.begin();
             let _waits = shared.counters.run_queue.enter(activity.role());
             let stop = shared.clone();
-            stopping::during(Some(Arc::new(move || stop.is_stopped())), || {
+            cancel::during(Some(Arc::new(move || stop.is_stopped())), || {
                 guard(&shared, |shared| work(shared, &activity));
             });
         })

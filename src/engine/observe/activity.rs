@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::record::Words;
+use crate::record::TaskLabels;
 
 /// What a thread is doing: one list for all kinds of threads, so that each name has one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl State {
     ];
 
     /// The state in words; the words for work are the task's.
-    pub(crate) fn name(self, words: &Words) -> &'static str {
+    pub(crate) fn name(self, words: &TaskLabels) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Reading => "reading",
@@ -228,7 +228,7 @@ impl Activity {
         Ends(self.clone())
     }
 
-    fn look(&self, now: Instant, words: &Words) -> ThreadState {
+    fn look(&self, now: Instant, words: &TaskLabels) -> ThreadState {
         let [item, detail] = [&self.item, &self.detail].map(|number| number.load(Relaxed));
         let (state, entered) = Self::unpacked(self.state.load(Relaxed));
         let entered = self.epoch + Duration::from_nanos(entered);
@@ -296,11 +296,11 @@ pub struct ThreadState {
 pub(crate) struct Activities {
     threads: Vec<Arc<Activity>>,
     pub(crate) n_readers: usize,
-    pub(crate) words: Words,
+    pub(crate) words: TaskLabels,
 }
 
 impl Activities {
-    pub(crate) fn new(n_readers: usize, n_workers: usize, words: Words) -> Self {
+    pub(crate) fn new(n_readers: usize, n_workers: usize, words: TaskLabels) -> Self {
         let epoch = Instant::now();
         let one = |name: String, role| Arc::new(Activity::new(name, role, epoch));
         let readers = (0..n_readers).map(|n| match n {
@@ -349,14 +349,14 @@ mod tests {
         for (number, state) in State::ALL.into_iter().enumerate() {
             assert_eq!(state as usize, number);
         }
-        let mut names = State::ALL.map(|state| state.name(&Words::DEFAULT));
+        let mut names = State::ALL.map(|state| state.name(&TaskLabels::DEFAULT));
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
     }
 
     #[test]
     fn a_thread_is_seen_from_outside() {
-        let all = Activities::new(2, 1, Words::DEFAULT);
+        let all = Activities::new(2, 1, TaskLabels::DEFAULT);
         let seen = |n: usize| all.look().swap_remove(n);
         assert_eq!(seen(1).doing, "starting");
         let worker = all.worker(0).clone();
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn slices_of_a_wait_are_one() {
-        let all = Activities::new(1, 1, Words::DEFAULT);
+        let all = Activities::new(1, 1, TaskLabels::DEFAULT);
         let (collator, total) = (all.collator(), Total::new("wait"));
         let mut watch = Stopwatch::start(&Meter::new("collate"), &Arc::default(), collator);
         let mut wait = |key| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::{
     engine::observe::activity::{Role, State, ThreadState},
-    record::Words,
+    record::TaskLabels,
 };
 
 /// The states of a run's threads at one moment.
@@ -21,7 +21,7 @@ pub(crate) struct Snapshot {
     pub(crate) n_queued: usize,
     /// The job whose turn it is to send.
     pub(crate) turn: u64,
-    pub(crate) words: Words,
+    pub(crate) words: TaskLabels,
 }
 
 /// Why a call waits for a batch.
@@ -179,7 +179,7 @@ mod tests {
             name: name.into(),
             role,
             state,
-            doing: state.name(&Words::DEFAULT),
+            doing: state.name(&TaskLabels::DEFAULT),
             since: Duration::from_secs(seconds),
             item,
             detail: None,
@@ -192,7 +192,7 @@ mod tests {
         let mut threads = others;
         threads.push(ThreadState { place: None, ..thread("forebay-collator", collator.0, collator.1, 30) });
         threads.push(ThreadState { place: None, ..thread("consumer", State::Batch, Some(17), 30) });
-        let now = Snapshot { threads, n_queued, turn: 5, words: Words::DEFAULT };
+        let now = Snapshot { threads, n_queued, turn: 5, words: TaskLabels::DEFAULT };
         let stall = Stall::of(&now).unwrap();
         assert!(stall.in_short().ends_with(stall.links.last().unwrap()));
         let text = stall.in_full(stall.waited);
@@ -241,7 +241,7 @@ mod tests {
                 busy("forebay-worker-0", 5),
                 busy("forebay-worker-1", 25),
             ];
-            let doing = state.name(&Words::DEFAULT);
+            let doing = state.name(&TaskLabels::DEFAULT);
             let text = stall((State::Example, Some(1234)), others, n_queued);
             let last = "forebay-worker-1 has been decoding row 1100 for 25.0 s (row 100 of a.arrow)";
             assert_eq!(text, format!("{WAITS}; forebay-io has it, and is {doing}; {last}"));
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn without_a_call_there_is_no_stall() {
-        let now = Snapshot { threads: idle(), n_queued: 0, turn: 0, words: Words::DEFAULT };
+        let now = Snapshot { threads: idle(), n_queued: 0, turn: 0, words: TaskLabels::DEFAULT };
         assert_eq!(Stall::of(&now), None);
     }
 }

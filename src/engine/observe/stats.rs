@@ -26,7 +26,7 @@ use crate::{
         threads::autoscale::{Autoscaler, Numbers},
     },
     histogram::{Histogram, Times},
-    record::{Traffic, Words},
+    record::{TaskLabels, Traffic},
 };
 
 /// The least time between two samples of the figures; rates are computed from their differences.
@@ -330,7 +330,7 @@ pub struct Report {
 impl Counters {
     pub(crate) fn new(
         plan: &Plan,
-        words: Words,
+        words: TaskLabels,
         [n_readers, most_readers]: [usize; 2],
         traffic: Arc<Traffic>,
     ) -> Self {

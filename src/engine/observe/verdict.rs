@@ -9,7 +9,7 @@
 
 use std::ops::Sub;
 
-use crate::record::Words;
+use crate::record::TaskLabels;
 
 /// What one stage did.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -89,7 +89,7 @@ pub struct Setting {
     /// Slots of the shuffle window.
     pub window: u64,
     /// The activity of the workers, and the advice.
-    pub words: Words,
+    pub words: TaskLabels,
     /// Whether the shards are read by URL.
     pub is_remote: bool,
     /// Whether what is read by URL is kept on a local disk.
@@ -288,7 +288,7 @@ mod tests {
         is_auto: false,
         cores: 16,
         window: 8000,
-        words: Words::DEFAULT,
+        words: TaskLabels::DEFAULT,
         is_remote: false,
         is_cached: false,
     };
@@ -355,13 +355,13 @@ mod tests {
 
     #[test]
     fn advice_is_that_of_the_task() {
-        let words = Words {
+        let words = TaskLabels {
             work: "tokenizing",
             cheaper: "cheaper",
             smaller: "smaller",
             readable: "readable",
             roomier: "roomier",
-            ..Words::DEFAULT
+            ..TaskLabels::DEFAULT
         };
         let setting = Setting { cores: 4, words, ..SETTING };
         for (numbers, limit, advice) in [

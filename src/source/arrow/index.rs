@@ -25,7 +25,7 @@ use super::{
     walk::locate,
 };
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc, magic,
+    Error, ErrorKind, Result, fallible_alloc, signatures,
     source::{
         columns::{Columns, FeatureCache, Layout, Payload, Wanted},
         shard::check_rows,
@@ -327,7 +327,7 @@ fn skip_padding(file: &StoredFile) -> Result<u64> {
 
 /// The error for a file that starts with other bytes than Arrow's.
 fn not_arrow(start: &[u8]) -> Error {
-    let found = magic::name(start);
+    let found = signatures::name(start);
     let message = format!(
         "the file is not Arrow: it starts with {start:02x?}, {found}; expected an Arrow IPC stream or file, as \
          Hugging Face `datasets` writes with save_to_disk; other formats are known by the ends of their names, such as \

@@ -11,9 +11,9 @@ use arrow_ipc::{CompressionType, Message, RecordBatch, root_as_message};
 use crate::{Error, ErrorKind, Result, fallible_alloc, source::storage::StoredFile};
 
 /// The magic at the start and the end of an Arrow file.
-pub(crate) use crate::magic::ARROW as MAGIC;
+pub(crate) use crate::signatures::ARROW as MAGIC;
 /// The marker at the start of a message since Arrow 0.15.
-pub(crate) use crate::magic::ARROW_MESSAGE as CONTINUATION;
+pub(crate) use crate::signatures::ARROW_MESSAGE as CONTINUATION;
 
 /// The longest metadata of a message, bytes; a larger length is damage. The largest seen is the schema of 10
 /// 000 class names: half a megabyte.

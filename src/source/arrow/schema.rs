@@ -8,7 +8,7 @@ use arrow_ipc::{Endianness, Message, convert::try_fb_to_schema, root_as_footer};
 use arrow_schema::Schema;
 
 use super::message::{Head, MAGIC};
-use crate::{Error, ErrorKind, Result, fallible_alloc, guard::guarded, source::storage::StoredFile};
+use crate::{Error, ErrorKind, Result, catch_panic::guarded, fallible_alloc, source::storage::StoredFile};
 
 /// The longest footer that is read, bytes: some million record batches.
 const LONGEST_FOOTER: u64 = 256 << 20;

@@ -31,8 +31,9 @@ use super::{
     walk::{Contradiction, TOO_FEW, own_buffers, try_children},
 };
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
-    guard::guarded,
+    Error, ErrorKind, Result,
+    catch_panic::guarded,
+    fallible_alloc,
     source::{
         memory_permits::MemoryPermits,
         storage::{Storage, StoredFile, past_the_end},

@@ -13,9 +13,9 @@ use ::parquet::file::metadata::{
 
 use super::thrift::check_footer;
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
-    guard::guarded,
-    magic,
+    Error, ErrorKind, Result,
+    catch_panic::guarded,
+    fallible_alloc, signatures,
     source::{shard::check_rows, storage::StoredFile},
 };
 
@@ -50,8 +50,8 @@ pub(super) fn read<'a>(file: &mut StoredFile, turns: &'a Mutex<()>) -> Result<Fo
     let [a, b, c, d, magic @ ..] = *ending;
     let len = u64::from(u32::from_le_bytes([a, b, c, d]));
     match magic {
-        magic::PARQUET => {}
-        magic::ENCRYPTED_PARQUET => return Err(encrypted("its footer")),
+        signatures::PARQUET => {}
+        signatures::ENCRYPTED_PARQUET => return Err(encrypted("its footer")),
         _ => return Err(not_parquet(file)),
     }
     let at = size.saturating_sub(ENDING as u64).checked_sub(len).filter(|_| len <= LONGEST);
@@ -119,7 +119,8 @@ fn not_parquet(file: &mut StoredFile) -> Error {
         Ok(n) => &start[..n],
         Err(error) => return error,
     };
-    let is_parquet = [magic::PARQUET, magic::ENCRYPTED_PARQUET].iter().any(|magic| start.starts_with(magic));
+    let is_parquet =
+        [signatures::PARQUET, signatures::ENCRYPTED_PARQUET].iter().any(|magic| start.starts_with(magic));
     let message = match start {
         [] => "the file is empty, so it is not Parquet".into(),
         _ if is_parquet => format!(
@@ -128,7 +129,7 @@ fn not_parquet(file: &mut StoredFile) -> Error {
         ),
         _ => format!(
             "the file is not Parquet: it starts with {start:02x?}, {}, and ends without PAR1",
-            magic::name(start)
+            signatures::name(start)
         ),
     };
     Error::new(ErrorKind::Format, message)

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    guard::guarded,
+    catch_panic::guarded,
     source::{block::BlockPool, memory_permits::MemoryPermits, storage::StoredFile},
 };
 

@@ -21,7 +21,7 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use super::ParquetOptions;
 use crate::{
     Error, ErrorKind, Result,
-    guard::guarded,
+    catch_panic::guarded,
     source::columns::{Columns, FeatureCache, Item, Layout},
 };
 

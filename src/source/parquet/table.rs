@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    guard::guarded,
+    catch_panic::guarded,
     source::{
         block::BlockPool,
         memory_permits::MemoryPermits,

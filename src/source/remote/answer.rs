@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::failure::Failure;
-use crate::stopping;
+use crate::cancel;
 
 /// The time between two checks for a stopped run.
 const CHECKED: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ impl<T: Clone> Slot<T> {
             match &*answer {
                 Some(Ok(answer)) => return Ok(answer.clone()),
                 Some(Err(failure)) => return Err(failure.clone().into()),
-                None if stopping::is_stopped() => return Err(io::Error::other("the read was stopped")),
+                None if cancel::is_stopped() => return Err(io::Error::other("the read was stopped")),
                 None => {}
             }
             answer = self.arrived.wait_timeout(answer, CHECKED).unwrap_or_else(PoisonError::into_inner).0;

@@ -22,10 +22,9 @@ use super::{
     stores::{Address, Place},
 };
 use crate::{
-    ErrorKind,
+    ErrorKind, cancel,
     patience::until,
     source::{ArrowOptions, ArrowSource, Storage, StoreOptions, path_or_url::PathOrUrl, storage::StoredFile},
-    stopping,
 };
 
 impl Server {
@@ -214,7 +213,7 @@ fn a_stopped_run_ends_hanging_requests() {
         let stop = Arc::new(AtomicBool::new(false));
         let is_stopped = stop.clone();
         let is_stopped = move || is_stopped.load(Ordering::Relaxed);
-        let running = thread::spawn(move || stopping::during(Some(Arc::new(is_stopped)), work));
+        let running = thread::spawn(move || cancel::during(Some(Arc::new(is_stopped)), work));
         if name != "pause" {
             until(name, || n_requests() > before);
         }

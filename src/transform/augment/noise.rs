@@ -5,7 +5,7 @@
 
 use std::f64::consts::PI;
 
-use crate::lanes::{LANES, Lanes, Level, Work};
+use crate::simd::{LANES, Lanes, Level, Work};
 
 /// Fills `out` with independent values of mean 0 and variance 1; the largest is below 5.9.
 pub(super) fn gaussian(seed: u64, out: &mut [f32]) {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::dtype::Dtype;
-use crate::lanes::Level;
+use crate::simd::Level;
 
 fn bounds(low: f64, high: f64) -> Bounds {
     Bounds { low, high }

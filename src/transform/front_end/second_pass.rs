@@ -7,7 +7,7 @@
 use super::{Compression, Fill, FrontEnd, Normalization};
 use crate::{
     dtype::ValuesMut,
-    lanes::{LANES, Lanes, Work},
+    simd::{LANES, Lanes, Work},
     transform::form::{Output, Value},
 };
 

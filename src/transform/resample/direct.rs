@@ -8,7 +8,7 @@
 //! Source: Smith, "Digital Audio Resampling"; cubic Lagrange interpolation.
 
 use super::{Ratio, design::Prototype, fill};
-use crate::{Result, fallible_alloc, lanes::Level};
+use crate::{Result, fallible_alloc, simd::Level};
 use std::{cell::RefCell, ops::Range};
 
 /// Points of the kernel per sample of the lower rate.

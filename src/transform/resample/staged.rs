@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Result, fallible_alloc,
-    lanes::{LANES, Lanes, Level, Work},
+    simd::{LANES, Lanes, Level, Work},
 };
 use std::{cell::RefCell, ops::Range};
 
@@ -227,7 +227,7 @@ fn interpolate_at<L: Lanes>(table: &Table, fine: &[f32], cursor: &mut Cursor, ou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{lanes::Portable, transform::Quality};
+    use crate::{simd::Portable, transform::Quality};
 
     fn plan(source: u32, target: u32) -> Staged {
         Staged::new(Ratio::new(source, target), &Prototype::new(Quality::Default)).unwrap()

@@ -5,7 +5,7 @@
 #![cfg(all(test, loom))]
 
 mod arenas;
-mod parts;
+mod shared_once;
 mod pipeline;
 mod shuffle;
 

@@ -1,10 +1,10 @@
-//! `Parts`: who makes a part, who waits for it, and who drops it.
+//! `SharedOnce`: who makes a part, who waits for it, and who drops it.
 
-use forebay::parts::Parts;
+use forebay::shared_once::SharedOnce;
 use loom::{sync::Arc, thread};
 
 /// Gets a range, checks its values and leaves; returns the numbers of the parts made, and of those dropped.
-fn user(parts: &Parts<Arc<usize>>, range: std::ops::Range<usize>) -> (Vec<usize>, Vec<usize>) {
+fn user(parts: &SharedOnce<Arc<usize>>, range: std::ops::Range<usize>) -> (Vec<usize>, Vec<usize>) {
     let (mut made, mut dropped) = (Vec::new(), Vec::new());
     let make = |at| {
         made.push(at);
@@ -24,7 +24,7 @@ fn user(parts: &Parts<Arc<usize>>, range: std::ops::Range<usize>) -> (Vec<usize>
 #[test]
 fn each_part_is_made_once() {
     super::check(|| {
-        let parts = Arc::new(Parts::new([1, 3, 2, 1]));
+        let parts = Arc::new(SharedOnce::new([1, 3, 2, 1]));
         let others: Vec<_> = [1..3, 1..4]
             .into_iter()
             .map(|range| {
@@ -47,7 +47,7 @@ fn each_part_is_made_once() {
 #[test]
 fn nobody_waits_for_a_part_that_fails() {
     super::check(|| {
-        let parts = Arc::new(Parts::new([2, 2]));
+        let parts = Arc::new(SharedOnce::new([2, 2]));
         let other = {
             let parts = parts.clone();
             thread::spawn(move || parts.get(0..2, |at| (at == 0).then_some(at)))

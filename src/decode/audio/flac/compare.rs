@@ -11,7 +11,7 @@ use super::{
     },
     decoder::FrameDecoder,
 };
-use crate::lanes::Level;
+use crate::simd::Level;
 
 /// The frame decoder at every level of this CPU.
 pub(super) fn decoders() -> Vec<FrameDecoder> {

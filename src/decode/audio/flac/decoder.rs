@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     Result, fallible_alloc,
-    lanes::{Lanes, Level, Work},
+    simd::{Lanes, Level, Work},
 };
 
 /// Decodes frames, one after the other, in memory that the worker keeps.

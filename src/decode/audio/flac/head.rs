@@ -77,7 +77,7 @@ impl Head {
     /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without frames.
     pub(in super::super) fn find<'a>(file: &impl Look<'a>) -> Result<Self> {
         let tags = id3::skip(file);
-        let junk = match file.clipped(tags, 4) == crate::magic::FLAC {
+        let junk = match file.clipped(tags, 4) == crate::signatures::FLAC {
             true => Some(0),
             false => flac_marker(file.clipped(tags, MAX_JUNK as u64)),
         };

@@ -40,8 +40,8 @@ mod tests;
 use std::{error, fmt};
 
 use crate::{
-    lanes::{Lanes, Level, Work},
-    locks::OnceLock,
+    fork_lock::OnceLock,
+    simd::{Lanes, Level, Work},
 };
 
 use super::header::Header;

@@ -40,7 +40,7 @@ use super::{
     residue::{Residue, Vectors},
     setup::{self, Mapping, Setup},
 };
-use crate::lanes::{Lanes, Level, Work};
+use crate::simd::{Lanes, Level, Work};
 
 /// The most channels.
 const MAX_CHANNELS: u8 = 8;

@@ -10,7 +10,7 @@
 
 use std::f64::consts::PI;
 
-use crate::lanes::{LANES, Lanes, Row};
+use crate::simd::{LANES, Lanes, Row};
 
 /// Rows of complex points: real and imaginary parts.
 pub(super) type Rows = [Vec<Row>; 2];

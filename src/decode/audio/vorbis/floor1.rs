@@ -15,7 +15,7 @@ use super::{
     reservoir::Reservoir,
     setup::{self, Class, ilog},
 };
-use crate::locks::OnceLock;
+use crate::fork_lock::OnceLock;
 
 /// The most positions.
 const MAX_POSITIONS: usize = 65;

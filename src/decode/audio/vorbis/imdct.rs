@@ -11,8 +11,8 @@ use std::f64::consts::{FRAC_PI_2, PI};
 
 use super::fft::{Fft, Rows};
 use crate::{
-    lanes::{LANES, Lanes, Row},
-    locks::OnceLock,
+    fork_lock::OnceLock,
+    simd::{LANES, Lanes, Row},
 };
 
 /// The tables of one block size.
@@ -166,7 +166,7 @@ impl Plain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::{Level, Work};
+    use crate::simd::{Level, Work};
 
     struct Run<'a>(&'a Plan, &'a [f32], &'a mut [f32]);
 

@@ -24,7 +24,7 @@ use super::{
     list_streams,
     setup::Setup,
 };
-use crate::lanes::Level;
+use crate::simd::Level;
 
 /// symphonia's decoder of a stream; None if it refuses the headers.
 fn theirs(identification: &[u8], header: &[u8], setup: &Setup) -> Option<VorbisDecoder> {

@@ -13,7 +13,7 @@
 
 use std::f64::consts::PI;
 
-use crate::lanes::{LANES, Lanes, Row};
+use crate::simd::{LANES, Lanes, Row};
 
 use super::{
     bands::{Bands, Kind},

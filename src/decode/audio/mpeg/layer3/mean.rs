@@ -12,7 +12,7 @@ use super::{
     hybrid::{self, Line, Overlap, SLOTS, Tables},
     side::{Channel, LINES},
 };
-use crate::lanes::Lanes;
+use crate::simd::Lanes;
 
 /// As [`hybrid::filter`], for the mean of two channels, whose state is in the first of `overlaps`; the other
 /// one is scratch.

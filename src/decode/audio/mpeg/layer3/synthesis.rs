@@ -11,7 +11,7 @@
 
 use std::f64::consts::PI;
 
-use crate::lanes::{LANES, Lanes};
+use crate::simd::{LANES, Lanes};
 
 use super::hybrid::{Line, SUBBANDS, load, store};
 

@@ -1,4 +1,4 @@
-//! [`Parts`]: values that several workers need, each made by one of them.
+//! [`SharedOnce`]: values that several workers need, each made by one of them.
 //!
 //! A thread that needs a part makes it, unless another one is making it: then it waits for that. A worker
 //! waits only after it has made every part that it began, so that no two wait for each other. A part is
@@ -32,14 +32,14 @@ struct Counted<T> {
 
 /// Parts that users of neighbouring ranges share. Cloning one must be cheap.
 #[derive(Debug)]
-pub struct Parts<T> {
+pub struct SharedOnce<T> {
     parts: Mutex<Vec<Counted<T>>>,
     changed: Condvar,
 }
 
 /// Marks a part that is begun as gone, unless it was made: also when `make` panics.
 struct Begun<'a, T> {
-    parts: &'a Parts<T>,
+    parts: &'a SharedOnce<T>,
     at: usize,
 }
 
@@ -54,8 +54,9 @@ impl<T> Drop for Begun<'_, T> {
     }
 }
 
-impl<T: Clone> Parts<T> {
-    /// Parts with these numbers of users, each of which calls [`Parts::get`] and then [`Parts::leave`].
+impl<T: Clone> SharedOnce<T> {
+    /// Parts with these numbers of users, each of which calls [`SharedOnce::get`] and then
+    /// [`SharedOnce::leave`].
     pub fn new(users: impl IntoIterator<Item = u32>) -> Self {
         let counted = |users| Counted { part: Part::Open, users };
         Self { parts: Mutex::new(users.into_iter().map(counted).collect()), changed: Condvar::new() }
@@ -118,7 +119,7 @@ impl<T: Clone> Parts<T> {
     }
 }
 
-impl<T> Parts<T> {
+impl<T> SharedOnce<T> {
     fn lock(&self) -> MutexGuard<'_, Vec<Counted<T>>> {
         self.parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn each_part_is_made_once_and_dropped_by_its_last_user() {
-        let parts = Parts::new([1, 2, 1]);
+        let parts = SharedOnce::new([1, 2, 1]);
         let made = AtomicUsize::new(0);
         let get = |range| {
             parts.get(range, |at| {
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_part_that_fails_is_gone_for_all() {
-        let parts = Parts::new([2, 2]);
+        let parts = SharedOnce::new([2, 2]);
         let caught =
             catch_unwind(AssertUnwindSafe(|| parts.get(0..2, |_| -> Option<u8> { panic!("at work") })));
         assert!(caught.is_err());
@@ -175,7 +176,7 @@ mod tests {
         let (n, width, threads) = (200, 5, 8);
         let users =
             (0..n + width - 1).map(|at: usize| (at.min(n - 1) - at.saturating_sub(width - 1) + 1) as u32);
-        let parts = Parts::new(users);
+        let parts = SharedOnce::new(users);
         let (next, made) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..threads {

@@ -13,9 +13,9 @@ thread_local! {
 }
 
 /// Sets the former flag again, also after a panic.
-struct Former(Option<Stop>);
+struct Restore(Option<Stop>);
 
-impl Drop for Former {
+impl Drop for Restore {
     fn drop(&mut self) {
         STOP.replace(self.0.take());
     }
@@ -23,7 +23,7 @@ impl Drop for Former {
 
 /// Does `work`, which `stop` may end; without one, nothing ends its waits.
 pub(crate) fn during<T>(stop: Option<Stop>, work: impl FnOnce() -> T) -> T {
-    let _former = Former(STOP.replace(stop));
+    let _restore = Restore(STOP.replace(stop));
     work()
 }
 
