@@ -272,7 +272,51 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
+/// What [`Filter::passes`] finds in a shard.
+#[derive(Debug, Default)]
+struct Judged {
+    /// Whether each row passes by what is stored, and the numbers whose names may decide otherwise.
+    rows: Vec<(bool, Vec<i64>)>,
+    /// The values of the condition that rows have.
+    found: HashSet<Key>,
+    /// Whether rows have numbers, and names.
+    has_kinds: [bool; 2],
+}
+
 impl Filter {
+    /// Checks that rows have the values that are named: a value that no row has does nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for names where the column has numbers only, and numbers where it has names.
+    fn check_found(&self, found: &HashSet<Key>, has_kinds: [bool; 2]) -> Result<()> {
+        for (what, keys) in [("values", &self.values), ("exclude", &self.exclude)] {
+            let missing = || keys.iter().flatten().filter(|key| !found.contains(key));
+            let Some(first) = missing().next() else { continue };
+            let shown = match first {
+                Key::Number(number) => number.to_string(),
+                Key::Name(name) => format!("{name:?}"),
+            };
+            let message = match (first, has_kinds) {
+                (Key::Name(_), [true, false]) => Err("numbers"),
+                (Key::Number(_), [false, true]) => Err("texts"),
+                _ => Ok(missing().count()),
+            };
+            let column = &self.column;
+            match message {
+                Err(kind) => {
+                    return refused(format!(
+                        "Where({column:?}): {what} has {shown}, and the column has {kind}; give {kind}"
+                    ));
+                }
+                Ok(n) => log::warn!(
+                    "Where({column:?}): {n} of the {} values of {what} are in no row, such as {shown}",
+                    keys.as_ref().map_or(0, Vec::len)
+                ),
+            }
+        }
+        Ok(())
+    }
+
     fn described(&self) -> String {
         let Self { column, values, exclude, minimum, maximum, is_null } = self;
         let value = |key: &Key| match key {
@@ -305,9 +349,9 @@ impl Filter {
         let set =
             |keys: &Option<Vec<Key>>| keys.as_ref().map(|keys| keys.iter().cloned().collect::<HashSet<_>>());
         let (keys, excluded) = (set(&self.values), set(&self.exclude));
-        let keep = |found: &mut Vec<(bool, Vec<i64>)>, value: Result<&Value>| {
+        let keep = |judged: &mut Judged, value: Result<&Value>| {
             let Ok(value) = value else {
-                found.push((true, Vec::new()));
+                judged.rows.push((true, Vec::new()));
                 return Ok(());
             };
             let is_null = matches!(value, Value::Null);
@@ -318,10 +362,17 @@ impl Filter {
                             && self.maximum.is_none_or(|most| number <= most)
                     }));
             let (mut has, mut unnamed, mut is_excluded) = (keys.is_none(), Vec::new(), false);
-            if (keys.is_some() || excluded.is_some()) && fits {
+            if keys.is_some() || excluded.is_some() {
                 Key::of(value, None, &mut |key| {
-                    has |= keys.as_ref().is_some_and(|keys| keys.contains(&key));
-                    is_excluded |= excluded.as_ref().is_some_and(|keys| keys.contains(&key));
+                    let is_in =
+                        |keys: &Option<HashSet<Key>>| keys.as_ref().is_some_and(|keys| keys.contains(&key));
+                    let (is_kept, is_left_out) = (is_in(&keys), is_in(&excluded));
+                    has |= is_kept;
+                    is_excluded |= is_left_out;
+                    judged.has_kinds[usize::from(matches!(key, Key::Name(_)))] = true;
+                    if (is_kept || is_left_out) && !judged.found.contains(&key) {
+                        judged.found.insert(key.clone());
+                    }
                     if let Key::Number(number) = key {
                         unnamed.push(number);
                     }
@@ -330,21 +381,28 @@ impl Filter {
             let fits = fits && !is_excluded;
             // The names of numbers count where these decide nothing.
             let are_open = fits && (!has || excluded.is_some());
-            found.push((fits && has, if are_open { unnamed } else { Vec::new() }));
+            judged.rows.push((fits && has, if are_open { unnamed } else { Vec::new() }));
             Ok(())
         };
         let shards = source.collect(&self.column, keep, stop)?;
+        let has_kinds = shards.iter().fold([false; 2], |[numbers, names], judged| {
+            [numbers | judged.has_kinds[0], names | judged.has_kinds[1]]
+        });
+        let names = all_names.iter().flatten().flatten().map(|name| Key::Name(name.as_str().into()));
+        let found: HashSet<Key> =
+            shards.iter().flat_map(|judged| &judged.found).cloned().chain(names).collect();
+        self.check_found(&found, [has_kinds[0], has_kinds[1] || all_names.iter().any(Option::is_some)])?;
         let is_named = |keys: &Option<HashSet<Key>>, numbers: &[i64], names: &Option<Vec<String>>| {
             let Some(keys) = keys else { return false };
             let name = |&number: &i64| named(Key::Number(number), names.as_ref());
             numbers.iter().map(name).any(|key| matches!(key, Key::Name(_)) && keys.contains(&key))
         };
         let (keys, excluded) = (&keys, &excluded);
-        let rows = shards.into_iter().zip(&all_names).flat_map(|(rows, names)| {
+        let rows = shards.into_iter().zip(&all_names).flat_map(|(judged, names)| {
             let passes = move |(passes, unnamed): (bool, Vec<i64>)| {
                 (passes || is_named(keys, &unnamed, names)) && !is_named(excluded, &unnamed, names)
             };
-            rows.into_iter().map(passes)
+            judged.rows.into_iter().map(passes)
         });
         Ok(rows.collect())
     }

@@ -377,6 +377,31 @@ def test_a_mixture_weighs_each_source(files: list[Path]) -> None:
             forebay.Loader(sources, **given, sampling=wrong)
 
 
+def test_values_that_no_row_has(files: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A condition that does nothing, since a name is misspelt or a number is text, is not silent."""
+    for wrong, told in [
+        (Where("quality", exclude=["1"]), r'Where\("quality"\): exclude has "1", and the column has numbers; give numbers'),
+        (Where("quality", values=[2, "1"]), r'Where\("quality"\): values has "1", and the column has numbers'),
+        (Where("species", exclude=[3]), r'Where\("species"\): exclude has 3, and the column has texts; give texts'),
+    ]:
+        with pytest.raises(ConfigError, match=told):
+            forebay.Loader(files, **ONE_PASS, sampling=wrong)
+    assert warnings_of(caplog, files, Where("species", exclude=["owl", "wren"])) == []
+    assert warnings_of(caplog, files, Where("species", exclude=["owl", "ow1", "wrn"])) == [
+        'Where("species"): 2 of the 3 values of exclude are in no row, such as "ow1"'
+    ]
+    assert warnings_of(caplog, files, Where("quality", values=[1, 99])) == [
+        'Where("quality"): 1 of the 2 values of values are in no row, such as 99'
+    ]
+    species = pa.array([0, 0, 0, 2, 2, 0], pa.int64())
+    names = {"label": {"_type": "ClassLabel", "names": ["owl", "wren", "crow"]}}
+    path = write(tmp_path / "named", table({"label": species}, names), "file")
+    given: dict[str, Any] = {"label_column": ""}
+    # By name and by number; a class of the schema may have no row.
+    for few in (["owl"], [0], ["wren", "owl"]):
+        assert warnings_of(caplog, path, Where("label", exclude=few), **given) == []
+
+
 def test_bad_and_excluded_rows(tmp_path: Path) -> None:
     """A bad row moves no other; one that is excluded is left out in each of its copies."""
     rows = [row.audio for row in tiny_rows(30)]
