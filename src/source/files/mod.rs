@@ -196,24 +196,29 @@ impl FilesSource {
         self.opened.counts()
     }
 
-    /// Tries to open the files of the first rows that are read of each table: of `rows`, ascending (`None`:
-    /// all), without those in `exclude`.
+    /// Tries to open the files of some rows of each table, until one opens: first rows, and rows spread over
+    /// the table. Of `rows`, ascending (`None`: all), without those in `exclude`.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] or [`ErrorKind::Config`] if none of the files that are tried in a table can be
     /// opened.
     pub(crate) fn try_first(&self, rows: Option<&[u64]>, exclude: &[u64]) -> Result<()> {
         /// The rows that are tried: some of a table may be missing.
-        const TRIED: usize = 16;
+        const TRIED: u64 = 16;
         let is_read = |row: &u64| exclude.binary_search(row).is_err();
+        // Half of them are the first ones: where all are missing, the message names the first row.
+        let chosen = |n: u64| {
+            let spread = (1..=TRIED / 2).filter_map(move |i| (i * n / (TRIED / 2)).checked_sub(1));
+            (0..n.min(TRIED / 2)).chain(spread.skip_while(|&at| at < TRIED / 2))
+        };
         for (shard, _) in self.shards.iter().zip(&self.tables).filter(|(_, table)| table.is_of_manifest) {
             let own = shard.first_row..shard.first_row + shard.n_rows;
             let tried: Vec<u64> = match rows {
-                None => own.filter(is_read).take(TRIED).collect(),
+                None => chosen(shard.n_rows).map(|at| own.start + at).filter(is_read).collect(),
                 Some(rows) => {
                     let from = rows.partition_point(|&row| row < own.start);
-                    let rows = rows[from..].iter().copied().take_while(|row| own.contains(row));
-                    rows.filter(is_read).take(TRIED).collect()
+                    let rows = &rows[from..rows.partition_point(|&row| row < own.end)];
+                    chosen(rows.len() as u64).map(|at| rows[at as usize]).filter(is_read).collect()
                 }
             };
             reader::try_rows(self, &tried)?;

@@ -289,7 +289,7 @@ pub(super) fn try_rows(source: &FilesSource, rows: &[u64]) -> Result<()> {
     let is_missing = is_missing.is_some_and(|error| error.kind() == io::ErrorKind::NotFound);
     let others = match n_tried {
         1 => String::new(),
-        n => format!(", nor can those of the next {} rows", n - 1),
+        n => format!("; the files of {} other rows that were tried cannot be opened either", n - 1),
     };
     let message = format!(
         "{}{others}; relative paths begin at root=, by default the table's own folder, and path_column= names the column of \
