@@ -380,8 +380,7 @@ impl CacheReader {
 
 fn no_cache(folder: &Path) -> Error {
     let message = format!(
-        "there is no cache in {}: it has no {}; build it with forebay.cache.build",
-        folder.display(),
+        "there is no cache in this folder: it has no {}; build it with forebay.cache.build",
         ledger::FILE
     );
     Error { file: Some(Arc::new(folder.to_owned())), ..Error::new(ErrorKind::NotFound, message) }

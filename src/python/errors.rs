@@ -149,9 +149,14 @@ fn os_error(error: &Error, mut message: String) -> PyErr {
     });
     // Python writes the number in front.
     message = message.replacen(&format!(" (os error {errno})"), "", 1);
-    // Python writes the file name behind it.
-    if let Some(file) = file {
-        message = message.replacen(&format!(" {}: ", file.display()), ": ", 1);
+    // Python writes the file name behind it. In "cannot open FILE: ..." it is left out, but not within a
+    // sentence.
+    let shown = file.map(|file| format!(" {}: ", file.display()));
+    if let Some((front, rest)) = shown.as_ref().and_then(|shown| message.split_once(shown))
+        && front.starts_with("cannot ")
+        && !front.contains([',', ';'])
+    {
+        message = format!("{front}: {rest}");
     }
     if error.kind == ErrorKind::NotFound
         && let Some(file) = file
