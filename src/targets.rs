@@ -722,10 +722,20 @@ impl Target {
             Key::Number(number) => format!("has {number}, which is no class: {}", self.vocabulary.expected()),
             Key::Name(name) => format!("has {name:?}, which is no class: {}", self.vocabulary.expected()),
         };
-        let message = format!(
-            "target {:?}: column {column:?} {found}; add it to classes, or give unknown=\"ignore\"",
-            self.config.name
-        );
+        let is_class = |part: &str| self.vocabulary.by_key.contains_key(&Key::Name(part.into()));
+        let joins = |&separator: &char, name: &str| {
+            let mut parts = name.split(separator).map(str::trim);
+            name.contains(separator) && parts.any(is_class)
+        };
+        let separator = match key {
+            Key::Name(name) => SEPARATORS.into_iter().find(|separator| joins(separator, name)),
+            Key::Number(_) => None,
+        };
+        let remedy = match separator {
+            Some(separator) => format!("it joins several classes: use MultiHot({column:?}, ..., separator=\"{separator}\")"),
+            None => "add it to classes, or give unknown=\"ignore\"".to_owned(),
+        };
+        let message = format!("target {:?}: column {column:?} {found}; {remedy}", self.config.name);
         Error::new(ErrorKind::Schema, message)
     }
 
