@@ -441,9 +441,10 @@ impl ClipMaker {
     }
 
     /// Logs, once for all workers, that a clip has the text of a longer recording.
-    fn check_text(&self, (target, is_told): &(String, AtomicBool), info: Info) {
+    fn check_text(&self, (target, is_told): &(String, AtomicBool), info: Info, speed: f64) {
         let AudioPlan { features, clip_samples, .. } = self.task.planner.plan();
         let n = target_len(info.n_samples, info.sample_rate, features.sample_rate());
+        let n = (n as f64 / speed).round() as u64;
         if n <= *clip_samples as u64
             || is_told.load(Ordering::Relaxed)
             || is_told.swap(true, Ordering::Relaxed)
@@ -471,9 +472,6 @@ impl ClipMaker {
             None => features.dtype().zeros(plan.example_len())?,
         };
         let opened = self.decoder.open(&self.task.planner, record)?;
-        if let (Some(text), Begin::Rule { .. }) = (&self.task.text, begin) {
-            self.check_text(text, opened.info);
-        }
         self.decoder.decode_ahead(&self.task.planner, record, &opened, begin);
         let n_clips = rule.views().unwrap_or(1);
         let len = values.len() / n_clips as usize / features.channels().n_kept();
@@ -522,6 +520,9 @@ impl ClipMaker {
         let Planned { outputs, group_starts, positions, pairs } = &*self.task.outputs;
         let index = positions.row(record.index);
         let source = part_of(group_starts, index);
+        if let (Some(text), Begin::Rule { .. }) = (&self.task.text, begin) {
+            self.check_text(text, opened.info, made[0].speed);
+        }
         let clip = plan.about(&made[0].crop, opened.row_start(), made[0].speed);
         // The value of a clip, or a list of those of all.
         let of_clips = |of: &dyn Fn(&Made) -> Value| match rule.views() {

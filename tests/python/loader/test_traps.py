@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay import crops, recipes, sampling, targets
+from forebay import augment, crops, recipes, sampling, targets
 from recordings import TINY, tiny_rows
 
 JOINED = ["owl", "owl;wren", "wren; jay", "jay", "owl;jay", "wren"]
@@ -49,6 +49,15 @@ def test_joined_labels_are_told(parameters: dict[str, Any], tmp_path: Path, capl
         [told] = _warnings(caplog, "contain ';'")
     assert '3 of the 6 classes of column "species"' in told
     assert 'separator=";"' in told
+
+
+@pytest.mark.parametrize("kind", [targets.ClassIndex, targets.MultiHot])
+def test_joined_labels_beside_given_classes(kind: Any, tmp_path: Path) -> None:
+    """To leave them out as unknown would be the trap."""
+    table = _table(tmp_path / "a", JOINED)
+    told = r'"owl;wren", which is no class: .*; it joins several classes: use MultiHot\("species", ..., separator=";"\)'
+    with pytest.raises(forebay.ConfigError, match=told):
+        list(forebay.Loader.eval(table, targets={"label": kind("species", classes=["owl", "wren", "jay"])}, **TINY))
 
 
 def test_labels_that_are_not_joined_are_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -135,7 +144,17 @@ def test_a_text_of_a_cut_recording_is_told_once(tmp_path: Path, caplog: pytest.L
         list(loader)
     with forebay.Loader.eval(table, columns=["text"], sample_rate=16000, clip_seconds=1.0) as loader:
         list(loader)
+    # What is too long is left out, with an error.
+    whole: dict[str, Any] = {"targets": text, "sample_rate": 16000, "crop": crops.Start(whole=True)}
+    with forebay.Loader.eval(table, clip_seconds=2.0, **whole) as loader:
+        list(loader)
+        assert {error["kind"] for error in loader.errors()} == {"too_large"}
     assert not _warnings(caplog, "text of whole recordings")
+    # At half of the speed they are twice as long.
+    slow: dict[str, Any] = {"targets": text, "sample_rate": 16000, "augment": [augment.Speed(0.5)]}
+    with forebay.Loader.train(table, clip_seconds=3.0, infinite=False, **slow) as loader:
+        list(loader)
+    assert len(_warnings(caplog, "text of whole recordings")) == 1
 
 
 def test_the_rate_of_the_schema_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
