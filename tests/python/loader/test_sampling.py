@@ -380,7 +380,10 @@ def test_a_mixture_weighs_each_source(files: list[Path]) -> None:
 def test_values_that_no_row_has(files: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A condition that does nothing, since a name is misspelt or a number is text, is not silent."""
     for wrong, told in [
-        (Where("quality", exclude=["1"]), r'Where\("quality"\): exclude has "1", and the column has numbers; give numbers'),
+        (
+            Where("quality", exclude=["1"]),
+            r'Where\("quality"\): exclude has "1", and the column has numbers; give numbers',
+        ),
         (Where("quality", values=[2, "1"]), r'Where\("quality"\): values has "1", and the column has numbers'),
         (Where("species", exclude=[3]), r'Where\("species"\): exclude has 3, and the column has texts; give texts'),
     ]:
