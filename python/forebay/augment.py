@@ -47,6 +47,14 @@ def _as_source(source: Any) -> Any:
     return source if isinstance(source, (str, Manifest)) else None
 
 
+def _no_source(expected: str, given: Any) -> TypeError:
+    """The error of a `source` that a step does not read."""
+    if hasattr(given, "save_to_disk"):  # of datasets
+        what = f"source is a {type(given).__name__}, must be {expected}"
+        return TypeError(f"{what}; save it with save_to_disk(folder) and pass the folder")
+    return wrong_type("source", expected, given)
+
+
 Range = float | tuple[float, float]
 """A number, or the lowest and the highest."""
 
@@ -175,10 +183,11 @@ class Speed(_StepPart):
 class Mix(_StepPart):
     """Mixes further recordings into the clip.
 
-    `source`: recordings, as a `Loader` takes them, of which each is equally likely. None: the loader's own rows; in the
-    orders `"window"` and `"sequential"` one of the `near` rows before the clip's own in storage order, whose bytes were
-    read recently, in `"global"` and `"era"` any row. In a mixture of sources partners are of the same source. `most`:
-    their number is drawn from 1 to this. `audio_column`: the column of `source` with the recordings, as for a `Loader`.
+    `source`: recordings, of which each is equally likely: a path, a list of paths, or a `Manifest`. None: the loader's
+    own rows; in the orders `"window"` and `"sequential"` one of the `near` rows before the clip's own in storage order,
+    whose bytes were read recently, in `"global"` and `"era"` any row. In a mixture of sources partners are of the same
+    source. `most`: their number is drawn from 1 to this. `audio_column`: the column of `source` with the recordings, as
+    for a `Loader`.
 
     `same_class`, for the loader's own rows: a column of classes, each value one class or a list of them. A partner has
     a class of the clip's row (of several, each is equally likely), and `near` counts rows of that class. Where no other
@@ -213,7 +222,7 @@ class Mix(_StepPart):
     def __post_init__(self) -> None:
         source = _as_source(self.source)
         if source is None and self.source is not None:
-            raise wrong_type("source", "a path, a list of paths, a forebay.Manifest, or None", self.source)
+            raise _no_source("a path, a list of paths, a forebay.Manifest, or None", self.source)
         object.__setattr__(self, "source", source)
         super().__post_init__()
 
@@ -222,10 +231,10 @@ class Mix(_StepPart):
 class Reverb(_StepPart):
     """Puts the clip into a room: convolves it with an impulse response, a recording of `source`.
 
-    `source`: recordings, as a `Loader` takes them, of which each is equally likely. A response is decoded at the
-    loader's sample rate from its start, at most a clip long. `audio_column` is its column, as for a `Loader`. It
-    begins at its sample of largest absolute value over all channels, the direct sound, so the clip is not delayed.
-    Each channel of the clip has the same channel of the response; a mono response serves all of them.
+    `source`: recordings, of which each is equally likely: a path, a list of paths, or a `Manifest`. A response is
+    decoded at the loader's sample rate from its start, at most a clip long. `audio_column` is its column, as for a
+    `Loader`. It begins at its sample of largest absolute value over all channels, the direct sound, so the clip is not
+    delayed. Each channel of the clip has the same channel of the response; a mono response serves all of them.
 
     The convolution is causal and cut to the clip's length, then scaled: the root mean square of the samples that are
     not padding is that of before. Reverberation covers the padding behind the clip, and padding in front stays as it
@@ -241,7 +250,7 @@ class Reverb(_StepPart):
     def __post_init__(self) -> None:
         source = _as_source(self.source)
         if source is None:
-            raise wrong_type("source", "a path, a list of paths, or a forebay.Manifest", self.source)
+            raise _no_source("a path, a list of paths, or a forebay.Manifest", self.source)
         object.__setattr__(self, "source", source)
         super().__post_init__()
 

@@ -5,7 +5,9 @@ import pickle
 import shutil
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 
 import forebay
 from digests import digest
+from forebay import augment
 from recordings import TINY, Row, tiny_rows, write_shard
 
 
@@ -174,6 +177,16 @@ def test_a_saved_part_of_a_dataset_is_read(hub: datasets.Dataset, tmp_path: Path
     hub.select([3, 1, 40, 2]).save_to_disk(tmp_path / "part")
     with forebay.Loader.eval(tmp_path / "part", **TINY) as loader:
         assert loader.num_records == 4
+
+
+@pytest.mark.parametrize("step", [partial(augment.Mix, snr_db=10), augment.Reverb])
+def test_a_step_reads_a_saved_dataset(step: Any, hub: datasets.Dataset, tmp_path: Path) -> None:
+    """It refuses the object, and tells how to pass its rows."""
+    with pytest.raises(TypeError, match=r"^source is a Dataset, must be a path.*; save it with save_to_disk\(folder\)"):
+        step(source=hub)
+    hub.select([3, 1, 40, 2]).save_to_disk(tmp_path / "part")
+    with forebay.Loader.train(hub, augment=[step(source=tmp_path / "part")], **TINY) as loader:
+        assert len(next(loader)["label"]) > 0
 
 
 @pytest.mark.parametrize(
