@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from forebay._core import LoaderBase
 
-__all__ = ["Converted", "Ranks", "bfloat16_fields", "check_loader", "is_finite", "resumable", "side_by_side"]
+__all__ = ["Converted", "Pass", "Ranks", "bfloat16_fields", "check_loader", "is_finite", "resumable", "side_by_side"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -67,8 +67,8 @@ def resumable(batches: Iterable[Item]) -> Iterator[Item]:
     return compress(batches, repeat(True))
 
 
-class Converted(Iterator[Made], Generic[Made]):
-    """The batches of a loader, converted by `convert`.
+class Pass(Iterator[Made], Generic[Made]):
+    """The batches of a loader from `iter(loader)` on, converted by `convert`.
 
     If the conversion is interrupted or fails, the loader takes the batch back: this iterator, and a state
     taken now, continue with this batch.
@@ -89,4 +89,25 @@ class Converted(Iterator[Made], Generic[Made]):
             except BaseException:
                 self._loader._take_back()
                 raise
+        raise StopIteration
+
+
+class Converted(Iterator[Made], Generic[Made]):
+    """A loader whose batches are converted: `iter()` begins a pass as the loader's does, `next()` continues it."""
+
+    def __init__(self, convert: Callable[[Mapping[str, Any]], Made], loader: LoaderBase) -> None:
+        self._convert = convert
+        self._loader = loader
+        self._pass: Pass[Made] | None = None
+
+    def __repr__(self) -> str:
+        return f"<batches of {self._loader!r}>"
+
+    def __iter__(self) -> Pass[Made]:
+        self._pass = Pass(self._convert, self._loader)
+        return self._pass
+
+    def __next__(self) -> Made:
+        for made in iter(self) if self._pass is None else self._pass:
+            return made  # Ctrl-C cannot come between the loop and this
         raise StopIteration

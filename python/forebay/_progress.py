@@ -172,18 +172,49 @@ class Loop:
             self.display.say(self.line(self.now()))
 
 
-def batches(loader: Any, total: int | None = None, file: TextIO | None = None) -> Iterator[Any]:
+class Drawn(Iterator[Any]):
+    """The batches of a loader, with a line of progress.
+
+    `iter()` begins a pass as the loader's does, `next()` continues it. A loop that is left ends its line, so its
+    iterator is not kept here.
+    """
+
+    def __init__(self, loader: Any, total: int | None, stream: TextIO) -> None:
+        self._loader = loader
+        self._total = total
+        self._stream = stream
+        self._found: Iterator[Any] | None = None
+        """The pass."""
+        self._drawn: Iterator[Any] | None = None
+        """The line of `next()`."""
+
+    def __repr__(self) -> str:
+        return f"<batches of {self._loader!r}, with a line of progress>"
+
+    def __iter__(self) -> Iterator[Any]:
+        self._drawn = None  # ends its line
+        self._found = iter(self._loader)
+        return _drawn(self._loader, self._found, self._total, self._stream)
+
+    def __next__(self) -> Any:
+        if self._drawn is None:
+            drawn = iter(self) if self._found is None else _drawn(self._loader, self._found, self._total, self._stream)
+            self._drawn = drawn
+        return next(self._drawn)
+
+
+def batches(loader: Any, total: int | None = None, file: TextIO | None = None) -> Drawn:
     """The batches of a loader, with a line of progress: the method `progress` of the loaders."""
     if total is not None:
         total = whole("total", total)
         check(total=(total, 1, MOST_BATCHES))
     stream = sys.stderr if file is None else file
     has("file", stream, "write", "flush", "isatty")
-    return _drawn(loader, total, stream)
+    return Drawn(loader, total, stream)
 
 
-def _drawn(loader: Any, total: int | None, stream: TextIO) -> Iterator[Any]:
-    found = iter(loader)
+def _drawn(loader: Any, found: Iterator[Any], total: int | None, stream: TextIO) -> Iterator[Any]:
+    """The batches of a pass, with a line that ends when this iterator does."""
     already = 0
     if total is None:
         try:
@@ -203,7 +234,8 @@ def _drawn(loader: Any, total: int | None, stream: TextIO) -> Iterator[Any]:
             loop.add(_rows(batch), loop.now() - begin)
             yield batch
     finally:
-        loop.close()
+        if loop.done > already:
+            loop.close()
 
 
 def _rows(batch: Any) -> int:

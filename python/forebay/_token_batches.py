@@ -15,9 +15,13 @@ SLOTS = 2
 
 
 def token_batches(loader: TokenLoader, device: Any = "cuda", with_state: bool = True) -> Iterator[tuple[Any, ...]]:
-    """Yields `(inputs, targets, state)` of a `TokenLoader`, or `(inputs, targets)`: tensors `[batch, seq_len]`.
+    """`(inputs, targets, state)` of each batch of a `TokenLoader`, or `(inputs, targets)`: tensors `[batch, seq_len]`.
 
     For a loader with `extras`, a dict of their tensors follows the targets: `(inputs, targets, extras, state)`.
+
+    Each `iter()`, with which a `for` loop begins, does what that of the loader does: it begins the next pass of a
+    finite loader, also after one that was left early, and continues an infinite one. `next()` continues the pass,
+    and raises `StopIteration` at its end until the next `iter()`.
 
     On a CUDA device, one non-blocking copy on the current stream moves the whole batch into memory that is
     allocated once. The second `next()` after a batch overwrites its tensors, after all work queued on the

@@ -52,7 +52,11 @@ def rank_and_world_size(sharding: NamedSharding | None = None) -> Ranks:
 def batches(
     loader: LoaderBase, sharding: NamedSharding | None = None, *, pad_to: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yields the batches of `loader` as dicts of `jax.Array`s: one pass, or endlessly if the loader is infinite.
+    """The batches of `loader` as dicts of `jax.Array`s: a pass in each `for` loop, or endlessly if it is infinite.
+
+    Each `iter()`, with which a `for` loop begins, does what that of the loader does: it begins the next pass of a
+    finite loader, also after one that was left early, and continues an infinite one. `next()` continues the pass,
+    and raises `StopIteration` at its end until the next `iter()`.
 
     Without `sharding`, arrays are put on the default device. With `sharding`, the first axis of its
     `PartitionSpec` is the axis of examples. Each process puts the rows of its own loader on its devices, with

@@ -22,7 +22,7 @@ import torch.utils.data
 
 from forebay._async import BatchResult
 from forebay._checks import MOST, check, truth
-from forebay._converted import Converted, Ranks, bfloat16_fields, check_loader, is_finite, resumable
+from forebay._converted import Pass, Ranks, bfloat16_fields, check_loader, is_finite, resumable
 from forebay._core import ConfigError, LoaderBase
 from forebay._device import PinnedSlot, checked
 from forebay._jagged import JaggedArray
@@ -132,7 +132,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):  # type: ignore[
                 "and Loader(..., n_workers=8)"
             )
         convert = _pinned if self.pin_memory else to_tensors
-        return Converted(lambda batch: convert(batch, self.loader), self.loader)
+        return Pass(lambda batch: convert(batch, self.loader), self.loader)
 
     def __len__(self) -> int:
         """The number of batches of a pass; `TypeError` if the loader is infinite."""

@@ -97,6 +97,23 @@ def test_the_state_is_that_of_the_batch_returned(tiny_shards: list[Path]) -> Non
         assert [of(batch) for batch in islice(batches(resumed), 5)] == digests(tiny_shards, 12)[7:]
 
 
+def test_each_loop_is_a_pass(tiny_shards: list[Path]) -> None:
+    """As over the loader; `next()` continues the pass, also of a loop that was left, and ends with it."""
+    with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
+        passes = [[digest(narrow(batch)) for batch in loader] for _ in range(4)]
+    assert len({*map(str, passes)}) == 4
+    with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:
+        made = batches(loader)
+        assert of(next(made)) == passes[0][0]
+        assert [[of(batch) for batch in made] for _ in range(2)] == passes[1:3]
+        with pytest.raises(StopIteration):
+            next(made)
+        assert [of(batch) for batch in islice(made, 1)] == passes[3][:1]
+        assert [of(next(made)) for _ in passes[3][1:]] == passes[3][1:]
+        with pytest.raises(StopIteration):
+            next(made)
+
+
 def test_finite_passes_are_padded(tiny_shards: list[Path], sharding: Any) -> None:
     """Batches are padded; most of them are short, because every 20th of the 300 rows is bad."""
     with forebay.Loader(tiny_shards, **SMALL, infinite=False) as loader:

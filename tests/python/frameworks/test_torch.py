@@ -242,6 +242,33 @@ class TestTokens:
         with pytest.raises(forebay.ConfigError, match="meta"):
             forebay.torch.token_batches(loader, "meta")
 
+    @pytest.mark.parametrize("with_state", [False, True])
+    def test_each_loop_is_a_pass(self, tmp_path: Path, with_state: bool) -> None:
+        """As over the loader; `next()` continues the pass, also of a loop that was left, and ends with it."""
+        texts = [f"document {number} " * (number % 40 + 1) for number in range(300)]
+        pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=50)
+
+        def make() -> forebay.TokenLoader:
+            return forebay.TokenLoader(
+                tmp_path / "a.parquet", lambda text: list(text.encode()), val=[], batch_size=32, seq_len=63,
+                buffer_size=20, bos_id=256, seed=1, infinite=False,
+            )  # fmt: skip
+
+        with make() as loader:
+            passes = [[batch["inputs"].tolist() for batch in loader] for _ in range(4)]
+        assert all(len(one) > 1 for one in passes)
+        assert len({*map(str, passes)}) == 4
+        with make() as loader:
+            made = forebay.torch.token_batches(loader, "cpu", with_state)
+            assert next(made)[0].tolist() == passes[0][0]
+            assert [[batch[0].tolist() for batch in made] for _ in range(2)] == passes[1:3]
+            with pytest.raises(StopIteration):
+                next(made)
+            assert [batch[0].tolist() for batch in islice(made, 1)] == passes[3][:1]
+            assert [next(made)[0].tolist() for _ in passes[3][1:]] == passes[3][1:]
+            with pytest.raises(StopIteration):
+                next(made)
+
     @pytest.mark.parametrize(("batch_size", "seq_len"), [(1, 7), (4, 63), (3, 1365), (16, 511), (4, 2048), (2, 5000)])
     @pytest.mark.parametrize("dtype", ["int64", "int32", "uint16"])
     def test_both_go_in_one_copy(self, tmp_path: Path, batch_size: int, seq_len: int, dtype: str) -> None:

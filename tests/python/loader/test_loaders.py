@@ -265,6 +265,26 @@ def test_progress_begins_at_the_position(make: Make, cls: type) -> None:
     assert f"] {len(expected)}/{len(expected)} batches" in stream.getvalue()
 
 
+@pytest.mark.parametrize("cls", EVERY)
+def test_each_loop_over_progress_is_a_pass(make: Make, cls: type) -> None:
+    """As over the loader; `next()` continues the pass, also of a loop that was left, and ends with it."""
+    loader, stream = make(cls, **SHUFFLED.get(cls, {})), io.StringIO()
+    passes = [firsts(loader) for _ in range(4)]
+    assert len({str(one) for one in passes}) == 4
+    shown = make(cls, **SHUFFLED.get(cls, {})).progress(file=stream)
+    assert first(next(shown)) == passes[0][0]
+    assert [firsts(shown) for _ in range(2)] == passes[1:3]
+    assert outcome(lambda: next(shown)).startswith("StopIteration")
+    for batch in shown:
+        assert first(batch) == passes[3][0]
+        break
+    assert stream.getvalue().count("\n") == 4  # a loop that is left ends its line
+    found = [first(next(shown)) for _ in passes[3][1:]]
+    assert found == passes[3][1:]
+    assert outcome(lambda: next(shown)).startswith("StopIteration")
+    assert stream.getvalue().count("\n") == 5
+
+
 @pytest.mark.parametrize("cls", ENGINES)
 def test_page_of_a_notebook(make: Make, cls: type) -> None:
     loader = make(cls)
