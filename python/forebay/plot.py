@@ -2,7 +2,7 @@
 
 >>> import forebay
 >>> loader = forebay.Loader.train("shards/")  # doctest: +SKIP
->>> forebay.plot.batch(next(loader)).save("batch.html")  # doctest: +SKIP
+>>> forebay.plot.batch(next(loader), loader=loader).save("batch.html")  # doctest: +SKIP
 """
 
 import html

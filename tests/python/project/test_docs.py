@@ -287,6 +287,13 @@ def test_named_files_are_there(page: Path) -> None:
         assert any(file.endswith(f"/{name}") for file in files) or (ROOT / name).exists(), name
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pictures_of_batches_have_their_axes(page: Path) -> None:
+    """Hertz and seconds are shown only with `loader=`."""
+    for arguments in re.findall(r"plot\.batch\(([^)]*)\)", page.read_text()):
+        assert "loader=" in arguments
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 
