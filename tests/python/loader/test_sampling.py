@@ -332,6 +332,9 @@ def test_a_cap(files: list[Path]) -> None:
         (Where("quality", minimum=2, maximum=4), lambda row: 2 <= row % 6 <= 4),
         (Where("quality", values=[5, 0]), lambda row: row % 6 in (0, 5)),
         (Where("several", values=["y"]), lambda row: "y" in SEVERAL[row]),
+        (Where("several", exclude=["y"]), lambda row: "y" not in SEVERAL[row]),  # an empty list stays
+        (Where("several", values=["x"], exclude=["y"]), lambda row: SEVERAL[row] == ["x"]),
+        (Where("species", exclude=["owl"]), lambda row: LABELS[row] != "owl"),  # a null stays
         (Where("species", is_null=True), lambda row: LABELS[row] is None),
         (Where("species", is_null=False) & Where("weight", minimum=1), lambda row: row < 116 and WEIGHTS[row] >= 1),
         (Subset(range(0, N, 3)) & Where("quality", maximum=3), lambda row: row % 3 == 0 and row % 6 <= 3),
@@ -342,6 +345,11 @@ def test_where(files: list[Path], made: Any, passes: Any) -> None:
     assert found == [row for row in range(N) if passes(row)]
     with forebay.AudioDataset(files, **TINY, sampling=made) as dataset:
         assert len(dataset) == len(found)
+
+
+def test_limits_choose_no_list(files: list[Path]) -> None:
+    with pytest.raises(ConfigError, match=r'^no row is left by Where\("several", minimum=0\)'):
+        forebay.Loader(files, **ONE_PASS, sampling=Where("several", minimum=0))
 
 
 def test_at_most(files: list[Path]) -> None:
