@@ -18,6 +18,9 @@ use crate::{
 /// The version of the layout that is written; older ones are read.
 const VERSION: u64 = 1;
 
+/// The parameters of damaged frames.
+const DAMAGE: [&str; 2] = ["damage", "max_damage"];
+
 /// The parameters and properties of the data on which a loader's batches depend, by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Identity {
@@ -158,6 +161,16 @@ impl Identity {
                 let (theirs, mine) = (theirs.get(name), mine.get(name));
                 let is_former = theirs.is_some() && self.former.get(name) == theirs;
                 if is_former || are_same(mine, theirs) {
+                    continue;
+                }
+                if part == "config" && theirs.is_none() && DAMAGE.contains(&name.as_str()) {
+                    // Before damage= was a parameter, damage was an error.
+                    if self.config.get("damage") != Some(&"error".into()) && name == "damage" {
+                        let mine = mine.map(Value::to_string).unwrap_or_default();
+                        differences.push(format!(
+                            "damage is absent in the state, which is as damage=\"error\", and {mine} here: give damage=\"error\""
+                        ));
+                    }
                     continue;
                 }
                 match &self.default_order {
@@ -421,6 +434,25 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::State);
         assert!(error.message.contains("seed is 1 in the state and 18446744073709551615 here"), "{error}");
         assert!(!error.message.contains("order"), "{error}");
+    }
+
+    #[test]
+    fn a_state_without_damage_is_one_in_which_damage_was_an_error() {
+        let with = |damage: &str| {
+            let mut identity = identity(1);
+            identity.config.insert("damage".into(), damage.into());
+            identity.config.insert("max_damage".into(), json!(0.1));
+            identity
+        };
+        let earlier = identity(1).state(&position());
+        assert!(with("error").position(&earlier).is_ok());
+        let error = with("silence").position(&earlier).unwrap_err();
+        assert!(
+            error.message.contains("as damage=\"error\", and \"silence\" here: give damage=\"error\";"),
+            "{error}"
+        );
+        let error = with("error").position(&with("silence").state(&position())).unwrap_err();
+        assert!(error.message.contains("damage is \"silence\" in the state and \"error\" here"), "{error}");
     }
 
     #[test]
