@@ -732,7 +732,9 @@ impl Target {
             Key::Number(_) => None,
         };
         let remedy = match separator {
-            Some(separator) => format!("it joins several classes: use MultiHot({column:?}, ..., separator=\"{separator}\")"),
+            Some(separator) => {
+                format!("it joins several classes: use MultiHot({column:?}, ..., separator=\"{separator}\")")
+            }
             None => "add it to classes, or give unknown=\"ignore\"".to_owned(),
         };
         let message = format!("target {:?}: column {column:?} {found}; {remedy}", self.config.name);

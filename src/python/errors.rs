@@ -153,8 +153,9 @@ fn os_error(error: &Error, mut message: String) -> PyErr {
     // sentence.
     let shown = file.map(|file| format!(" {}: ", file.display()));
     if let Some((front, rest)) = shown.as_ref().and_then(|shown| message.split_once(shown))
-        && front.starts_with("cannot ")
-        && !front.contains([',', ';'])
+        && let clause = front.rsplit(": ").next().unwrap_or_default()
+        && clause.starts_with("cannot ")
+        && !clause.contains([',', ';'])
     {
         message = format!("{front}: {rest}");
     }

@@ -152,7 +152,7 @@ def test_a_text_of_a_cut_recording_is_told_once(tmp_path: Path, caplog: pytest.L
     assert not _warnings(caplog, "text of whole recordings")
     # At half of the speed they are twice as long.
     slow: dict[str, Any] = {"targets": text, "sample_rate": 16000, "augment": [augment.Speed(0.5)]}
-    with forebay.Loader.train(table, clip_seconds=3.0, infinite=False, **slow) as loader:
+    with forebay.Loader.train(table, batch_size=2, clip_seconds=3.0, infinite=False, **slow) as loader:
         list(loader)
     assert len(_warnings(caplog, "text of whole recordings")) == 1
 
