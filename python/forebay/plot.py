@@ -56,6 +56,9 @@ STYLE = (
     ".forebay li img{height:7rem;image-rendering:pixelated}.forebay td img{height:1rem;image-rendering:pixelated}"
     ".forebay p{margin:0;overflow-wrap:anywhere}.forebay table{width:100%;border-spacing:.5rem .1rem}"
     ".forebay th{font-weight:400;text-align:left;white-space:nowrap}.forebay td.wide{width:80%}"
+    ".forebay .axes{display:grid;grid-template-columns:auto 1fr;gap:0 .3rem;font-size:.7rem}.forebay b{font-weight:400}"
+    ".forebay .y{display:flex;flex-direction:column;justify-content:space-between;text-align:right}"
+    ".forebay .x{grid-column:2;display:flex;justify-content:space-between}"
     ".forebay i{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .8rem}</style>"
 )
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -115,8 +118,8 @@ def batch(
     if loader is not None and class_names is None and isinstance(loader.class_names, list):
         class_names = loader.class_names
     shown = _floats(name, batch[name])[:n]
-    axes = "" if loader is None else f"<p>{html.escape(_axes(name, shown, loader))}</p>"
-    pictures = _spectrograms(shown) if name == "spectrogram" else _waveforms(shown)
+    axes = None if loader is None else _axes(name, shown, loader)
+    pictures = _waveforms(shown) if name == "waveform" else _spectrograms(shown, axes.is_time_first if axes else None)
     items = []
     for i, pixels in enumerate(pictures):
         facts = [
@@ -126,8 +129,8 @@ def batch(
         ]
         alt = html.escape(f"{name} of example {i}", quote=True)
         lines = "".join(f"<p>{html.escape(fact)}</p>" for fact in facts)
-        image = _pictures.uri("image/png", _pictures.png(pixels))
-        items.append(f'<li><img alt="{alt}" src="{image}">{axes}{lines}</li>')
+        image = f'<img alt="{alt}" src="{_pictures.uri("image/png", _pictures.png(pixels))}">'
+        items.append(f"<li>{image if axes is None else axes.around(image)}{lines}</li>")
     return Picture(f"{len(items)} examples of a batch", f"<ul>{''.join(items)}</ul>")
 
 
@@ -181,11 +184,14 @@ def _floats(name: str, values: Any) -> NDArray[np.float32]:
     return (np.abs(found) if found.dtype.kind == "c" else found).astype(np.float32)
 
 
-def _spectrograms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
-    """Pictures of `[n, ..., bands, frames]` or `[n, ..., frames, bands]`; of several channels or views the first."""
+def _spectrograms(values: NDArray[np.float32], is_time_first: bool | None) -> list[NDArray[np.uint8]]:
+    """Pictures of `[n, ..., bands, frames]`, or, if time is first, of `[n, ..., frames, bands]`.
+
+    `None`: there are more frames than bands. Of several channels or views the first is shown.
+    """
     while values.ndim > 3:
         values = values[:, 0]
-    if values.shape[1] > values.shape[2]:
+    if values.shape[1] > values.shape[2] if is_time_first is None else is_time_first:
         values = values.transpose(0, 2, 1)
     values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
     # Padding is silence: frames whose bands all have the lowest value of their example.
@@ -197,20 +203,43 @@ def _spectrograms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
     return [_pictures.colored(one[::-1, ::step]) for one in levels]
 
 
-def _axes(name: str, values: NDArray[np.float32], loader: "Loader | AudioDataset") -> str:
-    """What the axes of pictures are: the seconds from left to right, and the hertz from the bottom to the top."""
+@dataclass(frozen=True)
+class _Axes:
+    """What is written around a picture."""
+
+    seconds: float
+    bottom: str
+    top: str
+    text: str
+    is_time_first: bool = False
+
+    def around(self, image: str) -> str:
+        """The HTML of a picture with its axes: from the bottom to the top, and the time from left to right."""
+        middle, end = (f"{seconds:.3g}" for seconds in (self.seconds / 2, self.seconds))
+        return (
+            f'<div class="axes"><div class="y"><b>{html.escape(self.top)}</b><b>{html.escape(self.bottom)}</b></div>'
+            f'{image}<div class="x"><b>0</b><b>{middle}</b><b>{end} s</b></div></div><p>{html.escape(self.text)}</p>'
+        )
+
+
+def _axes(name: str, values: NDArray[np.float32], loader: "Loader | AudioDataset") -> _Axes:
+    """The axes of the pictures of a loader's batch."""
     recipe = loader.recipe.to_dict()
     features: Any = _Part.from_dict(recipe["features"])
     rate = features.sample_rate
     if name == "waveform":
-        return f"{values.shape[-1] / rate:g} s at {rate} Hz"
-    n_frames = values.shape[-1 if features.layout == "mel" else -2]
-    seconds = f"{n_frames * features.hop_length / rate:.2f} s"
+        seconds = values.shape[-1] / rate
+        return _Axes(seconds, "", "", f"{seconds:g} s at {rate} Hz")
+    is_time_first = features.layout != "mel"
+    seconds = values.shape[-2 if is_time_first else -1] * features.hop_length / rate
     if isinstance(features, MFCC):
-        return f"{seconds}, {features.n_mfcc} coefficients"
+        bands = f"{features.n_mfcc} coefficients"
+        return _Axes(seconds, "0", str(features.n_mfcc - 1), f"{seconds:.2f} s, {bands}", is_time_first)
     bands = "" if isinstance(features, Spectrogram) else f" in {features.n_mels} mel bands"
     low, high = getattr(features, "f_min", 0.0), getattr(features, "f_max", None) or rate / 2
-    return f"{seconds}, {low:g} to {high if high > 0 else rate / 2 + high:g} Hz{bands}"
+    high = high if high > 0 else rate / 2 + high
+    text = f"{seconds:.2f} s, {low:g} to {high:g} Hz{bands}"
+    return _Axes(seconds, f"{low:g} Hz", f"{high:g} Hz", text, is_time_first)
 
 
 def _waveforms(values: NDArray[np.float32]) -> list[NDArray[np.uint8]]:

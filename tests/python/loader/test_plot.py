@@ -93,8 +93,26 @@ def test_hertz_and_seconds(tiny_shard: Path) -> None:
             batch = next(loader)
             page = plot.batch(batch, 2, loader=loader).body
             assert page.count(f"<p>{axes}") == 2, (axes, re.findall("<p>[^<]*", page))
+            hertz = re.search(r"(\d+) to (\d+) Hz", axes)
+            coefficients = ("0", "3") if "coefficients" in axes else ("", "")
+            low, high = (f"{hertz[1]} Hz", f"{hertz[2]} Hz") if hertz else coefficients
+            assert page.count(f'<div class="y"><b>{high}</b><b>{low}</b></div>') == 2
+            assert len(re.findall(r'<div class="x"><b>0</b><b>0\.01\d*</b><b>0\.02\d* s</b></div>', page)) == 2
             assert "label: bird" in page
             assert "<p>0.02 s" not in plot.batch(batch, 2).body
+
+
+def test_more_bands_than_frames(tiny_shard: Path) -> None:
+    """The layout of the loader says which axis is the time."""
+    pages = []
+    for layout in ("mel", "time"):
+        front = forebay.features.LogMel(sample_rate=8000, n_fft=256, hop_length=80, n_mels=24, layout=layout)
+        with Loader.eval(tiny_shard, batch_size=4, clip_seconds=0.02, features=front) as loader:
+            batch = next(loader)
+            assert batch["spectrogram"].shape == ((4, 24, 3) if layout == "mel" else (4, 3, 24))
+            pages.append(images(plot.batch(batch, 2, loader=loader)))
+    assert [image.shape for image in pages[0]] == [(24, 3, 3)] * 2
+    assert all((one == other).all() for one, other in zip(*pages, strict=True))
 
 
 @pytest.mark.parametrize(
