@@ -315,6 +315,19 @@ by_name! {
 /// The most characters of a value in a message.
 const LONGEST: usize = 60;
 
+/// The mapping that a value is; `None` if it is none.
+///
+/// # Errors
+/// What a signal handler raises. The check asks `collections.abc` and swallows what a handler raises during it,
+/// so handlers run before it, and a list is not asked about.
+pub fn mapping<'a, 'py>(given: &'a Bound<'py, PyAny>) -> PyResult<Option<&'a Bound<'py, PyMapping>>> {
+    given.py().check_signals()?;
+    if given.is_instance_of::<PyList>() {
+        return Ok(None);
+    }
+    Ok(given.cast::<PyMapping>().ok())
+}
+
 /// Whether a value is `storage_options`, such as those in the place of another argument: it is not quoted.
 fn has_options(given: &Bound<'_, PyAny>) -> bool {
     let keys = given.cast::<PyMapping>().ok().and_then(|mapping| mapping.keys().ok());

@@ -10,7 +10,7 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, wrong_type},
+    arguments::{Argument, Refused, mapping, wrong_type},
     errors::to_python,
     manifest,
     paths::{path_to_python, paths},
@@ -25,7 +25,7 @@ impl Argument for Sources {
 
     fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
         refuse_splits(name, given)?;
-        let Ok(mapping) = given.cast::<PyMapping>() else {
+        let Some(mapping) = mapping(given)? else {
             let Files { group, n_rows, order, rate } = files(name, given)?;
             return Ok(Self {
                 names: None,
@@ -74,7 +74,7 @@ impl Argument for Weights {
         "a dict of names and numbers, or a list of (batch, dict) with the batch from which each dict holds";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
-        if let Ok(by_source) = given.cast::<PyMapping>() {
+        if let Some(by_source) = mapping(given)? {
             return Ok(Self(vec![(0, by_name(name, by_source)?)]));
         }
         let mut stages = Vec::new();

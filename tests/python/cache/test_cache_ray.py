@@ -126,7 +126,7 @@ class Waiting(Number):
 
 def test_no_actor_begins_once_the_build_is_closed(tmp_path: Path) -> None:
     """A worker whose actor was killed by `close()` starts no other one; it once did, and that one never ended."""
-    limits = {"max_record_bytes": 1 << 30, "max_decoded_seconds": 86400.0}
+    limits = {"max_record_bytes": 1 << 30, "max_decoded_seconds": 86400.0, "damage": "silence", "max_damage": 0.1}
     kind = {**building.described(Waiting(tmp_path), {"a": []}, None), **limits}
     shards = RayShards([("a", building.Skipping([1, 2, 3]))], kind, 8, 1, "raise")
     [(_, opener)] = shards.shards()
