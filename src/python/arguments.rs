@@ -318,8 +318,8 @@ const LONGEST: usize = 60;
 /// The mapping that a value is; `None` if it is none.
 ///
 /// # Errors
-/// What a signal handler raises. The check asks `collections.abc` and swallows what a handler raises during it,
-/// so handlers run before it, and a list is not asked about.
+/// What a signal handler raises. The check asks `collections.abc` and swallows what a handler raises during
+/// it, so handlers run before it, and a list is not asked about.
 pub fn mapping<'a, 'py>(given: &'a Bound<'py, PyAny>) -> PyResult<Option<&'a Bound<'py, PyMapping>>> {
     given.py().check_signals()?;
     if given.is_instance_of::<PyList>() {
