@@ -6,9 +6,9 @@
 //! the threads, and of several bad rows the first one that was asked for is the error. In memory are the
 //! batches, one record for each thread, and the examples that the caller has not yet put into its batch.
 
-mod thread_pool;
 #[cfg(feature = "parquet")]
 mod index_build;
+mod thread_pool;
 
 use std::{
     fmt,

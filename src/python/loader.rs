@@ -48,7 +48,7 @@ use crate::{
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig, joined_names},
     tasks::{
         AudioPlan, AudioTask, ClipPlanner, ClipRule, Given, MixSource, Outputs, PlannedValue, SpanColumns,
-        foretold,
+        planned_value,
     },
     transform::augment::{Kind, MixTargets, Outcome},
 };
@@ -94,7 +94,7 @@ pub struct Loader {
     config: LoaderConfig,
     order: OrderChoice,
     identity: Identity,
-    places: ClipPlanner,
+    planner: ClipPlanner,
     fields: Arc<[Field]>,
     /// The class names of each target that has any.
     class_names: ClassNamesOf,
@@ -178,8 +178,8 @@ impl Loader {
             });
             audio.mix_sources = mix_sources.collect();
             let task = AudioTask::new(audio).with_outputs(outputs);
-            let (fields, places) = (task.fields().clone(), task.planner().clone());
-            let redraws = places.plan().crop.redraws().then(|| places.redraws().clone());
+            let (fields, planner) = (task.fields().clone(), task.planner().clone());
+            let redraws = planner.plan().crop.redraws().then(|| planner.redraws().clone());
             let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
                 let damage = source.shards().iter().find_map(|shard| shard.damage.clone());
                 raise(match damage {
@@ -194,7 +194,7 @@ impl Loader {
                 identity,
                 config,
                 order,
-                places,
+                planner,
                 fields,
                 class_names,
                 classes,
@@ -359,7 +359,7 @@ impl Loader {
                 |position, seed| {
                     let number = |asked: &Asked| match asked {
                         Asked::Start => f64::NAN,
-                        Asked::Outcome(outcome) => match foretold(&audio, (position, seed), *outcome) {
+                        Asked::Outcome(outcome) => match planned_value(&audio, (position, seed), *outcome) {
                             PlannedValue::Number(number) => number,
                             PlannedValue::Row(at) => at.map_or(-1.0, |at| at as f64),
                             PlannedValue::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
@@ -374,10 +374,10 @@ impl Loader {
         let starts = if asked.iter().any(|(_, asked)| *asked == Asked::Start) {
             let rows: Vec<u64> = made.iter().map(|(row, ..)| *row as u64).collect();
             let records: Vec<_> = made.iter().map(|(_, record, _)| *record).collect();
-            let (places, source) = (self.places.clone(), self.source.clone());
+            let (planner, source) = (self.planner.clone(), self.source.clone());
             run_interruptible(py, "forebay-plan", move |stop| {
                 let start = |at: usize, row: Option<RowInfo>| {
-                    row.map_or(Ok(f64::NAN), |row| places.foretold(records[at], &row))
+                    row.map_or(Ok(f64::NAN), |row| planner.planned_value(records[at], &row))
                 };
                 source.infos(Some(&rows), stop, start)?.into_iter().collect::<crate::Result<Vec<_>>>()
             })?
@@ -799,7 +799,7 @@ enum Asked {
 impl Loader {
     /// How examples are made.
     fn audio(&self) -> &AudioPlan {
-        self.places.plan()
+        self.planner.plan()
     }
 
     /// What steps of augmentation will do, and where clips begin, by name.

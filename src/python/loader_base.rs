@@ -138,7 +138,7 @@ impl LoaderBase {
 
 /// The part of a loader that depends on its class, during a call.
 struct Kind<'a> {
-    loads: &'a dyn LoaderImpl,
+    loader: &'a dyn LoaderImpl,
     _inside: Inside,
 }
 
@@ -146,13 +146,13 @@ impl<'a> Deref for Kind<'a> {
     type Target = dyn LoaderImpl + 'a;
 
     fn deref(&self) -> &Self::Target {
-        self.loads
+        self.loader
     }
 }
 
 fn kind<'a>(slf: &'a Bound<'_, LoaderBase>) -> PyResult<Kind<'a>> {
     let _inside = Inside::begin(slf.py());
-    Ok(Kind { loads: (slf.get().kind)(slf)?, _inside })
+    Ok(Kind { loader: (slf.get().kind)(slf)?, _inside })
 }
 
 #[pymethods]

@@ -20,20 +20,20 @@ mod contents;
 pub mod files;
 #[cfg(feature = "audio")]
 mod held;
-mod memory_permits;
-mod path_policy;
 mod mapped;
+mod memory_permits;
 #[cfg(feature = "parquet")]
 mod order_of_rows;
 pub(crate) mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+mod path_or_url;
+mod path_policy;
 pub mod paths;
 pub mod pattern;
 #[cfg(feature = "parquet")]
 mod recordings;
 mod remote;
-mod path_or_url;
 mod selection;
 mod shard;
 mod splits;

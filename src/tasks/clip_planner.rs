@@ -2,7 +2,7 @@
 //!
 //! A place is chosen on the target rate's grid from the recording's true length, random bits and, for spans,
 //! the values of the row, before anything is decoded. The reader asks for the samples that any of the places
-//! of a record may need, and the cutter for those of one place at a time; both get the same answer.
+//! of a record may need, and the clip decoder for those of one place at a time; both get the same answer.
 
 use std::{
     ops::Range,
@@ -321,7 +321,7 @@ impl ClipPlanner {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if it depends on the samples.
-    pub fn foretold(&self, (at, seed): (u64, u64), row: &RowInfo) -> Result<f64> {
+    pub fn planned_value(&self, (at, seed): (u64, u64), row: &RowInfo) -> Result<f64> {
         let rule = if let ClipRule::Clip(crop) = &self.plan.crop { Some(crop) } else { None };
         if rule.is_some_and(|crop| !crop.takes_the_first()) {
             let message =

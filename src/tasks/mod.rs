@@ -4,25 +4,25 @@
 #[cfg(feature = "audio")]
 mod check;
 #[cfg(feature = "audio")]
+mod clip_decoder;
+#[cfg(feature = "audio")]
+mod clip_planner;
+#[cfg(feature = "audio")]
+mod clip_request;
+#[cfg(feature = "audio")]
 mod clip_rule;
 #[cfg(feature = "audio")]
 mod clips;
-#[cfg(feature = "audio")]
-mod clip_decoder;
 #[cfg(feature = "cache")]
 mod documents;
 #[cfg(feature = "audio")]
-mod mixing;
-#[cfg(feature = "audio")]
 mod mix_source;
 #[cfg(feature = "audio")]
-mod clip_planner;
+mod mixing;
 #[cfg(feature = "audio")]
 mod span_columns;
 #[cfg(feature = "tokens")]
 mod tokens;
-#[cfg(feature = "audio")]
-mod clip_request;
 
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
@@ -42,7 +42,7 @@ pub use documents::{
 #[cfg(feature = "audio")]
 pub use mix_source::MixSource;
 #[cfg(feature = "audio")]
-pub use mixing::{PlannedValue, foretold};
+pub use mixing::{PlannedValue, planned_value};
 #[cfg(feature = "audio")]
 pub use span_columns::{SpanColumns, SpanUnit};
 #[cfg(feature = "tokens")]

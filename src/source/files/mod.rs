@@ -12,11 +12,11 @@
 pub(crate) mod column;
 #[cfg(feature = "audio")]
 mod indexes;
-mod schema_inference;
 mod lru;
 mod manifest;
 mod reader;
 mod recording_file;
+mod schema_inference;
 #[cfg(feature = "audio")]
 mod sidecar;
 mod table;

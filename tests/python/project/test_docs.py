@@ -287,6 +287,17 @@ def test_named_files_are_there(page: Path) -> None:
         assert any(file.endswith(f"/{name}") for file in files) or (ROOT / name).exists(), name
 
 
+def test_named_types_are_there() -> None:
+    """The names of the code in design.md, which a rename would leave behind."""
+    files = [
+        path for folder in ("src", "python") for path in (ROOT / folder).rglob("*.*") if path.suffix in (".rs", ".py")
+    ]
+    words = {word for file in files for word in re.findall(r"\w+", re.sub(r"//.*", "", file.read_text()))}
+    names = re.findall(r"`((?:\w+::)*[A-Z]\w*[a-z]\w*(?:::\w+)?)`", (ROOT / "docs" / "design.md").read_text())
+    assert len(names) > 50
+    assert not [name for name in names if not set(name.split("::")) <= words]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pictures_of_batches_have_their_axes(page: Path) -> None:
     """Hertz and seconds are shown only with `loader=`."""
