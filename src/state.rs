@@ -18,8 +18,8 @@ use crate::{
 /// The version of the layout that is written; older ones are read.
 const VERSION: u64 = 1;
 
-/// The parameters of damaged frames.
-const DAMAGE: [&str; 2] = ["damage", "max_damage"];
+/// Parameters that states of earlier releases lack, with the values that these states stand for.
+const EARLIER: [(&str, &str); 1] = [("damage", "error")];
 
 /// The parameters and properties of the data on which a loader's batches depend, by name.
 #[derive(Debug, Clone, PartialEq)]
@@ -153,24 +153,16 @@ impl Identity {
             differences.push(difference("kind", state.get("kind"), Some(&self.kind.into())));
         }
         for (part, mine) in [("config", &self.config), ("data", &self.data)] {
-            let nothing = Map::new();
-            let theirs = state.get(part).and_then(Value::as_object).unwrap_or(&nothing);
+            let mut theirs = state.get(part).and_then(Value::as_object).cloned().unwrap_or_default();
+            for (name, value) in EARLIER.into_iter().filter(|(name, _)| mine.contains_key(*name)) {
+                theirs.entry(name).or_insert(value.into());
+            }
             // Sorted, since the order of a serde_json map depends on the features of the whole build.
             let names: BTreeSet<_> = mine.keys().chain(theirs.keys()).collect();
             for name in names {
                 let (theirs, mine) = (theirs.get(name), mine.get(name));
                 let is_former = theirs.is_some() && self.former.get(name) == theirs;
                 if is_former || are_same(mine, theirs) {
-                    continue;
-                }
-                if part == "config" && theirs.is_none() && DAMAGE.contains(&name.as_str()) {
-                    // Before damage= was a parameter, damage was an error.
-                    if self.config.get("damage") != Some(&"error".into()) && name == "damage" {
-                        let mine = mine.map(Value::to_string).unwrap_or_default();
-                        differences.push(format!(
-                            "damage is absent in the state, which is as damage=\"error\", and {mine} here: give damage=\"error\""
-                        ));
-                    }
                     continue;
                 }
                 match &self.default_order {
@@ -441,18 +433,19 @@ mod tests {
         let with = |damage: &str| {
             let mut identity = identity(1);
             identity.config.insert("damage".into(), damage.into());
-            identity.config.insert("max_damage".into(), json!(0.1));
             identity
         };
         let earlier = identity(1).state(&position());
         assert!(with("error").position(&earlier).is_ok());
-        let error = with("silence").position(&earlier).unwrap_err();
-        assert!(
-            error.message.contains("as damage=\"error\", and \"silence\" here: give damage=\"error\";"),
-            "{error}"
-        );
-        let error = with("error").position(&with("silence").state(&position())).unwrap_err();
-        assert!(error.message.contains("damage is \"silence\" in the state and \"error\" here"), "{error}");
+        for (state, theirs, mine) in [
+            (earlier, "error", "silence"),
+            (with("error").state(&position()), "error", "silence"),
+            (with("silence").state(&position()), "silence", "error"),
+        ] {
+            let error = with(mine).position(&state).unwrap_err();
+            let told = format!("damage is {theirs:?} in the state and {mine:?} here");
+            assert!(error.message.contains(&told), "{error}");
+        }
     }
 
     #[test]

@@ -150,7 +150,7 @@ macro_rules! loader_parameters {
         damage: Text = "silence", state, one_of("error", "silence"), elsewhere(on_damage, conceal, error_concealment);
         /// The largest share of a clip that may be silence in place of damaged frames. A clip with more is a
         /// bad record (`corrupt`), and so is one that is nothing else.
-        max_damage: Float = 0.1, state, above(0, 1), elsewhere(max_silence, damage_limit);
+        max_damage: Float = 0.1, state(max_damage), above(0, 1), elsewhere(max_silence, damage_limit);
         /// Type of the spectrograms: `"float32"`, `"float16"` or `"bfloat16"`; the last two are rounded to
         /// nearest even and take half the memory. Values are between -23.03 (the floor) and about 20, so
         /// float16 is within 0.008 of float32 and bfloat16 within 0.063. numpy has no bfloat16, so its bits

@@ -119,6 +119,11 @@ impl Facts<'_> {
         Some((self.config.drop_last && !self.config.infinite).into())
     }
 
+    /// Where damage is an error, none is allowed.
+    fn max_damage(&self) -> Option<Value> {
+        (self.config.damage != "error").then(|| self.config.max_damage.into())
+    }
+
     fn era_length(&self) -> Option<Value> {
         (self.order_name() == "era").then(|| self.config.era_length.into())
     }

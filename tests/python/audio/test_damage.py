@@ -97,3 +97,17 @@ def test_check(damaged: Path, tmp_path: Path) -> None:
     several: list[tuple[str, dict[str, Any]]] = [("b", {}), ("c", {"damage": "error"})]
     for name, given in several:
         assert check.check([damaged], tmp_path / name, **given).kinds == {"corrupt": 1}
+
+
+def test_a_state_written_before_damage_was_a_parameter(damaged: Path) -> None:
+    """It stands for `damage="error"`, with which such a frame was an error then."""
+    with forebay.Loader.eval(damaged, **WAVEFORM, damage="error") as loader:
+        state = loader.state_dict()
+        assert "max_damage" not in state["config"]
+        del state["config"]["damage"]
+        loader.load_state_dict(state)
+    with (
+        forebay.Loader.eval(damaged, **WAVEFORM) as loader,
+        pytest.raises(forebay.StateError, match='damage is "error" in the state and "silence" here'),
+    ):
+        loader.load_state_dict(state)
