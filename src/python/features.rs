@@ -6,11 +6,11 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntyped
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyDict, PyMapping, PyString},
+    types::{PyDict, PyString},
 };
 
 use super::{
-    arguments::{Argument, Refused, argument, named},
+    arguments::{Argument, Refused, argument, mapping, named},
     ending::detach,
     errors::to_python,
     given::Given,
@@ -506,7 +506,7 @@ impl Given<'_> {
         // An object without a length or without items by number is no sequence.
         let items = value.len().and_then(|n| (0..n).map(|i| value.get_item(i)).collect::<PyResult<Vec<_>>>());
         match items {
-            Ok(items) if !value.is_instance_of::<PyString>() && value.cast::<PyMapping>().is_err() => {
+            Ok(items) if !value.is_instance_of::<PyString>() && mapping(&value)?.is_none() => {
                 items.iter().map(number).collect()
             }
             _ => Ok(vec![number(&value)?]),

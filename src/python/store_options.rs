@@ -3,10 +3,10 @@
 use pyo3::{
     exceptions::{PyException, PyTypeError},
     prelude::*,
-    types::{PyBool, PyDict, PyMapping, PyString},
+    types::{PyBool, PyDict, PyString},
 };
 
-use super::arguments::{Argument, Refused};
+use super::arguments::{Argument, Refused, mapping};
 use crate::source::{GivenOption, StoreOptions};
 
 impl Argument for StoreOptions {
@@ -23,7 +23,7 @@ impl Argument for StoreOptions {
                 Self::EXPECTED
             ))
         };
-        let given = given.cast::<PyMapping>().map_err(|_| wrong("is", given))?;
+        let given = mapping(given)?.ok_or_else(|| wrong("is", given))?;
         let mut options = Vec::new();
         // A mapping of another kind than dict may have anything here.
         let odd = |cause: PyErr| {

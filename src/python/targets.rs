@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use pyo3::{
-    exceptions::PyTypeError,
-    prelude::*,
-    types::{PyDict, PyMapping},
-};
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
-    arguments::{Argument, Refused, wrong_type},
+    arguments::{Argument, Refused, mapping, wrong_type},
     errors::to_python,
     given::Given,
     state,
@@ -158,7 +154,7 @@ impl Argument for Option<Vec<TargetConfig>> {
         if let Some(target) = one("label", given) {
             return Ok(Some(vec![target]));
         }
-        let mapping = given.cast::<PyMapping>().map_err(|_| Refused::Type)?;
+        let mapping = mapping(given)?.ok_or(Refused::Type)?;
         let mut targets = Vec::new();
         for item in mapping.items()? {
             let (field, object): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
