@@ -17,7 +17,7 @@ use pyo3::{
 
 use super::{
     SLICE,
-    arguments::{Argument, Parameters, arguments, bind, entries, named, signature, wrong_type},
+    arguments::{Argument, Parameters, arguments, bind, entries, items, named, signature, wrong_type},
     arrays::to_dict,
     ending::{Inside, detach},
     engine_handle::{counted, shards},
@@ -175,7 +175,7 @@ impl AudioDataset {
         let axes = index.getattr_opt("ndim")?.map(|axes| axes.extract::<usize>());
         let is_list = match axes {
             Some(Ok(axes)) => axes > 0,
-            _ => index.cast::<PyString>().is_err() && index.try_iter().is_ok(),
+            _ => !index.is_instance_of::<PyString>() && items(index)?.is_some(),
         };
         if is_list {
             return self.get_batch(py, index, None).map(Bound::into_any);
@@ -538,9 +538,9 @@ fn each<T: Argument>(
     if list.cast::<PyString>().is_ok() {
         return Err(wrong_type(name, given, expected));
     }
-    let items = list.try_iter().map_err(|_| wrong_type(name, given, expected))?;
+    let each = items(&list)?.ok_or_else(|| wrong_type(name, given, expected))?;
     let mut found = Vec::new();
-    for (at, item) in items.enumerate() {
+    for (at, item) in each.enumerate() {
         let (item, mut problems) = (item?, Vec::new());
         let value = T::read(name, &item, &mut problems);
         let value = value.map_err(|refused| {

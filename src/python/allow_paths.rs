@@ -1,14 +1,12 @@
 //! The values of `allow_paths`: None, True, one folder, or several.
 
-use std::path::PathBuf;
-
 use pyo3::{
     IntoPyObjectExt,
     prelude::*,
     types::{PyBool, PyString},
 };
 
-use super::arguments::{Argument, Refused};
+use super::arguments::{Argument, Refused, items, path};
 use crate::source::AllowPaths;
 
 impl Argument for AllowPaths {
@@ -18,13 +16,12 @@ impl Argument for AllowPaths {
         if let Ok(any) = given.cast::<PyBool>() {
             return Ok(if any.is_true() { Self::Any } else { Self::BelowShard });
         }
-        let folder = |folder: &Bound<'_, PyAny>| folder.extract::<PathBuf>().map_err(|_| Refused::Type);
-        let folders = match folder(given) {
-            Ok(folder) => vec![folder],
-            Err(_) if given.is_instance_of::<PyString>() => return Err(Refused::Type),
-            Err(_) => {
-                let folders = given.try_iter().map_err(|_| Refused::Type)?;
-                folders.map(|one| folder(&one?)).collect::<Result<_, _>>()?
+        let folders = match path(given)? {
+            Some(folder) => vec![folder],
+            None if given.is_instance_of::<PyString>() => return Err(Refused::Type),
+            None => {
+                let folders = items(given)?.ok_or(Refused::Type)?;
+                folders.map(|one| path(&one?)?.ok_or(Refused::Type)).collect::<Result<_, _>>()?
             }
         };
         if folders.iter().any(|folder| folder.as_os_str().is_empty()) {

@@ -5,13 +5,13 @@
 //! error names the parameter to use; for a wrong type it names parameter, value and type. Signature and
 //! docstring are made of the same rows.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use pyo3::{
-    IntoPyObjectExt,
+    IntoPyObjectExt, PyTypeInfo,
     exceptions::{PyException, PyOverflowError, PyTypeError},
     prelude::*,
-    types::{PyBool, PyDict, PyFloat, PyList, PyMapping, PyString, PyTuple, PyType},
+    types::{PyBool, PyDict, PyFloat, PyIterator, PyList, PyMapping, PyString, PyTuple, PyType},
 };
 
 use super::errors::to_python;
@@ -315,17 +315,40 @@ by_name! {
 /// The most characters of a value in a message.
 const LONGEST: usize = 60;
 
-/// The mapping that a value is; `None` if it is none.
+/// As Python's `except Exception`: `None` if `made` is an exception for which the caller has a message of its own.
 ///
 /// # Errors
-/// What a signal handler raises. The check asks `collections.abc` and swallows what a handler raises during
-/// it, so handlers run before it, and a list is not asked about.
-pub fn mapping<'a, 'py>(given: &'a Bound<'py, PyAny>) -> PyResult<Option<&'a Bound<'py, PyMapping>>> {
-    given.py().check_signals()?;
-    if given.is_instance_of::<PyList>() {
-        return Ok(None);
+/// An exception that ends the program, such as `KeyboardInterrupt`: whatever runs Python code, such as
+/// `__fspath__` or `__iter__`, raises it when Ctrl-C comes meanwhile.
+pub fn attempt<T>(py: Python<'_>, made: Result<T, impl Into<PyErr>>) -> PyResult<Option<T>> {
+    match made.map_err(Into::into) {
+        Ok(made) => Ok(Some(made)),
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(given.cast::<PyMapping>().ok())
+}
+
+/// The items of an iterable; `None` if the value is none.
+pub fn items<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyIterator>>> {
+    attempt(given.py(), given.try_iter())
+}
+
+/// The path that a value is; `None` if it is none.
+pub fn path(given: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
+    attempt(given.py(), given.extract())
+}
+
+/// The plan of an object made by a Python class of this package; `None` for any other object.
+pub fn plan<'py, T: PyTypeInfo>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, T>>> {
+    let plan = attempt(object.py(), object.getattr("_plan"))?;
+    Ok(plan.and_then(|plan| plan.cast_into().ok()))
+}
+
+/// The mapping that a value is; `None` if it is none.
+pub fn mapping<'a, 'py>(given: &'a Bound<'py, PyAny>) -> PyResult<Option<&'a Bound<'py, PyMapping>>> {
+    // The cast asks the same, but would swallow what a signal handler raises; it finds this answer kept.
+    let is_mapping = given.is_instance(&given.py().import("collections.abc")?.getattr("Mapping")?)?;
+    Ok(given.cast().ok().filter(|_| is_mapping))
 }
 
 /// Whether a value is `storage_options`, such as those in the place of another argument: it is not quoted.
@@ -520,7 +543,7 @@ impl Argument for Vec<String> {
     const EXPECTED: &'static str = "a sequence of str";
 
     fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        given.extract().map_err(|_| Refused::Type)
+        attempt(given.py(), given.extract())?.ok_or(Refused::Type)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -572,11 +595,11 @@ fn one_or_more<'py, T>(given: &Bound<'py, PyAny>) -> Result<Vec<T>, Refused>
 where
     T: for<'a> FromPyObject<'a, 'py>,
 {
-    if let Ok(one) = given.extract::<T>() {
+    let one = |given: &Bound<'py, PyAny>| attempt(given.py(), given.extract::<T>());
+    if let Some(one) = one(given)? {
         return Ok(vec![one]);
     }
-    let items = given.try_iter().map_err(|_| Refused::Type)?;
-    items.map(|item| item?.extract::<T>().map_err(|_| Refused::Type)).collect()
+    items(given)?.ok_or(Refused::Type)?.map(|item| one(&item?)?.ok_or(Refused::Type)).collect()
 }
 
 /// The tables of the loaders, for tests and for `docs/tables.py`: a list of dicts for each class.

@@ -11,7 +11,7 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, argument, named},
+    arguments::{Argument, Refused, argument, items, named, plan},
     ending::detach,
     errors::to_python,
     given::Given,
@@ -275,10 +275,9 @@ impl Given<'_> {
 /// owners of the functions that they call.
 fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>, Vec<Opaque>), Refused> {
     let (mut steps, mut sources, mut functions) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, step) in given.try_iter().map_err(|_| Refused::Type)?.enumerate() {
+    for (at, step) in items(given)?.ok_or(Refused::Type)?.enumerate() {
         let step = step?;
-        let plan = step.getattr("_plan").ok();
-        let Some(plan) = plan.as_ref().and_then(|plan| plan.cast::<PyStep>().ok()) else {
+        let Some(plan) = plan::<PyStep>(&step)? else {
             let found = step.repr()?;
             let hint = match step.cast::<PyType>().map(|class| class.name()) {
                 Ok(Ok(name)) => format!("; make an object of the class: {name}(...)"),
@@ -312,7 +311,7 @@ impl Argument for AugmentObject {
             return Err(Refused::Type);
         }
         // An iterator gives its steps once.
-        let each = given.try_iter().map_err(|_| Refused::Type)?.collect::<PyResult<Vec<_>>>()?;
+        let each = items(given)?.ok_or(Refused::Type)?.collect::<PyResult<Vec<_>>>()?;
         let (augment, sources, functions) = steps(PyList::new(given.py(), &each)?.as_any())?;
         let n = augment.steps().count();
         if n > MOST_STEPS {

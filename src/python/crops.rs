@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
-    arguments::{Argument, Refused},
+    arguments::{Argument, Refused, plan},
     given::Given,
     state,
 };
@@ -151,8 +151,7 @@ fn views(given: &mut Given<'_>) -> PyResult<CropConfig> {
     let n = whole(given, "n", 1..=MOST_VIEWS)?;
     let crop = given.value("crop")?;
     let wrong = || PyTypeError::new_err("crop must be an object of forebay.crops, such as Random()");
-    let plan = crop.getattr("_plan").map_err(|_| wrong())?;
-    match &plan.cast::<PyCrop>().map_err(|_| wrong())?.get().0 {
+    match &plan::<PyCrop>(&crop)?.ok_or_else(wrong)?.get().0 {
         CropConfig::Clip(crop, spans) if crop.views == 0 => {
             Ok(CropConfig::Clip(ClipCrop { views: n, ..*crop }, spans.clone()))
         }
@@ -190,8 +189,7 @@ impl Argument for Option<CropObject> {
         if given.is_none() {
             return Ok(None);
         }
-        let plan = given.getattr("_plan").map_err(|_| Refused::Type)?;
-        let rule = plan.cast::<PyCrop>().map_err(|_| Refused::Type)?.get().0.clone();
+        let rule = plan::<PyCrop>(given)?.ok_or(Refused::Type)?.get().0.clone();
         let description = state::json(&given.call_method0("to_dict")?)?;
         Ok(Some(CropObject { description, rule }))
     }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::{
     SLICE,
-    arguments::{Argument, Parameters, arguments, bind, entries, identity, signature, wrong_type},
+    arguments::{Argument, Parameters, arguments, attempt, bind, entries, identity, signature, wrong_type},
     arrays::to_dict,
     dataset::_Dataset,
     ending::detach,
@@ -104,7 +104,7 @@ impl DataLoader {
                     "an AsyncDataset of forebay.cache; derive yours from that class",
                 )
             };
-            let native = dataset.call_method0("_native").map_err(|_| not_one())?;
+            let native = attempt(py, dataset.call_method0("_native"))?.ok_or_else(not_one)?;
             let native = native.cast_into::<_Dataset>().map_err(|_| not_one())?;
             let mut opened = native.get().dataset().clone();
             if let Some(dtype) = &config.dtype {

@@ -9,7 +9,7 @@ use pyo3::{
 };
 use serde_json::{Value, json};
 
-use super::arguments::{Argument, Refused};
+use super::arguments::{Argument, Refused, items, path};
 use crate::{Error, ErrorKind, Result, config::Exclude, error::shown, report, seed::mix, source::Shard};
 
 impl Argument for Exclude {
@@ -19,10 +19,10 @@ impl Argument for Exclude {
         if given.is_instance_of::<PyBytes>() || given.is_instance_of::<PyByteArray>() {
             return Err(Refused::Type);
         }
-        if let Ok(path) = given.extract() {
+        if let Some(path) = path(given)? {
             return Ok(Self::Report(path));
         }
-        let rows = given.try_iter().map_err(|_| Refused::Type)?;
+        let rows = items(given)?.ok_or(Refused::Type)?;
         let rows = rows.map(|row| i64::read(name, &row?, problems));
         Ok(Self::Rows(rows.collect::<Result<_, _>>()?))
     }

@@ -10,7 +10,7 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, argument, mapping, named},
+    arguments::{Argument, Refused, argument, mapping, named, plan},
     ending::detach,
     errors::to_python,
     given::Given,
@@ -215,8 +215,7 @@ impl PyFrontEnd {
 impl FeatureObject {
     /// An object of `forebay.features`.
     pub fn read(object: &Bound<'_, PyAny>) -> Result<Self, Refused> {
-        let plan = object.getattr("_plan").map_err(|_| Refused::Type)?;
-        let plan = plan.cast::<PyFrontEnd>().map_err(|_| Refused::Type)?.get().plan().clone();
+        let plan = plan::<PyFrontEnd>(object)?.ok_or(Refused::Type)?.get().plan().clone();
         let description = state::json(&object.call_method0("to_dict")?)?;
         Ok(Self { description, plan })
     }

@@ -7,7 +7,12 @@ use pyo3::{
     types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
 };
 
-use super::{arguments::wrong_type, ending::detach, errors::to_python, given::Given};
+use super::{
+    arguments::{plan, wrong_type},
+    ending::detach,
+    errors::to_python,
+    given::Given,
+};
 use crate::{
     Result,
     config::{Opaque, Origin},
@@ -118,11 +123,7 @@ fn value(given: &Bound<'_, PyAny>) -> PyResult<Option<GivenValue>> {
 
 /// The table, if this is one.
 pub fn of(given: &Bound<'_, PyAny>) -> PyResult<Option<Origin>> {
-    if given.is_instance_of::<PyString>() || !given.hasattr("_plan")? {
-        return Ok(None);
-    }
-    let plan = given.getattr("_plan")?;
-    let Ok(plan) = plan.cast::<PyManifest>() else { return Ok(None) };
+    let Some(plan) = plan::<PyManifest>(given)? else { return Ok(None) };
     let object = Opaque(Some(Arc::new(given.clone().unbind())));
     Ok(Some(Origin::Manifest(plan.get().0.clone(), object)))
 }

@@ -9,13 +9,13 @@ use pyo3::{
     types::{PyByteArray, PyBytes, PyDict, PyFrozenSet, PySet, PyString},
 };
 
-use super::arguments::{Argument, Refused, wrong_type};
+use super::arguments::{Argument, Refused, items, path, wrong_type};
 
 impl Argument for PathBuf {
     const EXPECTED: &'static str = "a path (str or os.PathLike)";
 
     fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        given.extract().map_err(|_| Refused::Type)
+        path(given)?.ok_or(Refused::Type)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -46,9 +46,9 @@ pub fn path_to_python<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, 
 
 /// One path, or a sequence of paths; `name` is the parameter.
 pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<Vec<PathBuf>> {
-    if let Ok(path) = files.extract::<PathBuf>() {
-        refuse_text(name, files, &path)?;
-        return Ok(vec![path]);
+    if let Some(one) = path(files)? {
+        refuse_text(name, files, &one)?;
+        return Ok(vec![one]);
     }
     let wrong = |name: &str, found: &Bound<'_, PyAny>| wrong_type(name, found, expected);
     if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
@@ -94,12 +94,12 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
             files.get_type().name()?
         )));
     }
-    let each = files.try_iter().map_err(|_| wrong(name, files))?;
+    let each = items(files)?.ok_or_else(|| wrong(name, files))?;
     each.enumerate()
-        .map(|(at, path)| {
-            let (path, name) = (path?, format!("{name}[{at}]"));
-            let found: PathBuf = path.extract().map_err(|_| wrong(&name, &path))?;
-            refuse_text(&name, &path, &found)?;
+        .map(|(at, one)| {
+            let (one, name) = (one?, format!("{name}[{at}]"));
+            let found = path(&one)?.ok_or_else(|| wrong(&name, &one))?;
+            refuse_text(&name, &one, &found)?;
             Ok(found)
         })
         .collect()

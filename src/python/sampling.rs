@@ -9,7 +9,7 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, named},
+    arguments::{Argument, Refused, attempt, items, named, plan},
     errors::to_python,
     given::Given,
     state,
@@ -76,7 +76,7 @@ fn subset(given: &Given<'_>) -> PyResult<Subset> {
             .filter(|_| row >= least && row < i64::MAX)
             .ok_or_else(|| wrong(given, format!("{what} {}, must be {least} or more", shown(row))))
     };
-    let Ok(each) = rows.try_iter() else {
+    let Some(each) = items(&rows)? else {
         let n = row(named("rows", &rows)?, "rows is", 1)?;
         return Ok(Subset::Random { n, seed });
     };
@@ -107,7 +107,7 @@ fn key(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Key> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong());
     }
-    value.extract::<i64>().map(Key::Number).map_err(|_| wrong())
+    attempt(value.py(), value.extract())?.map(Key::Number).ok_or_else(wrong)
 }
 
 /// Some values of a column; `None` if they are not given.
@@ -151,7 +151,7 @@ fn weighted(given: &mut Given<'_>) -> PyResult<Weighting> {
     if let Ok(column) = weights.extract::<String>() {
         return Ok(Weighting::Column(column));
     }
-    let weights: Vec<f64> = weights.extract().map_err(|_| {
+    let weights: Vec<f64> = attempt(given.py(), weights.extract())?.ok_or_else(|| {
         PyTypeError::new_err("weights must be the name of a column, or a number for each row of the files")
     })?;
     // One copy suffices to check them.
@@ -221,8 +221,7 @@ impl Argument for Option<SamplingObject> {
         if given.is_none() {
             return Ok(None);
         }
-        let plan = given.getattr("_plan").map_err(|_| Refused::Type)?;
-        let sampling = plan.cast::<PySampling>().map_err(|_| Refused::Type)?.get().0.clone();
+        let sampling = plan::<PySampling>(given)?.ok_or(Refused::Type)?.get().0.clone();
         let description = state::json(&given.call_method0("to_dict")?)?;
         Ok(Some(SamplingObject { description, sampling }))
     }

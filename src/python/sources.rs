@@ -10,7 +10,7 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, mapping, wrong_type},
+    arguments::{Argument, Refused, items, mapping, wrong_type},
     errors::to_python,
     manifest,
     paths::{path_to_python, paths},
@@ -78,10 +78,10 @@ impl Argument for Weights {
             return Ok(Self(vec![(0, by_name(name, by_source)?)]));
         }
         let mut stages = Vec::new();
-        for stage in given.try_iter().map_err(|_| Refused::Type)? {
-            let [from, weights] = pair(&stage?).ok_or(Refused::Type)?;
+        for stage in items(given)?.ok_or(Refused::Type)? {
+            let [from, weights] = pair(&stage?)?.ok_or(Refused::Type)?;
             let from = i64::read(name, &from, problems)?;
-            stages.push((from, by_name(name, weights.cast().map_err(|_| Refused::Type)?)?));
+            stages.push((from, by_name(name, mapping(&weights)?.ok_or(Refused::Type)?)?));
         }
         Ok(Self(stages))
     }
@@ -100,9 +100,9 @@ impl Argument for Weights {
 }
 
 /// The two items of a tuple, or of the list that JSON makes of one.
-pub fn pair<'py>(object: &Bound<'py, PyAny>) -> Option<[Bound<'py, PyAny>; 2]> {
-    let items: Vec<_> = object.try_iter().ok()?.collect::<PyResult<_>>().ok()?;
-    items.try_into().ok()
+pub fn pair<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<[Bound<'py, PyAny>; 2]>> {
+    let each: Option<Vec<_>> = items(object)?.map(Iterator::collect).transpose()?;
+    Ok(each.and_then(|each| each.try_into().ok()))
 }
 
 /// The name of a source, in the value of the parameter `parameter`.

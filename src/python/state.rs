@@ -10,7 +10,7 @@ use pyo3::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    arguments::{identity, named},
+    arguments::{identity, items, named},
     exclude,
     sources::pair,
 };
@@ -275,8 +275,8 @@ pub fn ranges(ranges: &Bound<'_, PyAny>) -> PyResult<Result<Vec<Range<u64>>>> {
     let expected =
         || PyTypeError::new_err("ranges are pairs (first, end) of batch numbers, end not included");
     let mut found = Vec::new();
-    for range in ranges.try_iter().map_err(|_| expected())? {
-        let [first, end] = pair(&range?).ok_or_else(expected)?;
+    for range in items(ranges)?.ok_or_else(expected)? {
+        let [first, end] = pair(&range?)?.ok_or_else(expected)?;
         let (first, end): (u64, u64) = (named("a range's first", &first)?, named("a range's end", &end)?);
         if first > end {
             let message = format!("the range ({first}, {end}) ends before it begins, expected first <= end");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
-    arguments::{Argument, Refused, mapping, wrong_type},
+    arguments::{Argument, Refused, mapping, plan, wrong_type},
     errors::to_python,
     given::Given,
     state,
@@ -147,11 +147,10 @@ impl Argument for Option<Vec<TargetConfig>> {
             return Ok(None);
         }
         let one = |name: &str, object: &Bound<'_, PyAny>| {
-            let plan = object.getattr("_plan").ok()?;
-            let config = plan.cast::<PyTarget>().ok()?.get().0.clone();
-            Some(TargetConfig { name: name.to_owned(), ..config })
+            let plan = plan::<PyTarget>(object)?;
+            PyResult::Ok(plan.map(|plan| TargetConfig { name: name.to_owned(), ..plan.get().0.clone() }))
         };
-        if let Some(target) = one("label", given) {
+        if let Some(target) = one("label", given)? {
             return Ok(Some(vec![target]));
         }
         let mapping = mapping(given)?.ok_or(Refused::Type)?;
@@ -161,7 +160,7 @@ impl Argument for Option<Vec<TargetConfig>> {
             let field: String =
                 field.extract().map_err(|_| wrong_type(&format!("a name in {name}"), &field, "a str"))?;
             let place = format!("{name}[{field:?}]");
-            targets.push(one(&field, &object).ok_or_else(|| {
+            targets.push(one(&field, &object)?.ok_or_else(|| {
                 wrong_type(&place, &object, "an object of forebay.targets, such as ClassIndex(\"label\")")
             })?);
             if field.is_empty() {

@@ -1,6 +1,6 @@
 //! `forebay.tokens.Tokenizer`.
 
-use std::{collections::BTreeMap, ffi::CString, path::PathBuf};
+use std::{collections::BTreeMap, ffi::CString};
 
 use numpy::PyArray1;
 use pyo3::{
@@ -11,7 +11,7 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{argument, id, named, wrong_type},
+    arguments::{argument, id, items, named, path, wrong_type},
     ending::detach,
     errors::to_python,
     interruptible::run_interruptible,
@@ -42,7 +42,7 @@ pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult
         }
         return open(made_of.bind(py), options);
     }
-    let made = if let Ok(path) = given.extract::<PathBuf>() {
+    let made = if let Some(path) = path(given)? {
         let options = options.clone();
         run_interruptible(py, "forebay-tokenizer", move |_| tokenizer::Tokenizer::open(&path, &options))?
     } else {
@@ -128,7 +128,7 @@ impl Tokenizer {
         let array = ids.getattr_opt("tolist")?;
         let list = array.map_or_else(|| Ok(ids.clone()), |tolist| tolist.call0())?;
         let expected = "a sequence or one-dimensional array of ints";
-        let each = list.try_iter().map_err(|_| wrong_type("ids", ids, expected))?;
+        let each = items(&list)?.ok_or_else(|| wrong_type("ids", ids, expected))?;
         let ids: Vec<u32> = each
             .enumerate()
             .map(|(at, one)| {

@@ -2,6 +2,7 @@
 
 import glob
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 import forebay
 from documents import loader as token_loader
-from forebay import AsyncDataLoader, BufferPool, MappedReader
+from forebay import AsyncDataLoader, BufferPool, MappedReader, _core
 from forebay.cache import AsyncDataset, DataLoader, ListAsyncDataset, MixtureDataset, TokenSeqDataset, build
 from forebay.tokens import Tokenizer
 from numbered import Pipeline, Reader, loader
@@ -41,6 +42,56 @@ def test_async_loader(parameter: str) -> None:
 @pytest.mark.parametrize("parameter", parameters(BufferPool))
 def test_buffer_pool(parameter: str) -> None:
     assert_named(BufferPool, parameter, num_buffers=1, buffer_shape=(2, 3), dtype="f4")
+
+
+RUN_CODE = {
+    "Loader": {
+        "arrow_files",
+        "crop",
+        "augment",
+        "targets",
+        "features",
+        "sampling",
+        "exclude",
+        "weights",
+        "columns",
+        "sample_rate",
+    },
+    "AudioDataset": {"source", "crop", "targets", "features", "columns", "allow_paths"},
+    "TokenLoader": {"parquet_files", "tokenizer"},
+    "DataLoader": {"batch_size"},
+}
+
+
+@pytest.mark.parametrize("name", RUN_CODE)
+def test_an_interrupt_within_a_conversion(name: str) -> None:
+    """Ctrl-C while a constructor runs code of an argument, such as `__fspath__`, is raised and is no wrong type."""
+    asked: list[str] = []
+
+    def interrupted(method: str) -> Callable[..., None]:
+        def interrupt(*_: object) -> None:
+            asked.append(method)
+            raise KeyboardInterrupt
+
+        return interrupt
+
+    methods = ["__fspath__", "__iter__", "__index__", "__float__", "__len__", "__getitem__", "__getattr__"]
+    argument = type("Interrupted", (), {method: interrupted(method) for method in methods})()
+    rows = _core._parameters()[name]
+    make = getattr(forebay, name, DataLoader)
+    run_code = set()
+    for row in rows:
+        asked.clear()
+        given = {
+            other["name"]: 4 if other["name"] == "batch_size" else "x" for other in rows if other["default"] is None
+        }
+        try:
+            make(**{**given, row["name"]: argument})
+        except KeyboardInterrupt:
+            run_code.add(row["name"])
+        except TypeError:
+            assert not asked, (row["name"], asked)
+    assert RUN_CODE[name] <= run_code
 
 
 def test_mapped_reader() -> None:
