@@ -362,6 +362,38 @@ fn recording_of(table: &Path) -> &[u8] {
     }
 }
 
+/// Finds the rows of a selection table of Raven that repeat the row before: it has a row for each view of a selection.
+struct RavenViews {
+    view: usize,
+    /// The columns whose cells the views of a selection share.
+    shared: Vec<usize>,
+    /// The cells of the row before, and its view.
+    before: (Vec<Vec<u8>>, Vec<u8>),
+}
+
+impl RavenViews {
+    /// None if the columns are not Raven's.
+    fn of(names: &[String], roles: &Roles) -> Option<Self> {
+        let find = |name: &str| names.iter().position(|known| known == name);
+        let (selection, view) = (find("Selection")?, find("View")?);
+        let shared = [Some(selection), roles.path, roles.start, roles.end, roles.within];
+        Some(Self { view, shared: shared.into_iter().flatten().collect(), before: Default::default() })
+    }
+
+    /// Whether the row is the one before in another view.
+    fn repeats(&mut self, csv: &Csv) -> bool {
+        let (cells, view) = &self.before;
+        let same = |(&at, cell): (&usize, &Vec<u8>)| csv.cell(at) == cell;
+        let is_same = !cells.is_empty() && self.shared.iter().zip(cells).all(same);
+        if is_same && csv.cell(self.view) != view {
+            return true;
+        }
+        let cells = self.shared.iter().map(|&at| csv.cell(at).to_vec()).collect();
+        self.before = (cells, csv.cell(self.view).to_vec());
+        false
+    }
+}
+
 /// The members of one key: its recording, and what is told of it.
 #[derive(Default)]
 struct Group {
@@ -548,8 +580,12 @@ impl Builder {
         let mut inference = SchemaInference::at_texts(&csv.names);
         let mut label = roles.label.map(|_| Texts::default());
         let mut others: Vec<Texts> = roles.others.iter().map(|_| Texts::default()).collect();
+        let mut views = RavenViews::of(&csv.names, &roles);
         while let Some(line) = csv.row()? {
             check_stop(self.n_rows() as u64, stop)?;
+            if views.as_mut().is_some_and(|views| views.repeats(&csv)) {
+                continue;
+            }
             let name = roles.path.map_or(stem, |path| csv.cell(path).trim_ascii());
             let number = |role: Option<usize>| {
                 let Some(cell) = role.map(|role| csv.text(role).trim()).filter(|cell| !cell.is_empty())
