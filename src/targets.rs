@@ -10,7 +10,10 @@ pub mod annotations;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use serde_json::{Value as Json, json};
@@ -253,6 +256,15 @@ impl Vocabulary {
             (None, None) => "any number is a class, but no name".to_owned(),
         }
     }
+
+    /// The character with which a name that is no class joins some.
+    fn separator(&self, key: &Key) -> Option<char> {
+        let Key::Name(name) = key else { return None };
+        let is_class = |part: &str| self.by_key.contains_key(&Key::Name(part.trim().into()));
+        SEPARATORS
+            .into_iter()
+            .find(|&separator| name.contains(separator) && name.split(separator).any(is_class))
+    }
 }
 
 /// A name of a source that is no class.
@@ -270,6 +282,8 @@ pub struct Target {
     /// The index of the column of further classes, and the classes by its numbers.
     secondary: Option<(usize, Maps)>,
     vocabulary: Vocabulary,
+    /// Whether it was logged that a name which is left out as unknown joins several classes.
+    told_of_joined: Arc<AtomicBool>,
 }
 
 /// The characters with which people join several names in one cell.
@@ -382,7 +396,16 @@ impl Target {
         };
         let field = Field::number("label", DataType::Int64);
         let (item, nesting) = (Item::Whole(DataType::Int64), Nesting::One);
-        Ok(Self { config, field, item, nesting, value, secondary: None, vocabulary })
+        Ok(Self {
+            config,
+            field,
+            item,
+            nesting,
+            value,
+            secondary: None,
+            vocabulary,
+            told_of_joined: Arc::default(),
+        })
     }
 
     /// Plans a target.
@@ -479,7 +502,16 @@ impl Target {
             TargetForm::Text { .. } => Field::text(name),
             TargetForm::Column | TargetForm::Annotations { .. } => column_field(name, column_type),
         };
-        Ok(Self { config, field, item, nesting, value, secondary, vocabulary })
+        Ok(Self {
+            config,
+            field,
+            item,
+            nesting,
+            value,
+            secondary,
+            vocabulary,
+            told_of_joined: Arc::default(),
+        })
     }
 
     /// Plans a target of annotations; its column is the path of the recording.
@@ -527,6 +559,7 @@ impl Target {
             value,
             secondary: None,
             vocabulary,
+            told_of_joined: Arc::default(),
         })
     }
 
@@ -722,16 +755,7 @@ impl Target {
             Key::Number(number) => format!("has {number}, which is no class: {}", self.vocabulary.expected()),
             Key::Name(name) => format!("has {name:?}, which is no class: {}", self.vocabulary.expected()),
         };
-        let is_class = |part: &str| self.vocabulary.by_key.contains_key(&Key::Name(part.into()));
-        let joins = |&separator: &char, name: &str| {
-            let mut parts = name.split(separator).map(str::trim);
-            name.contains(separator) && parts.any(is_class)
-        };
-        let separator = match key {
-            Key::Name(name) => SEPARATORS.into_iter().find(|separator| joins(separator, name)),
-            Key::Number(_) => None,
-        };
-        let remedy = match separator {
+        let remedy = match self.vocabulary.separator(key) {
             Some(separator) => {
                 format!("it joins several classes: use MultiHot({column:?}, ..., separator=\"{separator}\")")
             }
@@ -739,6 +763,19 @@ impl Target {
         };
         let message = format!("target {:?}: column {column:?} {found}; {remedy}", self.config.name);
         Error::new(ErrorKind::Schema, message)
+    }
+
+    /// Leaves out a name that is no class; one that joins classes is logged, once.
+    fn ignore(&self, key: &Key, column: &str) {
+        if let (Some(separator), Key::Name(name)) = (self.vocabulary.separator(key), key)
+            && !self.told_of_joined.swap(true, Relaxed)
+        {
+            log::warn!(
+                "target {:?}: column {column:?} has {name:?}, which is left out as unknown, but joins several classes; use \
+                 MultiHot({column:?}, ..., separator=\"{separator}\")",
+                self.config.name
+            );
+        }
     }
 
     fn class(&self, value: &Value, source: usize) -> Result<Value> {
@@ -752,7 +789,10 @@ impl Target {
         };
         match self.vocabulary.class(&key, &self.vocabulary.maps, source) {
             Some(class) => Ok(Value::Int(class)),
-            None if self.config.ignores_unknown => Ok(Value::Int(NO_LABEL)),
+            None if self.config.ignores_unknown => {
+                self.ignore(&key, &self.config.column);
+                Ok(Value::Int(NO_LABEL))
+            }
             // A null that was written as -1.
             None if key == Key::Number(NO_LABEL) && self.config.null.is_some() => Ok(Value::Int(NO_LABEL)),
             None => Err(self.unknown(&key, &self.config.column)),
@@ -778,7 +818,7 @@ impl Target {
             Key::of(value, separator, &mut |key| match self.vocabulary.class(&key, maps, source) {
                 // bounded: a row has at most 2^20 bytes of names, or 2^16 items.
                 Some(class) => hot.push((class as u32, weight * (1.0 - smoothing) + others)),
-                None if self.config.ignores_unknown => {}
+                None if self.config.ignores_unknown => self.ignore(&key, column),
                 // A null that was written as -1.
                 None if key == Key::Number(NO_LABEL) && self.config.null.is_some() => {}
                 None => unknown = Some((key, column)),

@@ -742,20 +742,20 @@ fn tell_of_rate(config: &LoaderConfig, source: &Recordings, rate: u32) {
     let known = config.arrow_files.rates.iter().flatten().next().copied().or_else(in_schema);
     if let Some(known) = known.filter(|&known| known != rate) {
         log::warn!(
-            "the schema has recordings of {known} Hz, as Audio(sampling_rate={known}), and clips have {rate} Hz, the default; give \
-             sample_rate={known}, or features= of the rate that the model takes"
+            "the schema has recordings of {known} Hz, as Audio(sampling_rate={known}), which are resampled to {rate} Hz; to keep \
+             their rate give sample_rate={known}, or features= of the rate that the model takes"
         );
     }
 }
 
 /// Logs which columns seem to join several classes in one name.
 fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[ClassCounts]) {
-    let tell = |column: &str, names: &[String], advice: &dyn Fn(char) -> String| {
+    let tell = |place: &str, names: &[String], advice: &dyn Fn(char) -> String| {
         let Some((separator, n)) = joined_names(names) else { return };
         let such_as = names.iter().find(|name| name.contains(separator)).map_or("", String::as_str);
         log::warn!(
-            "{n} of the {} classes of column {column:?} contain {separator:?}, such as {such_as:?}; if these are several classes \
-             each, give {}",
+            "{n} of the {} classes of {place} contain {separator:?}, such as {such_as:?}; if these are several classes \
+             each, {}",
             names.len(),
             advice(separator)
         );
@@ -765,13 +765,18 @@ fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[Class
             (None, Some(column)) => column,
             _ => target.column_name(),
         };
-        if let Some(names) = target.class_names() {
-            tell(column, names, &|separator| {
-                format!(
-                    "targets=forebay.targets.MultiHot({column:?}, classes=\"data\", separator=\"{separator}\")"
-                )
+        let Some(names) = target.class_names() else { continue };
+        if target.annotations().is_some() {
+            tell(&format!("target {:?}", target.field().name), names, &|_| {
+                "give its table a row for each of them".to_owned()
             });
+            continue;
         }
+        tell(&format!("column {column:?}"), names, &|separator| {
+            format!(
+                "give targets=forebay.targets.MultiHot({column:?}, classes=\"data\", separator=\"{separator}\")"
+            )
+        });
     }
     let sampled = config.sampled().unwrap_or_default();
     let balances = sampled.balances().filter(|balance| balance.separator.is_none());
@@ -781,8 +786,8 @@ fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[Class
             Some(Key::Name(name)) => Some(name.to_string()),
             _ => None,
         });
-        tell(&balance.column, &names.collect::<Vec<_>>(), &|separator| {
-            format!("Balanced({:?}, separator=\"{separator}\")", balance.column)
+        tell(&format!("column {:?}", balance.column), &names.collect::<Vec<_>>(), &|separator| {
+            format!("give Balanced({:?}, separator=\"{separator}\")", balance.column)
         });
     }
 }

@@ -60,6 +60,24 @@ def test_joined_labels_beside_given_classes(kind: Any, tmp_path: Path) -> None:
         list(forebay.Loader.eval(table, targets={"label": kind("species", classes=["owl", "wren", "jay"])}, **TINY))
 
 
+@pytest.mark.parametrize("kind", [targets.ClassIndex, targets.MultiHot])
+def test_joined_labels_that_are_left_out(kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    label = kind("species", classes=["owl", "wren", "jay"], unknown="ignore")
+    with forebay.Loader.eval(_table(tmp_path / "a", JOINED), targets={"label": label}, **TINY) as loader:
+        assert len(list(loader)) > 0
+    [told] = _warnings(caplog, "left out as unknown")
+    assert 'joins several classes; use MultiHot("species", ..., separator=";")' in told
+
+
+def test_joined_labels_of_annotations(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = _table(tmp_path / "a", JOINED)
+    rows = [(f"{at}.wav", 0.0, 0.02, label) for at, label in enumerate(JOINED)]
+    with forebay.Loader.eval(table, targets={"events": targets.Annotations(rows)}, **TINY):
+        [told] = _warnings(caplog, "contain ';'")
+    assert 'of target "events"' in told
+    assert "give its table a row for each of them" in told
+
+
 def test_labels_that_are_not_joined_are_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     split = targets.MultiHot("species", classes="data", separator=";")
     with forebay.Loader.eval(_table(tmp_path / "a", JOINED), targets={"label": split}, **TINY) as loader:
@@ -249,6 +267,24 @@ def test_a_table_of_events_finds_its_recording(name: str, tmp_path: Path) -> Non
     with forebay.Loader.eval(forebay.Manifest(table), targets={"label": label}, **TINY) as loader:
         assert [label for batch in loader for label in batch["label"].tolist()] == [0, 1]
         assert loader.errors() == []
+
+
+def test_a_selection_with_two_views_is_one_row(tmp_path: Path) -> None:
+    """Raven lists a selection once for each view; a selection that comes again in the same view is another row."""
+    _recordings(tmp_path, 1)
+    spans = [("1", "0.0", "0.01"), ("2", "0.005", "0.02")]
+    rows = [(n, view, *times) for n, *times in spans for view in ("Waveform 1", "Spectrogram 1")]
+    rows += [("3", "Spectrogram 1", "0.0", "0.01"), ("3", "Spectrogram 1", "0.0", "0.01")]
+    header = ("Selection", "View", "Begin Time (s)", "End Time (s)")
+    table = tmp_path / "0.Table.1.selections.txt"
+    table.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]))
+    columns = ["Selection", "View"]
+    with forebay.Loader.eval(forebay.Manifest(table), columns=columns, label_column=None, **TINY) as loader:
+        batches = list(loader)
+        found = [
+            (int(n), view) for batch in batches for n, view in zip(*(batch[name] for name in columns), strict=True)
+        ]
+    assert found == [(1, "Waveform 1"), (2, "Waveform 1"), (3, "Spectrogram 1"), (3, "Spectrogram 1")]
 
 
 def test_threads_in_a_long_call_are_quiet_at_the_end_of_the_process(tmp_path: Path) -> None:
