@@ -1,10 +1,11 @@
 """The largest gap of `next()` beside its median, the examples decoded before a batch, and the peak memory.
 
-    python benches/gaps.py [--files 306] [--batches 60] [--orders global,era,window] [--readers 1,4,32]
+    python benches/gaps.py [--files 306] [--batches 60] [--orders global,era,window] [--readers 1,4,32] [--latency 20]
 
 Each line is a process of its own that makes an infinite loader over WAV files of `--seconds` and takes batches
 without a pause; `--step` seconds of sleep after each batch stand for a training step. Sources: `files` (a folder) and
-`arrow` (a shard of the same recordings).
+`arrow` (a shard of the same recordings); with `--latency`, the same two by URL, from a server on the loopback whose
+answers begin that many ms after their requests (125 MB/s; needs a wheel with the cargo feature `remote`).
 
 Goals on an idle machine: no gap after the first batch above 3 times the median + 20 ms; 306 short clips in at most
 300 MB, 200 clips of Whisper's 30 s in at most 700 MB (`--whisper`).
@@ -96,6 +97,7 @@ def main() -> None:
     parser.add_argument("--step", type=float, default=0.0)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--whisper", action="store_true", help="200 clips of 30 s, Whisper's features")
+    parser.add_argument("--latency", type=float, help="ms until an answer begins; reads by URL")
     parser.add_argument("--weights", action="store_true")
     parser.add_argument("--mixture", action="store_true")
     parser.add_argument("--source", help=argparse.SUPPRESS)
@@ -119,7 +121,16 @@ def main() -> None:
         files.mkdir()
         write_files(files, arguments.files, arguments.seconds)
         write_shard(files, shard)
-        for source, path in (("files", files), ("arrow", shard)):
+        sources = {"files": str(files), "arrow": str(shard)}
+        if arguments.latency is not None:
+            from remote import served
+
+            table = Path(folder, "table.csv")
+            table.write_text("path\n" + "".join(f"files/{name.name}\n" for name in sorted(files.glob("*.wav"))))
+            server = served(Path(folder), 125e6, arguments.latency / 1e3)
+            url = next(server)
+            sources = {"by url": f"{url}/table.csv", "arrow": f"{url}/shard.arrow"}
+        for source, path in sources.items():
             for order in arguments.orders.split(","):
                 for n_readers in arguments.readers.split(","):
                     for _ in range(arguments.repeat):
