@@ -315,7 +315,8 @@ by_name! {
 /// The most characters of a value in a message.
 const LONGEST: usize = 60;
 
-/// As Python's `except Exception`: `None` if `made` is an exception for which the caller has a message of its own.
+/// As Python's `except Exception`: `None` if `made` is an exception for which the caller has a message of its
+/// own.
 ///
 /// # Errors
 /// An exception that ends the program, such as `KeyboardInterrupt`: whatever runs Python code, such as

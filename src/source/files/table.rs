@@ -362,7 +362,8 @@ fn recording_of(table: &Path) -> &[u8] {
     }
 }
 
-/// Finds the rows of a selection table of Raven that repeat the row before: it has a row for each view of a selection.
+/// Finds the rows of a selection table of Raven that repeat the row before: it has one for each view of a
+/// selection.
 struct RavenViews {
     view: usize,
     /// The columns whose cells the views of a selection share.
