@@ -43,7 +43,7 @@ use symphonia::{
         audio::{Audio, AudioBuffer, GenericAudioBufferRef},
         codecs::audio::{
             AudioCodecParameters, AudioDecoder, AudioDecoderOptions,
-            well_known::{CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3},
+            well_known::{CODEC_ID_MP1, CODEC_ID_MP2},
         },
         packet::PacketRef,
         units::{Duration, Timestamp},
@@ -472,7 +472,7 @@ impl<'a> Mpeg<'a> {
 
 /// Builds a decoder of layer I or II; returns it with its estimated bytes.
 fn new_decoder(header: &Header) -> Result<(Box<dyn AudioDecoder>, usize)> {
-    let codec = [CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3][usize::from(header.layer - 1)];
+    let codec = if header.layer == 1 { CODEC_ID_MP1 } else { CODEC_ID_MP2 };
     let mut parameters = AudioCodecParameters::new();
     parameters.for_codec(codec).with_sample_rate(header.sample_rate);
     let decoder = MpaDecoder::try_new(&parameters, &AudioDecoderOptions::default())
