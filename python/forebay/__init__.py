@@ -8,8 +8,10 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import forebay_command as _command  # noqa: F401 (before the slow imports, for Ctrl-C within `python -m forebay`)
-from forebay import _preloaded  # noqa: F401
+from forebay import (
+    _command,  # noqa: F401 (before the slow imports, for Ctrl-C within them)
+    _preloaded,  # noqa: F401
+)
 from forebay._core import (
     AudioDataset,
     ConfigError,

@@ -2,6 +2,6 @@
 
 import sys
 
-from forebay_command import main
+from forebay._command import main
 
 sys.exit(main())

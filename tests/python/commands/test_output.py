@@ -16,6 +16,8 @@ from forebay import cli
 from recordings import tiny_rows, write_shard
 from tables import write_recordings, write_table
 
+COMMAND = Path(sys.executable).parent / "forebay"
+
 
 @pytest.fixture
 def shard(tmp_path: Path) -> Path:
@@ -150,9 +152,7 @@ def test_an_error_about_a_trace_does_not_quote_the_file(tmp_path: Path) -> None:
     assert len(str(refused.value)) < 1000
 
 
-@pytest.mark.parametrize(
-    "start", [["-c", "import sys, forebay_command; sys.exit(forebay_command.main())"], ["-m", "forebay"]]
-)
+@pytest.mark.parametrize("start", [[str(COMMAND)], ["-m", "forebay"]])
 def test_ctrl_c_while_modules_are_imported_is_one_line(start: list[str], tmp_path: Path) -> None:
     """The import of numpy, the first one of the package, gets the signal."""
     (tmp_path / "numpy.py").write_text(
@@ -165,20 +165,46 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(start: list[str], tmp_pat
     assert (found.returncode, found.stderr) == (130, "\nforebay: interrupted\n")
 
 
-def test_ctrl_c_is_that_of_the_user_while_their_program_imports_forebay(tmp_path: Path) -> None:
-    """Also if it is run by `python -m`."""
-    (tmp_path / "mine.py").write_text(
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("mine.py", ["-m", "mine", "-m", "forebay"]), ("forebay", ["forebay"]), ("__main__.py", ["../forebay"])],
+)
+def test_ctrl_c_is_that_of_the_user_while_their_program_imports_forebay(
+    name: str, start: list[str], tmp_path: Path
+) -> None:
+    """Also if it is run by `python -m`, is a script of the same name, or one in a folder of that name."""
+    folder = tmp_path / "forebay"
+    folder.mkdir()
+    (folder / name).write_text(
         "import signal, forebay\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     )
-    command = [sys.executable, "-m", "mine", "-m", "forebay"]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    subprocess.run([sys.executable, *start], check=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)})
+
+
+def test_ctrl_c_is_that_of_children_of_the_command(tmp_path: Path) -> None:
+    """Those of multiprocessing have the arguments of their parent."""
+    (tmp_path / "child.py").write_text(
+        "import multiprocessing, signal, sys\n"
+        "def kept():\n"
+        "    import forebay\n"
+        "    sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)\n"
+        "def main():\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=kept)\n"
+        "    child.start()\n"
+        "    child.join()\n"
+        "    sys.exit(child.exitcode)\n"
+    )
+    script = tmp_path / "forebay"
+    script.write_text("import child  # forebay._command\nif __name__ == '__main__':\n    child.main()")
+    subprocess.run([sys.executable, script], check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
 
 
 def test_an_ignored_ctrl_c_stays_ignored() -> None:
     """As of a command that a shell runs in the background."""
     program = (
-        "import signal, sys, forebay_command; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-        "code = forebay_command.main(); assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN; sys.exit(code)"
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "from forebay._command import main; code = main(); "
+        "assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN; sys.exit(code)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert found.returncode == 0
@@ -186,5 +212,5 @@ def test_an_ignored_ctrl_c_stays_ignored() -> None:
 
 
 def test_the_command_is_installed() -> None:
-    found = subprocess.run([Path(sys.executable).parent / "forebay", "--version"], capture_output=True, check=True)
+    found = subprocess.run([COMMAND, "--version"], capture_output=True, check=True)
     assert found.stdout.decode() == f"forebay {forebay.__version__}\n"

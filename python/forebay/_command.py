@@ -1,7 +1,7 @@
 """The command `forebay` until its modules are imported, which takes 0.2 s: Ctrl-C then ends it in one line.
 
-This is a package of its own, because Python imports numpy and the core before any module of `forebay`. For
-`python -m forebay`, which imports that package first, `forebay` imports this module before the others.
+Python imports `forebay`, with numpy and the core, before any module of it. So `forebay` imports this module before the
+others, and this module finds out by itself whether the process is the command.
 """
 
 import os
@@ -10,6 +10,22 @@ import sys
 from typing import Any
 
 INTERRUPTED = 130
+SCRIPT_BYTES = 4096
+"""How much is read of a script: those of installers have 300 bytes, and a path."""
+
+
+def is_command() -> bool:
+    """Whether the process is `python -m forebay`, or the script of the command, which names this module."""
+    program, started = sys.argv[0], sys.orig_argv[-len(sys.argv)]
+    if program == "-m":  # while Python imports the package of `python -m PACKAGE`
+        return started.removeprefix("-m") == "forebay"
+    if program.rpartition("/")[2] != "forebay" or program != started:  # a child of multiprocessing has its parent's
+        return False
+    try:
+        with open(program, "rb") as script:  # noqa: PTH123 (before the slow imports, of which pathlib is one)
+            return __name__.encode() in script.read(SCRIPT_BYTES)
+    except OSError:  # a folder
+        return False
 
 
 def interrupted(*_: Any) -> None:
@@ -40,6 +56,5 @@ def main() -> int:
         raise
 
 
-# While Python imports the package of `python -m PACKAGE`, the first argument is "-m".
-if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].removeprefix("-m") == "forebay":
+if sys.argv and is_command():
     begin()
