@@ -25,8 +25,8 @@ use crate::{
 pub struct TaskLabels {
     /// A worker's activity, such as "decoding".
     pub work: &'static str,
-    /// The unit of readers and workers: a row of the files, or a batch.
-    pub item: &'static str,
+    /// The unit of readers and workers.
+    pub item: ItemKind,
     /// What to do if this work limits the loader and no core is free.
     pub cheaper: &'static str,
     /// What to do if copying into batches limits the loader.
@@ -41,12 +41,31 @@ impl TaskLabels {
     /// The words for recordings in files.
     pub const DEFAULT: Self = Self {
         work: "decoding",
-        item: "row",
+        item: ItemKind::Row,
         cheaper: "make examples cheaper (sample_rate, clip_seconds, a format that decodes faster)",
         smaller: "make examples smaller (n_mels, clip_seconds, hop_length)",
         readable: "use Arrow files without compression, or faster storage",
         roomier: "raise shuffle_buffer_size, so that more examples can be made ahead",
     };
+}
+
+/// What readers and workers take at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemKind {
+    /// A row of the files.
+    Row,
+    /// A batch.
+    Batch,
+}
+
+impl ItemKind {
+    /// The name in messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Row => "row",
+            Self::Batch => "batch",
+        }
+    }
 }
 
 /// The label of a row whose label is null.

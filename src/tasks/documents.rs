@@ -30,7 +30,8 @@ use crate::{
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
     record::{
-        Batches, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task, TaskLabels,
+        Batches, Collate, ExampleMaker, ItemKind, RawRecord, ReadRecords, ReadRequest, Record, Source, Task,
+        TaskLabels,
     },
     sync::plain::{Mutex, MutexGuard},
 };
@@ -304,7 +305,7 @@ impl Task for SharedTask {
     const ON_HAND: u64 = 2;
     const WORDS: TaskLabels = TaskLabels {
         work: "reading documents",
-        item: "batch",
+        item: ItemKind::Batch,
         cheaper: "make get_batch() of the dataset faster",
         smaller: "make rows smaller",
         readable: "use faster storage",

@@ -14,7 +14,7 @@ use crate::{
     fallible_alloc,
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
-    record::{Batches, ExampleMaker, Record, Task, TaskLabels},
+    record::{Batches, ExampleMaker, ItemKind, Record, Task, TaskLabels},
 };
 
 /// The maximum number of spare vectors, and the largest capacity that is reused, in tokens.
@@ -86,7 +86,7 @@ impl fmt::Debug for TokenTask {
 impl Task for TokenTask {
     const WORDS: TaskLabels = TaskLabels {
         work: "tokenizing",
-        item: "row",
+        item: ItemKind::Row,
         cheaper: "use a faster tokenizer, or tokenize once with forebay.cache",
         smaller: "shorten rows (seq_len)",
         readable: "use faster storage",

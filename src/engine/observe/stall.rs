@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::{
     engine::observe::activity::{Role, State, ThreadState},
-    record::TaskLabels,
+    record::{ItemKind, TaskLabels},
 };
 
 /// The states of a run's threads at one moment.
@@ -69,7 +69,7 @@ impl Snapshot {
         let name = &collator.name;
         match (collator.state, collator.item) {
             (State::Example, Some(item)) => {
-                links.push(format!("{name} waits for {} {item}", self.words.item))
+                links.push(format!("{name} waits for {} {item}", self.words.item.name()))
             }
             (State::Example, None) => links.push(format!("{name} waits for an example")),
             (State::Substitute, _) => links.push(format!("{name} waits for a record in place of a bad one")),
@@ -133,7 +133,8 @@ impl Snapshot {
     /// The last link: what the thread is doing.
     fn doing(&self, thread: &ThreadState) -> String {
         let ThreadState { name, state, doing, role, .. } = thread;
-        let noun = if [Role::Reader, Role::Worker].contains(role) { self.words.item } else { "batch" };
+        let takes_items = [Role::Reader, Role::Worker].contains(role);
+        let noun = if takes_items { self.words.item } else { ItemKind::Batch }.name();
         let item = thread.item.map(|item| format!("{noun} {item}"));
         let place = thread.place.as_ref().map(|(shard, row)| format!("row {row} of {}", shard.display()));
         let time = format!("for {:.1} s", thread.since.as_secs_f64());
