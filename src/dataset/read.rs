@@ -24,13 +24,13 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
         ));
     }
     let mut parts: Vec<Part<'_>> = Vec::new();
-    let mut part_of = fallible_alloc::filled(leaves.len(), usize::MAX)?;
+    let mut part_of = fallible_alloc::filled(leaves.len(), None)?;
     for (slot, pick) in picks.iter().enumerate() {
-        if part_of[pick.leaf] == usize::MAX {
-            part_of[pick.leaf] = parts.len();
+        let number = *part_of[pick.leaf].get_or_insert_with(|| {
             parts.push(Part { leaf: &leaves[pick.leaf], rows: Vec::new(), slots: Vec::new() });
-        }
-        let part = &mut parts[part_of[pick.leaf]];
+            parts.len() - 1
+        });
+        let part = &mut parts[number];
         part.rows.push(pick.row);
         part.slots.push(slot);
     }
