@@ -66,7 +66,12 @@ impl Made {
         let [audio_column, label_column] = [audio, label].map(|name| name.map(String::from));
         open_with(
             &self.paths,
-            &ArrowOptions { audio_column, label_column, threads: 2, ..ArrowOptions::default() },
+            &ArrowOptions {
+                audio_column,
+                label_column: label_column.into(),
+                threads: 2,
+                ..ArrowOptions::default()
+            },
         )
     }
 

@@ -91,7 +91,7 @@ fn a_saved_dataset_is_its_folder() {
 fn read_every_column(path: &Path, is_golden: bool) -> usize {
     let named = |audio: &str, label: &str| ArrowOptions {
         audio_column: Some(audio.into()),
-        label_column: Some(label.into()),
+        label_column: Some(label.to_owned()).into(),
         threads: 1,
         ..ArrowOptions::default()
     };

@@ -38,7 +38,7 @@ use crate::{
     fields::{ColumnPool, Columns, Field, Row, Value},
     fork_lock,
     record::Collate,
-    source::{ArrowOptions, ExtraColumn, Positions, Recordings, Selection},
+    source::{ArrowOptions, ColumnChoice, ExtraColumn, Positions, Recordings, Selection},
     targets::{self, Sourced, Target, TargetConfig},
     tasks::{AudioPlan, AudioTask, Section, Waveform},
 };
@@ -573,7 +573,7 @@ fn column(
     } else {
         let options = ArrowOptions {
             audio_column: config.audio_column.clone(),
-            label_column: Some(String::new()),
+            label_column: ColumnChoice::Nothing,
             columns: vec![name.to_owned()],
             store: config.storage_options.clone(),
             cache: config.disk_cache()?,

@@ -21,7 +21,7 @@ use crate::{
     decode::Info,
     engine::Engine,
     record::Source,
-    source::{AllowPaths, ArrowOptions, Recordings, RecordingsReader},
+    source::{AllowPaths, ArrowOptions, ColumnChoice, Recordings, RecordingsReader},
     tasks::{CHECKED_TOGETHER, CheckTask, Finding},
 };
 
@@ -89,7 +89,7 @@ impl _Check {
             // Labels are not read.
             let options = ArrowOptions {
                 audio_column,
-                label_column: Some(String::new()),
+                label_column: ColumnChoice::Nothing,
                 allow_paths: allow_paths.unwrap_or_default(),
                 ..ArrowOptions::default()
             };

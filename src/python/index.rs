@@ -74,7 +74,12 @@ impl _Index {
     ) -> PyResult<Self> {
         logging::emitting(py, || {
             let allow_paths = allow_paths.unwrap_or_default();
-            let options = ArrowOptions { audio_column, label_column, allow_paths, ..ArrowOptions::default() };
+            let options = ArrowOptions {
+                audio_column,
+                label_column: label_column.into(),
+                allow_paths,
+                ..ArrowOptions::default()
+            };
             let (source, build) = run_interruptible(py, "forebay-index", move |stop| {
                 let source = Arc::new(Recordings::open(&[files], &options, stop)?);
                 let build = IndexBuild::begin(source.clone(), engine::cores())?;

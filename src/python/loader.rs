@@ -43,7 +43,7 @@ use crate::{
     order::WeightedRows,
     record::Source,
     sampling::{Balance, Chosen, ClassCounts, SameClass, class_counts},
-    source::{ArrowOptions, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
+    source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig, joined_names},
     tasks::{
@@ -695,7 +695,7 @@ impl Opened {
     ) -> Result<Self, Error> {
         let mut options = ArrowOptions {
             audio_column: config.audio_column.clone(),
-            label_column: config.label_column.clone(),
+            label_column: config.label_column.clone().into(),
             mmap: config.mmap,
             max_record_bytes: config.max_record_bytes as u64,
             allow_paths: config.allow_paths.clone(),
@@ -707,7 +707,7 @@ impl Opened {
             ..ArrowOptions::default()
         };
         if config.targets.is_some() {
-            options.label_column = Some(String::new());
+            options.label_column = ColumnChoice::Nothing;
         }
         let source = config.arrow_files.open(&options, stop)?;
         let sampled = config.sampled().map(|sampling| sampling.choose(&source, stop)).transpose()?;
@@ -875,7 +875,7 @@ fn backgrounds(
         };
         let options = ArrowOptions {
             audio_column: audio_column.clone(),
-            label_column: Some(String::new()),
+            label_column: ColumnChoice::Nothing,
             mmap: config.mmap,
             max_record_bytes: config.max_record_bytes as u64,
             allow_paths: config.allow_paths.clone(),

@@ -43,8 +43,8 @@ impl PyManifest {
         let manifest = Manifest {
             root: given.get("root")?,
             path_column: given.get("path_column")?,
-            start: given.get("start")?,
-            end: given.get("end")?,
+            start: given.get::<Option<String>>("start")?.into(),
+            end: given.get::<Option<String>>("end")?.into(),
             unit: [Unit::Seconds, Unit::Samples][given.one_of("unit", &["seconds", "samples"])?],
             columns: given.get("columns")?,
             rows,

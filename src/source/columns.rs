@@ -62,6 +62,39 @@ pub enum ExtraColumn {
     Other(usize),
 }
 
+/// Which column of a table or a shard has some values, as a user chooses it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ColumnChoice {
+    /// The one with a usual name or type, if there is one.
+    #[default]
+    Usual,
+    /// None, even if there is one with a usual name.
+    Nothing,
+    /// The one with this name.
+    Named(String),
+}
+
+impl ColumnChoice {
+    /// The name, if one is given.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Usual | Self::Nothing => None,
+        }
+    }
+}
+
+impl From<Option<String>> for ColumnChoice {
+    /// As in Python: `None` is the usual one, and an empty name is none.
+    fn from(name: Option<String>) -> Self {
+        match name {
+            None => Self::Usual,
+            Some(name) if name.is_empty() => Self::Nothing,
+            Some(name) => Self::Named(name),
+        }
+    }
+}
+
 /// The longest path that is delivered, bytes. Linux opens no longer ones, and the shuffle buffer holds one
 /// for each example.
 pub(crate) const MOST_PATH_BYTES: usize = 4096;
@@ -315,7 +348,7 @@ fn no_column(parameter: &str, name: &str, schema: &Schema) -> Error {
 }
 
 impl Columns {
-    /// Chooses the columns of `schema`; `label` is the name of the label column, empty for none.
+    /// Chooses the columns of `schema`; `label` is that of labels.
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] if the payload's column is missing, ambiguous, or of a type that holds no
@@ -323,7 +356,7 @@ impl Columns {
     pub(crate) fn choose(
         schema: &Schema,
         payload: &Payload,
-        label: Option<&str>,
+        label: &ColumnChoice,
         others: &[String],
         cache: &FeatureCache,
     ) -> Result<Self> {
@@ -495,11 +528,13 @@ impl Columns {
         Err(Error::new(ErrorKind::Schema, message))
     }
 
-    fn choose_label(&mut self, schema: &Schema, features: &Features, label: Option<&str>) -> Result<()> {
+    fn choose_label(&mut self, schema: &Schema, features: &Features, label: &ColumnChoice) -> Result<()> {
         let at = match label {
-            Some("") => return Ok(()),
-            Some(name) => schema.index_of(name).map_err(|_| no_column("label_column", name, schema))?,
-            None => {
+            ColumnChoice::Nothing => return Ok(()),
+            ColumnChoice::Named(name) => {
+                schema.index_of(name).map_err(|_| no_column("label_column", name, schema))?
+            }
+            ColumnChoice::Usual => {
                 let usual = ["label", "labels"].iter().find_map(|name| schema.index_of(name).ok());
                 match usual.or_else(|| only(&features.of_type("ClassLabel", schema)).ok()) {
                     Some(at) => at,

@@ -43,7 +43,7 @@ mod tree;
 pub(crate) mod urls;
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
-pub use columns::{ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};
+pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};
 pub use contents::{ClassNames, Contents};
 #[cfg(feature = "audio")]
 pub use held::Held;

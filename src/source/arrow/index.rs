@@ -313,7 +313,7 @@ impl Indexer<'_> {
 
 fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> Result<Columns> {
     let payload = Payload::Audio(options.audio_column.clone());
-    Columns::choose(schema, &payload, options.label_column.as_deref(), &options.columns, features)
+    Columns::choose(schema, &payload, &options.label_column, &options.columns, features)
 }
 
 /// Returns where the first message of an Arrow file starts: writers pad the magic with zeros, to 8 or to 64

@@ -41,7 +41,7 @@ pub use reader::ArrowReader;
 use self::{index::Index, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{Columns, Described, FeatureCache},
+    columns::{ColumnChoice, Columns, Described, FeatureCache},
     contents::{Contents, DescribedShards},
     mapped::MappedFiles,
     memory_permits::MemoryPermits,
@@ -67,8 +67,8 @@ use crate::{
 pub struct ArrowOptions {
     /// The column of recordings; None for `audio` or the only Audio feature.
     pub audio_column: Option<String>,
-    /// The column of labels; None for `label`, `labels` or the only ClassLabel feature; empty for no labels.
-    pub label_column: Option<String>,
+    /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
+    pub label_column: ColumnChoice,
     /// How many threads read headers.
     pub threads: usize,
     /// Whether local files are mapped. Records are then not copied; see [`MappedFiles`] for the risk if a
@@ -95,7 +95,7 @@ impl Default for ArrowOptions {
     fn default() -> Self {
         Self {
             audio_column: None,
-            label_column: None,
+            label_column: ColumnChoice::Usual,
             threads: 8,
             mmap: false,
             max_record_bytes: MAX_RECORD_BYTES,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::column::Column;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, source::ColumnChoice};
 
 /// A table whose rows name recordings.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,10 +14,10 @@ pub struct Manifest {
     pub root: Option<PathBuf>,
     /// The column of paths; `None`: one of the usual names.
     pub path_column: Option<String>,
-    /// The column of starts; `None`: one of the usual names; empty: none.
-    pub start: Option<String>,
-    /// The column of ends; `None`: one of the usual names; empty: none.
-    pub end: Option<String>,
+    /// The column of starts.
+    pub start: ColumnChoice,
+    /// The column of ends.
+    pub end: ColumnChoice,
     /// What starts and ends count.
     pub unit: Unit,
     /// The names of the columns of a table without a header.
@@ -31,8 +31,8 @@ impl Manifest {
             rows: Rows::File(path.into()),
             root: None,
             path_column: None,
-            start: None,
-            end: None,
+            start: ColumnChoice::Usual,
+            end: ColumnChoice::Usual,
             unit: Unit::Seconds,
             columns: None,
         }
@@ -233,10 +233,10 @@ pub(super) struct Roles {
 }
 
 /// What is read of a table.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Asked<'a> {
     /// As in [`ArrowOptions`](crate::source::ArrowOptions).
-    pub label: Option<&'a str>,
+    pub label: &'a ColumnChoice,
     pub others: &'a [String],
 }
 
@@ -291,14 +291,13 @@ impl Roles {
                 listed(names)
             )));
         }
-        let one = |parameter: &str, given: &Option<String>| match given.as_deref() {
-            None | Some("") => Ok(None),
-            Some(name) => named(parameter, name).map(Some),
+        let one = |parameter: &str, given: &ColumnChoice| {
+            given.name().map(|name| named(parameter, name)).transpose()
         };
         let (mut start, mut end) = (one("start", &manifest.start)?, one("end", &manifest.end)?);
         let mut are_lengths = end.is_some_and(|end| plains[end] == "duration");
         // A usual pair is taken as a whole; with one of them given, the other is not guessed.
-        if manifest.start.is_none() && manifest.end.is_none() {
+        if [&manifest.start, &manifest.end] == [&ColumnChoice::Usual; 2] {
             let pair = |pairs: &[(&str, &str)]| {
                 pairs.iter().find_map(|(start, end)| {
                     let (start, end) = (usual(start)?, usual(end)?);
@@ -325,9 +324,9 @@ impl Roles {
             )));
         }
         let label = match asked.label {
-            Some("") => None,
-            Some(name) => Some(named("label_column", name)?),
-            None => ["label", "labels"].iter().find_map(|name| find(name)),
+            ColumnChoice::Nothing => None,
+            ColumnChoice::Named(name) => Some(named("label_column", name)?),
+            ColumnChoice::Usual => ["label", "labels"].iter().find_map(|name| find(name)),
         };
         let other = |name: &String| {
             find(name).ok_or_else(|| wrong(format!("there is no column {name:?}; {}", listed(names))))
@@ -375,7 +374,8 @@ mod tests {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut manifest = Manifest::of("a.csv");
         change(&mut manifest);
-        Roles::choose(&names, &manifest, &Asked::default(), false)
+        let asked = Asked { label: &ColumnChoice::Usual, others: &[] };
+        Roles::choose(&names, &manifest, &asked, false)
     }
 
     #[test]
@@ -409,12 +409,12 @@ mod tests {
         let names = ["a", "start", "end", "from"];
         let found = roles(&names, |manifest| {
             manifest.path_column = Some("a".into());
-            manifest.start = Some("from".into());
+            manifest.start = ColumnChoice::Named("from".into());
         });
         assert_eq!(found.unwrap(), Roles { path: Some(0), start: Some(3), ..Roles::default() });
         let found = roles(&names, |manifest| {
             manifest.path_column = Some("a".into());
-            manifest.start = Some(String::new());
+            manifest.start = ColumnChoice::Nothing;
         });
         assert_eq!(found.unwrap(), Roles { path: Some(0), ..Roles::default() });
         for (change, told) in [
@@ -426,7 +426,7 @@ mod tests {
             (
                 Box::new(|manifest| {
                     manifest.path_column = Some("a".into());
-                    manifest.end = Some("till".into());
+                    manifest.end = ColumnChoice::Named("till".into());
                 }),
                 "end is \"till\"",
             ),

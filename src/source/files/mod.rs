@@ -104,7 +104,7 @@ impl FilesSource {
             );
         }
         let (storage, traffic) = Counted::over(storage);
-        let asked = Asked { label: options.label_column.as_deref(), others: &options.columns };
+        let asked = Asked { label: &options.label_column, others: &options.columns };
         let mut tables =
             parallel::each(plans, options.threads, |plan| Table::open(plan, &storage, &asked, stop))?;
         // With the names of classes, before they become numbers.

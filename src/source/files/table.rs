@@ -25,7 +25,7 @@ use crate::{
     seed::mix,
     source::{
         cells,
-        columns::{self, MOST_TEXT_BYTES, SchemaColumn, in_column},
+        columns::{self, ColumnChoice, MOST_TEXT_BYTES, SchemaColumn, in_column},
         parquet::table::ParquetTable,
         paths::{self, Reads},
         storage::{Storage, Version, resolve},
@@ -175,7 +175,7 @@ impl Table {
             classes.push(above.unwrap_or_default().as_encoded_bytes())?;
         }
         let is_class = |name: &str| all_below && name == "label";
-        if let Some(name) = asked.label.filter(|name| !name.is_empty() && !is_class(name)) {
+        if let Some(name) = asked.label.name().filter(|name| !is_class(name)) {
             return Err(no_columns(folder, "label_column", name));
         }
         if let Some(name) = asked.others.iter().find(|name| !is_class(name)) {
@@ -187,7 +187,7 @@ impl Table {
             let content = label.column_type().to_string();
             builder.schema = vec![SchemaColumn::new("label".to_owned(), content)];
             builder.others = asked.others.iter().map(|_| label.clone()).collect();
-            if asked.label != Some("") {
+            if *asked.label != ColumnChoice::Nothing {
                 (builder.label, builder.label_name) = (Some(label), Some("label".to_owned()));
             }
         }
@@ -200,7 +200,7 @@ impl Table {
             builder.add(None, Some(file.as_os_str().as_encoded_bytes()), None, None)?;
         }
         let first = files.first().map_or(Path::new(""), PathBuf::as_path);
-        if let Some(name) = asked.label.filter(|name| !name.is_empty()) {
+        if let Some(name) = asked.label.name() {
             return Err(no_columns(first, "label_column", name));
         }
         if let Some(name) = asked.others.first() {
@@ -645,7 +645,9 @@ impl Builder {
     ) -> Result<Option<Version>> {
         let mut lines = Lines::open(storage, path)?;
         self.lines = Some(LineNumbers::default());
-        let first = Asked { label: asked.label.filter(|name| name.is_empty()), others: &[] };
+        // A named label may be in some lines alone.
+        let label = asked.label.name().map_or(asked.label, |_| &ColumnChoice::Usual);
+        let first = Asked { label, others: &[] };
         let (mut chosen, mut inference): (Option<(Vec<String>, Roles)>, _) =
             (None, SchemaInference::default());
         // Columns of later lines that may count, once there are others.
@@ -662,7 +664,7 @@ impl Builder {
                 let names: Vec<String> = object.keys().chain(&*later).cloned().collect();
                 let roles = Roles::choose(&names, manifest, &first, false)?;
                 self.with_segments(&roles);
-                let has_label = asked.label.is_some_and(|name| !name.is_empty()) || roles.label.is_some();
+                let has_label = asked.label.name().is_some() || roles.label.is_some();
                 self.label = has_label.then(Column::default);
                 self.others = asked.others.iter().map(|_| Column::default()).collect();
                 chosen = Some((names, roles));
@@ -701,7 +703,8 @@ impl Builder {
             let (start, end) = roles.segment(number)?;
             self.add(Some(line), name, start, end)?;
             if let Some(label) = &mut self.label {
-                let name = asked.label.unwrap_or_else(|| roles.label.map_or("", |role| &names[role]));
+                let name =
+                    asked.label.name().or_else(|| roles.label.map(|role| &*names[role])).unwrap_or_default();
                 label.push(of_json(find(&object, name))).map_err(|error| in_line(&place, name, error))?;
             }
             for ((name, column), seen) in asked.others.iter().zip(&mut self.others).zip(&mut seen) {
@@ -714,16 +717,13 @@ impl Builder {
             return Err(Error::new(ErrorKind::Format, "the table is empty, expected an object on each line"));
         };
         self.schema = inference.listed();
-        self.label_name = match asked.label {
-            None => roles.label.map(|role| names[role].clone()),
-            Some(name) => Some(name.to_owned()).filter(|name| !name.is_empty()),
-        };
+        let label_name = asked.label.name().or_else(|| roles.label.map(|role| &*names[role]));
+        self.label_name = label_name.map(str::to_owned);
         if let Some((name, _)) = asked.others.iter().zip(&seen).find(|(_, seen)| !**seen) {
             let message = format!("there is no column {name:?}; {}", listed(&names));
             return Err(Error::new(ErrorKind::Schema, message));
         }
-        if let Some(name) =
-            asked.label.filter(|name| !name.is_empty() && !names.iter().any(|known| known == name))
+        if let Some(name) = asked.label.name().filter(|name| !names.iter().any(|known| known == name))
             && self.label.as_ref().is_some_and(|label| (0..label.len()).all(|row| label.is_null(row)))
         {
             let message =
@@ -815,7 +815,8 @@ impl Builder {
     ) -> Result<Version> {
         let mut tar = Tar::open(storage, path)?;
         let chosen = manifest.path_column.as_deref().map(|ending| ending.trim_start_matches('.'));
-        let label = asked.label.unwrap_or("cls");
+        let has_label = *asked.label != ColumnChoice::Nothing;
+        let label = asked.label.name().unwrap_or("cls");
         // An ending, or the name of a value in the member that ends in json.
         let wanted: Vec<&str> = std::iter::once(label)
             .chain(asked.others.iter().map(|name| name.trim_start_matches('.')))
@@ -869,8 +870,7 @@ impl Builder {
                 group.recording = Some((member.name, place));
                 continue;
             }
-            let number =
-                wanted.iter().position(|wanted| *wanted == ending).filter(|&at| at > 0 || !label.is_empty());
+            let is_read = |at: usize| wanted[at] == ending && (at > 0 || has_label);
             let is_json = ending == "json";
             if key < schema_inference::ROWS && !is_json {
                 match Some(member.len).filter(|&len| len <= LOOKED_AT_MEMBER) {
@@ -884,7 +884,7 @@ impl Builder {
                     }
                 }
             }
-            if number.is_none() && !is_json {
+            if !(0..n_wanted).any(is_read) && !is_json {
                 continue;
             }
             if member.len > MOST_TEXT_BYTES {
@@ -896,13 +896,11 @@ impl Builder {
                 return Err(Error::new(ErrorKind::TooLarge, message));
             }
             let data = tar.exactly(member.at, member.len)?;
-            for (at, wanted) in wanted.iter().enumerate() {
-                if *wanted == ending && (at > 0 || !label.is_empty()) {
-                    seen[at] = true;
-                    // bounded: one for each column.
-                    group.cells.resize(n_wanted, None);
-                    group.cells[at] = Some(data.clone());
-                }
+            for at in (0..n_wanted).filter(|&at| is_read(at)) {
+                seen[at] = true;
+                // bounded: one for each column.
+                group.cells.resize(n_wanted, None);
+                group.cells[at] = Some(data.clone());
             }
             if is_json {
                 group.json = Some(data);
@@ -944,7 +942,10 @@ impl Builder {
                     None => {
                         let object = json.as_ref().and_then(Json::as_object);
                         let found = match at {
-                            0 if asked.label.is_none() => object.and_then(|object| object.get("label")),
+                            0 if !has_label => None,
+                            0 if asked.label.name().is_none() => {
+                                object.and_then(|object| object.get("label"))
+                            }
                             _ => object.and_then(|object| find(object, name)),
                         };
                         seen[at] |= found.is_some();
@@ -955,7 +956,7 @@ impl Builder {
             }
         }
         for (at, name) in wanted.iter().enumerate() {
-            if !seen[at] && (at > 0 || asked.label.is_some_and(|label| !label.is_empty())) {
+            if !seen[at] && (at > 0 || asked.label.name().is_some()) {
                 let message = format!(
                     "there is no column {name:?}: no member ends in it, and no member that ends in json has it"
                 );
@@ -972,7 +973,7 @@ impl Builder {
         let mut columns = columns.into_iter();
         self.schema = inference.listed();
         let has_member = self.schema.iter().any(|column| column.name == label);
-        let name = if asked.label.is_none() && !has_member { "label" } else { label };
+        let name = if asked.label.name().is_none() && !has_member { "label" } else { label };
         self.label_name = seen[0].then(|| name.to_owned());
         self.label = columns.next().filter(|_| seen[0]);
         self.others = columns.collect();

@@ -290,7 +290,7 @@ fn segments_in_samples() {
     let path = folder.write("t.csv", "path,from,till\na.wav,100,\na.wav,5,17\n");
     let source = open(
         manifest(path, |manifest| {
-            (manifest.start, manifest.end) = (Some("from".into()), Some("till".into()));
+            (manifest.start, manifest.end) = (Some("from".to_owned()).into(), Some("till".to_owned()).into());
             manifest.unit = Unit::Samples;
         }),
         &reading(&[]),

@@ -53,7 +53,7 @@ use self::{
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
-    columns::{Described, FeatureCache, Payload},
+    columns::{ColumnChoice, Described, FeatureCache, Payload},
     contents::{Contents, DescribedShards},
     parallel,
     path_or_url::PathOrUrl,
@@ -74,8 +74,8 @@ use crate::{
 pub struct ParquetOptions {
     /// The kind of records, and their column.
     pub payload: Payload,
-    /// The column of labels; None for `label`, `labels` or the only ClassLabel feature; empty for no labels.
-    pub label_column: Option<String>,
+    /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
+    pub label_column: ColumnChoice,
     /// How many threads read footers.
     pub threads: usize,
     /// The most bytes of a record, and of a decompressed page; 64 times a page's compressed size are always
@@ -94,7 +94,7 @@ pub struct ParquetOptions {
 impl ParquetOptions {
     /// Documents in `column`, without labels.
     pub fn text(column: impl Into<String>) -> Self {
-        Self { label_column: Some(String::new()), ..Self::of(Payload::Text(column.into())) }
+        Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Text(column.into())) }
     }
 
     /// Recordings and labels in the usual columns.
@@ -123,13 +123,13 @@ impl ParquetOptions {
 
     /// Only the named columns.
     pub fn columns(columns: Vec<String>) -> Self {
-        Self { label_column: Some(String::new()), columns, ..Self::of(Payload::Nothing) }
+        Self { label_column: ColumnChoice::Nothing, columns, ..Self::of(Payload::Nothing) }
     }
 
     fn of(payload: Payload) -> Self {
         Self {
             payload,
-            label_column: None,
+            label_column: ColumnChoice::Usual,
             threads: 8,
             max_record_bytes: MAX_RECORD_BYTES,
             allow_paths: AllowPaths::default(),

@@ -53,8 +53,8 @@ pub(super) fn choose(
 ) -> Result<(Columns, Plan)> {
     guarded(|| {
         let schema = schema_of(metadata);
-        let label = options.label_column.as_deref();
-        let columns = Columns::choose(&schema, &options.payload, label, &options.columns, cache)?;
+        let ParquetOptions { payload, label_column, columns, .. } = options;
+        let columns = Columns::choose(&schema, payload, label_column, columns, cache)?;
         let plan = Plan::new(metadata, &columns)
             .map_err(|error| Error::new(ErrorKind::Schema, "the columns cannot be decoded").because(error))?;
         Ok((columns, plan))
