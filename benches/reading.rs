@@ -25,7 +25,7 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use forebay::{
     Result,
-    engine::{Auto, Engine, Plan, Policy, Step},
+    engine::{Engine, Plan, Step},
     order::Order,
     record::{Batches, Collate, ExampleMaker, Record, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
@@ -155,25 +155,16 @@ fn plan(order: Order, n_readers: usize) -> Plan {
     Plan {
         seed: 1,
         order,
-        mixture: None,
-        weights: None,
-        groups: None,
         window: 500,
         batch_size: 64,
-        rank: 0,
-        world_size: 1,
-        n_streams: None,
         infinite: true,
-        drop_last: false,
-        policy: Policy::default(),
         buffer_size: 1000,
         n_workers: 2,
-        worker_nice: 0,
         n_readers,
         channel_size: 256,
         channel_bytes: 512 << 20,
         prefetch_batches: 3,
-        auto: Auto::default(),
+        ..Plan::default()
     }
 }
 

@@ -481,9 +481,6 @@ impl LoaderConfig {
             seed: self.seed,
             order,
             mixture,
-            weights: None,
-            groups: None,
-            window: 1,
             batch_size: self.batch_size as usize,
             rank: self.rank as u64,
             world_size: self.world_size as u64,
@@ -500,6 +497,7 @@ impl LoaderConfig {
             channel_bytes: self.raw_channel_bytes.map_or(RAW_CHANNEL_BYTES as usize, |n| n as usize),
             prefetch_batches: prefetch_batches as usize,
             auto,
+            ..Plan::default()
         };
         self.use_order(order, &mut plan);
         Ok((plan, audio))

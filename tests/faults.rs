@@ -24,7 +24,7 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use forebay::{
     Error, ErrorKind, Result,
-    engine::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
+    engine::{Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     order::Order,
     record::{Batches, Collate, ExampleMaker, Record, Task},
     seed,
@@ -162,25 +162,16 @@ fn plan(order: Order, policy: Policy) -> Plan {
     Plan {
         seed: 5,
         order,
-        mixture: None,
-        weights: None,
-        groups: None,
         window: if order == Order::Window { 30 } else { 1 },
         batch_size: 8,
-        rank: 0,
-        world_size: 1,
-        n_streams: None,
-        infinite: false,
-        drop_last: false,
         policy,
         buffer_size: 40,
         n_workers: 2,
-        worker_nice: 0,
         n_readers: 4,
         channel_size: 8,
         channel_bytes: 1 << 20,
         prefetch_batches: 2,
-        auto: Auto::default(),
+        ..Plan::default()
     }
 }
 

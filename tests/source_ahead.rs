@@ -23,7 +23,7 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use forebay::{
     ErrorKind, Result,
-    engine::{Auto, Engine, JOIN_TIMEOUT, Plan, Policy, Step},
+    engine::{Engine, JOIN_TIMEOUT, Plan, Step},
     order::{Order, WeightedRows},
     record::{Batches, Collate, ExampleMaker, Record, Source, Task},
     source::{
@@ -192,25 +192,15 @@ fn plan(order: Order, n_readers: usize) -> Plan {
     Plan {
         seed: 7,
         order,
-        mixture: None,
-        weights: None,
-        groups: None,
         window: if order == Order::Window { 60 } else { 1 },
         batch_size: 16,
-        rank: 0,
-        world_size: 1,
-        n_streams: None,
-        infinite: false,
-        drop_last: false,
-        policy: Policy::default(),
         buffer_size: 150,
         n_workers: 2,
-        worker_nice: 0,
         n_readers,
         channel_size: 16,
         channel_bytes: 4 << 20,
         prefetch_batches: 2,
-        auto: Auto::default(),
+        ..Plan::default()
     }
 }
 

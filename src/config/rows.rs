@@ -9,7 +9,6 @@ use crate::{
     Error, ErrorKind, Result,
     engine::{Auto, Plan, Policy},
     memory::RAW_CHANNEL_BYTES,
-    order::Order,
     tasks::RowShare,
 };
 
@@ -83,28 +82,15 @@ impl RowConfig {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
         let plan = Plan {
-            seed: 0,
-            order: Order::Sequential,
-            mixture: None,
-            weights: None,
-            groups: None,
-            window: 1,
-            batch_size: 1,
-            rank: 0,
-            world_size: 1,
-            n_streams: None,
-            infinite: false,
-            drop_last: false,
-            buffer_size: 1,
             n_workers: n_workers as usize,
             worker_nice: self.worker_nice as u8,
-            n_readers: 1,
             channel_size: n_workers as usize,
             channel_bytes: RAW_CHANNEL_BYTES as usize,
             prefetch_batches: prefetch as usize,
             auto: Auto { workers: auto_workers, prefetch: auto_prefetch },
             // A record is a batch, and leaving a batch out would change the training data.
             policy: Policy { skip_bad: false, ..Policy::default() },
+            ..Plan::default()
         };
         let share = RowShare {
             rank: self.rank as u64,

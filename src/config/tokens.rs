@@ -239,8 +239,6 @@ impl TokenConfig {
         let plan = Plan {
             seed: self.seed.unwrap_or_default(),
             order: Order::Groups,
-            mixture: None,
-            weights: None,
             groups: Some(Arc::new(groups)),
             window: self.window().max(1) as u64,
             batch_size: self.batch_size as usize,
@@ -254,11 +252,11 @@ impl TokenConfig {
             buffer_size: 2 * self.tokenizer_batch_size as u64,
             n_workers: n_workers as usize,
             worker_nice: self.worker_nice as u8,
-            n_readers: 1,
             channel_size: self.raw_channel_size as usize,
             channel_bytes: self.raw_channel_bytes as usize,
             prefetch_batches: prefetch_batches as usize,
             auto: Auto { workers: auto_workers, prefetch: auto_prefetch },
+            ..Plan::default()
         };
         let pack = PackPlan {
             seq_len: self.seq_len as usize,

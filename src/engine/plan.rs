@@ -103,6 +103,35 @@ impl MixturePlan {
     }
 }
 
+impl Default for Plan {
+    /// One pass over a source in storage order, in batches of one row, by a thread for each stage.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            order: Order::Sequential,
+            mixture: None,
+            weights: None,
+            groups: None,
+            window: 1,
+            batch_size: 1,
+            rank: 0,
+            world_size: 1,
+            n_streams: None,
+            infinite: false,
+            drop_last: false,
+            policy: Policy::default(),
+            buffer_size: 1,
+            n_workers: 1,
+            worker_nice: 0,
+            n_readers: 1,
+            channel_size: 1,
+            channel_bytes: 1 << 20,
+            prefetch_batches: 1,
+            auto: Auto::default(),
+        }
+    }
+}
+
 impl Plan {
     /// The credit of a stream with a window of `size` slots, read by `n_readers` threads, of which a batch
     /// has `per_batch` examples.

@@ -9,9 +9,7 @@ use std::ops::Range;
 use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Claims, Damage, Info, Planes, Repairs},
-    engine::Auto,
     engine::{Plan, Policy, cores},
-    order::Order,
     record::{Batches, Collate, ExampleMaker, Record, Task},
 };
 
@@ -104,29 +102,17 @@ impl CheckTask {
     pub fn plan() -> Plan {
         let n_workers = cores();
         Plan {
-            seed: 0,
-            order: Order::Sequential,
-            mixture: None,
-            weights: None,
-            groups: None,
-            window: 1,
             batch_size: CHECKED_TOGETHER,
-            rank: 0,
-            world_size: 1,
-            n_streams: None,
-            infinite: false,
-            drop_last: false,
             // The caller reports all failures.
             policy: Policy { skip_io: true, logs: false, ..Policy::default() },
             // Findings are small, and a long recording delays those after it.
             buffer_size: 1024,
             n_workers,
-            worker_nice: 0,
             n_readers: 4,
             channel_size: 4 * n_workers,
             channel_bytes: 256 << 20,
             prefetch_batches: 3,
-            auto: Auto::default(),
+            ..Plan::default()
         }
     }
 }

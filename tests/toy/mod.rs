@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use forebay::{
     Error, ErrorKind, Result,
-    engine::{Auto, Engine, Plan, Policy, Step},
+    engine::{Engine, Plan, Step},
     fields::Value,
     order::Order,
     record::{Batches, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task},
@@ -140,25 +140,15 @@ pub fn plan() -> Plan {
     Plan {
         seed: 1,
         order: Order::Window,
-        mixture: None,
-        weights: None,
-        groups: None,
         window: 20,
         batch_size: 8,
-        rank: 0,
-        world_size: 1,
-        n_streams: None,
-        infinite: false,
-        drop_last: false,
-        policy: Policy::default(),
         buffer_size: 50,
         n_workers: 2,
-        worker_nice: 0,
         n_readers: 3,
         channel_size: 16,
         channel_bytes: 1 << 20,
         prefetch_batches: 2,
-        auto: Auto::default(),
+        ..Plan::default()
     }
 }
 
