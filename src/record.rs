@@ -93,7 +93,7 @@ pub struct RawRecord {
     /// were read together. If only an [`Excerpt`] was read, the bytes outside it are unspecified.
     pub bytes: Bytes,
     /// What a recording in a file of its own has besides; then `bytes` may be empty.
-    pub part: Option<Box<FileRecording>>,
+    pub file: Option<Box<FileRecording>>,
     /// The row's other columns, in the source's order.
     pub values: Row,
     /// What it shares with the records of neighbouring windows of its recording.
@@ -122,10 +122,10 @@ impl WindowRun {
 }
 
 impl FileRecording {
-    /// The bytes of the part.
+    /// The bytes of the span.
     pub fn len(&self) -> usize {
         #[cfg(feature = "audio")]
-        return self.part.as_ref().map_or(0, crate::decode::Part::len);
+        return self.span_bytes.as_ref().map_or(0, crate::decode::SpanBytes::len);
         #[cfg(not(feature = "audio"))]
         return 0;
     }
@@ -138,7 +138,7 @@ impl FileRecording {
     /// Whether all of the recording was read.
     pub fn is_whole(&self) -> bool {
         #[cfg(feature = "audio")]
-        return self.part.is_none();
+        return self.span_bytes.is_none();
         #[cfg(not(feature = "audio"))]
         return true;
     }
@@ -147,18 +147,18 @@ impl FileRecording {
 impl RawRecord {
     /// A row of these bytes and columns.
     pub fn new(bytes: Bytes, values: Row) -> Self {
-        Self { bytes, values, part: None, window_run: None }
+        Self { bytes, values, file: None, window_run: None }
     }
 
     /// The record that a worker takes.
     pub fn numbered(self, index: u64, seed: u64, epoch: u64) -> Record {
-        let Self { bytes, part, values, window_run } = self;
-        Record { bytes, part, values, window_run, index, seed, epoch }
+        let Self { bytes, file, values, window_run } = self;
+        Record { bytes, file, values, window_run, index, seed, epoch }
     }
 
     /// The bytes that were read.
     pub fn n_bytes(&self) -> usize {
-        self.bytes.len() + self.part.as_ref().map_or(0, |part| part.len())
+        self.bytes.len() + self.file.as_ref().map_or(0, |file| file.len())
     }
 
     /// The label; [`NO_LABEL`] if it is null or the source has no labels.
@@ -244,7 +244,7 @@ impl ReadRequest for WholeRecord {
 pub struct FileRecording {
     /// The bytes that a span needs, if not all were read.
     #[cfg(feature = "audio")]
-    pub part: Option<crate::decode::Part>,
+    pub span_bytes: Option<crate::decode::SpanBytes>,
     /// The samples of the recording that are the row's; `None`: all.
     pub segment: Option<Segment>,
 }
@@ -394,7 +394,7 @@ pub struct Record {
     /// The encoded recording or the document.
     pub bytes: Bytes,
     /// What a recording in a file of its own has besides.
-    pub part: Option<Box<FileRecording>>,
+    pub file: Option<Box<FileRecording>>,
     /// The row's other columns, in the source's order.
     pub values: Row,
     /// What it shares with the records of neighbouring windows of its recording.
@@ -410,7 +410,7 @@ pub struct Record {
 impl Record {
     /// The bytes that were read.
     pub fn n_bytes(&self) -> usize {
-        self.bytes.len() + self.part.as_ref().map_or(0, |part| part.len())
+        self.bytes.len() + self.file.as_ref().map_or(0, |file| file.len())
     }
 }
 

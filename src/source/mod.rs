@@ -19,7 +19,7 @@ mod contents;
 #[cfg(feature = "parquet")]
 pub mod files;
 #[cfg(feature = "audio")]
-mod held;
+mod open_recording;
 mod mapped;
 mod memory_permits;
 #[cfg(feature = "parquet")]
@@ -45,9 +45,9 @@ pub(crate) mod urls;
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};
 pub use contents::{ClassNames, Contents};
-#[cfg(feature = "audio")]
-pub use held::Held;
 pub use mapped::MappedFiles;
+#[cfg(feature = "audio")]
+pub use open_recording::OpenRecording;
 #[cfg(any(feature = "python", feature = "cache"))]
 pub(crate) use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;

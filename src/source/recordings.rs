@@ -657,8 +657,8 @@ impl RecordingsReader {
     /// As [`ReadRecords::read`] and [`AudioDecoder::open`].
     pub(crate) fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<RowInfo> {
         let record = self.read(row, run, &Length)?;
-        let part = record.part.as_deref();
-        let (info, _) = decoder.open_held(&record.bytes, part)?.info().of_row(part)?;
+        let part = record.file.as_deref();
+        let (info, _) = decoder.open_recording(&record.bytes, part)?.info().of_row(part)?;
         Ok(RowInfo { info, values: record.values })
     }
 

@@ -360,7 +360,7 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         }
         if !self.positions.has_windows() {
             let record = self.reader.read(row, together, request)?;
-            let is_whole = record.part.as_ref().is_none_or(|part| part.is_whole());
+            let is_whole = record.file.as_ref().is_none_or(|file| file.is_whole());
             if request.repeats() && is_whole {
                 self.hold(at..at + 1, &record);
             }

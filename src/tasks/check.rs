@@ -143,15 +143,15 @@ pub struct FindingMaker {
 
 impl FindingMaker {
     fn decode(&mut self, record: &Record, finding: &mut Finding) -> Result<()> {
-        let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
-        let (info, Range { start: mut at, end: last }) = recording.info().of_row(record.part.as_deref())?;
+        let recording = self.decoder.open_recording(&record.bytes, record.file.as_deref())?;
+        let (info, Range { start: mut at, end: last }) = recording.info().of_row(record.file.as_deref())?;
         finding.info = Some(info);
         let first = at;
         let mut filled = Repairs::default();
         let step = (SPAN_VALUES / u64::from(info.channels)).max(1);
         while at < last {
             let end = last.min(at + step);
-            self.decoder.read_held(&recording, at..end, &mut self.planes)?;
+            self.decoder.read_recording(&recording, at..end, &mut self.planes)?;
             filled = filled + self.decoder.filled();
             for channel in 0..usize::from(info.channels) {
                 finding.listen(self.planes.channel(channel));
@@ -167,7 +167,7 @@ impl FindingMaker {
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         // A segment does not have the length that its recording declares.
-        let is_all = record.part.as_deref().is_none_or(|part| part.segment.is_none());
+        let is_all = record.file.as_deref().is_none_or(|part| part.segment.is_none());
         if let Some(recording) = recording.whole().filter(|_| is_all) {
             finding.repairs = self.decoder.repairs(recording);
             finding.claims = recording.claims(&record.bytes);

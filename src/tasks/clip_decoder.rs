@@ -13,7 +13,7 @@ use crate::{
     decode::{AudioDecoder, Info, Planes},
     fallible_alloc,
     record::{Record, WindowRun},
-    source::Held,
+    source::OpenRecording,
     transform::{Channels, Crop, sums::squares},
 };
 
@@ -42,7 +42,7 @@ pub(super) struct DecodedClip<'a> {
 
 /// The recording of a record.
 pub(super) struct Opened<'a> {
-    recording: Held<'a>,
+    recording: OpenRecording<'a>,
     /// Of the row, which may be a segment of it.
     pub info: Info,
     /// The row's samples in the recording.
@@ -63,9 +63,9 @@ impl ClipDecoder {
     /// As [`AudioDecoder::open`]; [`ErrorKind::TooLarge`] for one that is longer than the plan allows.
     pub fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<Opened<'a>> {
         self.held = None;
-        let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
-        let (info, row) = recording.info().of_row(record.part.as_deref())?;
-        if record.part.is_none() {
+        let recording = self.decoder.open_recording(&record.bytes, record.file.as_deref())?;
+        let (info, row) = recording.info().of_row(record.file.as_deref())?;
+        if record.file.is_none() {
             info.check_seconds(planner.plan().max_decoded_seconds)?;
         }
         Ok(Opened { recording, info, row })
@@ -81,7 +81,7 @@ impl ClipDecoder {
         takes_mean: bool,
     ) -> Result<()> {
         let Opened { recording, info, row } = opened;
-        if record.part.is_some() {
+        if record.file.is_some() {
             // Of a recording in a file of its own, this span alone is read.
             Info { n_samples: span.end - span.start, ..*info }
                 .check_seconds(planner.plan().max_decoded_seconds)?;
@@ -91,7 +91,7 @@ impl ClipDecoder {
         decoder.damage = planner.plan().damage;
         let mut decode = |span: Range<u64>, out: &mut Planes, is_shared: bool| {
             out.take_mean(takes_mean);
-            decoder.read_held(recording, row.start + span.start..row.start + span.end, out)?;
+            decoder.read_recording(recording, row.start + span.start..row.start + span.end, out)?;
             // How much of a window may be silent is judged for the window as a whole.
             match is_shared && decoder.filled().places > 0 {
                 true => Err(Error::new(ErrorKind::Corrupt, "a part of the window is damaged")),

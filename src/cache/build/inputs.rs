@@ -701,10 +701,10 @@ impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
             match self.reader.read(self.next, self.rows - self.next, &WholeRecord) {
                 Ok(record) => {
                     held = held.saturating_add(record.n_bytes() as u64 + limits.recording_bytes);
-                    let part = record.part.as_deref();
+                    let part = record.file.as_deref();
                     // A recording that cannot be decoded counts as empty; the decoder reports the error.
                     if limits.second_bytes > 0.0
-                        && let Ok(recording) = self.decoder.open_held(&record.bytes, part)
+                        && let Ok(recording) = self.decoder.open_recording(&record.bytes, part)
                         && let Ok((info, _)) = recording.info().of_row(part)
                     {
                         let seconds = info.n_samples as f64 / f64::from(info.sample_rate.max(1));

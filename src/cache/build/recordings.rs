@@ -166,8 +166,8 @@ impl Process<Rows> for Worker {
 
 impl Worker {
     fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
-        let recording = self.decoder.open_held(&record.bytes, record.part.as_deref())?;
-        let (info, samples) = recording.info().of_row(record.part.as_deref())?;
+        let recording = self.decoder.open_recording(&record.bytes, record.file.as_deref())?;
+        let (info, samples) = recording.info().of_row(record.file.as_deref())?;
         info.check_seconds(self.what.max_decoded_seconds)?;
         let plan = &self.what.plan;
         let rate = plan.sample_rate();
@@ -182,7 +182,7 @@ impl Worker {
         }
         let channels = plan.channels();
         self.planes.take_mean(channels == Channels::Mean);
-        self.decoder.read_held(&recording, samples, &mut self.planes)?;
+        self.decoder.read_recording(&recording, samples, &mut self.planes)?;
         channels.check(self.planes.channels())?;
         let n = usize::try_from(n).unwrap_or(usize::MAX);
         let n_padded = n.max(self.what.least_samples);

@@ -23,12 +23,12 @@ const END: u64 = 7;
 
 /// Reads bits, most significant first.
 #[derive(Debug, Clone, Copy)]
-struct Bits<'a> {
+struct BitReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Bits<'_> {
+impl BitReader<'_> {
     /// The next `n <= 24` bits; None past the end.
     fn read(&mut self, n: usize) -> Option<u64> {
         let value = self.peek(self.at, n)?;
@@ -55,7 +55,7 @@ impl Bits<'_> {
 /// # Errors
 /// `Unsupported` for anything but low complexity in one or two channels, `Corrupt` if it is cut short.
 pub(super) fn check_setup(setup: &[u8]) -> Result<()> {
-    let mut bits = Bits { bytes: setup, at: 0 };
+    let mut bits = BitReader { bytes: setup, at: 0 };
     let cut = || corrupt(format!("the setup of the AAC track is cut short: {} bytes", setup.len()));
     let kind = object_type(&mut bits).ok_or_else(cut)?;
     match kind {
@@ -108,7 +108,7 @@ pub(super) fn check_setup(setup: &[u8]) -> Result<()> {
 /// The setup of AAC-LC without what may follow the number of channels: some writers cut it there, although a
 /// flag says that more follows. It stays as it is if even these fields are missing.
 pub(super) fn core_setup(setup: &[u8]) -> Vec<u8> {
-    let mut bits = Bits { bytes: setup, at: 0 };
+    let mut bits = BitReader { bytes: setup, at: 0 };
     let mut end = || {
         object_type(&mut bits)?;
         sampling_frequency(&mut bits)?;
@@ -125,14 +125,14 @@ pub(super) fn core_setup(setup: &[u8]) -> Vec<u8> {
     core
 }
 
-fn object_type(bits: &mut Bits<'_>) -> Option<u64> {
+fn object_type(bits: &mut BitReader<'_>) -> Option<u64> {
     match bits.read(5)? {
         31 => Some(32 + bits.read(6)?),
         kind => Some(kind),
     }
 }
 
-fn sampling_frequency(bits: &mut Bits<'_>) -> Option<()> {
+fn sampling_frequency(bits: &mut BitReader<'_>) -> Option<()> {
     if bits.read(4)? == 15 {
         bits.read(24)?;
     }
@@ -141,7 +141,7 @@ fn sampling_frequency(bits: &mut Bits<'_>) -> Option<()> {
 
 /// Reads the extension after the core's setup: None if it does not signal SBR, else whether it signals
 /// parametric stereo, too.
-fn extension(bits: &mut Bits<'_>) -> Option<bool> {
+fn extension(bits: &mut BitReader<'_>) -> Option<bool> {
     if bits.read(1)? == 1 {
         bits.read(14)?;
     }
@@ -172,7 +172,7 @@ pub(super) fn he_aac(has_ps: bool) -> crate::Error {
 
 /// Whether an AAC-LC packet carries SBR; `decodes` returns whether the core's decoder accepts a packet.
 pub(super) fn has_sbr(packet: &[u8], mut decodes: impl FnMut(&[u8]) -> bool) -> bool {
-    let bits = Bits { bytes: packet, at: 0 };
+    let bits = BitReader { bytes: packet, at: 0 };
     let Some(&last) = packet.last() else { return false };
     if last == 0 {
         return false;
@@ -196,7 +196,7 @@ pub(super) fn has_sbr(packet: &[u8], mut decodes: impl FnMut(&[u8]) -> bool) -> 
 }
 
 /// The content type of the first fill element, if fill elements extend from bit `at` exactly to `end`.
-fn fill_kind(mut bits: Bits<'_>, at: usize, end: usize) -> Option<u64> {
+fn fill_kind(mut bits: BitReader<'_>, at: usize, end: usize) -> Option<u64> {
     bits.at = at;
     let mut first = None;
     while bits.at < end {

@@ -35,7 +35,7 @@ static MS_ADAPT: [i32; 16] = [230, 230, 230, 230, 307, 409, 512, 614, 768, 614, 
 const APPLE_BYTES: usize = 34;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum AdpcmKind {
     Ima,
     /// 34 bytes and 64 samples of each channel.
     Apple,
@@ -45,8 +45,8 @@ enum Kind {
 
 /// The geometry of an ADPCM recording's blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Blocks {
-    kind: Kind,
+pub(super) struct BlockLayout {
+    kind: AdpcmKind,
     channels: usize,
     /// Bytes of a block.
     block_bytes: usize,
@@ -54,7 +54,7 @@ pub(super) struct Blocks {
     block_samples: usize,
 }
 
-impl Blocks {
+impl BlockLayout {
     /// Format tag 0x0011. `own` are the codec's fields of the `fmt ` chunk: samples per block.
     pub(super) fn ima(
         own: &[u8],
@@ -63,7 +63,7 @@ impl Blocks {
         block_bytes: u16,
         bits: u16,
     ) -> Result<Self> {
-        Self::new(Kind::Ima, own, endian, channels, block_bytes, bits)
+        Self::new(AdpcmKind::Ima, own, endian, channels, block_bytes, bits)
     }
 
     /// Format tag 0x0002. `own` are the codec's fields of the `fmt ` chunk: samples per block, number of
@@ -76,7 +76,7 @@ impl Blocks {
             .collect();
         match pairs {
             Some(pairs) if !pairs.is_empty() => {
-                Self::new(Kind::Ms(pairs), own, endian, channels, block_bytes, bits)
+                Self::new(AdpcmKind::Ms(pairs), own, endian, channels, block_bytes, bits)
             }
             _ => Err(corrupt("the Microsoft ADPCM header lacks its coefficients")),
         }
@@ -92,7 +92,7 @@ impl Blocks {
             1 | 2 => {
                 let channels = usize::from(channels);
                 Ok(Self {
-                    kind: Kind::Apple,
+                    kind: AdpcmKind::Apple,
                     channels,
                     block_bytes: APPLE_BYTES * channels,
                     block_samples: 64,
@@ -103,7 +103,7 @@ impl Blocks {
     }
 
     fn new(
-        kind: Kind,
+        kind: AdpcmKind,
         own: &[u8],
         endian: Endian,
         channels: u16,
@@ -133,22 +133,22 @@ impl Blocks {
         Ok(blocks)
     }
 
-    /// Numbers from which [`Self::of_fields`] makes equal blocks.
+    /// Numbers from which [`Self::from_fields`] makes equal blocks.
     pub(super) fn fields(&self) -> (&[[i16; 2]], [usize; 3]) {
-        let pairs: &[_] = if let Kind::Ms(pairs) = &self.kind { pairs } else { &[] };
+        let pairs: &[_] = if let AdpcmKind::Ms(pairs) = &self.kind { pairs } else { &[] };
         (pairs, [self.channels, self.block_bytes, self.block_samples])
     }
 
     /// Blocks of Microsoft ADPCM with these coefficients, of IMA ADPCM without; None if the numbers
     /// contradict each other.
-    pub(super) fn of_fields(pairs: Vec<[i16; 2]>, fields: [usize; 3]) -> Option<Self> {
+    pub(super) fn from_fields(pairs: Vec<[i16; 2]>, fields: [usize; 3]) -> Option<Self> {
         let [channels, block_bytes, block_samples] = fields;
         let kind = match pairs.is_empty() {
-            false => Kind::Ms(pairs),
+            false => AdpcmKind::Ms(pairs),
             // No block of WAV has this length: it is 4 bytes for each channel, and 4 for each 8 samples of
             // it.
-            true if block_bytes == APPLE_BYTES * channels && block_samples == 64 => Kind::Apple,
-            true => Kind::Ima,
+            true if block_bytes == APPLE_BYTES * channels && block_samples == 64 => AdpcmKind::Apple,
+            true => AdpcmKind::Ima,
         };
         let blocks = Self { kind, channels, block_bytes, block_samples };
         let is_valid = (1..=2).contains(&channels)
@@ -159,19 +159,19 @@ impl Blocks {
 
     pub(super) fn codec(&self) -> Codec {
         match self.kind {
-            Kind::Ima | Kind::Apple => Codec::AdpcmIma,
-            Kind::Ms(_) => Codec::AdpcmMs,
+            AdpcmKind::Ima | AdpcmKind::Apple => Codec::AdpcmIma,
+            AdpcmKind::Ms(_) => Codec::AdpcmMs,
         }
     }
 
     /// Samples per channel in a block of `bytes` existing bytes.
     fn samples_in(&self, bytes: usize) -> usize {
         match self.kind {
-            Kind::Ima => {
+            AdpcmKind::Ima => {
                 bytes.checked_sub(4 * self.channels).map_or(0, |body| 1 + body / (4 * self.channels) * 8)
             }
-            Kind::Apple => bytes / (APPLE_BYTES * self.channels) * 64,
-            Kind::Ms(_) => {
+            AdpcmKind::Apple => bytes / (APPLE_BYTES * self.channels) * 64,
+            AdpcmKind::Ms(_) => {
                 bytes.checked_sub(7 * self.channels).map_or(0, |body| 2 + body * 2 / self.channels)
             }
         }
@@ -213,9 +213,9 @@ impl Blocks {
             let bytes = &data[at..(at + self.block_bytes).min(data.len())];
             scratch.clear();
             match &self.kind {
-                Kind::Ima => self.decode_ima(bytes, scratch)?,
-                Kind::Apple => self.decode_apple(bytes, scratch)?,
-                Kind::Ms(coefficients) => self.decode_ms(bytes, coefficients, scratch)?,
+                AdpcmKind::Ima => self.decode_ima(bytes, scratch)?,
+                AdpcmKind::Apple => self.decode_apple(bytes, scratch)?,
+                AdpcmKind::Ms(coefficients) => self.decode_ms(bytes, coefficients, scratch)?,
             }
             let first = done - block * self.block_samples;
             let n = (self.block_samples - first).min(end - done);
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn counts_of_samples_that_are_believed() {
         // By libsndfile, at 44.1 kHz in stereo: blocks of 2041 samples, and a number divided by the channels.
-        let blocks = Blocks::ima(&2041u16.to_le_bytes(), Endian::Little, 2, 2048, 4).unwrap();
+        let blocks = BlockLayout::ima(&2041u16.to_le_bytes(), Endian::Little, 2, 2048, 4).unwrap();
         assert_eq!(blocks.n_samples(2048), 2041);
         for (n, bytes, is_believed) in [
             (2000, 2048, true),
@@ -347,7 +347,7 @@ mod tests {
         ] {
             assert_eq!(blocks.is_in_last(n, bytes), is_believed, "{n} of {bytes} bytes");
         }
-        let mono = Blocks::ima(&2041u16.to_le_bytes(), Endian::Little, 1, 1024, 4).unwrap();
+        let mono = BlockLayout::ima(&2041u16.to_le_bytes(), Endian::Little, 1, 1024, 4).unwrap();
         assert!(mono.is_in_last(1020, 1024));
     }
 }

@@ -4,11 +4,11 @@
 //! the rate is an 80-bit extended float; samples are left-justified in whole bytes.
 
 use super::{
-    adpcm::Blocks,
+    adpcm::BlockLayout,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at},
-    pcm::{Coding, Pcm, Shape, float_coding, int_coding},
-    ranged::Look,
+    pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
+    ranged::HeaderBytes,
     unsupported,
 };
 use crate::Result;
@@ -29,9 +29,9 @@ pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
 /// # Errors
 /// `Corrupt` without `COMM` or `SSND`, `Unsupported` for compressions not decoded here, `Empty` without
 /// samples.
-pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
+pub(super) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<PcmFormat> {
     let big = Endian::Big;
-    let is_aifc = file.clipped(8, 4) == b"AIFC";
+    let is_aifc = file.get_up_to(8, 4) == b"AIFC";
     let mut at = 12;
     let (mut comm, mut ssnd) = (None, None);
     while let Some(head) = file.get(at, 8)
@@ -39,7 +39,7 @@ pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
     {
         let body = at + 8;
         match &head[..4] {
-            b"COMM" => comm = Some(file.clipped(body, size.min(MAX_COMM))),
+            b"COMM" => comm = Some(file.get_up_to(body, size.min(MAX_COMM))),
             b"SSND" => ssnd = Some(body..file.size().min(body + size)),
             _ => {}
         }
@@ -68,7 +68,7 @@ pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
         b"raw " if bits <= 8 => Coding::Unsigned8,
         b"fl32" | b"FL32" => float_coding(32, big)?,
         b"fl64" | b"FL64" => float_coding(64, big)?,
-        b"ima4" => Coding::Adpcm(Blocks::apple(channels)?),
+        b"ima4" => Coding::Adpcm(BlockLayout::apple(channels)?),
         b"alaw" | b"ALAW" => Coding::Alaw,
         b"ulaw" | b"ULAW" => Coding::Mulaw,
         other => {
@@ -91,7 +91,7 @@ pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
             .filter(|&n| n <= blocks.n_samples(data.end - data.start)),
         _ => n_samples,
     };
-    Ok(Shape::new(data, coding, rate, channels, n_samples)?.declaring_samples(n_samples))
+    Ok(PcmFormat::new(data, coding, rate, channels, n_samples)?.with_declared_samples(n_samples))
 }
 
 /// Converts an 80-bit extended float (IEEE 754-1985) to a rate, rounded to the nearest integer.

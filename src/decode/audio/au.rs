@@ -5,8 +5,8 @@
 use super::{
     corrupt,
     field::{Endian, u32_at},
-    pcm::{Coding, Pcm, Shape, float_coding, int_coding},
-    ranged::Look,
+    pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
+    ranged::HeaderBytes,
     unsupported,
 };
 use crate::Result;
@@ -23,8 +23,8 @@ pub(super) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
 ///
 /// # Errors
 /// `Corrupt` with a header cut short, `Unsupported` for encodings not decoded here, `Empty` without samples.
-pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
-    let head = file.clipped(0, 24);
+pub(super) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<PcmFormat> {
+    let head = file.get_up_to(0, 24);
     let word = |i: usize| {
         u32_at(head, 4 * i, Endian::Big)
             .ok_or_else(|| corrupt("the AU header is cut short; 24 bytes are needed"))
@@ -48,5 +48,5 @@ pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Shape> {
     let channels = u16::try_from(channels)
         .map_err(|_| corrupt(format!("the AU header declares {channels} channels")))?;
     let size = Some(u64::from(word(2)?)).filter(|&size| size != u64::from(u32::MAX));
-    Ok(Shape::new(data, coding, word(4)?, channels, None)?.declaring_bytes(size))
+    Ok(PcmFormat::new(data, coding, word(4)?, channels, None)?.with_declared_bytes(size))
 }

@@ -10,14 +10,14 @@ use std::ops::Range;
 
 use super::{
     DecoderCache,
-    adpcm::Blocks,
+    adpcm::BlockLayout,
     corrupt,
-    decoder_cache::Lent,
-    demux::{self, Demuxed, Packets},
+    decoder_cache::PooledVec,
+    demux::{self, AlacPackets, PacketRecording},
     field::{Endian, u32_at, u64_at},
     packet::Packet,
-    pcm::{Coding, Pcm, Shape, float_coding, int_coding},
-    ranged::Look,
+    pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
+    ranged::HeaderBytes,
     unsupported,
 };
 use crate::{Result, fallible_alloc};
@@ -26,25 +26,27 @@ use crate::{Result, fallible_alloc};
 const MAX_HEAD: u64 = 64 << 10;
 
 /// The content of a CAF file.
-pub(super) enum Opened<'a> {
+pub(super) enum CafRecording<'a> {
     Pcm(Pcm<'a>),
-    Packets(Demuxed<'a>),
+    Packets(PacketRecording<'a>),
 }
 
 /// The place of the content in a CAF file.
-pub(super) enum Found<'a> {
-    Pcm(Shape),
-    Packets(Packets<'a>),
+pub(super) enum CafContent<'a> {
+    Pcm(PcmFormat),
+    Packets(AlacPackets<'a>),
 }
 
 /// Opens `caff`.
 ///
 /// # Errors
 /// As [`find`].
-pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opened<'a>> {
-    Ok(match find(kept, &bytes)? {
-        Found::Pcm(shape) => Opened::Pcm(shape.of(bytes)),
-        Found::Packets(packets) => Opened::Packets(Demuxed::alac(kept, bytes, packets)?),
+pub(super) fn open<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<CafRecording<'a>> {
+    Ok(match find(cache, &bytes)? {
+        CafContent::Pcm(shape) => CafRecording::Pcm(shape.of(bytes)),
+        CafContent::Packets(packets) => {
+            CafRecording::Packets(PacketRecording::from_alac(cache, bytes, packets)?)
+        }
     })
 }
 
@@ -52,7 +54,7 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Opene
 ///
 /// # Errors
 /// `Corrupt` without `desc` or `data`, `Unsupported` for codecs not decoded here, `Empty` without samples.
-pub(super) fn find<'a>(kept: &mut DecoderCache, file: &impl Look<'a>) -> Result<Found<'a>> {
+pub(super) fn find<'a>(cache: &mut DecoderCache, file: &impl HeaderBytes<'a>) -> Result<CafContent<'a>> {
     let big = Endian::Big;
     let mut at = 8;
     let (mut desc, mut data, mut cookie, mut table) = (None, None, None, None);
@@ -62,8 +64,8 @@ pub(super) fn find<'a>(kept: &mut DecoderCache, file: &impl Look<'a>) -> Result<
         let body = at + 12;
         let end = body.saturating_add(size).min(file.size());
         match &head[..4] {
-            b"desc" => desc = Some(file.clipped(body, size.min(MAX_HEAD))),
-            b"kuki" => cookie = Some(file.clipped(body, size.min(MAX_HEAD))),
+            b"desc" => desc = Some(file.get_up_to(body, size.min(MAX_HEAD))),
+            b"kuki" => cookie = Some(file.get_up_to(body, size.min(MAX_HEAD))),
             b"pakt" => table = Some(body..end),
             // The data starts with an edit count of four bytes; with a size of -1 it extends to the end.
             b"data" => data = Some((body + 4).min(end)..end),
@@ -102,11 +104,11 @@ pub(super) fn find<'a>(kept: &mut DecoderCache, file: &impl Look<'a>) -> Result<
         let missing = || corrupt("the CAF file lacks the chunk `kuki` or `pakt`, which its codec needs");
         let (cookie, table) = (cookie.ok_or_else(missing)?, table.ok_or_else(missing)?);
         let table = file.get(table.start, table.end - table.start).unwrap_or_default();
-        let packets = kept.shelves::<demux::Shelves>().packets.lend();
-        return alac(packets, cookie, table, data, packet, frames).map(Found::Packets);
+        let packets = cache.pools::<demux::PacketPools>().packets.take();
+        return alac(packets, cookie, table, data, packet, frames).map(CafContent::Packets);
     }
     if &format.to_be_bytes() == b"ima4" {
-        let blocks = Blocks::apple(channels)?;
+        let blocks = BlockLayout::apple(channels)?;
         if (u64::from(packet), u64::from(frames)) != blocks.unit() {
             return Err(corrupt(format!("IMA ADPCM packets of {packet} bytes for {frames} frames")));
         }
@@ -115,7 +117,8 @@ pub(super) fn find<'a>(kept: &mut DecoderCache, file: &impl Look<'a>) -> Result<
         let priming = valid.and_then(|table| u32_at(table, 16, big)).unwrap_or(0);
         let valid = valid.and_then(|table| u64_at(table, 8, big)).filter(|&n| n > 0 && priming == 0);
         let valid = valid.filter(|&n| blocks.is_in_last(n, data.end - data.start));
-        return Shape::new(data, Coding::Adpcm(blocks), rate.round() as u32, channels, valid).map(Found::Pcm);
+        return PcmFormat::new(data, Coding::Adpcm(blocks), rate.round() as u32, channels, valid)
+            .map(CafContent::Pcm);
     }
     if frames != 1 || packet % u32::from(channels) != 0 {
         return Err(corrupt(format!(
@@ -134,19 +137,19 @@ pub(super) fn find<'a>(kept: &mut DecoderCache, file: &impl Look<'a>) -> Result<
         (false, _) if stride == 1 => Coding::Mulaw,
         _ => return Err(corrupt(format!("companded samples of {stride} bytes"))),
     };
-    Shape::new(data, coding, rate.round() as u32, channels, None).map(Found::Pcm)
+    PcmFormat::new(data, coding, rate.round() as u32, channels, None).map(CafContent::Pcm)
 }
 
 /// Splits `data` into packets by the packet table, which has the sizes and lengths that `desc` does not fix,
 /// as numbers of 7 bits a byte.
 fn alac<'a>(
-    mut packets: Lent<Packet>,
+    mut packets: PooledVec<Packet>,
     cookie: &'a [u8],
     table: &[u8],
     data: Range<u64>,
     size: u32,
     frames: u32,
-) -> Result<Packets<'a>> {
+) -> Result<AlacPackets<'a>> {
     let cut = || corrupt("the CAF packet table is cut short");
     let n_valid = u64_at(table, 8, Endian::Big).ok_or_else(cut)?;
     let priming = u32_at(table, 16, Endian::Big).ok_or_else(cut)?;
@@ -180,5 +183,5 @@ fn alac<'a>(
         )?;
         at += u64::from(len);
     }
-    Ok(Packets { cookie, packets, delay: priming.into(), n_valid })
+    Ok(AlacPackets { cookie, packets, delay: priming.into(), n_valid })
 }

@@ -6,15 +6,17 @@
 //!
 //! | format | declared length | cut short if |
 //! |---|---|---|
-//! | WAV, Wave64, AU | size of the data; not if it is 0, all ones, or near 2^31 or 2^32, as writers to pipes leave it | it is beyond the end |
+//! | WAV, Wave64, AU | size of the data; not if it is 0, all ones, or near 2^31 or 2^32, as writers to pipes
+//! leave it | it is beyond the end |
 //! | AIFF | frames in `COMM` | fewer exist |
 //! | FLAC, also in Ogg | STREAMINFO | fewer exist |
-//! | MPEG audio | frames in the Xing, Info or VBRI tag | two or more are missing; without a tag, if the last frame is not whole |
+//! | MPEG audio | frames in the Xing, Info or VBRI tag | two or more are missing; without a tag, if the last
+//! frame is not whole |
 //! | Ogg | | the last page of the recording's last stream is not marked as its end |
 //!
 //! Source: own.
 
-use super::{Codec, Info, Recording, ogg::Pages};
+use super::{Codec, Info, Recording, ogg::OggPages};
 
 /// A container's declarations beyond its samples; see the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,7 +58,7 @@ pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
             }
             "the Xing, Info or VBRI tag declares"
         }
-        Recording::Vorbis(_) | Recording::Demuxed(_) => "the container declares",
+        Recording::Vorbis(_) | Recording::PacketRecording(_) => "the container declares",
     };
     if let Some(declared) = claims.declared {
         if declared > n_samples.saturating_add(slack) {
@@ -75,7 +77,7 @@ pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
 /// Whether the last page of the last stream of sound in an Ogg file is marked as its end.
 fn ends_stream(bytes: &[u8]) -> bool {
     let (mut serial, mut has_ended) = (None, false);
-    for page in Pages::new(bytes) {
+    for page in OggPages::new(bytes) {
         let begins =
             || [&b"\x01vorbis"[..], b"\x7fFLAC"].iter().any(|magic| page.body(bytes).starts_with(magic));
         if page.begins_stream() && begins() {

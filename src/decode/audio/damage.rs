@@ -1,8 +1,8 @@
 //! What becomes of a frame that cannot be decoded: an error of the span that needs it, or silence.
 //!
-//! The decoders of frames report each frame that they cannot decode to [`Losses`], and write zeros where it
-//! may be silence. Whether a frame is damaged depends on the bytes around it and not on the span, so that
-//! spans and a full decode agree. A read of which more is silent than allowed ends with the error of its
+//! The decoders of frames report each frame that they cannot decode to [`DamagedFrames`], and write zeros
+//! where it may be silence. Whether a frame is damaged depends on the bytes around it and not on the span, so
+//! that spans and a full decode agree. A read of which more is silent than allowed ends with the error of its
 //! first damaged frame.
 //!
 //! Source: own.
@@ -39,14 +39,14 @@ impl Default for Damage {
 
 /// The damaged frames of a read.
 #[derive(Debug, Default)]
-pub(crate) struct Losses {
+pub(crate) struct DamagedFrames {
     damage: Damage,
     found: Repairs,
     /// The error of the first one.
     first: Option<Error>,
 }
 
-impl Losses {
+impl DamagedFrames {
     /// Forgets the last read; frames of the next one are treated as `damage` says.
     pub(super) fn begin(&mut self, damage: Damage) {
         *self = Self { damage, ..Self::default() };

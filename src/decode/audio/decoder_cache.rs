@@ -16,20 +16,20 @@ use std::{
     sync::Arc,
 };
 
-use super::{Codec, damage::Losses};
+use super::{Codec, damage::DamagedFrames};
 use crate::Result;
 use crossbeam::queue::ArrayQueue;
 
-/// The most decoders kept.
+/// The most decoders in the cache.
 const MAX_DECODERS: usize = 16;
-/// The most bytes that the kept decoders may hold, by their makers' estimate.
+/// The most bytes that the cached decoders may hold, by their makers' estimate.
 const MAX_BYTES: usize = 32 << 20;
 /// The most unused vectors kept of one kind: one of a recording, and one more while the next is opened.
 const MAX_VECTORS: usize = 2;
 /// The most bytes of a kept vector: the index of a recording of hours.
 const MAX_VECTOR_BYTES: usize = 4 << 20;
 
-struct Entry {
+struct CachedDecoder {
     codec: Codec,
     setup: Box<[u8]>,
     decoder: Box<dyn Any + Send>,
@@ -40,40 +40,40 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct DecoderCache {
     /// Least recently used first.
-    decoders: Vec<Entry>,
+    decoders: Vec<CachedDecoder>,
     /// Scratch of the ADPCM decoders: one block, interleaved.
     pub(crate) block: Vec<i16>,
     /// The damaged frames of this read.
-    pub(super) losses: Losses,
+    pub(super) losses: DamagedFrames,
     /// The unused vectors of each codec, in a type of its own.
-    shelves: Vec<Box<dyn Any + Send>>,
+    pools: Vec<Box<dyn Any + Send>>,
 }
 
 /// Unused vectors of one kind.
 ///
 /// A recording returns its vectors when it is dropped, which may be after the decoder was dropped.
-pub(super) struct Shelf<T>(Arc<ArrayQueue<Vec<T>>>);
+pub(super) struct VecPool<T>(Arc<ArrayQueue<Vec<T>>>);
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for VecPool<T> {
     fn default() -> Self {
         Self(Arc::new(ArrayQueue::new(MAX_VECTORS)))
     }
 }
 
-impl<T> Shelf<T> {
-    /// An empty vector, which returns to the shelf when it is dropped.
-    pub(super) fn lend(&self) -> Lent<T> {
-        Lent { items: self.0.pop().unwrap_or_default(), shelf: Self(self.0.clone()) }
+impl<T> VecPool<T> {
+    /// An empty vector, which returns to the pool when it is dropped.
+    pub(super) fn take(&self) -> PooledVec<T> {
+        PooledVec { items: self.0.pop().unwrap_or_default(), pool: Self(self.0.clone()) }
     }
 }
 
-/// A vector of a [`Shelf`], in use.
-pub(super) struct Lent<T> {
+/// A vector of a [`VecPool`], in use.
+pub(super) struct PooledVec<T> {
     items: Vec<T>,
-    shelf: Shelf<T>,
+    pool: VecPool<T>,
 }
 
-impl<T> Deref for Lent<T> {
+impl<T> Deref for PooledVec<T> {
     type Target = Vec<T>;
 
     fn deref(&self) -> &Vec<T> {
@@ -81,25 +81,25 @@ impl<T> Deref for Lent<T> {
     }
 }
 
-impl<T> DerefMut for Lent<T> {
+impl<T> DerefMut for PooledVec<T> {
     fn deref_mut(&mut self) -> &mut Vec<T> {
         &mut self.items
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Lent<T> {
+impl<T: fmt::Debug> fmt::Debug for PooledVec<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.items.fmt(f)
     }
 }
 
-impl<T> Drop for Lent<T> {
+impl<T> Drop for PooledVec<T> {
     fn drop(&mut self) {
         let mut items = std::mem::take(&mut self.items);
         items.clear();
         if items.capacity().saturating_mul(size_of::<T>()) <= MAX_VECTOR_BYTES {
-            // A full shelf drops the vector.
-            let _ = self.shelf.0.push(items);
+            // A full pool drops the vector.
+            let _ = self.pool.0.push(items);
         }
     }
 }
@@ -122,18 +122,23 @@ impl DecoderCache {
         make: impl FnOnce() -> Result<(D, usize)>,
     ) -> Result<&mut D> {
         let is_equal =
-            |entry: &Entry| entry.codec == codec && *entry.setup == *setup && entry.decoder.is::<D>();
+            |entry: &CachedDecoder| entry.codec == codec && *entry.setup == *setup && entry.decoder.is::<D>();
         match self.decoders.iter().position(is_equal) {
             Some(i) => self.decoders[i..].rotate_left(1),
             None => {
                 let (decoder, bytes) = make()?;
                 let bytes = bytes.saturating_add(setup.len());
                 while !self.decoders.is_empty()
-                    && (self.decoders.len() >= MAX_DECODERS || self.held() + bytes > MAX_BYTES)
+                    && (self.decoders.len() >= MAX_DECODERS || self.decoder_bytes() + bytes > MAX_BYTES)
                 {
                     self.decoders.remove(0);
                 }
-                self.decoders.push(Entry { codec, setup: setup.into(), decoder: Box::new(decoder), bytes });
+                self.decoders.push(CachedDecoder {
+                    codec,
+                    setup: setup.into(),
+                    decoder: Box::new(decoder),
+                    bytes,
+                });
             }
         }
         let last = self.decoders.len() - 1;
@@ -142,17 +147,17 @@ impl DecoderCache {
     }
 
     /// The shelves `T` of a codec, empty at first.
-    pub(super) fn shelves<T: Default + Send + 'static>(&mut self) -> &mut T {
-        let found = self.shelves.iter().position(|shelves| shelves.is::<T>());
+    pub(super) fn pools<T: Default + Send + 'static>(&mut self) -> &mut T {
+        let found = self.pools.iter().position(|pools| pools.is::<T>());
         let at = found.unwrap_or_else(|| {
-            self.shelves.push(Box::new(T::default()));
-            self.shelves.len() - 1
+            self.pools.push(Box::new(T::default()));
+            self.pools.len() - 1
         });
         #[expect(clippy::expect_used, reason = "its type was just compared")]
-        self.shelves[at].downcast_mut().expect("shelves of this type")
+        self.pools[at].downcast_mut().expect("shelves of this type")
     }
 
-    fn held(&self) -> usize {
+    fn decoder_bytes(&self) -> usize {
         self.decoders.iter().fold(0, |sum, entry| sum.saturating_add(entry.bytes))
     }
 }
@@ -162,17 +167,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lent_vectors_come_back_empty_with_their_memory() {
-        let shelf = Shelf::default();
-        let mut lent = shelf.lend();
-        lent.extend([1u32, 2, 3]);
-        let memory = lent.as_ptr();
-        drop(lent);
-        let again = shelf.lend();
+    fn pooled_vectors_come_back_empty_with_their_memory() {
+        let pool = VecPool::default();
+        let mut pooled = pool.take();
+        pooled.extend([1u32, 2, 3]);
+        let memory = pooled.as_ptr();
+        drop(pooled);
+        let again = pool.take();
         assert!(again.is_empty() && again.as_ptr() == memory);
-        let mut large = shelf.lend();
+        let mut large = pool.take();
         large.reserve(MAX_VECTOR_BYTES);
         drop(large);
-        assert_eq!(shelf.lend().capacity(), 0);
+        assert_eq!(pool.take().capacity(), 0);
     }
 }

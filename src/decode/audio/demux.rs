@@ -32,8 +32,8 @@ use symphonia::{
 
 use super::{
     Codec, DecoderCache, Info, Planes, aac, corrupt,
-    damage::Losses,
-    decoder_cache::{Lent, Shelf},
+    damage::DamagedFrames,
+    decoder_cache::{PooledVec, VecPool},
     field::{Endian, u32_at},
     mp4::Edit,
     packet::Packet,
@@ -51,15 +51,15 @@ const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 
 /// The number of AAC packets searched for SBR that the setup does not signal, and how many of them must have
 /// it, to exclude chance.
-pub(super) const AAC_LOOK: usize = 4;
-const AAC_SBR: usize = 2;
+pub(super) const AAC_SBR_SEARCHED: usize = 4;
+const AAC_SBR_NEEDED: usize = 2;
 
 /// ALAC packets of a container.
-pub(super) struct Packets<'a> {
+pub(super) struct AlacPackets<'a> {
     /// The decoder's setup.
     pub(super) cookie: &'a [u8],
     /// The packets in the file; their ticks are samples per channel.
-    pub(super) packets: Lent<Packet>,
+    pub(super) packets: PooledVec<Packet>,
     /// Samples before the recording's first.
     pub(super) delay: u64,
     /// Samples of the recording, from there on; 0 for all.
@@ -68,85 +68,89 @@ pub(super) struct Packets<'a> {
 
 /// The unused vectors of indexes.
 #[derive(Default)]
-pub(super) struct Shelves {
-    pub(super) packets: Shelf<Packet>,
-    starts: Shelf<u64>,
+pub(super) struct PacketPools {
+    pub(super) packets: VecPool<Packet>,
+    starts: VecPool<u64>,
 }
 
 /// A recording in packets.
-pub struct Demuxed<'a> {
+pub struct PacketRecording<'a> {
     bytes: &'a [u8],
     info: Info,
     params: AudioCodecParameters,
-    packets: Lent<Packet>,
+    packets: PooledVec<Packet>,
     /// The first sample of each packet before the edit; one more entry for the end.
-    starts: Lent<u64>,
+    starts: PooledVec<u64>,
     /// Samples before the edit's first.
     delay: u64,
 }
 
-impl std::fmt::Debug for Demuxed<'_> {
+impl std::fmt::Debug for PacketRecording<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Demuxed").field("info", &self.info).field("packets", &self.packets.len()).finish()
     }
 }
 
-impl<'a> Demuxed<'a> {
+impl<'a> PacketRecording<'a> {
     /// Opens AAC in ADTS, whose first frame is at byte `start`.
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported` or `Empty`, by the frames and the first packet.
-    pub(super) fn open_adts(kept: &mut DecoderCache, bytes: &'a [u8], start: usize) -> Result<Self> {
+    pub(super) fn open_adts(cache: &mut DecoderCache, bytes: &'a [u8], start: usize) -> Result<Self> {
         let bytes = &bytes[start..];
-        let mut packets = kept.shelves::<Shelves>().packets.lend();
+        let mut packets = cache.pools::<PacketPools>().packets.take();
         let mut walk = aac::Adts::default();
         walk.step(bytes, 0, true, &mut packets)?;
         let (setup, _) = walk.setup()?;
-        Self::new(kept, bytes, Codec::Aac, &setup, packets, None, Edit::default())
+        Self::new(cache, bytes, Codec::Aac, &setup, packets, None, Edit::default())
     }
 
     /// Opens packets of a sound track.
     ///
     /// # Errors
     /// Errors of the first packet.
-    pub(super) fn of_track(
-        kept: &mut DecoderCache,
+    pub(super) fn from_track(
+        cache: &mut DecoderCache,
         bytes: &'a [u8],
         (codec, setup): (Codec, &[u8]),
-        packets: Lent<Packet>,
+        packets: PooledVec<Packet>,
         timescale: u32,
         edit: Edit,
     ) -> Result<Self> {
-        Self::new(kept, bytes, codec, setup, packets, Some(timescale), edit)
+        Self::new(cache, bytes, codec, setup, packets, Some(timescale), edit)
     }
 
     /// Opens ALAC in packets of a container.
     ///
     /// # Errors
-    /// As [`Demuxed::open_adts`].
-    pub(super) fn alac(kept: &mut DecoderCache, bytes: &'a [u8], from: Packets<'_>) -> Result<Self> {
-        let Packets { cookie, packets, delay, n_valid } = from;
+    /// As [`PacketRecording::open_adts`].
+    pub(super) fn from_alac(
+        cache: &mut DecoderCache,
+        bytes: &'a [u8],
+        from: AlacPackets<'_>,
+    ) -> Result<Self> {
+        let AlacPackets { cookie, packets, delay, n_valid } = from;
         let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), rounded_by: 0, timescale: None };
-        Self::new(kept, bytes, Codec::Alac, cookie, packets, None, edit)
+        Self::new(cache, bytes, Codec::Alac, cookie, packets, None, edit)
     }
 
     /// `timescale` is the ticks per second of the packets; None if ticks are samples.
     fn new(
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &'a [u8],
         codec: Codec,
         setup: &[u8],
-        packets: Lent<Packet>,
+        packets: PooledVec<Packet>,
         timescale: Option<u32>,
         edit: Edit,
     ) -> Result<Self> {
-        let mut looked_at = [&[][..]; AAC_LOOK];
-        let n = packets.len().min(AAC_LOOK);
-        for (slot, packet) in looked_at.iter_mut().zip(packets.iter()) {
+        let mut first_packets = [&[][..]; AAC_SBR_SEARCHED];
+        let n = packets.len().min(AAC_SBR_SEARCHED);
+        for (slot, packet) in first_packets.iter_mut().zip(packets.iter()) {
             *slot = data(bytes, packet);
         }
-        let first = First::of(kept, codec, setup, &looked_at[..n])?;
-        let mut starts = kept.shelves::<Shelves>().starts.lend();
+        let first = FirstPacket::decode_first(cache, codec, setup, &first_packets[..n])?;
+        let mut starts = cache.pools::<PacketPools>().starts.take();
         fallible_alloc::reserve(&mut starts, packets.len() + 1)?;
         let mut timeline = Timeline::new(timescale, edit);
         for (i, packet) in packets.iter().enumerate() {
@@ -161,7 +165,7 @@ impl<'a> Demuxed<'a> {
     /// A window of packets: those at these places in `bytes`, whose first samples (before the edit) are
     /// `starts`, with one more for the end.
     pub(super) fn window(
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &'a [u8],
         info: Info,
         setup: &[u8],
@@ -169,8 +173,8 @@ impl<'a> Demuxed<'a> {
         list: impl Iterator<Item = (Packet, u64)>,
         behind: u64,
     ) -> Result<Self> {
-        let mut packets = kept.shelves::<Shelves>().packets.lend();
-        let mut starts = kept.shelves::<Shelves>().starts.lend();
+        let mut packets = cache.pools::<PacketPools>().packets.take();
+        let mut starts = cache.pools::<PacketPools>().starts.take();
         for (packet, start) in list {
             fallible_alloc::push(&mut packets, packet)?;
             fallible_alloc::push(&mut starts, start)?;
@@ -185,23 +189,23 @@ impl<'a> Demuxed<'a> {
     }
 
     /// Decodes `span`. Packets that cannot be decoded are silent, as far as the read may have such.
-    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        let mut losses = std::mem::take(&mut kept.losses);
-        let read = self.read_packets(kept, span, out, &mut losses);
-        kept.losses = losses;
+    pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        let mut losses = std::mem::take(&mut cache.losses);
+        let read = self.read_packets(cache, span, out, &mut losses);
+        cache.losses = losses;
         read
     }
 
     fn read_packets(
         &self,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         span: Range<u64>,
         out: &mut Planes,
-        losses: &mut Losses,
+        losses: &mut DamagedFrames,
     ) -> Result<()> {
         let span = span.start + self.delay..span.end + self.delay;
         let mut new = None;
-        let decoder = decoder(kept, &mut new, self.info.codec, &self.params)?;
+        let decoder = decoder(cache, &mut new, self.info.codec, &self.params)?;
         // The packet with the span's first sample. Empty packets start at the same sample as the next one.
         let holds = self.starts.partition_point(|&start| start <= span.start) - 1;
         let preroll = if self.info.codec == Codec::Aac { AAC_PREROLL } else { 0 };
@@ -265,39 +269,39 @@ fn parameters(codec: Codec, setup: &[u8]) -> AudioCodecParameters {
 }
 
 /// What the first packets of a recording show.
-pub(super) struct First {
+pub(super) struct FirstPacket {
     codec: Codec,
     params: AudioCodecParameters,
     sample_rate: u32,
     channels: u16,
     /// Samples per channel of a whole packet.
-    in_full: u64,
+    packet_samples: u64,
 }
 
-impl First {
-    /// Decodes the first of these packets, which are up to [`AAC_LOOK`].
-    pub(super) fn of(
-        kept: &mut DecoderCache,
+impl FirstPacket {
+    /// Decodes the first of these packets, which are up to [`AAC_SBR_SEARCHED`].
+    pub(super) fn decode_first(
+        cache: &mut DecoderCache,
         codec: Codec,
         setup: &[u8],
-        looked_at: &[&[u8]],
+        first_packets: &[&[u8]],
     ) -> Result<Self> {
         let params = parameters(codec, setup);
         if codec == Codec::Aac {
             aac::check_setup(setup)?;
         }
-        let first = looked_at
+        let first = first_packets
             .first()
             .ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
 
         // The decoded first packet determines channels and rate: a container may declare others.
         let mut new = None;
-        let decoder = decoder(kept, &mut new, codec, &params)?;
+        let decoder = decoder(cache, &mut new, codec, &params)?;
         let decoded =
             decode(decoder, first).map_err(|e| corrupt("the first packet is damaged").because(e))?;
         let sample_rate = decoded.spec().rate();
         let channels = decoded.num_planes() as u16;
-        let in_full = match codec {
+        let packet_samples = match codec {
             // The first packet may be short, too.
             Codec::Alac => alac_frame_length(setup).unwrap_or(decoded.frames() as u64),
             _ => decoded.frames() as u64,
@@ -307,11 +311,11 @@ impl First {
         }
         if codec == Codec::Aac {
             let has_sbr = |packet: &&&[u8]| aac::has_sbr(packet, |core| decode(decoder, core).is_ok());
-            if looked_at.iter().filter(has_sbr).count() >= AAC_SBR.min(looked_at.len()) {
+            if first_packets.iter().filter(has_sbr).count() >= AAC_SBR_NEEDED.min(first_packets.len()) {
                 return Err(aac::he_aac(false));
             }
         }
-        Ok(Self { codec, params, sample_rate, channels, in_full })
+        Ok(Self { codec, params, sample_rate, channels, packet_samples })
     }
 
     fn scale(&self, ticks: u64, timescale: Option<u32>) -> u64 {
@@ -325,8 +329,9 @@ impl First {
 
     /// Whether only the packet itself says how long it is: the last one of ALAC, and those that the table
     /// does not count in full.
-    pub(super) fn is_odd(&self, packet: &Packet, timescale: Option<u32>, is_last: bool) -> bool {
-        self.codec == Codec::Alac && (is_last || self.scale(packet.dur.into(), timescale) != self.in_full)
+    pub(super) fn has_own_length(&self, packet: &Packet, timescale: Option<u32>, is_last: bool) -> bool {
+        self.codec == Codec::Alac
+            && (is_last || self.scale(packet.dur.into(), timescale) != self.packet_samples)
     }
 }
 
@@ -348,18 +353,18 @@ impl Timeline {
         Self { timescale, edit, samples: 0, ticks: 0, is_rounded: false }
     }
 
-    /// Adds a packet, whose bytes are `bytes`; they matter only if [`First::is_odd`]. Returns its samples per
-    /// channel.
-    pub(super) fn add(&mut self, first: &First, packet: &Packet, is_last: bool, bytes: &[u8]) -> u64 {
+    /// Adds a packet, whose bytes are `bytes`; they matter only if [`FirstPacket::has_own_length`]. Returns
+    /// its samples per channel.
+    pub(super) fn add(&mut self, first: &FirstPacket, packet: &Packet, is_last: bool, bytes: &[u8]) -> u64 {
         let timescale = self.timescale;
         let ticks = u64::from(packet.dur);
         self.ticks = self.ticks.saturating_add(ticks);
         if packet.len == 0 {
             return 0;
         }
-        let mut n = match first.is_odd(packet, timescale, is_last) {
-            true => alac_frames(bytes).map_or(first.in_full, |n| n.min(first.in_full)),
-            false => first.in_full,
+        let mut n = match first.has_own_length(packet, timescale, is_last) {
+            true => alac_frames(bytes).map_or(first.packet_samples, |n| n.min(first.packet_samples)),
+            false => first.packet_samples,
         };
         if !is_last {
             self.is_rounded |= first.scale(ticks, timescale) != n;
@@ -374,8 +379,8 @@ impl Timeline {
     }
 
     /// Samples before the edit's first, and the recording after the edit.
-    pub(super) fn edited(&self, first: &First) -> (u64, Info) {
-        let &First { codec, sample_rate, channels, .. } = first;
+    pub(super) fn edited(&self, first: &FirstPacket) -> (u64, Info) {
+        let &FirstPacket { codec, sample_rate, channels, .. } = first;
         let edit = self.edit;
         let delay = first.scale(edit.delay, edit.timescale);
         let length = edit.length.map_or(u64::MAX, |upper| {
@@ -439,7 +444,7 @@ fn alac_frame_length(setup: &[u8]) -> Option<u64> {
 
 /// A decoder without state of other recordings: cached for ALAC, created in `new` for AAC.
 fn decoder<'k>(
-    kept: &'k mut DecoderCache,
+    cache: &'k mut DecoderCache,
     new: &'k mut Option<Box<dyn AudioDecoder>>,
     codec: Codec,
     params: &AudioCodecParameters,
@@ -447,7 +452,7 @@ fn decoder<'k>(
     if codec == Codec::Alac {
         let cookie = params.extra_data.as_deref().unwrap_or_default();
         let decoder =
-            kept.decoder(codec, cookie, || Ok((new_decoder(codec, params)?, ALAC_DECODER_BYTES)))?;
+            cache.decoder(codec, cookie, || Ok((new_decoder(codec, params)?, ALAC_DECODER_BYTES)))?;
         return Ok(decoder.as_mut());
     }
     Ok(new.insert(new_decoder(codec, params)?).as_mut())

@@ -31,9 +31,9 @@ use std::ops::Range;
 
 use super::{
     DecoderCache, Info, Planes, corrupt,
-    decoder_cache::Shelf,
+    decoder_cache::VecPool,
     flac_frame::{Frame, Header, crc16, end_of, follower, linked, next_header},
-    joined::Bytes,
+    joined::CodecBytes,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
@@ -52,15 +52,15 @@ const WALK: usize = 1 << 15;
 
 /// The worker's unused vectors: the samples of a frame.
 #[derive(Default)]
-struct Shelves {
-    samples: Shelf<i32>,
-    wide: Shelf<i64>,
+struct FramePools {
+    samples: VecPool<i32>,
+    wide: VecPool<i64>,
 }
 
 /// A FLAC recording, or a window of its frames.
 #[derive(Debug)]
 pub struct Flac<'a> {
-    bytes: Bytes<'a>,
+    bytes: CodecBytes<'a>,
     shape: Shape,
     /// The seek table's body in `bytes`.
     seek_table: Range<usize>,
@@ -74,7 +74,7 @@ pub struct Flac<'a> {
 
 /// The frames found in a window.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Survey {
+pub(super) struct FrameScan {
     /// The first frame that is complete, and the byte and the sample after the last one.
     pub(super) first: Frame,
     pub(super) end: usize,
@@ -86,8 +86,8 @@ impl<'a> Flac<'a> {
     ///
     /// # Errors
     /// As [`Head::find`], and `Corrupt` without a complete frame.
-    pub(super) fn open(kept: &mut DecoderCache, bytes: Bytes<'a>) -> Result<Self> {
-        let mut decoder = FrameDecoder::new(kept);
+    pub(super) fn open(cache: &mut DecoderCache, bytes: CodecBytes<'a>) -> Result<Self> {
+        let mut decoder = FrameDecoder::new(cache);
         let Head { shape, seek_table, at, block } = Head::find(&&*bytes)?;
         let first = Frame { at: at as usize, first: 0, block };
         let mut flac = Self::window(bytes, shape, first, None);
@@ -109,7 +109,7 @@ impl<'a> Flac<'a> {
     }
 
     /// A window of frames of a recording, from its frame `first` up to sample `behind`, if that is known.
-    pub(super) fn window(bytes: Bytes<'a>, shape: Shape, first: Frame, behind: Option<u64>) -> Self {
+    pub(super) fn window(bytes: CodecBytes<'a>, shape: Shape, first: Frame, behind: Option<u64>) -> Self {
         let frame_budget = shape.frame_budget();
         Self { bytes, shape, seek_table: 0..0, first, behind, frame_budget }
     }
@@ -121,11 +121,16 @@ impl<'a> Flac<'a> {
     ///
     /// # Errors
     /// `Memory` if an allocation failed.
-    pub(super) fn survey(&self, kept: &mut DecoderCache, least: u64, is_end: bool) -> Result<Option<Survey>> {
-        let mut decoder = FrameDecoder::new(kept);
+    pub(super) fn scan_frames(
+        &self,
+        cache: &mut DecoderCache,
+        least: u64,
+        is_end: bool,
+    ) -> Result<Option<FrameScan>> {
+        let mut decoder = FrameDecoder::new(cache);
         let (bytes, stream) = (&*self.bytes, &self.shape.stream);
         let mut work = self.work();
-        let mut found: Option<Survey> = None;
+        let mut found: Option<FrameScan> = None;
         let (mut at, mut next) = (0, None);
         loop {
             let known = next.take();
@@ -144,8 +149,8 @@ impl<'a> Flac<'a> {
             }
             match end {
                 Some((end, follower)) => {
-                    let survey = found.get_or_insert(Survey { first: frame, end, behind: 0 });
-                    (survey.end, survey.behind) = (end, frame.first + u64::from(frame.block));
+                    let scan_frames = found.get_or_insert(FrameScan { first: frame, end, behind: 0 });
+                    (scan_frames.end, scan_frames.behind) = (end, frame.first + u64::from(frame.block));
                     (at, next) = (end, follower);
                 }
                 None => match work.checked_sub(self.frame_budget.min(bytes.len() - frame.at)) {
@@ -237,13 +242,13 @@ impl<'a> Flac<'a> {
     }
 
     /// [`Self::walk`] over a window that reaches to the end of the recording.
-    pub(super) fn walk_to_end(&self, kept: &mut DecoderCache) -> Result<u64> {
-        self.walk(&mut FrameDecoder::new(kept))
+    pub(super) fn walk_to_end(&self, cache: &mut DecoderCache) -> Result<u64> {
+        self.walk(&mut FrameDecoder::new(cache))
     }
 
     /// [`Self::ends_at_declared`] for the window at the end of the recording.
-    pub(super) fn window_ends(&self, kept: &mut DecoderCache) -> Result<bool> {
-        self.ends_at_declared(&mut FrameDecoder::new(kept))
+    pub(super) fn window_ends(&self, cache: &mut DecoderCache) -> Result<bool> {
+        self.ends_at_declared(&mut FrameDecoder::new(cache))
     }
 
     /// Ends the recording after `n` samples at most.
@@ -438,8 +443,8 @@ impl<'a> Flac<'a> {
 
     /// Decodes `span`. Samples between frames that can be decoded are silent, as far as the read may have
     /// such.
-    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        let mut decoder = FrameDecoder::new(kept);
+    pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        let mut decoder = FrameDecoder::new(cache);
         let mut work = 4 * self.work();
         let mut frame = self.seek(span.start);
         loop {
@@ -467,7 +472,7 @@ impl<'a> Flac<'a> {
             let from = lost.clamp(span.start, span.end);
             let to = next.map_or(span.end, |next| next.first.clamp(from, span.end));
             if from < to {
-                kept.losses.silence(to - from, error)?;
+                cache.losses.silence(to - from, error)?;
                 for c in 0..self.shape.stream.channels {
                     let range = (from - span.start) as usize..(to - span.start) as usize;
                     out.channel_mut(c.into())[range].fill(0.0);

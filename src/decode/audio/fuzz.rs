@@ -9,7 +9,7 @@ use super::{
     AudioDecoder, DecoderCache, Info, Planes, RangeIndex, ReadBytes, Recording, aiff, au, caf,
     flac::{Flac, any_frame},
     flac_frame,
-    joined::Bytes,
+    joined::CodecBytes,
     movie,
     mp4::Track,
     mpeg, ogg, ogg_flac,
@@ -41,15 +41,15 @@ fn last(info: Info, read: impl FnOnce(&mut DecoderCache, std::ops::Range<u64>, &
 /// RIFF and Wave64. The layout of the samples must be the same from the head and from the whole file.
 pub(crate) fn wav(bytes: &[u8]) {
     if let Ok(pcm) = wav::open_wave64(bytes) {
-        last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+        last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
     }
     let layout = wav::layout(&bytes[..bytes.len().min(4096)], bytes.len() as u64);
     match wav::open(bytes) {
-        Ok(wav::Opened::Pcm(pcm)) => {
+        Ok(wav::WavRecording::Pcm(pcm)) => {
             if let Some(layout) = layout {
                 assert_eq!(layout.info, pcm.info());
             }
-            last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+            last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
         }
         _ => assert!(layout.is_none(), "a layout of what cannot be opened"),
     }
@@ -58,7 +58,7 @@ pub(crate) fn wav(bytes: &[u8]) {
 /// AIFF and AIFF-C.
 pub(crate) fn aiff(bytes: &[u8]) {
     if let Ok(pcm) = aiff::open(bytes) {
-        last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+        last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
     }
 }
 
@@ -91,9 +91,9 @@ pub(crate) fn range_index(bytes: &[u8]) {
         let len = (VALUES / u64::from(channels)).clamp(1, n_samples);
         let io = Pattern(index.size());
         for start in [0, (n_samples - len) / 2, n_samples - len] {
-            if let Ok(part) = index.part(&mut decoder, &io, start..start + len) {
+            if let Ok(part) = index.span_bytes(&mut decoder, &io, start..start + len) {
                 tolerant(|| {
-                    let _ = decoder.read_part(&part, start..start + len, &mut planes);
+                    let _ = decoder.read_span(&part, start..start + len, &mut planes);
                 });
             }
         }
@@ -103,14 +103,14 @@ pub(crate) fn range_index(bytes: &[u8]) {
 /// Sun AU.
 pub(crate) fn au(bytes: &[u8]) {
     if let Ok(pcm) = au::open(bytes) {
-        last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+        last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
     }
 }
 
 /// CAF.
 pub(crate) fn caf(bytes: &[u8]) {
-    if let Ok(caf::Opened::Pcm(pcm)) = caf::open(&mut DecoderCache::default(), bytes) {
-        last(pcm.info(), |kept, span, out| pcm.read(kept, span, out));
+    if let Ok(caf::CafRecording::Pcm(pcm)) = caf::open(&mut DecoderCache::default(), bytes) {
+        last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
     }
 }
 
@@ -122,38 +122,38 @@ pub(crate) fn mp4(bytes: &[u8]) {
     assert!(packets.len() <= bytes.len() && total <= bytes.len());
     assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));
     match movie::open(&mut DecoderCache::default(), bytes) {
-        Ok(Recording::Pcm(it)) => last(it.info(), |kept, span, out| it.read(kept, span, out)),
-        Ok(Recording::Flac(it)) => last(it.info(), |kept, span, out| it.read(kept, span, out)),
-        Ok(Recording::Mpeg(it)) => last(it.info(), |kept, span, out| it.read(kept, span, out)),
+        Ok(Recording::Pcm(it)) => last(it.info(), |cache, span, out| it.read(cache, span, out)),
+        Ok(Recording::Flac(it)) => last(it.info(), |cache, span, out| it.read(cache, span, out)),
+        Ok(Recording::Mpeg(it)) => last(it.info(), |cache, span, out| it.read(cache, span, out)),
         Ok(_) | Err(_) => {}
     }
 }
 
 /// Ogg pages and packets, and Vorbis and FLAC in them.
 pub(crate) fn ogg(bytes: &[u8]) {
-    let pages: Vec<_> = ogg::Pages::new(bytes).collect();
+    let pages: Vec<_> = ogg::OggPages::new(bytes).collect();
     let total: usize = pages.iter().map(|page| page.body(bytes).len()).sum();
     assert!(total <= bytes.len());
     let mut scratch = Vec::new();
-    let packets = ogg::Packets::new(bytes, &pages, 0)
+    let packets = ogg::OggPackets::new(bytes, &pages, 0)
         .map(|packet| packet.data(bytes, &pages, &mut scratch).map_or(0, <[u8]>::len));
     assert!(packets.sum::<usize>() <= total);
-    let mut kept = DecoderCache::default();
+    let mut cache = DecoderCache::default();
     tolerant(|| {
-        if let Ok(vorbis) = Vorbis::open(&mut kept, bytes) {
+        if let Ok(vorbis) = Vorbis::open(&mut cache, bytes) {
             let _ = vorbis.repairs();
-            last(vorbis.info(), |kept, span, out| vorbis.read(kept, span, out));
+            last(vorbis.info(), |cache, span, out| vorbis.read(cache, span, out));
         }
     });
-    if let Ok(flac) = ogg_flac::open(&mut kept, bytes) {
-        last(flac.info(), |kept, span, out| flac.read(kept, span, out));
+    if let Ok(flac) = ogg_flac::open(&mut cache, bytes) {
+        last(flac.info(), |cache, span, out| flac.read(cache, span, out));
     }
 }
 
 /// Frames of MPEG audio.
 pub(crate) fn mpeg(bytes: &[u8]) {
-    if let Ok(mpeg) = mpeg::Mpeg::open(&mut DecoderCache::default(), Bytes::Whole(bytes)) {
-        last(mpeg.info(), |kept, span, out| mpeg.read(kept, span, out));
+    if let Ok(mpeg) = mpeg::Mpeg::open(&mut DecoderCache::default(), CodecBytes::Whole(bytes)) {
+        last(mpeg.info(), |cache, span, out| mpeg.read(cache, span, out));
     }
 }
 
@@ -164,8 +164,8 @@ pub(crate) fn flac(bytes: &[u8]) {
             assert!(header.block > 0 && header.len <= bytes.len() - at);
         }
     }
-    if let Ok(flac) = Flac::open(&mut DecoderCache::default(), Bytes::Whole(bytes)) {
-        last(flac.info(), |kept, span, out| flac.read(kept, span, out));
+    if let Ok(flac) = Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(bytes)) {
+        last(flac.info(), |cache, span, out| flac.read(cache, span, out));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Skips ID3v2 tags before a recording.
 
-use super::ranged::Look;
+use super::ranged::HeaderBytes;
 
 /// The offset after any ID3v2 tags at the start.
 pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
@@ -8,9 +8,9 @@ pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
 }
 
 /// The offset after any ID3v2 tags at the start.
-pub(super) fn skip<'a>(file: &impl Look<'a>) -> u64 {
+pub(super) fn skip<'a>(file: &impl HeaderBytes<'a>) -> u64 {
     let mut at = 0;
-    while let head = file.clipped(at, 10)
+    while let head = file.get_up_to(at, 10)
         && head.get(3) != Some(&0xff)
         && let Some(len) = id3v2_len(head)
     {

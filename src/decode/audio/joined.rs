@@ -6,20 +6,20 @@ use std::ops::{Deref, Range};
 
 use super::{
     DecoderCache,
-    decoder_cache::{Lent, Shelf},
+    decoder_cache::{PooledVec, VecPool},
 };
 use crate::{Result, fallible_alloc};
 
 /// The bytes of a recording.
 #[derive(Debug)]
-pub(super) enum Bytes<'a> {
+pub(super) enum CodecBytes<'a> {
     /// A file, or a part of it, as it is.
     Whole(&'a [u8]),
     /// Extracted from a container.
-    Joined(Lent<u8>),
+    Joined(PooledVec<u8>),
 }
 
-impl Deref for Bytes<'_> {
+impl Deref for CodecBytes<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -32,29 +32,29 @@ impl Deref for Bytes<'_> {
 
 /// The worker's unused vectors.
 #[derive(Default)]
-struct Shelves {
-    joined: Shelf<u8>,
+struct BytePools {
+    joined: VecPool<u8>,
 }
 
 /// An empty vector for joined bytes, which the worker keeps.
-pub(super) fn empty(kept: &mut DecoderCache) -> Lent<u8> {
-    kept.shelves::<Shelves>().joined.lend()
+pub(super) fn pooled_bytes(cache: &mut DecoderCache) -> PooledVec<u8> {
+    cache.pools::<BytePools>().joined.take()
 }
 
 /// The pieces of `bytes` one after the other, after `head`: copied, unless they are one piece.
 pub(super) fn join<'a>(
-    kept: &mut DecoderCache,
+    cache: &mut DecoderCache,
     bytes: &'a [u8],
     head: &[u8],
     pieces: &[Range<usize>],
-) -> Result<Bytes<'a>> {
+) -> Result<CodecBytes<'a>> {
     if let ([piece], []) = (pieces, head) {
-        return Ok(Bytes::Whole(&bytes[piece.clone()]));
+        return Ok(CodecBytes::Whole(&bytes[piece.clone()]));
     }
-    let mut joined = empty(kept);
+    let mut joined = pooled_bytes(cache);
     let total = pieces.iter().map(Range::len).fold(head.len(), usize::saturating_add);
     fallible_alloc::reserve(&mut joined, total)?;
     joined.extend_from_slice(head);
     pieces.iter().for_each(|piece| joined.extend_from_slice(&bytes[piece.clone()]));
-    Ok(Bytes::Joined(joined))
+    Ok(CodecBytes::Joined(joined))
 }

@@ -57,11 +57,11 @@ use crate::{Error, ErrorKind, Result};
 pub use claims::Claims;
 pub use damage::Damage;
 pub(crate) use decoder_cache::DecoderCache;
-use joined::Bytes;
+use joined::CodecBytes;
 pub use pcm::Layout;
 pub(crate) use planes::KEPT_SAMPLES;
 pub use planes::Planes;
-pub use ranged::{Part, RangeIndex, ReadBytes};
+pub use ranged::{RangeIndex, ReadBytes, SpanBytes};
 pub use shared::{SharedSpans, SpareBlocks};
 use sniff::Format;
 
@@ -271,7 +271,7 @@ pub enum Recording<'a> {
     /// MPEG audio, layers I to III.
     Mpeg(mpeg::Mpeg<'a>),
     /// AAC and ALAC, in packets of a container.
-    Demuxed(demux::Demuxed<'a>),
+    PacketRecording(demux::PacketRecording<'a>),
 }
 
 impl Recording<'_> {
@@ -282,7 +282,7 @@ impl Recording<'_> {
             Recording::Flac(it) => it.info(),
             Recording::Vorbis(it) => it.info(),
             Recording::Mpeg(it) => it.info(),
-            Recording::Demuxed(it) => it.info(),
+            Recording::PacketRecording(it) => it.info(),
         }
     }
 
@@ -298,7 +298,7 @@ impl Recording<'_> {
 /// What it keeps changes no sample: a reused decoder gives the same samples as a new one.
 #[derive(Debug, Default)]
 pub struct AudioDecoder {
-    kept: DecoderCache,
+    decoder_cache: DecoderCache,
     /// What becomes of frames that cannot be decoded.
     pub damage: Damage,
     filled: Repairs,
@@ -326,7 +326,7 @@ impl AudioDecoder {
     /// [`ErrorKind::Empty`] without bytes or samples, [`ErrorKind::Unsupported`] for formats not decoded
     /// here, [`ErrorKind::Corrupt`] if the headers contradict themselves or the bytes, [`ErrorKind::Memory`].
     pub fn open<'a>(&mut self, bytes: &'a [u8]) -> Result<Recording<'a>> {
-        let recording = self.guarded(|kept| open(kept, bytes))?;
+        let recording = self.guarded(|cache| open(cache, bytes))?;
         recording.info().check()?;
         Ok(recording)
     }
@@ -358,25 +358,25 @@ impl AudioDecoder {
             return Ok(());
         }
         let n_samples = span.end - span.start;
-        self.kept.losses.begin(self.damage);
-        self.guarded(|kept| match recording {
-            Recording::Pcm(it) => it.read(kept, span, out),
-            Recording::Flac(it) => it.read(kept, span, out),
-            Recording::Vorbis(it) => it.read(kept, span, out),
-            Recording::Mpeg(it) => it.read(kept, span, out),
-            Recording::Demuxed(it) => it.read(kept, span, out),
+        self.decoder_cache.losses.begin(self.damage);
+        self.guarded(|cache| match recording {
+            Recording::Pcm(it) => it.read(cache, span, out),
+            Recording::Flac(it) => it.read(cache, span, out),
+            Recording::Vorbis(it) => it.read(cache, span, out),
+            Recording::Mpeg(it) => it.read(cache, span, out),
+            Recording::PacketRecording(it) => it.read(cache, span, out),
         })?;
-        self.filled = self.kept.losses.end(n_samples)?;
+        self.filled = self.decoder_cache.losses.end(n_samples)?;
         out.check_finite()
     }
 
     /// Runs `work`. A panic in it, which damaged bytes can cause in the libraries' parsers, is an error of
     /// this recording only.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut DecoderCache) -> Result<T>) -> Result<T> {
-        let kept = &mut self.kept;
-        catch_unwind(AssertUnwindSafe(|| work(kept))).unwrap_or_else(|_| {
+        let cache = &mut self.decoder_cache;
+        catch_unwind(AssertUnwindSafe(|| work(cache))).unwrap_or_else(|_| {
             // After a panic the cache may be inconsistent.
-            self.kept = DecoderCache::default();
+            self.decoder_cache = DecoderCache::default();
             Err(corrupt("the decoder panicked on this recording, which is probably damaged"))
         })
     }
@@ -391,27 +391,29 @@ pub fn layout(head: &[u8], size: u64) -> Option<Layout> {
 }
 
 /// Opens the bytes of a known [`Format`]: one line per format.
-fn open<'a>(kept: &mut DecoderCache, file: &'a [u8]) -> Result<Recording<'a>> {
+fn open<'a>(cache: &mut DecoderCache, file: &'a [u8]) -> Result<Recording<'a>> {
     let (format, start) = sniff::sniff(file)?;
     let bytes = &file[start..];
     Ok(match format {
         Format::Wav => match wav::open(bytes)? {
-            wav::Opened::Pcm(pcm) => Recording::Pcm(pcm),
-            wav::Opened::Mpeg(data) => Recording::Mpeg(mpeg::Mpeg::open(kept, Bytes::Whole(data))?),
+            wav::WavRecording::Pcm(pcm) => Recording::Pcm(pcm),
+            wav::WavRecording::Mpeg(data) => {
+                Recording::Mpeg(mpeg::Mpeg::open(cache, CodecBytes::Whole(data))?)
+            }
         },
         Format::Wave64 => Recording::Pcm(wav::open_wave64(bytes)?),
         Format::Aiff => Recording::Pcm(aiff::open(bytes)?),
         Format::Au => Recording::Pcm(au::open(bytes)?),
-        Format::Caf => match caf::open(kept, bytes)? {
-            caf::Opened::Pcm(pcm) => Recording::Pcm(pcm),
-            caf::Opened::Packets(packets) => Recording::Demuxed(packets),
+        Format::Caf => match caf::open(cache, bytes)? {
+            caf::CafRecording::Pcm(pcm) => Recording::Pcm(pcm),
+            caf::CafRecording::Packets(packets) => Recording::PacketRecording(packets),
         },
-        Format::Flac => Recording::Flac(flac::Flac::open(kept, Bytes::Whole(file))?),
-        Format::OggFlac => Recording::Flac(ogg_flac::open(kept, bytes)?),
-        Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(kept, bytes)?),
-        Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(kept, Bytes::Whole(file))?),
-        Format::Adts => Recording::Demuxed(demux::Demuxed::open_adts(kept, file, start)?),
-        Format::Mp4 => movie::open(kept, bytes)?,
+        Format::Flac => Recording::Flac(flac::Flac::open(cache, CodecBytes::Whole(file))?),
+        Format::OggFlac => Recording::Flac(ogg_flac::open(cache, bytes)?),
+        Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(cache, bytes)?),
+        Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(cache, CodecBytes::Whole(file))?),
+        Format::Adts => Recording::PacketRecording(demux::PacketRecording::open_adts(cache, file, start)?),
+        Format::Mp4 => movie::open(cache, bytes)?,
     })
 }
 

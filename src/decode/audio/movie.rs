@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::{
     DecoderCache, Recording, demux,
-    demux::Demuxed,
+    demux::PacketRecording,
     flac::Flac,
     joined::join,
     mp4::{Coded, Edit, Track},
@@ -23,12 +23,12 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// As [`Track::open`], and errors of the codec.
-pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recording<'a>> {
-    let mut packets = kept.shelves::<demux::Shelves>().packets.lend();
+pub(super) fn open<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recording<'a>> {
+    let mut packets = cache.pools::<demux::PacketPools>().packets.take();
     let Track { coded, timescale, edit } = Track::open(&bytes, &mut packets)?;
     if let Coded::Packets { codec, setup } = coded {
-        return Demuxed::of_track(kept, bytes, (codec, setup), packets, timescale, edit)
-            .map(Recording::Demuxed);
+        return PacketRecording::from_track(cache, bytes, (codec, setup), packets, timescale, edit)
+            .map(Recording::PacketRecording);
     }
     if packets.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the audio track has no packets"));
@@ -41,7 +41,7 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recor
             match linear.shape(&packets, edit)? {
                 Some(shape) => Recording::Pcm(shape.of(bytes)),
                 None => {
-                    let data = join(kept, bytes, &[], &pieces)?;
+                    let data = join(cache, bytes, &[], &pieces)?;
                     Recording::Pcm(linear.cut(0..data.len() as u64, edit)?.with(data))
                 }
             }
@@ -49,8 +49,8 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recor
         Coded::Flac { info } => {
             let last = [0x80, info[1], info[2], info[3]];
             let head = [&crate::signatures::FLAC[..], &last, &info[4..]].concat();
-            let native = join(kept, bytes, &head, &pieces)?;
-            let mut flac = Flac::open(kept, native)?;
+            let native = join(cache, bytes, &head, &pieces)?;
+            let mut flac = Flac::open(cache, native)?;
             let (delay, length) = scaled(edit, flac.info().sample_rate);
             if delay > 0 {
                 let message = format!(
@@ -62,8 +62,8 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recor
             Recording::Flac(flac)
         }
         Coded::Mpeg | Coded::Packets { .. } => {
-            let frames = join(kept, bytes, &[], &pieces)?;
-            let mut mpeg = Mpeg::open(kept, frames)?;
+            let frames = join(cache, bytes, &[], &pieces)?;
+            let mut mpeg = Mpeg::open(cache, frames)?;
             let (delay, length) = scaled(edit, mpeg.info().sample_rate);
             mpeg.edit(delay, length);
             Recording::Mpeg(mpeg)

@@ -3,7 +3,7 @@
 //!
 //! Input: the bytes of a file. Output: a [`Track`]. The numbers in tables are only claims. Tables are read
 //! entry by entry up to the end of the file's bytes. No packet may be outside the file. All packets together
-//! may not have more bytes, nor be more in number, than the file has bytes ([`Claims`]). So the walk is
+//! may not have more bytes, nor be more in number, than the file has bytes ([`SampleTables`]). So the walk is
 //! linear in the size of the file, for any content. Entries before the first packet outside the file count,
 //! as in a file that is cut short.
 //!
@@ -23,7 +23,7 @@ use super::{
     corrupt,
     field::{Endian, u32_at, u64_at},
     packet::Packet,
-    ranged::Look,
+    ranged::HeaderBytes,
     unsupported,
 };
 use crate::{Result, fallible_alloc};
@@ -71,7 +71,7 @@ fn all_boxes(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8], &[u8])> {
 }
 
 /// The boxes of a file: their start, name and the place of their content.
-fn file_boxes<'a>(file: &impl Look<'a>) -> impl Iterator<Item = (u64, [u8; 4], Range<u64>)> {
+fn file_boxes<'a>(file: &impl HeaderBytes<'a>) -> impl Iterator<Item = (u64, [u8; 4], Range<u64>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let left = file.size().checked_sub(at)?;
@@ -123,7 +123,7 @@ impl<'a> Track<'a> {
     /// # Errors
     /// `Corrupt` if boxes are missing or their claims are impossible, `Unsupported` without a sound track and
     /// for codecs not decoded here.
-    pub(super) fn open(file: &impl Look<'a>, packets: &mut Vec<Packet>) -> Result<Self> {
+    pub(super) fn open(file: &impl HeaderBytes<'a>, packets: &mut Vec<Packet>) -> Result<Self> {
         let missing =
             |name: &str| corrupt(format!("the MP4 file has no `{name}` box: it is damaged or cut short"));
         let moov = file_boxes(file).find(|(_, name, _)| name == b"moov");
@@ -149,16 +149,22 @@ impl<'a> Track<'a> {
             _ => None,
         };
         let is_joined = coded.is_joined();
-        let mut claims =
-            Claims { bytes: file.size() as usize, n_packets: 0, n_bytes: 0, is_joined, linear, packets };
-        if claims.table(table)? == Walk::On
+        let mut claims = SampleTables {
+            bytes: file.size() as usize,
+            n_packets: 0,
+            n_bytes: 0,
+            is_joined,
+            linear,
+            packets,
+        };
+        if claims.table(table)? == PacketWalk::On
             && let Some(extends) = find(moov, &[b"mvex"])
         {
             claims.fragments(file, extends, track)?;
         }
         let edit = match find(track, &[b"edts", b"elst"]) {
-            Some(list) => Edit::of_list(list, moov, timescale),
-            None => Edit::of_itunes(moov),
+            Some(list) => Edit::from_edit_list(list, moov, timescale),
+            None => Edit::from_itunes(moov),
         };
         Ok(Self { coded, timescale, edit: edit.unwrap_or_default() })
     }
@@ -166,13 +172,13 @@ impl<'a> Track<'a> {
 
 /// Whether a walk over packets continues; it ends at a missing packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Walk {
+enum PacketWalk {
     On,
     Ended,
 }
 
 /// The packets that tables claim, and the limits of all claims.
-struct Claims<'p> {
+struct SampleTables<'p> {
     /// Bytes of the file.
     bytes: usize,
     n_packets: usize,
@@ -183,9 +189,9 @@ struct Claims<'p> {
     packets: &'p mut Vec<Packet>,
 }
 
-impl Claims<'_> {
+impl SampleTables<'_> {
     /// Adds a packet of `len` bytes at byte `at` of the file.
-    fn push(&mut self, at: u64, len: u32, dur: u32) -> Result<Walk> {
+    fn push(&mut self, at: u64, len: u32, dur: u32) -> Result<PacketWalk> {
         self.n_packets += 1;
         self.n_bytes = self.n_bytes.saturating_add(len as usize);
         if self.n_packets > self.bytes || self.n_bytes > self.bytes {
@@ -195,21 +201,21 @@ impl Claims<'_> {
             .ok()
             .filter(|&at| at.checked_add(len as usize).is_some_and(|end| end <= self.bytes))
         else {
-            return Ok(Walk::Ended);
+            return Ok(PacketWalk::Ended);
         };
         if self.is_joined
             && let Some(last) = self.packets.last_mut().filter(|last| last.at + last.len as usize == at)
             && let Some(joined) = last.len.checked_add(len)
         {
             last.len = joined;
-            return Ok(Walk::On);
+            return Ok(PacketWalk::On);
         }
         fallible_alloc::push(self.packets, Packet { at, len, dur })?;
-        Ok(Walk::On)
+        Ok(PacketWalk::On)
     }
 
     /// Adds the existing bytes of a chunk of `len` bytes at byte `at` of the file.
-    fn push_chunk(&mut self, mut at: u64, len: u64) -> Result<Walk> {
+    fn push_chunk(&mut self, mut at: u64, len: u64) -> Result<PacketWalk> {
         let is_whole = at.saturating_add(len) <= self.bytes as u64;
         let mut left = len.min((self.bytes as u64).saturating_sub(at));
         while left > 0 {
@@ -217,11 +223,11 @@ impl Claims<'_> {
             self.push(at, len, 0)?;
             (at, left) = (at + u64::from(len), left - u64::from(len));
         }
-        Ok(if is_whole { Walk::On } else { Walk::Ended })
+        Ok(if is_whole { PacketWalk::On } else { PacketWalk::Ended })
     }
 
     /// Adds the packets of a sample table.
-    fn table(&mut self, table: &[u8]) -> Result<Walk> {
+    fn table(&mut self, table: &[u8]) -> Result<PacketWalk> {
         let named = |name: &'static [u8; 4]| {
             find(table, &[name])
                 .ok_or_else(|| corrupt(format!("the sample table lacks `{}`", name.escape_ascii())))
@@ -260,24 +266,24 @@ impl Claims<'_> {
             }
             let mut at = offset;
             if let Some(len) = self.linear.as_ref().and_then(|linear| linear.chunk(each, in_chunk)) {
-                if self.push_chunk(at, len)? == Walk::Ended {
-                    return Ok(Walk::Ended);
+                if self.push_chunk(at, len)? == PacketWalk::Ended {
+                    return Ok(PacketWalk::Ended);
                 }
                 continue;
             }
             for _ in 0..in_chunk {
-                let (Some(len), Some(dur)) = (size(), durations.next()) else { return Ok(Walk::On) };
-                if self.push(at, len, dur)? == Walk::Ended {
-                    return Ok(Walk::Ended);
+                let (Some(len), Some(dur)) = (size(), durations.next()) else { return Ok(PacketWalk::On) };
+                if self.push(at, len, dur)? == PacketWalk::Ended {
+                    return Ok(PacketWalk::Ended);
                 }
                 at += u64::from(len);
             }
         }
-        Ok(Walk::On)
+        Ok(PacketWalk::On)
     }
 
     /// Adds the packets of `track` in the fragments of the file `bytes`; `extends` has their defaults.
-    fn fragments<'a>(&mut self, file: &impl Look<'a>, extends: &[u8], track: &[u8]) -> Result<()> {
+    fn fragments<'a>(&mut self, file: &impl HeaderBytes<'a>, extends: &[u8], track: &[u8]) -> Result<()> {
         let header = find(track, &[b"tkhd"]).unwrap_or_default();
         let id = word(header, if header.first() == Some(&1) { 5 } else { 3 });
         let defaults = boxes(extends, b"trex").find(|trex| word(trex, 1) == id).unwrap_or_default();
@@ -306,7 +312,7 @@ impl Claims<'_> {
                 let base = base.unwrap_or(if flags & 0x2_0000 != 0 { start } else { behind });
                 let mut at = base;
                 for run in boxes(part, b"trun") {
-                    let run = Run::of(run, duration, size);
+                    let run = TrackRun::parse(run, duration, size);
                     if let Some(offset) = run.offset {
                         at = base.saturating_add_signed(offset.into());
                     }
@@ -315,7 +321,7 @@ impl Claims<'_> {
                         continue;
                     }
                     for (len, dur) in run.packets() {
-                        if self.push(at, len, dur)? == Walk::Ended {
+                        if self.push(at, len, dur)? == PacketWalk::Ended {
                             return Ok(());
                         }
                         at += u64::from(len);
@@ -330,27 +336,27 @@ impl Claims<'_> {
 
 /// A number that a run has for each packet, or once for all packets.
 #[derive(Debug, Clone, Copy)]
-enum Field {
+enum TrackRunValue {
     /// One for each packet, at this index in the packet's row.
     InRow(usize),
     Each(u32),
 }
 
 /// A run of packets in a fragment.
-struct Run<'a> {
+struct TrackRun<'a> {
     n: u32,
     /// Its start, relative to the fragment's base.
     offset: Option<i32>,
     /// The numbers of each packet: `words` of them, with duration and size at the given indices.
     rows: &'a [u8],
     words: usize,
-    duration: Field,
-    size: Field,
+    duration: TrackRunValue,
+    size: TrackRunValue,
 }
 
-impl<'a> Run<'a> {
+impl<'a> TrackRun<'a> {
     /// Reads a `trun` box; `duration` and `size` are the defaults of its packets.
-    fn of(run: &'a [u8], duration: u32, size: u32) -> Self {
+    fn parse(run: &'a [u8], duration: u32, size: u32) -> Self {
         let flags = word(run, 0).unwrap_or_default();
         let has = |flag| usize::from(flags & flag != 0);
         let offset = (has(1) == 1).then(|| word(run, 2).map(|offset| offset as i32)).flatten();
@@ -359,8 +365,8 @@ impl<'a> Run<'a> {
             offset,
             rows: run.get(4 * (2 + has(1) + has(4))..).unwrap_or_default(),
             words: has(0x100) + has(0x200) + has(0x400) + has(0x800),
-            duration: if has(0x100) == 1 { Field::InRow(0) } else { Field::Each(duration) },
-            size: if has(0x200) == 1 { Field::InRow(has(0x100)) } else { Field::Each(size) },
+            duration: if has(0x100) == 1 { TrackRunValue::InRow(0) } else { TrackRunValue::Each(duration) },
+            size: if has(0x200) == 1 { TrackRunValue::InRow(has(0x100)) } else { TrackRunValue::Each(size) },
         }
     }
 
@@ -369,8 +375,8 @@ impl<'a> Run<'a> {
         (0..self.n as usize).map_while(|i| {
             let row = self.rows.get(4 * self.words * i..4 * self.words * (i + 1))?;
             let value = |field| match field {
-                Field::InRow(index) => word(row, index),
-                Field::Each(value) => Some(value),
+                TrackRunValue::InRow(index) => word(row, index),
+                TrackRunValue::Each(value) => Some(value),
             };
             Some((value(self.size)?, value(self.duration)?))
         })
@@ -379,8 +385,8 @@ impl<'a> Run<'a> {
     /// Bytes of all packets.
     fn n_bytes(&self) -> u64 {
         match self.size {
-            Field::Each(size) => u64::from(size) * u64::from(self.n),
-            Field::InRow(_) => self.packets().map(|(len, _)| u64::from(len)).sum(),
+            TrackRunValue::Each(size) => u64::from(size) * u64::from(self.n),
+            TrackRunValue::InRow(_) => self.packets().map(|(len, _)| u64::from(len)).sum(),
         }
     }
 }
@@ -388,7 +394,7 @@ impl<'a> Run<'a> {
 impl Edit {
     /// The edit of an edit list for a track of `track_scale` ticks per second; None if the list has a gap or
     /// several parts.
-    fn of_list(list: &[u8], moov: &[u8], track_scale: u32) -> Option<Self> {
+    fn from_edit_list(list: &[u8], moov: &[u8], track_scale: u32) -> Option<Self> {
         let movie_scale = find(moov, &[b"mvhd"]).and_then(timescale)?;
         let is_long = list.first() == Some(&1);
         if u32_at(list, 4, Endian::Big)? != 1 {
@@ -412,7 +418,7 @@ impl Edit {
     }
 
     /// The edit of `iTunSMPB`, the tag that iTunes writes instead of an edit list.
-    fn of_itunes(moov: &[u8]) -> Option<Self> {
+    fn from_itunes(moov: &[u8]) -> Option<Self> {
         let meta = find(moov, &[b"udta", b"meta"])?;
         // In QuickTime files the box has no version.
         let meta = if meta.get(4..8) == Some(b"hdlr") { meta } else { meta.get(4..)? };

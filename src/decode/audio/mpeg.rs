@@ -53,10 +53,10 @@ use symphonia::{
 
 use super::{
     Codec, DecoderCache, Info, Planes, corrupt,
-    damage::Losses,
-    decoder_cache::{Lent, Shelf},
+    damage::DamagedFrames,
+    decoder_cache::{PooledVec, VecPool},
     id3::skip_id3v2,
-    joined::Bytes,
+    joined::CodecBytes,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result, simd::Level};
@@ -79,14 +79,14 @@ const DECODER_BYTES: usize = 40 << 10;
 /// An MPEG audio recording whose frames are indexed.
 #[derive(Debug)]
 pub struct Mpeg<'a> {
-    bytes: Bytes<'a>,
+    bytes: CodecBytes<'a>,
     /// The first frame's header; all frames have its layer, rate and channels.
     header: Header,
     /// Byte offsets of all frames with audio, or of those in a window; [`MISSING`] for lost ones.
-    frames: Lent<u32>,
+    frames: PooledVec<u32>,
     /// The number of the first of these frames.
     first: usize,
-    links: Lent<Link>,
+    links: PooledVec<Link>,
     /// Bytes of an incomplete frame at the end, and the bytes that its header declares.
     cut: Option<(usize, usize)>,
     /// The offset of frames of another kind, which are left out.
@@ -95,9 +95,9 @@ pub struct Mpeg<'a> {
 
 /// The unused vectors of indexes.
 #[derive(Default)]
-pub(super) struct Shelves {
-    frames: Shelf<u32>,
-    links: Shelf<Link>,
+pub(super) struct MpegPools {
+    frames: VecPool<u32>,
+    links: VecPool<Link>,
 }
 
 impl<'a> Mpeg<'a> {
@@ -108,12 +108,12 @@ impl<'a> Mpeg<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block at 8 kHz,
     /// [`ErrorKind::TooLarge`] beyond 4 GiB, [`ErrorKind::Empty`] without samples.
-    pub(super) fn open(kept: &mut DecoderCache, bytes: Bytes<'a>) -> Result<Self> {
+    pub(super) fn open(cache: &mut DecoderCache, bytes: CodecBytes<'a>) -> Result<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
-        let mut frames = kept.shelves::<Shelves>().frames.lend();
-        let mut links = kept.shelves::<Shelves>().links.lend();
+        let mut frames = cache.pools::<MpegPools>().frames.take();
+        let mut links = cache.pools::<MpegPools>().links.take();
         let mut walk = Walk::default();
         let file = Piece { bytes: &bytes, base: 0, size: bytes.len() as u64, tail: tail(&bytes) };
         let mut rates = Rates::default();
@@ -156,18 +156,18 @@ impl<'a> Mpeg<'a> {
     /// The frames in a window of a recording with these links. `start` is the offset in `bytes` of frame
     /// number `first`; the bytes begin at byte `at` of the recording. Up to `end` frames are listed.
     pub(super) fn window(
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         piece: &Piece<'a>,
         header: Header,
         links: &[Link],
         start: u64,
         numbers: Range<usize>,
     ) -> Result<Self> {
-        let mut frames = kept.shelves::<Shelves>().frames.lend();
-        let mut found = kept.shelves::<Shelves>().links.lend();
+        let mut frames = cache.pools::<MpegPools>().frames.take();
+        let mut found = cache.pools::<MpegPools>().links.take();
         let mut walk = Walk::default();
         (walk.scan.at, walk.scan.header) = (start, Some(header));
-        let mut others = kept.shelves::<Shelves>().links.lend();
+        let mut others = cache.pools::<MpegPools>().links.take();
         walk.step(piece, &mut others, |offset, _| {
             frames.push((offset - piece.base) as u32);
             Ok(frames.len() < numbers.end - numbers.start)
@@ -176,13 +176,13 @@ impl<'a> Mpeg<'a> {
         let overlaps = |link: &&Link| link.frames.start < behind && link.frames.end > numbers.start;
         found.extend(links.iter().filter(overlaps).cloned());
         let first = numbers.start;
-        let bytes = Bytes::Whole(piece.bytes);
+        let bytes = CodecBytes::Whole(piece.bytes);
         Ok(Self { bytes, header, frames, first, links: found, cut: None, foreign: None })
     }
 
     /// The frames `numbers` in a window of a recording of a constant bit rate, with lost ones among them.
     pub(super) fn placed(
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &'a [u8],
         at: u64,
         header: Header,
@@ -190,12 +190,20 @@ impl<'a> Mpeg<'a> {
         constant: Constant,
         numbers: Range<usize>,
     ) -> Result<Self> {
-        let mut frames = kept.shelves::<Shelves>().frames.lend();
-        let mut found = kept.shelves::<Shelves>().links.lend();
+        let mut frames = cache.pools::<MpegPools>().frames.take();
+        let mut found = cache.pools::<MpegPools>().links.take();
         constant.place(bytes, at, &header, numbers.clone(), &mut frames)?;
         found.extend(links.iter().cloned());
         let first = numbers.start;
-        Ok(Self { bytes: Bytes::Whole(bytes), header, frames, first, links: found, cut: None, foreign: None })
+        Ok(Self {
+            bytes: CodecBytes::Whole(bytes),
+            header,
+            frames,
+            first,
+            links: found,
+            cut: None,
+            foreign: None,
+        })
     }
 
     /// The number of the frame after the last one in a window.
@@ -217,13 +225,13 @@ impl<'a> Mpeg<'a> {
     /// Decodes the samples `span` of `link` into `out` from its sample `at` on.
     pub(super) fn read_from(
         &self,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         link: &Link,
         span: Range<u64>,
         out: &mut Planes,
         at: usize,
     ) -> Result<()> {
-        self.read_link(link, kept, span, out, at)
+        self.read_link(link, cache, span, out, at)
     }
 
     /// The numbers of the frames with the samples `span` of `link`.
@@ -274,14 +282,14 @@ impl<'a> Mpeg<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if a frame that the span needs cannot be decoded.
-    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut begin = 0;
         for link in self.links.iter() {
             let end = begin + link.n_samples;
             let (from, to) = (span.start.max(begin), span.end.min(end));
             if from < to {
                 let at = (from - span.start) as usize;
-                self.read_link(link, kept, from - begin..to - begin, out, at)?;
+                self.read_link(link, cache, from - begin..to - begin, out, at)?;
             }
             begin = end;
         }
@@ -292,14 +300,14 @@ impl<'a> Mpeg<'a> {
     fn read_link(
         &self,
         link: &Link,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         span: Range<u64>,
         out: &mut Planes,
         at: usize,
     ) -> Result<()> {
-        let mut losses = std::mem::take(&mut kept.losses);
-        let read = self.read_frames(link, kept, span, out, at, &mut losses);
-        kept.losses = losses;
+        let mut losses = std::mem::take(&mut cache.losses);
+        let read = self.read_frames(link, cache, span, out, at, &mut losses);
+        cache.losses = losses;
         read
     }
 
@@ -307,11 +315,11 @@ impl<'a> Mpeg<'a> {
     fn read_frames(
         &self,
         link: &Link,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         span: Range<u64>,
         out: &mut Planes,
         at: usize,
-        losses: &mut Losses,
+        losses: &mut DamagedFrames,
     ) -> Result<()> {
         let per_frame = u64::from(self.header.n_samples());
         let want = link.delay + span.start..link.delay + span.end;
@@ -354,7 +362,7 @@ impl<'a> Mpeg<'a> {
         let Header { layer, sample_rate, channels, .. } = self.header;
         if layer == 3 {
             let make = || Ok((layer3::Decoder::new(Level::detect()), layer3::BYTES));
-            let decoder = kept.decoder(Codec::Mp3, &[layer], make)?;
+            let decoder = cache.decoder(Codec::Mp3, &[layer], make)?;
             decoder.reset(is_mean);
             for index in frames {
                 let decoded = match self.frame(index) {
@@ -378,7 +386,7 @@ impl<'a> Mpeg<'a> {
         }
         let [low, mid, high, _] = sample_rate.to_le_bytes();
         let setup = [layer, channels, low, mid, high];
-        let decoder = kept.decoder(self.info().codec, &setup, || new_decoder(&self.header))?;
+        let decoder = cache.decoder(self.info().codec, &setup, || new_decoder(&self.header))?;
         decoder.reset();
         for index in frames {
             match self.decode(decoder.as_mut(), index) {

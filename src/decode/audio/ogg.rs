@@ -136,14 +136,14 @@ impl Page {
 
 /// The pages of all streams, in order.
 #[derive(Debug)]
-pub(super) struct Pages<'a> {
+pub(super) struct OggPages<'a> {
     bytes: &'a [u8],
     at: usize,
     /// The bytes that may still be summed to check capture patterns; it bounds the cost of false ones.
     budget: usize,
 }
 
-impl<'a> Pages<'a> {
+impl<'a> OggPages<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0, budget: bytes.len().saturating_mul(2).saturating_add(1 << 17) }
     }
@@ -157,7 +157,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-impl Iterator for Pages<'_> {
+impl Iterator for OggPages<'_> {
     type Item = Page;
 
     fn next(&mut self) -> Option<Page> {
@@ -189,7 +189,7 @@ fn find(bytes: &[u8], pattern: &[u8; 4]) -> Option<usize> {
 
 /// The position of a packet in a stream's pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Packet {
+pub(super) struct OggPacket {
     /// The page it begins on, and the offset in that page's body.
     page: u32,
     byte: u32,
@@ -200,7 +200,7 @@ pub(super) struct Packet {
     pub first: Option<u8>,
 }
 
-impl Packet {
+impl OggPacket {
     /// The page it begins on.
     pub fn first_page(&self) -> usize {
         self.page as usize
@@ -228,17 +228,17 @@ impl Packet {
 
 /// Walks the packets of one stream's pages; a copy continues from the same position.
 #[derive(Debug, Clone)]
-pub(super) struct Packets<'a> {
+pub(super) struct OggPackets<'a> {
     bytes: &'a [u8],
     pages: &'a [Page],
     page: usize,
     segment: usize,
     byte: usize,
     /// A packet that has begun and not ended on the pages so far.
-    open: Option<Packet>,
+    open: Option<OggPacket>,
 }
 
-impl<'a> Packets<'a> {
+impl<'a> OggPackets<'a> {
     /// A walk from the first packet that begins on `page` or after it.
     pub fn new(bytes: &'a [u8], pages: &'a [Page], page: usize) -> Self {
         Self { bytes, pages, page, segment: 0, byte: 0, open: None }
@@ -248,7 +248,7 @@ impl<'a> Packets<'a> {
     ///
     /// If there is none, the walk stops after that page and keeps a packet that continues there. So each page
     /// is visited once, for any sequence of limits.
-    pub fn next_until(&mut self, last: usize) -> Option<Packet> {
+    pub fn next_until(&mut self, last: usize) -> Option<OggPacket> {
         while self.page <= last {
             let page = self.pages.get(self.page)?;
             let lacing = page.lacing(self.bytes);
@@ -264,7 +264,7 @@ impl<'a> Packets<'a> {
             }
             if self.segment < lacing.len() {
                 let from = self.byte;
-                let mut packet = self.open.take().unwrap_or_else(|| Packet {
+                let mut packet = self.open.take().unwrap_or_else(|| OggPacket {
                     page: self.page as u32,
                     byte: from as u32,
                     len: 0,
@@ -275,7 +275,7 @@ impl<'a> Packets<'a> {
                 packet.len += self.byte - from;
                 if is_whole {
                     steps::count();
-                    return Some(Packet { last_page: self.page, ..packet });
+                    return Some(OggPacket { last_page: self.page, ..packet });
                 }
                 self.open = Some(packet);
             }
@@ -302,10 +302,10 @@ impl<'a> Packets<'a> {
     }
 }
 
-impl Iterator for Packets<'_> {
-    type Item = Packet;
+impl Iterator for OggPackets<'_> {
+    type Item = OggPacket;
 
-    fn next(&mut self) -> Option<Packet> {
+    fn next(&mut self) -> Option<OggPacket> {
         self.next_until(usize::MAX)
     }
 }

@@ -11,7 +11,7 @@ use super::{
     decoder_cache::DecoderCache,
     field::{Endian, u32_at},
     flac::Flac,
-    joined::{self, Bytes},
+    joined::{self, CodecBytes},
 };
 use crate::{Result, fallible_alloc};
 
@@ -19,8 +19,8 @@ use crate::{Result, fallible_alloc};
 ///
 /// # Errors
 /// As [`Flac::open`].
-pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<'a>> {
-    let mut native = joined::empty(kept);
+pub(super) fn open<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<'a>> {
+    let mut native = joined::pooled_bytes(cache);
     fallible_alloc::reserve(&mut native, bytes.len())?;
     let (mut at, mut serial) = (0, None);
     while bytes.get(at..at + 4) == Some(&crate::signatures::OGG) {
@@ -42,5 +42,5 @@ pub(super) fn open<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<
     if native.is_empty() {
         return Err(corrupt("no FLAC header among the Ogg pages"));
     }
-    Flac::open(kept, Bytes::Joined(native))
+    Flac::open(cache, CodecBytes::Joined(native))
 }

@@ -11,7 +11,8 @@
 use std::ops::Range;
 
 use super::{
-    Codec, DecoderCache, Info, Planes, adpcm::Blocks, corrupt, field::Endian, joined::Bytes, unsupported,
+    Codec, DecoderCache, Info, Planes, adpcm::BlockLayout, corrupt, field::Endian, joined::CodecBytes,
+    unsupported,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -29,7 +30,7 @@ pub(super) enum Coding {
     /// G.711 mu-law.
     Mulaw,
     /// Blocks of ADPCM.
-    Adpcm(Blocks),
+    Adpcm(BlockLayout),
 }
 
 impl Coding {
@@ -78,13 +79,13 @@ pub struct Layout {
 /// A recording of directly addressable samples.
 #[derive(Debug)]
 pub struct Pcm<'a> {
-    shape: Shape,
-    file: Bytes<'a>,
+    shape: PcmFormat,
+    file: CodecBytes<'a>,
 }
 
 /// The coding of a recording and the place of its samples, without their bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct PcmFormat {
     pub(super) info: Info,
     pub(super) coding: Coding,
     /// The bytes of the file with the samples.
@@ -93,7 +94,7 @@ pub(super) struct Shape {
     declared: Option<u64>,
 }
 
-impl Shape {
+impl PcmFormat {
     /// The bytes `data` of the file have `coding` samples of `channels` interleaved channels; an incomplete
     /// last frame is left out.
     ///
@@ -121,7 +122,7 @@ impl Shape {
     }
 
     /// Sets the number of bytes of samples that the header declares; `data` has the existing ones.
-    pub(super) fn declaring_bytes(mut self, bytes: Option<u64>) -> Self {
+    pub(super) fn with_declared_bytes(mut self, bytes: Option<u64>) -> Self {
         let existing = self.data.end - self.data.start;
         self.declared = bytes.map(|bytes| match bytes > existing {
             true => self.coding.n_samples(bytes, self.info.channels),
@@ -131,7 +132,7 @@ impl Shape {
     }
 
     /// Sets the number of samples per channel that the header declares.
-    pub(super) fn declaring_samples(mut self, samples: Option<u64>) -> Self {
+    pub(super) fn with_declared_samples(mut self, samples: Option<u64>) -> Self {
         self.declared = samples;
         self
     }
@@ -144,11 +145,11 @@ impl Shape {
 
     /// The recording with the bytes of its file.
     pub(super) fn of(self, bytes: &[u8]) -> Pcm<'_> {
-        self.with(Bytes::Whole(bytes))
+        self.with(CodecBytes::Whole(bytes))
     }
 
     /// The recording with the bytes of its file, which may be joined.
-    pub(super) fn with(self, file: Bytes<'_>) -> Pcm<'_> {
+    pub(super) fn with(self, file: CodecBytes<'_>) -> Pcm<'_> {
         Pcm { shape: self, file }
     }
 
@@ -171,13 +172,13 @@ impl Shape {
     /// Decodes `span`, counted from the first sample in `data`.
     pub(super) fn read(
         &self,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         data: &[u8],
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {
         if let Coding::Adpcm(blocks) = &self.coding {
-            return blocks.read(data, &mut kept.block, span, out);
+            return blocks.read(data, &mut cache.block, span, out);
         }
         let frame = self.coding.stride() * usize::from(self.info.channels);
         let bytes = &data[span.start as usize * frame..span.end as usize * frame];
@@ -211,9 +212,9 @@ impl Pcm<'_> {
         self.shape.info
     }
 
-    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let Range { start, end } = self.shape.data;
-        self.shape.read(kept, &self.file[start as usize..end as usize], span, out)
+        self.shape.read(cache, &self.file[start as usize..end as usize], span, out)
     }
 }
 
@@ -354,7 +355,7 @@ mod tests {
         for endian in [Endian::Little, Endian::Big] {
             for n in 1..=7usize {
                 let coding = int_coding(8 * n as u16, n, endian).unwrap();
-                let pcm = Shape::new(0..bytes.len() as u64, coding, 8000, 2, None).unwrap().of(&bytes);
+                let pcm = PcmFormat::new(0..bytes.len() as u64, coding, 8000, 2, None).unwrap().of(&bytes);
                 let mut out = Planes::new();
                 out.reset(2, pcm.info().n_samples as usize).unwrap();
                 pcm.read(&mut DecoderCache::default(), 0..pcm.info().n_samples, &mut out).unwrap();

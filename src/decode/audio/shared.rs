@@ -28,20 +28,20 @@ impl SpareBlocks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    fn leave(&self, block: Arc<Planes>) {
-        let mut resting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if resting.len() < MOST_SPARE {
-            resting.push(block);
+    fn put_back(&self, block: Arc<Planes>) {
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < MOST_SPARE {
+            spare.push(block);
         }
     }
 }
 
 /// The samples that a run of windows of one recording share.
 #[derive(Debug, Default)]
-pub struct SharedSpans(OnceLock<Option<Blocks>>);
+pub struct SharedSpans(OnceLock<Option<SharedBlocks>>);
 
 #[derive(Debug)]
-struct Blocks {
+struct SharedBlocks {
     /// The samples of each window.
     windows: Box<[Range<u64>]>,
     /// The first sample of each block, then the end of the last.
@@ -66,11 +66,11 @@ impl SharedSpans {
         mut decode: impl FnMut(Range<u64>, &mut Planes) -> Result<()>,
         out: &mut Planes,
     ) -> Result<bool> {
-        let blocks = self.0.get_or_init(|| Blocks::new(spans()?));
+        let blocks = self.0.get_or_init(|| SharedBlocks::new(spans()?));
         let Some(blocks) = blocks.as_ref().filter(|blocks| blocks.windows.get(number) == Some(span)) else {
             return Ok(false);
         };
-        let range = blocks.of(span);
+        let range = blocks.blocks_of(span);
         let found = blocks.parts.get(range.clone(), |at| {
             let mut block = spare.take();
             // This was its last user.
@@ -80,12 +80,12 @@ impl SharedSpans {
             Some(block)
         });
         let copied = found.map(|found| blocks.copy(span, range.start, &found, out));
-        blocks.parts.leave(range, |block| spare.leave(block));
+        blocks.parts.leave(range, |block| spare.put_back(block));
         copied.transpose().map(|copied| copied.is_some())
     }
 }
 
-impl Blocks {
+impl SharedBlocks {
     /// The blocks of windows; `None` if they have little in common.
     fn new(windows: Box<[Range<u64>]>) -> Option<Self> {
         let (first, last) = (windows.first()?, windows.last()?);
@@ -111,14 +111,14 @@ impl Blocks {
         // bounded: no more than windows.
         let mut users = vec![0_u32; blocks.starts.len() - 1];
         for window in &blocks.windows {
-            users[blocks.of(window)].iter_mut().for_each(|users| *users += 1);
+            users[blocks.blocks_of(window)].iter_mut().for_each(|users| *users += 1);
         }
         blocks.parts = SharedOnce::new(users);
         Some(blocks)
     }
 
     /// The blocks that have samples of a span.
-    fn of(&self, span: &Range<u64>) -> Range<usize> {
+    fn blocks_of(&self, span: &Range<u64>) -> Range<usize> {
         let first = self.starts.partition_point(|start| *start <= span.start) - 1;
         first..self.starts.partition_point(|start| *start < span.end).max(first)
     }

@@ -44,8 +44,8 @@ use std::{ops::Range, sync::Arc};
 
 use super::{
     Codec, DecoderCache, Info, Planes, Repairs,
-    decoder_cache::{Lent, Shelf},
-    ogg::{Page, Pages},
+    decoder_cache::{PooledVec, VecPool},
+    ogg::{OggPages, Page},
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
@@ -58,8 +58,8 @@ use setup::Setup;
 pub struct Vorbis<'a> {
     bytes: &'a [u8],
     /// The pages of all links, link by link.
-    pages: Lent<Page>,
-    links: Lent<Link>,
+    pages: PooledVec<Page>,
+    links: PooledVec<Link>,
 }
 
 /// The most headers that are cached.
@@ -69,16 +69,16 @@ const MAX_HEADERS_LEN: usize = 64 << 10;
 
 /// The worker's unused vectors, and its cache of parsed headers.
 #[derive(Default)]
-pub(super) struct Shelves {
-    pages: Shelf<Page>,
-    streams: Shelf<(Page, Range<usize>)>,
-    links: Shelf<Link>,
-    bytes: Shelf<u8>,
+pub(super) struct VorbisPools {
+    pages: VecPool<Page>,
+    streams: VecPool<(Page, Range<usize>)>,
+    links: VecPool<Link>,
+    bytes: VecPool<u8>,
     /// The last used is last.
     headers: Vec<Arc<Headers>>,
 }
 
-impl Shelves {
+impl VorbisPools {
     /// The parsed headers: from the cache if it has equal ones, else new.
     fn headers(&mut self, identification: &[u8], setup: &[u8]) -> Result<Arc<Headers>> {
         let is_equal = |known: &Arc<Headers>| {
@@ -112,14 +112,14 @@ impl<'a> Vorbis<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without a Vorbis stream, [`ErrorKind::Corrupt`] if the first link's headers
     /// are damaged, [`ErrorKind::Empty`] without samples.
-    pub(super) fn open(kept: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
-        let mut links = kept.shelves::<Shelves>().links.lend();
-        let mut pages = kept.shelves::<Shelves>().pages.lend();
-        let mut streams = kept.shelves::<Shelves>().streams.lend();
+    pub(super) fn open(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
+        let mut links = cache.pools::<VorbisPools>().links.take();
+        let mut pages = cache.pools::<VorbisPools>().pages.take();
+        let mut streams = cache.pools::<VorbisPools>().streams.take();
         list_streams(bytes, &mut streams, &mut pages);
         let mut decoder_bytes = 0;
         for (first, range) in streams.drain(..) {
-            match Link::open(kept, bytes, &mut pages, &first, range) {
+            match Link::open(cache, bytes, &mut pages, &first, range) {
                 Ok(mut link) => {
                     link.begin = links.last().map_or(0, Link::behind);
                     if links.first().is_some_and(|first| !first.continues_as(&link)) {
@@ -175,14 +175,14 @@ impl<'a> Vorbis<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if a page or packet that the span needs is damaged or lost.
-    pub(crate) fn read(&self, kept: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut found = 0;
         for link in self.links.iter() {
             let (from, to) = (span.start.max(link.begin), span.end.min(link.behind()));
             if from < to {
                 let at = (from - span.start) as usize;
                 let paged = Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] };
-                link.read(paged, kept, from - link.begin..to - link.begin, out, at)?;
+                link.read(paged, cache, from - link.begin..to - link.begin, out, at)?;
                 found += to - from;
             }
         }
@@ -198,7 +198,7 @@ fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &
     // Whether the walk is among the link's first pages, one for each of its streams, and whether one of these
     // was Vorbis.
     let (mut in_head, mut found) = (false, false);
-    for page in Pages::new(bytes) {
+    for page in OggPages::new(bytes) {
         if page.begins_stream() {
             if !in_head {
                 (in_head, found) = (true, false);
@@ -223,7 +223,7 @@ fn list_streams(bytes: &[u8], streams: &mut Vec<(Page, Range<usize>)>, others: &
 #[cfg(test)]
 mod tests {
     use super::{
-        super::ogg::{Packets, steps},
+        super::ogg::{OggPackets, steps},
         groups::{MAX_BACK, MAX_GROUP},
         *,
     };
@@ -248,31 +248,31 @@ mod tests {
     /// Reads a recording whole, and in short spans. Returns the steps per page and packet of the whole, and
     /// its samples.
     fn steps_each(bytes: &[u8]) -> (u64, Result<u64>) {
-        let pages: Vec<_> = Pages::new(bytes).collect();
-        let n = pages.len() + Packets::new(bytes, &pages, 0).count();
-        let mut kept = DecoderCache::default();
+        let pages: Vec<_> = OggPages::new(bytes).collect();
+        let n = pages.len() + OggPackets::new(bytes, &pages, 0).count();
+        let mut cache = DecoderCache::default();
         steps::take();
-        let vorbis = Vorbis::open(&mut kept, bytes).unwrap();
+        let vorbis = Vorbis::open(&mut cache, bytes).unwrap();
         let Info { channels, n_samples, .. } = vorbis.info();
         let mut out = Planes::new();
         out.reset(channels, n_samples as usize).unwrap();
-        let whole = vorbis.read(&mut kept, 0..n_samples, &mut out).map(|()| n_samples);
+        let whole = vorbis.read(&mut cache, 0..n_samples, &mut out).map(|()| n_samples);
         vorbis.repairs();
         let first = steps::take() / n as u64;
         // The pages that a span reads beyond its own are bounded, at any position.
         for start in (0..n_samples.saturating_sub(100)).step_by(1000) {
-            let _ = vorbis.read(&mut kept, start..start + 100, &mut out);
+            let _ = vorbis.read(&mut cache, start..start + 100, &mut out);
             assert!(steps::take() < 6 * (MAX_GROUP + MAX_BACK) as u64, "the span at {start}");
         }
         (first, whole)
     }
 
-    /// Pages on which no packet ends, with and without granule positions, and packets without audio, between
-    /// those with audio.
+    /// OggPages on which no packet ends, with and without granule positions, and packets without audio,
+    /// between those with audio.
     #[test]
     fn pages_and_packets_without_audio_are_passed_once() {
         let bytes = file("perch_16000_mono.ogg");
-        let pages: Vec<_> = Pages::new(&bytes).collect();
+        let pages: Vec<_> = OggPages::new(&bytes).collect();
         let middle = &pages[pages.len() / 2];
         let (front, rest) = bytes.split_at(middle.offset);
         let granule = pages[pages.len() / 2 - 1].granule.unwrap();
@@ -299,8 +299,8 @@ mod tests {
     #[test]
     fn a_chain_takes_no_more_than_its_budget() {
         let bytes = file("vorbis_len_1025.ogg");
-        let mut kept = DecoderCache::default();
-        let one = Vorbis::open(&mut kept, &bytes).unwrap();
+        let mut cache = DecoderCache::default();
+        let one = Vorbis::open(&mut cache, &bytes).unwrap();
         let each = one.links[0].headers.setup.decoder_bytes;
         assert!(each > 10_000);
         let mut chain = Vec::new();
@@ -308,11 +308,11 @@ mod tests {
             // A bitrate, which decoders ignore, makes different headers.
             let mut link = bytes.clone();
             link[28 + 16..28 + 20].copy_from_slice(&(i as u32 % 2).to_le_bytes());
-            let end = Pages::new(&bytes).nth(1).unwrap().offset;
+            let end = OggPages::new(&bytes).nth(1).unwrap().offset;
             Page::seal(&mut link[..end]);
             chain.extend(link);
         }
-        let error = Vorbis::open(&mut kept, &chain).unwrap_err();
+        let error = Vorbis::open(&mut cache, &chain).unwrap_err();
         assert!(error.kind == ErrorKind::Unsupported && error.message.contains("256 MiB"), "{error}");
     }
 }

@@ -12,11 +12,11 @@ use std::ops::Range;
 
 use super::{
     Info,
-    adpcm::Blocks,
+    adpcm::BlockLayout,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at, u64_at},
-    pcm::{Coding, Layout, Pcm, Shape, float_coding, int_coding},
-    ranged::Look,
+    pcm::{Coding, Layout, Pcm, PcmFormat, float_coding, int_coding},
+    ranged::HeaderBytes,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};
@@ -36,15 +36,15 @@ const WAVE64_TAIL: [u8; 12] = [0xf3, 0xac, 0xd3, 0x11, 0x8c, 0xd1, 0x00, 0xc0, 0
 const MAX_FMT: u64 = 4096;
 
 /// The content of a WAV file.
-pub(super) enum Opened<'a> {
+pub(super) enum WavRecording<'a> {
     Pcm(Pcm<'a>),
     /// MPEG audio frames after a WAV header.
     Mpeg(&'a [u8]),
 }
 
 /// The place of the content in a WAV file.
-pub(super) enum Found {
-    Pcm(Shape),
+pub(super) enum WavContent {
+    Pcm(PcmFormat),
     Mpeg(Range<u64>),
 }
 
@@ -55,13 +55,13 @@ const UNKNOWN_SIZE: u64 = 0x7fff_f000;
 #[derive(Clone)]
 struct Data {
     bytes: Range<u64>,
-    said: Option<u64>,
+    declared: Option<u64>,
 }
 
 impl Data {
     /// A chunk of `size` bytes from `at` on in a file of `end` bytes.
-    fn new(at: u64, size: u64, end: u64, said: Option<u64>) -> Self {
-        Self { bytes: at.min(end)..at.saturating_add(size).min(end), said }
+    fn new(at: u64, size: u64, end: u64, declared: Option<u64>) -> Self {
+        Self { bytes: at.min(end)..at.saturating_add(size).min(end), declared }
     }
 }
 
@@ -69,10 +69,10 @@ impl Data {
 ///
 /// # Errors
 /// As [`find`].
-pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
+pub(super) fn open(bytes: &[u8]) -> Result<WavRecording<'_>> {
     Ok(match find(&bytes)? {
-        Found::Pcm(shape) => Opened::Pcm(shape.of(bytes)),
-        Found::Mpeg(data) => Opened::Mpeg(&bytes[data.start as usize..data.end as usize]),
+        WavContent::Pcm(shape) => WavRecording::Pcm(shape.of(bytes)),
+        WavContent::Mpeg(data) => WavRecording::Mpeg(&bytes[data.start as usize..data.end as usize]),
     })
 }
 
@@ -81,28 +81,28 @@ pub(super) fn open(bytes: &[u8]) -> Result<Opened<'_>> {
 /// # Errors
 /// `Corrupt` without `fmt ` or `data`, `Unsupported` for format tags not decoded here, `Empty` without
 /// samples.
-pub(super) fn find<'a>(file: &impl Look<'a>) -> Result<Found> {
-    let endian = if file.clipped(0, 4) == b"RIFX" { Endian::Big } else { Endian::Little };
+pub(super) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<WavContent> {
+    let endian = if file.get_up_to(0, 4) == b"RIFX" { Endian::Big } else { Endian::Little };
     let mut at = 12;
     let (mut fmt, mut data, mut large, mut fact) = (None, None, None, None);
     while let Some(head) = file.get(at, 8)
-        && let Some(said) = u32_at(head, 4, endian)
+        && let Some(declared) = u32_at(head, 4, endian)
     {
         let body = at + 8;
         let id = &head[..4];
         let size = match (id, large) {
-            (b"data", Some(large)) if said == u32::MAX => large,
-            _ => u64::from(said),
+            (b"data", Some(large)) if declared == u32::MAX => large,
+            _ => u64::from(declared),
         };
         match id {
             b"ds64" => large = file.get(body + 8, 8).and_then(|size| u64_at(size, 0, Endian::Little)),
-            b"fmt " => fmt = Some(file.clipped(body, size.min(MAX_FMT))),
+            b"fmt " => fmt = Some(file.get_up_to(body, size.min(MAX_FMT))),
             b"fact" => fact = file.get(body, 4).and_then(|fact| u32_at(fact, 0, endian)),
             b"data" => {
                 let unknown = size == 0 && !chunks_follow(file, body, endian);
                 let is_filler = large.is_none() && (UNKNOWN_SIZE..1 << 32).contains(&size);
-                let said = Some(size).filter(|_| !unknown && !is_filler);
-                data = Some(Data::new(body, if unknown { u64::MAX } else { size }, file.size(), said));
+                let declared = Some(size).filter(|_| !unknown && !is_filler);
+                data = Some(Data::new(body, if unknown { u64::MAX } else { size }, file.size(), declared));
             }
             _ => {}
         }
@@ -128,17 +128,17 @@ pub(super) fn layout(head: &[u8], size: u64) -> Option<Layout> {
         return None;
     }
     // The walk over the chunks ends at `data`, so it finds the same chunks in the head as in the whole file.
-    let Ok(Found::Pcm(shape)) = find(&head) else { return None };
+    let Ok(WavContent::Pcm(shape)) = find(&head) else { return None };
     let frame_bytes = shape.coding.stride() as u64 * u64::from(shape.info.channels);
     let data_at = shape.data.start;
-    let said =
-        u32_at(head, data_at as usize - 4, Endian::Little).filter(|&said| said != 0 && said != u32::MAX)?;
-    let n_samples = u64::from(said).min(size.checked_sub(data_at)?).checked_div(frame_bytes)?;
+    let declared = u32_at(head, data_at as usize - 4, Endian::Little)
+        .filter(|&declared| declared != 0 && declared != u32::MAX)?;
+    let n_samples = u64::from(declared).min(size.checked_sub(data_at)?).checked_div(frame_bytes)?;
     Some(Layout { info: Info { n_samples, ..shape.info }, data_at, frame_bytes })
 }
 
 /// Whether the bytes from `at` to the end are whole chunks with printable names, at least one.
-fn chunks_follow<'a>(file: &impl Look<'a>, mut at: u64, endian: Endian) -> bool {
+fn chunks_follow<'a>(file: &impl HeaderBytes<'a>, mut at: u64, endian: Endian) -> bool {
     let first = at;
     while file.size().checked_sub(at).is_some_and(|left| left >= 8) {
         let Some(head) = file.get(at, 8) else { return false };
@@ -162,17 +162,17 @@ pub(super) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
 ///
 /// # Errors
 /// As [`find`].
-pub(super) fn find_wave64<'a>(file: &impl Look<'a>) -> Result<Shape> {
+pub(super) fn find_wave64<'a>(file: &impl HeaderBytes<'a>) -> Result<PcmFormat> {
     let mut at = 40;
     let (mut fmt, mut data, mut fact) = (None, None, None);
     while let Some(head) = file.get(at, 24)
-        && let Some(said) = u64_at(head, 16, Endian::Little)
+        && let Some(declared) = u64_at(head, 16, Endian::Little)
     {
         let body = at + 24;
-        let size = said.saturating_sub(24);
+        let size = declared.saturating_sub(24);
         if head[4..16] == WAVE64_TAIL {
             match &head[..4] {
-                b"fmt " => fmt = Some(file.clipped(body, size.min(MAX_FMT))),
+                b"fmt " => fmt = Some(file.get_up_to(body, size.min(MAX_FMT))),
                 b"fact" => fact = file.get(body, 4).and_then(|fact| u32_at(fact, 0, Endian::Little)),
                 b"data" => data = Some(Data::new(body, size, file.size(), Some(size))),
                 _ => {}
@@ -188,8 +188,10 @@ pub(super) fn find_wave64<'a>(file: &impl Look<'a>) -> Result<Shape> {
         }
     }
     match coded(fmt, data, fact, Endian::Little)? {
-        Found::Pcm(shape) => Ok(shape),
-        Found::Mpeg(_) => Err(unsupported("MPEG audio in Wave64 is not decoded; convert it to WAV or MP3")),
+        WavContent::Pcm(shape) => Ok(shape),
+        WavContent::Mpeg(_) => {
+            Err(unsupported("MPEG audio in Wave64 is not decoded; convert it to WAV or MP3"))
+        }
     }
 }
 
@@ -225,9 +227,9 @@ fn tag_name(tag: u16) -> &'static str {
 }
 
 /// The samples in `data` as declared by `fmt `.
-fn coded(fmt: Option<&[u8]>, data: Option<Data>, fact: Option<u32>, endian: Endian) -> Result<Found> {
+fn coded(fmt: Option<&[u8]>, data: Option<Data>, fact: Option<u32>, endian: Endian) -> Result<WavContent> {
     let fmt = fmt.ok_or_else(|| corrupt("the WAV file has no `fmt ` chunk"))?;
-    let Data { bytes: data, said } = data.ok_or_else(|| corrupt("the WAV file has no `data` chunk"))?;
+    let Data { bytes: data, declared } = data.ok_or_else(|| corrupt("the WAV file has no `data` chunk"))?;
     if data.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the WAV file has a header but no samples"));
     }
@@ -265,13 +267,13 @@ fn coded(fmt: Option<&[u8]>, data: Option<Data>, fact: Option<u32>, endian: Endi
         7 if stride == 1 => Coding::Mulaw,
         2 | 0x11 => {
             let blocks = match tag {
-                2 => Blocks::ms(own, endian, channels, block, bits)?,
-                _ => Blocks::ima(own, endian, channels, block, bits)?,
+                2 => BlockLayout::ms(own, endian, channels, block, bits)?,
+                _ => BlockLayout::ima(own, endian, channels, block, bits)?,
             };
             limit = fact.map(u64::from).filter(|&n| blocks.is_in_last(n, data.end - data.start));
             Coding::Adpcm(blocks)
         }
-        0x50 | 0x55 => return Ok(Found::Mpeg(data)),
+        0x50 | 0x55 => return Ok(WavContent::Mpeg(data)),
         3 | 6 | 7 => return Err(corrupt(format!("blocks of {block} bytes do not fit {bits}-bit samples"))),
         _ => {
             return Err(unsupported(format!(
@@ -280,8 +282,8 @@ fn coded(fmt: Option<&[u8]>, data: Option<Data>, fact: Option<u32>, endian: Endi
             )));
         }
     };
-    let shape = Shape::new(data, coding, sample_rate, channels, limit)?;
-    Ok(Found::Pcm(shape.declaring_bytes(said)))
+    let shape = PcmFormat::new(data, coding, sample_rate, channels, limit)?;
+    Ok(WavContent::Pcm(shape.with_declared_bytes(declared)))
 }
 
 #[cfg(test)]
@@ -311,7 +313,7 @@ mod tests {
         let little = [&[1, 0, 0, 0, 0, 0, 0x10, 0][..], &tail].concat();
         for guid in [big, little] {
             let bytes = file(b"RIFX", &extensible(guid.try_into().unwrap()), &[0x40, 0, 0xc0, 0]);
-            let Ok(Opened::Pcm(pcm)) = open(&bytes) else { panic!("not opened") };
+            let Ok(WavRecording::Pcm(pcm)) = open(&bytes) else { panic!("not opened") };
             assert_eq!((pcm.info().sample_rate, pcm.info().n_samples), (8000, 2));
             let mut out = crate::decode::Planes::new();
             out.reset(1, 2).unwrap();

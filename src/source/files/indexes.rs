@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Result,
-    decode::{AudioDecoder, Info, Part, RangeIndex, ReadBytes},
+    decode::{AudioDecoder, Info, RangeIndex, ReadBytes, SpanBytes},
     fields::Row,
     record::{FileRecording, ReadRequest, Segment},
     source::storage::Version,
@@ -80,14 +80,14 @@ impl Indexes {
     /// The bytes that the wanted samples of a row need; None if all of the recording is wanted.
     ///
     /// # Errors
-    /// As [`RangeIndex::open`] and [`RangeIndex::part`].
-    pub(super) fn part(
+    /// As [`RangeIndex::open`] and [`RangeIndex::span_bytes`].
+    pub(super) fn span_bytes(
         &self,
         decoder: &mut AudioDecoder,
         recording: &RecordingFile<'_>,
         segment: Option<Segment>,
         (request, values): (&dyn ReadRequest, &Row),
-    ) -> Result<Option<Part>> {
+    ) -> Result<Option<SpanBytes>> {
         if segment.is_none() && !request.takes_spans() && recording.len <= recording.most() {
             return Ok(None);
         }
@@ -96,7 +96,7 @@ impl Indexes {
         let (info, samples) = index.info().of_row(Some(&of))?;
         let span = request.span(info.sample_rate, info.n_samples, values).unwrap_or(0..info.n_samples);
         let span = samples.start + span.start..samples.start + span.end;
-        index.part(decoder, recording, span).map(Some)
+        index.span_bytes(decoder, recording, span).map(Some)
     }
 
     fn index(&self, decoder: &mut AudioDecoder, recording: &RecordingFile<'_>) -> Result<Arc<RangeIndex>> {

@@ -176,7 +176,7 @@ impl FilesReader {
         let key = (number, false, table.file(row));
         let goes_on = run > 1 && row + 1 < table.n_rows && table.file(row + 1) == table.file(row);
         let last = self.last.take().filter(|(last, _)| *last == key);
-        let (bytes, part) = match last {
+        let (bytes, file) = match last {
             Some((_, bytes)) => (bytes, FileRecording { segment, ..FileRecording::default() }),
             None => {
                 let permits = self.permits.clone();
@@ -191,7 +191,7 @@ impl FilesReader {
         if bytes.len() as u64 <= SMALL && !bytes.is_empty() && goes_on {
             self.last = Some((key, bytes.clone()));
         }
-        Ok(RawRecord { part: Some(Box::new(part)), ..RawRecord::new(bytes, values) })
+        Ok(RawRecord { file: Some(Box::new(file)), ..RawRecord::new(bytes, values) })
     }
 
     /// Reads what is wanted of a recording.
@@ -206,9 +206,10 @@ impl FilesReader {
         }
         #[cfg(feature = "audio")]
         if place.len > SMALL {
-            let part = place.source.opened.indexes.part(&mut self.decoder, place, segment, request)?;
-            if let Some(part) = part {
-                return Ok((Bytes::new(), FileRecording { part: Some(part), segment }));
+            let span_bytes =
+                place.source.opened.indexes.span_bytes(&mut self.decoder, place, segment, request)?;
+            if let Some(span_bytes) = span_bytes {
+                return Ok((Bytes::new(), FileRecording { span_bytes: Some(span_bytes), segment }));
             }
         }
         let _ = request;

@@ -15,8 +15,8 @@ use crate::simd::Level;
 
 /// The frame decoder at every level of this CPU.
 pub(super) fn decoders() -> Vec<FrameDecoder> {
-    let mut kept = DecoderCache::default();
-    Level::available().into_iter().map(|level| FrameDecoder::at(level, &mut kept)).collect()
+    let mut cache = DecoderCache::default();
+    Level::available().into_iter().map(|level| FrameDecoder::at(level, &mut cache)).collect()
 }
 
 /// A decoded frame.

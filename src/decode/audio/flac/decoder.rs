@@ -23,10 +23,10 @@ use std::ops::Range;
 
 use super::{
     super::{
-        decoder_cache::{DecoderCache, Lent},
+        decoder_cache::{DecoderCache, PooledVec},
         flac_frame::{Channels, Header, Stream},
     },
-    Shelves,
+    FramePools,
     bits::Bits,
     subframe::{BEFORE, subframe},
 };
@@ -40,9 +40,9 @@ use crate::{
 pub(super) struct FrameDecoder {
     level: Level,
     /// The channels of the last frame, each after [`BEFORE`] other values.
-    samples: Lent<i32>,
+    samples: PooledVec<i32>,
     /// The difference channel of 33 bits.
-    wide: Lent<i64>,
+    wide: PooledVec<i64>,
     /// The samples of a channel.
     block: usize,
     channels: Channels,
@@ -52,14 +52,14 @@ pub(super) struct FrameDecoder {
 
 impl FrameDecoder {
     /// A decoder with the instructions of this process.
-    pub(super) fn new(kept: &mut DecoderCache) -> Self {
-        Self::at(Level::detect(), kept)
+    pub(super) fn new(cache: &mut DecoderCache) -> Self {
+        Self::at(Level::detect(), cache)
     }
 
     /// A decoder with the instructions of `level`.
-    pub(super) fn at(level: Level, kept: &mut DecoderCache) -> Self {
-        let shelves = kept.shelves::<Shelves>();
-        let (samples, wide) = (shelves.samples.lend(), shelves.wide.lend());
+    pub(super) fn at(level: Level, cache: &mut DecoderCache) -> Self {
+        let pools = cache.pools::<FramePools>();
+        let (samples, wide) = (pools.samples.take(), pools.wide.take());
         Self { level, samples, wide, block: 0, channels: Channels::Independent(1), unused_bits: 0 }
     }
 

@@ -12,7 +12,7 @@ use super::super::{
     Codec, Info, corrupt,
     flac_frame::{Header, MAX_HEADER, Stream},
     id3,
-    ranged::Look,
+    ranged::HeaderBytes,
     sniff::{MAX_JUNK, flac_marker},
     unsupported,
 };
@@ -75,11 +75,11 @@ impl Head {
     ///
     /// # Errors
     /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without frames.
-    pub(in super::super) fn find<'a>(file: &impl Look<'a>) -> Result<Self> {
+    pub(in super::super) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<Self> {
         let tags = id3::skip(file);
-        let junk = match file.clipped(tags, 4) == crate::signatures::FLAC {
+        let junk = match file.get_up_to(tags, 4) == crate::signatures::FLAC {
             true => Some(0),
-            false => flac_marker(file.clipped(tags, MAX_JUNK as u64)),
+            false => flac_marker(file.get_up_to(tags, MAX_JUNK as u64)),
         };
         let junk = junk.ok_or_else(|| corrupt("the FLAC marker is missing").at_byte(tags))?;
         let mut at = tags + junk as u64 + 4;
@@ -130,7 +130,7 @@ impl Head {
             }
             corrupt("no valid frame that agrees with STREAMINFO follows the FLAC metadata").at_byte(at)
         };
-        let header = Header::parse(file.clipped(at, MAX_HEADER as u64)).ok_or_else(|| none(at))?;
+        let header = Header::parse(file.get_up_to(at, MAX_HEADER as u64)).ok_or_else(|| none(at))?;
         stream.is_variable = header.is_variable;
         // If frames hold one sample, both numbers are the same.
         stream.fixed = (!header.is_variable && header.block > 1).then_some(header.block);

@@ -18,7 +18,7 @@ pub(in super::super) enum Table {
 /// Makes a file of `n` samples or some more from the frames of `bytes`, over and over, with right numbers and
 /// checksums.
 pub(in super::super) fn repeated(bytes: &[u8], n: u64, table: Table) -> Vec<u8> {
-    let flac = Flac::open(&mut DecoderCache::default(), Bytes::Whole(bytes)).unwrap();
+    let flac = Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(bytes)).unwrap();
     let block = flac.first.block;
     assert_eq!(flac.shape.stream.fixed, Some(block));
     let mut frames = Vec::new();

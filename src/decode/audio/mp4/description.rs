@@ -9,11 +9,11 @@ use std::ops::Range;
 use super::{
     super::{
         Codec,
-        adpcm::Blocks,
+        adpcm::BlockLayout,
         corrupt,
         field::{Endian, u16_at, u32_at, u64_at},
         packet::Packet,
-        pcm::{Coding, Shape, float_coding, int_coding},
+        pcm::{Coding, PcmFormat, float_coding, int_coding},
         unsupported,
     },
     Edit, all_boxes, find,
@@ -154,7 +154,7 @@ impl Linear {
             b"fl64" => float_coding(64, endian())?,
             b"alaw" => Coding::Alaw,
             b"ulaw" => Coding::Mulaw,
-            b"ima4" => Coding::Adpcm(Blocks::apple(channels)?),
+            b"ima4" => Coding::Adpcm(BlockLayout::apple(channels)?),
             b"lpcm" if is_long => {
                 let flags = u32_at(entry, 52, big).ok_or_else(damaged)?;
                 let bytes = u32_at(entry, 56, big).ok_or_else(damaged)?;
@@ -209,8 +209,8 @@ impl Linear {
     /// The samples in `pieces` of a file, trimmed by `edit`; None if there are several pieces.
     ///
     /// # Errors
-    /// As [`Self::cut`] and [`Shape::new`].
-    pub(in super::super) fn shape(&self, pieces: &[Packet], edit: Edit) -> Result<Option<Shape>> {
+    /// As [`Self::cut`] and [`PcmFormat::new`].
+    pub(in super::super) fn shape(&self, pieces: &[Packet], edit: Edit) -> Result<Option<PcmFormat>> {
         let [piece] = pieces else { return Ok(None) };
         let at = piece.at as u64;
         self.cut(at..at + u64::from(piece.len), edit).map(Some)
@@ -219,8 +219,8 @@ impl Linear {
     /// The samples in the bytes `data`, trimmed by `edit`.
     ///
     /// # Errors
-    /// `Unsupported` for an edit that begins within a block, and the errors of [`Shape::new`].
-    pub(in super::super) fn cut(&self, data: Range<u64>, edit: Edit) -> Result<Shape> {
+    /// `Unsupported` for an edit that begins within a block, and the errors of [`PcmFormat::new`].
+    pub(in super::super) fn cut(&self, data: Range<u64>, edit: Edit) -> Result<PcmFormat> {
         let (bytes, samples) = self.unit();
         let scale = |ticks: u64| {
             let timescale = edit.timescale.unwrap_or(self.sample_rate);
@@ -235,7 +235,7 @@ impl Linear {
         }
         let start = data.start.saturating_add((delay / samples).saturating_mul(bytes)).min(data.end);
         let limit = edit.length.map(|length| scale(length).max(1));
-        Shape::new(start..data.end, self.coding.clone(), self.sample_rate, self.channels, limit)
+        PcmFormat::new(start..data.end, self.coding.clone(), self.sample_rate, self.channels, limit)
     }
 }
 

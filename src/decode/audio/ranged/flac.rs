@@ -13,11 +13,11 @@ use super::{
         DecoderCache, Info, Planes, corrupt,
         flac::{Flac, Head, Shape, seek_points},
         flac_frame::Frame,
-        joined::Bytes,
+        joined::CodecBytes,
     },
-    Sizes,
-    locate::{Held, MAX_POINTS, Point, Points, Window, locate, thin},
-    reader::{Look, Reader},
+    ReadSizes,
+    locate::{ByteWindow, MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, locate, thin},
+    reader::{HeaderBytes, RangeReader},
 };
 use crate::{Result, fallible_alloc};
 
@@ -28,27 +28,27 @@ const MAX_TABLE: u64 = 1 << 20;
 
 /// What is known of a FLAC file.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct FlacIndex {
     pub(super) shape: Shape,
-    pub(super) points: Points,
+    pub(super) points: SeekPoints,
     /// The seek table's points, which are not proven.
-    pub(super) hints: Vec<Point>,
+    pub(super) hints: Vec<SeekPoint>,
 }
 
-impl Index {
+impl FlacIndex {
     /// Opens a file; None if its frames are damaged so that their number is unknown.
     pub(super) fn open(
-        kept: &mut DecoderCache,
-        reader: &mut Reader<'_>,
-        sizes: &Sizes,
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+        sizes: &ReadSizes,
     ) -> Result<Option<(Info, Self)>> {
-        let found = reader.explore(|file| {
+        let found = reader.parse_with_reads(|file| {
             let head = Head::find(file)?;
             let Range { start, end } = head.seek_table;
             let mut table = Vec::new();
-            let bytes = file.clipped(start, (end - start).min(MAX_TABLE));
+            let bytes = file.get_up_to(start, (end - start).min(MAX_TABLE));
             fallible_alloc::reserve(&mut table, bytes.len() / 18)?;
-            table.extend(seek_points(bytes).map(|(sample, at)| Point { at, sample }));
+            table.extend(seek_points(bytes).map(|(sample, at)| SeekPoint { at, sample }));
             Ok((head, table))
         })?;
         let Some((head, table)) = found else { return Ok(None) };
@@ -57,26 +57,26 @@ impl Index {
         let mut shape = head.shape;
         let can_be = shape.can_be(size - head.at);
         let budget = shape.frame_budget() as u64;
-        let mut points = vec![Point { at: head.at, sample: 0 }];
-        let ends = |kept: &mut DecoderCache, reader: &mut Reader<'_>, shape: &Shape| -> Result<bool> {
+        let mut points = vec![SeekPoint { at: head.at, sample: 0 }];
+        let ends = |cache: &mut DecoderCache, reader: &mut RangeReader<'_>, shape: &Shape| -> Result<bool> {
             let most = Flac::tail_of(shape) as u64;
             // The last frame is usually in a small tail.
             for len in [sizes.ends.min(most), most] {
-                let tail = reader.keep(size.saturating_sub(len).max(head.at)..size)?;
-                if Flac::window(Bytes::Whole(&tail), shape.clone(), first(0), None).window_ends(kept)? {
+                let tail = reader.read_cached(size.saturating_sub(len).max(head.at)..size)?;
+                if Flac::window(CodecBytes::Whole(&tail), shape.clone(), first(0), None).window_ends(cache)? {
                     return Ok(true);
                 }
             }
             Ok(false)
         };
-        if !(can_be && ends(kept, reader, &shape)?) {
-            let start = reader.keep(head.at..size.min(head.at + 2 * budget + sizes.ends))?;
+        if !(can_be && ends(cache, reader, &shape)?) {
+            let start = reader.read_cached(head.at..size.min(head.at + 2 * budget + sizes.ends))?;
             let numbering =
-                Flac::window(Bytes::Whole(&start), shape.clone(), first(0), None).numbering_at_start();
+                Flac::window(CodecBytes::Whole(&start), shape.clone(), first(0), None).numbering_at_start();
             let Some(numbering) = numbering else { return Ok(None) };
             let was_fixed = std::mem::replace(&mut shape.stream.fixed, numbering);
-            let ends_now = can_be && numbering != was_fixed && ends(kept, reader, &shape)?;
-            if !ends_now && !walk(kept, reader, sizes, &mut shape, head.at, &mut points)? {
+            let ends_now = can_be && numbering != was_fixed && ends(cache, reader, &shape)?;
+            if !ends_now && !walk(cache, reader, sizes, &mut shape, head.at, &mut points)? {
                 return Ok(None);
             }
         }
@@ -84,7 +84,7 @@ impl Index {
         if n_samples == 0 {
             return Err(corrupt("none of the FLAC frames is complete").at_byte(head.at));
         }
-        points.push(Point { at: size, sample: n_samples });
+        points.push(SeekPoint { at: size, sample: n_samples });
         let mut hints = table;
         hints.retain_mut(|hint| {
             hint.at = hint.at.saturating_add(head.at);
@@ -97,39 +97,39 @@ impl Index {
             thin(&mut hints);
         }
         hints.shrink_to_fit();
-        Ok(Some((shape.info, Self { shape, points: Points::new(points), hints })))
+        Ok(Some((shape.info, Self { shape, points: SeekPoints::new(points), hints })))
     }
 
     /// Reads the frames of `span`.
-    pub(super) fn part(
+    pub(super) fn read_window(
         &self,
-        kept: &mut DecoderCache,
-        reader: &Reader<'_>,
-        sizes: &Sizes,
+        cache: &mut DecoderCache,
+        reader: &RangeReader<'_>,
+        sizes: &ReadSizes,
         span: &Range<u64>,
-    ) -> Result<Window<Held<Frame>>> {
+    ) -> Result<ByteWindow<WindowSamples<Frame>>> {
         let size = reader.size();
         let none = Frame { at: 0, first: 0, block: 0 };
         locate(reader, sizes, &self.points, self.hint(span.start), span, |at, bytes| {
             let is_end = at + bytes.len() as u64 == size;
-            let flac = Flac::window(Bytes::Whole(bytes), self.shape.clone(), none, None);
-            Ok(flac.survey(kept, 0, is_end)?.map(|found| Held {
-                first: Point { at: at + found.first.at as u64, sample: found.first.first },
-                behind: Point {
+            let flac = Flac::window(CodecBytes::Whole(bytes), self.shape.clone(), none, None);
+            Ok(flac.scan_frames(cache, 0, is_end)?.map(|found| WindowSamples {
+                first: SeekPoint { at: at + found.first.at as u64, sample: found.first.first },
+                behind: SeekPoint {
                     at: at + found.end as u64,
                     sample: found.behind.min(self.shape.info.n_samples),
                 },
-                what: found.first,
+                codec_state: found.first,
             }))
         })
     }
 
     pub(super) fn bytes_held(&self) -> usize {
-        self.points.bytes_held() + self.hints.capacity() * size_of::<Point>()
+        self.points.bytes_held() + self.hints.capacity() * size_of::<SeekPoint>()
     }
 
     /// The nearest seek points, if they are nearer than what is proven.
-    fn hint(&self, sample: u64) -> Option<(Point, Point)> {
+    fn hint(&self, sample: u64) -> Option<(SeekPoint, SeekPoint)> {
         let (low, high) = self.points.around(sample);
         let behind = self.hints.partition_point(|hint| hint.sample <= sample);
         let before = behind.checked_sub(1).map(|before| self.hints[before]);
@@ -142,26 +142,31 @@ impl Index {
     /// Decodes `span` from a window that begins with the frame `first`.
     pub(super) fn read(
         &self,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &[u8],
-        held: &Held<Frame>,
+        samples: &WindowSamples<Frame>,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {
-        let flac = Flac::window(Bytes::Whole(bytes), self.shape.clone(), held.what, Some(held.behind.sample));
-        flac.read(kept, span, out)
+        let flac = Flac::window(
+            CodecBytes::Whole(bytes),
+            self.shape.clone(),
+            samples.codec_state,
+            Some(samples.behind.sample),
+        );
+        flac.read(cache, span, out)
     }
 }
 
 /// Walks all frames in pieces, sets the number of samples and appends points; false if frames are damaged
 /// long before the end.
 fn walk(
-    kept: &mut DecoderCache,
-    reader: &Reader<'_>,
-    sizes: &Sizes,
+    cache: &mut DecoderCache,
+    reader: &RangeReader<'_>,
+    sizes: &ReadSizes,
     shape: &mut Shape,
     at: u64,
-    points: &mut Vec<Point>,
+    points: &mut Vec<SeekPoint>,
 ) -> Result<bool> {
     let size = reader.size();
     let budget = shape.frame_budget() as u64;
@@ -178,12 +183,12 @@ fn walk(
                 None => return Ok(false),
             },
         };
-        let flac = Flac::window(Bytes::Whole(&bytes), shape.clone(), start, None);
+        let flac = Flac::window(CodecBytes::Whole(&bytes), shape.clone(), start, None);
         let mut frame = start;
         loop {
             let here = base + frame.at as u64;
             if points.last().is_none_or(|last| here >= last.at + apart) {
-                fallible_alloc::push(points, Point { at: here, sample: frame.first })?;
+                fallible_alloc::push(points, SeekPoint { at: here, sample: frame.first })?;
                 if points.len() == MAX_POINTS / 2 {
                     thin(points);
                     apart *= 2;
@@ -199,8 +204,8 @@ fn walk(
                     // The end, perhaps cut or damaged, as a full decode walks it.
                     let rest = reader.read(here..size)?;
                     let last = Frame { at: 0, ..frame };
-                    let flac = Flac::window(Bytes::Whole(&rest), shape.clone(), last, None);
-                    shape.info.n_samples = flac.walk_to_end(kept)?;
+                    let flac = Flac::window(CodecBytes::Whole(&rest), shape.clone(), last, None);
+                    shape.info.n_samples = flac.walk_to_end(cache)?;
                     return Ok(true);
                 }
                 _ => return Ok(false),

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{super::corrupt, Sizes, reader::Reader};
+use super::{super::corrupt, ReadSizes, reader::RangeReader};
 use crate::{Result, fallible_alloc};
 
 /// The most points that an index keeps.
@@ -27,45 +27,45 @@ const MAX_EXTENSIONS: usize = 24;
 
 /// A place in the bytes from which on a sample, and all after it, can be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Point {
+pub(super) struct SeekPoint {
     pub(super) at: u64,
     pub(super) sample: u64,
 }
 
 /// Places that were found in a recording, bounded in number and shared by threads.
 #[derive(Debug)]
-pub(super) struct Points(Mutex<Vec<Point>>);
+pub(super) struct SeekPoints(Mutex<Vec<SeekPoint>>);
 
-impl Points {
+impl SeekPoints {
     /// `points` ascend in bytes and samples. There are at least two: the start, and the end of the bytes with
     /// the number of samples.
-    pub(super) fn new(points: Vec<Point>) -> Self {
+    pub(super) fn new(points: Vec<SeekPoint>) -> Self {
         Self(Mutex::new(points))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Point>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<SeekPoint>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A copy of the points.
-    pub(super) fn list(&self) -> Vec<Point> {
+    pub(super) fn list(&self) -> Vec<SeekPoint> {
         self.lock().clone()
     }
 
     /// Bytes of memory.
     pub(super) fn bytes_held(&self) -> usize {
-        self.lock().capacity() * size_of::<Point>()
+        self.lock().capacity() * size_of::<SeekPoint>()
     }
 
     /// The nearest points at or before `sample`, and after it.
-    pub(super) fn around(&self, sample: u64) -> (Point, Point) {
+    pub(super) fn around(&self, sample: u64) -> (SeekPoint, SeekPoint) {
         let points = self.lock();
         let behind = points.partition_point(|point| point.sample <= sample).clamp(1, points.len() - 1);
         (points[behind - 1], points[behind])
     }
 
     /// The last point before byte `at`.
-    fn before(&self, at: u64) -> Option<Point> {
+    fn before(&self, at: u64) -> Option<SeekPoint> {
         let points = self.lock();
         points[..points.partition_point(|point| point.at < at)].last().copied()
     }
@@ -80,7 +80,7 @@ impl Points {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Corrupt`] if it contradicts the others.
-    pub(super) fn add(&self, point: Point) -> Result<()> {
+    pub(super) fn add(&self, point: SeekPoint) -> Result<()> {
         let mut points = self.lock();
         let at = points.partition_point(|known| known.at < point.at);
         let is_known = points.get(at).is_some_and(|known| known.at == point.at);
@@ -107,7 +107,7 @@ impl Points {
 }
 
 /// Leaves out every second point, but not the ends.
-pub(super) fn thin(points: &mut Vec<Point>) {
+pub(super) fn thin(points: &mut Vec<SeekPoint>) {
     let (mut number, last) = (0, points.len().saturating_sub(1));
     points.retain(|_| {
         number += 1;
@@ -123,43 +123,43 @@ pub(super) fn contradiction(at: u64) -> crate::Error {
 /// What a window of bytes holds: all samples from `first` to `behind`, whose bytes begin and end there. The
 /// samples between damaged bytes count.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held<T> {
-    pub(super) first: Point,
-    pub(super) behind: Point,
+pub(super) struct WindowSamples<T> {
+    pub(super) first: SeekPoint,
+    pub(super) behind: SeekPoint,
     /// What the codec needs to decode the window.
-    pub(super) what: T,
+    pub(super) codec_state: T,
 }
 
 /// A window: its byte offset, its bytes and what they hold.
 #[derive(Debug)]
-pub(super) struct Window<T> {
+pub(super) struct ByteWindow<T> {
     pub(super) at: u64,
     pub(super) bytes: Bytes,
-    pub(super) held: T,
+    pub(super) content: T,
 }
 
-impl<T> Window<T> {
+impl<T> ByteWindow<T> {
     /// The same window with what `f` makes of its content.
-    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> Window<U> {
-        Window { at: self.at, bytes: self.bytes, held: f(self.held) }
+    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> ByteWindow<U> {
+        ByteWindow { at: self.at, bytes: self.bytes, content: f(self.content) }
     }
 }
 
 /// Reads a window that holds the samples `want`.
 ///
-/// `hint` are places around the start of `want` that are not proven. `survey` finds what the bytes from an
+/// `hint` are places around the start of `want` that are not proven. `scan` finds what the bytes from an
 /// offset on hold; None if no sample.
 ///
 /// # Errors
-/// [`crate::ErrorKind::Corrupt`] if the bytes contradict the points, and the errors of reads and of `survey`.
+/// [`crate::ErrorKind::Corrupt`] if the bytes contradict the points, and the errors of reads and of `scan`.
 pub(super) fn locate<T: Copy>(
-    reader: &Reader<'_>,
-    sizes: &Sizes,
-    points: &Points,
-    hint: Option<(Point, Point)>,
+    reader: &RangeReader<'_>,
+    sizes: &ReadSizes,
+    points: &SeekPoints,
+    hint: Option<(SeekPoint, SeekPoint)>,
     want: &Range<u64>,
-    mut survey: impl FnMut(u64, &Bytes) -> Result<Option<Held<T>>>,
-) -> Result<Window<Held<T>>> {
+    mut scan: impl FnMut(u64, &Bytes) -> Result<Option<WindowSamples<T>>>,
+) -> Result<ByteWindow<WindowSamples<T>>> {
     let size = reader.size();
     let mean = points.mean(want.end - want.start, size);
     let mut is_hint = hint.is_some();
@@ -180,22 +180,22 @@ pub(super) fn locate<T: Copy>(
         let to = guess.max(from).saturating_add(len + len / 8).saturating_add(sizes.margin).min(size);
         let mut extendable =
             Extendable { reader, at: from, bytes: reader.read(from..to)?, left: MAX_EXTENSIONS };
-        let mut held = survey(from, &extendable.bytes)?;
+        let mut content = scan(from, &extendable.bytes)?;
         // Too few bytes for a sample, or for one behind the last known place.
-        let is_short = |held: &Option<Held<T>>| {
-            held.is_none_or(|found| {
+        let is_short = |content: &Option<WindowSamples<T>>| {
+            content.is_none_or(|found| {
                 found.behind.sample <= want.start
                     && found.behind.at <= low.at
                     && found.first.sample <= want.start
             })
         };
-        while is_short(&held) && extendable.left > MAX_EXTENSIONS / 2 {
+        while is_short(&content) && extendable.left > MAX_EXTENSIONS / 2 {
             if !extendable.extend((extendable.bytes.len() as u64).max(sizes.margin))? {
                 break;
             }
-            held = survey(from, &extendable.bytes)?;
+            content = scan(from, &extendable.bytes)?;
         }
-        match held {
+        match content {
             Some(mut found) if found.first.sample <= want.start && found.behind.sample > want.start => {
                 points.add(found.first)?;
                 while found.behind.sample < want.end {
@@ -205,10 +205,10 @@ pub(super) fn locate<T: Copy>(
                         // The rest is damaged, which decoding will tell.
                         break;
                     }
-                    found = survey(from, &extendable.bytes)?.ok_or_else(|| contradiction(from))?;
+                    found = scan(from, &extendable.bytes)?.ok_or_else(|| contradiction(from))?;
                 }
                 points.add(found.behind)?;
-                return Ok(Window { at: from, bytes: extendable.bytes, held: found });
+                return Ok(ByteWindow { at: from, bytes: extendable.bytes, content: found });
             }
             Some(found) if found.first.sample <= want.start && found.behind.at > low.at => {
                 points.add(found.behind)?;
@@ -217,7 +217,7 @@ pub(super) fn locate<T: Copy>(
             }
             Some(found) if found.first.sample > want.start && from > low.at => {
                 points.add(found.first)?;
-                high = Point { at: from, sample: found.first.sample };
+                high = SeekPoint { at: from, sample: found.first.sample };
             }
             None if from > low.at => high.at = from,
             _ if is_hint => {
@@ -243,7 +243,7 @@ fn scaled(whole: u64, n: u64, of: u64) -> u64 {
 
 /// A window that grows at its end.
 struct Extendable<'a, 'r> {
-    reader: &'a Reader<'r>,
+    reader: &'a RangeReader<'r>,
     at: u64,
     bytes: Bytes,
     /// The number of times that it may still grow.

@@ -2,8 +2,8 @@
 //!
 //! Input: reads of ranges of bytes ([`ReadBytes`]). Output: the samples of any span, equal bit for bit to the
 //! same slice of a full decode. [`RangeIndex::open`] reads head and tail of the recording, or scans it in
-//! pieces where its format has no other way; [`RangeIndex::part`] reads the bytes of a span, usually at once;
-//! [`AudioDecoder::read_part`] decodes them by the same code as [`AudioDecoder::read`].
+//! pieces where its format has no other way; [`RangeIndex::span_bytes`] reads the bytes of a span, usually at
+//! once; [`AudioDecoder::read_span`] decodes them by the same code as [`AudioDecoder::read`].
 //!
 //! What a file says of itself is a claim. A position that the index has was found in the bytes, and bytes
 //! that contradict it are an error. A recording that cannot be opened in part, or only with doubt, is read
@@ -33,9 +33,9 @@ use super::{
     wav,
 };
 use crate::{Error, ErrorKind, Result};
-use locate::{Held, Window};
-pub(super) use reader::Look;
-use reader::Reader;
+use locate::{ByteWindow, WindowSamples};
+pub(super) use reader::HeaderBytes;
+use reader::RangeReader;
 
 /// Bytes of a recording that lies in a file of its own, or in a tar.
 pub trait ReadBytes {
@@ -57,7 +57,7 @@ pub trait ReadBytes {
 
 /// The sizes of reads.
 #[derive(Debug, Clone, Copy)]
-struct Sizes {
+struct ReadSizes {
     /// Recordings of up to so many bytes are read whole.
     whole: u64,
     /// Bytes read at the start and at the end when a recording is opened.
@@ -70,7 +70,7 @@ struct Sizes {
     piece: u64,
 }
 
-impl Sizes {
+impl ReadSizes {
     const USUAL: Self = Self {
         whole: 128 << 10,
         ends: 64 << 10,
@@ -88,45 +88,45 @@ pub struct RangeIndex {
     /// Bytes of the recording.
     size: u64,
     info: Info,
-    sizes: Sizes,
-    kind: Kind,
+    sizes: ReadSizes,
+    format: FormatIndex,
 }
 
 /// What an index knows, by the way in which spans are located.
 #[derive(Debug)]
-enum Kind {
+enum FormatIndex {
     /// The recording can only be read whole.
     Whole,
     /// Samples or blocks at multiples of a number of bytes.
-    Linear(pcm::Shape),
-    Flac(flac::Index),
-    Vorbis(vorbis::Index),
-    Mpeg(mpeg::Index),
-    Packets(packets::Index),
+    Linear(pcm::PcmFormat),
+    Flac(flac::FlacIndex),
+    Vorbis(vorbis::VorbisIndex),
+    Mpeg(mpeg::MpegIndex),
+    Packets(packets::PacketIndex),
 }
 
 /// What a part needs to decode its bytes.
 #[derive(Debug, Clone)]
-enum What {
+enum SpanContext {
     Whole,
     /// The first sample in the bytes.
     Linear(u64),
-    Flac(Held<Frame>),
+    Flac(WindowSamples<Frame>),
     Vorbis,
-    Mpeg(mpeg::First),
+    Mpeg(mpeg::FirstFrame),
     /// The packets' numbers.
     Packets(Range<usize>),
 }
 
 /// Bytes of a recording that a span needs, and where they belong.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct SpanBytes {
     index: Arc<RangeIndex>,
     span: Range<u64>,
     /// Byte offset of `bytes` in the recording.
     at: u64,
     bytes: Bytes,
-    what: What,
+    context: SpanContext,
 }
 
 impl RangeIndex {
@@ -136,37 +136,41 @@ impl RangeIndex {
     /// # Errors
     /// As [`AudioDecoder::open`] over all bytes, as far as they are read; errors of the reads, and
     /// [`ErrorKind::TooLarge`] if the recording can only be read whole and exceeds [`ReadBytes::limit`].
-    pub fn open(kept: &mut AudioDecoder, io: &dyn ReadBytes) -> Result<Self> {
-        Self::open_by(kept, io, Sizes::USUAL)
+    pub fn open(decoder: &mut AudioDecoder, io: &dyn ReadBytes) -> Result<Self> {
+        Self::open_by(decoder, io, ReadSizes::USUAL)
     }
 
     /// The ranges of a recording of `size` bytes that [`Self::open`] reads in most formats; None if it reads
     /// all of it.
     pub(crate) fn ends(size: u64) -> Option<[Range<u64>; 2]> {
-        let Sizes { whole, ends, .. } = Sizes::USUAL;
+        let ReadSizes { whole, ends, .. } = ReadSizes::USUAL;
         (size > whole).then(|| [0..ends, size - ends..size])
     }
 
-    fn open_by(kept: &mut AudioDecoder, io: &dyn ReadBytes, sizes: Sizes) -> Result<Self> {
-        let (info, kind) = match Self::find(kept, io, sizes)? {
+    fn open_by(decoder: &mut AudioDecoder, io: &dyn ReadBytes, sizes: ReadSizes) -> Result<Self> {
+        let (info, format) = match Self::find(decoder, io, sizes)? {
             Some(found) => found,
-            None => (kept.open(&Reader::new(io).read(0..io.size())?)?.info(), Kind::Whole),
+            None => (decoder.open(&RangeReader::new(io).read(0..io.size())?)?.info(), FormatIndex::Whole),
         };
         info.check()?;
-        Ok(Self { size: io.size(), info, sizes, kind })
+        Ok(Self { size: io.size(), info, sizes, format })
     }
 
     /// Opens a recording without reading all of its bytes; None if that is not possible.
-    fn find(kept: &mut AudioDecoder, io: &dyn ReadBytes, sizes: Sizes) -> Result<Option<(Info, Kind)>> {
+    fn find(
+        decoder: &mut AudioDecoder,
+        io: &dyn ReadBytes,
+        sizes: ReadSizes,
+    ) -> Result<Option<(Info, FormatIndex)>> {
         if io.size() <= sizes.whole {
             return Ok(None);
         }
-        let mut reader = Reader::new(io);
-        reader.keep(0..io.size().min(sizes.ends))?;
+        let mut reader = RangeReader::new(io);
+        reader.read_cached(0..io.size().min(sizes.ends))?;
         // Tags at the start have up to some MB, with a picture.
-        let Some(tags) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
-        let sniffed = |reader: &mut Reader<'_>, len: u64| {
-            let head = reader.keep(tags..io.size().min(tags + len))?;
+        let Some(tags) = reader.parse_with_reads(|file| Ok(id3::skip(file)))? else { return Ok(None) };
+        let sniffed = |reader: &mut RangeReader<'_>, len: u64| {
+            let head = reader.read_cached(tags..io.size().min(tags + len))?;
             sniff::sniff_after(&head, tags > 0)
         };
         // Frames may follow junk, and only those after it show whether they are frames.
@@ -179,45 +183,51 @@ impl RangeIndex {
         if tags > 0 && !has_start {
             return Ok(None);
         }
-        kept.guarded(|kept| {
-            let mpeg_in = |reader: &mut Reader<'_>, range| {
-                let found = mpeg::Index::open(reader, &sizes, range)?;
-                Ok::<_, Error>(found.map(|(info, index)| (info, Kind::Mpeg(index))))
+        decoder.guarded(|cache| {
+            let mpeg_in = |reader: &mut RangeReader<'_>, range| {
+                let found = mpeg::MpegIndex::open(reader, &sizes, range)?;
+                Ok::<_, Error>(found.map(|(info, index)| (info, FormatIndex::Mpeg(index))))
             };
-            let linear = |shape: pcm::Shape| Some((shape.info, Kind::Linear(shape)));
+            let linear = |shape: pcm::PcmFormat| Some((shape.info, FormatIndex::Linear(shape)));
             Ok(match format {
                 Format::Wav => {
-                    let mut behind = Reader::part(io, tags..io.size());
+                    let mut behind = RangeReader::within(io, tags..io.size());
                     let reader = if tags > 0 { &mut behind } else { &mut reader };
-                    match reader.explore(|file| wav::find(file))? {
+                    match reader.parse_with_reads(|file| wav::find(file))? {
                         None => None,
-                        Some(wav::Found::Pcm(shape)) => linear(shape.after(tags)),
-                        Some(wav::Found::Mpeg(data)) => {
+                        Some(wav::WavContent::Pcm(shape)) => linear(shape.after(tags)),
+                        Some(wav::WavContent::Mpeg(data)) => {
                             let data = data.start + tags..data.end + tags;
-                            mpeg_in(&mut Reader::part(io, data.clone()), data)?
+                            mpeg_in(&mut RangeReader::within(io, data.clone()), data)?
                         }
                     }
                 }
-                Format::Wave64 => reader.explore(|file| wav::find_wave64(file))?.and_then(linear),
-                Format::Aiff => reader.explore(|file| aiff::find(file))?.and_then(linear),
-                Format::Au => reader.explore(|file| au::find(file))?.and_then(linear),
-                Format::Caf => match packets::Index::open_caf(kept, &mut reader)? {
-                    Some(packets::Content::Pcm(shape)) => linear(shape),
-                    Some(packets::Content::Packets(info, index)) => Some((info, Kind::Packets(index))),
+                Format::Wave64 => reader.parse_with_reads(|file| wav::find_wave64(file))?.and_then(linear),
+                Format::Aiff => reader.parse_with_reads(|file| aiff::find(file))?.and_then(linear),
+                Format::Au => reader.parse_with_reads(|file| au::find(file))?.and_then(linear),
+                Format::Caf => match packets::PacketIndex::open_caf(cache, &mut reader)? {
+                    Some(packets::ContainerContent::Pcm(shape)) => linear(shape),
+                    Some(packets::ContainerContent::Packets(info, index)) => {
+                        Some((info, FormatIndex::Packets(index)))
+                    }
                     None => None,
                 },
-                Format::Mp4 => match packets::Index::open_mp4(kept, &mut reader)? {
-                    Some(packets::Content::Pcm(shape)) => linear(shape),
-                    Some(packets::Content::Packets(info, index)) => Some((info, Kind::Packets(index))),
+                Format::Mp4 => match packets::PacketIndex::open_mp4(cache, &mut reader)? {
+                    Some(packets::ContainerContent::Pcm(shape)) => linear(shape),
+                    Some(packets::ContainerContent::Packets(info, index)) => {
+                        Some((info, FormatIndex::Packets(index)))
+                    }
                     None => None,
                 },
-                Format::Adts => packets::Index::open_adts(kept, &mut reader, &sizes, tags + junk as u64)?
-                    .map(|(info, index)| (info, Kind::Packets(index))),
+                Format::Adts => {
+                    packets::PacketIndex::open_adts(cache, &mut reader, &sizes, tags + junk as u64)?
+                        .map(|(info, index)| (info, FormatIndex::Packets(index)))
+                }
                 Format::OggFlac => None,
-                Format::Flac => flac::Index::open(kept, &mut reader, &sizes)?
-                    .map(|(info, index)| (info, Kind::Flac(index))),
-                Format::OggVorbis => vorbis::Index::open(kept, &mut reader, &sizes)?
-                    .map(|(info, index)| (info, Kind::Vorbis(index))),
+                Format::Flac => flac::FlacIndex::open(cache, &mut reader, &sizes)?
+                    .map(|(info, index)| (info, FormatIndex::Flac(index))),
+                Format::OggVorbis => vorbis::VorbisIndex::open(cache, &mut reader, &sizes)?
+                    .map(|(info, index)| (info, FormatIndex::Vorbis(index))),
                 Format::Mpeg => mpeg_in(&mut reader, 0..io.size())?,
             })
         })
@@ -230,12 +240,12 @@ impl RangeIndex {
 
     /// Approximate bytes of memory that it holds.
     pub fn bytes_held(&self) -> usize {
-        let more = match &self.kind {
-            Kind::Whole | Kind::Linear(_) => 0,
-            Kind::Flac(index) => index.bytes_held(),
-            Kind::Vorbis(index) => index.bytes_held(),
-            Kind::Mpeg(index) => index.bytes_held(),
-            Kind::Packets(index) => index.bytes_held(),
+        let more = match &self.format {
+            FormatIndex::Whole | FormatIndex::Linear(_) => 0,
+            FormatIndex::Flac(index) => index.bytes_held(),
+            FormatIndex::Vorbis(index) => index.bytes_held(),
+            FormatIndex::Mpeg(index) => index.bytes_held(),
+            FormatIndex::Packets(index) => index.bytes_held(),
         };
         size_of::<Self>() + more
     }
@@ -273,12 +283,12 @@ impl RangeIndex {
     /// [`ErrorKind::Shape`] for a span beyond the recording, [`ErrorKind::Truncated`] if the file has another
     /// size than before, [`ErrorKind::Corrupt`] if its bytes contradict the index, [`ErrorKind::TooLarge`]
     /// beyond [`ReadBytes::limit`], and errors of the reads.
-    pub fn part(
+    pub fn span_bytes(
         self: &Arc<Self>,
-        kept: &mut AudioDecoder,
+        decoder: &mut AudioDecoder,
         io: &dyn ReadBytes,
         span: Range<u64>,
-    ) -> Result<Part> {
+    ) -> Result<SpanBytes> {
         let n = self.info.n_samples;
         if span.start > span.end || span.end > n {
             let message =
@@ -290,13 +300,13 @@ impl RangeIndex {
                 format!("the recording has {} bytes, it had {} when it was indexed", io.size(), self.size);
             return Err(Error::new(ErrorKind::Truncated, message));
         }
-        let Window { at, bytes, held: what } = match span.is_empty() {
-            true => Window { at: 0, bytes: Bytes::new(), held: What::Whole },
-            false => kept.guarded(|kept| match self.window(kept, io, &span) {
+        let ByteWindow { at, bytes, content: context } = match span.is_empty() {
+            true => ByteWindow { at: 0, bytes: Bytes::new(), content: SpanContext::Whole },
+            false => decoder.guarded(|cache| match self.window(cache, io, &span) {
                 // Among damaged bytes the places of frames and pages are known by all that is before them.
                 Err(error) if error.kind == ErrorKind::Corrupt => {
-                    let whole = |bytes| Window { at: 0, bytes, held: What::Whole };
-                    Reader::new(io).read(0..self.size).map(whole).map_err(|other| match other.kind {
+                    let whole = |bytes| ByteWindow { at: 0, bytes, content: SpanContext::Whole };
+                    RangeReader::new(io).read(0..self.size).map(whole).map_err(|other| match other.kind {
                         ErrorKind::TooLarge => error,
                         _ => other,
                     })
@@ -304,30 +314,45 @@ impl RangeIndex {
                 found => found,
             })?,
         };
-        Ok(Part { index: self.clone(), span, at, bytes, what })
+        Ok(SpanBytes { index: self.clone(), span, at, bytes, context })
     }
 
     /// Reads the window of `span`, which is not empty.
-    fn window(&self, kept: &mut DecoderCache, io: &dyn ReadBytes, span: &Range<u64>) -> Result<Window<What>> {
-        let reader = Reader::new(io);
-        match &self.kind {
-            Kind::Whole => Ok(Window { at: 0, bytes: reader.read(0..self.size)?, held: What::Whole }),
-            Kind::Linear(shape) => {
+    fn window(
+        &self,
+        cache: &mut DecoderCache,
+        io: &dyn ReadBytes,
+        span: &Range<u64>,
+    ) -> Result<ByteWindow<SpanContext>> {
+        let reader = RangeReader::new(io);
+        match &self.format {
+            FormatIndex::Whole => {
+                Ok(ByteWindow { at: 0, bytes: reader.read(0..self.size)?, content: SpanContext::Whole })
+            }
+            FormatIndex::Linear(shape) => {
                 let (range, first) = shape.bytes_of(span);
-                Ok(Window { at: range.start, bytes: reader.read(range)?, held: What::Linear(first) })
+                Ok(ByteWindow {
+                    at: range.start,
+                    bytes: reader.read(range)?,
+                    content: SpanContext::Linear(first),
+                })
             }
-            Kind::Flac(index) => Ok(index.part(kept, &reader, &self.sizes, span)?.map(What::Flac)),
-            Kind::Mpeg(index) => {
-                let reader = Reader::part(io, index.range.clone());
-                Ok(index.part(kept, &reader, &self.sizes, span)?.map(What::Mpeg))
+            FormatIndex::Flac(index) => {
+                Ok(index.read_window(cache, &reader, &self.sizes, span)?.map(SpanContext::Flac))
             }
-            Kind::Packets(index) => Ok(index.part(&reader, span)?.map(What::Packets)),
-            Kind::Vorbis(index) => Ok(index.part(kept, &reader, &self.sizes, span)?.map(|_| What::Vorbis)),
+            FormatIndex::Mpeg(index) => {
+                let reader = RangeReader::within(io, index.range.clone());
+                Ok(index.read_window(cache, &reader, &self.sizes, span)?.map(SpanContext::Mpeg))
+            }
+            FormatIndex::Packets(index) => Ok(index.read_window(&reader, span)?.map(SpanContext::Packets)),
+            FormatIndex::Vorbis(index) => {
+                Ok(index.read_window(cache, &reader, &self.sizes, span)?.map(|_| SpanContext::Vorbis))
+            }
         }
     }
 }
 
-impl Part {
+impl SpanBytes {
     /// Codec, rate, channels and length of the recording.
     pub fn info(&self) -> Info {
         self.index.info
@@ -346,49 +371,54 @@ impl AudioDecoder {
     ///
     /// # Errors
     /// As [`AudioDecoder::read`], and [`ErrorKind::Shape`] for samples that the part was not read for.
-    pub fn read_part(&mut self, part: &Part, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        let RangeIndex { info, kind, .. } = &*part.index;
+    pub fn read_span(&mut self, span_bytes: &SpanBytes, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        let RangeIndex { info, format, .. } = &*span_bytes.index;
         self.filled = Repairs::default();
         if !info.prepare(&span, out)? {
             return Ok(());
         }
-        if span.start < part.span.start || span.end > part.span.end {
-            let (from, to) = (part.span.start, part.span.end);
+        if span.start < span_bytes.span.start || span.end > span_bytes.span.end {
+            let (from, to) = (span_bytes.span.start, span_bytes.span.end);
             let message = format!(
                 "the span {}..{} is not within the samples {from}..{to} that were read",
                 span.start, span.end
             );
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        if let What::Whole = part.what {
-            let recording = self.open(&part.bytes)?;
+        if let SpanContext::Whole = span_bytes.context {
+            let recording = self.open(&span_bytes.bytes)?;
             if recording.info() != *info {
                 return Err(super::corrupt("the recording's bytes differ from those that were indexed"));
             }
             return self.read(&recording, span, out);
         }
         let n_samples = span.end - span.start;
-        self.kept.losses.begin(self.damage);
-        let decoded = self.guarded(|kept| match (kind, &part.what) {
-            (Kind::Linear(shape), What::Linear(first)) => {
-                shape.read(kept, &part.bytes, span.start - first..span.end - first, out)
+        self.decoder_cache.losses.begin(self.damage);
+        let decoded = self.guarded(|cache| match (format, &span_bytes.context) {
+            (FormatIndex::Linear(shape), SpanContext::Linear(first)) => {
+                shape.read(cache, &span_bytes.bytes, span.start - first..span.end - first, out)
             }
-            (Kind::Flac(index), What::Flac(held)) => index.read(kept, &part.bytes, held, span, out),
-            (Kind::Vorbis(index), What::Vorbis) => index.read(kept, &part.bytes, part.at, span, out),
-            (Kind::Mpeg(index), What::Mpeg(first)) => {
-                index.read(kept, &part.bytes, part.at, first, span, out)
+            (FormatIndex::Flac(index), SpanContext::Flac(samples)) => {
+                index.read(cache, &span_bytes.bytes, samples, span, out)
             }
-            (Kind::Packets(index), What::Packets(numbers)) => {
-                index.read(kept, &part.bytes, part.at, numbers.clone(), *info, span, out)
+            (FormatIndex::Vorbis(index), SpanContext::Vorbis) => {
+                index.read(cache, &span_bytes.bytes, span_bytes.at, span, out)
+            }
+            (FormatIndex::Mpeg(index), SpanContext::Mpeg(first)) => {
+                index.read(cache, &span_bytes.bytes, span_bytes.at, first, span, out)
+            }
+            (FormatIndex::Packets(index), SpanContext::Packets(numbers)) => {
+                index.read(cache, &span_bytes.bytes, span_bytes.at, numbers.clone(), *info, span, out)
             }
             _ => Err(Error::new(ErrorKind::Shape, "the part belongs to another recording")),
         });
-        decoded.and_then(|()| self.kept.losses.end(n_samples)).map(|filled| self.filled = filled).map_err(
-            |mut error| {
-                error.place.byte = error.place.byte.map(|byte| byte + part.at);
+        decoded
+            .and_then(|()| self.decoder_cache.losses.end(n_samples))
+            .map(|filled| self.filled = filled)
+            .map_err(|mut error| {
+                error.place.byte = error.place.byte.map(|byte| byte + span_bytes.at);
                 error
-            },
-        )?;
+            })?;
         out.check_finite()
     }
 }

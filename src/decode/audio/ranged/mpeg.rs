@@ -14,9 +14,9 @@ use super::{
         Codec, DecoderCache, Info, Planes, id3,
         mpeg::{AHEAD_BYTES, Constant, Header, Link, Mpeg, PROOF, Piece, TAIL_LEN, Walk},
     },
-    Sizes,
-    locate::{Point, Window, contradiction, thin},
-    reader::Reader,
+    ReadSizes,
+    locate::{ByteWindow, SeekPoint, contradiction, thin},
+    reader::RangeReader,
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
@@ -29,43 +29,43 @@ const LEAD: usize = 16;
 
 /// What is known of MPEG audio.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct MpegIndex {
     /// Its bytes in the file.
     pub(super) range: Range<u64>,
     pub(super) header: Header,
     pub(super) links: Vec<Link>,
-    pub(super) places: Places,
+    pub(super) places: FramePositions,
 }
 
 /// Where frames are.
 #[derive(Debug)]
-pub(super) enum Places {
+pub(super) enum FramePositions {
     /// By arithmetic.
     Constant(Constant),
     /// Frames found by a scan, by number; the last one is the end.
-    Found(Vec<Point>),
+    Found(Vec<SeekPoint>),
 }
 
 /// The first frame of a window: its number, and its offset in the window.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct First {
+pub(super) struct FirstFrame {
     number: usize,
     offset: u64,
     end: usize,
 }
 
-impl Index {
+impl MpegIndex {
     /// Opens the bytes `range` of a file; None if it has too many links.
     pub(super) fn open(
-        reader: &mut Reader<'_>,
-        sizes: &Sizes,
+        reader: &mut RangeReader<'_>,
+        sizes: &ReadSizes,
         range: Range<u64>,
     ) -> Result<Option<(Info, Self)>> {
         let size = reader.size();
         if u32::try_from(size).is_err() {
             return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
         }
-        let last = reader.keep(size.saturating_sub(sizes.ends.max(TAIL_LEN as u64))..size)?;
+        let last = reader.read_cached(size.saturating_sub(sizes.ends.max(TAIL_LEN as u64))..size)?;
         let tail = Bytes::copy_from_slice(&last[last.len().saturating_sub(TAIL_LEN)..]);
         let found = match constant(reader)? {
             Some(found) => Some(found),
@@ -83,8 +83,8 @@ impl Index {
 
     pub(super) fn bytes_held(&self) -> usize {
         let places = match &self.places {
-            Places::Constant(_) => 0,
-            Places::Found(points) => points.capacity() * size_of::<Point>(),
+            FramePositions::Constant(_) => 0,
+            FramePositions::Found(points) => points.capacity() * size_of::<SeekPoint>(),
         };
         places + self.links.capacity() * size_of::<Link>()
     }
@@ -101,13 +101,13 @@ impl Index {
     }
 
     /// Reads the frames of `span`.
-    pub(super) fn part(
+    pub(super) fn read_window(
         &self,
-        kept: &mut DecoderCache,
-        reader: &Reader<'_>,
-        sizes: &Sizes,
+        cache: &mut DecoderCache,
+        reader: &RangeReader<'_>,
+        sizes: &ReadSizes,
         span: &Range<u64>,
-    ) -> Result<Window<First>> {
+    ) -> Result<ByteWindow<FirstFrame>> {
         let none = || Error::new(ErrorKind::Shape, "the span has no samples");
         let (first, here, _) = self.overlaps(span).next().ok_or_else(none)?;
         let wanted = Mpeg::frames_of(first, &self.header, &here).start;
@@ -117,12 +117,12 @@ impl Index {
         loop {
             let from = wanted.saturating_sub(lead).max(first.frames.start);
             let window = self.frames(reader, sizes, from..end)?;
-            let mpeg = self.window(kept, &window.bytes, window.at, &window.held)?;
+            let mpeg = self.window(cache, &window.bytes, window.at, &window.content)?;
             if mpeg.behind() < end {
                 return Err(contradiction(window.at));
             }
             let is_enough = mpeg.has_start(first, wanted);
-            let has_all = window.held.number <= first.frames.start;
+            let has_all = window.content.number <= first.frames.start;
             drop(mpeg);
             if is_enough {
                 return Ok(window);
@@ -135,39 +135,50 @@ impl Index {
     }
 
     /// Reads a window with the frames of these numbers.
-    fn frames(&self, reader: &Reader<'_>, sizes: &Sizes, numbers: Range<usize>) -> Result<Window<First>> {
+    fn frames(
+        &self,
+        reader: &RangeReader<'_>,
+        sizes: &ReadSizes,
+        numbers: Range<usize>,
+    ) -> Result<ByteWindow<FirstFrame>> {
         let size = reader.size();
         match &self.places {
-            Places::Found(points) => {
+            FramePositions::Found(points) => {
                 let before = points.partition_point(|point| point.sample <= numbers.start as u64).max(1) - 1;
                 let behind = points.partition_point(|point| point.sample < numbers.end as u64);
                 let from = points[before];
                 let to = points.get(behind).map_or(size, |point| point.at);
                 let bytes = reader.read(from.at..to.saturating_add(2 * AHEAD_BYTES).min(size))?;
-                let held = First { number: from.sample as usize, offset: 0, end: numbers.end };
-                Ok(Window { at: from.at, bytes, held })
+                let content = FirstFrame { number: from.sample as usize, offset: 0, end: numbers.end };
+                Ok(ByteWindow { at: from.at, bytes, content })
             }
-            Places::Constant(constant) => {
+            FramePositions::Constant(constant) => {
                 // From the frame before, by which a frame is known to be one.
                 let before = numbers.start.saturating_sub(1);
                 let from = constant.expected(&self.header, before).saturating_sub(16).max(constant.at);
                 let expected = constant.expected(&self.header, numbers.end);
                 let to = expected.saturating_add(2 * AHEAD_BYTES + sizes.margin / 16).min(size);
                 let bytes = reader.read(from..to)?;
-                let held = First { number: numbers.start, offset: 0, end: numbers.end };
-                Ok(Window { at: from, bytes, held })
+                let content = FirstFrame { number: numbers.start, offset: 0, end: numbers.end };
+                Ok(ByteWindow { at: from, bytes, content })
             }
         }
     }
 
-    fn window<'a>(&self, kept: &mut DecoderCache, bytes: &'a [u8], at: u64, first: &First) -> Result<Mpeg<'a>>
+    fn window<'a>(
+        &self,
+        cache: &mut DecoderCache,
+        bytes: &'a [u8],
+        at: u64,
+        first: &FirstFrame,
+    ) -> Result<Mpeg<'a>>
     where
         Self: 'a,
     {
         let size = self.range.end - self.range.start;
         let numbers = first.number..first.end;
-        if let Places::Constant(constant) = self.places {
-            return Mpeg::placed(kept, bytes, at, self.header, &self.links, constant, numbers);
+        if let FramePositions::Constant(constant) = self.places {
+            return Mpeg::placed(cache, bytes, at, self.header, &self.links, constant, numbers);
         }
         // Lyrics3 is looked for at the end only, where a window has the last bytes.
         let tail = if at + bytes.len() as u64 >= size {
@@ -176,47 +187,47 @@ impl Index {
             &[]
         };
         let piece = Piece { bytes, base: at, size, tail };
-        Mpeg::window(kept, &piece, self.header, &self.links, at + first.offset, numbers)
+        Mpeg::window(cache, &piece, self.header, &self.links, at + first.offset, numbers)
     }
 
     /// Decodes `span` from a window.
     pub(super) fn read(
         &self,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &[u8],
         at: u64,
-        first: &First,
+        first: &FirstFrame,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {
-        let mpeg = self.window(kept, bytes, at, first)?;
+        let mpeg = self.window(cache, bytes, at, first)?;
         for (link, here, at) in self.overlaps(&span) {
-            mpeg.read_from(kept, link, here, out, at)?;
+            mpeg.read_from(cache, link, here, out, at)?;
         }
         Ok(())
     }
 }
 
-type Found = (Header, Vec<Link>, Places);
+type FoundFrames = (Header, Vec<Link>, FramePositions);
 
 /// Proves that the recording has a constant bit rate; None if it is not proven.
-fn constant(reader: &mut Reader<'_>) -> Result<Option<Found>> {
+fn constant(reader: &mut RangeReader<'_>) -> Result<Option<FoundFrames>> {
     let size = reader.size();
     // After a tag at the start, which may be long.
-    let Some(from) = reader.explore(|file| Ok(id3::skip(file)))? else { return Ok(None) };
-    let head = reader.keep(from..size.min(from + PROOF))?;
-    let last = reader.keep(size.saturating_sub(PROOF)..size)?;
+    let Some(from) = reader.parse_with_reads(|file| Ok(id3::skip(file)))? else { return Ok(None) };
+    let head = reader.read_cached(from..size.min(from + PROOF))?;
+    let last = reader.read_cached(size.saturating_sub(PROOF)..size)?;
     let found = Constant::find(&head, from, &last, size)?;
-    Ok(found.map(|(header, links, constant)| (header, links, Places::Constant(constant))))
+    Ok(found.map(|(header, links, constant)| (header, links, FramePositions::Constant(constant))))
 }
 
 /// Finds all frames, in pieces; None if there are too many links.
-fn scan(reader: &Reader<'_>, sizes: &Sizes, tail: &[u8]) -> Result<Option<Found>> {
+fn scan(reader: &RangeReader<'_>, sizes: &ReadSizes, tail: &[u8]) -> Result<Option<FoundFrames>> {
     let size = reader.size();
     let len = sizes.piece.max(4 * AHEAD_BYTES);
     let mut walk = Walk::default();
     let mut links = Vec::new();
-    let mut points: Vec<Point> = Vec::new();
+    let mut points: Vec<SeekPoint> = Vec::new();
     let mut apart = 4 << 10;
     loop {
         let base = walk.scan.at.min(size);
@@ -224,7 +235,7 @@ fn scan(reader: &Reader<'_>, sizes: &Sizes, tail: &[u8]) -> Result<Option<Found>
         let piece = Piece { bytes: &bytes, base, size, tail };
         let is_end = walk.step(&piece, &mut links, |at, number| {
             if points.last().is_none_or(|last| at >= last.at + apart) {
-                fallible_alloc::push(&mut points, Point { at, sample: number as u64 })?;
+                fallible_alloc::push(&mut points, SeekPoint { at, sample: number as u64 })?;
                 if points.len() == MAX_POINTS {
                     thin(&mut points);
                     apart *= 2;
@@ -239,7 +250,7 @@ fn scan(reader: &Reader<'_>, sizes: &Sizes, tail: &[u8]) -> Result<Option<Found>
             let header = walk.finish(&piece, &mut links)?;
             points.shrink_to_fit();
             links.shrink_to_fit();
-            return Ok(Some((header, links, Places::Found(points))));
+            return Ok(Some((header, links, FramePositions::Found(points))));
         }
     }
 }

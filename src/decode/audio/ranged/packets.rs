@@ -13,14 +13,14 @@ use bytes::Bytes;
 use super::{
     super::{
         Codec, DecoderCache, Info, Planes, aac, caf,
-        demux::{AAC_LOOK, AAC_PREROLL, Demuxed, First, Shelves, Timeline},
+        demux::{AAC_PREROLL, AAC_SBR_SEARCHED, FirstPacket, PacketPools, PacketRecording, Timeline},
         mp4::{Coded, Edit, Track},
         packet::Packet,
         pcm,
     },
-    Sizes,
-    locate::Window,
-    reader::Reader,
+    ReadSizes,
+    locate::ByteWindow,
+    reader::RangeReader,
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
@@ -31,18 +31,18 @@ pub(super) const MAX_RUNS: usize = 1 << 15;
 /// The most packets of a run, so that a packet is found soon.
 const MAX_RUN: usize = 256;
 /// The most packets that are read to learn how long they are.
-const MAX_ODD: usize = 64;
+const MAX_OWN_LENGTHS: usize = 64;
 /// The most bytes between packets that are read with them.
 const MAX_SPREAD: u64 = 64 << 20;
 
 /// What is known of a recording in packets.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct PacketIndex {
     /// The setup of the decoder.
     pub(super) setup: Vec<u8>,
     /// Bytes of each packet.
     pub(super) lens: Vec<u16>,
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<PacketRun>,
     /// Bytes between the packets of a run.
     pub(super) gap: u32,
     /// Samples before the recording's first.
@@ -53,7 +53,7 @@ pub(super) struct Index {
 
 /// Packets that lie one after the other.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
+pub(super) struct PacketRun {
     /// The number of its first packet.
     pub(super) number: u32,
     /// The place of that packet, and its first sample before the edit.
@@ -64,13 +64,13 @@ pub(super) struct Run {
 }
 
 /// The content of a container.
-pub(super) enum Content {
-    Pcm(pcm::Shape),
-    Packets(Info, Index),
+pub(super) enum ContainerContent {
+    Pcm(pcm::PcmFormat),
+    Packets(Info, PacketIndex),
 }
 
 /// What a container says of its packets.
-struct Listed<'a> {
+struct PacketTable<'a> {
     codec: Codec,
     setup: &'a [u8],
     packets: &'a [Packet],
@@ -79,11 +79,14 @@ struct Listed<'a> {
     edit: Edit,
 }
 
-impl Index {
+impl PacketIndex {
     /// Opens MP4, M4A and MOV; None if its packets cannot be kept, or are joined before they are decoded.
-    pub(super) fn open_mp4(kept: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Content>> {
-        let mut packets = kept.shelves::<Shelves>().packets.lend();
-        let found = reader.explore(|file| {
+    pub(super) fn open_mp4(
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+    ) -> Result<Option<ContainerContent>> {
+        let mut packets = cache.pools::<PacketPools>().packets.take();
+        let found = reader.parse_with_reads(|file| {
             packets.clear();
             let Track { coded, timescale, edit } = Track::open(file, &mut packets)?;
             Ok(match coded {
@@ -94,46 +97,55 @@ impl Index {
         })?;
         let (codec, setup, timescale, edit) = match found.flatten() {
             Some(Ok(track)) => track,
-            Some(Err(shape)) => return Ok(Some(Content::Pcm(shape))),
+            Some(Err(shape)) => return Ok(Some(ContainerContent::Pcm(shape))),
             None => return Ok(None),
         };
-        reader.forget();
+        reader.clear_cache();
         let timescale = Some(timescale);
-        let listed = Listed { codec, setup: &setup, packets: &packets, gap: 0, timescale, edit };
-        Ok(Self::new(kept, reader, &listed)?.map(|(info, index)| Content::Packets(info, index)))
+        let table = PacketTable { codec, setup: &setup, packets: &packets, gap: 0, timescale, edit };
+        Ok(Self::new(cache, reader, &table)?.map(|(info, index)| ContainerContent::Packets(info, index)))
     }
 
     /// Opens CAF; None if its packets cannot be kept.
-    pub(super) fn open_caf(kept: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Content>> {
-        let found = reader.explore(|file| {
-            Ok(match caf::find(kept, file)? {
-                caf::Found::Pcm(shape) => Err(shape),
-                caf::Found::Packets(it) => Ok((it.cookie.to_vec(), it.packets, it.delay, it.n_valid)),
+    pub(super) fn open_caf(
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+    ) -> Result<Option<ContainerContent>> {
+        let found = reader.parse_with_reads(|file| {
+            Ok(match caf::find(cache, file)? {
+                caf::CafContent::Pcm(shape) => Err(shape),
+                caf::CafContent::Packets(it) => Ok((it.cookie.to_vec(), it.packets, it.delay, it.n_valid)),
             })
         })?;
         let (setup, packets, delay, n_valid) = match found {
             Some(Ok(packets)) => packets,
-            Some(Err(shape)) => return Ok(Some(Content::Pcm(shape))),
+            Some(Err(shape)) => return Ok(Some(ContainerContent::Pcm(shape))),
             None => return Ok(None),
         };
-        reader.forget();
+        reader.clear_cache();
         let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), rounded_by: 0, timescale: None };
-        let listed =
-            Listed { codec: Codec::Alac, setup: &setup, packets: &packets, gap: 0, timescale: None, edit };
-        Ok(Self::new(kept, reader, &listed)?.map(|(info, index)| Content::Packets(info, index)))
+        let table = PacketTable {
+            codec: Codec::Alac,
+            setup: &setup,
+            packets: &packets,
+            gap: 0,
+            timescale: None,
+            edit,
+        };
+        Ok(Self::new(cache, reader, &table)?.map(|(info, index)| ContainerContent::Packets(info, index)))
     }
 
     /// Opens AAC in ADTS after `start` bytes of tags, by a scan in pieces; None if its packets cannot be
     /// kept.
     pub(super) fn open_adts(
-        kept: &mut DecoderCache,
-        reader: &mut Reader<'_>,
-        sizes: &Sizes,
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+        sizes: &ReadSizes,
         start: u64,
     ) -> Result<Option<(Info, Self)>> {
-        reader.forget();
+        reader.clear_cache();
         let size = reader.size();
-        let mut packets = kept.shelves::<Shelves>().packets.lend();
+        let mut packets = cache.pools::<PacketPools>().packets.take();
         let mut walk = aac::Adts::default();
         walk.at = start as usize;
         loop {
@@ -150,50 +162,50 @@ impl Index {
         }
         let (setup, gap) = walk.setup()?;
         let edit = Edit::default();
-        let listed =
-            Listed { codec: Codec::Aac, setup: &setup, packets: &packets, gap, timescale: None, edit };
-        Self::new(kept, reader, &listed)
+        let table =
+            PacketTable { codec: Codec::Aac, setup: &setup, packets: &packets, gap, timescale: None, edit };
+        Self::new(cache, reader, &table)
     }
 
     fn new(
-        kept: &mut DecoderCache,
-        reader: &mut Reader<'_>,
-        listed: &Listed<'_>,
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+        table: &PacketTable<'_>,
     ) -> Result<Option<(Info, Self)>> {
-        let &Listed { codec, setup, packets, gap, timescale, edit } = listed;
+        let &PacketTable { codec, setup, packets, gap, timescale, edit } = table;
         if packets.len() > MAX_PACKETS {
             return Ok(None);
         }
-        let of = |packet: &Packet| packet.at as u64..packet.at as u64 + u64::from(packet.len);
-        let mut looked_at = Vec::new();
-        let firsts = &packets[..packets.len().min(AAC_LOOK)];
+        let range_of = |packet: &Packet| packet.at as u64..packet.at as u64 + u64::from(packet.len);
+        let mut first_packets = Vec::new();
+        let firsts = &packets[..packets.len().min(AAC_SBR_SEARCHED)];
         if let Some((one, rest)) = firsts.split_first() {
             // They usually lie together: one read.
-            let together = rest
+            let nearby = rest
                 .iter()
-                .map(of)
-                .fold(of(one), |sum, packet| sum.start.min(packet.start)..sum.end.max(packet.end));
-            if together.end - together.start <= 1 << 16 {
-                reader.keep(together)?;
+                .map(range_of)
+                .fold(range_of(one), |sum, packet| sum.start.min(packet.start)..sum.end.max(packet.end));
+            if nearby.end - nearby.start <= 1 << 16 {
+                reader.read_cached(nearby)?;
             }
         }
         for packet in firsts {
-            looked_at.push(reader.keep(of(packet))?);
+            first_packets.push(reader.read_cached(range_of(packet))?);
         }
-        let slices: Vec<&[u8]> = looked_at.iter().map(|bytes| &bytes[..]).collect();
-        let first = First::of(kept, codec, setup, &slices)?;
+        let slices: Vec<&[u8]> = first_packets.iter().map(|bytes| &bytes[..]).collect();
+        let first = FirstPacket::decode_first(cache, codec, setup, &slices)?;
         let mut lens: Vec<u16> = fallible_alloc::with_room(packets.len())?;
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<PacketRun> = Vec::new();
         let mut timeline = Timeline::new(timescale, edit);
-        let (mut next, mut n_odd) = (u64::MAX, 0);
+        let (mut next, mut n_own_lengths) = (u64::MAX, 0);
         for (i, packet) in packets.iter().enumerate() {
             let is_last = i + 1 == packets.len();
-            let head = if first.is_odd(packet, timescale, is_last) {
-                n_odd += 1;
-                if n_odd > MAX_ODD {
+            let head = if first.has_own_length(packet, timescale, is_last) {
+                n_own_lengths += 1;
+                if n_own_lengths > MAX_OWN_LENGTHS {
                     return Ok(None);
                 }
-                reader.read(of(packet))?
+                reader.read(range_of(packet))?
             } else {
                 Bytes::new()
             };
@@ -201,10 +213,10 @@ impl Index {
             let n = timeline.add(&first, packet, is_last, &head);
             let (Ok(len), Ok(dur)) = (u16::try_from(packet.len), u32::try_from(n)) else { return Ok(None) };
             let at = packet.at as u64;
-            let goes_on =
+            let continues =
                 runs.last().is_some_and(|run| run.dur == dur && i - (run.number as usize) < MAX_RUN);
-            if !goes_on || at != next {
-                fallible_alloc::push(&mut runs, Run { number: i as u32, at, start, dur })?;
+            if !continues || at != next {
+                fallible_alloc::push(&mut runs, PacketRun { number: i as u32, at, start, dur })?;
                 if runs.len() > MAX_RUNS {
                     return Ok(None);
                 }
@@ -242,7 +254,7 @@ impl Index {
     }
 
     pub(super) fn bytes_held(&self) -> usize {
-        self.setup.len() + 2 * self.lens.capacity() + self.runs.capacity() * size_of::<Run>()
+        self.setup.len() + 2 * self.lens.capacity() + self.runs.capacity() * size_of::<PacketRun>()
     }
 
     /// The packets with these numbers, and their first samples.
@@ -250,7 +262,7 @@ impl Index {
         let run = self.runs.partition_point(|run| run.number as usize <= numbers.start).max(1) - 1;
         let (mut run, mut at, mut start) = (run, 0, 0);
         let begin = self.runs.get(run).map_or(0, |run| run.number as usize);
-        let listed = (begin..numbers.end).map(move |number| {
+        let packets = (begin..numbers.end).map(move |number| {
             if let Some(next) = self.runs.get(run).filter(|next| next.number as usize == number) {
                 (at, start) = (next.at, next.start);
                 run += 1;
@@ -262,7 +274,7 @@ impl Index {
             start += u64::from(dur);
             packet
         });
-        listed.skip(numbers.start - begin)
+        packets.skip(numbers.start - begin)
     }
 
     /// The number of the first packet that begins after `sample`.
@@ -279,7 +291,11 @@ impl Index {
     }
 
     /// Reads the packets of `span`.
-    pub(super) fn part(&self, reader: &Reader<'_>, span: &Range<u64>) -> Result<Window<Range<usize>>> {
+    pub(super) fn read_window(
+        &self,
+        reader: &RangeReader<'_>,
+        span: &Range<u64>,
+    ) -> Result<ByteWindow<Range<usize>>> {
         let (start, end) = (span.start + self.delay, span.end + self.delay);
         let first = self.after(start).saturating_sub(1).saturating_sub(AAC_PREROLL);
         // Up to the first packet that begins at the end or later.
@@ -293,14 +309,14 @@ impl Index {
                 "the packets of the span are spread over more than 64 MiB; store the recording alone";
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
-        Ok(Window { at: from, bytes: reader.read(from..to)?, held: numbers })
+        Ok(ByteWindow { at: from, bytes: reader.read(from..to)?, content: numbers })
     }
 
     /// Decodes `span` from a window with these packets.
     #[expect(clippy::too_many_arguments, reason = "the parts of a window")]
     pub(super) fn read(
         &self,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &[u8],
         at: u64,
         numbers: Range<usize>,
@@ -317,6 +333,7 @@ impl Index {
         let list = self
             .packets(numbers)
             .map(|(here, len, start)| (Packet { at: (here - at) as usize, len, dur: 0 }, start));
-        Demuxed::window(kept, bytes, info, &self.setup, self.delay, list, behind)?.read(kept, span, out)
+        PacketRecording::window(cache, bytes, info, &self.setup, self.delay, list, behind)?
+            .read(cache, span, out)
     }
 }

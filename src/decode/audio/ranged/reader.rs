@@ -10,27 +10,27 @@ use super::ReadBytes;
 use crate::{Error, ErrorKind, Result};
 
 /// The most reads by which a head is explored: a walk over chunks, each of which may be anywhere.
-const MAX_LOOKS: usize = 256;
+const MAX_HEADER_READS: usize = 256;
 /// The bytes that are read for a field of a head.
-const LOOK: u64 = 16 << 10;
+const HEADER_READ_LEN: u64 = 16 << 10;
 
 /// Reads the bytes of a recording, or of the part of a container that holds it.
-pub(super) struct Reader<'a> {
+pub(super) struct RangeReader<'a> {
     io: &'a dyn ReadBytes,
     /// Offset of the part in the file.
     offset: u64,
     size: u64,
-    /// The bytes read so far and their offsets, for [`Reader::explore`].
+    /// The bytes read so far and their offsets, for [`RangeReader::parse_with_reads`].
     pieces: Vec<(u64, Bytes)>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RangeReader<'a> {
     pub(super) fn new(io: &'a dyn ReadBytes) -> Self {
         Self { io, offset: 0, size: io.size(), pieces: Vec::new() }
     }
 
     /// The part `range` of the bytes, as bytes of their own.
-    pub(super) fn part(io: &'a dyn ReadBytes, range: Range<u64>) -> Self {
+    pub(super) fn within(io: &'a dyn ReadBytes, range: Range<u64>) -> Self {
         Self { io, offset: range.start, size: range.end - range.start, pieces: Vec::new() }
     }
 
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads `range`, or takes it out of a kept piece, and keeps it.
-    pub(super) fn keep(&mut self, range: Range<u64>) -> Result<Bytes> {
+    pub(super) fn read_cached(&mut self, range: Range<u64>) -> Result<Bytes> {
         if let Some(found) = find(&self.pieces, range.clone()) {
             return Ok(found);
         }
@@ -87,21 +87,24 @@ impl<'a> Reader<'a> {
     }
 
     /// Forgets the kept pieces.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear_cache(&mut self) {
         self.pieces.clear();
     }
 
     /// Runs `parse` over the bytes read so far, reads what it lacked, and runs it again, until it lacks none;
-    /// None if it takes more than [`MAX_LOOKS`] reads.
+    /// None if it takes more than [`MAX_HEADER_READS`] reads.
     ///
     /// # Errors
     /// Those of the reads and of the last `parse`.
-    pub(super) fn explore<T>(&mut self, mut parse: impl FnMut(&View<'_>) -> Result<T>) -> Result<Option<T>> {
-        for _ in 0..MAX_LOOKS {
-            let view = View { pieces: &self.pieces, size: self.size, missing: Cell::new(None) };
-            let parsed = parse(&view);
-            let Some(missing) = view.missing.take() else { return parsed.map(Some) };
-            let end = missing.end.max(missing.start.saturating_add(LOOK)).min(self.size);
+    pub(super) fn parse_with_reads<T>(
+        &mut self,
+        mut parse: impl FnMut(&PartialBytes<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        for _ in 0..MAX_HEADER_READS {
+            let partial = PartialBytes { pieces: &self.pieces, size: self.size, missing: Cell::new(None) };
+            let parsed = parse(&partial);
+            let Some(missing) = partial.missing.take() else { return parsed.map(Some) };
+            let end = missing.end.max(missing.start.saturating_add(HEADER_READ_LEN)).min(self.size);
             let bytes = self.read(missing.start..end)?;
             self.pieces.push((missing.start, bytes));
         }
@@ -119,7 +122,7 @@ fn find(pieces: &[(u64, Bytes)], range: Range<u64>) -> Option<Bytes> {
 }
 
 /// Bytes of a file that a parser of heads looks at: all of them, or pieces.
-pub(in crate::decode::audio) trait Look<'a> {
+pub(in crate::decode::audio) trait HeaderBytes<'a> {
     /// Bytes of the file.
     fn size(&self) -> u64;
 
@@ -127,12 +130,12 @@ pub(in crate::decode::audio) trait Look<'a> {
     fn get(&self, at: u64, n: u64) -> Option<&'a [u8]>;
 
     /// Up to `n` bytes from `at` on: fewer where the file ends.
-    fn clipped(&self, at: u64, n: u64) -> &'a [u8] {
+    fn get_up_to(&self, at: u64, n: u64) -> &'a [u8] {
         self.get(at, n.min(self.size().saturating_sub(at))).unwrap_or_default()
     }
 }
 
-impl<'a> Look<'a> for &'a [u8] {
+impl<'a> HeaderBytes<'a> for &'a [u8] {
     fn size(&self) -> u64 {
         self.len() as u64
     }
@@ -144,14 +147,14 @@ impl<'a> Look<'a> for &'a [u8] {
 }
 
 /// The pieces of a file that were read so far.
-pub(in crate::decode::audio) struct View<'a> {
+pub(in crate::decode::audio) struct PartialBytes<'a> {
     pieces: &'a [(u64, Bytes)],
     size: u64,
     /// The first range that was wanted and is in no piece. What a parser returned then does not count.
     missing: Cell<Option<Range<u64>>>,
 }
 
-impl<'a> Look<'a> for View<'a> {
+impl<'a> HeaderBytes<'a> for PartialBytes<'a> {
     fn size(&self) -> u64 {
         self.size
     }

@@ -10,17 +10,17 @@ use std::ops::Range;
 use super::{
     super::{
         Codec, Info,
-        adpcm::Blocks,
+        adpcm::BlockLayout,
         field::Endian,
         flac::Shape as FlacShape,
         flac_frame::Stream,
         mpeg::{Constant, Header, Link},
         ogg::crc32,
-        pcm::{Coding, Shape},
+        pcm::{Coding, PcmFormat},
         vorbis::window::Place,
     },
-    Kind, RangeIndex, Sizes, flac,
-    locate::{MAX_POINTS, Point, Points},
+    FormatIndex, RangeIndex, ReadSizes, flac,
+    locate::{MAX_POINTS, SeekPoint, SeekPoints},
     mpeg, packets, vorbis,
 };
 use crate::{Error, ErrorKind, Result};
@@ -69,7 +69,7 @@ impl Writer {
         self.long(range.end);
     }
 
-    fn points(&mut self, points: &[Point]) {
+    fn points(&mut self, points: &[SeekPoint]) {
         self.word(points.len() as u32);
         for point in points {
             self.long(point.at);
@@ -114,15 +114,15 @@ impl<'a> Parser<'a> {
     }
 
     /// Points that ascend, up to byte `end` and sample `behind`.
-    fn points(&mut self, most: usize, end: u64, behind: u64) -> Option<Vec<Point>> {
+    fn points(&mut self, most: usize, end: u64, behind: u64) -> Option<Vec<SeekPoint>> {
         let n = self.word()? as usize;
         if n > most || n > self.0.len() / 16 {
             return None;
         }
         // bounded: the bytes have 16 for each.
-        let mut points: Vec<Point> = Vec::with_capacity(n);
+        let mut points: Vec<SeekPoint> = Vec::with_capacity(n);
         for _ in 0..n {
-            let point = Point { at: self.long()?, sample: self.long()? };
+            let point = SeekPoint { at: self.long()?, sample: self.long()? };
             let follows = points.last().is_none_or(|last| last.at < point.at && last.sample <= point.sample);
             if !follows || point.at > end || point.sample > behind {
                 return None;
@@ -136,20 +136,20 @@ impl<'a> Parser<'a> {
 /// The bytes of an index.
 pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
     let mut to = Writer::default();
-    let RangeIndex { size, info, kind, .. } = index;
+    let RangeIndex { size, info, format, .. } = index;
     to.long(*size);
     to.byte(CODECS.iter().position(|codec| *codec == info.codec).unwrap_or_default() as u8);
     to.word(info.sample_rate);
     to.word(info.channels.into());
     to.long(info.n_samples);
-    match kind {
-        Kind::Whole => to.byte(0),
-        Kind::Linear(shape) => {
+    match format {
+        FormatIndex::Whole => to.byte(0),
+        FormatIndex::Linear(shape) => {
             to.byte(1);
             to.range(&shape.data);
             write_coding(&mut to, &shape.coding);
         }
-        Kind::Flac(flac) => {
+        FormatIndex::Flac(flac) => {
             to.byte(2);
             let Stream { sample_rate, channels, bits, is_variable, fixed } = flac.shape.stream;
             to.word(sample_rate);
@@ -160,7 +160,7 @@ pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
             to.points(&flac.points.list());
             to.points(&flac.hints);
         }
-        Kind::Vorbis(vorbis) => {
+        FormatIndex::Vorbis(vorbis) => {
             to.byte(3);
             to.word(vorbis.places.len() as u32);
             let mut before: Option<&Place> = None;
@@ -182,7 +182,7 @@ pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
             }
             to.points(&vorbis.points.list());
         }
-        Kind::Mpeg(mpeg) => {
+        FormatIndex::Mpeg(mpeg) => {
             to.byte(4);
             to.range(&mpeg.range);
             to.bytes(&mpeg.header.raw);
@@ -195,22 +195,22 @@ pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
                 to.long(declared.unwrap_or(u64::MAX));
             }
             match &mpeg.places {
-                mpeg::Places::Constant(Constant { at, n_tags, .. }) => {
+                mpeg::FramePositions::Constant(Constant { at, n_tags, .. }) => {
                     to.byte(0);
                     to.long(*at);
                     to.long(*n_tags);
                 }
-                mpeg::Places::Found(points) => {
+                mpeg::FramePositions::Found(points) => {
                     to.byte(1);
                     to.points(points);
                 }
             }
         }
-        Kind::Packets(_) => {}
+        FormatIndex::Packets(_) => {}
     }
-    if let Kind::Packets(packets) = kind {
+    if let FormatIndex::Packets(packets) = format {
         to.byte(5);
-        let packets::Index { setup, lens, runs, gap, delay, behind } = packets;
+        let packets::PacketIndex { setup, lens, runs, gap, delay, behind } = packets;
         to.word(setup.len() as u32);
         to.bytes(setup);
         to.word(*gap);
@@ -219,7 +219,7 @@ pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
         to.word(lens.len() as u32);
         lens.iter().for_each(|len| to.bytes(&len.to_le_bytes()));
         to.word(runs.len() as u32);
-        for &packets::Run { number, at, start, dur } in runs {
+        for &packets::PacketRun { number, at, start, dur } in runs {
             to.word(number);
             to.long(at);
             to.long(start);
@@ -291,22 +291,22 @@ fn read_body(from: &mut Parser<'_>) -> Option<RangeIndex> {
         channels: u16::try_from(from.word()?).ok().filter(|&channels| channels > 0)?,
         n_samples: from.long()?,
     };
-    let kind = match from.byte()? {
-        0 => Kind::Whole,
+    let format = match from.byte()? {
+        0 => FormatIndex::Whole,
         1 => {
             let data = from.range().filter(|data| data.end <= size)?;
             let coding = read_coding(from, info.channels)?;
             let shape =
-                Shape::new(data, coding, info.sample_rate, info.channels, Some(info.n_samples)).ok()?;
-            Kind::Linear(Some(shape).filter(|shape| shape.info == info)?)
+                PcmFormat::new(data, coding, info.sample_rate, info.channels, Some(info.n_samples)).ok()?;
+            FormatIndex::Linear(Some(shape).filter(|shape| shape.info == info)?)
         }
-        2 => Kind::Flac(read_flac(from, size, info)?),
-        3 => Kind::Vorbis(read_vorbis(from, size, info)?),
-        4 => Kind::Mpeg(read_mpeg(from, size, info)?),
-        5 => Kind::Packets(read_packets(from, size, info)?),
+        2 => FormatIndex::Flac(read_flac(from, size, info)?),
+        3 => FormatIndex::Vorbis(read_vorbis(from, size, info)?),
+        4 => FormatIndex::Mpeg(read_mpeg(from, size, info)?),
+        5 => FormatIndex::Packets(read_packets(from, size, info)?),
         _ => return None,
     };
-    Some(RangeIndex { size, info, sizes: Sizes::USUAL, kind })
+    Some(RangeIndex { size, info, sizes: ReadSizes::USUAL, format })
 }
 
 fn read_coding(from: &mut Parser<'_>, channels: u16) -> Option<Coding> {
@@ -336,7 +336,7 @@ fn read_coding(from: &mut Parser<'_>, channels: u16) -> Option<Coding> {
                 pairs.push([i16::from_le_bytes([a, b]), i16::from_le_bytes([c, d])]);
             }
             let fields = [from.word()? as usize, from.word()? as usize, from.word()? as usize];
-            let blocks = Blocks::of_fields(pairs, fields)?;
+            let blocks = BlockLayout::from_fields(pairs, fields)?;
             Coding::Adpcm(Some(blocks).filter(|_| fields[0] == usize::from(channels))?)
         }
         _ => return None,
@@ -344,15 +344,15 @@ fn read_coding(from: &mut Parser<'_>, channels: u16) -> Option<Coding> {
 }
 
 /// Points from sample 0 to the end of the recording.
-fn read_points(from: &mut Parser<'_>, size: u64, n_samples: u64) -> Option<Points> {
+fn read_points(from: &mut Parser<'_>, size: u64, n_samples: u64) -> Option<SeekPoints> {
     let points = from.points(2 * MAX_POINTS, size, n_samples)?;
     let is_whole = points.len() >= 2
         && points.first().is_some_and(|first| first.sample == 0)
         && points.last().is_some_and(|last| last.sample == n_samples);
-    is_whole.then(|| Points::new(points))
+    is_whole.then(|| SeekPoints::new(points))
 }
 
-fn read_flac(from: &mut Parser<'_>, size: u64, info: Info) -> Option<flac::Index> {
+fn read_flac(from: &mut Parser<'_>, size: u64, info: Info) -> Option<flac::FlacIndex> {
     let sample_rate = from.word()?;
     let [channels, bits, is_variable] = from.array()?;
     let fixed = Some(from.word()?).filter(|&fixed| fixed > 0);
@@ -368,10 +368,10 @@ fn read_flac(from: &mut Parser<'_>, size: u64, info: Info) -> Option<flac::Index
         && info.n_samples <= shape.most_samples(size);
     let points = read_points(from, size, info.n_samples)?;
     let hints = from.points(MAX_POINTS, size, info.n_samples)?;
-    is_valid.then_some(flac::Index { shape, points, hints })
+    is_valid.then_some(flac::FlacIndex { shape, points, hints })
 }
 
-fn read_vorbis(from: &mut Parser<'_>, size: u64, info: Info) -> Option<vorbis::Index> {
+fn read_vorbis(from: &mut Parser<'_>, size: u64, info: Info) -> Option<vorbis::VorbisIndex> {
     let n = from.word().filter(|&n| (1..=vorbis::MAX_LINKS as u32).contains(&n))?;
     let mut places: Vec<Place> = Vec::new();
     let mut headers: &[u8] = &[];
@@ -398,10 +398,10 @@ fn read_vorbis(from: &mut Parser<'_>, size: u64, info: Info) -> Option<vorbis::I
     if last.begin.checked_add(last.n_samples())? != info.n_samples {
         return None;
     }
-    Some(vorbis::Index { points: read_points(from, size, info.n_samples)?, places })
+    Some(vorbis::VorbisIndex { points: read_points(from, size, info.n_samples)?, places })
 }
 
-fn read_mpeg(from: &mut Parser<'_>, size: u64, info: Info) -> Option<mpeg::Index> {
+fn read_mpeg(from: &mut Parser<'_>, size: u64, info: Info) -> Option<mpeg::MpegIndex> {
     let range =
         from.range().filter(|range| range.end <= size && range.end - range.start <= u32::MAX.into())?;
     let raw = from.array::<4>()?;
@@ -418,8 +418,8 @@ fn read_mpeg(from: &mut Parser<'_>, size: u64, info: Info) -> Option<mpeg::Index
     for _ in 0..n {
         let frames = from.range().filter(|frames| frames.start >= behind && frames.end <= size)?;
         let (delay, n_samples) = (from.long()?, from.long()?);
-        let held = (frames.end - frames.start).checked_mul(header.n_samples().into())?;
-        if delay.checked_add(n_samples)? > held || n_samples == 0 {
+        let content = (frames.end - frames.start).checked_mul(header.n_samples().into())?;
+        if delay.checked_add(n_samples)? > content || n_samples == 0 {
             return None;
         }
         (total, behind) = (total.checked_add(n_samples)?, frames.end);
@@ -440,21 +440,21 @@ fn read_mpeg(from: &mut Parser<'_>, size: u64, info: Info) -> Option<mpeg::Index
             {
                 return None;
             }
-            mpeg::Places::Constant(Constant { at, n_tags, n_total: behind + n_tags })
+            mpeg::FramePositions::Constant(Constant { at, n_tags, n_total: behind + n_tags })
         }
         1 => {
             let points = from.points(mpeg::MAX_POINTS, range.end - range.start, behind)?;
             if points.first()?.sample != 0 {
                 return None;
             }
-            mpeg::Places::Found(points)
+            mpeg::FramePositions::Found(points)
         }
         _ => return None,
     };
-    (total == info.n_samples).then_some(mpeg::Index { range, header, links, places })
+    (total == info.n_samples).then_some(mpeg::MpegIndex { range, header, links, places })
 }
 
-fn read_packets(from: &mut Parser<'_>, size: u64, info: Info) -> Option<packets::Index> {
+fn read_packets(from: &mut Parser<'_>, size: u64, info: Info) -> Option<packets::PacketIndex> {
     if !matches!(info.codec, Codec::Aac | Codec::Alac) {
         return None;
     }
@@ -471,12 +471,16 @@ fn read_packets(from: &mut Parser<'_>, size: u64, info: Info) -> Option<packets:
         .map(|&len| u16::from_le_bytes(len))
         .collect();
     let n = from.word().filter(|&n| n as usize <= packets::MAX_RUNS)?;
-    let mut runs: Vec<packets::Run> = Vec::new();
+    let mut runs: Vec<packets::PacketRun> = Vec::new();
     for _ in 0..n {
-        let run =
-            packets::Run { number: from.word()?, at: from.long()?, start: from.long()?, dur: from.word()? };
+        let run = packets::PacketRun {
+            number: from.word()?,
+            at: from.long()?,
+            start: from.long()?,
+            dur: from.word()?,
+        };
         runs.push(run);
     }
-    let index = packets::Index { setup, lens, runs, gap, delay, behind };
+    let index = packets::PacketIndex { setup, lens, runs, gap, delay, behind };
     (index.is_valid(size) && delay.checked_add(info.n_samples)? <= behind).then_some(index)
 }

@@ -44,7 +44,8 @@ impl ReadBytes for Counted {
 }
 
 /// Small reads, so that short files are read in many.
-const SMALL: Sizes = Sizes { whole: 0, ends: 8 << 10, junk: 128 << 10, margin: 4 << 10, piece: 16 << 10 };
+const SMALL: ReadSizes =
+    ReadSizes { whole: 0, ends: 8 << 10, junk: 128 << 10, margin: 4 << 10, piece: 16 << 10 };
 
 /// A sequence of numbers that look random.
 struct Rng(u64);
@@ -74,12 +75,18 @@ fn bits(planes: &Planes) -> Vec<Vec<u32>> {
 }
 
 /// Asserts that spans in parts equal those of a full open; the kind of the index is returned.
-fn assert_equal(name: &str, bytes: &[u8], sizes: Sizes, n_spans: usize) -> &'static str {
+fn assert_equal(name: &str, bytes: &[u8], sizes: ReadSizes, n_spans: usize) -> &'static str {
     assert_equal_by(Damage::ERROR, name, bytes, sizes, n_spans)
 }
 
 /// As [`assert_equal`], with damaged frames treated as `damage` says.
-fn assert_equal_by(damage: Damage, name: &str, bytes: &[u8], sizes: Sizes, n_spans: usize) -> &'static str {
+fn assert_equal_by(
+    damage: Damage,
+    name: &str,
+    bytes: &[u8],
+    sizes: ReadSizes,
+    n_spans: usize,
+) -> &'static str {
     let io = Counted::new(bytes.to_vec());
     let mut decoder = AudioDecoder::with_damage(damage);
     let whole = decoder.open(bytes).map(|recording| recording.info());
@@ -107,10 +114,10 @@ fn assert_equal_by(damage: Damage, name: &str, bytes: &[u8], sizes: Sizes, n_spa
         got.take_mean(i % 2 == 1);
         let whole = decoder.read(&recording, span.clone(), &mut want).map_err(|error| error.kind);
         let filled = decoder.filled();
-        let part = index.part(&mut decoder, &io, span.clone());
+        let part = index.span_bytes(&mut decoder, &io, span.clone());
         let here = part.and_then(|part| {
             assert_eq!(part.info(), info);
-            decoder.read_part(&part, span.clone(), &mut got)
+            decoder.read_span(&part, span.clone(), &mut got)
         });
         match (whole, here) {
             (Ok(()), Ok(())) => {
@@ -122,13 +129,13 @@ fn assert_equal_by(damage: Damage, name: &str, bytes: &[u8], sizes: Sizes, n_spa
         }
     }
     assert!(index.bytes_held() < 1 << 20, "{name}: {}", index.bytes_held());
-    match index.kind {
-        Kind::Whole => "whole",
-        Kind::Linear(_) => "linear",
-        Kind::Flac(_) => "flac",
-        Kind::Vorbis(_) => "vorbis",
-        Kind::Mpeg(_) => "mpeg",
-        Kind::Packets(_) => "packets",
+    match index.format {
+        FormatIndex::Whole => "whole",
+        FormatIndex::Linear(_) => "linear",
+        FormatIndex::Flac(_) => "flac",
+        FormatIndex::Vorbis(_) => "vorbis",
+        FormatIndex::Mpeg(_) => "mpeg",
+        FormatIndex::Packets(_) => "packets",
     }
 }
 
@@ -175,8 +182,8 @@ fn data(name: &str) -> Vec<u8> {
 
 /// Frames of MPEG audio of a constant bit rate, over and over; `count` is written into the tag.
 fn repeated_frames(bytes: &[u8], n_frames: usize, count: Option<u32>) -> Vec<u8> {
-    let mut kept = DecoderCache::default();
-    let mpeg = mpeg_of(&mut kept, bytes);
+    let mut cache = DecoderCache::default();
+    let mpeg = mpeg_of(&mut cache, bytes);
     let frames: Vec<Vec<u8>> = (0..mpeg.behind()).map(|number| mpeg.bytes_of(number).to_vec()).collect();
     let mut out = Vec::new();
     let first = mpeg.offsets()[0] as usize;
@@ -194,8 +201,8 @@ fn repeated_frames(bytes: &[u8], n_frames: usize, count: Option<u32>) -> Vec<u8>
     out
 }
 
-fn mpeg_of<'a>(kept: &mut DecoderCache, bytes: &'a [u8]) -> super::super::mpeg::Mpeg<'a> {
-    super::super::mpeg::Mpeg::open(kept, super::super::joined::Bytes::Whole(bytes)).unwrap()
+fn mpeg_of<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> super::super::mpeg::Mpeg<'a> {
+    super::super::mpeg::Mpeg::open(cache, super::super::joined::CodecBytes::Whole(bytes)).unwrap()
 }
 
 /// Asserts the most reads and bytes for five seconds at first, and one read afterwards.
@@ -211,22 +218,22 @@ fn assert_reads(name: &str, bytes: &[u8], most_reads: u64, most_bytes: u64) {
         let Info { n_samples, sample_rate, .. } = index.info();
         let seconds = |start: u64| start..start + 5 * u64::from(sample_rate);
         let start = (n_samples - 5 * u64::from(sample_rate)) / 10 * share;
-        let part = index.part(&mut decoder, &io, seconds(start)).unwrap();
+        let part = index.span_bytes(&mut decoder, &io, seconds(start)).unwrap();
         let (reads, n_bytes) = io.take();
         most = (most.0.max(reads), most.1.max(n_bytes));
         assert!(
             reads <= most_reads && n_bytes <= most_bytes,
             "{name} at {share}/10: {reads} reads, {n_bytes} bytes"
         );
-        decoder.read_part(&part, seconds(start), &mut out).unwrap();
+        decoder.read_span(&part, seconds(start), &mut out).unwrap();
         // The same place, one near it, and others.
         for start in
             [start, start + u64::from(sample_rate), start / 2, start / 3 * 2, start / 10, n_samples / 40 * 39]
         {
-            let part = index.part(&mut decoder, &io, seconds(start)).unwrap();
+            let part = index.span_bytes(&mut decoder, &io, seconds(start)).unwrap();
             let (reads, n_bytes) = io.take();
             again = (again.0.max(reads), again.1.max(n_bytes));
-            decoder.read_part(&part, seconds(start), &mut out).unwrap();
+            decoder.read_span(&part, seconds(start), &mut out).unwrap();
         }
     }
     assert_eq!(again.0, 1, "{name}: {most:?}");
@@ -243,7 +250,7 @@ fn an_hour_of_wav_and_aiff() {
     long.extend((0..HOUR * 44100 * 2).map(|_| rng.below(256) as u8));
     let n = (long.len() - at) as u32;
     long[at - 4..at].copy_from_slice(&n.to_le_bytes());
-    assert_eq!(assert_equal("wav", &long, Sizes::USUAL, 300), "linear");
+    assert_eq!(assert_equal("wav", &long, ReadSizes::USUAL, 300), "linear");
     assert_reads("wav", &long, 3, 1_000_000);
     let aiff = data("cpython-audiodata/pluck-pcm16.aiff");
     let at = aiff.windows(4).position(|four| four == b"SSND").unwrap();
@@ -255,7 +262,7 @@ fn an_hour_of_wav_and_aiff() {
     long[at + 4..at + 8].copy_from_slice(&n.to_be_bytes());
     long[at + 8..at + 16].fill(0);
     long[frames..frames + 4].copy_from_slice(&((n - 8) / 2 / channels).to_be_bytes());
-    assert_eq!(assert_equal("aiff", &long, Sizes::USUAL, 300), "linear");
+    assert_eq!(assert_equal("aiff", &long, ReadSizes::USUAL, 300), "linear");
     assert_reads("aiff", &long, 3, 1_100_000);
 }
 
@@ -265,7 +272,7 @@ fn an_hour_of_flac() {
     let info = AudioDecoder::new().open(&short).unwrap().info();
     for table in [Table::None, Table::Right, Table::Wrong] {
         let long = repeated(&short, HOUR * u64::from(info.sample_rate), table);
-        assert_eq!(assert_equal("flac", &long, Sizes::USUAL, 300), "flac");
+        assert_eq!(assert_equal("flac", &long, ReadSizes::USUAL, 300), "flac");
         if table == Table::Wrong {
             continue;
         }
@@ -284,7 +291,7 @@ fn flac_before_other_bytes() {
             [("zeros", vec![0; n]), ("junk", junk.clone()), ("tag", [&b"APETAGEX"[..], &junk].concat())]
         {
             let bytes = [&flac[..], &behind].concat();
-            for sizes in [SMALL, Sizes { whole: 0, ..Sizes::USUAL }] {
+            for sizes in [SMALL, ReadSizes { whole: 0, ..ReadSizes::USUAL }] {
                 assert_eq!(assert_equal(&format!("{n} {name}"), &bytes, sizes, 60), "flac");
             }
         }
@@ -297,7 +304,7 @@ fn an_hour_of_vorbis() {
         let short = data(&format!("vorbis/{name}"));
         let rate = AudioDecoder::new().open(&short).unwrap().info().sample_rate;
         let long = super::super::vorbis::window::repeated(&short, i64::from(rate) * HOUR as i64);
-        assert_eq!(assert_equal(name, &long, Sizes::USUAL, 300), "vorbis");
+        assert_eq!(assert_equal(name, &long, ReadSizes::USUAL, 300), "vorbis");
         assert_reads(name, &long, 3, 1_000_000);
     }
 }
@@ -312,11 +319,11 @@ fn an_hour_of_mpeg() {
         ("mp2_44100_mono.mp2", None, false),
     ] {
         let long = repeated_frames(&data(&format!("mpeg/{name}")), 100_000, count);
-        assert_eq!(assert_equal(name, &long, Sizes::USUAL, 300), "mpeg");
+        assert_eq!(assert_equal(name, &long, ReadSizes::USUAL, 300), "mpeg");
         let io = Counted::new(long.clone());
         let index = RangeIndex::open(&mut AudioDecoder::new(), &io).unwrap();
-        let Kind::Mpeg(mpeg) = &index.kind else { panic!("{name}") };
-        assert_eq!(matches!(mpeg.places, mpeg::Places::Constant { .. }), is_constant, "{name}");
+        let FormatIndex::Mpeg(mpeg) = &index.format else { panic!("{name}") };
+        assert_eq!(matches!(mpeg.places, mpeg::FramePositions::Constant { .. }), is_constant, "{name}");
         let most = if is_constant { (3, 1_000_000) } else { (200, u64::MAX) };
         assert_reads(name, &long, most.0, most.1);
     }
@@ -355,18 +362,18 @@ fn a_sidecar_gives_the_same_index() {
         let mut rng = Rng(3);
         for _ in 0..20 {
             let span = rng.span(n);
-            let part = index.part(&mut decoder, &io, span.clone()).unwrap();
-            decoder.read_part(&part, span.clone(), &mut want).unwrap();
-            let kept = index.to_bytes();
-            let again = Arc::new(RangeIndex::from_bytes(&kept).unwrap());
-            assert_eq!((again.info(), again.to_bytes() == kept), (index.info(), true), "{name}");
-            let part = again.part(&mut decoder, &io, span.clone()).unwrap();
-            decoder.read_part(&part, span.clone(), &mut got).unwrap();
+            let part = index.span_bytes(&mut decoder, &io, span.clone()).unwrap();
+            decoder.read_span(&part, span.clone(), &mut want).unwrap();
+            let encoded = index.to_bytes();
+            let again = Arc::new(RangeIndex::from_bytes(&encoded).unwrap());
+            assert_eq!((again.info(), again.to_bytes() == encoded), (index.info(), true), "{name}");
+            let part = again.span_bytes(&mut decoder, &io, span.clone()).unwrap();
+            decoder.read_span(&part, span.clone(), &mut got).unwrap();
             assert!(bits(&want) == bits(&got), "{name}: {span:?}");
         }
-        let kept = index.to_bytes();
-        for at in 0..kept.len() {
-            let mut damaged = kept.clone();
+        let encoded = index.to_bytes();
+        for at in 0..encoded.len() {
+            let mut damaged = encoded.clone();
             damaged[at] ^= 1 << (at % 8);
             assert_eq!(
                 RangeIndex::from_bytes(&damaged).unwrap_err().kind,
@@ -374,8 +381,8 @@ fn a_sidecar_gives_the_same_index() {
                 "{name}: byte {at}"
             );
         }
-        for at in (0..kept.len()).step_by(7) {
-            assert!(RangeIndex::from_bytes(&kept[..at]).is_err(), "{name}: {at} bytes");
+        for at in (0..encoded.len()).step_by(7) {
+            assert!(RangeIndex::from_bytes(&encoded[..at]).is_err(), "{name}: {at} bytes");
         }
     }
 }
@@ -439,8 +446,8 @@ fn samples_beyond_four_gigabytes() {
     for i in 0..300 {
         let start = if i == 0 { n - 5000 } else { rng.below(1 << 31) * 3 / 2 };
         let span = start..(start + 5000).min(n);
-        let part = index.part(&mut decoder, &io, span.clone()).unwrap();
-        decoder.read_part(&part, span.clone(), &mut out).unwrap();
+        let part = index.span_bytes(&mut decoder, &io, span.clone()).unwrap();
+        decoder.read_span(&part, span.clone(), &mut out).unwrap();
         let want = span.map(|n| f32::from(Large::sample(n)) / 32768.0);
         assert!(out.channel(0).iter().copied().eq(want), "{start}");
     }
@@ -467,7 +474,7 @@ fn chains_of_hours() {
         [("same", same, 2 * n_one + n_other), ("two", [&one[..], &other].concat(), n_one + n_other)]
     {
         assert_eq!(length(&bytes), n, "{name}");
-        assert_eq!(assert_equal(name, &bytes, Sizes::USUAL, 300), "vorbis");
+        assert_eq!(assert_equal(name, &bytes, ReadSizes::USUAL, 300), "vorbis");
     }
 }
 
@@ -476,9 +483,9 @@ fn damaged_sidecars_with_a_right_checksum_do_no_harm() {
     let mut rng = Rng(9);
     for (_, bytes) in of_each_kind() {
         let io = Counted::new(bytes);
-        let kept = RangeIndex::open_by(&mut AudioDecoder::new(), &io, SMALL).unwrap().to_bytes();
+        let encoded = RangeIndex::open_by(&mut AudioDecoder::new(), &io, SMALL).unwrap().to_bytes();
         for _ in 0..300 {
-            let mut damaged = kept.clone();
+            let mut damaged = encoded.clone();
             for _ in 0..1 + rng.below(3) {
                 let at = rng.below(damaged.len() as u64) as usize;
                 damaged[at] = [0, 1, 0x7f, 0xff, rng.below(256) as u8][rng.below(5) as usize];
@@ -547,8 +554,8 @@ fn hostile_files_are_errors_after_a_bounded_number_of_reads() {
             io.left.set(100);
             let span = io.rng.borrow_mut().span(n);
             let read = index
-                .part(&mut decoder, &io, span.clone())
-                .and_then(|part| decoder.read_part(&part, span.clone(), &mut out));
+                .span_bytes(&mut decoder, &io, span.clone())
+                .and_then(|part| decoder.read_span(&part, span.clone(), &mut out));
             errors += u32::from(read.is_err());
         }
         assert!(errors > 40, "{name}: {errors}");
@@ -559,8 +566,8 @@ fn hostile_files_are_errors_after_a_bounded_number_of_reads() {
         for _ in 0..40 {
             let span = rng.span(n);
             decoder.read(&recording, span.clone(), &mut want).unwrap();
-            let part = index.part(&mut decoder, &good, span.clone());
-            if part.and_then(|part| decoder.read_part(&part, span.clone(), &mut out)).is_ok() {
+            let part = index.span_bytes(&mut decoder, &good, span.clone());
+            if part.and_then(|part| decoder.read_span(&part, span.clone(), &mut out)).is_ok() {
                 assert!(bits(&want) == bits(&out), "{name}: {span:?}");
             }
         }
@@ -576,18 +583,18 @@ fn what_a_part_is_for_is_checked() {
     let n = index.info().n_samples;
     let mut out = Planes::new();
     for span in [0..n + 1, n..n + 1, Range { start: 5, end: 4 }] {
-        assert_eq!(index.part(&mut decoder, &io, span).unwrap_err().kind, ErrorKind::Shape);
+        assert_eq!(index.span_bytes(&mut decoder, &io, span).unwrap_err().kind, ErrorKind::Shape);
     }
-    let part = index.part(&mut decoder, &io, 10_000..12_000).unwrap();
+    let part = index.span_bytes(&mut decoder, &io, 10_000..12_000).unwrap();
     assert!(part.len() > 0 && part.len() < bytes.len());
-    assert_eq!(decoder.read_part(&part, 9_999..10_001, &mut out).unwrap_err().kind, ErrorKind::Shape);
-    decoder.read_part(&part, 10_500..10_501, &mut out).unwrap();
+    assert_eq!(decoder.read_span(&part, 9_999..10_001, &mut out).unwrap_err().kind, ErrorKind::Shape);
+    decoder.read_span(&part, 10_500..10_501, &mut out).unwrap();
     assert_eq!(out.len(), 1);
-    let part = index.part(&mut decoder, &io, 7..7).unwrap();
-    decoder.read_part(&part, 7..7, &mut out).unwrap();
+    let part = index.span_bytes(&mut decoder, &io, 7..7).unwrap();
+    decoder.read_span(&part, 7..7, &mut out).unwrap();
     // Another size than when it was indexed.
     let cut = Counted::new(bytes[..bytes.len() - 1].to_vec());
-    assert_eq!(index.part(&mut decoder, &cut, 0..1).unwrap_err().kind, ErrorKind::Truncated);
+    assert_eq!(index.span_bytes(&mut decoder, &cut, 0..1).unwrap_err().kind, ErrorKind::Truncated);
 }
 
 /// One damage of a copy of a recording.
@@ -643,7 +650,7 @@ fn damage_means_the_same_on_disk() {
                 bytes = repeated_frames(&bytes, 800, Some(800));
             }
             let bytes = damage(&bytes, &mut rng);
-            let sizes = if i % 2 == 0 { SMALL } else { Sizes { whole: 0, ..Sizes::USUAL } };
+            let sizes = if i % 2 == 0 { SMALL } else { ReadSizes { whole: 0, ..ReadSizes::USUAL } };
             assert_equal_by(Damage::ERROR, &format!("{name} {i}, error"), &bytes, sizes, 40);
             let kind = assert_equal_by(Damage::ALL, &format!("{name} {i}, silence"), &bytes, sizes, 40);
             *kinds.entry(kind.to_owned()).or_default() += 1;

@@ -12,13 +12,13 @@ use std::ops::Range;
 use super::{
     super::{
         DecoderCache, Info, Planes,
-        ogg::Pages,
+        ogg::OggPages,
         unsupported,
         vorbis::{MAX_CHAIN_BYTES, Vorbis, window::Place},
     },
-    Sizes,
-    locate::{Held, MAX_POINTS, Point, Points, Window, locate, thin},
-    reader::Reader,
+    ReadSizes,
+    locate::{ByteWindow, MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, locate, thin},
+    reader::RangeReader,
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
@@ -32,47 +32,47 @@ const MAX_HEADERS: usize = 512 << 10;
 
 /// What is known of an Ogg Vorbis file.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct VorbisIndex {
     pub(super) places: Vec<Place>,
-    pub(super) points: Points,
+    pub(super) points: SeekPoints,
 }
 
 /// A stream of a chain, found by a scan.
-struct Stream {
+struct ScannedStream {
     /// From its first page to the end of its last one.
     bytes: Range<u64>,
     serial: u32,
-    /// Pages on which a packet begins and ends, and their granule positions.
+    /// OggPages on which a packet begins and ends, and their granule positions.
     pages: Vec<(u64, i64)>,
 }
 
-impl Index {
+impl VorbisIndex {
     /// Opens a file; None if its links are too many.
     pub(super) fn open(
-        kept: &mut DecoderCache,
-        reader: &mut Reader<'_>,
-        sizes: &Sizes,
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+        sizes: &ReadSizes,
     ) -> Result<Option<(Info, Self)>> {
-        if let Some(place) = single(kept, reader, sizes)? {
+        if let Some(place) = single(cache, reader, sizes)? {
             let n_samples = place.n_samples();
             if n_samples == 0 {
                 return Err(empty());
             }
             let points = vec![
-                Point { at: place.bytes.start, sample: 0 },
-                Point { at: place.bytes.end, sample: n_samples },
+                SeekPoint { at: place.bytes.start, sample: 0 },
+                SeekPoint { at: place.bytes.end, sample: n_samples },
             ];
             let info = place.info(n_samples);
-            return Ok(Some((info, Self { places: vec![place], points: Points::new(points) })));
+            return Ok(Some((info, Self { places: vec![place], points: SeekPoints::new(points) })));
         }
-        reader.forget();
+        reader.clear_cache();
         let Some(streams) = scan(reader, sizes)? else { return Ok(None) };
         let mut places: Vec<Place> = Vec::new();
         let mut points = Vec::new();
         let (mut decoder_bytes, mut headers) = (0, 0);
         for stream in streams {
-            let Stream { bytes, pages, .. } = stream;
-            let mut place = match link(kept, reader, sizes, bytes) {
+            let ScannedStream { bytes, pages, .. } = stream;
+            let mut place = match link(cache, reader, sizes, bytes) {
                 Ok(Some(place)) => place,
                 Ok(None) => return Ok(None),
                 Err(error) if places.is_empty() || !error.kind.is_record() => return Err(error),
@@ -96,10 +96,10 @@ impl Index {
             let begin = places.last().map_or(0, |last| last.begin + last.n_samples());
             place.begin = begin;
             if place.n_samples() > 0 {
-                fallible_alloc::push(&mut points, Point { at: place.bytes.start, sample: begin })?;
+                fallible_alloc::push(&mut points, SeekPoint { at: place.bytes.start, sample: begin })?;
                 for (at, granule) in pages {
-                    let point = Point { at, sample: place.sample(granule) };
-                    let is_next = |last: &Point| last.at < at && last.sample <= point.sample;
+                    let point = SeekPoint { at, sample: place.sample(granule) };
+                    let is_next = |last: &SeekPoint| last.at < at && last.sample <= point.sample;
                     if place.bytes.contains(&at) && points.last().is_none_or(is_next) {
                         fallible_alloc::push(&mut points, point)?;
                     }
@@ -116,39 +116,39 @@ impl Index {
         if n_samples == 0 {
             return Err(empty());
         }
-        points.push(Point {
+        points.push(SeekPoint {
             at: last.bytes.end.max(points.last().map_or(0, |point| point.at + 1)),
             sample: n_samples,
         });
         while points.len() > MAX_POINTS / 2 {
             thin(&mut points);
         }
-        Ok(Some((last.info(n_samples), Self { places, points: Points::new(points) })))
+        Ok(Some((last.info(n_samples), Self { places, points: SeekPoints::new(points) })))
     }
 
     pub(super) fn bytes_held(&self) -> usize {
-        let mut held = self.points.bytes_held() + self.places.capacity() * size_of::<Place>();
+        let mut content = self.points.bytes_held() + self.places.capacity() * size_of::<Place>();
         let mut before = None;
         for place in &self.places {
-            held += if place.decoder_bytes(before) > 0 { place.headers_len() } else { 0 };
+            content += if place.decoder_bytes(before) > 0 { place.headers_len() } else { 0 };
             before = Some(place);
         }
-        held
+        content
     }
 
     /// Reads the pages of `span`.
-    pub(super) fn part(
+    pub(super) fn read_window(
         &self,
-        kept: &mut DecoderCache,
-        reader: &Reader<'_>,
-        sizes: &Sizes,
+        cache: &mut DecoderCache,
+        reader: &RangeReader<'_>,
+        sizes: &ReadSizes,
         span: &Range<u64>,
-    ) -> Result<Window<Held<()>>> {
+    ) -> Result<ByteWindow<WindowSamples<()>>> {
         locate(reader, sizes, &self.points, None, span, |at, bytes| {
-            let ends = Vorbis::window(kept, &self.places, bytes, at).ends(&self.places, at);
+            let ends = Vorbis::window(cache, &self.places, bytes, at).ends(&self.places, at);
             Ok(ends.map(|ends| {
-                let [first, behind] = ends.map(|(at, sample)| Point { at, sample });
-                Held { first, behind, what: () }
+                let [first, behind] = ends.map(|(at, sample)| SeekPoint { at, sample });
+                WindowSamples { first, behind, codec_state: () }
             }))
         })
     }
@@ -156,13 +156,13 @@ impl Index {
     /// Decodes `span` from a window that begins at byte `at`.
     pub(super) fn read(
         &self,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &[u8],
         at: u64,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {
-        Vorbis::window(kept, &self.places, bytes, at).read(kept, span, out)
+        Vorbis::window(cache, &self.places, bytes, at).read(cache, span, out)
     }
 }
 
@@ -172,16 +172,16 @@ fn empty() -> Error {
 
 /// Opens the link in `range` by its ends; None if they are longer than [`MAX_END`].
 fn link(
-    kept: &mut DecoderCache,
-    reader: &mut Reader<'_>,
-    sizes: &Sizes,
+    cache: &mut DecoderCache,
+    reader: &mut RangeReader<'_>,
+    sizes: &ReadSizes,
     range: Range<u64>,
 ) -> Result<Option<Place>> {
     let mut len = sizes.ends;
     let mut place = loop {
         let to = range.end.min(range.start.saturating_add(len));
-        let bytes = reader.keep(range.start..to)?;
-        match Place::head(kept, &bytes, range.start, to == range.end)? {
+        let bytes = reader.read_cached(range.start..to)?;
+        match Place::head(cache, &bytes, range.start, to == range.end)? {
             Some(place) => break place,
             None if to == range.end || len >= MAX_END => return Ok(None),
             None => len *= 8,
@@ -190,8 +190,8 @@ fn link(
     let mut len = sizes.ends;
     loop {
         let from = range.end.saturating_sub(len).max(range.start);
-        let bytes = reader.keep(from..range.end)?;
-        if place.tail(kept, &bytes, from)? {
+        let bytes = reader.read_cached(from..range.end)?;
+        if place.tail(cache, &bytes, from)? {
             return Ok(Some(place));
         }
         if from == range.start || len >= MAX_END {
@@ -202,13 +202,17 @@ fn link(
 }
 
 /// Opens a file that is a single stream; None if it may have others.
-fn single(kept: &mut DecoderCache, reader: &mut Reader<'_>, sizes: &Sizes) -> Result<Option<Place>> {
+fn single(
+    cache: &mut DecoderCache,
+    reader: &mut RangeReader<'_>,
+    sizes: &ReadSizes,
+) -> Result<Option<Place>> {
     let size = reader.size();
-    let Some(place) = link(kept, reader, sizes, 0..size)? else { return Ok(None) };
+    let Some(place) = link(cache, reader, sizes, 0..size)? else { return Ok(None) };
     let (mut n_pages, mut n_bytes) = (0u64, 0u64);
     for range in [0..sizes.ends.min(size), size.saturating_sub(sizes.ends)..size] {
-        let bytes = reader.keep(range.clone())?;
-        for page in Pages::new(&bytes) {
+        let bytes = reader.read_cached(range.clone())?;
+        for page in OggPages::new(&bytes) {
             let is_first = range.start == 0 && page.offset == 0;
             if page.serial != place.serial || page.begins_stream() != is_first {
                 return Ok(None);
@@ -221,18 +225,20 @@ fn single(kept: &mut DecoderCache, reader: &mut Reader<'_>, sizes: &Sizes) -> Re
         }
     }
     let Some(steps) = place.sequences.end.checked_sub(place.sequences.start) else { return Ok(None) };
-    let told = u128::from(steps) + 1;
+    let counted = u128::from(steps) + 1;
     // The pages' mean size at both ends, against that between them.
-    let (seen, all) =
-        (u128::from(n_bytes) * told, u128::from(place.bytes.end - place.bytes.start) * u128::from(n_pages));
+    let (seen, all) = (
+        u128::from(n_bytes) * counted,
+        u128::from(place.bytes.end - place.bytes.start) * u128::from(n_pages),
+    );
     Ok(Some(place).filter(|_| 5 * all > 3 * seen && 3 * all < 5 * seen))
 }
 
 /// Lists the first Vorbis stream of each link; None if they are too many.
-fn scan(reader: &Reader<'_>, sizes: &Sizes) -> Result<Option<Vec<Stream>>> {
+fn scan(reader: &RangeReader<'_>, sizes: &ReadSizes) -> Result<Option<Vec<ScannedStream>>> {
     let size = reader.size();
     let piece = sizes.piece.max(2 * MAX_PAGE);
-    let mut streams: Vec<Stream> = Vec::new();
+    let mut streams: Vec<ScannedStream> = Vec::new();
     // As in the walk over all pages.
     let (mut in_head, mut found) = (false, false);
     let (mut apart, mut n_pages, mut last_page) = (16 << 10, 0, 0);
@@ -242,7 +248,7 @@ fn scan(reader: &Reader<'_>, sizes: &Sizes) -> Result<Option<Vec<Stream>>> {
         let bytes = reader.read(base..end)?;
         // A page near the end of the piece is not seen whole, or not with what follows it.
         let mut next = if end == size { size } else { end - MAX_PAGE };
-        for page in Pages::new(&bytes) {
+        for page in OggPages::new(&bytes) {
             let at = base + page.offset as u64;
             let behind = base + page.end() as u64;
             if end < size && behind + 5 > end {
@@ -256,7 +262,7 @@ fn scan(reader: &Reader<'_>, sizes: &Sizes) -> Result<Option<Vec<Stream>>> {
                 }
                 if !found && page.body(&bytes).starts_with(b"\x01vorbis") {
                     found = true;
-                    let stream = Stream { bytes: at..behind, serial: page.serial, pages: Vec::new() };
+                    let stream = ScannedStream { bytes: at..behind, serial: page.serial, pages: Vec::new() };
                     fallible_alloc::push(&mut streams, stream)?;
                     if streams.len() > MAX_LINKS {
                         return Ok(None);

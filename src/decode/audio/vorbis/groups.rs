@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::{
     super::{
         corrupt,
-        ogg::{Packet, Packets, Page},
+        ogg::{OggPacket, OggPackets, Page},
     },
     setup::Setup,
 };
@@ -43,20 +43,20 @@ pub(super) struct Group<'a> {
     /// The number of samples that its packets yield.
     pub n_samples: i64,
     /// The audio packet before it.
-    pub before: Option<(Packet, u16)>,
+    pub before: Option<(OggPacket, u16)>,
     /// A walk that starts at its first packet.
-    pub packets: Packets<'a>,
+    pub packets: OggPackets<'a>,
 }
 
 impl Group<'_> {
     /// The next audio packet that ends in it, with its block size.
-    pub fn next_packet(&mut self, setup: &Setup) -> Option<(Packet, u16)> {
+    pub fn next_packet(&mut self, setup: &Setup) -> Option<(OggPacket, u16)> {
         next_audio(&mut self.packets, &self.pages, setup)
     }
 }
 
 /// The next audio packet that ends on `pages` and begins there, or at most [`MAX_BACK`] pages before.
-fn next_audio(packets: &mut Packets<'_>, pages: &Range<usize>, setup: &Setup) -> Option<(Packet, u16)> {
+fn next_audio(packets: &mut OggPackets<'_>, pages: &Range<usize>, setup: &Setup) -> Option<(OggPacket, u16)> {
     loop {
         let packet = packets.next_until(pages.end - 1)?;
         if let Some(size) = setup.block_size(packet.first)
@@ -68,7 +68,7 @@ fn next_audio(packets: &mut Packets<'_>, pages: &Range<usize>, setup: &Setup) ->
 }
 
 /// Whether a group that begins on `first_page` may need `packet`, which begins on that page or earlier.
-fn is_near(packet: &Packet, first_page: usize) -> bool {
+fn is_near(packet: &OggPacket, first_page: usize) -> bool {
     packet.first_page() + MAX_BACK >= first_page
 }
 
@@ -76,12 +76,12 @@ fn is_near(packet: &Packet, first_page: usize) -> bool {
 pub(super) struct Groups<'a> {
     pub setup: &'a Setup,
     pub pages: &'a [Page],
-    pub packets: Packets<'a>,
+    pub packets: OggPackets<'a>,
     /// The first page of the next group, and the granule position of the start of its samples.
     pub first_page: usize,
     pub begin: i64,
     /// The last audio packet so far.
-    pub before: Option<(Packet, u16)>,
+    pub before: Option<(OggPacket, u16)>,
 }
 
 impl<'a> Groups<'a> {
@@ -94,7 +94,7 @@ impl<'a> Groups<'a> {
             let mut this = Self {
                 setup,
                 pages,
-                packets: Packets::new(bytes, pages, from),
+                packets: OggPackets::new(bytes, pages, from),
                 first_page,
                 begin,
                 before: None,

@@ -10,11 +10,11 @@ use std::{ops::Range, sync::Arc};
 use super::{
     super::{
         Codec, DecoderCache, Planes, Repairs, corrupt,
-        damage::Losses,
-        decoder_cache::Lent,
-        ogg::{Packet, Packets, Page},
+        damage::DamagedFrames,
+        decoder_cache::PooledVec,
+        ogg::{OggPacket, OggPackets, Page},
     },
-    Shelves,
+    VorbisPools,
     decoder::Decoder,
     groups::{Group, Groups, Paged, first_page, is_whole, yielded},
     setup::Setup,
@@ -52,7 +52,7 @@ pub(super) struct Link {
 impl Link {
     /// Opens a link. `all` has the pages of all links; those of this one, without its first, are in `range`.
     pub fn open(
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &[u8],
         all: &mut [Page],
         first: &Page,
@@ -61,15 +61,15 @@ impl Link {
         let pages = &mut all[range.clone()];
         first.check(bytes)?;
         let identification = first.body(bytes).get(..IDENTIFICATION_LEN).unwrap_or_default();
-        let mut packets = Packets::new(bytes, pages, 0);
+        let mut packets = OggPackets::new(bytes, pages, 0);
         let setup =
             packets.nth(1).ok_or_else(|| corrupt("the Vorbis stream ends before its setup header"))?;
         for page in &pages[setup.first_page()..=setup.last_page] {
             page.check(bytes)?;
         }
-        let mut scratch = kept.shelves::<Shelves>().bytes.lend();
+        let mut scratch = cache.pools::<VorbisPools>().bytes.take();
         let headers =
-            kept.shelves::<Shelves>().headers(identification, setup.data(bytes, pages, &mut scratch)?)?;
+            cache.pools::<VorbisPools>().headers(identification, setup.data(bytes, pages, &mut scratch)?)?;
 
         let audio = &mut pages[setup.last_page + 1..];
         let is_last = |page: &Page| page.granule.is_some() && page.is_sound(bytes);
@@ -140,15 +140,15 @@ impl Link {
     pub fn read(
         &self,
         paged: Paged<'_>,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         span: Range<u64>,
         out: &mut Planes,
         at: usize,
     ) -> Result<()> {
         let want = self.granules.start + span.start as i64..self.granules.start + span.end as i64;
-        let mut losses = std::mem::take(&mut kept.losses);
-        let read = self.read_packets(paged, kept, want, out, at, &mut losses);
-        kept.losses = losses;
+        let mut losses = std::mem::take(&mut cache.losses);
+        let read = self.read_packets(paged, cache, want, out, at, &mut losses);
+        cache.losses = losses;
         read
     }
 
@@ -157,15 +157,15 @@ impl Link {
     fn read_packets(
         &self,
         paged: Paged<'_>,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         want: Range<i64>,
         out: &mut Planes,
         at: usize,
-        losses: &mut Losses,
+        losses: &mut DamagedFrames,
     ) -> Result<()> {
         let Paged { bytes, pages } = paged;
-        let (setup, scratch) = (&self.headers.setup, kept.shelves::<Shelves>().bytes.lend());
-        let decoder = kept.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
+        let (setup, scratch) = (&self.headers.setup, cache.pools::<VorbisPools>().bytes.take());
+        let decoder = cache.decoder(Codec::Vorbis, &self.headers.bytes, || self.new_decoder())?;
         decoder.reset(out.channels() < setup.channels.into());
         let mut feed = Feed { bytes, pages, decoder, checked: 0, scratch };
         // The last packet decoded, whose second half the decoder holds.
@@ -322,12 +322,12 @@ struct Feed<'a, 'k> {
     decoder: &'k mut Decoder,
     /// The page after the last one whose checksum was checked.
     checked: usize,
-    scratch: Lent<u8>,
+    scratch: PooledVec<u8>,
 }
 
 impl Feed<'_, '_> {
     /// Decodes a packet that yields `n_samples`, after the one `before` it unless the decoder holds that.
-    fn pair(&mut self, before: Option<&Packet>, packet: &Packet, n_samples: i64) -> Result<()> {
+    fn pair(&mut self, before: Option<&OggPacket>, packet: &OggPacket, n_samples: i64) -> Result<()> {
         if let Some(before) = before {
             self.decode(before)?;
         }
@@ -341,7 +341,7 @@ impl Feed<'_, '_> {
     }
 
     /// Decodes one packet; the first one only primes the overlap and gives no samples.
-    fn decode(&mut self, packet: &Packet) -> Result<()> {
+    fn decode(&mut self, packet: &OggPacket) -> Result<()> {
         for page in &self.pages[self.checked.max(packet.first_page())..=packet.last_page] {
             page.check(self.bytes)?;
         }

@@ -18,7 +18,7 @@ use symphonia::{
 };
 
 use super::{
-    super::ogg::{Packets, Page},
+    super::ogg::{OggPackets, Page},
     decoder::Decoder,
     link::IDENTIFICATION_LEN,
     list_streams,
@@ -63,7 +63,7 @@ impl Stream {
         let (first, range) = streams.first()?;
         let pages: &[Page] = &pages[range.clone()];
         let mut scratch = Vec::new();
-        let mut packets: Vec<Vec<u8>> = Packets::new(bytes, pages, 0)
+        let mut packets: Vec<Vec<u8>> = OggPackets::new(bytes, pages, 0)
             .map_while(|packet| packet.data(bytes, pages, &mut scratch).ok().map(<[u8]>::to_vec))
             .collect();
         let identification = first.body(bytes).get(..IDENTIFICATION_LEN)?.to_vec();

@@ -485,11 +485,11 @@ mod tests {
 
     /// The identification and the setup header of a recording.
     fn headers(name: &str) -> (Vec<u8>, Vec<u8>) {
-        use super::super::super::ogg::{Packets, Pages};
+        use super::super::super::ogg::{OggPackets, OggPages};
         let path = format!("{}/tests/data/audio/vorbis/{name}", env!("CARGO_MANIFEST_DIR"));
         let bytes = std::fs::read(path).unwrap();
-        let pages: Vec<_> = Pages::new(&bytes).collect();
-        let mut packets = Packets::new(&bytes, &pages, 0);
+        let pages: Vec<_> = OggPages::new(&bytes).collect();
+        let mut packets = OggPackets::new(&bytes, &pages, 0);
         let mut next = |n| packets.nth(n).unwrap().data(&bytes, &pages, &mut Vec::new()).unwrap().to_vec();
         (next(0), next(1))
     }

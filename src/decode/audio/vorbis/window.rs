@@ -10,9 +10,9 @@ use std::{ops::Range, sync::Arc};
 use super::{
     super::{
         DecoderCache, Info, corrupt,
-        ogg::{Packets, Page, Pages},
+        ogg::{OggPackets, OggPages, Page},
     },
-    Codec, Shelves, Vorbis,
+    Codec, Vorbis, VorbisPools,
     groups::{Groups, Paged, first_page, is_whole},
     link::{Headers, IDENTIFICATION_LEN, Link, first_granule, set_reach},
     list_streams,
@@ -47,13 +47,13 @@ impl Place {
     /// # Errors
     /// As [`Vorbis::open`].
     pub(in crate::decode::audio) fn head(
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &[u8],
         at: u64,
         is_end: bool,
     ) -> Result<Option<Self>> {
-        let mut all = kept.shelves::<Shelves>().pages.lend();
-        let mut streams = kept.shelves::<Shelves>().streams.lend();
+        let mut all = cache.pools::<VorbisPools>().pages.take();
+        let mut streams = cache.pools::<VorbisPools>().streams.take();
         list_streams(bytes, &mut streams, &mut all);
         let is_end = is_end || streams.len() > 1;
         let Some((first, range)) = streams.first() else {
@@ -63,16 +63,16 @@ impl Place {
         let pages = &all[range.clone()];
         first.check(bytes)?;
         let identification = first.body(bytes).get(..IDENTIFICATION_LEN).unwrap_or_default();
-        let Some(setup) = Packets::new(bytes, pages, 0).nth(1) else {
+        let Some(setup) = OggPackets::new(bytes, pages, 0).nth(1) else {
             let short = "the Vorbis stream ends before its setup header";
             return if is_end { Err(corrupt(short)) } else { Ok(None) };
         };
         for page in &pages[setup.first_page()..=setup.last_page] {
             page.check(bytes)?;
         }
-        let mut scratch = kept.shelves::<Shelves>().bytes.lend();
+        let mut scratch = cache.pools::<VorbisPools>().bytes.take();
         let headers =
-            kept.shelves::<Shelves>().headers(identification, setup.data(bytes, pages, &mut scratch)?)?;
+            cache.pools::<VorbisPools>().headers(identification, setup.data(bytes, pages, &mut scratch)?)?;
         let audio = &pages[setup.last_page + 1..];
         let mut this = Self {
             serial: first.serial,
@@ -100,13 +100,13 @@ impl Place {
     /// As [`Vorbis::open`].
     pub(in crate::decode::audio) fn tail(
         &mut self,
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         bytes: &[u8],
         at: u64,
     ) -> Result<bool> {
-        let mut pages = kept.shelves::<Shelves>().pages.lend();
+        let mut pages = cache.pools::<VorbisPools>().pages.take();
         let is_ours = |page: &Page| page.serial == self.serial && at + page.offset as u64 >= self.bytes.start;
-        pages.extend(Pages::new(bytes).filter(is_ours).filter(|page| !page.begins_stream()));
+        pages.extend(OggPages::new(bytes).filter(is_ours).filter(|page| !page.begins_stream()));
         let is_start = at <= self.bytes.start;
         let is_last = |page: &Page| page.granule.is_some() && page.is_sound(bytes);
         let Some(last) = pages.iter().rposition(is_last) else {
@@ -227,15 +227,15 @@ impl Place {
 impl<'a> Vorbis<'a> {
     /// The pages of the links `places` in a window that begins at byte `at`.
     pub(in crate::decode::audio) fn window(
-        kept: &mut DecoderCache,
+        cache: &mut DecoderCache,
         places: &[Place],
         bytes: &'a [u8],
         at: u64,
     ) -> Self {
-        let mut links = kept.shelves::<Shelves>().links.lend();
-        let mut pages = kept.shelves::<Shelves>().pages.lend();
+        let mut links = cache.pools::<VorbisPools>().links.take();
+        let mut pages = cache.pools::<VorbisPools>().pages.take();
         let mut current = None;
-        for page in Pages::new(bytes) {
+        for page in OggPages::new(bytes) {
             let offset = at + page.offset as u64;
             let Some(number) = places.partition_point(|place| place.bytes.start <= offset).checked_sub(1)
             else {
@@ -319,8 +319,8 @@ impl Link {
 /// with right positions and checksums.
 #[cfg(test)]
 pub(in crate::decode::audio) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8> {
-    let pages: Vec<Page> = Pages::new(bytes).collect();
-    let mut packets = Packets::new(bytes, &pages, 0);
+    let pages: Vec<Page> = OggPages::new(bytes).collect();
+    let mut packets = OggPackets::new(bytes, &pages, 0);
     let mut scratch = Vec::new();
     let heads: Vec<_> = packets.by_ref().take(3).collect();
     let headers: Vec<Vec<u8>> =

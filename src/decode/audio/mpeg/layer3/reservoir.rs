@@ -38,12 +38,12 @@ impl Reservoir {
         if back + main_data.len() > LEN {
             return Err(Damage("a frame refers to more main data than a decoder holds"));
         }
-        let kept = back.min(self.len - self.used);
-        self.bytes.copy_within(self.len - kept..self.len, 0);
-        self.len = kept + main_data.len();
-        self.bytes[kept..self.len].copy_from_slice(main_data);
+        let cache = back.min(self.len - self.used);
+        self.bytes.copy_within(self.len - cache..self.len, 0);
+        self.len = cache + main_data.len();
+        self.bytes[cache..self.len].copy_from_slice(main_data);
         self.used = 0;
-        Ok(back - kept)
+        Ok(back - cache)
     }
 
     /// Marks the first `n` bytes as used.

@@ -4,33 +4,33 @@ use std::ops::Range;
 
 use crate::{
     Result,
-    decode::{AudioDecoder, Info, Part, Planes, Recording},
+    decode::{AudioDecoder, Info, Planes, Recording, SpanBytes},
     record::FileRecording,
 };
 
 /// An opened recording.
 #[expect(clippy::large_enum_variant, reason = "one on the stack of a worker")]
-pub enum Held<'a> {
+pub enum OpenRecording<'a> {
     /// Of all bytes.
     Whole(Recording<'a>),
     /// Of a part of them.
-    Part(&'a Part),
+    Span(&'a SpanBytes),
 }
 
-impl Held<'_> {
+impl OpenRecording<'_> {
     /// Codec, rate, channels and length of the recording, of which a row may be a segment.
     pub fn info(&self) -> Info {
         match self {
-            Held::Whole(recording) => recording.info(),
-            Held::Part(part) => part.info(),
+            OpenRecording::Whole(recording) => recording.info(),
+            OpenRecording::Span(bytes) => bytes.info(),
         }
     }
 
     /// The recording, if all of its bytes are there.
     pub fn whole(&self) -> Option<&Recording<'_>> {
         match self {
-            Held::Whole(recording) => Some(recording),
-            Held::Part(_) => None,
+            OpenRecording::Whole(recording) => Some(recording),
+            OpenRecording::Span(_) => None,
         }
     }
 }
@@ -40,21 +40,30 @@ impl AudioDecoder {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_held<'a>(&mut self, bytes: &'a [u8], part: Option<&'a FileRecording>) -> Result<Held<'a>> {
-        match part.and_then(|part| part.part.as_ref()) {
-            Some(part) => Ok(Held::Part(part)),
-            None => self.open(bytes).map(Held::Whole),
+    pub fn open_recording<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        part: Option<&'a FileRecording>,
+    ) -> Result<OpenRecording<'a>> {
+        match part.and_then(|part| part.span_bytes.as_ref()) {
+            Some(bytes) => Ok(OpenRecording::Span(bytes)),
+            None => self.open(bytes).map(OpenRecording::Whole),
         }
     }
 
     /// As [`Self::read`].
     ///
     /// # Errors
-    /// As [`Self::read`] and [`Self::read_part`].
-    pub fn read_held(&mut self, held: &Held<'_>, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        match held {
-            Held::Whole(recording) => self.read(recording, span, out),
-            Held::Part(part) => self.read_part(part, span, out),
+    /// As [`Self::read`] and [`Self::read_span`].
+    pub fn read_recording(
+        &mut self,
+        recording: &OpenRecording<'_>,
+        span: Range<u64>,
+        out: &mut Planes,
+    ) -> Result<()> {
+        match recording {
+            OpenRecording::Whole(recording) => self.read(recording, span, out),
+            OpenRecording::Span(bytes) => self.read_span(bytes, span, out),
         }
     }
 }
