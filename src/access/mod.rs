@@ -31,7 +31,7 @@ use crate::{
     fields::{ColumnPool, Columns, Field},
     record::{Collate, ReadRecords, Record, Source, Task},
     seed::{Purpose, hash},
-    tasks::{AudioTask, Begin, ClipMaker, Section, Take, Waveform},
+    tasks::{AudioTask, ClipMaker, ClipStart, Section, Take, Waveform},
 };
 #[cfg(feature = "parquet")]
 pub use index_build::{Bad, IndexBuild, Totals};
@@ -290,7 +290,7 @@ impl<S: Source> Work<Worker<S>> for Batch<S> {
             }
             let following =
                 wanted[at..].iter().take(MOST_RUN).zip(row..).take_while(|(next, row)| next.clip.row == *row);
-            let begin = start.map_or(Begin::rule(row, self.shared.seed_of(row)), Begin::At);
+            let begin = start.map_or(ClipStart::rule(row, self.shared.seed_of(row)), ClipStart::At);
             let run = following.count() as u64;
             let made = worker.make(&self.shared, (row, run), Take::Clip(begin), |maker, record| {
                 maker.example(record, begin)

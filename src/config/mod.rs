@@ -29,7 +29,7 @@ pub use order::OrderChoice;
 pub use policy::PolicyConfig;
 #[cfg(feature = "cache")]
 pub use rows::RowConfig;
-pub use table::{Parameter, Table};
+pub use table::{Parameter, ParameterTable};
 #[cfg(feature = "tokens")]
 pub use tokens::TokenConfig;
 
@@ -45,7 +45,7 @@ use crate::{
     sampling::Sampling,
     source::Subset,
     targets::{TargetConfig, TargetForm},
-    tasks::{AudioPlan, ClipCrop, ClipRule, Outputs, Place},
+    tasks::{AudioPlan, ClipCrop, ClipRule, CropPosition, Outputs},
     transform::{
         Augment, CropMode, Features, Form, Layout, SpanRule, SpectrogramConfig, WindowEnd, WindowRule,
         augment::{Convolver, Kind, MixTargets},
@@ -146,7 +146,7 @@ impl LoaderConfig {
             }
             None => return Ok((ClipRule::Clip(CropMode::Center.into()), features)),
             Some(CropConfig::Clip(crop, spans)) => {
-                let place = spans.as_ref().map_or(crop.place, |spans| Place::Spans {
+                let place = spans.as_ref().map_or(crop.place, |spans| CropPosition::Spans {
                     rule: match spans.widen {
                         Some(seconds) => {
                             SpanRule::Event((seconds * f64::from(features.sample_rate())).round() as u64)

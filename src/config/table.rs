@@ -386,7 +386,7 @@ macro_rules! config_struct {
 
         impl $config {
             /// The parameters, in the order of the signature.
-            pub const TABLE: $crate::config::Table = $crate::config::Table {
+            pub const TABLE: $crate::config::ParameterTable = $crate::config::ParameterTable {
                 class: $class,
                 parameters: &[$($crate::config::Parameter {
                     name: stringify!($name),
@@ -463,14 +463,14 @@ pub struct Parameter {
 
 /// The parameters of a loader.
 #[derive(Debug, Clone, Copy)]
-pub struct Table {
+pub struct ParameterTable {
     /// The name of the loader.
     pub class: &'static str,
     /// The parameters in the order of the signature.
     pub parameters: &'static [Parameter],
 }
 
-impl Table {
+impl ParameterTable {
     /// How many parameters may be given by position.
     pub fn n_positional(&self) -> usize {
         let first = self.parameters.iter().position(|parameter| parameter.starts_keywords);

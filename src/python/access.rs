@@ -24,8 +24,8 @@ use super::{
     errors::to_python,
     interruptible::run_interruptible,
     loader::{
-        ClassNamesOf, OF_FEATURES, Opened, bfloat16_fields, described, given_twice, names_to_python,
-        source_problems, sourced,
+        ClassNamesOf, OF_FEATURES, OpenedSource, bfloat16_fields, described, given_twice, names_to_python,
+        source_columns, source_problems,
     },
     logging,
 };
@@ -39,7 +39,7 @@ use crate::{
     fork_lock,
     record::Collate,
     source::{ArrowOptions, ColumnChoice, ExtraColumn, Positions, Recordings, Selection},
-    targets::{self, Sourced, Target, TargetConfig},
+    targets::{self, SourceColumns, Target, TargetConfig},
     tasks::{AudioPlan, AudioTask, Section, Waveform},
 };
 
@@ -89,17 +89,17 @@ pub struct AudioDataset {
 }
 
 /// Access to the rows of a dataset.
-type Rows = Access<Selection<Recordings>>;
+type SharedAccess = Access<Selection<Recordings>>;
 
 /// The access of the process that made it.
 struct Living {
-    access: Held,
+    access: DetachedOnDrop,
     process: u32,
 }
 
 impl Living {
-    fn new(access: Rows) -> Self {
-        Self { access: Held(Some(Arc::new(access))), process: std::process::id() }
+    fn new(access: SharedAccess) -> Self {
+        Self { access: DetachedOnDrop(Some(Arc::new(access))), process: std::process::id() }
     }
 }
 
@@ -114,16 +114,16 @@ impl Drop for Living {
 
 /// A reference that is dropped detached, since the last one waits for the end of the threads.
 #[derive(Clone)]
-struct Held(Option<Arc<Rows>>);
+struct DetachedOnDrop(Option<Arc<SharedAccess>>);
 
-impl Held {
+impl DetachedOnDrop {
     /// The access; after the drop has begun it is closed.
-    fn get(&self) -> Result<&Rows> {
+    fn get(&self) -> Result<&SharedAccess> {
         self.0.as_deref().ok_or_else(closed)
     }
 }
 
-impl Drop for Held {
+impl Drop for DetachedOnDrop {
     fn drop(&mut self) {
         let Some(access) = self.0.take() else { return };
         // Threads may have to be awaited; at the end of the interpreter nobody can attach.
@@ -148,7 +148,7 @@ impl AudioDataset {
             };
             let (asked, clips) = (config.clone(), (audio.crop, audio.features.sample_rate()));
             let opened =
-                run_interruptible(py, "forebay-index", move |stop| Opened::new(&asked, clips, stop))?;
+                run_interruptible(py, "forebay-index", move |stop| OpenedSource::new(&asked, clips, stop))?;
             let class_names = opened.class_names();
             let (access, source, positions) = accessed(opened, &audio, &given);
             let n_rows = positions.len_of(source.n_rows());
@@ -363,7 +363,7 @@ impl AudioDataset {
     #[getter]
     fn recipe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let facts = PyDict::new(py);
-        facts.set_item("source", sourced(&self.config.arrow_files, &self.source, self.n_rows))?;
+        facts.set_item("source", source_columns(&self.config.arrow_files, &self.source, self.n_rows))?;
         let class = py.import("forebay._recipe")?.getattr("Recipe")?;
         class.call1((self.given.keywords(py, None)?, facts, self.fields(py)?))
     }
@@ -409,7 +409,7 @@ impl AudioDataset {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!(
             "<forebay.AudioDataset: {}, {:?} {}{}>",
-            sourced(&self.config.arrow_files, &self.source, self.n_rows),
+            source_columns(&self.config.arrow_files, &self.source, self.n_rows),
             self.audio.shape(),
             self.audio.features.dtype().name(),
             if self.closed(py)? { ", closed" } else { "" },
@@ -434,8 +434,12 @@ impl AudioDataset {
 }
 
 /// The access that an open source gives, the source, and its rows, if not all are there.
-fn accessed(opened: Opened, audio: &AudioPlan, given: &AccessConfig) -> (Rows, Arc<Recordings>, Positions) {
-    let Opened { source, positions, outputs, .. } = opened;
+fn accessed(
+    opened: OpenedSource,
+    audio: &AudioPlan,
+    given: &AccessConfig,
+) -> (SharedAccess, Arc<Recordings>, Positions) {
+    let OpenedSource { source, positions, outputs, .. } = opened;
     let source = Arc::new(source);
     let task = AudioTask::new(audio.clone()).with_outputs(outputs);
     let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
@@ -444,7 +448,7 @@ fn accessed(opened: Opened, audio: &AudioPlan, given: &AccessConfig) -> (Rows, A
 
 impl AudioDataset {
     /// The access to the rows, of this process.
-    fn access(&self, py: Python<'_>) -> PyResult<Held> {
+    fn access(&self, py: Python<'_>) -> PyResult<DetachedOnDrop> {
         let raise = |error: Error| to_python(py, &error);
         let found = || -> Result<_> {
             let living = fork_lock::lock(&self.living)?;
@@ -462,7 +466,7 @@ impl AudioDataset {
         let again = if parents.is_busy() {
             let (asked, clips) = (self.config.clone(), (self.audio.crop, self.audio.features.sample_rate()));
             let opened =
-                run_interruptible(py, "forebay-index", move |stop| Opened::new(&asked, clips, stop))?;
+                run_interruptible(py, "forebay-index", move |stop| OpenedSource::new(&asked, clips, stop))?;
             accessed(opened, &self.audio, &self.given).0
         } else {
             parents.again()
@@ -583,12 +587,12 @@ fn column(
         &reopened
     };
     let number = source.column_names().iter().position(|known| known == name).unwrap_or_default();
-    let sourced = Sourced {
+    let source_columns = SourceColumns {
         extra_columns: &[ExtraColumn::Other(number)],
         columns: (source.column_names(), &source.contents().columns),
         class_names: &source.contents().class_names,
     };
-    let target = Target::plan(TargetConfig::column(name), &sourced, &mut |_, _| Ok(BTreeSet::new()))?;
+    let target = Target::plan(TargetConfig::column(name), &source_columns, &mut |_, _| Ok(BTreeSet::new()))?;
     let keep = |found: &mut Vec<Value>, value: Result<&Value>| fallible_alloc::push(found, value?.clone());
     let shards = source.collect(name, keep, stop)?;
     let starts = source.shard_starts();
@@ -600,7 +604,7 @@ fn column(
         let shard = starts.partition_point(|&start| start <= row).saturating_sub(1);
         let value = shards.get(shard).and_then(|values| values.get((row - starts[shard]) as usize));
         let values: Row = [value.cloned().unwrap_or(Value::Null)].into_iter().collect();
-        let made = target.value(&values, 0, targets::Clip::default()).map_err(|error| {
+        let made = target.value(&values, 0, targets::ClipSeconds::default()).map_err(|error| {
             let error = error.in_shard(&source.shards()[shard].path);
             error.at_row(row - starts[shard])
         })?;

@@ -6,22 +6,22 @@ use pyo3::{
     types::{PyBool, PyString},
 };
 
-use super::arguments::{Argument, Refused, items, path};
+use super::arguments::{Argument, ArgumentError, items, path};
 use crate::source::AllowPaths;
 
 impl Argument for AllowPaths {
     const EXPECTED: &'static str = "True, a folder (str or os.PathLike), a sequence of folders";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if let Ok(any) = given.cast::<PyBool>() {
             return Ok(if any.is_true() { Self::Any } else { Self::BelowShard });
         }
         let folders = match path(given)? {
             Some(folder) => vec![folder],
-            None if given.is_instance_of::<PyString>() => return Err(Refused::Type),
+            None if given.is_instance_of::<PyString>() => return Err(ArgumentError::Type),
             None => {
-                let folders = items(given)?.ok_or(Refused::Type)?;
-                folders.map(|one| path(&one?)?.ok_or(Refused::Type)).collect::<Result<_, _>>()?
+                let folders = items(given)?.ok_or(ArgumentError::Type)?;
+                folders.map(|one| path(&one?)?.ok_or(ArgumentError::Type)).collect::<Result<_, _>>()?
             }
         };
         if folders.iter().any(|folder| folder.as_os_str().is_empty()) {

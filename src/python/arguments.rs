@@ -17,7 +17,9 @@ use pyo3::{
 use super::errors::to_python;
 use crate::{
     Error, ErrorKind, LoaderConfig,
-    config::{AccessConfig, Count, Names, Opaque, Parameter, RowConfig, Table, TokenConfig, table::nearest},
+    config::{
+        AccessConfig, Count, Names, Opaque, Parameter, ParameterTable, RowConfig, TokenConfig, table::nearest,
+    },
     engine::MaxErrors,
     error::shown,
     source::StoreOptions,
@@ -26,7 +28,7 @@ use crate::{
 /// A configuration that Python's arguments are bound to; [`arguments`](macro@arguments) implements it.
 pub trait Parameters: Default {
     /// The table.
-    const ROWS: Table;
+    const ROWS: ParameterTable;
 
     /// Converts one argument; values out of range are added to `problems`.
     fn set(&mut self, row: &Parameter, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> PyResult<()>;
@@ -42,7 +44,7 @@ macro_rules! arguments {
         [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
     })+) => {
         impl $crate::python::arguments::Parameters for $config {
-            const ROWS: $crate::config::Table = Self::TABLE;
+            const ROWS: $crate::config::ParameterTable = Self::TABLE;
 
             fn set(
                 &mut self,
@@ -70,13 +72,14 @@ macro_rules! arguments {
     };
 }
 
-/// The method `entries` of a struct `Facts` with a field `config`: the entries of a state for the parameters.
+/// The method `entries` of a struct `IdentityInputs` with a field `config`: the entries of a state for the
+/// parameters.
 macro_rules! identity {
     ([$($attribute:tt)*] $config:ident $class:literal $({
         [$($star:literal)?] [$($doc:literal)+] $name:ident $kind:ident [$($default:tt)?] $identity:ident
         [$($key:ident)*] [$($check:tt)*] [$($eval:tt)?] [$($other:ident)*]
     })+) => {
-        impl Facts<'_> {
+        impl IdentityInputs<'_> {
             /// The entries of a state for the parameters, by the identity in their rows.
             fn entries(&self) -> Map<String, Value> {
                 let mut entries = Map::new();
@@ -89,14 +92,14 @@ macro_rules! identity {
 
 /// Adds the entry of one parameter.
 macro_rules! entry {
-    ($entries:ident, $facts:ident, $name:ident state []) => {
-        $entries.insert(stringify!($name).to_owned(), Value::from($facts.config.$name.clone()));
+    ($entries:ident, $identity_inputs:ident, $name:ident state []) => {
+        $entries.insert(stringify!($name).to_owned(), Value::from($identity_inputs.config.$name.clone()));
     };
-    ($entries:ident, $facts:ident, $name:ident state [$($key:ident)+]) => {
-        $($entries.extend($facts.$key().map(|value| (stringify!($key).to_owned(), value)));)+
+    ($entries:ident, $identity_inputs:ident, $name:ident state [$($key:ident)+]) => {
+        $($entries.extend($identity_inputs.$key().map(|value| (stringify!($key).to_owned(), value)));)+
     };
-    ($entries:ident, $facts:ident, $name:ident data []) => {};
-    ($entries:ident, $facts:ident, $name:ident free []) => {};
+    ($entries:ident, $identity_inputs:ident, $name:ident data []) => {};
+    ($entries:ident, $identity_inputs:ident, $name:ident free []) => {};
 }
 
 /// The first line of a docstring, from which `inspect.signature` reads names and defaults.
@@ -221,14 +224,14 @@ pub fn preset<'py, C: Parameters>(
 }
 
 /// Why an argument cannot be converted.
-pub enum Refused {
+pub enum ArgumentError {
     /// It has the wrong type.
     Type,
     /// Its conversion raised this exception.
     Raised(PyErr),
 }
 
-impl Refused {
+impl ArgumentError {
     /// The exception for an argument.
     pub fn raised(self, name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
         match self {
@@ -249,7 +252,7 @@ impl Refused {
     }
 }
 
-impl From<PyErr> for Refused {
+impl From<PyErr> for ArgumentError {
     fn from(error: PyErr) -> Self {
         Self::Raised(error)
     }
@@ -264,7 +267,7 @@ pub trait Argument: Sized {
     const IS_OPTIONAL: bool = false;
 
     /// Converts an argument; values out of range are added to `problems`.
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused>;
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError>;
 
     /// Converts the value back to an argument.
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
@@ -384,9 +387,9 @@ pub fn wrong_type(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr
 
 /// A whole number: any object with `__index__`, except bool, which is a mistake where a number is expected.
 /// The two ends of the range stand for all numbers beyond it.
-fn whole(given: &Bound<'_, PyAny>) -> Result<i128, Refused> {
+fn whole(given: &Bound<'_, PyAny>) -> Result<i128, ArgumentError> {
     if given.is_instance_of::<PyBool>() || !given.hasattr("__index__")? {
-        return Err(Refused::Type);
+        return Err(ArgumentError::Type);
     }
     let whole = given.py().import("operator")?.call_method1("index", (given,))?;
     match whole.extract() {
@@ -401,7 +404,7 @@ impl Argument for i64 {
 
     /// A number that does not fit becomes the nearest one that does, which [`crate::error::shown`] marks in
     /// messages.
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         whole(given).map(|n| n.clamp(Self::MIN.into(), Self::MAX.into()) as Self)
     }
 
@@ -413,7 +416,7 @@ impl Argument for i64 {
 impl Argument for u64 {
     const EXPECTED: &'static str = "an int";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         let number = whole(given)?;
         Ok(Self::try_from(number).unwrap_or_else(|_| {
             let beyond = [i128::MIN, i128::MAX].contains(&number);
@@ -431,10 +434,10 @@ impl Argument for u64 {
 impl Argument for f64 {
     const EXPECTED: &'static str = "a float";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         let is_number = given.hasattr("__float__")? || given.hasattr("__index__")?;
         if !is_number || given.is_instance_of::<PyBool>() {
-            return Err(Refused::Type);
+            return Err(ArgumentError::Type);
         }
         match given.extract() {
             Ok(number) => Ok(number),
@@ -454,8 +457,8 @@ impl Argument for f64 {
 impl Argument for bool {
     const EXPECTED: &'static str = "a bool";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        given.extract().map_err(|_| Refused::Type)
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
+        given.extract().map_err(|_| ArgumentError::Type)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -466,8 +469,8 @@ impl Argument for bool {
 impl Argument for String {
     const EXPECTED: &'static str = "a str";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        let text = given.cast::<PyString>().map_err(|_| Refused::Type)?;
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
+        let text = given.cast::<PyString>().map_err(|_| ArgumentError::Type)?;
         Ok(text.to_cow()?.into_owned())
     }
 
@@ -480,7 +483,7 @@ impl<T: Argument> Argument for Option<T> {
     const EXPECTED: &'static str = T::EXPECTED;
     const IS_OPTIONAL: bool = true;
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if given.is_none() { Ok(None) } else { T::read(name, given, problems).map(Some) }
     }
 
@@ -492,7 +495,7 @@ impl<T: Argument> Argument for Option<T> {
 impl Argument for Count {
     const EXPECTED: &'static str = "an int or \"auto\"";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         let Ok(text) = given.cast::<PyString>() else {
             return i64::read(name, given, problems).map(Self::Exactly);
         };
@@ -513,7 +516,7 @@ impl Argument for Count {
 impl Argument for MaxErrors {
     const EXPECTED: &'static str = "an int or a float";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         match given.cast::<PyFloat>() {
             Ok(share) => Ok(Self::Share(share.extract()?)),
             Err(_) => i64::read(name, given, problems).map(Self::Count),
@@ -531,7 +534,7 @@ impl Argument for MaxErrors {
 impl Argument for Names {
     const EXPECTED: &'static str = "a str or a sequence of str";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         one_or_more(given).map(Self)
     }
 
@@ -543,8 +546,8 @@ impl Argument for Names {
 impl Argument for Vec<String> {
     const EXPECTED: &'static str = "a sequence of str";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        attempt(given.py(), given.extract())?.ok_or(Refused::Type)
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
+        attempt(given.py(), given.extract())?.ok_or(ArgumentError::Type)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -563,14 +566,19 @@ pub fn id(py: Python<'_>, name: &str, value: i64) -> PyResult<u32> {
 impl Argument for BTreeMap<String, u32> {
     const EXPECTED: &'static str = "a dict of str and int";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         let of = |(text, token): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
             let text: String = named("a key of special_tokens", &text)?;
             let name = format!("special_tokens[{text:?}]");
             let token = id(given.py(), &name, named(&name, &token)?)?;
             Ok((text, token))
         };
-        Ok(given.cast::<PyDict>().map_err(|_| Refused::Type)?.iter().map(of).collect::<PyResult<_>>()?)
+        Ok(given
+            .cast::<PyDict>()
+            .map_err(|_| ArgumentError::Type)?
+            .iter()
+            .map(of)
+            .collect::<PyResult<_>>()?)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -581,7 +589,7 @@ impl Argument for BTreeMap<String, u32> {
 impl Argument for Opaque {
     const EXPECTED: &'static str = "an object";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         Ok(Self(Some(Arc::new(given.clone().unbind()))))
     }
 
@@ -592,7 +600,7 @@ impl Argument for Opaque {
 }
 
 /// A single item, or the items of an iterable.
-fn one_or_more<'py, T>(given: &Bound<'py, PyAny>) -> Result<Vec<T>, Refused>
+fn one_or_more<'py, T>(given: &Bound<'py, PyAny>) -> Result<Vec<T>, ArgumentError>
 where
     T: for<'a> FromPyObject<'a, 'py>,
 {
@@ -600,7 +608,7 @@ where
     if let Some(one) = one(given)? {
         return Ok(vec![one]);
     }
-    items(given)?.ok_or(Refused::Type)?.map(|item| one(&item?)?.ok_or(Refused::Type)).collect()
+    items(given)?.ok_or(ArgumentError::Type)?.map(|item| one(&item?)?.ok_or(ArgumentError::Type)).collect()
 }
 
 /// The tables of the loaders, for tests and for `docs/tables.py`: a list of dicts for each class.

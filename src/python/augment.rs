@@ -11,12 +11,12 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, argument, items, named, plan},
+    arguments::{Argument, ArgumentError, argument, items, named, plan},
     ending::detach,
     errors::to_python,
-    given::Given,
-    held::Held,
     loader::source_problems,
+    owned_object::OwnedObject,
+    recipe_fields::RecipeFields,
     state,
     user_step::UserStep,
 };
@@ -43,7 +43,7 @@ pub struct PyStep {
     /// The recordings that it reads besides the clip's.
     source: Option<Background>,
     /// The function that it calls.
-    function: Option<Py<Held>>,
+    function: Option<Py<OwnedObject>>,
 }
 
 #[pymethods]
@@ -51,7 +51,7 @@ impl PyStep {
     /// Checks the fields of class `kind`.
     #[new]
     fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut given = Given::new(fields.clone());
+        let mut given = RecipeFields::new(fields.clone());
         const DB: [f64; 2] = [-200.0, 200.0];
         const SHARES: [f64; 2] = [-1.0, 1.0];
         let (mut source, mut function) = (None, None);
@@ -94,7 +94,7 @@ impl PyStep {
             }
             "SpecAugment" => Kind::SpecAugment(given.masks()?),
             "Python" => {
-                let held = Held::new(&given.value("function")?)?;
+                let held = OwnedObject::new(&given.value("function")?)?;
                 let step = Arc::new(UserStep::new(&held)?);
                 function = Some(held.unbind());
                 let on_features = given.one_of("on", &["waveform", "features"])? == 1;
@@ -113,7 +113,7 @@ impl PyStep {
     }
 }
 
-impl Given<'_> {
+impl RecipeFields<'_> {
     /// A number, or the lowest and the highest of a range.
     fn bounds(&mut self, name: &str, [least, most]: [f64; 2]) -> PyResult<Bounds> {
         let value = self.value(name)?;
@@ -273,9 +273,9 @@ impl Given<'_> {
 
 /// The steps of a list of objects of `forebay.augment`, the recordings of each that reads others, and the
 /// owners of the functions that they call.
-fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>, Vec<Opaque>), Refused> {
+fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>, Vec<Opaque>), ArgumentError> {
     let (mut steps, mut sources, mut functions) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, step) in items(given)?.ok_or(Refused::Type)?.enumerate() {
+    for (at, step) in items(given)?.ok_or(ArgumentError::Type)?.enumerate() {
         let step = step?;
         let Some(plan) = plan::<PyStep>(&step)? else {
             let found = step.repr()?;
@@ -286,7 +286,7 @@ fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>, Vec<Opaq
             };
             let message =
                 format!("step {at} of augment is {found}, must be an object of forebay.augment{hint}");
-            return Err(Refused::Raised(PyTypeError::new_err(message)));
+            return Err(ArgumentError::Raised(PyTypeError::new_err(message)));
         };
         let PyStep { step, source, function } = plan.get();
         sources.extend(source.clone());
@@ -303,15 +303,15 @@ impl Argument for AugmentObject {
     const EXPECTED: &'static str =
         "a bool, or a list of objects of forebay.augment, such as [Gain(db=(-6, 6), p=0.5)]";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if given.is_instance_of::<PyBool>() {
             return Ok(Self::Crop(given.extract()?));
         }
         if given.is_instance_of::<PyString>() || given.is_instance_of::<PyDict>() {
-            return Err(Refused::Type);
+            return Err(ArgumentError::Type);
         }
         // An iterator gives its steps once.
-        let each = items(given)?.ok_or(Refused::Type)?.collect::<PyResult<Vec<_>>>()?;
+        let each = items(given)?.ok_or(ArgumentError::Type)?.collect::<PyResult<Vec<_>>>()?;
         let (augment, sources, functions) = steps(PyList::new(given.py(), &each)?.as_any())?;
         let n = augment.steps().count();
         if n > MOST_STEPS {

@@ -27,7 +27,7 @@ use crate::{
 
 /// A row of the report.
 #[derive(IntoPyObject)]
-pub struct Row {
+pub struct ReportRow {
     index: u64,
     shard: String,
     row: u64,
@@ -109,10 +109,10 @@ impl _Check {
     }
 
     /// The findings of the next rows, in row order, a dict each; None after the last.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<Vec<Row>>> {
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Vec<ReportRow>>> {
         let Some(findings) = self.engine.next(py)? else { return Ok(None) };
         let failed = self.engine.with_engine(py, Engine::take_errors)?;
-        let mut rows: Vec<Row> = findings.into_iter().map(|finding| self.row(finding)).collect();
+        let mut rows: Vec<ReportRow> = findings.into_iter().map(|finding| self.row(finding)).collect();
         rows.extend(failed.iter().filter_map(|error| self.failed(error)));
         rows.sort_unstable_by_key(|row| row.index);
         let all = self.source.has_cheap_paths();
@@ -149,9 +149,9 @@ impl _Check {
 
 impl _Check {
     /// A row without findings yet.
-    fn blank(&self, index: u64) -> Row {
+    fn blank(&self, index: u64) -> ReportRow {
         let (shard, row) = Source::locate(&*self.source, index);
-        Row {
+        ReportRow {
             index,
             shard: shard.display().to_string(),
             row,
@@ -174,12 +174,12 @@ impl _Check {
         }
     }
 
-    fn row(&self, finding: Finding) -> Row {
+    fn row(&self, finding: Finding) -> ReportRow {
         let Finding { index, n_bytes, info, claims, peak, n_values, n_clipped, n_silent, repairs, error } =
             finding;
         let seconds = |info: Info, n: u64| n as f64 / f64::from(info.sample_rate);
         let share = |n: u64| (n_values > 0).then(|| n as f64 / n_values as f64);
-        Row {
+        ReportRow {
             bytes: Some(n_bytes),
             codec: info.map(|info| info.codec.to_string()),
             rate: info.map(|info| info.sample_rate),
@@ -200,8 +200,8 @@ impl _Check {
     }
 
     /// A record that could not be read.
-    fn failed(&self, error: &Error) -> Option<Row> {
+    fn failed(&self, error: &Error) -> Option<ReportRow> {
         let (kind, reason) = (Some(error.kind.name()), Some(error.reason()));
-        Some(Row { kind, reason, ..self.blank(error.place.index?) })
+        Some(ReportRow { kind, reason, ..self.blank(error.place.index?) })
     }
 }

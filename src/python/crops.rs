@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
-    arguments::{Argument, Refused, plan},
-    given::Given,
+    arguments::{Argument, ArgumentError, plan},
+    recipe_fields::RecipeFields,
     state,
 };
 use crate::{
     config::{CropConfig, CropObject, SpanConfig, WindowConfig},
     error::shown,
-    tasks::{ClipCrop, Draws, SpanUnit},
+    tasks::{ClipCrop, CropDraws, SpanUnit},
     transform::{CropMode, Padding, WindowEnd},
 };
 
@@ -36,7 +36,7 @@ impl PyCrop {
     /// Checks the fields of class `kind`.
     #[new]
     fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut given = Given::new(fields.clone());
+        let mut given = RecipeFields::new(fields.clone());
         let rule = match kind {
             "Random" => CropConfig::Clip(clip(&mut given, CropMode::Random)?, None),
             "Start" => CropConfig::Clip(clip(&mut given, CropMode::Start)?, None),
@@ -45,7 +45,7 @@ impl PyCrop {
             "Loudest" => {
                 let of = whole(&mut given, "of", PLACES)?;
                 let crop = clip(&mut given, CropMode::Random)?;
-                CropConfig::Clip(ClipCrop { draws: Draws::Loudest(of), ..crop }, None)
+                CropConfig::Clip(ClipCrop { draws: CropDraws::Loudest(of), ..crop }, None)
             }
             "Events" | "Inside" => {
                 let spans = spans(&mut given)?;
@@ -61,7 +61,7 @@ impl PyCrop {
 }
 
 /// A whole number within a range; another one is reported.
-fn whole(given: &mut Given<'_>, name: &str, range: RangeInclusive<i64>) -> PyResult<u32> {
+fn whole(given: &mut RecipeFields<'_>, name: &str, range: RangeInclusive<i64>) -> PyResult<u32> {
     let value: i64 = given.get(name)?;
     if !range.contains(&value) {
         let (least, most) = range.clone().into_inner();
@@ -71,7 +71,7 @@ fn whole(given: &mut Given<'_>, name: &str, range: RangeInclusive<i64>) -> PyRes
 }
 
 /// A level in dB as an amplitude; one out of range is reported.
-fn level(given: &mut Given<'_>, name: &str) -> PyResult<Option<f64>> {
+fn level(given: &mut RecipeFields<'_>, name: &str) -> PyResult<Option<f64>> {
     let db: Option<f64> = given.get(name)?;
     if let Some(db) = db.filter(|db| !LEVELS.contains(db)) {
         let (lowest, highest) = LEVELS.into_inner();
@@ -83,21 +83,21 @@ fn level(given: &mut Given<'_>, name: &str) -> PyResult<Option<f64>> {
 }
 
 /// A clip by a mode, padded and drawn again as the fields say.
-fn clip(given: &mut Given<'_>, mode: CropMode) -> PyResult<ClipCrop> {
+fn clip(given: &mut RecipeFields<'_>, mode: CropMode) -> PyResult<ClipCrop> {
     let mut crop = ClipCrop { padding: padding(given)?, ..mode.into() };
     crop.takes_whole = given.has("whole")? && given.get("whole")?;
     if given.has("silence_db")? {
         let silence = level(given, "silence_db")?;
         let most = whole(given, "redraws", 1..=MOST_REDRAWS)?;
         if let Some(level) = silence {
-            crop.draws = Draws::Redraw { power: level * level, most };
+            crop.draws = CropDraws::Redraw { power: level * level, most };
         }
     }
     Ok(crop)
 }
 
 /// The padding of short recordings.
-fn padding(given: &mut Given<'_>) -> PyResult<Padding> {
+fn padding(given: &mut RecipeFields<'_>) -> PyResult<Padding> {
     const RULES: [(&str, Padding); 6] = [
         ("behind", Padding::Behind),
         ("front", Padding::Front),
@@ -121,7 +121,7 @@ fn padding(given: &mut Given<'_>) -> PyResult<Padding> {
 }
 
 /// The spans of `Events` and `Inside`.
-fn spans(given: &mut Given<'_>) -> PyResult<SpanConfig> {
+fn spans(given: &mut RecipeFields<'_>) -> PyResult<SpanConfig> {
     let column = given.value("column")?;
     let columns = match (column.extract::<String>(), column.extract::<(String, String)>()) {
         (Ok(name), _) => vec![name],
@@ -147,7 +147,7 @@ fn spans(given: &mut Given<'_>) -> PyResult<SpanConfig> {
 }
 
 /// Several clips by another crop.
-fn views(given: &mut Given<'_>) -> PyResult<CropConfig> {
+fn views(given: &mut RecipeFields<'_>) -> PyResult<CropConfig> {
     let n = whole(given, "n", 1..=MOST_VIEWS)?;
     let crop = given.value("crop")?;
     let wrong = || PyTypeError::new_err("crop must be an object of forebay.crops, such as Random()");
@@ -162,7 +162,7 @@ fn views(given: &mut Given<'_>) -> PyResult<CropConfig> {
     }
 }
 
-fn windows(given: &mut Given<'_>) -> PyResult<WindowConfig> {
+fn windows(given: &mut RecipeFields<'_>) -> PyResult<WindowConfig> {
     let step: Option<f64> = given.get("step")?;
     if let Some(step) = step.filter(|step| !(*step > 0.0 && *step <= LONGEST_STEP)) {
         given.problems.push(format!("step is {step:?}, must be above 0, at most {LONGEST_STEP} seconds"));
@@ -185,11 +185,11 @@ impl Argument for Option<CropObject> {
     const EXPECTED: &'static str = "an object of forebay.crops, such as Windows(step=2.5)";
     const IS_OPTIONAL: bool = true;
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if given.is_none() {
             return Ok(None);
         }
-        let rule = plan::<PyCrop>(given)?.ok_or(Refused::Type)?.get().0.clone();
+        let rule = plan::<PyCrop>(given)?.ok_or(ArgumentError::Type)?.get().0.clone();
         let description = state::json(&given.call_method0("to_dict")?)?;
         Ok(Some(CropObject { description, rule }))
     }

@@ -18,9 +18,8 @@ use super::{
     ending::detach,
     engine_handle::{AnyEngine, EngineHandle},
     errors::to_python,
-    held,
     loader_base::{LoaderBase, LoaderImpl},
-    logging, state,
+    logging, owned_object, state,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -29,7 +28,7 @@ use crate::{
     engine::{Engine, Position},
     seed::mix,
     state::{Identity, Share},
-    tasks::{DatasetSource, DatasetTask, RowShare, Rows, SharedTask},
+    tasks::{DatasetSource, DatasetTask, RowBatch, RowShare, SharedTask},
 };
 
 row_parameters!(arguments);
@@ -148,7 +147,7 @@ impl DataLoader {
 
     /// As in `Loader`.
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        held::visit(&self.config.dataset, &visit)?;
+        owned_object::visit(&self.config.dataset, &visit)?;
         visit.call(&self.native)
     }
 
@@ -212,13 +211,13 @@ impl LoaderImpl for DataLoader {
 
     fn identity(&self, py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
         let length = self.rows(py)?;
-        let facts = Facts { config: &self.config, share: &self.share, text: &self.text };
+        let identity_inputs = IdentityInputs { config: &self.config, share: &self.share, text: &self.text };
         let mut data = Map::new();
         let known = (length.is_final && !length.is_endless()).then_some(length.rows);
         data.insert("num_records".into(), known.into());
         Ok(Cow::Owned(Identity {
             kind: "forebay.cache.DataLoader",
-            config: facts.entries(),
+            config: identity_inputs.entries(),
             data,
             former: Map::new(),
             share: Share { rank: 0, world_size: 1 },
@@ -255,7 +254,7 @@ impl LoaderImpl for DataLoader {
 }
 
 impl DataLoader {
-    fn to_dict<'py>(&self, py: Python<'py>, rows: Rows) -> PyResult<Bound<'py, PyDict>> {
+    fn to_dict<'py>(&self, py: Python<'py>, rows: RowBatch) -> PyResult<Bound<'py, PyDict>> {
         let pool = self.task.0.pool().map_err(|error| to_python(py, &error))?;
         to_dict(py, rows.columns, pool.fields())
     }
@@ -268,7 +267,7 @@ impl DataLoader {
 }
 
 /// The values on which the batches of a loader of datasets depend.
-struct Facts<'a> {
+struct IdentityInputs<'a> {
     config: &'a RowConfig,
     share: &'a RowShare,
     /// The description of the dataset.
@@ -277,7 +276,7 @@ struct Facts<'a> {
 
 row_parameters!(identity);
 
-impl Facts<'_> {
+impl IdentityInputs<'_> {
     fn dataset(&self) -> Option<Value> {
         Some(shortened(self.text).into())
     }

@@ -20,8 +20,8 @@ use super::{
     arrays::{FieldTuple, field_of, to_dict},
     ending::{Inside, detach},
     errors::to_python,
-    held::Held,
     interruptible::run_interruptible,
+    owned_object::OwnedObject,
     python_leaf::PythonLeaf,
 };
 use crate::{
@@ -73,11 +73,11 @@ pub struct _Dataset {
     /// The documents, if this is a dataset of documents.
     store: Option<Arc<dyn Store>>,
     /// By leaf: the owner of the user's dataset, or none if the leaf is the core's.
-    objects: Vec<Option<Py<Held>>>,
+    objects: Vec<Option<Py<OwnedObject>>>,
 }
 
 impl _Dataset {
-    fn of(dataset: Dataset, objects: Vec<Option<Py<Held>>>) -> Self {
+    fn of(dataset: Dataset, objects: Vec<Option<Py<OwnedObject>>>) -> Self {
         Self { mapping: fork_lock::Mutex::new(Some(dataset.clone())), dataset, store: None, objects }
     }
 
@@ -107,7 +107,7 @@ impl _Dataset {
         made
     }
 
-    fn objects(&self, py: Python<'_>) -> Vec<Option<Py<Held>>> {
+    fn objects(&self, py: Python<'_>) -> Vec<Option<Py<OwnedObject>>> {
         self.objects.iter().map(|object| object.as_ref().map(|object| object.clone_ref(py))).collect()
     }
 
@@ -177,7 +177,7 @@ impl _Dataset {
     /// A user's dataset.
     #[staticmethod]
     fn python(dataset: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let held = Held::new(dataset)?;
+        let held = OwnedObject::new(dataset)?;
         let leaf = PythonLeaf::new(&held)?;
         Ok(Self::of(Dataset::of(Arc::new(leaf)), vec![Some(held.unbind())]))
     }

@@ -9,20 +9,20 @@ use pyo3::{
 };
 use serde_json::{Value, json};
 
-use super::arguments::{Argument, Refused, items, path};
+use super::arguments::{Argument, ArgumentError, items, path};
 use crate::{Error, ErrorKind, Result, config::Exclude, error::shown, report, seed::mix, source::Shard};
 
 impl Argument for Exclude {
     const EXPECTED: &'static str = "the path of a report by `forebay check`, or a sequence of row numbers";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if given.is_instance_of::<PyBytes>() || given.is_instance_of::<PyByteArray>() {
-            return Err(Refused::Type);
+            return Err(ArgumentError::Type);
         }
         if let Some(path) = path(given)? {
             return Ok(Self::Report(path));
         }
-        let rows = items(given)?.ok_or(Refused::Type)?;
+        let rows = items(given)?.ok_or(ArgumentError::Type)?;
         let rows = rows.map(|row| i64::read(name, &row?, problems));
         Ok(Self::Rows(rows.collect::<Result<_, _>>()?))
     }

@@ -10,11 +10,11 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, argument, mapping, named, plan},
+    arguments::{Argument, ArgumentError, argument, mapping, named, plan},
     ending::detach,
     errors::to_python,
-    given::Given,
     interruptible::run_interruptible,
+    recipe_fields::RecipeFields,
     spectrogram, state,
 };
 use crate::{
@@ -122,7 +122,7 @@ impl PyFrontEnd {
     #[new]
     fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
         let py = fields.py();
-        let mut given = Given::new(fields.clone());
+        let mut given = RecipeFields::new(fields.clone());
         let sample_rate = given.whole("sample_rate")?.unwrap_or(1) as u32;
         let channels = given.channels()?;
         let made = match kind {
@@ -153,7 +153,7 @@ impl PyFrontEnd {
     /// Checks a compression or normalization, given as `to_dict()` of its object.
     #[staticmethod]
     fn check_part(fields: &Bound<'_, PyDict>) -> PyResult<()> {
-        let mut part = Given::new(fields.clone());
+        let mut part = RecipeFields::new(fields.clone());
         let of_values = match &*part.get::<String>("type")? {
             "Standard" | "MinMax" | "ZScore" => part.normalization()?.problems(),
             _ => part.compression()?.problems(),
@@ -214,8 +214,8 @@ impl PyFrontEnd {
 
 impl FeatureObject {
     /// An object of `forebay.features`.
-    pub fn read(object: &Bound<'_, PyAny>) -> Result<Self, Refused> {
-        let plan = plan::<PyFrontEnd>(object)?.ok_or(Refused::Type)?.get().plan().clone();
+    pub fn read(object: &Bound<'_, PyAny>) -> Result<Self, ArgumentError> {
+        let plan = plan::<PyFrontEnd>(object)?.ok_or(ArgumentError::Type)?.get().plan().clone();
         let description = state::json(&object.call_method0("to_dict")?)?;
         Ok(Self { description, plan })
     }
@@ -225,7 +225,7 @@ impl Argument for Option<FeatureObject> {
     const EXPECTED: &'static str = "an object of forebay.features, or the name of a preset";
     const IS_OPTIONAL: bool = true;
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if given.is_none() {
             return Ok(None);
         }
@@ -278,7 +278,7 @@ fn samples<'py>(waveform: &Bound<'py, PyAny>, channels: Channels) -> PyResult<Py
     Ok(samples)
 }
 
-impl Given<'_> {
+impl RecipeFields<'_> {
     fn dtype(&mut self, allowed: &[Dtype]) -> PyResult<Dtype> {
         let names: Vec<_> = allowed.iter().map(|dtype| dtype.name()).collect();
         Ok(allowed[self.one_of("dtype", &names)?])
@@ -442,7 +442,7 @@ impl Given<'_> {
         if value.is_none() {
             return Ok(None);
         }
-        Ok(Some(Given::new(value.cast_into()?)))
+        Ok(Some(RecipeFields::new(value.cast_into()?)))
     }
 
     /// The compression with these fields.

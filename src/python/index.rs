@@ -32,7 +32,7 @@ struct BadRow {
 
 /// What was found.
 #[derive(IntoPyObject)]
-struct Found {
+struct IndexTotals {
     recordings: u64,
     bytes: u64,
     /// Rate, recordings, samples of each channel.
@@ -105,7 +105,7 @@ impl _Index {
     }
 
     /// What was found so far.
-    fn totals(&self, py: Python<'_>) -> PyResult<Found> {
+    fn totals(&self, py: Python<'_>) -> PyResult<IndexTotals> {
         let found = || -> Result<_> {
             let build = fork_lock::lock(&self.build)?;
             Ok(self.found(build.as_ref().ok_or_else(closed)?.totals()))
@@ -157,7 +157,7 @@ impl _Index {
 }
 
 impl _Index {
-    fn found(&self, totals: &Totals) -> Found {
+    fn found(&self, totals: &Totals) -> IndexTotals {
         let names = self.source.contents().class_names.first();
         let name = |label: i64| names?.get(usize::try_from(label).ok()?).cloned();
         let mut labels: Vec<(i64, u64)> = totals.labels.iter().map(|(&label, &n)| (label, n)).collect();
@@ -173,7 +173,7 @@ impl _Index {
                 reason: bad.error.reason(),
             }
         });
-        Found {
+        IndexTotals {
             recordings: totals.recordings,
             bytes: totals.bytes,
             rates: totals.rates.iter().map(|(&rate, &(n, samples))| (rate, n, samples)).collect(),

@@ -24,12 +24,11 @@ use super::{
     arrays::to_dict as batch_dict,
     engine_handle::{AnyEngine, EngineHandle, counted, error_dict, shards},
     errors::to_python,
-    held,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, LoaderImpl},
-    logging,
+    logging, owned_object,
     sampling::class_dicts,
-    state::{Facts, Partnering},
+    state::{IdentityInputs, Partnering},
 };
 use crate::{
     Error, ErrorKind, LoaderConfig,
@@ -45,10 +44,10 @@ use crate::{
     sampling::{Balance, Chosen, ClassCounts, SameClass, class_counts},
     source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
     state::Identity,
-    targets::{Key, MOST_CLASSES, Sourced, Target, TargetConfig, joined_names},
+    targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
     tasks::{
-        AudioPlan, AudioTask, ClipPlanner, ClipRule, Given, MixSource, Outputs, PlannedValue, SpanColumns,
-        planned_value,
+        AudioPlan, AudioTask, ClipPlanner, ClipRule, MixSource, OutputInputs, Outputs, PlannedValue,
+        SpanColumns, planned_value,
     },
     transform::augment::{Kind, MixTargets, Outcome},
 };
@@ -134,10 +133,11 @@ impl Loader {
             };
             let raise = |error: Error| to_python(py, &error);
             let (asked, clips, rate) = (config.clone(), audio.crop, audio.features.sample_rate());
-            let opened =
-                run_interruptible(py, "forebay-index", move |stop| Opened::new(&asked, (clips, rate), stop))?;
+            let opened = run_interruptible(py, "forebay-index", move |stop| {
+                OpenedSource::new(&asked, (clips, rate), stop)
+            })?;
             let class_names = opened.class_names();
-            let Opened { source, positions, weights, classes, outputs, backgrounds } = opened;
+            let OpenedSource { source, positions, weights, classes, outputs, backgrounds } = opened;
             let n_rows = positions.len_of(source.n_rows());
             let others = backgrounds.iter().filter_map(Partnering::others);
             let remote = std::iter::once(&source).chain(others).filter(|source| source.is_remote()).count();
@@ -145,7 +145,7 @@ impl Loader {
             config.fit(&mut plan, &audio, &outputs, n_rows, remote as u64).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
-            let facts = Facts {
+            let identity_inputs = IdentityInputs {
                 config: &config,
                 order: &order,
                 audio: &audio,
@@ -157,7 +157,7 @@ impl Loader {
                 weights: weights.as_deref(),
             };
             plan.weights = weights.clone();
-            let identity = facts.identity();
+            let identity = identity_inputs.identity();
             plan.policy.exclude = exclude.iter().flat_map(|&row| positions.of_row(row)).collect();
             let starts: Vec<_> = source.group_starts().into_iter().map(|row| positions.before(row)).collect();
             if let Some(mixture) = &mut plan.mixture {
@@ -210,7 +210,7 @@ impl Loader {
     /// The functions that steps of augmentation call may refer to the loader. No `__clear__`: a function is
     /// made before its loader, so it refers to it through an object that has one.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.config.augment.functions().iter().try_for_each(|function| held::visit(function, &visit))
+        self.config.augment.functions().iter().try_for_each(|function| owned_object::visit(function, &visit))
     }
 
     /// Makes a loader for training: infinite, shuffled (see `order`), random crops, a buffer of 10000
@@ -357,13 +357,15 @@ impl Loader {
                 n,
                 || go_on(stop),
                 |position, seed| {
-                    let number = |asked: &Asked| match asked {
-                        Asked::Start => f64::NAN,
-                        Asked::Outcome(outcome) => match planned_value(&audio, (position, seed), *outcome) {
-                            PlannedValue::Number(number) => number,
-                            PlannedValue::Row(at) => at.map_or(-1.0, |at| at as f64),
-                            PlannedValue::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
-                        },
+                    let number = |asked: &PlanQuery| match asked {
+                        PlanQuery::Start => f64::NAN,
+                        PlanQuery::Outcome(outcome) => {
+                            match planned_value(&audio, (position, seed), *outcome) {
+                                PlannedValue::Number(number) => number,
+                                PlannedValue::Row(at) => at.map_or(-1.0, |at| at as f64),
+                                PlannedValue::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
+                            }
+                        }
                     };
                     let numbers = kinds.iter().map(number).collect::<SmallVec<[f64; 2]>>();
                     (row(position), (position, seed), numbers)
@@ -371,7 +373,7 @@ impl Loader {
             )
         })?;
         let made = made.ok_or_else(|| to_python(py, &closed()))?;
-        let starts = if asked.iter().any(|(_, asked)| *asked == Asked::Start) {
+        let starts = if asked.iter().any(|(_, asked)| *asked == PlanQuery::Start) {
             let rows: Vec<u64> = made.iter().map(|(row, ..)| *row as u64).collect();
             let records: Vec<_> = made.iter().map(|(_, record, _)| *record).collect();
             let (planner, source) = (self.planner.clone(), self.source.clone());
@@ -389,11 +391,11 @@ impl Loader {
         for (at, (name, asked)) in asked.iter().enumerate() {
             let each = made.iter().map(|(.., numbers)| numbers[at]);
             let array = match asked {
-                Asked::Start => PyArray1::from_slice(py, &starts).into_any(),
-                Asked::Outcome(Outcome::MixIndex | Outcome::ReverbIndex) => {
+                PlanQuery::Start => PyArray1::from_slice(py, &starts).into_any(),
+                PlanQuery::Outcome(Outcome::MixIndex | Outcome::ReverbIndex) => {
                     PyArray1::from_iter(py, each.map(|row| row as i64)).into_any()
                 }
-                Asked::Outcome(_) => PyArray1::from_iter(py, each).into_any(),
+                PlanQuery::Outcome(_) => PyArray1::from_iter(py, each).into_any(),
             };
             found.set_item(name, array)?;
         }
@@ -466,12 +468,13 @@ impl Loader {
     /// fields of a batch; `to_dict()` has it as JSON.
     #[getter]
     fn recipe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let facts = PyDict::new(py);
-        facts.set_item("order", self.order.order.name())?;
-        facts.set_item("order_reason", &self.order.reason)?;
-        facts.set_item("source", sourced(&self.config.arrow_files, &self.source, self.n_rows))?;
+        let identity_inputs = PyDict::new(py);
+        identity_inputs.set_item("order", self.order.order.name())?;
+        identity_inputs.set_item("order_reason", &self.order.reason)?;
+        identity_inputs
+            .set_item("source", source_columns(&self.config.arrow_files, &self.source, self.n_rows))?;
         let class = py.import("forebay._recipe")?.getattr("Recipe")?;
-        class.call1((self.config.keywords(py, None)?, facts, self.fields(py)?))
+        class.call1((self.config.keywords(py, None)?, identity_inputs, self.fields(py)?))
     }
 
     /// The fields of a batch: dicts with `name`, `dtype`, `shape` (of a row; None if rows differ) and
@@ -592,7 +595,7 @@ pub fn names_to_python<'py>(py: Python<'py>, class_names: &ClassNamesOf) -> PyRe
 }
 
 /// The recordings that are read, in words.
-pub fn sourced(sources: &Sources, source: &Recordings, n_rows: u64) -> String {
+pub fn source_columns(sources: &Sources, source: &Recordings, n_rows: u64) -> String {
     let names = sources.names.as_ref();
     let mixed = names.map_or(String::new(), |names| format!(", mixed of {}", names.join(", ")));
     let of = if n_rows < source.n_rows() { format!(" of {}", source.n_rows()) } else { String::new() };
@@ -668,7 +671,7 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
 }
 
 /// What the parameters of a loader open.
-pub struct Opened {
+pub struct OpenedSource {
     pub source: Recordings,
     /// The rows at the positions.
     pub positions: Positions,
@@ -682,7 +685,7 @@ pub struct Opened {
     pub backgrounds: Vec<Partnering>,
 }
 
-impl Opened {
+impl OpenedSource {
     /// Opens the files, for clips by a rule at a sample rate. `stop` is checked between reads.
     ///
     /// # Errors
@@ -794,7 +797,7 @@ fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[Class
 
 /// What a plan may say of an example.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Asked {
+enum PlanQuery {
     /// What a step of augmentation will do.
     Outcome(Outcome),
     /// Where its clip begins.
@@ -811,15 +814,15 @@ impl Loader {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a name that is none, or whose step the loader does not have.
-    fn foretellable(&self, names: Vec<String>) -> crate::Result<Vec<(String, Asked)>> {
+    fn foretellable(&self, names: Vec<String>) -> crate::Result<Vec<(String, PlanQuery)>> {
         let known = || Outcome::ALL.into_iter().filter(|(outcome, ..)| *outcome != Outcome::MixStart);
         let has = |class: &str| self.audio().augment.steps().any(|step| step.kind.name() == class);
         let of = |name: String| {
             if name == "start" {
-                return Ok((name, Asked::Start));
+                return Ok((name, PlanQuery::Start));
             }
             let problem = match known().find(|(_, known, ..)| *known == name) {
-                Some((outcome, _, class, _)) if has(class) => return Ok((name, Asked::Outcome(outcome))),
+                Some((outcome, _, class, _)) if has(class) => return Ok((name, PlanQuery::Outcome(outcome))),
                 Some((_, _, class, _)) => {
                     format!(
                         "outputs has {name:?}, and augment has no {class}(); leave it out, or add that step"
@@ -928,7 +931,8 @@ fn outputs(
     stop: &AtomicBool,
 ) -> Result<Outputs, Error> {
     let Contents { extra_columns, columns, class_names, .. } = source.contents();
-    let sourced = Sourced { extra_columns, columns: (source.column_names(), columns), class_names };
+    let source_columns =
+        SourceColumns { extra_columns, columns: (source.column_names(), columns), class_names };
     let mut scan = |column: &str, separator: Option<&str>| {
         let keep = |keys: &mut BTreeSet<Key>, value: Result<&Value, Error>| {
             // A bad row is told of when it is read.
@@ -953,15 +957,16 @@ fn outputs(
     let mut targets = Vec::from_iter(label);
     let columns = config.columns.iter().map(|name| TargetConfig::column(name));
     for target in config.targets.iter().flatten().cloned().chain(columns) {
-        targets.push(Target::plan(target, &sourced, &mut scan)?);
+        targets.push(Target::plan(target, &source_columns, &mut scan)?);
     }
     for target in &targets {
         check_annotations(target, source, stop)?;
     }
     let crop = config.crop.as_ref().map(|object| &object.rule);
     let spans = crop.and_then(CropConfig::spans);
-    let spans = spans.map(|spans| SpanColumns::plan(&spans.columns, spans.unit, &sourced)).transpose()?;
-    Outputs::new(Given {
+    let spans =
+        spans.map(|spans| SpanColumns::plan(&spans.columns, spans.unit, &source_columns)).transpose()?;
+    Outputs::new(OutputInputs {
         spans,
         views: crop.and_then(CropConfig::views),
         pairs: matches!(&config.augment, AugmentObject::Steps { augment, .. } if augment.pairs_examples()),

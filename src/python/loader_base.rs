@@ -137,12 +137,12 @@ impl LoaderBase {
 }
 
 /// The part of a loader that depends on its class, during a call.
-struct Kind<'a> {
+struct LoaderCall<'a> {
     loader: &'a dyn LoaderImpl,
     _inside: Inside,
 }
 
-impl<'a> Deref for Kind<'a> {
+impl<'a> Deref for LoaderCall<'a> {
     type Target = dyn LoaderImpl + 'a;
 
     fn deref(&self) -> &Self::Target {
@@ -150,9 +150,9 @@ impl<'a> Deref for Kind<'a> {
     }
 }
 
-fn kind<'a>(slf: &'a Bound<'_, LoaderBase>) -> PyResult<Kind<'a>> {
+fn kind<'a>(slf: &'a Bound<'_, LoaderBase>) -> PyResult<LoaderCall<'a>> {
     let _inside = Inside::begin(slf.py());
-    Ok(Kind { loader: (slf.get().kind)(slf)?, _inside })
+    Ok(LoaderCall { loader: (slf.get().kind)(slf)?, _inside })
 }
 
 #[pymethods]

@@ -11,7 +11,7 @@ use super::{
     arguments::{plan, wrong_type},
     ending::detach,
     errors::to_python,
-    given::Given,
+    recipe_fields::RecipeFields,
 };
 use crate::{
     Result,
@@ -29,7 +29,7 @@ impl PyManifest {
     #[new]
     fn new(fields: &Bound<'_, PyDict>) -> PyResult<Self> {
         let py = fields.py();
-        let mut given = Given::new(fields.clone());
+        let mut given = RecipeFields::new(fields.clone());
         let table = given.value("table")?;
         let rows = match table.cast::<PyDict>() {
             Ok(columns) => {

@@ -9,13 +9,13 @@ use pyo3::{
     types::{PyByteArray, PyBytes, PyDict, PyFrozenSet, PySet, PyString},
 };
 
-use super::arguments::{Argument, Refused, items, path, wrong_type};
+use super::arguments::{Argument, ArgumentError, items, path, wrong_type};
 
 impl Argument for PathBuf {
     const EXPECTED: &'static str = "a path (str or os.PathLike)";
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
-        path(given)?.ok_or(Refused::Type)
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
+        path(given)?.ok_or(ArgumentError::Type)
     }
 
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -26,7 +26,7 @@ impl Argument for PathBuf {
 impl Argument for Vec<PathBuf> {
     const EXPECTED: &'static str = "a path or a sequence of paths";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         Ok(paths(name, given, Self::EXPECTED)?)
     }
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::{
     arrays::{FieldTuple, field_of},
     calls::expect_calls,
-    held::{Callee, Held},
+    owned_object::{Callee, OwnedObject},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -30,7 +30,7 @@ pub struct PythonLeaf {
 
 impl PythonLeaf {
     /// The held object must have the private methods of `forebay.cache.AsyncDataset`.
-    pub fn new(held: &Bound<'_, Held>) -> PyResult<Self> {
+    pub fn new(held: &Bound<'_, OwnedObject>) -> PyResult<Self> {
         expect_calls();
         let name = held.get().object(held.py()).get_type().fully_qualified_name()?.to_string();
         Ok(Self { object: Callee::new(held)?, name, fields: OnceLock::new() })
@@ -84,11 +84,11 @@ impl Leaf for PythonLeaf {
                 let (values, shapes): (PyReadonlyArray1<'_, u8>, PyReadonlyArray1<'_, i64>) =
                     column.extract()?;
                 let shapes = shapes.as_array().iter().map(|&n| n as u64).collect();
-                Ok(Values { values: values.as_slice()?.to_vec(), shapes })
+                Ok(FieldValues { values: values.as_slice()?.to_vec(), shapes })
             };
             columns.try_iter()?.map(|column| copied(column?)).collect::<PyResult<Vec<_>>>()
         })?;
-        Ok(Box::new(Given { columns, fields: self.fields()? }))
+        Ok(Box::new(DocumentSelection { columns, fields: self.fields()? }))
     }
 
     fn describe(&self) -> String {
@@ -97,24 +97,24 @@ impl Leaf for PythonLeaf {
 }
 
 /// The concatenated values of one field, and the shape of each document.
-struct Values {
+struct FieldValues {
     values: Vec<u8>,
     shapes: Vec<u64>,
 }
 
-struct Given {
-    columns: Vec<Values>,
+struct DocumentSelection {
+    columns: Vec<FieldValues>,
     fields: Arc<[Field]>,
 }
 
-impl Selection for Given {
+impl Selection for DocumentSelection {
     fn shapes(&mut self, field: usize) -> Result<Vec<u64>> {
         Ok(self.columns[field].shapes.clone())
     }
 
     fn read(&mut self, field: usize, places: &[usize], data: &mut [u8]) -> Result<()> {
         let Field { dtype, rank, .. } = self.fields[field];
-        let Values { values, shapes } = &self.columns[field];
+        let FieldValues { values, shapes } = &self.columns[field];
         let mut rest = &values[..];
         for (row, &place) in places.iter().enumerate() {
             let numbers: u64 = shapes[row * rank..(row + 1) * rank].iter().product();

@@ -9,9 +9,9 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, attempt, items, named, plan},
+    arguments::{Argument, ArgumentError, attempt, items, named, plan},
     errors::to_python,
-    given::Given,
+    recipe_fields::RecipeFields,
     state,
 };
 use crate::{
@@ -33,7 +33,7 @@ impl PySampling {
     /// Checks the fields of class `kind`.
     #[new]
     fn new(kind: &str, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut given = Given::new(fields.clone());
+        let mut given = RecipeFields::new(fields.clone());
         let mut made = Sampling::default();
         match kind {
             "Subset" => made.subset = Some(subset(&given)?),
@@ -63,11 +63,11 @@ impl PySampling {
     }
 }
 
-fn wrong(given: &Given<'_>, message: String) -> PyErr {
+fn wrong(given: &RecipeFields<'_>, message: String) -> PyErr {
     to_python(given.py(), &Error::new(ErrorKind::Config, message))
 }
 
-fn subset(given: &Given<'_>) -> PyResult<Subset> {
+fn subset(given: &RecipeFields<'_>) -> PyResult<Subset> {
     let seed: u64 = given.get("seed")?;
     let rows = given.value("rows")?;
     let row = |row: i64, what: &str, least: i64| {
@@ -111,7 +111,7 @@ fn key(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Key> {
 }
 
 /// Some values of a column; `None` if they are not given.
-fn keys(given: &mut Given<'_>, name: &str) -> PyResult<Option<Vec<Key>>> {
+fn keys(given: &mut RecipeFields<'_>, name: &str) -> PyResult<Option<Vec<Key>>> {
     let values = given.value(name)?;
     if values.is_none() {
         return Ok(None);
@@ -123,7 +123,7 @@ fn keys(given: &mut Given<'_>, name: &str) -> PyResult<Option<Vec<Key>>> {
     Ok(Some(each))
 }
 
-fn filter(given: &mut Given<'_>) -> PyResult<Filter> {
+fn filter(given: &mut RecipeFields<'_>) -> PyResult<Filter> {
     let [values, exclude] = [keys(given, "values")?, keys(given, "exclude")?];
     let [minimum, maximum]: [Option<f64>; 2] = [given.get("minimum")?, given.get("maximum")?];
     let is_null: Option<bool> = given.get("is_null")?;
@@ -146,7 +146,7 @@ fn filter(given: &mut Given<'_>) -> PyResult<Filter> {
     Ok(Filter { column, values, exclude, minimum, maximum, is_null })
 }
 
-fn weighted(given: &mut Given<'_>) -> PyResult<Weighting> {
+fn weighted(given: &mut RecipeFields<'_>) -> PyResult<Weighting> {
     let weights = given.value("weights")?;
     if let Ok(column) = weights.extract::<String>() {
         return Ok(Weighting::Column(column));
@@ -161,7 +161,7 @@ fn weighted(given: &mut Given<'_>) -> PyResult<Weighting> {
     Ok(Weighting::Given(weights.into()))
 }
 
-fn balanced(given: &mut Given<'_>) -> PyResult<Weighting> {
+fn balanced(given: &mut RecipeFields<'_>) -> PyResult<Weighting> {
     let [power, offset]: [f64; 2] = [given.get("power")?, given.get("offset")?];
     if !(-4.0..=4.0).contains(&power) {
         given.problems.push(format!("power is {power:?}, must be from -4 to 4"));
@@ -217,11 +217,11 @@ impl Argument for Option<SamplingObject> {
     const EXPECTED: &'static str = "an object of forebay.sampling, such as Subset(1000)";
     const IS_OPTIONAL: bool = true;
 
-    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(_: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if given.is_none() {
             return Ok(None);
         }
-        let sampling = plan::<PySampling>(given)?.ok_or(Refused::Type)?.get().0.clone();
+        let sampling = plan::<PySampling>(given)?.ok_or(ArgumentError::Type)?.get().0.clone();
         let description = state::json(&given.call_method0("to_dict")?)?;
         Ok(Some(SamplingObject { description, sampling }))
     }

@@ -10,7 +10,7 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, Refused, items, mapping, wrong_type},
+    arguments::{Argument, ArgumentError, items, mapping, wrong_type},
     errors::to_python,
     manifest,
     paths::{path_to_python, paths},
@@ -23,10 +23,10 @@ use crate::{
 impl Argument for Sources {
     const EXPECTED: &'static str = "a path (str or os.PathLike), a sequence of paths, a forebay.Manifest or a datasets.Dataset, or a dict of these by source";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         refuse_splits(name, given)?;
         let Some(mapping) = mapping(given)? else {
-            let Files { group, n_rows, order, rate } = files(name, given)?;
+            let SourceFiles { group, n_rows, order, rate } = files(name, given)?;
             return Ok(Self {
                 names: None,
                 groups: vec![group],
@@ -39,7 +39,7 @@ impl Argument for Sources {
         for item in mapping.items()? {
             let (source, files): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
             found.names.get_or_insert_default().push(source_name(name, &source)?);
-            let Files { group, n_rows, order, rate } =
+            let SourceFiles { group, n_rows, order, rate } =
                 self::files(&format!("{name}[{}]", source.repr()?), &files)?;
             found.groups.push(group);
             found.n_rows.push(n_rows);
@@ -73,15 +73,15 @@ impl Argument for Weights {
     const EXPECTED: &'static str =
         "a dict of names and numbers, or a list of (batch, dict) with the batch from which each dict holds";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if let Some(by_source) = mapping(given)? {
             return Ok(Self(vec![(0, by_name(name, by_source)?)]));
         }
         let mut stages = Vec::new();
-        for stage in items(given)?.ok_or(Refused::Type)? {
-            let [from, weights] = pair(&stage?)?.ok_or(Refused::Type)?;
+        for stage in items(given)?.ok_or(ArgumentError::Type)? {
+            let [from, weights] = pair(&stage?)?.ok_or(ArgumentError::Type)?;
             let from = i64::read(name, &from, problems)?;
-            stages.push((from, by_name(name, mapping(&weights)?.ok_or(Refused::Type)?)?));
+            stages.push((from, by_name(name, mapping(&weights)?.ok_or(ArgumentError::Type)?)?));
         }
         Ok(Self(stages))
     }
@@ -111,7 +111,7 @@ fn source_name(parameter: &str, source: &Bound<'_, PyAny>) -> PyResult<String> {
 }
 
 /// A dict of names and numbers.
-fn by_name(parameter: &str, weights: &Bound<'_, PyMapping>) -> Result<Vec<(String, f64)>, Refused> {
+fn by_name(parameter: &str, weights: &Bound<'_, PyMapping>) -> Result<Vec<(String, f64)>, ArgumentError> {
     let mut found = Vec::new();
     for item in weights.items()? {
         let (source, weight): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
@@ -153,7 +153,7 @@ fn refuse_splits(name: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// The files of one source.
 #[derive(Default)]
-struct Files {
+struct SourceFiles {
     group: Vec<Origin>,
     /// Of a `datasets.Dataset` with all rows of its files, their number;
     n_rows: Option<u64>,
@@ -164,16 +164,16 @@ struct Files {
 }
 
 /// The files of one source; of a `datasets.Dataset` also its rows.
-fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Files> {
+fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<SourceFiles> {
     let refused = |what: &str| Err(refused(name, given, what));
     if let Some(manifest) = manifest::of(given)? {
-        return Ok(Files { group: vec![manifest], ..Files::default() });
+        return Ok(SourceFiles { group: vec![manifest], ..SourceFiles::default() });
     }
     if is_hub("IterableDataset", given)? {
         return refused("has no rows on disk; pass the paths of its Arrow or Parquet files");
     }
     if !is_hub("Dataset", given)? {
-        return Ok(Files { group: origins(name, given)?, ..Files::default() });
+        return Ok(SourceFiles { group: origins(name, given)?, ..SourceFiles::default() });
     }
     // How the table was made from the files: of the steps, these change no value that the loader reads.
     let (mut files, mut parts, mut is_whole) = (Vec::<PathBuf>::new(), Vec::new(), true);
@@ -229,7 +229,7 @@ fn files(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Files> {
     }
     let object = Opaque(Some(Arc::new(given.clone().unbind())));
     let is_plain = is_whole && rows.is_none();
-    Ok(Files {
+    Ok(SourceFiles {
         group: files.into_iter().map(Origin::Path).collect(),
         n_rows: is_plain.then_some(n_rows),
         order: (!is_plain).then_some(Ordered { parts, rows, object }),

@@ -45,7 +45,7 @@ impl Partnering {
 }
 
 /// The values on which the batches of a loader of recordings depend.
-pub struct Facts<'a> {
+pub struct IdentityInputs<'a> {
     pub config: &'a LoaderConfig,
     pub order: &'a OrderChoice,
     pub audio: &'a AudioPlan,
@@ -62,7 +62,7 @@ pub struct Facts<'a> {
 
 loader_parameters!(identity);
 
-impl Facts<'_> {
+impl IdentityInputs<'_> {
     /// The identity of the loader.
     pub fn identity(&self) -> Identity {
         let Self { config, source, .. } = self;

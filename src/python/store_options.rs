@@ -6,13 +6,13 @@ use pyo3::{
     types::{PyBool, PyDict, PyString},
 };
 
-use super::arguments::{Argument, Refused, mapping};
+use super::arguments::{Argument, ArgumentError, mapping};
 use crate::source::{GivenOption, StoreOptions};
 
 impl Argument for StoreOptions {
     const EXPECTED: &'static str = "a dict of str and str";
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         // A value of the wrong type may be a secret, too: the usual error would quote it.
         let wrong = |what: &str, given: &Bound<'_, PyAny>| {
             let class = given.get_type();

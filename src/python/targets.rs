@@ -5,15 +5,16 @@ use std::sync::Arc;
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
-    arguments::{Argument, Refused, mapping, plan, wrong_type},
+    arguments::{Argument, ArgumentError, mapping, plan, wrong_type},
     errors::to_python,
-    given::Given,
+    recipe_fields::RecipeFields,
     state,
 };
 use crate::{
     fields::DataType,
     targets::{
-        Annotation, Annotations, Classes, MOST_CLASSES, Overlap, TargetConfig, TargetForm, Vocabulary,
+        Annotation, Annotations, ClassSource, ClassVocabulary, MOST_CLASSES, OverlapRule, TargetConfig,
+        TargetForm,
     },
 };
 
@@ -33,7 +34,7 @@ impl PyTarget {
         names: Option<Vec<String>>,
         annotations: Option<Vec<(String, f64, f64, String)>>,
     ) -> PyResult<Self> {
-        let mut given = Given::new(fields.clone());
+        let mut given = RecipeFields::new(fields.clone());
         let description = state::json(fields.as_any())?;
         let column = if annotations.is_some() { "path".to_owned() } else { given.get("column")? };
         let mut config = TargetConfig { description, ..TargetConfig::column(&column) };
@@ -105,7 +106,7 @@ impl PyTarget {
                 }
                 let is_of_annotation = given.one_of("of", &["annotation", "window"])? == 0;
                 let is_share = given.one_of("value", &["presence", "share"])? == 1;
-                let least = Overlap { seconds, share, is_of_annotation };
+                let least = OverlapRule { seconds, share, is_of_annotation };
                 TargetForm::Annotations { all: Arc::new(all), least, is_share }
             }
             other => return Err(PyTypeError::new_err(format!("{other} is no target"))),
@@ -115,34 +116,36 @@ impl PyTarget {
     }
 }
 
-fn dtype(given: &mut Given<'_>, allowed: &[DataType]) -> PyResult<DataType> {
+fn dtype(given: &mut RecipeFields<'_>, allowed: &[DataType]) -> PyResult<DataType> {
     let names: Vec<_> = allowed.iter().map(|dtype| dtype.name()).collect();
     Ok(allowed[given.one_of("dtype", &names)?])
 }
 
-fn classes(given: &mut Given<'_>, names: Option<Vec<String>>) -> PyResult<Classes> {
+fn classes(given: &mut RecipeFields<'_>, names: Option<Vec<String>>) -> PyResult<ClassSource> {
     if let Some(names) = names {
         let names = Arc::new(names);
         given
             .problems
-            .extend(Vocabulary::of_names(names.clone(), "classes").err().map(|error| error.message));
-        return Ok(Classes::Names(names));
+            .extend(ClassVocabulary::of_names(names.clone(), "classes").err().map(|error| error.message));
+        return Ok(ClassSource::Names(names));
     }
     let found = given.value("classes")?;
     if found.is_none() {
-        return Ok(Classes::Any);
+        return Ok(ClassSource::Any);
     }
     if found.extract::<String>().is_ok() {
-        return Ok([Classes::Schema, Classes::Data][given.one_of("classes", &["schema", "data"])?].clone());
+        return Ok(
+            [ClassSource::Schema, ClassSource::Data][given.one_of("classes", &["schema", "data"])?].clone()
+        );
     }
-    Ok(Classes::Count(given.count("classes", MOST_CLASSES as i64)?.unwrap_or(1) as u64))
+    Ok(ClassSource::Count(given.count("classes", MOST_CLASSES as i64)?.unwrap_or(1) as u64))
 }
 
 impl Argument for Option<Vec<TargetConfig>> {
     const EXPECTED: &'static str = "a dict of str and objects of forebay.targets, or one object";
     const IS_OPTIONAL: bool = true;
 
-    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, Refused> {
+    fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
         if given.is_none() {
             return Ok(None);
         }
@@ -153,7 +156,7 @@ impl Argument for Option<Vec<TargetConfig>> {
         if let Some(target) = one("label", given)? {
             return Ok(Some(vec![target]));
         }
-        let mapping = mapping(given)?.ok_or(Refused::Type)?;
+        let mapping = mapping(given)?.ok_or(ArgumentError::Type)?;
         let mut targets = Vec::new();
         for item in mapping.items()? {
             let (field, object): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;

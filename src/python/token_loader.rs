@@ -22,12 +22,13 @@ use super::{
     arrays::array,
     engine_handle::{AnyEngine, EngineHandle, counted, shards},
     errors::to_python,
-    exclude, held,
-    held::Held,
+    exclude,
     interruptible::run_interruptible,
     loader_base::{LoaderBase, LoaderImpl},
-    logging, state,
-    vocabulary::{self, Given},
+    logging, owned_object,
+    owned_object::OwnedObject,
+    state,
+    vocabulary::{self, UserTokenizer},
 };
 use crate::sync::plain::Mutex;
 use crate::{
@@ -83,7 +84,7 @@ pub struct TokenLoader {
     task: TokenTask,
     config: TokenConfig,
     /// The tokenizer for the workers, if it is a callable.
-    callable: Option<Py<Held>>,
+    callable: Option<Py<OwnedObject>>,
     identity: Identity,
     groups: Arc<Groups>,
     extras: Extras,
@@ -123,7 +124,7 @@ impl TokenLoader {
                 eos_id: config.eos_id.map(|id| id as u32),
             };
             let tokenizer = config.tokenizer.to_python(py)?;
-            let Given { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } =
+            let UserTokenizer { vocabulary, bos, eos, framing, n_vocab, fingerprint, callable } =
                 vocabulary::extract(&tokenizer, options)?;
             // Checks before any file is opened.
             config.check(any, bos, n_vocab).map_err(raise)?;
@@ -135,8 +136,13 @@ impl TokenLoader {
             let (mut plan, mut pack) = config.check(groups.collect(), bos, n_vocab).map_err(raise)?;
             let exclude = config.exclude.rows(source.shards()).map_err(raise)?;
             config.exclude = Exclude::Rows(exclude.iter().map(|&row| row as i64).collect());
-            let facts = Facts { config: &config, tokenizer: fingerprint, source: &source, exclude: &exclude };
-            let identity = facts.identity();
+            let identity_inputs = IdentityInputs {
+                config: &config,
+                tokenizer: fingerprint,
+                source: &source,
+                exclude: &exclude,
+            };
+            let identity = identity_inputs.identity();
             plan.policy.exclude = exclude;
             if callable.is_some() {
                 plan.worker_nice = 0; // the function would leave the niceness to what it starts
@@ -178,7 +184,7 @@ impl TokenLoader {
 
     /// As in `Loader`.
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        held::visit(&self.config.tokenizer, &visit)?;
+        owned_object::visit(&self.config.tokenizer, &visit)?;
         visit.call(&self.callable)
     }
 
@@ -500,7 +506,7 @@ fn listed(numbers: &[u64]) -> String {
 }
 
 /// The values on which the batches of a loader of documents depend.
-struct Facts<'a> {
+struct IdentityInputs<'a> {
     config: &'a TokenConfig,
     /// The tokenizer's fingerprint.
     tokenizer: u64,
@@ -510,7 +516,7 @@ struct Facts<'a> {
 
 token_parameters!(identity);
 
-impl Facts<'_> {
+impl IdentityInputs<'_> {
     fn identity(&self) -> Identity {
         let Self { config, source, .. } = self;
         let mut data = Map::new();

@@ -23,11 +23,11 @@ use crate::{
 };
 
 /// A tokenizer of the core and what it was made of, which makes it again in another process.
-pub type Opened = (tokenizer::Tokenizer, Py<PyAny>, TokenizerOptions);
+pub type OpenedTokenizer = (tokenizer::Tokenizer, Py<PyAny>, TokenizerOptions);
 
 /// Opens a file or folder, or takes the tokenizer of an object: of this package, of `tokenizers`, or a fast
 /// one of `transformers`. None for any other object. Warns of a BOS or EOS beyond the file's ids.
-pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult<Option<Opened>> {
+pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult<Option<OpenedTokenizer>> {
     let py = given.py();
     if let Ok(own) = given.cast::<Tokenizer>() {
         let (core, made_of, of_own) = own.get().parts(py);
@@ -221,7 +221,7 @@ impl Tokenizer {
 
 impl Tokenizer {
     /// The tokenizer of the core, what it was made of, and its options.
-    pub fn parts(&self, py: Python<'_>) -> Opened {
+    pub fn parts(&self, py: Python<'_>) -> OpenedTokenizer {
         (self.tokenizer.clone(), self.given.clone_ref(py), self.options.clone())
     }
 

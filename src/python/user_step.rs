@@ -10,7 +10,7 @@ use pyo3::{
 
 use super::{
     calls::expect_calls,
-    held::{Callee, Held},
+    owned_object::{Callee, OwnedObject},
 };
 use crate::{Result, transform::augment::Custom};
 
@@ -26,7 +26,7 @@ impl UserStep {
     ///
     /// # Errors
     /// `TypeError` if it cannot be called.
-    pub fn new(held: &Bound<'_, Held>) -> PyResult<Self> {
+    pub fn new(held: &Bound<'_, OwnedObject>) -> PyResult<Self> {
         let function = held.get().object(held.py());
         if !function.is_callable() {
             let message = format!(

@@ -8,19 +8,19 @@ use super::{
     arguments::wrong_type,
     calls::expect_calls,
     errors::to_python,
-    held::{Callee, Held},
+    owned_object::{Callee, OwnedObject},
     tokenizer::{EXPECTED, open},
 };
 use crate::{
     Error, ErrorKind, Result,
     decode::tokenizer::TokenizerOptions,
     seed::mix,
-    tasks::{Encode, Vocabulary},
+    tasks::{Encode, EncoderFactory},
 };
 
 /// A tokenizer as given by the user.
-pub struct Given {
-    pub vocabulary: Arc<dyn Vocabulary>,
+pub struct UserTokenizer {
+    pub vocabulary: Arc<dyn EncoderFactory>,
     pub bos: u32,
     pub eos: Option<u32>,
     /// Which ids frame a document, and whether the tokenizer's own EOS is left out.
@@ -30,14 +30,14 @@ pub struct Given {
     /// The tokenizer's identity in states; for a callable, a hash of its name, `bos` and `eos`.
     pub fingerprint: u64,
     /// The callable, for the object of Python that owns it.
-    pub callable: Option<Py<Held>>,
+    pub callable: Option<Py<OwnedObject>>,
 }
 
 /// Opens the file `tokenizer`, takes that of an object, or a callable from text to ids.
-pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyResult<Given> {
+pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyResult<UserTokenizer> {
     let py = tokenizer.py();
     if let Some((opened, ..)) = open(tokenizer, options.clone())? {
-        return Ok(Given {
+        return Ok(UserTokenizer {
             bos: opened.bos_id(),
             eos: opened.eos_id(),
             framing: opened.framing(),
@@ -66,8 +66,8 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
         eos.map_or_else(|| "has no EOS (eos_id= adds one)".to_owned(), |eos| format!("ends with {eos}"));
     let name =
         tokenizer.getattr("__qualname__").and_then(|name| name.extract::<String>()).unwrap_or_default();
-    let held = Held::new(tokenizer)?;
-    Ok(Given {
+    let held = OwnedObject::new(tokenizer)?;
+    Ok(UserTokenizer {
         vocabulary: Arc::new(Callable(Arc::new(Callee::new(&held)?))),
         callable: Some(held.unbind()),
         bos,
@@ -84,7 +84,7 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
 /// A user's function from a text to its ids.
 struct Callable(Arc<Callee>);
 
-impl Vocabulary for Callable {
+impl EncoderFactory for Callable {
     fn encoder(&self) -> Box<dyn Encode> {
         Box::new(Self(self.0.clone()))
     }

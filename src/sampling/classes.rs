@@ -81,7 +81,7 @@ fn has_floats(value: &Value) -> bool {
 
 /// The classes of rows: `ids[ends[i - 1]..ends[i]]` are those of the `i`-th, each once.
 #[derive(Debug, Default)]
-pub(super) struct Classes {
+pub(super) struct RowClasses {
     by_key: HashMap<Key, u32>,
     /// For each class the last row that has it, counted from 1.
     last: Vec<usize>,
@@ -89,7 +89,7 @@ pub(super) struct Classes {
     ends: Vec<usize>,
 }
 
-impl Classes {
+impl RowClasses {
     /// The classes of each row of a column.
     pub(super) fn of_column(
         source: &Recordings,
@@ -255,7 +255,7 @@ impl Balance {
     /// `unbalanced`.
     pub(super) fn weights(
         &self,
-        classes: &Classes,
+        classes: &RowClasses,
         rows: impl Iterator<Item = u64> + Clone,
         n_copies: u64,
         unbalanced: &mut Unbalanced,
@@ -404,7 +404,7 @@ pub fn class_counts(
     copies: &[(Arc<WeightedRows>, Copies)],
     stop: &AtomicBool,
 ) -> Result<Vec<ClassCounts>> {
-    let classes = Classes::of_column(source, column, separator, stop)?;
+    let classes = RowClasses::of_column(source, column, separator, stop)?;
     let names = names_of(source, column);
     let groups = groups(source, positions.rows());
     let counts = groups.iter().enumerate().map(|(group, range)| {
@@ -445,7 +445,7 @@ pub(super) fn groups(source: &Recordings, rows: Option<&[u64]>) -> Vec<Range<u64
 /// Expected examples of the classes of a column: row `at` has `weights[at]`, of groups of `n_copies`.
 pub(super) fn expected(
     source: &Recordings,
-    (column, classes): (&str, &Classes),
+    (column, classes): (&str, &RowClasses),
     rows: Option<&[u64]>,
     weights: &[f64],
     n_copies: impl Fn(&Range<u64>) -> u64,

@@ -13,7 +13,7 @@ use std::{
 };
 
 pub use classes::{Balance, ClassCount, ClassCounts, Joined, class_counts};
-use classes::{Classes, Unbalanced, named, of_groups};
+use classes::{RowClasses, Unbalanced, named, of_groups};
 pub use same_class::SameClass;
 
 use crate::{
@@ -202,7 +202,7 @@ impl Sampling {
                 }
                 Weighting::Balanced(balance) => {
                     let separator = balance.separator.as_deref();
-                    let classes = Classes::of_column(source, &balance.column, separator, stop)?;
+                    let classes = RowClasses::of_column(source, &balance.column, separator, stop)?;
                     let mut unbalanced = Unbalanced::default();
                     for group in &groups {
                         let own = balance.weights(
@@ -411,7 +411,7 @@ impl Filter {
 impl Limit {
     /// Those of `rows` that are within the limit of their group.
     fn rows(&self, source: &Recordings, rows: Option<Arc<[u64]>>, stop: &AtomicBool) -> Result<Arc<[u64]>> {
-        let classes = Classes::of_column(source, &self.column, None, stop)?;
+        let classes = RowClasses::of_column(source, &self.column, None, stop)?;
         let n_rows = source.n_rows();
         let n = rows.as_ref().map_or(n_rows, |rows| rows.len() as u64);
         let row_of = |at: u64| rows.as_ref().map_or(at, |rows| rows[at as usize]);

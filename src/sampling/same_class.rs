@@ -3,7 +3,7 @@
 
 use std::{fmt, ops::Range, sync::atomic::AtomicBool};
 
-use super::classes::Classes;
+use super::classes::RowClasses;
 use crate::{
     Result, fallible_alloc,
     source::{Positions, Recordings},
@@ -11,7 +11,7 @@ use crate::{
 
 /// The classes of rows, and the positions of each class.
 pub struct SameClass {
-    classes: Classes,
+    classes: RowClasses,
     positions: Positions,
     /// `members[ends[i - 1]..ends[i]]` are the positions of class `i`, ascending.
     members: Vec<u64>,
@@ -35,7 +35,7 @@ impl SameClass {
         positions: Positions,
         stop: &AtomicBool,
     ) -> Result<Self> {
-        let classes = Classes::of_column(source, column, None, stop)?;
+        let classes = RowClasses::of_column(source, column, None, stop)?;
         let n = positions.len_of(source.n_rows());
         // bounded: there are as many keys.
         let mut ends = vec![0_usize; classes.n()];

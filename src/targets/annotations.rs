@@ -6,7 +6,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// A clip in its recording, in seconds; without padding.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Clip {
+pub struct ClipSeconds {
     /// Its start.
     pub start: f64,
     /// Its end.
@@ -32,12 +32,12 @@ pub struct Annotations {
     /// The labels, each once, sorted.
     labels: Vec<String>,
     /// The events of each path, sorted by start.
-    events: Vec<Event>,
+    events: Vec<AnnotatedEvent>,
     by_path: HashMap<Box<str>, Range<usize>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Event {
+struct AnnotatedEvent {
     start: f64,
     end: f64,
     /// The latest end of the events of this path so far.
@@ -47,7 +47,7 @@ struct Event {
 
 /// How much of an annotation must be in a clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Overlap {
+pub struct OverlapRule {
     /// Seconds; any overlap counts if this is 0.
     pub seconds: f64,
     /// A share of the annotation, or of the clip.
@@ -90,7 +90,7 @@ impl Annotations {
             };
             range.end = at + 1;
             let label = found.labels.partition_point(|label| *label < one.label) as u32;
-            found.events.push(Event { start: one.start, end: one.end, latest, label });
+            found.events.push(AnnotatedEvent { start: one.start, end: one.end, latest, label });
         }
         Ok(found)
     }
@@ -127,7 +127,13 @@ impl Annotations {
 
     /// Calls `each` with the label and the overlap in seconds of each annotation in a clip of the recording
     /// at `path`.
-    pub fn overlapping(&self, path: &str, clip: Clip, rule: Overlap, mut each: impl FnMut(u32, f64)) {
+    pub fn overlapping(
+        &self,
+        path: &str,
+        clip: ClipSeconds,
+        rule: OverlapRule,
+        mut each: impl FnMut(u32, f64),
+    ) {
         let events = &self.events[self.find(path).unwrap_or(0..0)];
         let first = events.partition_point(|event| event.latest <= clip.start);
         let end = events.partition_point(|event| event.start < clip.end);
@@ -148,7 +154,7 @@ impl Annotations {
     pub(super) fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
         let mut paths: Vec<_> = self.by_path.iter().collect();
         paths.sort_unstable_by_key(|(path, _)| &**path);
-        let of = |event: &Event| [event.start.to_bits(), event.end.to_bits(), event.label.into()];
+        let of = |event: &AnnotatedEvent| [event.start.to_bits(), event.end.to_bits(), event.label.into()];
         let paths = paths.into_iter().flat_map(move |(path, range)| {
             let events = self.events[range.clone()].iter().flat_map(of).flat_map(u64::to_le_bytes);
             path.bytes().chain([0xff]).chain(events)
@@ -166,11 +172,11 @@ mod tests {
         Annotation { path: path.to_owned(), start, end, label: label.to_owned() }
     }
 
-    const ANY: Overlap = Overlap { seconds: 0.0, share: 0.0, is_of_annotation: true };
+    const ANY: OverlapRule = OverlapRule { seconds: 0.0, share: 0.0, is_of_annotation: true };
 
-    fn found(all: &Annotations, path: &str, start: f64, end: f64, rule: Overlap) -> Vec<(String, f64)> {
+    fn found(all: &Annotations, path: &str, start: f64, end: f64, rule: OverlapRule) -> Vec<(String, f64)> {
         let mut found = Vec::new();
-        all.overlapping(path, Clip { start, end }, rule, |label, overlap| {
+        all.overlapping(path, ClipSeconds { start, end }, rule, |label, overlap| {
             found.push((all.labels[label as usize].clone(), overlap));
         });
         found
@@ -197,10 +203,12 @@ mod tests {
         let all = Annotations::new(vec![annotation("a", 4.0, 8.0, "owl")]).unwrap();
         let is_in = |rule| !found(&all, "a", 0.0, 5.0, rule).is_empty();
         assert_eq!(found(&all, "a", 0.0, 5.0, ANY), [("owl".to_owned(), 1.0)]);
-        assert!(is_in(Overlap { seconds: 1.0, ..ANY }) && !is_in(Overlap { seconds: 1.01, ..ANY }));
-        assert!(is_in(Overlap { share: 0.25, ..ANY }) && !is_in(Overlap { share: 0.26, ..ANY }));
-        let of_clip = Overlap { is_of_annotation: false, ..ANY };
-        assert!(is_in(Overlap { share: 0.2, ..of_clip }) && !is_in(Overlap { share: 0.21, ..of_clip }));
+        assert!(is_in(OverlapRule { seconds: 1.0, ..ANY }) && !is_in(OverlapRule { seconds: 1.01, ..ANY }));
+        assert!(is_in(OverlapRule { share: 0.25, ..ANY }) && !is_in(OverlapRule { share: 0.26, ..ANY }));
+        let of_clip = OverlapRule { is_of_annotation: false, ..ANY };
+        assert!(
+            is_in(OverlapRule { share: 0.2, ..of_clip }) && !is_in(OverlapRule { share: 0.21, ..of_clip })
+        );
         // Neither touches.
         assert!(found(&all, "a", 0.0, 4.0, ANY).is_empty() && found(&all, "a", 8.0, 9.0, ANY).is_empty());
         let instant = Annotations::new(vec![annotation("a", 4.0, 4.0, "owl")]).unwrap();

@@ -2,9 +2,9 @@
 //!
 //! A source reads the values of columns as they are; a [`Target`] makes of them what a loss function takes:
 //! the number of a class, a vector with a value for each class, numbers, text. Classes are numbered by a
-//! [`Vocabulary`]: a list, the class names in the schema, or the values in the data. Everything is planned
-//! when a loader is made: name, type and shape of each field, and the numbers of classes that named sources
-//! share. Workers then convert one value at a time. Source: own.
+//! [`ClassVocabulary`]: a list, the class names in the schema, or the values in the data. Everything is
+//! planned when a loader is made: name, type and shape of each field, and the numbers of classes that named
+//! sources share. Workers then convert one value at a time. Source: own.
 
 pub mod annotations;
 
@@ -31,7 +31,7 @@ use crate::{
     transform::augment::MixTargets,
 };
 
-pub use annotations::{Annotation, Annotations, Clip, Overlap};
+pub use annotations::{Annotation, Annotations, ClipSeconds, OverlapRule};
 
 /// The most classes.
 pub const MOST_CLASSES: usize = 1 << 20;
@@ -46,7 +46,7 @@ pub struct TargetConfig {
     /// What is made of it.
     pub form: TargetForm,
     /// The classes, for forms that have any.
-    pub classes: Classes,
+    pub classes: ClassSource,
     /// Whether names and numbers that are no class are left out; otherwise they are errors.
     pub ignores_unknown: bool,
     /// What a null becomes; `None`: an error.
@@ -90,7 +90,7 @@ pub enum TargetForm {
         /// Those of all recordings.
         all: Arc<Annotations>,
         /// How much of one must be in the clip.
-        least: Overlap,
+        least: OverlapRule,
         /// Whether the value is the share of the clip that the longest one has, and not 1.
         is_share: bool,
     },
@@ -113,7 +113,7 @@ impl TargetForm {
 
 /// Where the classes of a target come from.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Classes {
+pub enum ClassSource {
     /// The schema, if it has names; otherwise numbers are taken as they are.
     Any,
     /// The schema.
@@ -156,7 +156,7 @@ fn parts<'a>(text: &'a str, separator: &'a str) -> impl Iterator<Item = &'a str>
 
 /// The numbers of classes.
 #[derive(Debug, Clone, Default)]
-pub struct Vocabulary {
+pub struct ClassVocabulary {
     /// The names by number; `None` if classes have only numbers.
     names: Option<Arc<Vec<String>>>,
     /// The number of classes; `None` if any number is a class.
@@ -169,7 +169,7 @@ pub struct Vocabulary {
 /// For each source, the classes by its numbers; `None`: they are the same.
 type Maps = Vec<Option<Arc<[i64]>>>;
 
-impl Vocabulary {
+impl ClassVocabulary {
     /// Classes with these names; `what` names them in messages.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ pub struct Target {
     value: usize,
     /// The index of the column of further classes, and the classes by its numbers.
     secondary: Option<(usize, Maps)>,
-    vocabulary: Vocabulary,
+    vocabulary: ClassVocabulary,
     /// Whether it was logged that a name which is left out as unknown joins several classes.
     told_of_joined: Arc<AtomicBool>,
 }
@@ -309,7 +309,7 @@ pub fn joined_names(names: &[String]) -> Option<(char, usize)> {
 
 /// What a plan is made of.
 #[derive(Debug)]
-pub struct Sourced<'a> {
+pub struct SourceColumns<'a> {
     /// The values of a record.
     pub extra_columns: &'a [ExtraColumn],
     /// The names of the other columns, and their types.
@@ -318,7 +318,7 @@ pub struct Sourced<'a> {
     pub class_names: &'a ClassNames,
 }
 
-impl Sourced<'_> {
+impl SourceColumns<'_> {
     /// The number of a column, its index among a record's values, and its type.
     pub(crate) fn find(&self, column: &str) -> Result<(usize, usize, ColumnType)> {
         let (names, types) = self.columns;
@@ -378,17 +378,17 @@ impl Target {
             .iter()
             .flatten()
             .all(|names| Some(names) == class_names.label.iter().flatten().next());
-        let mut vocabulary = Vocabulary::default();
+        let mut vocabulary = ClassVocabulary::default();
         if are_same {
             vocabulary.names = class_names.label.iter().flatten().next().cloned();
-        } else if let Some(united) = Vocabulary::united(&class_names.label, "the label column")? {
+        } else if let Some(united) = ClassVocabulary::united(&class_names.label, "the label column")? {
             vocabulary = united;
         }
         let config = TargetConfig {
             name: "label".to_owned(),
             column: "label".to_owned(),
             form: TargetForm::Class,
-            classes: Classes::Any,
+            classes: ClassSource::Any,
             ignores_unknown: false,
             null: Some(NO_LABEL as f64),
             dtype: DataType::Int64,
@@ -413,12 +413,12 @@ impl Target {
     /// # Errors
     /// [`ErrorKind::Schema`] if the column's type does not fit; [`ErrorKind::Config`] if the classes are not
     /// known; those of `scan`.
-    pub fn plan(config: TargetConfig, sourced: &Sourced<'_>, scan: Scan<'_>) -> Result<Self> {
+    pub fn plan(config: TargetConfig, source_columns: &SourceColumns<'_>, scan: Scan<'_>) -> Result<Self> {
         if let TargetForm::Annotations { all, .. } = &config.form {
             let all = all.clone();
-            return Self::of_annotations(config, &all, sourced);
+            return Self::of_annotations(config, &all, source_columns);
         }
-        let (number, value, column_type) = sourced.find(&config.column)?;
+        let (number, value, column_type) = source_columns.find(&config.column)?;
         column_type.check_flat(&config.column)?;
         let ColumnType { item, nesting } = column_type;
         let TargetConfig { name, column, dtype, .. } = &config;
@@ -427,7 +427,7 @@ impl Target {
             Err(Error::new(ErrorKind::Schema, message))
         };
         let is_one = nesting == Nesting::One;
-        let (mut vocabulary, mut secondary) = (Vocabulary::default(), None);
+        let (mut vocabulary, mut secondary) = (ClassVocabulary::default(), None);
         let field = match &config.form {
             TargetForm::Class if !is_one || matches!(item, Item::Float(_)) => {
                 return misfit("whole numbers or text; forebay.targets.MultiHot takes lists");
@@ -439,13 +439,13 @@ impl Target {
                 return misfit("text, since a separator is given");
             }
             TargetForm::Class => {
-                vocabulary = config.vocabulary(item, &sourced.class_names.others[number], scan)?;
+                vocabulary = config.vocabulary(item, &source_columns.class_names.others[number], scan)?;
                 Field::number(name, *dtype)
             }
             TargetForm::MultiHot { secondary: further, .. } => {
-                vocabulary = config.vocabulary(item, &sourced.class_names.others[number], scan)?;
+                vocabulary = config.vocabulary(item, &source_columns.class_names.others[number], scan)?;
                 if let Some((further, _)) = further {
-                    let (number, at, found) = sourced.find(further)?;
+                    let (number, at, found) = source_columns.find(further)?;
                     found.check_flat(further)?;
                     if matches!(found.item, Item::Float(_)) {
                         let message = format!(
@@ -453,7 +453,7 @@ impl Target {
                         );
                         return Err(Error::new(ErrorKind::Schema, message));
                     }
-                    if let (Item::Text, Classes::Count(_)) = (found.item, &config.classes) {
+                    if let (Item::Text, ClassSource::Count(_)) = (found.item, &config.classes) {
                         let message = format!(
                             "target {name:?}: classes is a number, but column {further:?} has names; give a list of names, a \
                              file, or \"data\""
@@ -461,7 +461,7 @@ impl Target {
                         return Err(Error::new(ErrorKind::Config, message));
                     }
                     let maps = match vocabulary.names {
-                        Some(_) => vocabulary.maps_of(&sourced.class_names.others[number]),
+                        Some(_) => vocabulary.maps_of(&source_columns.class_names.others[number]),
                         None => Maps::new(),
                     };
                     secondary = Some((at, maps));
@@ -515,30 +515,35 @@ impl Target {
     }
 
     /// Plans a target of annotations; its column is the path of the recording.
-    fn of_annotations(config: TargetConfig, all: &Annotations, sourced: &Sourced<'_>) -> Result<Self> {
+    fn of_annotations(
+        config: TargetConfig,
+        all: &Annotations,
+        source_columns: &SourceColumns<'_>,
+    ) -> Result<Self> {
         let name = &config.name;
         let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
         let what = format!("target {name:?}: classes");
-        let Some(value) = sourced.extra_columns.iter().position(|extra| *extra == ExtraColumn::Path) else {
+        let Some(value) = source_columns.extra_columns.iter().position(|extra| *extra == ExtraColumn::Path)
+        else {
             return refused(format!(
                 "target {name:?} has annotations, and the rows of the source have no paths"
             ));
         };
         let names = match &config.classes {
-            Classes::Names(names) => names.clone(),
-            Classes::Any | Classes::Data if all.labels().is_empty() => {
+            ClassSource::Names(names) => names.clone(),
+            ClassSource::Any | ClassSource::Data if all.labels().is_empty() => {
                 return refused(format!(
                     "target {name:?} has no annotations, of which classes could be known; give classes"
                 ));
             }
-            Classes::Any | Classes::Data => Arc::new(all.labels().to_vec()),
-            Classes::Schema | Classes::Count(_) => {
+            ClassSource::Any | ClassSource::Data => Arc::new(all.labels().to_vec()),
+            ClassSource::Schema | ClassSource::Count(_) => {
                 return refused(format!(
                     "{what} of annotations are names; give a list of names, a file, or \"data\""
                 ));
             }
         };
-        let vocabulary = Vocabulary::of_names(names, &what)?;
+        let vocabulary = ClassVocabulary::of_names(names, &what)?;
         let class = |label: &String| vocabulary.by_key.get(&Key::Name(label.as_str().into())).copied();
         let unknown = all.labels().iter().find(|label| class(label).is_none());
         if let Some(label) = unknown.filter(|_| !config.ignores_unknown) {
@@ -549,7 +554,7 @@ impl Target {
             ));
         }
         let classes = all.labels().iter().map(|label| class(label).map_or(UNKNOWN, i64::from)).collect();
-        let vocabulary = Vocabulary { maps: vec![Some(classes)], ..vocabulary };
+        let vocabulary = ClassVocabulary { maps: vec![Some(classes)], ..vocabulary };
         let field = Field::stacked(name, config.dtype, [vocabulary.n.unwrap_or(1)]);
         Ok(Self {
             config,
@@ -641,17 +646,21 @@ impl Target {
     /// # Errors
     /// [`ErrorKind::Schema`] for a null or a class that is not allowed, a list of another length, or a number
     /// that the type cannot hold; [`ErrorKind::TooLarge`] for a long text.
-    pub fn value(&self, values: &Row, source: usize, clip: Clip) -> Result<Value> {
+    pub fn value(&self, values: &Row, source: usize, clip: ClipSeconds) -> Result<Value> {
         let value = values.get(self.value).unwrap_or(&Value::Null);
         match &self.config.form {
             TargetForm::Class => self.class(value, source),
             TargetForm::MultiHot { secondary, smoothing, separator } => {
                 let further = secondary.as_ref().zip(self.secondary.as_ref());
                 let further = further.and_then(|((column, weight), (at, maps))| {
-                    Some(Listed { column, value: values.get(*at)?, weight: *weight, maps })
+                    Some(ClassCell { column, value: values.get(*at)?, weight: *weight, maps })
                 });
-                let first =
-                    Listed { column: &self.config.column, value, weight: 1.0, maps: &self.vocabulary.maps };
+                let first = ClassCell {
+                    column: &self.config.column,
+                    value,
+                    weight: 1.0,
+                    maps: &self.vocabulary.maps,
+                };
                 self.multi_hot(first, further, *smoothing, separator.as_deref(), source)
             }
             TargetForm::Soft { .. } => self.soft(value),
@@ -730,7 +739,14 @@ impl Target {
     }
 
     /// The classes of the annotations in a clip.
-    fn annotated(&self, all: &Annotations, path: &str, clip: Clip, least: Overlap, is_share: bool) -> Value {
+    fn annotated(
+        &self,
+        all: &Annotations,
+        path: &str,
+        clip: ClipSeconds,
+        least: OverlapRule,
+        is_share: bool,
+    ) -> Value {
         let Some(Some(classes)) = self.vocabulary.maps.first() else { return Value::Null };
         let mut hot: Vec<(u32, f32)> = Vec::new();
         all.overlapping(path, clip, least, |label, overlap| {
@@ -801,8 +817,8 @@ impl Target {
 
     fn multi_hot(
         &self,
-        first: Listed<'_>,
-        further: Option<Listed<'_>>,
+        first: ClassCell<'_>,
+        further: Option<ClassCell<'_>>,
         smoothing: f32,
         separator: Option<&str>,
         source: usize,
@@ -814,7 +830,7 @@ impl Target {
         let others = smoothing / n;
         let mut hot: Vec<(u32, f32)> = Vec::new();
         let mut unknown = None;
-        for Listed { column, value, weight, maps } in [first].into_iter().chain(further) {
+        for ClassCell { column, value, weight, maps } in [first].into_iter().chain(further) {
             Key::of(value, separator, &mut |key| match self.vocabulary.class(&key, maps, source) {
                 // bounded: a row has at most 2^20 bytes of names, or 2^16 items.
                 Some(class) => hot.push((class as u32, weight * (1.0 - smoothing) + others)),
@@ -922,7 +938,7 @@ fn largest_of_each(hot: &mut Vec<(u32, f32)>) {
 }
 
 /// A column of classes in a row.
-struct Listed<'a> {
+struct ClassCell<'a> {
     column: &'a str,
     value: &'a Value,
     /// What its classes have.
@@ -954,7 +970,7 @@ impl TargetConfig {
             name: name.to_owned(),
             column: name.to_owned(),
             form: TargetForm::Column,
-            classes: Classes::Any,
+            classes: ClassSource::Any,
             ignores_unknown: false,
             null: None,
             dtype: DataType::Float64,
@@ -978,21 +994,21 @@ impl TargetConfig {
         item: Item,
         schema: &[Option<Arc<Vec<String>>>],
         scan: Scan<'_>,
-    ) -> Result<Vocabulary> {
+    ) -> Result<ClassVocabulary> {
         let Self { name, column, .. } = self;
         let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
         let what = format!("target {name:?}: classes");
         match &self.classes {
-            Classes::Names(names) => {
-                let mut vocabulary = Vocabulary::of_names(names.clone(), &what)?;
+            ClassSource::Names(names) => {
+                let mut vocabulary = ClassVocabulary::of_names(names.clone(), &what)?;
                 vocabulary.maps = vocabulary.maps_of(schema);
                 Ok(vocabulary)
             }
-            Classes::Count(_) if item == Item::Text => refused(format!(
+            ClassSource::Count(_) if item == Item::Text => refused(format!(
                 "{what} is a number, but column {column:?} has names; give a list of names, a file, or \"data\""
             )),
-            Classes::Count(n) => Ok(Vocabulary { n: Some(*n), ..Vocabulary::default() }),
-            Classes::Data => {
+            ClassSource::Count(n) => Ok(ClassVocabulary { n: Some(*n), ..ClassVocabulary::default() }),
+            ClassSource::Data => {
                 let separator = match &self.form {
                     TargetForm::MultiHot { separator, .. } => separator.as_deref(),
                     _ => None,
@@ -1020,16 +1036,16 @@ impl TargetConfig {
                 let names = Arc::new(names.collect::<Vec<_>>());
                 let n = Some(names.len() as u64);
                 let by_key = keys.into_iter().zip(0..).collect();
-                Ok(Vocabulary { names: Some(names), n, by_key, maps: Vec::new() })
+                Ok(ClassVocabulary { names: Some(names), n, by_key, maps: Vec::new() })
             }
-            Classes::Any | Classes::Schema => match Vocabulary::united(schema, &what)? {
+            ClassSource::Any | ClassSource::Schema => match ClassVocabulary::united(schema, &what)? {
                 Some(vocabulary) => Ok(vocabulary),
-                None if self.classes == Classes::Schema || item == Item::Text => refused(format!(
+                None if self.classes == ClassSource::Schema || item == Item::Text => refused(format!(
                     "{what} are not in the schema of column {column:?}; give classes=\"data\" for its sorted values, a list of \
                      names, a file{}",
                     if item == Item::Text { "" } else { ", or their number" }
                 )),
-                None => Ok(Vocabulary::default()),
+                None => Ok(ClassVocabulary::default()),
             },
         }
     }
@@ -1059,19 +1075,19 @@ mod tests {
     #[test]
     fn names_of_sources_are_united_and_keep_their_numbers() {
         let sources = [Some(names(&["owl", "wren"])), None, Some(names(&["finch", "owl"]))];
-        let united = Vocabulary::united(&sources, "classes").unwrap().unwrap();
+        let united = ClassVocabulary::united(&sources, "classes").unwrap().unwrap();
         assert_eq!(**united.names.as_ref().unwrap(), ["owl", "wren", "finch"]);
         let of = |number, source| united.class(&Key::Number(number), &united.maps, source);
         assert_eq!([of(0, 0), of(1, 0), of(0, 2), of(1, 2)], [Some(0), Some(1), Some(2), Some(0)]);
         assert_eq!([of(2, 2), of(-1, 2), of(3, 0), of(2, 1)], [None, None, None, Some(2)]);
         assert_eq!(united.class(&Key::Name("finch".into()), &united.maps, 0), Some(2));
-        assert!(Vocabulary::united(&[None, None], "classes").unwrap().is_none());
+        assert!(ClassVocabulary::united(&[None, None], "classes").unwrap().is_none());
     }
 
     #[test]
     fn a_list_of_names_must_be_one() {
         for (wrong, told) in [(&["a", "b", "a"][..], "\"a\" twice"), (&[], "no names")] {
-            let error = Vocabulary::of_names(names(wrong), "classes").unwrap_err();
+            let error = ClassVocabulary::of_names(names(wrong), "classes").unwrap_err();
             assert!(error.message.contains(told), "{error}");
         }
     }
@@ -1085,7 +1101,7 @@ mod tests {
 
     #[test]
     fn lists_of_names_map_the_numbers_of_each_source() {
-        let vocabulary = Vocabulary::of_names(names(&["wren", "owl"]), "classes").unwrap();
+        let vocabulary = ClassVocabulary::of_names(names(&["wren", "owl"]), "classes").unwrap();
         let maps = vocabulary.maps_of(&[
             Some(names(&["owl", "wren"])),
             Some(names(&["wren", "owl"])),

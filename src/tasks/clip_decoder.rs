@@ -5,8 +5,8 @@ use std::{ops::Range, sync::atomic::Ordering};
 use smallvec::SmallVec;
 
 use super::{
-    clip_planner::{AudioPlan, Begin, ClipPlanner, ClipRead, MOST_VALUES, Section, Waveform},
-    clip_rule::{ClipRule, Draws},
+    clip_planner::{AudioPlan, ClipPlanner, ClipRead, ClipStart, MOST_VALUES, Section, Waveform},
+    clip_rule::{ClipRule, CropDraws},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -41,7 +41,7 @@ pub(super) struct DecodedClip<'a> {
 }
 
 /// The recording of a record.
-pub(super) struct Opened<'a> {
+pub(super) struct RowRecording<'a> {
     recording: OpenRecording<'a>,
     /// Of the row, which may be a segment of it.
     pub info: Info,
@@ -49,7 +49,7 @@ pub(super) struct Opened<'a> {
     row: Range<u64>,
 }
 
-impl Opened<'_> {
+impl RowRecording<'_> {
     /// Where the row begins in its recording, seconds.
     pub fn row_start(&self) -> f64 {
         self.row.start as f64 / f64::from(self.info.sample_rate)
@@ -61,14 +61,14 @@ impl ClipDecoder {
     ///
     /// # Errors
     /// As [`AudioDecoder::open`]; [`ErrorKind::TooLarge`] for one that is longer than the plan allows.
-    pub fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<Opened<'a>> {
+    pub fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<RowRecording<'a>> {
         self.held = None;
         let recording = self.decoder.open_recording(&record.bytes, record.file.as_deref())?;
         let (info, row) = recording.info().of_row(record.file.as_deref())?;
         if record.file.is_none() {
             info.check_seconds(planner.plan().max_decoded_seconds)?;
         }
-        Ok(Opened { recording, info, row })
+        Ok(RowRecording { recording, info, row })
     }
 
     /// Decodes a span of the row, of each channel or of what the plan's features need.
@@ -76,11 +76,11 @@ impl ClipDecoder {
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
-        opened: &Opened<'_>,
+        opened: &RowRecording<'_>,
         span: Range<u64>,
         takes_mean: bool,
     ) -> Result<()> {
-        let Opened { recording, info, row } = opened;
+        let RowRecording { recording, info, row } = opened;
         if record.file.is_some() {
             // Of a recording in a file of its own, this span alone is read.
             Info { n_samples: span.end - span.start, ..*info }
@@ -103,7 +103,7 @@ impl ClipDecoder {
         {
             let number = record.index.saturating_sub(positions.start) as usize;
             let of = |at| {
-                let begin = Begin::rule(at, record.seed);
+                let begin = ClipStart::rule(at, record.seed);
                 planner
                     .clip_read((info.sample_rate, info.n_samples), &record.values, begin)
                     .ok()
@@ -163,8 +163,8 @@ impl ClipDecoder {
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
-        opened: &Opened<'_>,
-        begin: Begin,
+        opened: &RowRecording<'_>,
+        begin: ClipStart,
     ) {
         let of = (opened.info.sample_rate, opened.info.n_samples);
         let (mut hull, mut each, mut n) = (None, 0, 0);
@@ -189,18 +189,18 @@ impl ClipDecoder {
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
-        opened: &Opened<'_>,
-        (begin, view): (Begin, u32),
+        opened: &RowRecording<'_>,
+        (begin, view): (ClipStart, u32),
     ) -> Result<DecodedClip<'_>> {
         let AudioPlan { features, clip_samples, crop: rule, .. } = planner.plan();
         let info = opened.info;
         let rule = match (begin, rule) {
-            (Begin::Rule { .. }, ClipRule::Clip(crop)) => Some(crop),
+            (ClipStart::Rule { .. }, ClipRule::Clip(crop)) => Some(crop),
             _ => None,
         };
         let (certain, most) = rule.map_or((1, 1), |crop| crop.n_draws());
         let power = match rule.map(|crop| crop.draws) {
-            Some(Draws::Redraw { power, .. }) => power,
+            Some(CropDraws::Redraw { power, .. }) => power,
             _ => f64::INFINITY,
         };
         let mut tried = SmallVec::<[Crop; 64]>::new();
@@ -225,7 +225,7 @@ impl ClipDecoder {
                 let clips = features.channels().waveform(0, &self.planes, within, &mut self.mono)?;
                 return Ok(DecodedClip { crop, clips, speed });
             }
-            let seed = if let Begin::Rule { seed, .. } = begin { seed } else { record.seed };
+            let seed = if let ClipStart::Rule { seed, .. } = begin { seed } else { record.seed };
             self.place(planner, read, is_ready, seed)?;
             if most == 1 {
                 return Ok(DecodedClip { crop, clips: &self.clip, speed });
@@ -258,7 +258,7 @@ impl ClipDecoder {
         &mut self,
         planner: &ClipPlanner,
         record: &Record,
-        opened: &Opened<'_>,
+        opened: &RowRecording<'_>,
         span: &Range<u64>,
     ) -> Result<()> {
         let is_held = |held: &Range<u64>| held.start <= span.start && span.end <= held.end;

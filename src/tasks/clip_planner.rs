@@ -12,7 +12,7 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
-    clip_rule::{ClipCrop, ClipRule, Place},
+    clip_rule::{ClipCrop, ClipRule, CropPosition},
     mix_source::MixSource,
     span_columns::{Grid, SpanColumns},
 };
@@ -21,7 +21,7 @@ use crate::{
     decode::{Damage, Info, SpareBlocks},
     fields::Row,
     source::{Positions, RowInfo},
-    targets::Clip,
+    targets::ClipSeconds,
     transform::{
         Augment, Channels, Crop, CropMode, Features, MAX_HZ, Quality, Resampler, Resamplers,
         augment::Reading, crop, crop_at, starts, target_len,
@@ -73,13 +73,13 @@ impl AudioPlan {
 
     /// What the clip is about: all of it, or the window within; in seconds on the time line of the recording,
     /// in which the row begins at `row_start`, and which is played at this speed.
-    pub(super) fn about(&self, crop: &Crop, row_start: f64, speed: f64) -> Clip {
+    pub(super) fn about(&self, crop: &Crop, row_start: f64, speed: f64) -> ClipSeconds {
         let context = self.crop.context();
         let start = crop.start + context.saturating_sub(crop.pad_front) as u64;
         let end = (start + (self.clip_samples - 2 * context) as u64).min(crop.start + crop.len as u64);
         let rate = f64::from(self.features.sample_rate());
         let [start, end] = [start, end].map(|sample| row_start + sample as f64 * speed / rate);
-        Clip { start, end }
+        ClipSeconds { start, end }
     }
 
     /// Values of an example's features.
@@ -95,7 +95,7 @@ impl AudioPlan {
 
 /// Where a clip begins in its recording.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Begin {
+pub enum ClipStart {
     /// Where the plan's rule says.
     Rule {
         /// The position, of a recording with several windows.
@@ -109,7 +109,7 @@ pub enum Begin {
     At(f64),
 }
 
-impl Begin {
+impl ClipStart {
     /// Where the plan's rule says for position `at`, by these random bits.
     pub fn rule(at: u64, seed: u64) -> Self {
         Self::Rule { at, seed, of_steps: seed }
@@ -251,18 +251,18 @@ impl ClipPlanner {
         &self,
         (sample_rate, n_samples): (u32, u64),
         values: &Row,
-        begin: Begin,
+        begin: ClipStart,
     ) -> Result<ClipRead> {
         let (rate, clip) = (self.plan.features.sample_rate(), self.plan.clip_samples);
         let played = match begin {
-            Begin::Rule { of_steps, .. } => {
+            ClipStart::Rule { of_steps, .. } => {
                 let played = (f64::from(sample_rate) * self.plan.augment.speed(of_steps)).round();
                 played.clamp(1.0, f64::from(MAX_HZ.max(sample_rate))) as u32
             }
-            Begin::At(_) => sample_rate,
+            ClipStart::At(_) => sample_rate,
         };
         let n = target_len(n_samples, played, rate);
-        if let (Begin::Rule { .. }, ClipRule::Clip(ClipCrop { takes_whole: true, .. })) =
+        if let (ClipStart::Rule { .. }, ClipRule::Clip(ClipCrop { takes_whole: true, .. })) =
             (begin, self.plan.crop)
             && n > clip as u64
         {
@@ -275,9 +275,9 @@ impl ClipPlanner {
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         let crop = match (begin, self.plan.crop) {
-            (Begin::Rule { seed, .. }, ClipRule::Clip(ClipCrop { place, padding, .. })) => match place {
-                Place::Mode(mode) => crop(mode, padding, n, clip, seed),
-                Place::Spans { rule, are_required } => {
+            (ClipStart::Rule { seed, .. }, ClipRule::Clip(ClipCrop { place, padding, .. })) => match place {
+                CropPosition::Mode(mode) => crop(mode, padding, n, clip, seed),
+                CropPosition::Spans { rule, are_required } => {
                     // A second of the recording has fewer samples if it is played faster.
                     let second = f64::from(rate) * f64::from(sample_rate) / f64::from(played);
                     let grid = Grid { n, rate: second, source_rate: sample_rate };
@@ -294,7 +294,7 @@ impl ClipPlanner {
                     }
                 }
             },
-            (Begin::Rule { at, .. }, ClipRule::Windows(rule)) => {
+            (ClipStart::Rule { at, .. }, ClipRule::Windows(rule)) => {
                 let (_, window) = self.positions.window(at);
                 if window >= rule.count(n).max(1) {
                     let message = "the recording is shorter than when the loader was made";
@@ -302,7 +302,7 @@ impl ClipPlanner {
                 }
                 rule.crop(n, window)
             }
-            (Begin::At(start), _) => {
+            (ClipStart::At(start), _) => {
                 let sample = (start * f64::from(rate)).round();
                 // A NaN is no start.
                 let found = (!sample.is_nan()).then(|| crop_at(sample as i64, n, clip)).flatten();
@@ -328,7 +328,7 @@ impl ClipPlanner {
                 "the start of a loudest clip depends on the samples; leave \"start\" out, or use replay()";
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let begin = Begin::rule(at, seed).drawn(rule, 0, 0);
+        let begin = ClipStart::rule(at, seed).drawn(rule, 0, 0);
         let rate = row.info.sample_rate;
         Ok(self
             .clip_read((rate, row.info.n_samples), &row.values, begin)
@@ -337,9 +337,9 @@ impl ClipPlanner {
 
     /// The places of all clips of an example, in the order of clips and draws: those that are certainly
     /// looked at, or all of them.
-    pub fn each(&self, begin: Begin, all: bool) -> impl Iterator<Item = Begin> + use<> {
+    pub fn each(&self, begin: ClipStart, all: bool) -> impl Iterator<Item = ClipStart> + use<> {
         let crop = match (begin, self.plan.crop) {
-            (Begin::Rule { .. }, ClipRule::Clip(crop)) => Some(crop),
+            (ClipStart::Rule { .. }, ClipRule::Clip(crop)) => Some(crop),
             _ => None,
         };
         let (certain, most) = crop.map_or((1, 1), |crop| crop.n_draws());

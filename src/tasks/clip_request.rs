@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     clip_decoder::joined,
-    clip_planner::{Begin, ClipPlanner, Section},
+    clip_planner::{ClipPlanner, ClipStart, Section},
 };
 use crate::{decode::layout, fields::Row, record::ReadRequest};
 
@@ -12,7 +12,7 @@ use crate::{decode::layout, fields::Row, record::ReadRequest};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Take {
     /// A clip, which begins there.
-    Clip(Begin),
+    Clip(ClipStart),
     /// The clips at these positions, which are of one recording; with random bits.
     Clips(Range<u64>, u64),
     /// A section.
@@ -33,7 +33,7 @@ impl<'a> ClipRequest<'a> {
     }
 
     /// The samples that a clip may need, whichever of its places is taken.
-    fn hull(&self, of: (u32, u64), values: &Row, begin: Begin) -> Option<Range<u64>> {
+    fn hull(&self, of: (u32, u64), values: &Row, begin: ClipStart) -> Option<Range<u64>> {
         let (planner, mut hull) = (self.planner, None);
         for begin in planner.each(begin, true) {
             hull = Some(joined(hull, planner.clip_read(of, values, begin).ok()?.span));
@@ -64,11 +64,11 @@ impl ReadRequest for ClipRequest<'_> {
         match self.take {
             Take::Clip(begin) => span(begin),
             Take::Clips(Range { start, end }, seed) => {
-                let first = span(Begin::rule(start, seed))?;
+                let first = span(ClipStart::rule(start, seed))?;
                 if end <= start + 1 {
                     return Some(first);
                 }
-                Some(joined(Some(first), span(Begin::rule(end - 1, seed))?))
+                Some(joined(Some(first), span(ClipStart::rule(end - 1, seed))?))
             }
             Take::Section(section) => {
                 let (samples, rate) = section.samples(sample_rate, n_samples).ok()?;

@@ -12,11 +12,11 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClipCrop {
     /// Where in the recording it is.
-    pub place: Place,
+    pub place: CropPosition,
     /// What becomes of a short recording.
     pub padding: Padding,
     /// Whether further places are tried.
-    pub draws: Draws,
+    pub draws: CropDraws,
     /// The number of clips of a recording, as an axis of their own; 0 for one without an axis.
     pub views: u32,
     /// Whether a recording that is longer than a clip is a bad record.
@@ -25,7 +25,7 @@ pub struct ClipCrop {
 
 /// Where a clip is in its recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum CropPosition {
     /// By the length of the recording alone.
     Mode(CropMode),
     /// By spans in columns of the row.
@@ -39,7 +39,7 @@ pub enum Place {
 
 /// The places that are drawn for a clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Draws {
+pub enum CropDraws {
     /// One.
     One,
     /// This many, of which the loudest is taken.
@@ -56,9 +56,9 @@ pub enum Draws {
 impl From<CropMode> for ClipCrop {
     fn from(mode: CropMode) -> Self {
         Self {
-            place: Place::Mode(mode),
+            place: CropPosition::Mode(mode),
             padding: mode.padding(),
-            draws: Draws::One,
+            draws: CropDraws::One,
             views: 0,
             takes_whole: false,
         }
@@ -74,9 +74,9 @@ impl ClipCrop {
     /// The places that are certainly looked at for a clip, and the most of them.
     pub(super) fn n_draws(&self) -> (u32, u32) {
         match self.draws {
-            Draws::One => (1, 1),
-            Draws::Loudest(n) => (n, n),
-            Draws::Redraw { most, .. } => (1, 1 + most),
+            CropDraws::One => (1, 1),
+            CropDraws::Loudest(n) => (n, n),
+            CropDraws::Redraw { most, .. } => (1, 1 + most),
         }
     }
 
@@ -90,7 +90,7 @@ impl ClipCrop {
         let seed = if view == 0 { seed } else { hash(seed, Purpose::View, [view.into()]) };
         match (draw, self.draws) {
             (0, _) => seed,
-            (_, Draws::Redraw { .. }) => hash(seed, Purpose::Redraw, [draw.into()]),
+            (_, CropDraws::Redraw { .. }) => hash(seed, Purpose::Redraw, [draw.into()]),
             _ => hash(seed, Purpose::Candidate, [draw.into()]),
         }
     }
@@ -128,12 +128,12 @@ impl ClipRule {
 
     /// Whether places are drawn again after silence.
     pub fn redraws(&self) -> bool {
-        matches!(self, Self::Clip(ClipCrop { draws: Draws::Redraw { .. }, .. }))
+        matches!(self, Self::Clip(ClipCrop { draws: CropDraws::Redraw { .. }, .. }))
     }
 
     /// Whether values of the row place the clip.
     pub(super) fn takes_values(&self) -> bool {
-        matches!(self, Self::Clip(ClipCrop { place: Place::Spans { .. }, .. }))
+        matches!(self, Self::Clip(ClipCrop { place: CropPosition::Spans { .. }, .. }))
     }
 
     /// Samples on each side of what a clip is about.
@@ -167,7 +167,8 @@ mod tests {
     #[test]
     fn every_draw_has_bits_of_its_own_and_the_first_those_of_the_record() {
         let crop = |draws| ClipCrop { draws, views: 8, ..CropMode::Random.into() };
-        let (loudest, redraw) = (crop(Draws::Loudest(9)), crop(Draws::Redraw { power: 0.1, most: 8 }));
+        let (loudest, redraw) =
+            (crop(CropDraws::Loudest(9)), crop(CropDraws::Redraw { power: 0.1, most: 8 }));
         assert_eq!((loudest.n_draws(), redraw.n_draws()), ((9, 9), (1, 9)));
         let mut seen = HashSet::new();
         for record in 0..50 {

@@ -16,10 +16,10 @@ use smallvec::SmallVec;
 
 use super::{
     clip_decoder::{ClipDecoder, DecodedClip},
-    clip_planner::{AudioPlan, Begin, ClipPlanner, Section, Waveform},
+    clip_planner::{AudioPlan, ClipPlanner, ClipStart, Section, Waveform},
     clip_request::{ClipRequest, Take},
     clip_rule::ClipRule,
-    mixing::{Mixed, Mixer},
+    mixing::{MixedPartner, Mixer},
     span_columns::SpanColumns,
 };
 use crate::{
@@ -50,7 +50,7 @@ impl AudioPlan {
 
 /// Where the value of a field comes from.
 #[derive(Debug, Clone)]
-enum Output {
+enum OutputField {
     /// The features of the clip.
     Features,
     /// A value of the record, by its index.
@@ -67,7 +67,7 @@ enum Output {
     Outcome(Outcome),
     /// Where the clip begins in its recording, in seconds.
     Start,
-    /// The class of the example with which this one is mixed; as [`Output::Target`] before that.
+    /// The class of the example with which this one is mixed; as [`OutputField::Target`] before that.
     OtherClass(Box<Target>),
     /// The share of the example itself after mixing with another; 1 before.
     MixupWeight,
@@ -95,7 +95,7 @@ fn twice(parameter: &str, names: &[String]) -> Option<String> {
 /// The fields of an example, in order.
 #[derive(Debug, Clone)]
 pub struct Outputs {
-    fields: Vec<(Output, Field)>,
+    fields: Vec<(OutputField, Field)>,
     /// The first row of each source, and the number of all rows.
     group_starts: Arc<[u64]>,
     /// The rows at the positions.
@@ -107,14 +107,14 @@ pub struct Outputs {
 impl Default for Outputs {
     /// The row number.
     fn default() -> Self {
-        let index = (Output::Index, Field::number("index", DataType::Int64));
+        let index = (OutputField::Index, Field::number("index", DataType::Int64));
         Self { fields: vec![index], group_starts: Arc::new([]), positions: Positions::default(), spans: None }
     }
 }
 
 /// What the fields besides the features are made of.
 #[derive(Debug)]
-pub struct Given<'a> {
+pub struct OutputInputs<'a> {
     /// Targets and columns, in order.
     pub targets: Vec<Target>,
     /// The index of the recording's path among a record's values.
@@ -143,8 +143,8 @@ impl Outputs {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if two fields have the same name.
-    pub fn new(given: Given<'_>) -> Result<Self> {
-        let Given {
+    pub fn new(inputs: OutputInputs<'_>) -> Result<Self> {
+        let OutputInputs {
             targets,
             path,
             group_starts,
@@ -155,7 +155,7 @@ impl Outputs {
             spans,
             views,
             pairs,
-        } = given;
+        } = inputs;
         let number = |name: &str| Field::number(name, DataType::Int64);
         let of_clip = |name: &str, dtype| match views {
             Some(n) => Field::stacked(name, dtype, [n.into()]),
@@ -166,28 +166,28 @@ impl Outputs {
             let field = target.field().clone();
             let other = (pairs && target.is_class()).then(|| {
                 let field = Field { name: format!("{}_b", field.name), ..field.clone() };
-                (Output::OtherClass(Box::new(target.clone())), field)
+                (OutputField::OtherClass(Box::new(target.clone())), field)
             });
             // bounded: two for each target that is given.
-            fields.push((Output::Target(Box::new(target)), field));
+            fields.push((OutputField::Target(Box::new(target)), field));
             fields.extend(other);
         }
-        fields.extend(is_mixture.then(|| (Output::Source, number("source"))));
-        fields.push((Output::Index, number("index")));
+        fields.extend(is_mixture.then(|| (OutputField::Source, number("source"))));
+        fields.push((OutputField::Index, number("index")));
         if pairs {
-            fields.push((Output::MixupIndex, number("mixup_index")));
-            fields.push((Output::MixupWeight, Field::number("mixup_weight", DataType::Float64)));
+            fields.push((OutputField::MixupIndex, number("mixup_index")));
+            fields.push((OutputField::MixupWeight, Field::number("mixup_weight", DataType::Float64)));
         }
         for name in requested {
             let output = match &**name {
-                "path" => path.map(Output::Value),
-                "start" => Some(Output::Start),
-                "valid_samples" => Some(Output::ValidSamples),
-                "valid_frames" => Some(Output::ValidFrames),
-                "shard" => Some(Output::Shard(shard_starts.into())),
-                "row" => Some(Output::Row(shard_starts.into())),
-                "window" => Some(Output::Window),
-                name => Outcome::named(name).map(|(outcome, ..)| Output::Outcome(outcome)),
+                "path" => path.map(OutputField::Value),
+                "start" => Some(OutputField::Start),
+                "valid_samples" => Some(OutputField::ValidSamples),
+                "valid_frames" => Some(OutputField::ValidFrames),
+                "shard" => Some(OutputField::Shard(shard_starts.into())),
+                "row" => Some(OutputField::Row(shard_starts.into())),
+                "window" => Some(OutputField::Window),
+                name => Outcome::named(name).map(|(outcome, ..)| OutputField::Outcome(outcome)),
             };
             let field = match &**name {
                 "path" => Field::text("path"),
@@ -237,14 +237,14 @@ impl Outputs {
     /// The targets, in order.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.fields.iter().filter_map(|(output, _)| match output {
-            Output::Target(target) => Some(&**target),
+            OutputField::Target(target) => Some(&**target),
             _ => None,
         })
     }
 
     /// The most bytes of a row's values that are not stacked: in an example, and in a batch.
     pub fn most_bytes(&self) -> [u64; 2] {
-        let path = self.fields.iter().any(|(output, _)| matches!(output, Output::Value(_)));
+        let path = self.fields.iter().any(|(output, _)| matches!(output, OutputField::Value(_)));
         let path = if path { MOST_PATH_BYTES as u64 } else { 0 };
         let sum = |bytes: fn(&Target) -> u64| self.targets().map(bytes).fold(path, u64::saturating_add);
         [sum(Target::most_example_bytes), sum(Target::most_batch_bytes)]
@@ -262,7 +262,7 @@ impl Outputs {
         let pool = SharedPool::new(self.fields(plan));
         let pairs = plan.augment.pairs_examples().then(|| Arc::new(self.pairs(plan)));
         let others = self.fields.into_iter().map(|(output, _)| output);
-        let outputs = [Output::Features].into_iter().chain(others);
+        let outputs = [OutputField::Features].into_iter().chain(others);
         let outputs = outputs.collect();
         let Self { group_starts, positions, .. } = self;
         (Arc::new(Planned { outputs, group_starts, positions, pairs }), Arc::new(pool))
@@ -282,11 +282,11 @@ impl Outputs {
         for (at, (output, _)) in (1..).zip(&self.fields) {
             match output {
                 // bounded: by the fields.
-                Output::Target(target) if target.can_mix(MixTargets::Mix) => pairs.targets.push(at),
-                Output::OtherClass(_) => pairs.others.push([at - 1, at]),
-                Output::Index => index = at,
-                Output::MixupIndex => pairs.others.push([index, at]),
-                Output::MixupWeight => pairs.weight = at,
+                OutputField::Target(target) if target.can_mix(MixTargets::Mix) => pairs.targets.push(at),
+                OutputField::OtherClass(_) => pairs.others.push([at - 1, at]),
+                OutputField::Index => index = at,
+                OutputField::MixupIndex => pairs.others.push([index, at]),
+                OutputField::MixupWeight => pairs.weight = at,
                 _ => {}
             }
         }
@@ -297,7 +297,7 @@ impl Outputs {
 /// Where the values of an example come from.
 #[derive(Debug)]
 struct Planned {
-    outputs: Vec<Output>,
+    outputs: Vec<OutputField>,
     group_starts: Arc<[u64]>,
     positions: Positions,
     pairs: Option<Arc<Pairs>>,
@@ -399,7 +399,7 @@ impl Task for AudioTask {
 }
 
 /// A clip of an example.
-struct Made {
+struct RenderedClip {
     crop: Crop,
     /// How many times faster than at its own rate the recording is played.
     speed: f64,
@@ -427,7 +427,7 @@ impl ExampleMaker for ClipMaker {
     type Example = Example;
 
     fn run(&mut self, record: &Record) -> Result<Example> {
-        self.example(record, Begin::rule(record.index, record.seed))
+        self.example(record, ClipStart::rule(record.index, record.seed))
     }
 }
 
@@ -464,7 +464,7 @@ impl ClipMaker {
     ///
     /// # Errors
     /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a clip that begins outside of the recording.
-    pub fn example(&mut self, record: &Record, begin: Begin) -> Result<Example> {
+    pub fn example(&mut self, record: &Record, begin: ClipStart) -> Result<Example> {
         let plan = self.task.planner.plan();
         let AudioPlan { features, clip_samples, crop: rule, augment, .. } = plan;
         let mut values = match self.task.spare.take() {
@@ -476,7 +476,7 @@ impl ClipMaker {
         let n_clips = rule.views().unwrap_or(1);
         let len = values.len() / n_clips as usize / features.channels().n_kept();
         let (mut outs, mut at) = (values.as_mut(), 0);
-        let mut made = SmallVec::<[Made; 4]>::new();
+        let mut made = SmallVec::<[RenderedClip; 4]>::new();
         self.mixer.mixed.clear();
         self.mixer.response = None;
         for view in 0..n_clips {
@@ -486,9 +486,9 @@ impl ClipMaker {
             // What fills the clip is padding only if it is silent.
             let mut valid = if rule.padding().is_silent() { crop.taken() } else { 0..*clip_samples };
             let bits = match (begin, rule) {
-                (Begin::Rule { seed, .. }, ClipRule::Clip(crop)) => Some(crop.seed(seed, view, 0)),
-                (Begin::Rule { seed, .. }, ClipRule::Windows(_)) => Some(seed),
-                (Begin::At(_), _) => None,
+                (ClipStart::Rule { seed, .. }, ClipRule::Clip(crop)) => Some(crop.seed(seed, view, 0)),
+                (ClipStart::Rule { seed, .. }, ClipRule::Windows(_)) => Some(seed),
+                (ClipStart::At(_), _) => None,
             };
             if let Some(bits) = bits.filter(|_| augment.changes_waveforms()) {
                 fallible_alloc::resize(&mut self.changed, clips.len(), 0.0)?;
@@ -515,28 +515,28 @@ impl ClipMaker {
             let mixed = first_mixed..self.mixer.mixed.len();
             let response = self.mixer.response.take();
             // bounded: a few clips of a recording.
-            made.push(Made { crop, speed, bits, mixed, response });
+            made.push(RenderedClip { crop, speed, bits, mixed, response });
         }
         let Planned { outputs, group_starts, positions, pairs } = &*self.task.outputs;
         let index = positions.row(record.index);
         let source = part_of(group_starts, index);
-        if let (Some(text), Begin::Rule { .. }) = (&self.task.text, begin) {
+        if let (Some(text), ClipStart::Rule { .. }) = (&self.task.text, begin) {
             self.check_text(text, opened.info, made[0].speed);
         }
         let clip = plan.about(&made[0].crop, opened.row_start(), made[0].speed);
         // The value of a clip, or a list of those of all.
-        let of_clips = |of: &dyn Fn(&Made) -> Value| match rule.views() {
+        let of_clips = |of: &dyn Fn(&RenderedClip) -> Value| match rule.views() {
             Some(_) => Value::List(made.iter().map(of).collect()),
             None => of(&made[0]),
         };
         let mut values = Some(values);
-        let value = |output: &Output| {
+        let value = |output: &OutputField| {
             Ok(match output {
-                Output::Features => values.take().map_or(Value::Null, Value::Array),
-                Output::Value(at) => record.values.get(*at).cloned().unwrap_or(Value::Null),
-                Output::Target(target) => {
+                OutputField::Features => values.take().map_or(Value::Null, Value::Array),
+                OutputField::Value(at) => record.values.get(*at).cloned().unwrap_or(Value::Null),
+                OutputField::Target(target) => {
                     let mut value = target.value(&record.values, source, clip)?;
-                    for Mixed { values, clip, amount, targets, .. } in &self.mixer.mixed {
+                    for MixedPartner { values, clip, amount, targets, .. } in &self.mixer.mixed {
                         if *targets != MixTargets::Keep && target.can_mix(*targets) {
                             let partner = target.value(values, source, *clip)?;
                             value = targets::mixed(value, &partner, *targets, amount.weight());
@@ -544,20 +544,22 @@ impl ClipMaker {
                     }
                     value
                 }
-                Output::OtherClass(target) => target.value(&record.values, source, clip)?,
-                Output::MixupWeight => Value::Float(1.0),
-                Output::MixupIndex => Value::Int(-1),
-                Output::Outcome(outcome) => of_clips(&|made| self.outcome(*outcome, made)),
-                Output::Source => Value::Int(source as i64),
-                Output::Index => Value::Int(index as i64),
-                Output::Window => Value::Int(positions.window(record.index).1 as i64),
-                Output::Start => of_clips(&|made| Value::Float(plan.start(&made.crop, made.speed))),
-                Output::ValidSamples => of_clips(&|made| Value::Int(plan.valid_samples(&made.crop) as i64)),
-                Output::ValidFrames => of_clips(&|made| {
+                OutputField::OtherClass(target) => target.value(&record.values, source, clip)?,
+                OutputField::MixupWeight => Value::Float(1.0),
+                OutputField::MixupIndex => Value::Int(-1),
+                OutputField::Outcome(outcome) => of_clips(&|made| self.outcome(*outcome, made)),
+                OutputField::Source => Value::Int(source as i64),
+                OutputField::Index => Value::Int(index as i64),
+                OutputField::Window => Value::Int(positions.window(record.index).1 as i64),
+                OutputField::Start => of_clips(&|made| Value::Float(plan.start(&made.crop, made.speed))),
+                OutputField::ValidSamples => {
+                    of_clips(&|made| Value::Int(plan.valid_samples(&made.crop) as i64))
+                }
+                OutputField::ValidFrames => of_clips(&|made| {
                     Value::Int(features.n_frames(plan.valid_samples(&made.crop), *clip_samples) as i64)
                 }),
-                Output::Shard(starts) => Value::Int(part_of(starts, index) as i64),
-                Output::Row(starts) => {
+                OutputField::Shard(starts) => Value::Int(part_of(starts, index) as i64),
+                OutputField::Row(starts) => {
                     let first = starts.get(part_of(starts, index)).copied().unwrap_or(0);
                     Value::Int((index - first) as i64)
                 }
@@ -571,11 +573,11 @@ impl ClipMaker {
     }
 
     /// What steps of augmentation did to a clip.
-    fn outcome(&self, outcome: Outcome, made: &Made) -> Value {
+    fn outcome(&self, outcome: Outcome, made: &RenderedClip) -> Value {
         let first = self.mixer.mixed[made.mixed.clone()].iter().find(|mixed| mixed.step == 0);
         let number = match (outcome, first.map(|mixed| mixed.amount)) {
             (Outcome::MixIndex, _) => {
-                let row = |mixed: &Mixed| match mixed.is_own {
+                let row = |mixed: &MixedPartner| match mixed.is_own {
                     true => self.task.outputs.positions.row(mixed.at),
                     false => mixed.at,
                 };

@@ -10,7 +10,7 @@
 //! it.
 //!
 //! While rows are still added, the number of batches is unknown: the pass then has [`UNCOUNTED`] batches, and
-//! the first batch past the end reports the end ([`Rows::is_past_end`]).
+//! the first batch past the end reports the end ([`RowBatch::is_past_end`]).
 
 use std::{
     path::Path,
@@ -187,7 +187,7 @@ impl Steps {
 }
 
 impl Source for DatasetSource {
-    type Reader = Numbers;
+    type Reader = NumberReader;
 
     fn shard_rows(&self) -> Vec<u64> {
         vec![UNCOUNTED]
@@ -234,16 +234,16 @@ impl Source for DatasetSource {
         true
     }
 
-    fn reader(self: &Arc<Self>) -> Numbers {
-        Numbers
+    fn reader(self: &Arc<Self>) -> NumberReader {
+        NumberReader
     }
 }
 
 /// Reads nothing: a worker needs only the number of its batch.
 #[derive(Debug)]
-pub struct Numbers;
+pub struct NumberReader;
 
-impl ReadRecords for Numbers {
+impl ReadRecords for NumberReader {
     fn read(&mut self, _row: u64, _run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
         Ok(RawRecord::new(Bytes::new(), Row::new()))
     }
@@ -251,7 +251,7 @@ impl ReadRecords for Numbers {
 
 /// A batch of rows.
 #[derive(Debug)]
-pub struct Rows {
+pub struct RowBatch {
     /// The rows.
     pub columns: Columns,
     /// Whether the batch is past the end of a pass whose length was unknown when it began: then it has no
@@ -334,7 +334,7 @@ pub struct RowMaker {
 
 impl RowMaker {
     /// This rank's rows of a batch.
-    fn rows(&mut self, epoch: u64, batch: u64, is_stopped: &dyn Fn() -> bool) -> Result<Rows> {
+    fn rows(&mut self, epoch: u64, batch: u64, is_stopped: &dyn Fn() -> bool) -> Result<RowBatch> {
         let Self { dataset, task } = self;
         let share = &task.share;
         // The batch is known to be full only when its last row exists.
@@ -355,7 +355,7 @@ impl RowMaker {
         task.made[0].fetch_add(columns.rows as u64, Ordering::Relaxed);
         let bytes = columns.bytes() as u64;
         task.made[1].fetch_add(bytes, Ordering::Relaxed);
-        Ok(Rows { columns, is_past_end })
+        Ok(RowBatch { columns, is_past_end })
     }
 }
 
@@ -380,13 +380,13 @@ fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error
 }
 
 impl ExampleMaker for RowMaker {
-    type Example = Rows;
+    type Example = RowBatch;
 
-    fn run(&mut self, record: &Record) -> Result<Rows> {
+    fn run(&mut self, record: &Record) -> Result<RowBatch> {
         self.run_until(record, &|| false)
     }
 
-    fn run_until(&mut self, record: &Record, is_stopped: &dyn Fn() -> bool) -> Result<Rows> {
+    fn run_until(&mut self, record: &Record, is_stopped: &dyn Fn() -> bool) -> Result<RowBatch> {
         let made = self.rows(record.epoch, record.index, is_stopped);
         made.map_err(|error| at_batch(error, record.epoch, record.index, &self.task.share))
     }
@@ -394,22 +394,22 @@ impl ExampleMaker for RowMaker {
 
 /// Hands over a worker's rows: a batch of the engine is one example.
 #[derive(Debug)]
-pub struct Handover(Option<Rows>);
+pub struct Handover(Option<RowBatch>);
 
 impl Collate for Handover {
-    type Example = Rows;
-    type Batch = Rows;
+    type Example = RowBatch;
+    type Batch = RowBatch;
 
-    fn put(&mut self, _stream: usize, _row: usize, example: Rows) -> Result<()> {
+    fn put(&mut self, _stream: usize, _row: usize, example: RowBatch) -> Result<()> {
         self.0 = Some(example);
         Ok(())
     }
 
-    fn take(&mut self, _rows: usize) -> Rows {
-        self.0.take().unwrap_or(Rows { columns: Columns::default(), is_past_end: true })
+    fn take(&mut self, _rows: usize) -> RowBatch {
+        self.0.take().unwrap_or(RowBatch { columns: Columns::default(), is_past_end: true })
     }
 
-    fn examples(batch: &Rows, _rows: usize) -> usize {
+    fn examples(batch: &RowBatch, _rows: usize) -> usize {
         batch.columns.rows
     }
 }

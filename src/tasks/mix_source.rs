@@ -24,7 +24,7 @@ use crate::{
 const LISTED: usize = 10_000;
 
 /// A source of partners.
-trait Pool: Send + Sync {
+trait MixPool: Send + Sync {
     fn reader(&self) -> Box<dyn ReadRecords>;
     fn locate(&self, at: u64) -> (Arc<Path>, u64);
     fn located(&self, error: Error, at: u64) -> Error;
@@ -32,7 +32,7 @@ trait Pool: Send + Sync {
 
 struct PoolOf<S>(Arc<S>);
 
-impl<S: Source> Pool for PoolOf<S> {
+impl<S: Source> MixPool for PoolOf<S> {
     fn reader(&self) -> Box<dyn ReadRecords> {
         Box::new(self.0.reader())
     }
@@ -52,7 +52,7 @@ type Failures = Mutex<BTreeMap<u64, Error>>;
 /// The source of the partners of a step; shared by workers.
 #[derive(Clone)]
 pub struct MixSource {
-    pool: Arc<dyn Pool>,
+    pool: Arc<dyn MixPool>,
     /// The first position of each source among them, and the number of all.
     starts: Arc<[u64]>,
     /// Positions that are never read, ascending.

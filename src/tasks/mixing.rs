@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::{
     clip_decoder::{ClipDecoder, DecodedClip},
-    clip_planner::{AudioPlan, Begin, ClipPlanner},
+    clip_planner::{AudioPlan, ClipPlanner, ClipStart},
     clip_request::{ClipRequest, Take},
     clip_rule::ClipRule,
     mix_source::MixSource,
@@ -19,7 +19,7 @@ use crate::{
     fields::Row,
     record::{ReadRecords, Record},
     seed::below,
-    targets::Clip,
+    targets::ClipSeconds,
     transform::augment::{Amount, Clips, Convolver, Draws, Kind, MixTargets, Mixing, Outcome, Reading},
 };
 
@@ -28,7 +28,7 @@ const ATTEMPTS: usize = 8;
 
 /// A partner that was mixed in.
 #[derive(Debug)]
-pub struct Mixed {
+pub struct MixedPartner {
     /// The number of the step among those that mix.
     pub step: usize,
     /// Its position in its source.
@@ -36,7 +36,7 @@ pub struct Mixed {
     /// Whether that is the loader's own.
     pub is_own: bool,
     /// Where its clip is in its recording.
-    pub clip: Clip,
+    pub clip: ClipSeconds,
     /// Its other columns, if targets are mixed.
     pub values: Row,
     /// How loud it is.
@@ -51,7 +51,7 @@ pub struct Mixer {
     makers: Vec<Maker>,
     convolver: Convolver,
     /// What was mixed into the last clip, in order.
-    pub mixed: Vec<Mixed>,
+    pub mixed: Vec<MixedPartner>,
     /// The position of the impulse response of the first `Reverb`, if one was drawn for the last clip.
     pub response: Option<u64>,
 }
@@ -127,7 +127,7 @@ impl Mixer {
                 values.clear();
             }
             // bounded: `most` of each step.
-            self.mixed.push(Mixed { step, at, is_own: mixing.is_own, clip, values, amount, targets });
+            self.mixed.push(MixedPartner { step, at, is_own: mixing.is_own, clip, values, amount, targets });
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ fn candidate(
 
 impl Maker {
     /// Reads a partner or response; returns its position, its place and its columns.
-    fn next(&mut self, own: u64, draws: &mut Draws, n: usize) -> Result<Option<(u64, Clip, Row)>> {
+    fn next(&mut self, own: u64, draws: &mut Draws, n: usize) -> Result<Option<(u64, ClipSeconds, Row)>> {
         for _ in 0..ATTEMPTS {
             let (at, [place, phase]) = candidate(&self.mix_sources, self.reading, own, draws);
             let Some(at) = at else { continue };
@@ -214,8 +214,8 @@ impl Maker {
 
     /// Reads the clip of a partner; a short one is repeated, from a random sample on. Zeros follow a short
     /// response. `None` if it has no samples.
-    fn read(&mut self, at: u64, place: u64, phase: u64, n: usize) -> Result<Option<(Clip, Row)>> {
-        let begin = Begin::rule(at, place);
+    fn read(&mut self, at: u64, place: u64, phase: u64, n: usize) -> Result<Option<(ClipSeconds, Row)>> {
+        let begin = ClipStart::rule(at, place);
         let record = self.reader.read(at, 1, &ClipRequest::of(&self.planner, Take::Clip(begin)))?;
         let record: Record = record.numbered(at, place, 0);
         let opened = self.decoder.open(&self.planner, &record)?;

@@ -27,16 +27,16 @@ mod tokens;
 #[cfg(feature = "audio")]
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 #[cfg(feature = "audio")]
-pub use clip_planner::{AudioPlan, Begin, ClipPlanner, Section, Waveform};
+pub use clip_planner::{AudioPlan, ClipPlanner, ClipStart, Section, Waveform};
 #[cfg(feature = "audio")]
 pub use clip_request::Take;
 #[cfg(feature = "audio")]
-pub use clip_rule::{ClipCrop, ClipRule, Draws, Place};
+pub use clip_rule::{ClipCrop, ClipRule, CropDraws, CropPosition};
 #[cfg(feature = "audio")]
-pub use clips::{AudioTask, ClipMaker, Given, Outputs};
+pub use clips::{AudioTask, ClipMaker, OutputInputs, Outputs};
 #[cfg(feature = "cache")]
 pub use documents::{
-    COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowMaker, RowShare, Rows, SharedTask, Steps,
+    COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowBatch, RowMaker, RowShare, SharedTask, Steps,
     UNCOUNTED,
 };
 #[cfg(feature = "audio")]
@@ -46,4 +46,4 @@ pub use mixing::{PlannedValue, planned_value};
 #[cfg(feature = "audio")]
 pub use span_columns::{SpanColumns, SpanUnit};
 #[cfg(feature = "tokens")]
-pub use tokens::{Encode, TokenMaker, TokenTask, Vocabulary};
+pub use tokens::{Encode, EncoderFactory, TokenMaker, TokenTask};

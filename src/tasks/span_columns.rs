@@ -6,7 +6,7 @@ use crate::{
     Error, ErrorKind, Result,
     fields::{Row, Value},
     source::{Item, Nesting},
-    targets::Sourced,
+    targets::SourceColumns,
     transform::{Crop, Padding, SpanRule},
 };
 
@@ -44,11 +44,11 @@ impl SpanColumns {
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] for columns of other types.
-    pub fn plan(names: &[String], unit: SpanUnit, sourced: &Sourced<'_>) -> Result<Self> {
+    pub fn plan(names: &[String], unit: SpanUnit, source_columns: &SourceColumns<'_>) -> Result<Self> {
         let mut values = [0; 2];
         let mut nestings = Vec::new();
         for (name, value) in names.iter().zip(&mut values) {
-            let (_, at, found) = sourced.find(name)?;
+            let (_, at, found) = source_columns.find(name)?;
             let is_number = matches!(found.item, Item::Whole(_) | Item::Float(_) | Item::Null);
             let expected = match (names.len(), found.nesting) {
                 (1, Nesting::Pairs) | (2, Nesting::One | Nesting::List | Nesting::Fixed(_)) if is_number => {

@@ -37,12 +37,12 @@ impl Encode for Encoder {
 }
 
 /// Creates an [`Encode`] for each worker, on the worker's thread.
-pub trait Vocabulary: Send + Sync + 'static {
+pub trait EncoderFactory: Send + Sync + 'static {
     /// Creates an encoder.
     fn encoder(&self) -> Box<dyn Encode>;
 }
 
-impl Vocabulary for Tokenizer {
+impl EncoderFactory for Tokenizer {
     fn encoder(&self) -> Box<dyn Encode> {
         Box::new(Tokenizer::encoder(self))
     }
@@ -52,7 +52,7 @@ impl Vocabulary for Tokenizer {
 #[derive(Clone)]
 pub struct TokenTask {
     plan: PackPlan,
-    vocabulary: Arc<dyn Vocabulary>,
+    vocabulary: Arc<dyn EncoderFactory>,
     spare: SpareTokens,
     meter: Arc<PackMeter>,
     pool: Arc<SharedPool>,
@@ -60,7 +60,7 @@ pub struct TokenTask {
 
 impl TokenTask {
     /// Creates a task that encodes with `vocabulary` and packs by `plan`.
-    pub fn new(plan: PackPlan, vocabulary: Arc<dyn Vocabulary>) -> Self {
+    pub fn new(plan: PackPlan, vocabulary: Arc<dyn EncoderFactory>) -> Self {
         let spare = Arc::new(ArrayQueue::new(SPARE_VECTORS));
         let pool = Arc::new(SharedPool::new(token_fields(&plan)));
         Self { plan, vocabulary, spare, meter: Arc::default(), pool }

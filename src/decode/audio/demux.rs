@@ -87,7 +87,10 @@ pub struct PacketRecording<'a> {
 
 impl std::fmt::Debug for PacketRecording<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Demuxed").field("info", &self.info).field("packets", &self.packets.len()).finish()
+        f.debug_struct("PacketRecording")
+            .field("info", &self.info)
+            .field("packets", &self.packets.len())
+            .finish()
     }
 }
 

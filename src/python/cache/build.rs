@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::{
     convert,
-    shards::{AnyProcessor, AnyShards, Batch},
+    shards::{AnyProcessor, AnyShards, DocumentBatch},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -134,12 +134,12 @@ fn features(given: &Bound<'_, PyAny>, max_decoded_seconds: f64) -> PyResult<Feat
 }
 
 /// Files, or functions that open iterators.
-enum Given {
+enum ShardInputs {
     Files(Vec<Origin>),
     Open(Vec<(String, Py<PyAny>)>),
 }
 
-impl Given {
+impl ShardInputs {
     fn read(shards: &Bound<'_, PyAny>) -> PyResult<Self> {
         let tables = shards.try_iter()?.map(|shard| manifest::of(&shard?)).collect::<PyResult<Vec<_>>>()?;
         if !tables.iter().any(Option::is_some) {
@@ -209,7 +209,7 @@ impl _CacheBuild {
     ) -> PyResult<Self> {
         let to_python = |error: Error| to_python(py, &error);
         let (processor, projection, limits) = self::processor(processor)?;
-        let given = Given::read(shards)?;
+        let given = ShardInputs::read(shards)?;
         let made_by: Map<String, Value> = serde_json::from_str(made_by).map_err(|error| {
             to_python(Error::new(ErrorKind::Config, "made_by is not a JSON object").because(error))
         })?;
@@ -245,7 +245,7 @@ impl _CacheBuild {
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = shards.py();
         let (processor, projection, limits) = self::processor(processor)?;
-        let given = Given::read(shards)?;
+        let given = ShardInputs::read(shards)?;
         let dict = PyDict::new(py);
         if let Some(what) = processor.describe() {
             match what {
@@ -340,11 +340,11 @@ fn typed((name, dtype): (String, Option<String>)) -> Result<(String, Option<Data
 /// Reads and processes one shard, in a process other than the writer's. The work is gone while a call has it:
 /// reading and processing call the user's Python.
 #[pyclass(module = "forebay._core", name = "_ShardWork", frozen)]
-pub struct _ShardWork(Mutex<Option<Work>>);
+pub struct _ShardWork(Mutex<Option<BuildWork>>);
 
-struct Work {
-    reader: Box<dyn ReadShard<Batch>>,
-    process: Box<dyn Process<Batch>>,
+struct BuildWork {
+    reader: Box<dyn ReadShard<DocumentBatch>>,
+    process: Box<dyn Process<DocumentBatch>>,
     policy: Policy,
     /// The first row of the next batch in the shard.
     begin: u64,
@@ -363,16 +363,19 @@ impl _ShardWork {
     ) -> PyResult<Self> {
         let (processor, projection, limits) = self::processor(processor)?;
         let policy = policy(on_error.to_owned(), None).map_err(|error| to_python(py, &error))?;
-        let given = Given::read(shard)?;
+        let given = ShardInputs::read(shard)?;
         let opened =
             detach(py, || given.shards(projection, limits, false)?.open(0, skip_batches, batch_size));
         let reader = opened.map_err(|error| to_python(py, &error))?;
         let begin = skip_batches.saturating_mul(batch_size);
-        Ok(Self(Mutex::new(Some(Work { reader, process: processor.worker(), policy, begin }))))
+        Ok(Self(Mutex::new(Some(BuildWork { reader, process: processor.worker(), policy, begin }))))
     }
 
     /// The next processed batch, and the documents left out of it; None after the last.
-    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, Vec<convert::LeftOut>)>> {
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(Bound<'py, PyAny>, Vec<convert::LeftOutTuple>)>> {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut work) = lock().take() else {
             return Err(ForebayError::new_err(
@@ -380,7 +383,7 @@ impl _ShardWork {
             ));
         };
         let made = detach(py, || -> Result<Option<(Processed, Vec<Error>)>> {
-            let Work { reader, process, policy, begin } = &mut work;
+            let BuildWork { reader, process, policy, begin } = &mut work;
             // A batch is read in pieces, but sent to another process whole.
             let mut all: Option<(Processed, Vec<Error>)> = None;
             loop {

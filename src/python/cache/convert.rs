@@ -56,15 +56,15 @@ pub fn processed(object: &Bound<'_, PyAny>) -> PyResult<Processed> {
 }
 
 /// A document that another process left out: its row within the shard, the kind and message of its error.
-pub type LeftOut = (u64, String, String);
+pub type LeftOutTuple = (u64, String, String);
 
 /// The error of a document that another process left out.
-pub fn error((row, kind, reason): LeftOut) -> Error {
+pub fn error((row, kind, reason): LeftOutTuple) -> Error {
     Error::new(ErrorKind::of_document(&kind).unwrap_or(ErrorKind::Callback), reason).at_row(row)
 }
 
 /// The argument of [`error`].
-pub fn left_out(error: &Error) -> LeftOut {
+pub fn left_out(error: &Error) -> LeftOutTuple {
     (error.place.row.unwrap_or(0), error.kind.name().to_owned(), error.reason())
 }
 
@@ -140,9 +140,9 @@ fn dicts<'py>(py: Python<'py>, table: &RecordBatch) -> PyResult<Vec<Bound<'py, P
 }
 
 /// Numbers of one type: Python objects, or one array.
-struct Numbers;
+struct NumberItems;
 
-impl Numbers {
+impl NumberItems {
     fn items<'py, T: ArrowPrimitiveType>(
         py: Python<'py>,
         array: &ArrayRef,
@@ -161,20 +161,20 @@ impl Numbers {
     }
 }
 
-/// Calls `Numbers::$go::<T>` with the arrow type of `$dtype`, if it is numeric.
+/// Calls `NumberItems::$go::<T>` with the arrow type of `$dtype`, if it is numeric.
 macro_rules! numbers {
     ($dtype:expr, $go:ident($($argument:expr),*)) => {
         match $dtype {
-            ArrowType::Int8 => Some(Numbers::$go::<types::Int8Type>($($argument),*)),
-            ArrowType::Int16 => Some(Numbers::$go::<types::Int16Type>($($argument),*)),
-            ArrowType::Int32 => Some(Numbers::$go::<types::Int32Type>($($argument),*)),
-            ArrowType::Int64 => Some(Numbers::$go::<types::Int64Type>($($argument),*)),
-            ArrowType::UInt8 => Some(Numbers::$go::<types::UInt8Type>($($argument),*)),
-            ArrowType::UInt16 => Some(Numbers::$go::<types::UInt16Type>($($argument),*)),
-            ArrowType::UInt32 => Some(Numbers::$go::<types::UInt32Type>($($argument),*)),
-            ArrowType::UInt64 => Some(Numbers::$go::<types::UInt64Type>($($argument),*)),
-            ArrowType::Float32 => Some(Numbers::$go::<types::Float32Type>($($argument),*)),
-            ArrowType::Float64 => Some(Numbers::$go::<types::Float64Type>($($argument),*)),
+            ArrowType::Int8 => Some(NumberItems::$go::<types::Int8Type>($($argument),*)),
+            ArrowType::Int16 => Some(NumberItems::$go::<types::Int16Type>($($argument),*)),
+            ArrowType::Int32 => Some(NumberItems::$go::<types::Int32Type>($($argument),*)),
+            ArrowType::Int64 => Some(NumberItems::$go::<types::Int64Type>($($argument),*)),
+            ArrowType::UInt8 => Some(NumberItems::$go::<types::UInt8Type>($($argument),*)),
+            ArrowType::UInt16 => Some(NumberItems::$go::<types::UInt16Type>($($argument),*)),
+            ArrowType::UInt32 => Some(NumberItems::$go::<types::UInt32Type>($($argument),*)),
+            ArrowType::UInt64 => Some(NumberItems::$go::<types::UInt64Type>($($argument),*)),
+            ArrowType::Float32 => Some(NumberItems::$go::<types::Float32Type>($($argument),*)),
+            ArrowType::Float64 => Some(NumberItems::$go::<types::Float64Type>($($argument),*)),
             _ => None,
         }
     };

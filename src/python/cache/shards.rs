@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Some documents before processing, or after it if another process has processed them.
-pub enum Batch {
+pub enum DocumentBatch {
     Rows(Rows),
     Objects(Py<PyList>),
     Processed(Processed),
@@ -51,7 +51,7 @@ pub enum AnyShards {
 }
 
 impl Shards for AnyShards {
-    type Batch = Batch;
+    type Batch = DocumentBatch;
 
     fn names(&self) -> &[String] {
         match self {
@@ -60,7 +60,7 @@ impl Shards for AnyShards {
         }
     }
 
-    fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<Batch>>> {
+    fn open(&self, shard: usize, skip: u64, size: u64) -> Result<Box<dyn ReadShard<DocumentBatch>>> {
         let iterator = |open: &Py<PyAny>, skip: u64| {
             call("the shard cannot be opened", |py| {
                 open.bind(py).call1((skip,))?.try_iter().map(|it| it.unbind().into_any())
@@ -78,11 +78,11 @@ impl Shards for AnyShards {
 
 struct FileShard(Box<dyn ReadShard<Rows>>);
 
-impl ReadShard<Batch> for FileShard {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<Batch>>> {
+impl ReadShard<DocumentBatch> for FileShard {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<DocumentBatch>>> {
         let piece = self.0.next(skips)?;
         Ok(piece.map(|Piece { documents, rows, ends_batch }| Piece {
-            documents: Batch::Rows(documents),
+            documents: DocumentBatch::Rows(documents),
             rows,
             ends_batch,
         }))
@@ -98,8 +98,8 @@ struct Iterable {
     size: u64,
 }
 
-impl ReadShard<Batch> for Iterable {
-    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Piece<Batch>>> {
+impl ReadShard<DocumentBatch> for Iterable {
+    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Piece<DocumentBatch>>> {
         call("the shard's iterator raised an exception", |py| {
             let mut iterator = self.iterator.bind(py).try_iter()?;
             let list = PyList::empty(py);
@@ -108,7 +108,7 @@ impl ReadShard<Batch> for Iterable {
                 list.append(document?)?;
             }
             let rows = list.len() as u64;
-            Ok((rows > 0).then(|| Piece::whole(Batch::Objects(list.unbind()), rows)))
+            Ok((rows > 0).then(|| Piece::whole(DocumentBatch::Objects(list.unbind()), rows)))
         })
     }
 }
@@ -117,17 +117,17 @@ struct Elsewhere {
     iterator: Py<PyAny>,
 }
 
-impl ReadShard<Batch> for Elsewhere {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<Batch>>> {
+impl ReadShard<DocumentBatch> for Elsewhere {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<DocumentBatch>>> {
         let next = call("another process failed to process a batch", |py| {
             let Some(next) = self.iterator.bind(py).try_iter()?.next() else { return Ok(None) };
-            let (batch, left_out): (Bound<'_, PyAny>, Vec<convert::LeftOut>) = next?.extract()?;
+            let (batch, left_out): (Bound<'_, PyAny>, Vec<convert::LeftOutTuple>) = next?.extract()?;
             Ok(Some((convert::processed(&batch)?, left_out)))
         })?;
         let Some((processed, left_out)) = next else { return Ok(None) };
         left_out.into_iter().try_for_each(|one| skips.leave_out(convert::error(one)))?;
         // The worker that read the rows reports them, so they are not counted here.
-        Ok(Some(Piece::whole(Batch::Processed(processed), 0)))
+        Ok(Some(Piece::whole(DocumentBatch::Processed(processed), 0)))
     }
 }
 
@@ -159,34 +159,34 @@ impl AnyProcessor {
     }
 }
 
-impl Processor<Batch> for AnyProcessor {
-    fn worker(&self) -> Box<dyn Process<Batch>> {
+impl Processor<DocumentBatch> for AnyProcessor {
+    fn worker(&self) -> Box<dyn Process<DocumentBatch>> {
         Box::new(match self {
-            Self::Passthrough => Worker::Rows(Box::new(Passthrough)),
+            Self::Passthrough => ShardWorker::Rows(Box::new(Passthrough)),
             Self::Tokenize(tokenize) => {
-                Worker::Tokens(Box::new(tokenize.worker()), tokenize.text_column.clone())
+                ShardWorker::Tokens(Box::new(tokenize.worker()), tokenize.text_column.clone())
             }
-            Self::Features(features) => Worker::Rows(features.worker()),
-            Self::Callable(callable) => Worker::Callable(callable.clone()),
-            Self::Columns(columns) => Worker::Columns(columns.clone()),
+            Self::Features(features) => ShardWorker::Rows(features.worker()),
+            Self::Callable(callable) => ShardWorker::Callable(callable.clone()),
+            Self::Columns(columns) => ShardWorker::Columns(columns.clone()),
         })
     }
 }
 
-enum Worker {
+enum ShardWorker {
     Rows(Box<dyn Process<Rows>>),
     Tokens(Box<tokens::Worker>, String),
     Callable(Arc<(Py<PyAny>, Py<PyAny>)>),
     Columns(Arc<Py<PyAny>>),
 }
 
-impl Process<Batch> for Worker {
-    fn process(&mut self, batch: Batch, skips: &mut Skips<'_>) -> Result<Processed> {
+impl Process<DocumentBatch> for ShardWorker {
+    fn process(&mut self, batch: DocumentBatch, skips: &mut Skips<'_>) -> Result<Processed> {
         match (self, batch) {
-            (_, Batch::Processed(processed)) => Ok(processed),
-            (Self::Rows(process), Batch::Rows(rows)) => process.process(rows, skips),
-            (Self::Tokens(process, _), Batch::Rows(rows)) => process.process(rows, skips),
-            (Self::Tokens(process, column), Batch::Objects(list)) => {
+            (_, DocumentBatch::Processed(processed)) => Ok(processed),
+            (Self::Rows(process), DocumentBatch::Rows(rows)) => process.process(rows, skips),
+            (Self::Tokens(process, _), DocumentBatch::Rows(rows)) => process.process(rows, skips),
+            (Self::Tokens(process, column), DocumentBatch::Objects(list)) => {
                 let leaves_out = skips.leaves_out();
                 let texts = call("a document has no text", |py| texts(list.bind(py), column, leaves_out))?;
                 process.encode(texts.into_iter(), skips)
@@ -195,9 +195,11 @@ impl Process<Batch> for Worker {
                 let (function, columns) = &**callable;
                 called(batch, Some(function), columns, skips)
             }
-            (Self::Columns(columns), batch @ Batch::Objects(_)) => called(batch, None, columns, skips),
-            (Self::Columns(_), Batch::Rows(rows)) => Passthrough.process(rows, skips),
-            (Self::Rows(_), Batch::Objects(_)) => {
+            (Self::Columns(columns), batch @ DocumentBatch::Objects(_)) => {
+                called(batch, None, columns, skips)
+            }
+            (Self::Columns(_), DocumentBatch::Rows(rows)) => Passthrough.process(rows, skips),
+            (Self::Rows(_), DocumentBatch::Objects(_)) => {
                 let message = "a front end reads recordings from Parquet or Arrow files; for an iterable pass a function";
                 Err(Error::new(ErrorKind::Config, message))
             }
@@ -217,7 +219,7 @@ struct Refusal {
 /// left out, those without a result are, and the others are processed together, as if the batch held only
 /// these. Otherwise the error names the first document without a result.
 fn called(
-    batch: Batch,
+    batch: DocumentBatch,
     function: Option<&Py<PyAny>>,
     columns: &Py<PyAny>,
     skips: &mut Skips<'_>,
@@ -240,11 +242,11 @@ fn called(
             columns.bind(py).call1((made,)).and_then(|made| convert::processed(&made)).map_err(refusal(wrong))
         };
         let documents = match batch {
-            Batch::Rows(rows) => {
+            DocumentBatch::Rows(rows) => {
                 convert::rows(py, rows).map_err(refusal("the documents cannot be converted to Python"))?
             }
-            Batch::Objects(list) => list.into_bound(py),
-            Batch::Processed(_) => PyList::empty(py),
+            DocumentBatch::Objects(list) => list.into_bound(py),
+            DocumentBatch::Processed(_) => PyList::empty(py),
         };
         let first = match make(&documents) {
             Err(refusal) if is_verdict(py, &refusal.raised) => refusal,

@@ -2,9 +2,9 @@
 //!
 //! A thread that owned such an object would keep it alive, and with it a loader that the object refers to,
 //! which in turn keeps the thread: a cycle that the garbage collector does not see. So an object of Python
-//! owns it, as a [`Held`] that it shows to the collector, and threads have a [`Callee`], a weak reference.
-//! Once the last owner is collected, nobody waits for a call, and calls fail. The user's object cannot be the
-//! target of the weak reference: a bound method lives only as long as somebody refers to it.
+//! owns it, as an [`OwnedObject`] that it shows to the collector, and threads have a [`Callee`], a weak
+//! reference. Once the last owner is collected, nobody waits for a call, and calls fail. The user's object
+//! cannot be the target of the weak reference: a bound method lives only as long as somebody refers to it.
 
 use pyo3::{PyTraverseError, PyVisit, prelude::*, types::PyWeakrefReference};
 
@@ -13,9 +13,9 @@ use crate::{Result, config::Opaque};
 
 /// The target of weak references to an object of the user.
 #[pyclass(module = "forebay._core", name = "_Held", frozen, weakref)]
-pub struct Held(Py<PyAny>);
+pub struct OwnedObject(Py<PyAny>);
 
-impl Held {
+impl OwnedObject {
     /// Holds `object`.
     pub fn new<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         Bound::new(object.py(), Self(object.clone().unbind()))
@@ -28,7 +28,7 @@ impl Held {
 }
 
 #[pymethods]
-impl Held {
+impl OwnedObject {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.0)
     }
@@ -40,13 +40,13 @@ pub struct Callee(Py<PyWeakrefReference>);
 
 impl Callee {
     /// The object of `held`.
-    pub fn new(held: &Bound<'_, Held>) -> PyResult<Self> {
+    pub fn new(held: &Bound<'_, OwnedObject>) -> PyResult<Self> {
         Ok(Self(PyWeakrefReference::new(held)?.unbind()))
     }
 
     /// The object, if it has an owner.
     pub fn object<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let held = self.0.bind(py).upgrade_as::<Held>().ok().flatten()?;
+        let held = self.0.bind(py).upgrade_as::<OwnedObject>().ok().flatten()?;
         Some(held.get().object(py).clone())
     }
 

@@ -13,13 +13,13 @@ use super::{
 use crate::{Error, ErrorKind, error::shown};
 
 /// The values of the fields of an object, and what is wrong with them.
-pub struct Given<'py> {
+pub struct RecipeFields<'py> {
     fields: Bound<'py, PyDict>,
     /// A message for each value out of range.
     pub problems: Vec<String>,
 }
 
-impl<'py> Given<'py> {
+impl<'py> RecipeFields<'py> {
     /// Of these fields.
     pub fn new(fields: Bound<'py, PyDict>) -> Self {
         Self { fields, problems: Vec::new() }
