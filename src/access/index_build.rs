@@ -24,7 +24,7 @@ use crate::{
     decode::{AudioDecoder, Info},
     fields::Value,
     record::{self, GrantedMemory, MemoryLimiter, NO_LABEL, Permit, ReadRecords, Retained},
-    source::{ExtraColumn, Recordings, RecordingsReader, RowInfo, files::Kept},
+    source::{ExtraColumn, Recordings, RecordingsReader, RowInfo, files::IndexLocation},
 };
 
 /// Recordings in files that a thread takes together.
@@ -182,10 +182,10 @@ impl Job {
                             totals.good(info);
                             totals.bytes += n_bytes;
                             match kept {
-                                Kept::Needless => totals.needless += 1,
-                                Kept::Found => totals.found += 1,
-                                Kept::Written => totals.written += 1,
-                                Kept::Unwritten(error) => {
+                                IndexLocation::Needless => totals.needless += 1,
+                                IndexLocation::Found => totals.found += 1,
+                                IndexLocation::Written => totals.written += 1,
+                                IndexLocation::Unwritten(error) => {
                                     totals.unwritten += 1;
                                     totals.why_unwritten = Some(error.to_string());
                                 }

@@ -4,7 +4,7 @@
 //! The default is a pure function of parameters and files, so all ranks and all runs choose the same.
 
 use super::{LoaderConfig, shown};
-use crate::{Error, ErrorKind, Result, engine::Plan, order::Order, source::Stored, tasks::AudioPlan};
+use crate::{Error, ErrorKind, Result, engine::Plan, order::Order, source::RowStorage, tasks::AudioPlan};
 
 /// An order, and why the loader has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,11 +52,11 @@ impl LoaderConfig {
     }
 
     /// The order over rows that are stored in this way.
-    fn order_over(&self, stored: Stored) -> Result<OrderChoice, String> {
+    fn order_over(&self, stored: RowStorage) -> Result<OrderChoice, String> {
         if let Some(choice) = self.given_order()? {
             return Ok(choice);
         }
-        let Stored { rows, in_files, by_url, alone } = stored;
+        let RowStorage { rows, in_files, by_url, alone } = stored;
         let least = self.shuffle_min_size;
         let is_few = rows <= u64::try_from(least).unwrap_or_default();
         let (order, reason) = if in_files && !by_url {
@@ -76,7 +76,7 @@ impl LoaderConfig {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the order is the window, and it is larger than the shuffle buffer.
-    pub fn settle(&self, plan: &mut Plan, audio: &mut AudioPlan, stored: Stored) -> Result<OrderChoice> {
+    pub fn settle(&self, plan: &mut Plan, audio: &mut AudioPlan, stored: RowStorage) -> Result<OrderChoice> {
         let wrong = |problem| Error::new(ErrorKind::Config, problem);
         let choice = self.order_over(stored).map_err(wrong)?;
         if let Some(problem) = self.window_problem(choice.order) {
@@ -110,26 +110,26 @@ impl LoaderConfig {
 mod tests {
     use super::*;
 
-    const FILES: Stored = Stored { rows: 100_000, in_files: true, by_url: false, alone: true };
-    const SHARDS: Stored = Stored { in_files: false, ..FILES };
+    const FILES: RowStorage = RowStorage { rows: 100_000, in_files: true, by_url: false, alone: true };
+    const SHARDS: RowStorage = RowStorage { in_files: false, ..FILES };
 
-    fn chosen(config: &LoaderConfig, stored: Stored) -> String {
+    fn chosen(config: &LoaderConfig, stored: RowStorage) -> String {
         config.order_over(stored).unwrap().in_words()
     }
 
     #[test]
     fn the_default_depends_on_how_rows_are_stored() {
         let train = LoaderConfig::train();
-        let few = |stored| Stored { rows: 8000, ..stored };
-        let at_urls = |stored| Stored { by_url: true, ..stored };
-        let together = |stored| Stored { alone: false, ..stored };
+        let few = |stored| RowStorage { rows: 8000, ..stored };
+        let at_urls = |stored| RowStorage { by_url: true, ..stored };
+        let together = |stored| RowStorage { alone: false, ..stored };
         for (stored, expected) in [
             (FILES, "global (recordings in local files)"),
             (few(at_urls(FILES)), "global (8000 rows, not more than shuffle_min_size, 8000)"),
             (at_urls(FILES), "window (100000 rows by URL, more than shuffle_min_size, 8000)"),
             (few(SHARDS), "global (8000 rows, not more than shuffle_min_size, 8000)"),
             (
-                Stored { rows: 8001, ..SHARDS },
+                RowStorage { rows: 8001, ..SHARDS },
                 "window (8001 rows of shards, more than shuffle_min_size, 8000)",
             ),
             (

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Result,
     config::{Opaque, Origin},
-    source::files::{GivenRows, GivenValue, Manifest, Rows, Unit},
+    source::files::{GivenRows, GivenValue, Manifest, RowSource, Unit},
 };
 
 /// The description of a table.
@@ -36,9 +36,9 @@ impl PyManifest {
                 let columns = columns.iter().map(|(name, values)| column(&name, &values));
                 let columns = columns.collect::<PyResult<Vec<_>>>()?;
                 let rows: Result<_> = detach(py, || GivenRows::new(columns));
-                Rows::Given(Arc::new(rows.map_err(|error| to_python(py, &error))?))
+                RowSource::Given(Arc::new(rows.map_err(|error| to_python(py, &error))?))
             }
-            Err(_) => Rows::File(given.get::<PathBuf>("table")?),
+            Err(_) => RowSource::File(given.get::<PathBuf>("table")?),
         };
         let manifest = Manifest {
             root: given.get("root")?,
@@ -50,15 +50,15 @@ impl PyManifest {
             rows,
         };
         match &manifest.rows {
-            Rows::File(path) if path.as_os_str().is_empty() => {
+            RowSource::File(path) if path.as_os_str().is_empty() => {
                 given.problems.push("table is '', must be the path of a table".to_owned());
             }
-            Rows::Given(_) if manifest.columns.is_some() => {
+            RowSource::Given(_) if manifest.columns.is_some() => {
                 given
                     .problems
                     .push("columns names those of a file without a header, and rows are given".to_owned());
             }
-            Rows::Given(rows) if rows.is_empty() => {
+            RowSource::Given(rows) if rows.is_empty() => {
                 given.problems.push("table has no rows, must have at least one".to_owned());
             }
             _ => {}

@@ -32,19 +32,19 @@ const KEPT: usize = 64 << 20;
 
 /// The memory of a block.
 #[derive(Debug)]
-enum Memory {
+enum BlockMemory {
     Allocated(Box<[u8]>),
     /// A separate mapping; untouched pages take no memory.
     Mapped(MmapMut),
 }
 
-impl Default for Memory {
+impl Default for BlockMemory {
     fn default() -> Self {
         Self::Allocated(Box::default())
     }
 }
 
-impl Deref for Memory {
+impl Deref for BlockMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -55,7 +55,7 @@ impl Deref for Memory {
     }
 }
 
-impl DerefMut for Memory {
+impl DerefMut for BlockMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Allocated(data) => data,
@@ -64,7 +64,7 @@ impl DerefMut for Memory {
     }
 }
 
-impl Memory {
+impl BlockMemory {
     /// `size` zero bytes.
     fn new(size: usize) -> Result<Self> {
         if size as u64 <= SMALL_READ {
@@ -81,7 +81,7 @@ impl Memory {
 /// The unused blocks, for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct BlockPool {
-    resting: Mutex<Vec<Memory>>,
+    resting: Mutex<Vec<BlockMemory>>,
     in_use: AtomicUsize,
 }
 
@@ -109,7 +109,7 @@ impl BlockPool {
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the allocation failed.
-    pub(crate) fn take(self: &Arc<Self>, len: usize, permit: Option<Permit>) -> Result<Block> {
+    pub(crate) fn take(self: &Arc<Self>, len: usize, permit: Option<Permit>) -> Result<PooledBlock> {
         let size = Self::size_of(len);
         let data = if (SMALLEST..=LARGEST).contains(&size) {
             let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,10 +119,10 @@ impl BlockPool {
         };
         let data = match data {
             Some(data) => data,
-            None => Memory::new(size)?,
+            None => BlockMemory::new(size)?,
         };
         self.in_use.fetch_add(size, Ordering::Relaxed);
-        Ok(Block { data, len, pool: Arc::clone(self), _permit: permit })
+        Ok(PooledBlock { data, len, pool: Arc::clone(self), _permit: permit })
     }
 
     /// Bytes of the blocks in use.
@@ -130,7 +130,7 @@ impl BlockPool {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    fn give_back(&self, data: Memory) {
+    fn give_back(&self, data: BlockMemory) {
         self.in_use.fetch_sub(data.len(), Ordering::Relaxed);
         if !(SMALLEST..=LARGEST).contains(&data.len()) {
             return;
@@ -145,15 +145,15 @@ impl BlockPool {
 
 /// A block in use; dropping it returns its memory to the pool.
 #[derive(Debug)]
-pub(crate) struct Block {
-    data: Memory,
+pub(crate) struct PooledBlock {
+    data: BlockMemory,
     len: usize,
     pool: Arc<BlockPool>,
     /// Dropped after the memory.
     _permit: Option<Permit>,
 }
 
-impl Block {
+impl PooledBlock {
     /// The bytes, to be filled.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.data[..self.len]
@@ -162,7 +162,7 @@ impl Block {
     /// Advises the system that little of the block will be touched: huge pages would take more memory.
     pub(crate) fn is_sparse(&self) {
         #[cfg(target_os = "linux")]
-        if let Memory::Mapped(data) = &self.data
+        if let BlockMemory::Mapped(data) = &self.data
             && self.len > LARGEST
         {
             // Advice only: the result does not matter.
@@ -171,13 +171,13 @@ impl Block {
     }
 }
 
-impl AsRef<[u8]> for Block {
+impl AsRef<[u8]> for PooledBlock {
     fn as_ref(&self) -> &[u8] {
         &self.data[..self.len]
     }
 }
 
-impl Drop for Block {
+impl Drop for PooledBlock {
     fn drop(&mut self) {
         self.pool.give_back(mem::take(&mut self.data));
     }

@@ -32,7 +32,7 @@ pub enum Payload {
 
 /// The memory layout of an array's values, for the supported types.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum ValueLayout {
     /// No buffers, all null.
     Null,
     /// One bit a value.
@@ -46,7 +46,7 @@ pub(crate) enum Layout {
     /// Binary or text, located by views.
     Views,
     /// Indices into the dictionary with this id.
-    Dictionary { id: i64, width: usize, signed: bool, values: Box<Layout>, value_type: DataType },
+    Dictionary { id: i64, width: usize, signed: bool, values: Box<ValueLayout>, value_type: DataType },
     /// A struct or a list of fixed length, of which only the validity is read.
     Struct,
 }
@@ -58,7 +58,7 @@ pub enum ExtraColumn {
     Label,
     /// The recording's own path, empty if it is null, not UTF-8, or longer than 4096 bytes.
     Path,
-    /// The value in the column with this number in `Columns::others`.
+    /// The value in the column with this number in `ArrayColumns::others`.
     Other(usize),
 }
 
@@ -318,18 +318,18 @@ pub(crate) const SPAN_FIELDS: [&str; 2] = ["start", "end"];
 
 /// One array to find in every batch.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct ArrayRequest {
     /// The index of the column, then of the field within it.
     pub path: Vec<usize>,
-    pub layout: Layout,
+    pub layout: ValueLayout,
     /// Whether it has as many values as the batch has rows; the items of lists may be more or fewer.
     pub has_rows: bool,
 }
 
 /// The arrays to read from a shard. The other fields are indices into `arrays`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Columns {
-    pub arrays: Vec<Wanted>,
+pub(crate) struct ArrayColumns {
+    pub arrays: Vec<ArrayRequest>,
     pub audio_struct: Option<usize>,
     pub bytes: Option<usize>,
     pub path: Option<usize>,
@@ -347,7 +347,7 @@ fn no_column(parameter: &str, name: &str, schema: &Schema) -> Error {
     Error::new(ErrorKind::Schema, message)
 }
 
-impl Columns {
+impl ArrayColumns {
     /// Chooses the columns of `schema`; `label` is that of labels.
     ///
     /// # Errors
@@ -380,7 +380,7 @@ impl Columns {
 
     /// The column with that name; points separate the names of fields within structs, unless a column has
     /// points in its own name.
-    fn other(&mut self, schema: &Schema, features: &Features, name: &str) -> Result<Other> {
+    fn other(&mut self, schema: &Schema, features: &FeatureTypes, name: &str) -> Result<Other> {
         let wrong = |found: String| {
             let message = format!("{found}; {}", listed(schema));
             Err(Error::new(ErrorKind::Schema, message))
@@ -391,7 +391,8 @@ impl Columns {
         if schema.fields().iter().filter(|found| found.name() == schema.field(path[0]).name()).count() > 1 {
             return wrong(format!("column {:?} is there twice; rename one", schema.field(path[0]).name()));
         }
-        let structs = (1..path.len()).map(|end| self.want(path[..end].to_vec(), Layout::Struct)).collect();
+        let structs =
+            (1..path.len()).map(|end| self.want(path[..end].to_vec(), ValueLayout::Struct)).collect();
         let mut item = field;
         let mut item_path = path.clone();
         let (nesting, list) = nesting_of(field);
@@ -407,7 +408,7 @@ impl Columns {
             (nesting, item) = (Nesting::Pairs, child);
             item_path.push(0);
         } else if let (Some(_), Some([start, end])) = (list, span_fields(item.data_type())) {
-            let array = self.want_nested(item_path.clone(), Layout::Struct, false);
+            let array = self.want_nested(item_path.clone(), ValueLayout::Struct, false);
             let DataType::Struct(fields) = item.data_type() else { return wrong(String::new()) };
             let ends =
                 layout_of(&fields[end]).filter(|_| fields[end].data_type() == fields[start].data_type());
@@ -465,7 +466,7 @@ impl Columns {
         Ok(())
     }
 
-    fn choose_audio(&mut self, schema: &Schema, features: &Features, column: Option<&str>) -> Result<()> {
+    fn choose_audio(&mut self, schema: &Schema, features: &FeatureTypes, column: Option<&str>) -> Result<()> {
         let at = match column {
             Some(name) => schema.index_of(name).map_err(|_| no_column("audio_column", name, schema))?,
             None => match schema.index_of("audio") {
@@ -485,17 +486,17 @@ impl Columns {
         let field = schema.field(at);
         match field.data_type() {
             DataType::Struct(fields) => {
-                self.audio_struct = Some(self.want(vec![at], Layout::Struct));
+                self.audio_struct = Some(self.want(vec![at], ValueLayout::Struct));
                 for (i, child) in fields.iter().enumerate() {
                     let layout = layout_of(child);
                     match (child.name().as_str(), layout) {
                         ("bytes", Some(layout))
-                            if holds_bytes(child.data_type()) || layout == Layout::Null =>
+                            if holds_bytes(child.data_type()) || layout == ValueLayout::Null =>
                         {
                             self.bytes = Some(self.want(vec![at, i], layout));
                         }
                         ("path", Some(layout))
-                            if holds_bytes(child.data_type()) || layout == Layout::Null =>
+                            if holds_bytes(child.data_type()) || layout == ValueLayout::Null =>
                         {
                             self.path = Some(self.want(vec![at, i], layout));
                         }
@@ -528,7 +529,7 @@ impl Columns {
         Err(Error::new(ErrorKind::Schema, message))
     }
 
-    fn choose_label(&mut self, schema: &Schema, features: &Features, label: &ColumnChoice) -> Result<()> {
+    fn choose_label(&mut self, schema: &Schema, features: &FeatureTypes, label: &ColumnChoice) -> Result<()> {
         let at = match label {
             ColumnChoice::Nothing => return Ok(()),
             ColumnChoice::Named(name) => {
@@ -544,8 +545,8 @@ impl Columns {
         };
         let field = schema.field(at);
         let layout = layout_of(field).filter(|layout| match layout {
-            Layout::Null | Layout::Bool | Layout::Int { .. } => true,
-            Layout::Dictionary { values, .. } => matches!(**values, Layout::Int { .. }),
+            ValueLayout::Null | ValueLayout::Bool | ValueLayout::Int { .. } => true,
+            ValueLayout::Dictionary { values, .. } => matches!(**values, ValueLayout::Int { .. }),
             _ => false,
         });
         let Some(layout) = layout else {
@@ -563,17 +564,17 @@ impl Columns {
         Ok(())
     }
 
-    fn want(&mut self, path: Vec<usize>, layout: Layout) -> usize {
+    fn want(&mut self, path: Vec<usize>, layout: ValueLayout) -> usize {
         self.want_nested(path, layout, true)
     }
 
     /// The index of the array at `path`, which is added unless it is requested already.
-    fn want_nested(&mut self, path: Vec<usize>, layout: Layout, has_rows: bool) -> usize {
+    fn want_nested(&mut self, path: Vec<usize>, layout: ValueLayout, has_rows: bool) -> usize {
         if let Some(known) = self.arrays.iter().position(|known| known.path == path && known.layout == layout)
         {
             return known;
         }
-        self.arrays.push(Wanted { path, layout, has_rows });
+        self.arrays.push(ArrayRequest { path, layout, has_rows });
         self.arrays.len() - 1
     }
 }
@@ -596,12 +597,12 @@ fn find<'a>(schema: &'a Schema, name: &str) -> Option<(Vec<usize>, &'a Field)> {
 }
 
 /// How a column holds items; for lists the field of the items, and the layout of the lists.
-fn nesting_of(field: &Field) -> (Nesting, Option<(&Field, Layout)>) {
+fn nesting_of(field: &Field) -> (Nesting, Option<(&Field, ValueLayout)>) {
     match field.data_type() {
-        DataType::List(child) => (Nesting::List, Some((child, Layout::Offsets { width: 4 }))),
-        DataType::LargeList(child) => (Nesting::List, Some((child, Layout::Offsets { width: 8 }))),
+        DataType::List(child) => (Nesting::List, Some((child, ValueLayout::Offsets { width: 4 }))),
+        DataType::LargeList(child) => (Nesting::List, Some((child, ValueLayout::Offsets { width: 8 }))),
         DataType::FixedSizeList(child, n) => {
-            (Nesting::Fixed(u64::try_from(*n).unwrap_or(0)), Some((child, Layout::Struct)))
+            (Nesting::Fixed(u64::try_from(*n).unwrap_or(0)), Some((child, ValueLayout::Struct)))
         }
         _ => (Nesting::One, None),
     }
@@ -627,7 +628,7 @@ pub(crate) fn columns_of(schema: &Schema) -> Vec<SchemaColumn> {
 }
 
 /// Adds a column to the list of a schema; of a struct its fields, unless they are nested too deeply.
-fn list(name: String, field: &Field, features: &Features, depth: usize, into: &mut Vec<SchemaColumn>) {
+fn list(name: String, field: &Field, features: &FeatureTypes, depth: usize, into: &mut Vec<SchemaColumn>) {
     const DEEPEST: usize = 4;
     if let (DataType::Struct(fields), true) = (field.data_type(), depth < DEEPEST) {
         for field in fields {
@@ -700,17 +701,17 @@ fn holds_bytes(data_type: &DataType) -> bool {
 }
 
 /// The layout of a field; None for nested and other unsupported types.
-fn layout_of(field: &Field) -> Option<Layout> {
+fn layout_of(field: &Field) -> Option<ValueLayout> {
     match field.data_type() {
         DataType::Dictionary(index, values) => {
-            let Layout::Int { width, signed } = plain_layout(index)? else { return None };
+            let ValueLayout::Int { width, signed } = plain_layout(index)? else { return None };
             #[expect(
                 deprecated,
                 reason = "the id is what the dictionary messages carry; nothing replaces it"
             )]
             let id = field.dict_id()?;
             let value_type = (**values).clone();
-            Some(Layout::Dictionary {
+            Some(ValueLayout::Dictionary {
                 id,
                 width,
                 signed,
@@ -722,11 +723,11 @@ fn layout_of(field: &Field) -> Option<Layout> {
     }
 }
 
-fn plain_layout(data_type: &DataType) -> Option<Layout> {
-    let int = |width, signed| Some(Layout::Int { width, signed });
+fn plain_layout(data_type: &DataType) -> Option<ValueLayout> {
+    let int = |width, signed| Some(ValueLayout::Int { width, signed });
     match data_type {
-        DataType::Null => Some(Layout::Null),
-        DataType::Boolean => Some(Layout::Bool),
+        DataType::Null => Some(ValueLayout::Null),
+        DataType::Boolean => Some(ValueLayout::Bool),
         DataType::Int8 => int(1, true),
         DataType::Int16 => int(2, true),
         DataType::Int32 => int(4, true),
@@ -735,12 +736,12 @@ fn plain_layout(data_type: &DataType) -> Option<Layout> {
         DataType::UInt16 => int(2, false),
         DataType::UInt32 => int(4, false),
         DataType::UInt64 => int(8, false),
-        DataType::Float16 => Some(Layout::Float { width: 2 }),
-        DataType::Float32 => Some(Layout::Float { width: 4 }),
-        DataType::Float64 => Some(Layout::Float { width: 8 }),
-        DataType::Binary | DataType::Utf8 => Some(Layout::Offsets { width: 4 }),
-        DataType::LargeBinary | DataType::LargeUtf8 => Some(Layout::Offsets { width: 8 }),
-        DataType::BinaryView | DataType::Utf8View => Some(Layout::Views),
+        DataType::Float16 => Some(ValueLayout::Float { width: 2 }),
+        DataType::Float32 => Some(ValueLayout::Float { width: 4 }),
+        DataType::Float64 => Some(ValueLayout::Float { width: 8 }),
+        DataType::Binary | DataType::Utf8 => Some(ValueLayout::Offsets { width: 4 }),
+        DataType::LargeBinary | DataType::LargeUtf8 => Some(ValueLayout::Offsets { width: 8 }),
+        DataType::BinaryView | DataType::Utf8View => Some(ValueLayout::Views),
         _ => None,
     }
 }
@@ -771,7 +772,7 @@ fn listed(schema: &Schema) -> String {
 
 /// The features that `datasets` stores as JSON in the schema's metadata; empty without such metadata.
 #[derive(Debug, Default)]
-struct Features {
+struct FeatureTypes {
     /// The `_type` of each column's feature.
     types: HashMap<String, String>,
     /// The names of the classes of each column, and of fields within columns, whose names have points.
@@ -780,7 +781,7 @@ struct Features {
     rates: HashMap<String, u32>,
 }
 
-impl Features {
+impl FeatureTypes {
     fn parse(json: &str) -> Self {
         let mut features = Self::default();
         let parsed = serde_json::from_str::<Value>(json).ok();
@@ -836,13 +837,13 @@ impl Features {
 /// millisecond.
 #[derive(Debug, Default)]
 pub(crate) struct FeatureCache {
-    parsed: Mutex<Option<(String, Arc<Features>)>>,
+    parsed: Mutex<Option<(String, Arc<FeatureTypes>)>>,
     listed: Mutex<Arc<[SchemaColumn]>>,
 }
 
 impl FeatureCache {
     /// The columns of a schema; `audio` is the number of that of the recordings.
-    fn listed(&self, schema: &Schema, features: &Features, audio: Option<usize>) -> Arc<[SchemaColumn]> {
+    fn listed(&self, schema: &Schema, features: &FeatureTypes, audio: Option<usize>) -> Arc<[SchemaColumn]> {
         let mut found = Vec::new();
         for (at, field) in schema.fields().iter().enumerate() {
             let name = field.name().clone();
@@ -861,13 +862,13 @@ impl FeatureCache {
         last.clone()
     }
 
-    fn of(&self, schema: &Schema) -> Arc<Features> {
+    fn of(&self, schema: &Schema) -> Arc<FeatureTypes> {
         let Some(json) = schema.metadata().get("huggingface") else { return Arc::default() };
         let mut last = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((known, features)) if known == json => Arc::clone(features),
             _ => {
-                let features = Arc::new(Features::parse(json));
+                let features = Arc::new(FeatureTypes::parse(json));
                 *last = Some((json.clone(), Arc::clone(&features)));
                 features
             }

@@ -40,9 +40,9 @@ struct Map {
     bytes: Bytes,
 }
 
-struct Shared(Arc<Mmap>);
+struct SharedMap(Arc<Mmap>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedMap {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
@@ -57,7 +57,7 @@ impl MappedFile {
         // can exclude this; the user who enables maps accepts it. The module's documentation lists the
         // precautions.
         let map = Arc::new(unsafe { Mmap::map(&self.file)? });
-        let bytes = Bytes::from_owner(Shared(Arc::clone(&map)));
+        let bytes = Bytes::from_owner(SharedMap(Arc::clone(&map)));
         Ok(self.map.get_or_init(|| Map { map, bytes }))
     }
 

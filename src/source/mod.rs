@@ -52,7 +52,7 @@ pub use open_recording::OpenRecording;
 pub(crate) use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;
 #[cfg(feature = "parquet")]
-pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo, Stored};
+pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use remote::{DiskCache, disk_cache};
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;

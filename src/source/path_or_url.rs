@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     remote::{DiskCache, Remote},
-    storage::{LocalFiles, Page, ReadAt, Storage},
+    storage::{ListingPage, LocalFiles, ReadAt, Storage},
     store_options::StoreOptions,
     urls,
 };
@@ -56,7 +56,7 @@ impl<S: Storage> Storage for PathOrUrl<S> {
         self.storage.resolve(&self.root.join(path))
     }
 
-    fn page(&self, folder: &Path, after: Option<&str>) -> io::Result<Page> {
+    fn page(&self, folder: &Path, after: Option<&str>) -> io::Result<ListingPage> {
         self.remote.page(folder, after)
     }
 

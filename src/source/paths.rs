@@ -38,7 +38,7 @@ use crate::{
         pattern::Pattern,
         splits,
         storage::{Storage, StoredFile},
-        tree::{DEEPEST, Entry, Tree},
+        tree::{DEEPEST, FolderEntry, Tree},
         urls::{self, Named},
     },
 };
@@ -65,7 +65,7 @@ pub(crate) fn is_recording(name: &OsStr) -> bool {
 
 /// A folder of recordings.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct RecordingFolder {
     pub path: PathBuf,
     /// The recordings below it, in natural order.
     pub recordings: Vec<PathBuf>,
@@ -150,8 +150,8 @@ pub(crate) fn expand_folders(
     reads: Reads,
     storage: &Arc<dyn Storage>,
     stop: &AtomicBool,
-) -> Result<(Vec<PathBuf>, Vec<Folder>)> {
-    let mut walk = Walk::new(reads, storage, stop);
+) -> Result<(Vec<PathBuf>, Vec<RecordingFolder>)> {
+    let mut walk = FolderWalk::new(reads, storage, stop);
     let mut files = Vec::new();
     fallible_alloc::reserve(&mut files, paths.len())?;
     // The entry that each file is from, and whether it is the entry itself.
@@ -296,7 +296,7 @@ struct Way {
     links: Vec<PathBuf>,
 }
 
-struct Walk<'a> {
+struct FolderWalk<'a> {
     reads: Reads,
     /// Lists folders of URLs.
     storage: &'a Arc<dyn Storage>,
@@ -307,10 +307,10 @@ struct Walk<'a> {
     /// Whether a link was among them.
     has_links: bool,
     /// The folders of recordings.
-    folders: Vec<Folder>,
+    folders: Vec<RecordingFolder>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> FolderWalk<'a> {
     fn new(reads: Reads, storage: &'a Arc<dyn Storage>, stop: &'a AtomicBool) -> Self {
         let (tree, left, folders) = (Tree::Local, MOST_ENTRIES, Vec::new());
         Self { reads, storage, stop, tree, left, has_links: false, folders }
@@ -324,7 +324,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The entries of a folder in natural order, broken links as files.
-    fn list(&mut self, folder: &Path) -> Result<Vec<Entry>> {
+    fn list(&mut self, folder: &Path) -> Result<Vec<FolderEntry>> {
         self.check_stop()?;
         let mut entries = Vec::new();
         let Self { tree, left, has_links, .. } = self;
@@ -379,7 +379,7 @@ impl<'a> Walk<'a> {
 
     /// Adds the files that a folder stands for.
     fn folder(&mut self, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-        let (before, mut found) = (files.len(), Found::default());
+        let (before, mut found) = (files.len(), FolderContent::default());
         self.below(folder, &Way::default(), files, &mut found)?;
         let formats = self.reads.formats();
         // Beside recordings, metadata.parquet is no shard.
@@ -387,7 +387,7 @@ impl<'a> Walk<'a> {
             |files: &[PathBuf]| files.iter().all(|file| METADATA.iter().any(|name| name_of(file) == *name));
         if !found.recordings.is_empty() && are_metadata(&files[before..]) {
             files.truncate(before);
-            let Found { recordings, metadata, .. } = found;
+            let FolderContent { recordings, metadata, .. } = found;
             // A table at the top says itself what is to be read.
             let is_told = metadata.iter().any(|table| table.parent() == Some(folder));
             if let Some(message) = splits::of_recordings(folder, &recordings).filter(|_| !is_told) {
@@ -395,7 +395,7 @@ impl<'a> Walk<'a> {
             }
             fallible_alloc::push(
                 &mut self.folders,
-                Folder { path: folder.to_owned(), recordings, metadata },
+                RecordingFolder { path: folder.to_owned(), recordings, metadata },
             )?;
             return fallible_alloc::push(files, folder.to_owned());
         }
@@ -436,7 +436,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds the shards below a folder.
-    fn below(&mut self, folder: &Path, way: &Way, files: &mut Vec<PathBuf>, found: &mut Found) -> Result<()> {
+    fn below(
+        &mut self,
+        folder: &Path,
+        way: &Way,
+        files: &mut Vec<PathBuf>,
+        found: &mut FolderContent,
+    ) -> Result<()> {
         let way = self.enter(folder, way)?;
         if let Some(shards) = saved(&self.tree, folder)? {
             if let Some(shard) = shards.iter().find(|shard| self.reads.format_of(name_of(shard)).is_none()) {
@@ -465,7 +471,7 @@ impl<'a> Walk<'a> {
                 format!("{} holds several splits; pass the folder of one split: {names}", folder.display());
             return Err(Error::new(ErrorKind::Format, message));
         }
-        for Entry { path, is_folder } in self.list(folder)? {
+        for FolderEntry { path, is_folder } in self.list(folder)? {
             let name = name_of(&path);
             if matches!(name.as_encoded_bytes().first(), Some(b'.' | b'_')) || is_left_out(name) {
                 found.left_out += 1;
@@ -531,15 +537,15 @@ impl<'a> Walk<'a> {
                     base.push(text);
                     continue;
                 }
-                (false, _) => Part::Name(text),
+                (false, _) => PatternPart::Name(text),
                 (true, None) => return invalid("it is not UTF-8"),
-                (true, Some("**")) if matches!(parts.last(), Some(Part::Folders)) => continue,
-                (true, Some("**")) => Part::Folders,
+                (true, Some("**")) if matches!(parts.last(), Some(PatternPart::Folders)) => continue,
+                (true, Some("**")) => PatternPart::Folders,
                 (true, Some(text)) if text.contains("**") => {
                     return invalid("** stands between slashes, as in folder/**/*.parquet");
                 }
                 (true, Some(text)) => match Pattern::new(text) {
-                    Ok(pattern) => Part::Pattern(pattern),
+                    Ok(pattern) => PatternPart::Pattern(pattern),
                     Err(why) => return invalid(why),
                 },
             };
@@ -554,7 +560,7 @@ impl<'a> Walk<'a> {
             let message = format!("no file matches the pattern {}", pattern.display());
             return Err(not_found(pattern, message));
         }
-        for Entry { path, is_folder } in matches {
+        for FolderEntry { path, is_folder } in matches {
             match is_folder {
                 true => self.folder(&path, files)?,
                 false => fallible_alloc::push(files, path)?,
@@ -567,14 +573,14 @@ impl<'a> Walk<'a> {
     fn matching(
         &mut self,
         folder: &Path,
-        parts: &[Part<'_>],
+        parts: &[PatternPart<'_>],
         way: &Way,
-        matches: &mut Vec<Entry>,
+        matches: &mut Vec<FolderEntry>,
     ) -> Result<()> {
         let Some((part, rest)) = parts.split_first() else {
             let is_folder = self.tree.is_folder(folder);
             if is_folder || self.tree.is_there(folder) {
-                fallible_alloc::push(matches, Entry { path: folder.to_owned(), is_folder })?;
+                fallible_alloc::push(matches, FolderEntry { path: folder.to_owned(), is_folder })?;
             }
             return Ok(());
         };
@@ -582,12 +588,12 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         match part {
-            Part::Name(name) => self.matching(&folder.join(name), rest, way, matches),
-            Part::Folders if rest.is_empty() => self.matching(folder, rest, way, matches),
-            Part::Folders => {
+            PatternPart::Name(name) => self.matching(&folder.join(name), rest, way, matches),
+            PatternPart::Folders if rest.is_empty() => self.matching(folder, rest, way, matches),
+            PatternPart::Folders => {
                 let way = self.enter(folder, way)?;
                 self.matching(folder, rest, &way, matches)?;
-                for Entry { path, is_folder } in self.list(folder)? {
+                for FolderEntry { path, is_folder } in self.list(folder)? {
                     let is_hidden = matches!(name_of(&path).as_encoded_bytes().first(), Some(b'.' | b'_'));
                     if is_folder && !is_hidden {
                         self.matching(&path, parts, &way, matches)?;
@@ -595,15 +601,15 @@ impl<'a> Walk<'a> {
                 }
                 Ok(())
             }
-            Part::Pattern(pattern) => {
-                for Entry { path, is_folder } in self.list(folder)? {
+            PatternPart::Pattern(pattern) => {
+                for FolderEntry { path, is_folder } in self.list(folder)? {
                     let shown = self.tree.shown(&path);
                     let name = name_of(&shown);
                     if !pattern.matches(&name.to_string_lossy()) || leaves_out(pattern, name) {
                         continue;
                     }
                     match rest.is_empty() {
-                        true => fallible_alloc::push(matches, Entry { path, is_folder })?,
+                        true => fallible_alloc::push(matches, FolderEntry { path, is_folder })?,
                         false if is_folder => self.matching(&path, rest, way, matches)?,
                         false => {}
                     }
@@ -616,7 +622,7 @@ impl<'a> Walk<'a> {
 
 /// The files in a folder, counted for errors.
 #[derive(Default)]
-struct Found {
+struct FolderContent {
     /// The number of shards of each format.
     formats: BTreeMap<usize, u64>,
     /// The number of other files by their ending.
@@ -632,7 +638,7 @@ struct Found {
     metadata: Vec<PathBuf>,
 }
 
-impl Found {
+impl FolderContent {
     /// Counts a file; returns whether it is a shard.
     fn count(&mut self, reads: Reads, name: &OsStr) -> bool {
         if let Some(format) = reads.format_of(name) {
@@ -699,7 +705,7 @@ impl Found {
 }
 
 /// A component of a pattern.
-enum Part<'a> {
+enum PatternPart<'a> {
     Name(&'a OsStr),
     Pattern(Pattern),
     /// `**`: any number of folders.
@@ -966,7 +972,7 @@ mod tests {
         let all = folder(&["a.arrow", "b.arrow", "c/d.arrow"]);
         let stop = AtomicBool::new(false);
         let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
-        let mut walk = Walk { left: 4, ..Walk::new(Reads::Recordings, &storage, &stop) };
+        let mut walk = FolderWalk { left: 4, ..FolderWalk::new(Reads::Recordings, &storage, &stop) };
         let mut files = Vec::new();
         walk.folder(all.path(), &mut files).unwrap();
         assert_eq!((files.len(), walk.left), (3, 0));

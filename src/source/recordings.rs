@@ -16,7 +16,7 @@ use std::{
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
     contents::Contents,
-    files::{FilesReader, FilesSource, Manifest, Plan, ReadCounts},
+    files::{FilesReader, FilesSource, Manifest, ReadCounts, TablePlan},
     order_of_rows::RowOrder,
     parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
@@ -35,7 +35,7 @@ use crate::{
 /// An open dataset of recordings; immutable and shared.
 #[derive(Debug)]
 pub struct Recordings {
-    files: Files,
+    files: OpenFiles,
     /// For each group, the number of shards up to its end.
     groups: Vec<usize>,
     /// The names of the other columns.
@@ -45,7 +45,7 @@ pub struct Recordings {
 }
 
 #[derive(Debug)]
-enum Files {
+enum OpenFiles {
     Arrow(Arc<ArrowSource>),
     Parquet(Arc<ParquetSource>),
     Table(Arc<FilesSource>),
@@ -53,7 +53,7 @@ enum Files {
 
 /// How the rows of a source are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stored {
+pub struct RowStorage {
     /// How many there are, or windows of them.
     pub rows: u64,
     /// Whether they are recordings in files of their own, or members of archives, instead of rows of shards.
@@ -147,7 +147,7 @@ impl Recordings {
             Err(plans) => {
                 let source = FilesSource::open(storage, &plans, &ends, options, stop)?;
                 return Ok(Self {
-                    files: Files::Table(Arc::new(source)),
+                    files: OpenFiles::Table(Arc::new(source)),
                     groups: ends,
                     column_names,
                     order: None,
@@ -162,9 +162,11 @@ impl Recordings {
             true => {
                 let options = ParquetOptions::recordings(options);
                 let source = ParquetSource::open_groups(storage, &files, &ends, &options, stop)?;
-                Files::Parquet(Arc::new(source))
+                OpenFiles::Parquet(Arc::new(source))
             }
-            false => Files::Arrow(Arc::new(ArrowSource::open_groups(storage, &files, &ends, options, stop)?)),
+            false => {
+                OpenFiles::Arrow(Arc::new(ArrowSource::open_groups(storage, &files, &ends, options, stop)?))
+            }
         };
         Ok(Self { files: opened, groups: ends, column_names, order: None })
     }
@@ -179,7 +181,7 @@ impl Recordings {
         if orders.iter().all(Option::is_none) {
             return Ok(self);
         }
-        if !matches!(self.files, Files::Arrow(_)) {
+        if !matches!(self.files, OpenFiles::Arrow(_)) {
             let message = "an order of rows is one of Arrow files";
             return Err(Error::new(ErrorKind::Config, message));
         }
@@ -197,7 +199,7 @@ impl Recordings {
         if let Some(order) = &self.order {
             return order.n_rows();
         }
-        either!(&self.files, Files, source => source.n_rows())
+        either!(&self.files, OpenFiles, source => source.n_rows())
     }
 
     /// The shards in the order given.
@@ -205,7 +207,7 @@ impl Recordings {
         if let Some(order) = &self.order {
             return &order.shards;
         }
-        either!(&self.files, Files, source => source.shards())
+        either!(&self.files, OpenFiles, source => source.shards())
     }
 
     /// Whether any of its files was read by URL.
@@ -215,9 +217,9 @@ impl Recordings {
 
     /// How `rows` of it are stored. Follows from names and contents of the files alone, not from what was
     /// read so far.
-    pub fn stored(&self, rows: u64) -> Stored {
+    pub fn stored(&self, rows: u64) -> RowStorage {
         let files = self.files();
-        Stored {
+        RowStorage {
             rows,
             in_files: files.is_some(),
             by_url: files.is_some_and(FilesSource::is_by_url),
@@ -233,7 +235,7 @@ impl Recordings {
 
     /// The columns of all files.
     pub fn contents(&self) -> &Contents {
-        either!(&self.files, Files, source => source.contents())
+        either!(&self.files, OpenFiles, source => source.contents())
     }
 
     /// What the readers of files did so far; `None` for shards.
@@ -258,7 +260,7 @@ impl Recordings {
     /// The tables, if the recordings are in files of their own.
     pub(crate) fn files(&self) -> Option<&FilesSource> {
         match &self.files {
-            Files::Table(source) => Some(source),
+            OpenFiles::Table(source) => Some(source),
             _ => None,
         }
     }
@@ -291,15 +293,15 @@ impl Recordings {
             number.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))?;
         self.contents().columns[number].check_flat(column)?;
         let alone = match &self.files {
-            Files::Arrow(_) | Files::Table(_) => None,
-            Files::Parquet(source) => {
+            OpenFiles::Arrow(_) | OpenFiles::Table(_) => None,
+            OpenFiles::Parquet(source) => {
                 let options = ParquetOptions::columns(vec![column.to_owned()]);
                 Some(Arc::new(source.reopened(&options, stop)?))
             }
         };
         parallel::each(self.shards(), THREADS, |shard| {
             let mut reader = match (&self.files, &alone) {
-                (Files::Parquet(_), Some(alone)) => RecordingsReader::Parquet(Box::new(alone.reader())),
+                (OpenFiles::Parquet(_), Some(alone)) => RecordingsReader::Parquet(Box::new(alone.reader())),
                 _ => self.reader_of(),
             };
             let number = if alone.is_some() { 0 } else { number };
@@ -314,7 +316,7 @@ impl Recordings {
                     (RecordingsReader::Ordered(reader, order), _) => reader.others(order.row(row)).map(value),
                     (RecordingsReader::Arrow(reader), _) => reader.others(row).map(value),
                     (RecordingsReader::Parquet(reader), _) => reader.others(row, end - row).map(value),
-                    (RecordingsReader::Table(_), Files::Table(source)) => source.other(row, number),
+                    (RecordingsReader::Table(_), OpenFiles::Table(source)) => source.other(row, number),
                     (RecordingsReader::Table(_), _) => Ok(Value::Null),
                 };
                 match found {
@@ -379,14 +381,14 @@ impl Recordings {
     /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
     /// dataset may be copied to another place.
     pub fn fingerprint(&self) -> u64 {
-        let files = either!(&self.files, Files, source => source.fingerprint());
+        let files = either!(&self.files, OpenFiles, source => source.fingerprint());
         self.order.as_ref().map_or(files, |order| order.fingerprint(files))
     }
 
     /// The fingerprint as earlier versions wrote it in states, which still load.
     pub fn former_fingerprint(&self) -> u64 {
         match &self.files {
-            Files::Table(source) => source.former_fingerprint(),
+            OpenFiles::Table(source) => source.former_fingerprint(),
             _ => self.fingerprint(),
         }
     }
@@ -398,12 +400,12 @@ impl Recordings {
 
     fn reader_of(&self) -> RecordingsReader {
         match &self.files {
-            Files::Arrow(source) => match &self.order {
+            OpenFiles::Arrow(source) => match &self.order {
                 None => RecordingsReader::Arrow(source.reader()),
                 Some(order) => RecordingsReader::Ordered(source.reader(), order.clone()),
             },
-            Files::Parquet(source) => RecordingsReader::Parquet(Box::new(source.reader())),
-            Files::Table(source) => RecordingsReader::Table(source.reader()),
+            OpenFiles::Parquet(source) => RecordingsReader::Parquet(Box::new(source.reader())),
+            OpenFiles::Table(source) => RecordingsReader::Table(source.reader()),
         }
     }
 
@@ -423,14 +425,14 @@ impl Recordings {
 
     /// Whether reading a row's path costs little compared with its recording.
     pub fn has_cheap_paths(&self) -> bool {
-        matches!(self.files, Files::Arrow(_) | Files::Table(_))
+        matches!(self.files, OpenFiles::Arrow(_) | OpenFiles::Table(_))
     }
 }
 
 /// Wants the length of a recording only.
-struct Length;
+struct LengthRequest;
 
-impl ReadRequest for Length {
+impl ReadRequest for LengthRequest {
     fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
         // Of plain samples the head is enough.
         layout(head, size).map(|_| 0..0)
@@ -446,23 +448,23 @@ impl ReadRequest for Length {
 }
 
 /// A shard, or a table of recordings.
-enum Part {
+enum ShardOrTable {
     Shard(PathBuf),
-    Table(Plan),
+    Table(TablePlan),
 }
 
 /// Adds the parts of one source.
 fn parts_of(
     entries: Vec<Entry>,
     storage: &Arc<dyn Storage>,
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<ShardOrTable>,
     stop: &AtomicBool,
 ) -> Result<()> {
     let mut entries = entries.into_iter().peekable();
     while let Some(entry) = entries.next() {
         let path = match entry {
             Entry::Manifest(manifest) => {
-                parts.push(Part::Table(Plan::Manifest(manifest)));
+                parts.push(ShardOrTable::Table(TablePlan::Manifest(manifest)));
                 continue;
             }
             Entry::Path(path) => path,
@@ -485,42 +487,42 @@ fn parts_of(
                 continue;
             }
             if !list.is_empty() {
-                parts.push(Part::Table(Plan::List(std::mem::take(&mut list))));
+                parts.push(ShardOrTable::Table(TablePlan::List(std::mem::take(&mut list))));
             }
             if let Some(folder) = folders.next_if(|folder| folder.path == file) {
-                parts.extend(tables_of(folder).map(Part::Table));
+                parts.extend(tables_of(folder).map(ShardOrTable::Table));
             } else if is_table(&file) {
-                parts.push(Part::Table(Plan::Manifest(Arc::new(Manifest::of(file)))));
+                parts.push(ShardOrTable::Table(TablePlan::Manifest(Arc::new(Manifest::of(file)))));
             } else {
-                parts.push(Part::Shard(file));
+                parts.push(ShardOrTable::Shard(file));
             }
         }
         if !list.is_empty() {
-            parts.push(Part::Table(Plan::List(list)));
+            parts.push(ShardOrTable::Table(TablePlan::List(list)));
         }
     }
     Ok(())
 }
 
 /// The tables of a folder: those that describe its recordings, else the folder itself.
-fn tables_of(folder: paths::Folder) -> impl Iterator<Item = Plan> {
-    let paths::Folder { path, recordings, mut metadata } = folder;
+fn tables_of(folder: paths::RecordingFolder) -> impl Iterator<Item = TablePlan> {
+    let paths::RecordingFolder { path, recordings, mut metadata } = folder;
     // One at the top is for all that is below it.
     if let Some(top) = metadata.iter().position(|table| table.parent() == Some(&path)) {
         metadata = vec![metadata.swap_remove(top)];
     }
-    let whole = metadata.is_empty().then_some(Plan::Folder { folder: path, files: recordings });
-    let described = metadata.into_iter().map(|table| Plan::Manifest(Arc::new(Manifest::of(table))));
+    let whole = metadata.is_empty().then_some(TablePlan::Folder { folder: path, files: recordings });
+    let described = metadata.into_iter().map(|table| TablePlan::Manifest(Arc::new(Manifest::of(table))));
     described.chain(whole)
 }
 
 /// The shards, or else the tables. Both together are an error.
-fn shards_or_tables(parts: Vec<Part>) -> Result<Result<Vec<PathBuf>, Vec<Plan>>> {
+fn shards_or_tables(parts: Vec<ShardOrTable>) -> Result<Result<Vec<PathBuf>, Vec<TablePlan>>> {
     let (mut shards, mut tables) = (Vec::new(), Vec::new());
     for part in parts {
         match part {
-            Part::Shard(shard) => shards.push(shard),
-            Part::Table(table) => tables.push(table),
+            ShardOrTable::Shard(shard) => shards.push(shard),
+            ShardOrTable::Table(table) => tables.push(table),
         }
     }
     match (shards.first(), tables.is_empty()) {
@@ -578,25 +580,25 @@ impl Source for Recordings {
         if let Some(order) = &self.order {
             return order.shards.iter().map(|shard| shard.n_rows).collect();
         }
-        either!(&self.files, Files, source => source.shard_rows())
+        either!(&self.files, OpenFiles, source => source.shard_rows())
     }
 
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
         let row = self.file_row(row);
-        either!(&self.files, Files, source => Source::locate(&**source, row))
+        either!(&self.files, OpenFiles, source => Source::locate(&**source, row))
     }
 
     fn recording(&self, row: u64) -> Option<String> {
         let row = self.file_row(row);
-        either!(&self.files, Files, source => source.recording(row))
+        either!(&self.files, OpenFiles, source => source.recording(row))
     }
 
     fn random_access(&self) -> bool {
-        either!(&self.files, Files, source => Source::random_access(&**source))
+        either!(&self.files, OpenFiles, source => Source::random_access(&**source))
     }
 
     fn check_scattered(&self) -> Result<()> {
-        either!(&self.files, Files, source => source.check_scattered())
+        either!(&self.files, OpenFiles, source => source.check_scattered())
     }
 
     fn block_rows(&self, row: u64, run: u64) -> u64 {
@@ -604,23 +606,23 @@ impl Source for Recordings {
             None => (row, run),
             Some(order) => (order.row(row), order.run(row, run)),
         };
-        either!(&self.files, Files, source => source.block_rows(row, run))
+        either!(&self.files, OpenFiles, source => source.block_rows(row, run))
     }
 
     fn most_blocks(&self) -> usize {
-        either!(&self.files, Files, source => source.most_blocks())
+        either!(&self.files, OpenFiles, source => source.most_blocks())
     }
 
     fn bytes_in_use(&self) -> usize {
-        either!(&self.files, Files, source => source.bytes_in_use())
+        either!(&self.files, OpenFiles, source => source.bytes_in_use())
     }
 
     fn rest(&self) {
-        either!(&self.files, Files, source => source.rest());
+        either!(&self.files, OpenFiles, source => source.rest());
     }
 
     fn traffic(&self) -> Arc<Traffic> {
-        either!(&self.files, Files, source => source.traffic())
+        either!(&self.files, OpenFiles, source => source.traffic())
     }
 
     fn reader(self: &Arc<Self>) -> RecordingsReader {
@@ -656,7 +658,7 @@ impl RecordingsReader {
     /// # Errors
     /// As [`ReadRecords::read`] and [`AudioDecoder::open`].
     pub(crate) fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<RowInfo> {
-        let record = self.read(row, run, &Length)?;
+        let record = self.read(row, run, &LengthRequest)?;
         let part = record.file.as_deref();
         let (info, _) = decoder.open_recording(&record.bytes, part)?.info().of_row(part)?;
         Ok(RowInfo { info, values: record.values })

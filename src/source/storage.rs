@@ -42,7 +42,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The error of the server; `Unsupported` for a folder that is not listed in this way.
-    fn page(&self, _folder: &Path, _after: Option<&str>) -> io::Result<Page> {
+    fn page(&self, _folder: &Path, _after: Option<&str>) -> io::Result<ListingPage> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -60,25 +60,25 @@ pub trait Storage: fmt::Debug + Send + Sync {
 
 /// A part of the list of the objects below a folder.
 #[derive(Debug, Clone, Default)]
-pub struct Page {
+pub struct ListingPage {
     /// Their names below the folder, with `/` between their parts.
     pub names: Vec<String>,
     /// What the next page follows; `None` for the last one.
     pub next: Option<String>,
     /// The objects that have no path.
-    pub left_out: LeftOut,
+    pub left_out: OmittedObjects,
 }
 
 /// Objects of a server that have no path, such as `a//b`.
 #[derive(Debug, Clone, Default)]
-pub struct LeftOut {
+pub struct OmittedObjects {
     /// How many.
     pub n: u64,
     /// The name of the first.
     pub first: Option<String>,
 }
 
-impl LeftOut {
+impl OmittedObjects {
     /// Counts one.
     pub(crate) fn push(&mut self, name: &str) {
         self.n += 1;
@@ -94,12 +94,12 @@ impl LeftOut {
 
 /// Storage that counts what it costs, for all its readers.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CountedStorage {
     storage: Arc<dyn Storage>,
     traffic: Arc<Traffic>,
 }
 
-impl Counted {
+impl CountedStorage {
     /// The storage, and the counts.
     pub(crate) fn over(storage: Arc<dyn Storage>) -> (Arc<dyn Storage>, Arc<Traffic>) {
         let traffic = storage.traffic();
@@ -107,7 +107,7 @@ impl Counted {
     }
 }
 
-impl Storage for Counted {
+impl Storage for CountedStorage {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         self.storage.open(path)
     }
@@ -116,7 +116,7 @@ impl Storage for Counted {
         self.storage.resolve(path)
     }
 
-    fn page(&self, folder: &Path, after: Option<&str>) -> io::Result<Page> {
+    fn page(&self, folder: &Path, after: Option<&str>) -> io::Result<ListingPage> {
         self.storage.page(folder, after)
     }
 
@@ -321,7 +321,7 @@ fn retry<T>(
 ///
 /// # Errors
 /// As [`Storage::page`], after retries.
-pub(crate) fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) -> Result<Page> {
+pub(crate) fn page(storage: &dyn Storage, folder: &Path, after: Option<&str>) -> Result<ListingPage> {
     retry(storage, folder, "list", || storage.page(folder, after))
         .map_err(|error| failed(folder, "list", error))
 }

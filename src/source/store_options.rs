@@ -6,19 +6,19 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// An option.
-struct Known {
+struct KnownOption {
     /// The scheme of the URLs that it is for.
     scheme: &'static str,
     /// The name, in lower case that of the variable of the environment.
     name: &'static str,
     /// Its other names.
     also: &'static [&'static str],
-    kind: Kind,
+    kind: OptionKind,
 }
 
 /// The values of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum OptionKind {
     Text,
     /// A text of [`NAME`].
     Name,
@@ -32,39 +32,49 @@ enum Kind {
     Secret,
 }
 
-const fn known(scheme: &'static str, name: &'static str, also: &'static [&'static str], kind: Kind) -> Known {
-    Known { scheme, name, also, kind }
+const fn known(
+    scheme: &'static str,
+    name: &'static str,
+    also: &'static [&'static str],
+    kind: OptionKind,
+) -> KnownOption {
+    KnownOption { scheme, name, also, kind }
 }
 
-const KNOWN: [Known; 27] = [
+const KNOWN: [KnownOption; 27] = [
     // The id is withheld like its key, so that a copy never has one of them alone.
-    known("s3", "aws_access_key_id", &["access_key_id"], Kind::Secret),
-    known("s3", "aws_secret_access_key", &["secret_access_key"], Kind::Secret),
-    known("s3", "aws_session_token", &["session_token"], Kind::Secret),
-    known("s3", "aws_profile", &["profile"], Kind::Text),
-    known("s3", "aws_region", &["region", "region_name", "aws_default_region"], Kind::Name),
-    known("s3", "aws_endpoint_url", &["endpoint_url", "aws_endpoint", "aws_endpoint_url_s3"], Kind::Endpoint),
-    known("s3", "aws_skip_signature", &["skip_signature"], Kind::Flag),
-    known("s3", "aws_virtual_hosted_style_request", &["virtual_hosted_style_request"], Kind::Flag),
-    known("s3", "aws_request_payer", &["request_payer"], Kind::Flag),
-    known("gs", "google_service_account", &["service_account"], Kind::Path),
-    known("gs", "google_service_account_key", &["service_account_key"], Kind::Secret),
-    known("gs", "google_application_credentials", &["application_credentials"], Kind::Path),
-    known("gs", "google_bearer_token", &[], Kind::Secret),
-    known("gs", "google_base_url", &["base_url"], Kind::Endpoint),
-    known("gs", "google_skip_signature", &[], Kind::Flag),
-    known("az", "azure_storage_account_name", &["account_name"], Kind::Name),
-    known("az", "azure_storage_account_key", &["account_key"], Kind::Secret),
-    known("az", "azure_storage_sas_token", &["sas_token", "azure_storage_sas_key"], Kind::Secret),
-    known("az", "azure_storage_token", &[], Kind::Secret),
-    known("az", "azure_client_id", &["azure_storage_client_id", "client_id"], Kind::Name),
-    known("az", "azure_client_secret", &["azure_storage_client_secret", "client_secret"], Kind::Secret),
-    known("az", "azure_tenant_id", &["azure_storage_tenant_id", "tenant_id"], Kind::Name),
-    known("az", "azure_storage_endpoint", &["azure_endpoint"], Kind::Endpoint),
-    known("az", "azure_use_azure_cli", &["use_azure_cli"], Kind::Flag),
-    known("az", "azure_skip_signature", &[], Kind::Flag),
-    known("hf", "hf_token", &["token"], Kind::Secret),
-    known("hf", "hf_endpoint", &["endpoint"], Kind::Endpoint),
+    known("s3", "aws_access_key_id", &["access_key_id"], OptionKind::Secret),
+    known("s3", "aws_secret_access_key", &["secret_access_key"], OptionKind::Secret),
+    known("s3", "aws_session_token", &["session_token"], OptionKind::Secret),
+    known("s3", "aws_profile", &["profile"], OptionKind::Text),
+    known("s3", "aws_region", &["region", "region_name", "aws_default_region"], OptionKind::Name),
+    known(
+        "s3",
+        "aws_endpoint_url",
+        &["endpoint_url", "aws_endpoint", "aws_endpoint_url_s3"],
+        OptionKind::Endpoint,
+    ),
+    known("s3", "aws_skip_signature", &["skip_signature"], OptionKind::Flag),
+    known("s3", "aws_virtual_hosted_style_request", &["virtual_hosted_style_request"], OptionKind::Flag),
+    known("s3", "aws_request_payer", &["request_payer"], OptionKind::Flag),
+    known("gs", "google_service_account", &["service_account"], OptionKind::Path),
+    known("gs", "google_service_account_key", &["service_account_key"], OptionKind::Secret),
+    known("gs", "google_application_credentials", &["application_credentials"], OptionKind::Path),
+    known("gs", "google_bearer_token", &[], OptionKind::Secret),
+    known("gs", "google_base_url", &["base_url"], OptionKind::Endpoint),
+    known("gs", "google_skip_signature", &[], OptionKind::Flag),
+    known("az", "azure_storage_account_name", &["account_name"], OptionKind::Name),
+    known("az", "azure_storage_account_key", &["account_key"], OptionKind::Secret),
+    known("az", "azure_storage_sas_token", &["sas_token", "azure_storage_sas_key"], OptionKind::Secret),
+    known("az", "azure_storage_token", &[], OptionKind::Secret),
+    known("az", "azure_client_id", &["azure_storage_client_id", "client_id"], OptionKind::Name),
+    known("az", "azure_client_secret", &["azure_storage_client_secret", "client_secret"], OptionKind::Secret),
+    known("az", "azure_tenant_id", &["azure_storage_tenant_id", "tenant_id"], OptionKind::Name),
+    known("az", "azure_storage_endpoint", &["azure_endpoint"], OptionKind::Endpoint),
+    known("az", "azure_use_azure_cli", &["use_azure_cli"], OptionKind::Flag),
+    known("az", "azure_skip_signature", &[], OptionKind::Flag),
+    known("hf", "hf_token", &["token"], OptionKind::Secret),
+    known("hf", "hf_endpoint", &["endpoint"], OptionKind::Endpoint),
 ];
 
 /// The value of an option as it was given. `Debug` has no text.
@@ -114,8 +124,8 @@ impl StoreOptions {
                 continue;
             };
             let value = match (known.kind, value) {
-                (Kind::Secret, GivenOption::Withheld) => None,
-                (Kind::Flag, GivenOption::Flag(flag)) => Some(flag.to_string()),
+                (OptionKind::Secret, GivenOption::Withheld) => None,
+                (OptionKind::Flag, GivenOption::Flag(flag)) => Some(flag.to_string()),
                 (kind, GivenOption::Text(text)) => match wrong(kind, &text) {
                     None => Some(text),
                     Some(wrong) => {
@@ -157,8 +167,8 @@ impl StoreOptions {
     /// The options as they may be printed and pickled, secrets as `None`, and whether each is a flag.
     pub fn shown(&self) -> impl Iterator<Item = (&'static str, Option<&str>, bool)> {
         self.0.iter().map(|(&name, value)| {
-            let value = value.as_deref().filter(|_| !is_a(Kind::Secret, name));
-            (name, value, is_a(Kind::Flag, name))
+            let value = value.as_deref().filter(|_| !is_a(OptionKind::Secret, name));
+            (name, value, is_a(OptionKind::Flag, name))
         })
     }
 }
@@ -184,11 +194,14 @@ impl StoreOptions {
 
     /// The values that must not be in a message.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(|(name, _)| is_a(Kind::Secret, name)).filter_map(|(_, value)| value.as_deref())
+        self.0
+            .iter()
+            .filter(|(name, _)| is_a(OptionKind::Secret, name))
+            .filter_map(|(_, value)| value.as_deref())
     }
 }
 
-impl Kind {
+impl OptionKind {
     fn expected(self) -> &'static str {
         match self {
             Self::Text | Self::Name | Self::Path | Self::Endpoint => "a str",
@@ -199,40 +212,40 @@ impl Kind {
 }
 
 /// The option of a name, which may be in capitals, as in the environment.
-fn find(name: &str) -> Option<&'static Known> {
+fn find(name: &str) -> Option<&'static KnownOption> {
     let name = name.to_ascii_lowercase();
     KNOWN.iter().find(|one| one.name == name || one.also.contains(&&*name))
 }
 
 /// Whether an option is of a kind.
-fn is_a(kind: Kind, name: &str) -> bool {
+fn is_a(kind: OptionKind, name: &str) -> bool {
     KNOWN.iter().any(|one| one.name == name && one.kind == kind)
 }
 
 /// What is wrong with a text.
-fn wrong(kind: Kind, text: &str) -> Option<String> {
+fn wrong(kind: OptionKind, text: &str) -> Option<String> {
     if text.is_empty() {
         return Some(match kind {
-            Kind::Secret => "as an empty text; leave it out".to_owned(),
+            OptionKind::Secret => "as an empty text; leave it out".to_owned(),
             _ => "as an empty text; leave it out, and the environment is used".to_owned(),
         });
     }
     let is_json = text.trim_start().starts_with('{');
     match kind {
         // A copied key or connection string is not quoted either.
-        Kind::Path if is_json => Some(
+        OptionKind::Path if is_json => Some(
             "with JSON, expected the path of a file; google_service_account_key takes the JSON of a service account"
                 .to_owned(),
         ),
-        Kind::Secret if is_json => None,
+        OptionKind::Secret if is_json => None,
         _ if text.chars().any(char::is_control) => {
             Some("with a control character, such as a line break; remove it".to_owned())
         }
-        Kind::Name if !is_name(text) => Some(format!("of other characters than {NAME}")),
-        Kind::Flag if !matches!(text, "true" | "false") => {
+        OptionKind::Name if !is_name(text) => Some(format!("of other characters than {NAME}")),
+        OptionKind::Flag if !matches!(text, "true" | "false") => {
             Some(format!("of another value, must be {}", kind.expected()))
         }
-        Kind::Endpoint if !is_endpoint(text) => Some(
+        OptionKind::Endpoint if !is_endpoint(text) => Some(
             "that is no address of a server, expected http://HOST or https://HOST, without user or password"
                 .to_owned(),
         ),

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    storage::{self, LeftOut, LocalFiles, Storage},
+    storage::{self, LocalFiles, OmittedObjects, Storage},
     urls,
 };
 use crate::{Error, ErrorKind, Result, fallible_alloc};
@@ -28,7 +28,7 @@ pub(in crate::source) const DEEPEST: usize = 64;
 
 /// An entry of a folder.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct FolderEntry {
     pub path: PathBuf,
     pub is_folder: bool,
 }
@@ -36,12 +36,12 @@ pub(super) struct Entry {
 /// Where folders lie.
 pub(super) enum Tree {
     Local,
-    Listed(Listed),
+    Listed(FolderListing),
 }
 
 /// The folders below one URL.
-pub(super) struct Listed {
-    entries: HashMap<PathBuf, Vec<Entry>>,
+pub(super) struct FolderListing {
+    entries: HashMap<PathBuf, Vec<FolderEntry>>,
     storage: Arc<dyn Storage>,
 }
 
@@ -58,8 +58,8 @@ impl Tree {
         stop: &AtomicBool,
     ) -> Result<Self> {
         let storage = storage.clone();
-        let mut listed = Listed { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };
-        let (mut next, mut n_listed, mut left_out) = (None::<String>, 0, LeftOut::default());
+        let mut listed = FolderListing { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };
+        let (mut next, mut n_listed, mut left_out) = (None::<String>, 0, OmittedObjects::default());
         let mut n_bytes = 0;
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -97,7 +97,7 @@ impl Tree {
                 None => break,
             }
         }
-        if let LeftOut { n, first: Some(first) } = left_out {
+        if let OmittedObjects { n, first: Some(first) } = left_out {
             log::warn!(
                 "below {} objects are left out whose names have no path, since a part is empty, . or .., or has a control \
                  character, or there are more than {LONGEST} bytes: {n}, the first is {first:?}",
@@ -108,7 +108,11 @@ impl Tree {
     }
 
     /// Calls `each` with the entries of a folder, and whether they are links, in no certain order.
-    pub(super) fn each(&self, folder: &Path, mut each: impl FnMut(Entry, bool) -> Result<()>) -> Result<()> {
+    pub(super) fn each(
+        &self,
+        folder: &Path,
+        mut each: impl FnMut(FolderEntry, bool) -> Result<()>,
+    ) -> Result<()> {
         let listed = match self {
             Self::Listed(listed) => listed.entries.get(folder),
             Self::Local => {
@@ -119,7 +123,7 @@ impl Tree {
                     let (path, kind) = (folder.join(entry.file_name()), entry.file_type().map_err(io)?);
                     // A broken link is a file.
                     let is_folder = if kind.is_symlink() { path.is_dir() } else { kind.is_dir() };
-                    each(Entry { path, is_folder }, kind.is_symlink())?;
+                    each(FolderEntry { path, is_folder }, kind.is_symlink())?;
                 }
                 return Ok(());
             }
@@ -167,10 +171,10 @@ impl Tree {
     }
 }
 
-impl Listed {
+impl FolderListing {
     /// Adds an object and the folders on the way to it. Names that no file system has, such as `a//b`, are
     /// left out: their URLs would name something else.
-    fn add(&mut self, url: &Path, name: &str, left_out: &mut LeftOut) -> Result<()> {
+    fn add(&mut self, url: &Path, name: &str, left_out: &mut OmittedObjects) -> Result<()> {
         if name.len() > LONGEST || name.contains(char::is_control) {
             left_out.push(name);
             return Ok(());
@@ -189,7 +193,7 @@ impl Listed {
             let (path, is_folder) = (folder.join(urls::escaped(part)), number + 1 < parts.len());
             let is_known = is_folder && self.entries.contains_key(&path);
             if !is_known {
-                let entry = Entry { path: path.clone(), is_folder };
+                let entry = FolderEntry { path: path.clone(), is_folder };
                 fallible_alloc::push(self.entries.entry(folder).or_default(), entry)?;
             }
             if is_folder {

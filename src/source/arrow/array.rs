@@ -12,14 +12,14 @@ use bytes::Bytes;
 use half::f16;
 
 use super::{
-    buffer::{Buffer, Part},
-    message::Codec,
+    buffer::{ArrowBuffer, ValueBytes},
+    message::BodyCodec,
     shard::OpenShard,
     spans::{ArraySpans, Span},
 };
 use crate::{
     Error, ErrorKind, Result,
-    source::columns::{Layout, check_text},
+    source::columns::{ValueLayout, check_text},
 };
 
 /// The most buffers of an array that is not one of views.
@@ -28,13 +28,13 @@ const FIRST: usize = 3;
 /// A column of a batch, or the values of a dictionary.
 #[derive(Debug)]
 pub(crate) struct Array {
-    layout: Layout,
+    layout: ValueLayout,
     spans: Arc<[Span]>,
-    codec: Option<Codec>,
+    codec: Option<BodyCodec>,
     /// The first [`FIRST`] buffers: all of them, except for an array of views.
-    buffers: Vec<Buffer>,
+    buffers: Vec<ArrowBuffer>,
     /// The further ones used so far, by their numbers. A batch may have a million.
-    further: BTreeMap<usize, Buffer>,
+    further: BTreeMap<usize, ArrowBuffer>,
     /// The batch whose dictionaries apply; None for the values of a dictionary.
     batch: Option<usize>,
     /// The parts of its dictionary used so far, by their numbers.
@@ -44,12 +44,12 @@ pub(crate) struct Array {
 impl Array {
     /// The array at `spans`, in batch `batch` or among the values of a dictionary.
     pub(crate) fn new(
-        layout: &Layout,
+        layout: &ValueLayout,
         spans: &ArraySpans,
-        codec: Option<Codec>,
+        codec: Option<BodyCodec>,
         batch: Option<usize>,
     ) -> Self {
-        let buffers = spans.buffers.iter().take(FIRST).map(|span| Buffer::new(*span, codec)).collect();
+        let buffers = spans.buffers.iter().take(FIRST).map(|span| ArrowBuffer::new(*span, codec)).collect();
         Self {
             layout: layout.clone(),
             spans: Arc::clone(&spans.buffers),
@@ -71,7 +71,7 @@ impl Array {
         self.any(&|buffer| buffer.grant() == Some(false))
     }
 
-    fn any(&self, test: &dyn Fn(&Buffer) -> bool) -> bool {
+    fn any(&self, test: &dyn Fn(&ArrowBuffer) -> bool) -> bool {
         self.buffers.iter().chain(self.further.values()).any(test)
             || self.parts.values().any(|part| part.any(test))
     }
@@ -91,9 +91,9 @@ impl Array {
             return Ok(None);
         }
         match self.layout {
-            Layout::Bool => Ok(Some(i128::from(bit(self.buffer(1)?, shard, row)?))),
-            Layout::Int { width, signed } => self.stored_int(shard, row, width, signed).map(Some),
-            Layout::Dictionary { width, signed, .. } => {
+            ValueLayout::Bool => Ok(Some(i128::from(bit(self.buffer(1)?, shard, row)?))),
+            ValueLayout::Int { width, signed } => self.stored_int(shard, row, width, signed).map(Some),
+            ValueLayout::Dictionary { width, signed, .. } => {
                 let index = self.stored_int(shard, row, width, signed)?;
                 let (values, row) = self.look_up(shard, index)?;
                 values.int(shard, row)
@@ -108,7 +108,7 @@ impl Array {
             return Ok(None);
         }
         match self.layout {
-            Layout::Float { width } => {
+            ValueLayout::Float { width } => {
                 let at = place(row, width)?;
                 let values = self.buffer(1)?;
                 Ok(Some(match width {
@@ -117,7 +117,7 @@ impl Array {
                     _ => f64::from_le_bytes(values.get(shard, at)?),
                 }))
             }
-            Layout::Dictionary { width, signed, .. } => {
+            ValueLayout::Dictionary { width, signed, .. } => {
                 let index = self.stored_int(shard, row, width, signed)?;
                 let (values, row) = self.look_up(shard, index)?;
                 values.float(shard, row)
@@ -129,7 +129,7 @@ impl Array {
     /// The items of the list at `row`, which is not null.
     pub(crate) fn range(&mut self, shard: &OpenShard, row: u64) -> Result<(u64, u64)> {
         match self.layout {
-            Layout::Offsets { width } => self.offsets(shard, row, width),
+            ValueLayout::Offsets { width } => self.offsets(shard, row, width),
             _ => Err(Error::new(ErrorKind::Schema, "the column holds no lists")),
         }
     }
@@ -140,7 +140,7 @@ impl Array {
     /// # Errors
     /// [`ErrorKind::TooLarge`] for a long text.
     pub(crate) fn text(&mut self, shard: &OpenShard, row: u64) -> Result<Option<Bytes>> {
-        if let Layout::Dictionary { width, signed, .. } = self.layout {
+        if let ValueLayout::Dictionary { width, signed, .. } = self.layout {
             if !self.is_valid(shard, row)? {
                 return Ok(None);
             }
@@ -150,11 +150,11 @@ impl Array {
         }
         match self.bytes(shard, row)? {
             None => Ok(None),
-            Some(Part::Memory(bytes)) => {
+            Some(ValueBytes::Memory(bytes)) => {
                 check_text(bytes.len() as u64)?;
                 Ok(Some(bytes))
             }
-            Some(Part::File(span)) => {
+            Some(ValueBytes::File(span)) => {
                 check_text(span.len).map_err(|error| error.at_byte(span.at))?;
                 let buffers = self.buffers.iter_mut().chain(self.further.values_mut());
                 for buffer in buffers {
@@ -168,12 +168,12 @@ impl Array {
     }
 
     /// The range of the bytes at `row`, or the bytes; None if they are null.
-    pub(crate) fn bytes(&mut self, shard: &OpenShard, row: u64) -> Result<Option<Part>> {
+    pub(crate) fn bytes(&mut self, shard: &OpenShard, row: u64) -> Result<Option<ValueBytes>> {
         if !self.is_valid(shard, row)? {
             return Ok(None);
         }
         match self.layout {
-            Layout::Offsets { width } => {
+            ValueLayout::Offsets { width } => {
                 let (start, end) = self.offsets(shard, row, width)?;
                 let len = end.checked_sub(start).ok_or_else(|| {
                     Error::new(
@@ -183,8 +183,8 @@ impl Array {
                 })?;
                 self.buffer(2)?.part(shard, start, len).map(Some)
             }
-            Layout::Views => self.view(shard, row).map(Some),
-            Layout::Dictionary { width, signed, .. } => {
+            ValueLayout::Views => self.view(shard, row).map(Some),
+            ValueLayout::Dictionary { width, signed, .. } => {
                 let index = self.stored_int(shard, row, width, signed)?;
                 let (values, row) = self.look_up(shard, index)?;
                 values.bytes(shard, row)
@@ -213,7 +213,7 @@ impl Array {
 
     /// Reads a view: the length, then the bytes themselves if they are at most 12, else a prefix, a buffer
     /// and an offset.
-    fn view(&mut self, shard: &OpenShard, row: u64) -> Result<Part> {
+    fn view(&mut self, shard: &OpenShard, row: u64) -> Result<ValueBytes> {
         let view: [u8; 16] = self.buffer(1)?.get(shard, place(row, 16)?)?;
         let word = |at: usize| i32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]);
         let wrong = || {
@@ -224,7 +224,7 @@ impl Array {
         };
         let len = usize::try_from(word(0)).map_err(|_| wrong())?;
         if len <= 12 {
-            return Ok(Part::Memory(Bytes::copy_from_slice(&view[4..4 + len])));
+            return Ok(ValueBytes::Memory(Bytes::copy_from_slice(&view[4..4 + len])));
         }
         let index = usize::try_from(word(8)).ok().and_then(|index| index.checked_add(2)).ok_or_else(wrong)?;
         let offset = u64::try_from(word(12)).map_err(|_| wrong())?;
@@ -248,7 +248,7 @@ impl Array {
 
     /// The part of the dictionary that holds value `index`, and the value's index in it.
     fn look_up(&mut self, shard: &OpenShard, index: i128) -> Result<(&mut Self, u64)> {
-        let (Layout::Dictionary { id, values, .. }, Some(batch)) = (&self.layout, self.batch) else {
+        let (ValueLayout::Dictionary { id, values, .. }, Some(batch)) = (&self.layout, self.batch) else {
             return Err(Error::new(ErrorKind::Schema, "a dictionary of dictionaries is not supported"));
         };
         let (number, part, row) = shard.index.dictionaries.find(*id, batch, index)?;
@@ -257,17 +257,17 @@ impl Array {
         Ok((part, row))
     }
 
-    fn buffer(&mut self, at: usize) -> Result<&mut Buffer> {
+    fn buffer(&mut self, at: usize) -> Result<&mut ArrowBuffer> {
         let lacks = || Error::new(ErrorKind::Corrupt, "a column lacks a buffer");
         if at < FIRST {
             return self.buffers.get_mut(at).ok_or_else(lacks);
         }
         let span = self.spans.get(at).ok_or_else(lacks)?;
-        Ok(self.further.entry(at).or_insert_with(|| Buffer::new(*span, self.codec)))
+        Ok(self.further.entry(at).or_insert_with(|| ArrowBuffer::new(*span, self.codec)))
     }
 }
 
-fn bit(buffer: &mut Buffer, shard: &OpenShard, row: u64) -> Result<bool> {
+fn bit(buffer: &mut ArrowBuffer, shard: &OpenShard, row: u64) -> Result<bool> {
     let [byte] = buffer.get(shard, row / 8)?;
     Ok(byte >> (row % 8) & 1 == 1)
 }

@@ -2,8 +2,8 @@
 //!
 //! Offsets, validity and labels are read in windows of 64 KiB, which all readers share (`shard`). So rows in
 //! order cost one read per some ten thousand, and a random row costs a small read the first time. The data to
-//! which the offsets refer are not read here: [`Buffer::part`] returns their range. A compressed buffer is
-//! decompressed as a whole at its first use.
+//! which the offsets refer are not read here: [`ArrowBuffer::part`] returns their range. A compressed buffer
+//! is decompressed as a whole at its first use.
 //!
 //! Source: Arrow columnar format, "Compression" (an int64 with the length, -1 for bytes that are not
 //! compressed).
@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{message::Codec, shard::OpenShard, spans::Span};
+use super::{message::BodyCodec, shard::OpenShard, spans::Span};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     record::{Kept, Permit},
@@ -30,7 +30,7 @@ const WINDOW: u64 = 64 << 10;
 
 /// The location of a value's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ValueBytes {
     /// A range of the shard.
     File(Span),
     /// Bytes in memory.
@@ -39,9 +39,9 @@ pub(crate) enum Part {
 
 /// One buffer.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct ArrowBuffer {
     span: Span,
-    codec: Option<Codec>,
+    codec: Option<BodyCodec>,
     /// The whole buffer, once decompressed.
     memory: Option<Bytes>,
     /// Whether a permit granted that memory, and what keeps it for later rows; `None` inside: for one row.
@@ -51,8 +51,8 @@ pub(crate) struct Buffer {
     window_at: u64,
 }
 
-impl Buffer {
-    pub(crate) fn new(span: Span, codec: Option<Codec>) -> Self {
+impl ArrowBuffer {
+    pub(crate) fn new(span: Span, codec: Option<BodyCodec>) -> Self {
         Self { span, codec, memory: None, granted: None, window: Bytes::new(), window_at: 0 }
     }
 
@@ -117,18 +117,18 @@ impl Buffer {
     }
 
     /// The location of the bytes `at..at + len`.
-    pub(crate) fn part(&mut self, shard: &OpenShard, at: u64, len: u64) -> Result<Part> {
+    pub(crate) fn part(&mut self, shard: &OpenShard, at: u64, len: u64) -> Result<ValueBytes> {
         let span = self.span;
         let end = at.checked_add(len).ok_or_else(|| outside(at, len, span))?;
         if self.codec.is_none() {
             if end > span.len {
                 return Err(outside(at, len, span));
             }
-            return Ok(Part::File(Span { at: span.at + at, len }));
+            return Ok(ValueBytes::File(Span { at: span.at + at, len }));
         }
         let memory = self.decompressed(shard)?;
         match usize::try_from(end) {
-            Ok(end) if end <= memory.len() => Ok(Part::Memory(memory.slice(at as usize..end))),
+            Ok(end) if end <= memory.len() => Ok(ValueBytes::Memory(memory.slice(at as usize..end))),
             _ => Err(outside(at, len, span)),
         }
     }
@@ -149,7 +149,7 @@ impl Buffer {
     }
 }
 
-impl Buffer {
+impl ArrowBuffer {
     /// None if no permit granted the memory, else whether it is kept for later rows.
     pub(crate) fn grant(&self) -> Option<bool> {
         self.granted.as_ref().map(Option::is_some)
@@ -188,7 +188,7 @@ const SLICE: u64 = 8 << 20;
 pub(crate) fn decompress(
     file: &StoredFile,
     span: Span,
-    codec: Option<Codec>,
+    codec: Option<BodyCodec>,
     max_record_bytes: u64,
     permits: &MemoryPermits,
 ) -> Result<Bytes> {
@@ -235,8 +235,8 @@ pub(crate) fn decompress(
     };
     let input = &compressed[8..];
     let mut decoder: Box<dyn Read + '_> = match codec {
-        Some(Codec::Lz4Frame) => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
-        Some(Codec::Zstd) => Box::new(zstd::stream::read::Decoder::with_buffer(input).map_err(failed)?),
+        Some(BodyCodec::Lz4Frame) => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
+        Some(BodyCodec::Zstd) => Box::new(zstd::stream::read::Decoder::with_buffer(input).map_err(failed)?),
         None => return Err(corrupt("a buffer without a codec".into())),
     };
     loop {
@@ -270,14 +270,14 @@ mod tests {
         source::storage::{LocalFiles, Storage},
     };
 
-    fn decompressed(prefix: i64, payload: &[u8], codec: Codec) -> Result<Vec<u8>> {
+    fn decompressed(prefix: i64, payload: &[u8], codec: BodyCodec) -> Result<Vec<u8>> {
         decompressed_until(prefix, payload, codec, &MemoryPermits::default())
     }
 
     fn decompressed_until(
         prefix: i64,
         payload: &[u8],
-        codec: Codec,
+        codec: BodyCodec,
         permits: &MemoryPermits,
     ) -> Result<Vec<u8>> {
         let folder = tempfile::tempdir().unwrap();
@@ -289,10 +289,13 @@ mod tests {
         decompress(&file, span, Some(codec), 1 << 21, permits).map(|bytes| bytes.to_vec())
     }
 
-    fn compressed(content: &[u8]) -> [(Codec, Vec<u8>); 2] {
+    fn compressed(content: &[u8]) -> [(BodyCodec, Vec<u8>); 2] {
         let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
         std::io::Write::write_all(&mut lz4, content).unwrap();
-        [(Codec::Zstd, zstd::encode_all(content, 1).unwrap()), (Codec::Lz4Frame, lz4.finish().unwrap())]
+        [
+            (BodyCodec::Zstd, zstd::encode_all(content, 1).unwrap()),
+            (BodyCodec::Lz4Frame, lz4.finish().unwrap()),
+        ]
     }
 
     #[test]

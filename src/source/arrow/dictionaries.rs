@@ -6,14 +6,14 @@
 //!
 //! Source: Arrow columnar format, "Dictionary messages".
 
-use super::{message::Codec, spans::ArraySpans};
+use super::{message::BodyCodec, spans::ArraySpans};
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The values of one dictionary message.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct DictionaryBatch {
     pub values: ArraySpans,
-    pub codec: Option<Codec>,
+    pub codec: Option<BodyCodec>,
     /// The first batch for which it is valid.
     from_batch: usize,
     /// The number of the part that the dictionary began with when this one was added.
@@ -26,7 +26,7 @@ pub(crate) struct Part {
 #[derive(Debug, Default)]
 pub(crate) struct Dictionaries {
     /// The parts of each id, in the order of the file. There are few columns, so few ids.
-    by_id: Vec<(i64, Vec<Part>)>,
+    by_id: Vec<(i64, Vec<DictionaryBatch>)>,
 }
 
 impl Dictionaries {
@@ -39,7 +39,7 @@ impl Dictionaries {
         id: i64,
         is_delta: bool,
         from_batch: usize,
-        codec: Option<Codec>,
+        codec: Option<BodyCodec>,
         values: ArraySpans,
     ) -> Result<()> {
         if !self.by_id.iter().any(|(known, _)| *known == id) {
@@ -50,7 +50,7 @@ impl Dictionaries {
             Some(last) if is_delta => (last.first, last.start.saturating_add(last.values.n_values)),
             _ => (parts.len(), 0),
         };
-        fallible_alloc::push(parts, Part { values, codec, from_batch, first, start })
+        fallible_alloc::push(parts, DictionaryBatch { values, codec, from_batch, first, start })
     }
 
     pub(crate) fn clear(&mut self) {
@@ -62,7 +62,7 @@ impl Dictionaries {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if there is no such value.
-    pub(crate) fn find(&self, id: i64, batch: usize, index: i128) -> Result<(usize, &Part, u64)> {
+    pub(crate) fn find(&self, id: i64, batch: usize, index: i128) -> Result<(usize, &DictionaryBatch, u64)> {
         let parts = self.by_id.iter().find(|(known, _)| *known == id).map_or(&[][..], |(_, parts)| parts);
         let parts = &parts[..parts.partition_point(|part| part.from_batch <= batch)];
         let first = parts.last().map_or(0, |last| last.first);

@@ -17,9 +17,9 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 use super::{
     ArrowOptions,
     dictionaries::Dictionaries,
-    message::{CONTINUATION, Codec, Head, MAGIC, Scanner, Step, end_of_body},
+    message::{BodyCodec, CONTINUATION, MAGIC, MessageHead, MessageScanner, MessageStep, end_of_body},
     schema::{
-        Stop, damage, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer,
+        IndexStop, damage, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer,
     },
     spans::{ArraySpans, Span},
     walk::locate,
@@ -27,7 +27,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc, signatures,
     source::{
-        columns::{Columns, FeatureCache, Layout, Payload, Wanted},
+        columns::{ArrayColumns, ArrayRequest, FeatureCache, Payload, ValueLayout},
         shard::check_rows,
         storage::{StoredFile, Version},
     },
@@ -35,27 +35,27 @@ use crate::{
 
 /// One record batch.
 #[derive(Debug, Clone)]
-pub(crate) struct Batch {
+pub(crate) struct BatchIndex {
     pub first_row: u64,
     pub n_rows: u64,
-    pub codec: Option<Codec>,
+    pub codec: Option<BodyCodec>,
     /// One for each requested array of the shard, in their order.
     pub arrays: Box<[ArraySpans]>,
 }
 
 /// The index of a shard.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct ShardIndex {
     pub version: Version,
     /// None if the shard is damaged before its schema ends.
-    pub columns: Option<Columns>,
-    pub batches: Vec<Batch>,
+    pub columns: Option<ArrayColumns>,
+    pub batches: Vec<BatchIndex>,
     pub dictionaries: Dictionaries,
     pub n_rows: u64,
     pub damage: Option<Error>,
 }
 
-impl Index {
+impl ShardIndex {
     /// The batch that holds row `local`.
     pub(crate) fn batch_at(&self, local: u64) -> usize {
         self.batches.partition_point(|batch| batch.first_row + batch.n_rows <= local)
@@ -92,7 +92,7 @@ impl Index {
                 n_rows: 0,
                 damage: None,
             },
-            scanner: Scanner::new(),
+            scanner: MessageScanner::new(),
             schema: Schema::empty(),
             options,
             features,
@@ -102,8 +102,8 @@ impl Index {
         match indexer.run(file) {
             Ok(()) => {}
             // Damage ends the shard there; any other error fails the opening.
-            Err(Stop::Damage(error)) => indexer.index.damage = Some(error.in_shard(path)),
-            Err(Stop::Error(error)) => return Err(error.in_shard(path)),
+            Err(IndexStop::Damage(error)) => indexer.index.damage = Some(error.in_shard(path)),
+            Err(IndexStop::Error(error)) => return Err(error.in_shard(path)),
         }
         indexer.index.batches.shrink_to_fit();
         Ok(indexer.index)
@@ -117,8 +117,8 @@ struct StreamEnd {
 }
 
 struct Indexer<'a> {
-    index: Index,
-    scanner: Scanner,
+    index: ShardIndex,
+    scanner: MessageScanner,
     schema: Schema,
     options: &'a ArrowOptions,
     features: &'a FeatureCache,
@@ -126,7 +126,7 @@ struct Indexer<'a> {
 }
 
 impl Indexer<'_> {
-    fn run(&mut self, file: &StoredFile) -> Result<(), Stop> {
+    fn run(&mut self, file: &StoredFile) -> Result<(), IndexStop> {
         let mut start = [0; 8];
         let n = file.read(&mut start, 0)?;
         let start = &start[..n];
@@ -135,7 +135,7 @@ impl Indexer<'_> {
         }
         if start.starts_with(&MAGIC) {
             return match self.walk_footer(file) {
-                Err(Stop::Damage(error)) => {
+                Err(IndexStop::Damage(error)) => {
                     self.index.batches.clear();
                     self.index.dictionaries.clear();
                     self.index.n_rows = 0;
@@ -143,7 +143,7 @@ impl Indexer<'_> {
                     let at = skip_padding(file)?;
                     let at = self.read_schema(file, at)?;
                     self.walk_stream(file, at)?;
-                    Err(Stop::Damage(error))
+                    Err(IndexStop::Damage(error))
                 }
                 result => result,
             };
@@ -152,7 +152,7 @@ impl Indexer<'_> {
             return Err(damage(ErrorKind::Truncated, "the shard is cut off within its first bytes", 0));
         }
         if !start.starts_with(&CONTINUATION) && !self.is_legacy_stream(file)? {
-            return Err(Stop::Error(not_arrow(start)));
+            return Err(IndexStop::Error(not_arrow(start)));
         }
         let at = self.read_schema(file, 0)?;
         let end = self.walk_stream(file, at)?;
@@ -174,42 +174,42 @@ impl Indexer<'_> {
     /// Whether the file starts like a stream from before Arrow 0.15: with the length of a schema's metadata.
     fn is_legacy_stream(&mut self, file: &StoredFile) -> Result<bool> {
         match self.scanner.step(file, 0)? {
-            Step::Message(_) => Ok(self.scanner.message()?.header_type() == MessageHeader::Schema),
+            MessageStep::Message(_) => Ok(self.scanner.message()?.header_type() == MessageHeader::Schema),
             _ => Ok(false),
         }
     }
 
     /// Reads the schema message at `at`; returns where the next message starts.
-    fn read_schema(&mut self, file: &StoredFile, at: u64) -> Result<u64, Stop> {
+    fn read_schema(&mut self, file: &StoredFile, at: u64) -> Result<u64, IndexStop> {
         self.poll()?;
         let head = match self.scanner.step(file, at)? {
-            Step::Message(head) => head,
-            Step::End { .. } => {
+            MessageStep::Message(head) => head,
+            MessageStep::End { .. } => {
                 return Err(damage(ErrorKind::Truncated, "the shard ends before its schema", at));
             }
-            Step::Damaged(error) => return Err(Stop::Damage(error)),
+            MessageStep::Damaged(error) => return Err(IndexStop::Damage(error)),
         };
         let message = self.scanner.message()?;
-        let next = end_of_body(&message, head).map_err(Stop::Damage)?;
+        let next = end_of_body(&message, head).map_err(IndexStop::Damage)?;
         self.schema = schema_of(&message, head)?;
         self.index.columns = Some(choose(&self.schema, self.options, self.features)?);
         Ok(next)
     }
 
     /// Adds all messages from `at` on.
-    fn walk_stream(&mut self, file: &StoredFile, mut at: u64) -> Result<StreamEnd, Stop> {
+    fn walk_stream(&mut self, file: &StoredFile, mut at: u64) -> Result<StreamEnd, IndexStop> {
         loop {
             self.poll()?;
             match self.scanner.step(file, at)? {
-                Step::Message(head) => at = self.add(file, head)?,
-                Step::End { after } => return Ok(StreamEnd { after, marked: after > at }),
-                Step::Damaged(error) => return Err(Stop::Damage(error)),
+                MessageStep::Message(head) => at = self.add(file, head)?,
+                MessageStep::End { after } => return Ok(StreamEnd { after, marked: after > at }),
+                MessageStep::Damaged(error) => return Err(IndexStop::Damage(error)),
             }
         }
     }
 
     /// Adds the blocks that the footer of an Arrow file lists.
-    fn walk_footer(&mut self, file: &StoredFile) -> Result<(), Stop> {
+    fn walk_footer(&mut self, file: &StoredFile) -> Result<(), IndexStop> {
         let found = read_footer(file)?;
         self.schema = schema_of_footer(&found)?;
         self.index.columns = Some(choose(&self.schema, self.options, self.features)?);
@@ -230,10 +230,15 @@ impl Indexer<'_> {
     }
 
     /// Adds the message of a block of the footer; returns where its body ends.
-    fn add_block(&mut self, file: &StoredFile, block: &Block, header: MessageHeader) -> Result<u64, Stop> {
+    fn add_block(
+        &mut self,
+        file: &StoredFile,
+        block: &Block,
+        header: MessageHeader,
+    ) -> Result<u64, IndexStop> {
         let wrong = || names_no_message(u64::try_from(block.offset()).unwrap_or_default());
         let at = u64::try_from(block.offset()).map_err(|_| wrong())?;
-        let Step::Message(head) = self.scanner.step(file, at)? else { return Err(wrong()) };
+        let MessageStep::Message(head) = self.scanner.step(file, at)? else { return Err(wrong()) };
         if self.scanner.message()?.header_type() != header {
             return Err(wrong());
         }
@@ -241,16 +246,16 @@ impl Indexer<'_> {
     }
 
     /// Adds the scanner's current message; returns where the next one starts.
-    fn add(&mut self, file: &StoredFile, head: Head) -> Result<u64, Stop> {
+    fn add(&mut self, file: &StoredFile, head: MessageHead) -> Result<u64, IndexStop> {
         let message = self.scanner.message()?;
-        let end = end_of_body(&message, head).map_err(Stop::Damage)?;
+        let end = end_of_body(&message, head).map_err(IndexStop::Damage)?;
         let body = Span { at: head.body_at, len: end - head.body_at };
         let contradicts =
             |what: &str| damage(ErrorKind::Corrupt, format!("a message contradicts itself: {what}"), head.at);
         let size = file.size();
-        let held = |codec: Option<Codec>| move |len| codec.map_or(len, |codec| codec.most_held(len));
+        let held = |codec: Option<BodyCodec>| move |len| codec.map_or(len, |codec| codec.most_held(len));
         if let Some(batch) = message.header_as_record_batch() {
-            let codec = Codec::of(&batch)?;
+            let codec = BodyCodec::of(&batch)?;
             let columns = self.index.columns.as_ref().map_or(&[][..], |columns| &columns.arrays);
             let fields = self.schema.fields();
             let arrays = locate(&batch, message.version(), body, fields, columns, &held(codec))
@@ -259,16 +264,16 @@ impl Indexer<'_> {
                 u64::try_from(batch.length()).map_err(|_| contradicts("a negative number of rows"))?;
             let first_row = self.index.n_rows;
             let n_after = first_row.saturating_add(n_rows);
-            check_rows(n_after, size).map_err(|error| Stop::Damage(error.at_byte(head.at)))?;
+            check_rows(n_after, size).map_err(|error| IndexStop::Damage(error.at_byte(head.at)))?;
             self.index.n_rows = n_after;
-            fallible_alloc::push(&mut self.index.batches, Batch { first_row, n_rows, codec, arrays })?;
+            fallible_alloc::push(&mut self.index.batches, BatchIndex { first_row, n_rows, codec, arrays })?;
         } else if let Some(dictionary) = message.header_as_dictionary_batch() {
             if let Some((batch, (data_type, layout))) =
                 dictionary.data().zip(self.dictionary_of(dictionary.id()))
             {
                 let fields = Fields::from(vec![Field::new("values", data_type, true)]);
-                let wanted = [Wanted { path: vec![0], layout, has_rows: true }];
-                let codec = Codec::of(&batch)?;
+                let wanted = [ArrayRequest { path: vec![0], layout, has_rows: true }];
+                let codec = BodyCodec::of(&batch)?;
                 let arrays = locate(&batch, message.version(), body, &fields, &wanted, &held(codec))
                     .map_err(contradicts)?;
                 let Some(values) = arrays.into_iter().next() else { return Err(contradicts("no values")) };
@@ -293,10 +298,10 @@ impl Indexer<'_> {
     }
 
     /// The type and layout of the values of a dictionary, if a requested column uses it.
-    fn dictionary_of(&self, wanted_id: i64) -> Option<(DataType, Layout)> {
+    fn dictionary_of(&self, wanted_id: i64) -> Option<(DataType, ValueLayout)> {
         let arrays = self.index.columns.iter().flat_map(|columns| &columns.arrays);
         arrays.into_iter().find_map(|wanted| match &wanted.layout {
-            Layout::Dictionary { id, values, value_type, .. } if *id == wanted_id => {
+            ValueLayout::Dictionary { id, values, value_type, .. } if *id == wanted_id => {
                 Some((value_type.clone(), (**values).clone()))
             }
             _ => None,
@@ -311,9 +316,9 @@ impl Indexer<'_> {
     }
 }
 
-fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> Result<Columns> {
+fn choose(schema: &Schema, options: &ArrowOptions, features: &FeatureCache) -> Result<ArrayColumns> {
     let payload = Payload::Audio(options.audio_column.clone());
-    Columns::choose(schema, &payload, &options.label_column, &options.columns, features)
+    ArrayColumns::choose(schema, &payload, &options.label_column, &options.columns, features)
 }
 
 /// Returns where the first message of an Arrow file starts: writers pad the magic with zeros, to 8 or to 64

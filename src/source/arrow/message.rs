@@ -21,12 +21,12 @@ const METADATA_LIMIT: u64 = 64 << 20;
 
 /// The codec of a batch's body, whose buffers are compressed one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Codec {
+pub(crate) enum BodyCodec {
     Lz4Frame,
     Zstd,
 }
 
-impl Codec {
+impl BodyCodec {
     /// The most bytes that a buffer of `len` bytes can hold when decompressed.
     pub(crate) fn most_held(self, len: u64) -> u64 {
         let ratio = match self {
@@ -54,7 +54,7 @@ impl Codec {
 
 /// The offsets of a message in its shard. Its metadata is in the scanner.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Head {
+pub(crate) struct MessageHead {
     /// The first byte of the framing.
     pub at: u64,
     /// The first byte of the body.
@@ -65,7 +65,7 @@ pub(crate) struct Head {
 ///
 /// # Errors
 /// [`ErrorKind::Format`] for an impossible length.
-pub(crate) fn end_of_body(message: &Message<'_>, head: Head) -> Result<u64> {
+pub(crate) fn end_of_body(message: &Message<'_>, head: MessageHead) -> Result<u64> {
     let end = u64::try_from(message.bodyLength()).ok().and_then(|len| head.body_at.checked_add(len));
     end.ok_or_else(|| {
         let what = format!("a message's body has the impossible length {}", message.bodyLength());
@@ -75,9 +75,9 @@ pub(crate) fn end_of_body(message: &Message<'_>, head: Head) -> Result<u64> {
 
 /// The result of reading a message header at an offset of a stream.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum MessageStep {
     /// A message.
-    Message(Head),
+    Message(MessageHead),
     /// The end marker or the end of the file; `after` is the offset after it.
     End { after: u64 },
     /// Neither: the file is cut off or damaged.
@@ -85,14 +85,14 @@ pub(crate) enum Step {
 }
 
 /// Reads message headers, one small read each.
-pub(crate) struct Scanner {
+pub(crate) struct MessageScanner {
     bytes: Vec<u8>,
     metadata: std::ops::Range<usize>,
     /// The length of the last header: the next one of a shard nearly always has the same.
     guess: usize,
 }
 
-impl Scanner {
+impl MessageScanner {
     pub(crate) fn new() -> Self {
         Self { bytes: Vec::new(), metadata: 0..0, guess: 512 }
     }
@@ -100,20 +100,20 @@ impl Scanner {
     /// Reads the framing and metadata at `at`.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`], [`ErrorKind::Memory`]. Damage of the file is in the [`Step`].
-    pub(crate) fn step(&mut self, file: &StoredFile, at: u64) -> Result<Step> {
+    /// [`ErrorKind::Io`], [`ErrorKind::Memory`]. Damage of the file is in the [`MessageStep`].
+    pub(crate) fn step(&mut self, file: &StoredFile, at: u64) -> Result<MessageStep> {
         let left = file.size().saturating_sub(at);
         if left == 0 {
-            return Ok(Step::End { after: at });
+            return Ok(MessageStep::End { after: at });
         }
         let cut = |what: &str| {
             let message =
                 format!("the shard is cut off within {what}; it is read up to the previous message");
-            Ok(Step::Damaged(Error::new(ErrorKind::Truncated, message).at_byte(at)))
+            Ok(MessageStep::Damaged(Error::new(ErrorKind::Truncated, message).at_byte(at)))
         };
         let garbage = |what: String| {
             let message = format!("{what}; the shard is read up to the previous message");
-            Ok(Step::Damaged(Error::new(ErrorKind::Format, message).at_byte(at)))
+            Ok(MessageStep::Damaged(Error::new(ErrorKind::Format, message).at_byte(at)))
         };
 
         self.fill(file, at, left.min(self.guess as u64) as usize)?;
@@ -125,7 +125,7 @@ impl Scanner {
             (4, i32::from_le_bytes(first))
         };
         if len == 0 {
-            return Ok(Step::End { after: at + framing });
+            return Ok(MessageStep::End { after: at + framing });
         }
         let Some(len) = u64::try_from(len).ok().filter(|&len| len <= METADATA_LIMIT) else {
             return garbage(format!("a message is expected, found the bytes {first:02x?}"));
@@ -145,7 +145,7 @@ impl Scanner {
         self.guess = whole.clamp(64, 4096);
         self.metadata = framing as usize..whole;
         match self.message() {
-            Ok(_) => Ok(Step::Message(Head { at, body_at: at + whole as u64 })),
+            Ok(_) => Ok(MessageStep::Message(MessageHead { at, body_at: at + whole as u64 })),
             Err(error) => garbage(error.message),
         }
     }

@@ -38,10 +38,10 @@ use std::{
 
 pub use reader::ArrowReader;
 
-use self::{index::Index, shard::OpenShards};
+use self::{index::ShardIndex, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{ColumnChoice, Columns, Described, FeatureCache},
+    columns::{ColumnChoice, ArrayColumns, Described, FeatureCache},
     contents::{Contents, DescribedShards},
     mapped::MappedFiles,
     memory_permits::MemoryPermits,
@@ -51,7 +51,7 @@ use super::{
     paths::{self, Reads},
     remote::DiskCache,
     shard::{Shard, locate, shards_of},
-    storage::{Counted, Storage, StoredFile},
+    storage::{CountedStorage, Storage, StoredFile},
     store_options::StoreOptions,
 };
 use crate::{
@@ -125,7 +125,7 @@ pub struct ArrowSource {
     storage: Arc<dyn Storage>,
     traffic: Arc<Traffic>,
     shards: Vec<Shard>,
-    indexes: Vec<Arc<Index>>,
+    indexes: Vec<Arc<ShardIndex>>,
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
     path_policy: PathPolicy,
@@ -187,7 +187,7 @@ impl ArrowSource {
                 "there are no files to read; name at least one Arrow shard",
             ));
         }
-        let (storage, traffic) = Counted::over(storage);
+        let (storage, traffic) = CountedStorage::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let indexes = index_all(&storage, &paths, options, stop)?;
         let rows = indexes.iter().map(|index| (index.n_rows, index.version.size, index.damage.clone()));
@@ -345,8 +345,8 @@ impl ReadRecords for ArrowReader {
 }
 
 /// What a shard has beside its recordings; nothing if it is damaged before its schema ends.
-fn described(index: &Index) -> Described {
-    index.columns.as_ref().map(Columns::described).unwrap_or_default()
+fn described(index: &ShardIndex) -> Described {
+    index.columns.as_ref().map(ArrayColumns::described).unwrap_or_default()
 }
 
 /// Indexes all shards on `options.threads` threads.
@@ -355,10 +355,10 @@ fn index_all(
     paths: &[Arc<Path>],
     options: &ArrowOptions,
     stop: &AtomicBool,
-) -> Result<Vec<Arc<Index>>> {
+) -> Result<Vec<Arc<ShardIndex>>> {
     let features = FeatureCache::default();
     let threads = parallel::threads_for(paths, options.threads);
     parallel::each(paths, threads, |path| {
-        Index::build(&StoredFile::open(storage, path)?, options, &features, stop).map(Arc::new)
+        ShardIndex::build(&StoredFile::open(storage, path)?, options, &features, stop).map(Arc::new)
     })
 }

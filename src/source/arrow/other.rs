@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{array::Array, index::Batch, shard::OpenShard};
+use super::{array::Array, index::BatchIndex, shard::OpenShard};
 use crate::{
     Error, ErrorKind, Result,
     fields::Value,
-    source::columns::{Columns, Item, MOST_ITEMS, Nesting, Other, Pair, check_pair, in_column, text, whole},
+    source::columns::{
+        ArrayColumns, Item, MOST_ITEMS, Nesting, Other, Pair, check_pair, in_column, text, whole,
+    },
 };
 
 /// The arrays of one column of a batch.
@@ -20,12 +22,12 @@ pub(super) struct OtherArrays {
     items: Array,
     /// How many items all lists have together.
     n_items: u64,
-    pair: Option<Pairs>,
+    pair: Option<NestedArrays>,
 }
 
 /// The arrays of the lists or structs in lists, and how many there are.
 #[derive(Debug)]
-struct Pairs {
+struct NestedArrays {
     array: Array,
     /// The length of each list, if all have the same.
     fixed: Option<u64>,
@@ -36,7 +38,7 @@ struct Pairs {
 
 impl OtherArrays {
     /// The arrays of `other` in batch number `at`.
-    pub(super) fn new(other: &Other, columns: &Columns, batch: &Batch, at: usize) -> Self {
+    pub(super) fn new(other: &Other, columns: &ArrayColumns, batch: &BatchIndex, at: usize) -> Self {
         let array = |which: usize| {
             Array::new(&columns.arrays[which].layout, &batch.arrays[which], batch.codec, Some(at))
         };
@@ -53,7 +55,7 @@ impl OtherArrays {
                     Pair::Lists(at, fixed) => (at, fixed, None),
                     Pair::Structs(at, ends) => (at, None, Some((array(ends), batch.arrays[ends].n_values))),
                 };
-                Pairs { array: array(at), fixed, ends, n: batch.arrays[at].n_values }
+                NestedArrays { array: array(at), fixed, ends, n: batch.arrays[at].n_values }
             }),
         }
     }

@@ -17,14 +17,16 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{ArrowSource, array::Array, buffer::Part, other::OtherArrays, shard::OpenShard, spans::Span};
+use super::{
+    ArrowSource, array::Array, buffer::ValueBytes, other::OtherArrays, shard::OpenShard, spans::Span,
+};
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{Row, Value},
     record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, SMALL_READ, check_record_bytes},
     source::{
         block::BlockPool,
-        columns::{ExtraColumn, Layout},
+        columns::{ExtraColumn, ValueLayout},
         memory_permits::{MemoryPermits, covered},
         path_policy,
         storage::{StoredFile, past_the_end},
@@ -221,7 +223,7 @@ impl ArrowReader {
         }
         let max_record_bytes = self.source.max_record_bytes;
         let bytes = match batch.part(open, row)? {
-            Some(Part::Memory(bytes)) => {
+            Some(ValueBytes::Memory(bytes)) => {
                 check_record_bytes(bytes.len() as u64, max_record_bytes)?;
                 if open.has_granted.load(Ordering::Relaxed)
                     && batch.bytes.as_ref().is_some_and(Array::is_granted)
@@ -230,7 +232,7 @@ impl ArrowReader {
                 }
                 bytes
             }
-            Some(Part::File(span)) => {
+            Some(ValueBytes::File(span)) => {
                 check_record_bytes(span.len, max_record_bytes).map_err(|error| error.at_byte(span.at))?;
                 match self.block.take().map(|block| (block.slice(shard, span), block)) {
                     Some((Some(bytes), block)) => {
@@ -311,14 +313,14 @@ impl ArrowReader {
         for next in row + 1..rows {
             // An error of a later row is reported when that row is read.
             match batch.part(open, next) {
-                Ok(Some(Part::File(part))) if part.at == end && part.len > 0 => {
+                Ok(Some(ValueBytes::File(part))) if part.at == end && part.len > 0 => {
                     let longer = end + part.len;
                     if longer - span.at > BLOCK || longer > size {
                         break;
                     }
                     end = longer;
                 }
-                Ok(Some(Part::File(part))) if part.len > 0 => break,
+                Ok(Some(ValueBytes::File(part))) if part.len > 0 => break,
                 Ok(_) => {}
                 Err(_) => break,
             }
@@ -410,16 +412,18 @@ impl ArrowReader {
         let Some(path) = &mut batch.path else { return Ok(None) };
         let bytes = match path.bytes(open, row)? {
             None => return Ok(None),
-            Some(Part::Memory(bytes)) => bytes,
-            Some(Part::File(span)) => match self.block.as_ref().and_then(|block| block.slice(shard, span)) {
-                Some(bytes) => bytes,
-                None => {
-                    path_policy::check_name(span.len).map_err(|error| error.at_byte(span.at))?;
-                    let mut bytes = fallible_alloc::zero_bytes(span.len as usize)?;
-                    open.file.read_exact(&mut bytes, span.at)?;
-                    bytes.into()
+            Some(ValueBytes::Memory(bytes)) => bytes,
+            Some(ValueBytes::File(span)) => {
+                match self.block.as_ref().and_then(|block| block.slice(shard, span)) {
+                    Some(bytes) => bytes,
+                    None => {
+                        path_policy::check_name(span.len).map_err(|error| error.at_byte(span.at))?;
+                        let mut bytes = fallible_alloc::zero_bytes(span.len as usize)?;
+                        open.file.read_exact(&mut bytes, span.at)?;
+                        bytes.into()
+                    }
                 }
-            },
+            }
         };
         path_policy::name(&bytes)
     }
@@ -523,7 +527,9 @@ impl ArrowSource {
         let Some(which) = columns.bytes else { return 1 };
         let buffers = &batch.arrays[which].buffers;
         let bytes: u64 = match columns.arrays[which].layout {
-            Layout::Offsets { .. } | Layout::Views => buffers.iter().skip(2).map(|buffer| buffer.len).sum(),
+            ValueLayout::Offsets { .. } | ValueLayout::Views => {
+                buffers.iter().skip(2).map(|buffer| buffer.len).sum()
+            }
             _ => return 1,
         };
         let mean = bytes / batch.n_rows.max(1);
@@ -561,7 +567,7 @@ impl OpenBatch {
     }
 
     /// The range of the recording's bytes, or the bytes; None if they are null.
-    fn part(&mut self, shard: &OpenShard, row: u64) -> Result<Option<Part>> {
+    fn part(&mut self, shard: &OpenShard, row: u64) -> Result<Option<ValueBytes>> {
         if !self.is_valid(shard, row)? {
             return Ok(None);
         }

@@ -7,7 +7,7 @@
 use arrow_ipc::{Endianness, Message, convert::try_fb_to_schema, root_as_footer};
 use arrow_schema::Schema;
 
-use super::message::{Head, MAGIC};
+use super::message::{MAGIC, MessageHead};
 use crate::{Error, ErrorKind, Result, catch_panic::guarded, fallible_alloc, source::storage::StoredFile};
 
 /// The longest footer that is read, bytes: some million record batches.
@@ -21,20 +21,20 @@ const FIELD_BYTES: u64 = 24;
 
 /// The reason why the indexing of a shard ends early.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum IndexStop {
     /// The shard is damaged, and ends there.
     Damage(Error),
     /// The shard cannot be opened.
     Error(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for IndexStop {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-impl Stop {
+impl IndexStop {
     /// The error in either case.
     #[cfg(any(test, feature = "cache"))]
     pub(crate) fn into_error(self) -> Error {
@@ -44,12 +44,12 @@ impl Stop {
     }
 }
 
-pub(crate) fn damage(kind: ErrorKind, message: impl Into<String>, at: u64) -> Stop {
-    Stop::Damage(Error::new(kind, message).at_byte(at))
+pub(crate) fn damage(kind: ErrorKind, message: impl Into<String>, at: u64) -> IndexStop {
+    IndexStop::Damage(Error::new(kind, message).at_byte(at))
 }
 
 /// The footer of an Arrow file, and where it begins.
-pub(crate) struct Footer {
+pub(crate) struct ArrowFooter {
     pub bytes: Box<[u8]>,
     pub at: u64,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Footer {
 /// # Errors
 /// Damage if the footer is missing, or has an impossible length or more than 256 MiB; [`ErrorKind::Io`],
 /// [`ErrorKind::Memory`].
-pub(crate) fn read_footer(file: &StoredFile) -> Result<Footer, Stop> {
+pub(crate) fn read_footer(file: &StoredFile) -> Result<ArrowFooter, IndexStop> {
     let size = file.size();
     let missing = || damage(ErrorKind::Truncated, "the file is cut off: its footer is missing", size);
     let mut tail = [0; 10];
@@ -80,14 +80,14 @@ pub(crate) fn read_footer(file: &StoredFile) -> Result<Footer, Stop> {
     }
     let mut bytes = fallible_alloc::zero_bytes(len as usize)?;
     file.read_exact(&mut bytes, at)?;
-    Ok(Footer { bytes, at })
+    Ok(ArrowFooter { bytes, at })
 }
 
 /// The footer's flatbuffer.
 ///
 /// # Errors
 /// Damage if it is invalid.
-pub(crate) fn footer_of(footer: &Footer) -> Result<arrow_ipc::Footer<'_>, Stop> {
+pub(crate) fn footer_of(footer: &ArrowFooter) -> Result<arrow_ipc::Footer<'_>, IndexStop> {
     root_as_footer(&footer.bytes).map_err(|_| unusable("cannot be read", footer.at))
 }
 
@@ -95,23 +95,23 @@ pub(crate) fn footer_of(footer: &Footer) -> Result<arrow_ipc::Footer<'_>, Stop> 
 ///
 /// # Errors
 /// As [`convert`].
-pub(crate) fn schema_of_footer(footer: &Footer) -> Result<Schema, Stop> {
+pub(crate) fn schema_of_footer(footer: &ArrowFooter) -> Result<Schema, IndexStop> {
     let schema = footer_of(footer)?.schema().ok_or_else(|| unusable("has no schema", footer.at))?;
     convert(schema, footer.bytes.len(), footer.at)
 }
 
 /// The error for a footer whose blocks overlap. Blocks that do not overlap are together no longer than the
 /// file, which bounds the work.
-pub(crate) fn names_twice(at: u64) -> Stop {
+pub(crate) fn names_twice(at: u64) -> IndexStop {
     unusable("lists overlapping blocks", at)
 }
 
 /// The error for a block of a footer that is not a message.
-pub(crate) fn names_no_message(at: u64) -> Stop {
+pub(crate) fn names_no_message(at: u64) -> IndexStop {
     unusable("lists a block that is not a message", at)
 }
 
-fn unusable(what: &str, at: u64) -> Stop {
+fn unusable(what: &str, at: u64) -> IndexStop {
     damage(ErrorKind::Format, format!("the file's footer {what}"), at)
 }
 
@@ -119,7 +119,7 @@ fn unusable(what: &str, at: u64) -> Stop {
 ///
 /// # Errors
 /// Damage if it is another message; as [`convert`].
-pub(crate) fn schema_of(message: &Message<'_>, head: Head) -> Result<Schema, Stop> {
+pub(crate) fn schema_of(message: &Message<'_>, head: MessageHead) -> Result<Schema, IndexStop> {
     let schema = message.header_as_schema();
     let schema =
         schema.ok_or_else(|| damage(ErrorKind::Format, "the first message is not a schema", head.at))?;
@@ -131,7 +131,7 @@ pub(crate) fn schema_of(message: &Message<'_>, head: Head) -> Result<Schema, Sto
 /// # Errors
 /// Damage if it cannot be read, or if shared fields make it far larger than its metadata; an error if it is
 /// big-endian.
-fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema, Stop> {
+fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema, IndexStop> {
     let own = size_of_pairs(schema.custom_metadata().into_iter().flatten());
     let size = own.saturating_add(size_of_fields(schema.fields().into_iter().flatten()));
     if size > (len as u64).saturating_mul(MOST_SHARED).max(USUAL_SCHEMA) {
@@ -140,11 +140,13 @@ fn convert(schema: arrow_ipc::Schema<'_>, len: usize, at: u64) -> Result<Schema,
     }
     if schema.endianness() != Endianness::Little {
         let message = "the shard is big-endian, which is not supported; write it on a little-endian machine";
-        return Err(Stop::Error(Error::new(ErrorKind::Format, message)));
+        return Err(IndexStop::Error(Error::new(ErrorKind::Format, message)));
     }
-    let schema = guarded(|| try_fb_to_schema(schema)).map_err(Stop::Damage)?;
+    let schema = guarded(|| try_fb_to_schema(schema)).map_err(IndexStop::Damage)?;
     schema.map_err(|error| {
-        Stop::Damage(Error::new(ErrorKind::Format, "the schema cannot be read").at_byte(at).because(error))
+        IndexStop::Damage(
+            Error::new(ErrorKind::Format, "the schema cannot be read").at_byte(at).because(error),
+        )
     })
 }
 

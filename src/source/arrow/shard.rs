@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::index::Index;
+use super::index::ShardIndex;
 use crate::{
     Result, fallible_alloc,
     source::{
@@ -31,14 +31,14 @@ type Place = (usize, u64);
 
 /// Windows of small buffers, by their start.
 #[derive(Debug, Default)]
-struct Windows {
+struct BufferWindows {
     by_place: HashMap<Place, Bytes>,
     /// The oldest is first.
     places: VecDeque<Place>,
     bytes: usize,
 }
 
-impl Windows {
+impl BufferWindows {
     fn keep(&mut self, place: Place, window: Bytes) {
         self.bytes += window.len() + OVERHEAD;
         match self.by_place.insert(place, window) {
@@ -58,7 +58,7 @@ impl Windows {
 pub(crate) struct OpenShards {
     /// One for each shard. Locked while the file is opened, so that other threads that need it wait.
     files: Box<[Mutex<Weak<StoredFile>>]>,
-    windows: Mutex<Windows>,
+    windows: Mutex<BufferWindows>,
     max_record_bytes: u64,
 }
 
@@ -74,7 +74,7 @@ impl OpenShards {
         number: usize,
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
-        index: &Arc<Index>,
+        index: &Arc<ShardIndex>,
     ) -> Result<OpenShard> {
         let mut known = self.files[number].lock().unwrap_or_else(PoisonError::into_inner);
         let file = match known.upgrade() {
@@ -96,7 +96,7 @@ impl OpenShards {
         })
     }
 
-    fn windows(&self) -> std::sync::MutexGuard<'_, Windows> {
+    fn windows(&self) -> std::sync::MutexGuard<'_, BufferWindows> {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,7 +106,7 @@ impl OpenShards {
 pub(crate) struct OpenShard {
     pub number: usize,
     pub file: Arc<StoredFile>,
-    pub index: Arc<Index>,
+    pub index: Arc<ShardIndex>,
     /// The limiter of its reader for the memory of decompressed buffers, and whether these are kept for later
     /// rows.
     pub permits: MemoryPermits,
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_counted() {
-        let mut windows = Windows::default();
+        let mut windows = BufferWindows::default();
         let window = Bytes::from(vec![0; 1 << 20]);
         for at in (0..100).chain(90..100) {
             windows.keep((0, at), window.clone());

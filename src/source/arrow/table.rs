@@ -25,8 +25,8 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::{
     buffer::{USUAL_RATIO, decompress},
-    message::{Codec, Head, MAGIC, Scanner, Step, end_of_body},
-    schema::{Stop, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer},
+    message::{BodyCodec, MAGIC, MessageHead, MessageScanner, MessageStep, end_of_body},
+    schema::{IndexStop, footer_of, names_no_message, names_twice, read_footer, schema_of, schema_of_footer},
     spans::Span,
     walk::{Contradiction, TOO_FEW, own_buffers, try_children},
 };
@@ -53,7 +53,7 @@ const NOT_COMPRESSED: i64 = -1;
 /// Reads the batches of one shard in order.
 pub(crate) struct ArrowTable {
     file: StoredFile,
-    scanner: Scanner,
+    scanner: MessageScanner,
     schema: SchemaRef,
     /// The indices of the columns that are read, ascending.
     columns: Vec<usize>,
@@ -84,19 +84,19 @@ impl ArrowTable {
         let file = StoredFile::open(storage, &Arc::from(path))?;
         let mut start = [0; MAGIC.len()];
         let n = file.read(&mut start, 0)?;
-        let mut scanner = Scanner::new();
+        let mut scanner = MessageScanner::new();
         let (schema, rest) = if n == MAGIC.len() && start == MAGIC {
-            read_file(&file).map_err(Stop::into_error)?
+            read_file(&file).map_err(IndexStop::into_error)?
         } else {
             let head = match scanner.step(&file, 0)? {
-                Step::Message(head) => head,
-                Step::End { .. } => {
+                MessageStep::Message(head) => head,
+                MessageStep::End { .. } => {
                     return Err(Error::new(ErrorKind::Truncated, "the shard ends before its schema"));
                 }
-                Step::Damaged(error) => return Err(error),
+                MessageStep::Damaged(error) => return Err(error),
             };
             let message = scanner.message()?;
-            let schema = schema_of(&message, head).map_err(Stop::into_error)?;
+            let schema = schema_of(&message, head).map_err(IndexStop::into_error)?;
             (schema, Rest::Stream(end_of_body(&message, head)?))
         };
         let columns = (0..schema.fields().len()).collect();
@@ -147,10 +147,10 @@ impl ArrowTable {
                 },
             };
             let head = match self.scanner.step(&self.file, at)? {
-                Step::Message(head) => head,
-                Step::End { .. } if matches!(self.rest, Rest::Stream(_)) => return Ok(None),
-                Step::End { .. } => return Err(names_no_message(at).into_error()),
-                Step::Damaged(error) => return Err(error),
+                MessageStep::Message(head) => head,
+                MessageStep::End { .. } if matches!(self.rest, Rest::Stream(_)) => return Ok(None),
+                MessageStep::End { .. } => return Err(names_no_message(at).into_error()),
+                MessageStep::Damaged(error) => return Err(error),
             };
             let end = end_of_body(&self.scanner.message()?, head)?;
             if end > self.file.size() {
@@ -170,7 +170,7 @@ impl ArrowTable {
     }
 
     /// Decodes the scanner's current message; None for a dictionary, which is kept.
-    fn take(&mut self, head: Head, end: u64) -> Result<Option<RecordBatch>> {
+    fn take(&mut self, head: MessageHead, end: u64) -> Result<Option<RecordBatch>> {
         let message = self.scanner.message()?;
         let body = Span { at: head.body_at, len: end - head.body_at };
         let version = message.version();
@@ -179,7 +179,7 @@ impl ArrowTable {
             // Dictionaries that no column uses are skipped.
             let Some(field) = self.user_of(dictionary.id()) else { return Ok(None) };
             let data = dictionary.data().ok_or_else(|| contradicts("a dictionary without values"))?;
-            let wanted = Wanted { fields: &[field], columns: &[0] };
+            let wanted = RequestedFields { fields: &[field], columns: &[0] };
             let (metadata, body) = self.mended(data, version, body, &wanted)?;
             self.deltas += u32::from(dictionary.isDelta());
             if self.deltas > MOST_DELTAS {
@@ -197,7 +197,7 @@ impl ArrowTable {
             let message = format!("a message is {:?}, expected a record batch", message.header_type());
             return Err(Error::new(ErrorKind::Format, message));
         };
-        let wanted = Wanted { fields: self.schema.fields(), columns: &self.columns };
+        let wanted = RequestedFields { fields: self.schema.fields(), columns: &self.columns };
         let (metadata, body) = self.mended(batch, version, body, &wanted)?;
         let decoded = guarded(|| {
             let message = root_as_message(&metadata).map_err(wrong)?;
@@ -228,10 +228,10 @@ impl ArrowTable {
         batch: arrow_ipc::RecordBatch<'_>,
         version: MetadataVersion,
         body: Span,
-        wanted: &Wanted<'_>,
+        wanted: &RequestedFields<'_>,
     ) -> Result<(Vec<u8>, Buffer)> {
         let metadata = self.scanner.metadata();
-        let codec = Codec::of(&batch)?;
+        let codec = BodyCodec::of(&batch)?;
         let mut spans = Vec::new();
         let places = batch.buffers();
         for buffer in places.iter().flatten() {
@@ -240,7 +240,7 @@ impl ArrowTable {
             let (at, len) = span.ok_or_else(|| contradicts("a buffer outside of the body"))?;
             spans.push(Span { at: body.at + at, len });
         }
-        let mut walk = Walk {
+        let mut walk = BufferWalk {
             nodes: batch.nodes().iter().flatten().map(|node| node.length()).collect::<Vec<_>>().into_iter(),
             variadic: batch.variadicBufferCounts().iter().flatten().collect::<Vec<_>>().into_iter(),
             version,
@@ -314,13 +314,13 @@ impl ArrowTable {
 }
 
 /// The fields of a batch, and the indices of the requested ones.
-struct Wanted<'a> {
+struct RequestedFields<'a> {
     fields: &'a [Arc<Field>],
     columns: &'a [usize],
 }
 
 /// Finds the buffers of the requested columns, and the most values that these claim.
-struct Walk {
+struct BufferWalk {
     nodes: std::vec::IntoIter<i64>,
     variadic: std::vec::IntoIter<i64>,
     version: MetadataVersion,
@@ -330,7 +330,7 @@ struct Walk {
     most_values: u64,
 }
 
-impl Walk {
+impl BufferWalk {
     fn array(&mut self, data_type: &DataType, is_wanted: bool) -> Result<(), Contradiction> {
         let values = self.nodes.next().ok_or("fewer nodes than the schema has arrays")?;
         let values = u64::try_from(values).map_err(|_| "a negative number of values")?;
@@ -372,7 +372,7 @@ fn has_dictionary(data_type: &DataType) -> bool {
 }
 
 /// The schema of an Arrow file, and the offsets of its messages: dictionaries first.
-fn read_file(file: &StoredFile) -> Result<(Schema, Rest), Stop> {
+fn read_file(file: &StoredFile) -> Result<(Schema, Rest), IndexStop> {
     let footer = read_footer(file)?;
     let schema = schema_of_footer(&footer)?;
     let blocks = footer_of(&footer)?;

@@ -12,7 +12,7 @@ use arrow_ipc::{MetadataVersion, RecordBatch};
 use arrow_schema::{DataType, Fields, UnionMode};
 
 use super::spans::{ArraySpans, Span};
-use crate::source::columns::{Layout, Wanted};
+use crate::source::columns::{ArrayRequest, ValueLayout};
 
 /// The contradiction in a header, for a message.
 pub(crate) type Contradiction = &'static str;
@@ -27,11 +27,11 @@ pub(crate) fn locate(
     version: MetadataVersion,
     body: Span,
     fields: &Fields,
-    wanted: &[Wanted],
+    wanted: &[ArrayRequest],
     most_held: &dyn Fn(u64) -> u64,
 ) -> Result<Box<[ArraySpans]>, Contradiction> {
     let n_rows = u64::try_from(batch.length()).map_err(|_| "a negative number of rows")?;
-    let mut walk = Walk {
+    let mut walk = ArrayWalk {
         nodes: batch.nodes().into_iter().flatten().map(|node| node.length()),
         buffers: batch.buffers().into_iter().flatten().map(|at| (at.offset(), at.length())),
         variadic: batch.variadicBufferCounts().into_iter().flatten(),
@@ -48,20 +48,20 @@ pub(crate) fn locate(
     walk.found.into_iter().collect::<Option<_>>().ok_or("a column is missing")
 }
 
-struct Walk<'a, N, B, V> {
+struct ArrayWalk<'a, N, B, V> {
     nodes: N,
     buffers: B,
     variadic: V,
     version: MetadataVersion,
     body: Span,
     most_held: &'a dyn Fn(u64) -> u64,
-    wanted: &'a [Wanted],
+    wanted: &'a [ArrayRequest],
     found: Vec<Option<ArraySpans>>,
     path: Vec<usize>,
     n_rows: u64,
 }
 
-impl<N, B, V> Walk<'_, N, B, V>
+impl<N, B, V> ArrayWalk<'_, N, B, V>
 where
     N: Iterator<Item = i64>,
     B: Iterator<Item = (i64, i64)>,
@@ -82,7 +82,7 @@ where
     }
 
     /// Checks the next `n` buffers and returns them as those of a requested array.
-    fn take(&mut self, length: i64, n: usize, wanted: &Wanted) -> Result<ArraySpans, Contradiction> {
+    fn take(&mut self, length: i64, n: usize, wanted: &ArrayRequest) -> Result<ArraySpans, Contradiction> {
         let n_values = u64::try_from(length).map_err(|_| "a negative number of values")?;
         if wanted.has_rows && n_values != self.n_rows {
             return Err("a column with another number of values than the batch has rows");
@@ -168,7 +168,7 @@ pub(crate) const TOO_FEW: Contradiction = "fewer buffers than the schema needs";
 fn is_long_enough(
     buffers: &[Span],
     n_values: u64,
-    layout: &Layout,
+    layout: &ValueLayout,
     most_held: &dyn Fn(u64) -> u64,
 ) -> Option<()> {
     let bits = n_values.div_ceil(8);
@@ -179,15 +179,15 @@ fn is_long_enough(
         return None;
     }
     let needed = match *layout {
-        Layout::Null | Layout::Struct => return Some(()),
-        Layout::Bool => bits,
-        Layout::Int { width, .. } | Layout::Float { width } | Layout::Dictionary { width, .. } => {
-            n_values.checked_mul(width as u64)?
-        }
+        ValueLayout::Null | ValueLayout::Struct => return Some(()),
+        ValueLayout::Bool => bits,
+        ValueLayout::Int { width, .. }
+        | ValueLayout::Float { width }
+        | ValueLayout::Dictionary { width, .. } => n_values.checked_mul(width as u64)?,
         // An array without values may have no offsets.
-        Layout::Offsets { .. } if n_values == 0 => 0,
-        Layout::Offsets { width } => n_values.checked_add(1)?.checked_mul(width as u64)?,
-        Layout::Views => n_values.checked_mul(16)?,
+        ValueLayout::Offsets { .. } if n_values == 0 => 0,
+        ValueLayout::Offsets { width } => n_values.checked_add(1)?.checked_mul(width as u64)?,
+        ValueLayout::Views => n_values.checked_mul(16)?,
     };
     (most_held(buffers.get(1)?.len) >= needed).then_some(())
 }

@@ -16,12 +16,12 @@ use crate::{
 
 /// Texts, one after the other.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Texts {
+pub(crate) struct TextList {
     ends: Vec<u64>,
     bytes: Vec<u8>,
 }
 
-impl Texts {
+impl TextList {
     /// Appends a text.
     ///
     /// # Errors
@@ -79,14 +79,14 @@ pub(crate) fn hash(state: u64, bytes: &[u8]) -> u64 {
 
 /// Different texts with a number each, in the order in which they came first.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    texts: Texts,
+pub(crate) struct NameIndex {
+    texts: TextList,
     /// The numbers by hash, and one more than the number, so that 0 is an empty slot.
     slots: Vec<u32>,
     last: u32,
 }
 
-impl Names {
+impl NameIndex {
     /// The number of a text.
     ///
     /// # Errors
@@ -124,13 +124,13 @@ impl Names {
     }
 
     /// The texts by number.
-    pub(crate) fn into_texts(mut self) -> Texts {
+    pub(crate) fn into_texts(mut self) -> TextList {
         self.texts.shrink();
         self.texts
     }
 
     /// The texts so far.
-    pub(crate) fn texts(&self) -> &Texts {
+    pub(crate) fn texts(&self) -> &TextList {
         &self.texts
     }
 
@@ -198,25 +198,25 @@ fn item_of_json(item: &Json) -> Cell<'_> {
 
 /// The values of a column.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Column {
+pub(crate) struct TableColumn {
     len: usize,
     /// A bit for each row that is null; empty if none is.
     nulls: Vec<u64>,
-    values: Values,
+    values: CellValues,
 }
 
 #[derive(Debug, Clone, Default)]
-enum Values {
+enum CellValues {
     #[default]
     Nulls,
     Bool(Vec<bool>),
     Int(Vec<i64>),
     Float(Vec<f64>),
-    Text(Texts),
-    List(Vec<u64>, Box<Column>),
+    Text(TextList),
+    List(Vec<u64>, Box<TableColumn>),
 }
 
-impl Values {
+impl CellValues {
     /// The name of the type, for messages.
     fn name(&self) -> &'static str {
         match self {
@@ -242,7 +242,7 @@ impl Values {
     }
 }
 
-impl Column {
+impl TableColumn {
     /// The number of rows.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -250,7 +250,7 @@ impl Column {
 
     /// A column of numbers.
     pub(crate) fn of_ints(values: Vec<i64>) -> Self {
-        Self { len: values.len(), nulls: Vec::new(), values: Values::Int(values) }
+        Self { len: values.len(), nulls: Vec::new(), values: CellValues::Int(values) }
     }
 
     /// Appends a value. Whole numbers and others together are numbers.
@@ -258,33 +258,33 @@ impl Column {
     /// # Errors
     /// [`ErrorKind::Schema`] for a value of another type than the earlier ones; [`ErrorKind::Memory`].
     pub(crate) fn push(&mut self, cell: Cell<'_>) -> Result<()> {
-        if matches!(self.values, Values::Nulls) && cell != Cell::Null {
+        if matches!(self.values, CellValues::Nulls) && cell != Cell::Null {
             self.values = match &cell {
-                Cell::Null => Values::Nulls,
-                Cell::Bool(_) => Values::Bool(Vec::new()),
-                Cell::Int(_) => Values::Int(Vec::new()),
-                Cell::Float(_) => Values::Float(Vec::new()),
-                Cell::Text(_) => Values::Text(Texts::default()),
-                Cell::List(_) => Values::List(Vec::new(), Box::default()),
+                Cell::Null => CellValues::Nulls,
+                Cell::Bool(_) => CellValues::Bool(Vec::new()),
+                Cell::Int(_) => CellValues::Int(Vec::new()),
+                Cell::Float(_) => CellValues::Float(Vec::new()),
+                Cell::Text(_) => CellValues::Text(TextList::default()),
+                Cell::List(_) => CellValues::List(Vec::new(), Box::default()),
             };
             (0..self.len).try_for_each(|_| self.values.pad())?;
         }
-        if let (Values::Int(values), Cell::Float(_)) = (&self.values, &cell) {
+        if let (CellValues::Int(values), Cell::Float(_)) = (&self.values, &cell) {
             let mut floats = fallible_alloc::with_room(values.len() + 1)?;
             floats.extend(values.iter().map(|&value| value as f64));
-            self.values = Values::Float(floats);
+            self.values = CellValues::Float(floats);
         }
         match (&mut self.values, cell) {
             (values, Cell::Null) => {
                 values.pad()?;
                 self.set_null(self.len)?;
             }
-            (Values::Bool(values), Cell::Bool(value)) => fallible_alloc::push(values, value)?,
-            (Values::Int(values), Cell::Int(value)) => fallible_alloc::push(values, value)?,
-            (Values::Float(values), Cell::Float(value)) => fallible_alloc::push(values, value)?,
-            (Values::Float(values), Cell::Int(value)) => fallible_alloc::push(values, value as f64)?,
-            (Values::Text(values), Cell::Text(value)) => values.push(value)?,
-            (Values::List(ends, items), Cell::List(values)) => {
+            (CellValues::Bool(values), Cell::Bool(value)) => fallible_alloc::push(values, value)?,
+            (CellValues::Int(values), Cell::Int(value)) => fallible_alloc::push(values, value)?,
+            (CellValues::Float(values), Cell::Float(value)) => fallible_alloc::push(values, value)?,
+            (CellValues::Float(values), Cell::Int(value)) => fallible_alloc::push(values, value as f64)?,
+            (CellValues::Text(values), Cell::Text(value)) => values.push(value)?,
+            (CellValues::List(ends, items), Cell::List(values)) => {
                 let lists = values
                     .iter()
                     .filter_map(|item| if let Cell::List(items) = item { Some(items) } else { None });
@@ -339,9 +339,9 @@ impl Column {
     ///
     /// # Errors
     /// [`ErrorKind::Memory`].
-    pub(crate) fn inferred(mut cells: Texts) -> Result<Self> {
+    pub(crate) fn inferred(mut cells: TextList) -> Result<Self> {
         let mut column = Self { len: cells.len(), ..Self::default() };
-        let mut kinds = Kinds::default();
+        let mut kinds = CellKinds::default();
         for (row, cell) in cells.iter().enumerate() {
             match cell {
                 b"" => column.set_null(row)?,
@@ -350,25 +350,25 @@ impl Column {
         }
         let number = |cell: &[u8]| std::str::from_utf8(cell).ok().and_then(|cell| cell.trim().parse().ok());
         column.values = match kinds.column_type().item {
-            Item::Null => Values::Nulls,
+            Item::Null => CellValues::Nulls,
             Item::Whole(DataType::Bool) => {
                 let mut values = fallible_alloc::with_room(cells.len())?;
                 values.extend(cells.iter().map(|cell| cell.trim_ascii().eq_ignore_ascii_case(b"true")));
-                Values::Bool(values)
+                CellValues::Bool(values)
             }
             Item::Whole(_) => {
                 let mut values = fallible_alloc::with_room(cells.len())?;
                 values.extend(cells.iter().map(|cell| int(cell).unwrap_or(0)));
-                Values::Int(values)
+                CellValues::Int(values)
             }
             Item::Float(_) => {
                 let mut values = fallible_alloc::with_room(cells.len())?;
                 values.extend(cells.iter().map(|cell| number(cell).unwrap_or(0.0)));
-                Values::Float(values)
+                CellValues::Float(values)
             }
             Item::Text => {
                 cells.shrink();
-                Values::Text(cells)
+                CellValues::Text(cells)
             }
         };
         Ok(column)
@@ -378,12 +378,12 @@ impl Column {
     pub(crate) fn shrink(&mut self) {
         self.nulls.shrink_to_fit();
         match &mut self.values {
-            Values::Nulls => {}
-            Values::Bool(values) => values.shrink_to_fit(),
-            Values::Int(values) => values.shrink_to_fit(),
-            Values::Float(values) => values.shrink_to_fit(),
-            Values::Text(values) => values.shrink(),
-            Values::List(ends, items) => {
+            CellValues::Nulls => {}
+            CellValues::Bool(values) => values.shrink_to_fit(),
+            CellValues::Int(values) => values.shrink_to_fit(),
+            CellValues::Float(values) => values.shrink_to_fit(),
+            CellValues::Text(values) => values.shrink(),
+            CellValues::List(ends, items) => {
                 ends.shrink_to_fit();
                 items.shrink();
             }
@@ -393,12 +393,12 @@ impl Column {
     /// The memory of all values.
     pub(crate) fn bytes_held(&self) -> usize {
         let values = match &self.values {
-            Values::Nulls => 0,
-            Values::Bool(values) => values.capacity(),
-            Values::Int(values) => values.capacity() * size_of::<i64>(),
-            Values::Float(values) => values.capacity() * size_of::<f64>(),
-            Values::Text(values) => values.bytes_held(),
-            Values::List(ends, items) => ends.capacity() * size_of::<u64>() + items.bytes_held(),
+            CellValues::Nulls => 0,
+            CellValues::Bool(values) => values.capacity(),
+            CellValues::Int(values) => values.capacity() * size_of::<i64>(),
+            CellValues::Float(values) => values.capacity() * size_of::<f64>(),
+            CellValues::Text(values) => values.bytes_held(),
+            CellValues::List(ends, items) => ends.capacity() * size_of::<u64>() + items.bytes_held(),
         };
         values + self.nulls.capacity() * size_of::<u64>()
     }
@@ -406,16 +406,16 @@ impl Column {
     /// The type, as a schema would have it.
     pub(crate) fn column_type(&self) -> ColumnType {
         let item = match &self.values {
-            Values::Nulls => Item::Null,
-            Values::Bool(_) => Item::Whole(DataType::Bool),
-            Values::Int(_) => Item::Whole(DataType::Int64),
-            Values::Float(_) => Item::Float(DataType::Float64),
-            Values::Text(_) => Item::Text,
-            Values::List(_, items) => items.column_type().item,
+            CellValues::Nulls => Item::Null,
+            CellValues::Bool(_) => Item::Whole(DataType::Bool),
+            CellValues::Int(_) => Item::Whole(DataType::Int64),
+            CellValues::Float(_) => Item::Float(DataType::Float64),
+            CellValues::Text(_) => Item::Text,
+            CellValues::List(_, items) => items.column_type().item,
         };
         let nesting = match &self.values {
-            Values::List(_, items) if matches!(items.values, Values::List(..)) => Nesting::Pairs,
-            Values::List(..) => Nesting::List,
+            CellValues::List(_, items) if matches!(items.values, CellValues::List(..)) => Nesting::Pairs,
+            CellValues::List(..) => Nesting::List,
             _ => Nesting::One,
         };
         ColumnType { item, nesting }
@@ -431,16 +431,16 @@ impl Column {
             return Ok(Value::Null);
         }
         Ok(match &self.values {
-            Values::Nulls => Value::Null,
-            Values::Bool(values) => Value::Int(values[row].into()),
-            Values::Int(values) => Value::Int(values[row]),
-            Values::Float(values) => Value::Float(values[row]),
-            Values::Text(values) => {
+            CellValues::Nulls => Value::Null,
+            CellValues::Bool(values) => Value::Int(values[row].into()),
+            CellValues::Int(values) => Value::Int(values[row]),
+            CellValues::Float(values) => Value::Float(values[row]),
+            CellValues::Text(values) => {
                 let found = values.get(row);
                 check_text(found.len() as u64)?;
                 return text(found);
             }
-            Values::List(ends, items) => {
+            CellValues::List(ends, items) => {
                 let start = if row == 0 { 0 } else { ends[row - 1] };
                 let n = ends[row] - start;
                 if n > MOST_ITEMS {
@@ -456,7 +456,7 @@ impl Column {
     /// The text of a row, if it is one.
     pub(crate) fn text(&self, row: usize) -> Option<&[u8]> {
         match &self.values {
-            Values::Text(values) if !self.is_null(row) => Some(values.get(row)),
+            CellValues::Text(values) if !self.is_null(row) => Some(values.get(row)),
             _ => None,
         }
     }
@@ -465,8 +465,8 @@ impl Column {
     pub(crate) fn number(&self, row: usize) -> Option<f64> {
         match &self.values {
             _ if self.is_null(row) => None,
-            Values::Int(values) => Some(values[row] as f64),
-            Values::Float(values) => Some(values[row]),
+            CellValues::Int(values) => Some(values[row] as f64),
+            CellValues::Float(values) => Some(values[row]),
             _ => None,
         }
     }
@@ -476,24 +476,30 @@ impl Column {
         let state = hash(state, self.values.name().as_bytes());
         let state = self.nulls.iter().fold(mix(state ^ self.len as u64), |state, &word| mix(state ^ word));
         match &self.values {
-            Values::Nulls => state,
-            Values::Bool(values) => values.iter().fold(state, |state, &value| mix(state ^ u64::from(value))),
-            Values::Int(values) => values.iter().fold(state, |state, &value| mix(state ^ value as u64)),
-            Values::Float(values) => values.iter().fold(state, |state, value| mix(state ^ value.to_bits())),
-            Values::Text(values) => hash_texts(state, values),
-            Values::List(ends, items) => ends.iter().fold(items.hash(state), |state, &end| mix(state ^ end)),
+            CellValues::Nulls => state,
+            CellValues::Bool(values) => {
+                values.iter().fold(state, |state, &value| mix(state ^ u64::from(value)))
+            }
+            CellValues::Int(values) => values.iter().fold(state, |state, &value| mix(state ^ value as u64)),
+            CellValues::Float(values) => {
+                values.iter().fold(state, |state, value| mix(state ^ value.to_bits()))
+            }
+            CellValues::Text(values) => hash_texts(state, values),
+            CellValues::List(ends, items) => {
+                ends.iter().fold(items.hash(state), |state, &end| mix(state ^ end))
+            }
         }
     }
 }
 
 /// A hash of all texts and their ends.
-pub(crate) fn hash_texts(state: u64, texts: &Texts) -> u64 {
+pub(crate) fn hash_texts(state: u64, texts: &TextList) -> u64 {
     hash(texts.ends.iter().fold(state, |state, &end| mix(state ^ end)), &texts.bytes)
 }
 
 /// What all cells that were seen could be.
 #[derive(Debug)]
-pub(crate) struct Kinds {
+pub(crate) struct CellKinds {
     n: u64,
     bools: bool,
     ints: bool,
@@ -502,13 +508,13 @@ pub(crate) struct Kinds {
     digits: bool,
 }
 
-impl Default for Kinds {
+impl Default for CellKinds {
     fn default() -> Self {
         Self { n: 0, bools: true, ints: true, floats: true, digits: false }
     }
 }
 
-impl Kinds {
+impl CellKinds {
     /// The narrowest type that all cells have.
     pub(crate) fn column_type(&self) -> ColumnType {
         let item = match *self {
@@ -559,13 +565,13 @@ fn is_float(cell: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn inferred(cells: &[&str]) -> Column {
-        let mut texts = Texts::default();
+    fn inferred(cells: &[&str]) -> TableColumn {
+        let mut texts = TextList::default();
         cells.iter().for_each(|cell| texts.push(cell.as_bytes()).unwrap());
-        Column::inferred(texts).unwrap()
+        TableColumn::inferred(texts).unwrap()
     }
 
-    fn shown(column: &Column) -> Vec<String> {
+    fn shown(column: &TableColumn) -> Vec<String> {
         (0..column.len()).map(|row| format!("{:?}", column.value(row).unwrap())).collect()
     }
 
@@ -592,14 +598,14 @@ mod tests {
 
     #[test]
     fn values_with_types_become_a_column() {
-        let mut column = Column::default();
+        let mut column = TableColumn::default();
         for cell in [Cell::Null, Cell::Int(1), Cell::Float(0.5), Cell::Null, Cell::Int(2)] {
             column.push(cell).unwrap();
         }
         assert_eq!(shown(&column), ["Null", "Float(1.0)", "Float(0.5)", "Null", "Float(2.0)"]);
         let error = column.push(Cell::Text(b"a")).unwrap_err();
         assert!(error.message.contains("text, and float64"), "{error}");
-        let mut lists = Column::default();
+        let mut lists = TableColumn::default();
         let list = |items: &[i64]| Cell::List(items.iter().map(|&item| Cell::Int(item)).collect());
         for cell in [list(&[1, 2]), Cell::Null, list(&[]), list(&[3])] {
             lists.push(cell).unwrap();
@@ -607,7 +613,7 @@ mod tests {
         assert_eq!(shown(&lists), ["List([Int(1), Int(2)])", "Null", "List([])", "List([Int(3)])"]);
         assert_eq!(lists.column_type().nesting, Nesting::List);
         assert!(lists.push(Cell::List(vec![list(&[1])])).is_err());
-        let mut pairs = Column::default();
+        let mut pairs = TableColumn::default();
         let json = serde_json::json!([[[1, 2], [3, 4.5]], [], null, [{"end": 6, "class": "x", "start": 5}]]);
         json.as_array().unwrap().iter().for_each(|value| pairs.push(of_json(Some(value))).unwrap());
         let last = "List([List([Float(5.0), Float(6.0)])])";
@@ -624,7 +630,7 @@ mod tests {
 
     #[test]
     fn equal_names_have_one_number() {
-        let mut names = Names::default();
+        let mut names = NameIndex::default();
         let texts: Vec<String> = (0..5000).map(|n| format!("name {}", n % 1700)).collect();
         let numbers: Vec<u32> = texts.iter().map(|text| names.number(text.as_bytes()).unwrap()).collect();
         assert!(numbers.iter().enumerate().all(|(at, &number)| number as usize == at % 1700));

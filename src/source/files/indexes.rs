@@ -35,7 +35,7 @@ const COSTLY: u64 = 384 << 10;
 
 /// Where the index of a recording is.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum IndexLocation {
     /// Nowhere: the recording is small, and read whole.
     Needless,
     /// On disk, from an earlier run.
@@ -130,11 +130,11 @@ impl Indexes {
         &self,
         decoder: &mut AudioDecoder,
         recording: &RecordingFile<'_>,
-    ) -> Result<(Info, Kept)> {
+    ) -> Result<(Info, IndexLocation)> {
         let version = recording.file.version();
         let path = recording.resolved();
         if let Some(index) = path.as_deref().and_then(|path| self.on_disk(path, version)) {
-            return Ok((index.info(), Kept::Found));
+            return Ok((index.info(), IndexLocation::Found));
         }
         recording.announce_ends();
         let index = RangeIndex::open(decoder, recording)?;
@@ -145,7 +145,7 @@ impl Indexes {
             }
             _ => Err(io::Error::other("the file was moved meanwhile")),
         };
-        Ok((index.info(), written.map_or_else(Kept::Unwritten, |()| Kept::Written)))
+        Ok((index.info(), written.map_or_else(IndexLocation::Unwritten, |()| IndexLocation::Written)))
     }
 
     /// The folder of indexes.

@@ -10,11 +10,11 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Lru<K, V> {
     most: usize,
-    kept: Mutex<Kept<K, V>>,
+    kept: Mutex<LruEntries<K, V>>,
 }
 
 #[derive(Debug)]
-struct Kept<K, V> {
+struct LruEntries<K, V> {
     /// Value, weight, and the time of the last use.
     values: HashMap<K, (V, usize, u64)>,
     /// Keys by the time of their last use.
@@ -26,11 +26,11 @@ struct Kept<K, V> {
 impl<K: Copy + Eq + Hash, V: Clone> Lru<K, V> {
     /// Keeps values of a total weight of at most `most`.
     pub(super) fn new(most: usize) -> Self {
-        let kept = Kept { values: HashMap::new(), by_use: BTreeMap::new(), weight: 0, now: 0 };
+        let kept = LruEntries { values: HashMap::new(), by_use: BTreeMap::new(), weight: 0, now: 0 };
         Self { most, kept: Mutex::new(kept) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept<K, V>> {
+    fn lock(&self) -> MutexGuard<'_, LruEntries<K, V>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,7 +79,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Lru<K, V> {
     }
 }
 
-impl<K: Copy + Eq + Hash, V> Kept<K, V> {
+impl<K: Copy + Eq + Hash, V> LruEntries<K, V> {
     fn remove(&mut self, key: K) -> Option<V> {
         let (value, weight, used) = self.values.remove(&key)?;
         self.by_use.remove(&used);

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use super::column::Column;
+use super::column::TableColumn;
 use crate::{Error, ErrorKind, Result, source::ColumnChoice};
 
 /// A table whose rows name recordings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
     /// Where the rows are.
-    pub rows: Rows,
+    pub rows: RowSource,
     /// The folder of relative paths; `None`: that of the table.
     pub root: Option<PathBuf>,
     /// The column of paths; `None`: one of the usual names.
@@ -28,7 +28,7 @@ impl Manifest {
     /// A table with the usual columns.
     pub fn of(path: impl Into<PathBuf>) -> Self {
         Self {
-            rows: Rows::File(path.into()),
+            rows: RowSource::File(path.into()),
             root: None,
             path_column: None,
             start: ColumnChoice::Usual,
@@ -41,15 +41,15 @@ impl Manifest {
     /// The table's file, or a name for rows in memory.
     pub fn path(&self) -> &Path {
         match &self.rows {
-            Rows::File(path) => path,
-            Rows::Given(_) => Path::new("<rows>"),
+            RowSource::File(path) => path,
+            RowSource::Given(_) => Path::new("<rows>"),
         }
     }
 }
 
 /// Where the rows of a table are.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Rows {
+pub enum RowSource {
     /// In a file: csv, tsv, labels in txt, JSON lines, Parquet.
     File(PathBuf),
     /// In memory.
@@ -62,7 +62,7 @@ pub struct GivenRows {
     /// The names of the columns.
     pub(super) names: Vec<String>,
     /// The columns, all of one length.
-    pub(super) columns: Vec<Column>,
+    pub(super) columns: Vec<TableColumn>,
     /// A hash of all.
     hash: u64,
 }
@@ -125,7 +125,7 @@ impl GivenRows {
                 matches!(value, GivenValue::Int(_) | GivenValue::Float(_) | GivenValue::Null)
             };
             let has_numbers = values.iter().all(is_number);
-            let mut column = Column::default();
+            let mut column = TableColumn::default();
             for (row, value) in values.iter().enumerate() {
                 let cell = if !has_numbers && is_nan(value) { GivenValue::Null.cell() } else { value.cell() };
                 column.push(cell).map_err(|mut error| {
@@ -143,7 +143,7 @@ impl GivenRows {
 
     /// The number of rows.
     pub fn len(&self) -> usize {
-        self.columns.first().map_or(0, Column::len)
+        self.columns.first().map_or(0, TableColumn::len)
     }
 
     /// Whether there are none.
@@ -234,7 +234,7 @@ pub(super) struct Roles {
 
 /// What is read of a table.
 #[derive(Debug, Clone)]
-pub(super) struct Asked<'a> {
+pub(super) struct TableRequest<'a> {
     /// As in [`ArrowOptions`](crate::source::ArrowOptions).
     pub label: &'a ColumnChoice,
     pub others: &'a [String],
@@ -261,7 +261,7 @@ impl Roles {
     pub(super) fn choose(
         names: &[String],
         manifest: &Manifest,
-        asked: &Asked<'_>,
+        asked: &TableRequest<'_>,
         beside: bool,
     ) -> Result<Self> {
         let wrong = |message: String| Error::new(ErrorKind::Schema, message);
@@ -374,7 +374,7 @@ mod tests {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut manifest = Manifest::of("a.csv");
         change(&mut manifest);
-        let asked = Asked { label: &ColumnChoice::Usual, others: &[] };
+        let asked = TableRequest { label: &ColumnChoice::Usual, others: &[] };
         Roles::choose(&names, &manifest, &asked, false)
     }
 

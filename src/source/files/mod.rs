@@ -29,15 +29,15 @@ use std::{
 };
 
 #[cfg(feature = "audio")]
-pub(crate) use indexes::Kept;
-pub use manifest::{GivenRows, GivenValue, Manifest, Rows, Unit};
+pub(crate) use indexes::IndexLocation;
+pub use manifest::{GivenRows, GivenValue, Manifest, RowSource, Unit};
 pub use reader::FilesReader;
 pub use recording_file::ReadCounts;
-pub(crate) use table::{Plan, check_named};
+pub(crate) use table::{TablePlan, check_named};
 
 use self::{
-    column::{Column, Names},
-    manifest::Asked,
+    column::{NameIndex, TableColumn},
+    manifest::TableRequest,
     table::Table,
 };
 use super::{
@@ -48,7 +48,7 @@ use super::{
     parallel,
     path_policy::PathPolicy,
     shard::{Shard, locate, shards_of},
-    storage::{Counted, Storage},
+    storage::{CountedStorage, Storage},
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
@@ -70,7 +70,7 @@ pub struct FilesSource {
     blocks: Arc<BlockPool>,
     max_record_bytes: u64,
     path_policy: PathPolicy,
-    opened: reader::Opened,
+    opened: reader::SharedFiles,
     shards: Vec<Shard>,
     tables: Vec<Table>,
     contents: Contents,
@@ -88,7 +88,7 @@ impl FilesSource {
     /// [`ErrorKind::Config`] for options that are for shards.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
-        plans: &[Plan],
+        plans: &[TablePlan],
         ends: &[usize],
         options: &ArrowOptions,
         stop: &AtomicBool,
@@ -103,8 +103,8 @@ impl FilesSource {
                  forebay.Manifest(..., path_column=)",
             );
         }
-        let (storage, traffic) = Counted::over(storage);
-        let asked = Asked { label: &options.label_column, others: &options.columns };
+        let (storage, traffic) = CountedStorage::over(storage);
+        let asked = TableRequest { label: &options.label_column, others: &options.columns };
         let mut tables =
             parallel::each(plans, options.threads, |plan| Table::open(plan, &storage, &asked, stop))?;
         // With the names of classes, before they become numbers.
@@ -143,7 +143,7 @@ impl FilesSource {
             blocks: Arc::default(),
             max_record_bytes: options.max_record_bytes,
             path_policy: PathPolicy::new(options.allow_paths.clone()),
-            opened: reader::Opened::new(),
+            opened: reader::SharedFiles::new(),
             contents,
             shards,
             tables,
@@ -270,7 +270,7 @@ impl FilesSource {
     /// The value of another column in a row.
     ///
     /// # Errors
-    /// As [`Column::value`].
+    /// As [`TableColumn::value`].
     pub(super) fn other(&self, row: u64, number: usize) -> Result<Value> {
         let (_, table, row) = self.table(row);
         self.value(table, row, number)
@@ -288,7 +288,7 @@ impl FilesSource {
     /// The values of a row.
     ///
     /// # Errors
-    /// As [`Column::value`].
+    /// As [`TableColumn::value`].
     fn values(&self, table: &Table, row: u64) -> Result<crate::fields::Row> {
         let value = |extra: &ExtraColumn| match *extra {
             ExtraColumn::Label => Ok(Value::Int(table.label_of(row)?.unwrap_or(NO_LABEL))),
@@ -334,7 +334,7 @@ fn name_of(table: &Table, row: u64) -> Option<String> {
 fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
     let wrong =
         |table: &Table, message: String| Err(Error::new(ErrorKind::Schema, message).in_shard(&table.path));
-    let (mut names, mut n_text, mut n_whole) = (Names::default(), 0, 0);
+    let (mut names, mut n_text, mut n_whole) = (NameIndex::default(), 0, 0);
     for table in &*tables {
         let Some(label) = &table.label else { continue };
         let found = label.column_type();
@@ -393,7 +393,7 @@ fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
             let class = label.text(row).map(|text| names.number(text)).transpose()?;
             numbers.push(class.map_or(NO_LABEL, |name| classes[name as usize]));
         }
-        *label = Column::of_ints(numbers);
+        *label = TableColumn::of_ints(numbers);
     }
     let described = |table: &Table| Described {
         label_names: table.label.is_some().then(|| class_names.clone()),

@@ -15,13 +15,13 @@ use std::{
 use bytes::Bytes;
 
 #[cfg(feature = "audio")]
-use super::indexes::Kept;
+use super::indexes::IndexLocation;
 use super::{
     FilesSource, Table,
     lru::Lru,
     name_of,
-    recording_file::{Counts, Key, ReadCounts, RecordingFile},
-    table::Place,
+    recording_file::{AtomicReadCounts, Key, ReadCounts, RecordingFile},
+    table::ArchivePlace,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -45,25 +45,25 @@ const MOST_OPEN: usize = 64;
 
 /// What the readers of a source share.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct SharedFiles {
     /// Large files and archives, open.
     files: Lru<Key, Arc<StoredFile>>,
     #[cfg(feature = "audio")]
     indexes: super::indexes::Indexes,
-    counts: Counts,
+    counts: AtomicReadCounts,
 }
 
-impl Opened {
+impl SharedFiles {
     pub(super) fn new() -> Self {
         Self {
             files: Lru::new(MOST_OPEN),
             #[cfg(feature = "audio")]
             indexes: super::indexes::Indexes::default(),
-            counts: Counts::default(),
+            counts: AtomicReadCounts::default(),
         }
     }
 
-    pub(super) fn counted(&self) -> &Counts {
+    pub(super) fn counted(&self) -> &AtomicReadCounts {
         &self.counts
     }
 
@@ -75,7 +75,7 @@ impl Opened {
 
     pub(super) fn counts(&self) -> ReadCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { opened, reads, bytes } = &self.counts;
+        let AtomicReadCounts { opened, reads, bytes } = &self.counts;
         let mut counts =
             ReadCounts { opened: of(opened), reads: of(reads), bytes: of(bytes), ..ReadCounts::default() };
         #[cfg(feature = "audio")]
@@ -135,7 +135,7 @@ impl FilesReader {
     /// # Errors
     /// As [`ReadRecords::read`].
     #[cfg(feature = "audio")]
-    pub(crate) fn index(&mut self, row: u64) -> Result<(Info, u64, Kept)> {
+    pub(crate) fn index(&mut self, row: u64) -> Result<(Info, u64, IndexLocation)> {
         let source = self.source.clone();
         let (number, table, row) = source.table(row);
         let permits = self.permits.clone();
@@ -145,7 +145,7 @@ impl FilesReader {
                 source.opened.indexes.keep(&mut self.decoder, &place)
             } else {
                 let read = self.read_place(&place, None, (&WholeRecord, &Row::new()));
-                read.and_then(|(bytes, _)| Ok((self.decoder.open(&bytes)?.info(), Kept::Needless)))
+                read.and_then(|(bytes, _)| Ok((self.decoder.open(&bytes)?.info(), IndexLocation::Needless)))
             };
             if indexed.is_err() {
                 source.opened.files.remove(place.key);
@@ -229,7 +229,7 @@ fn find<'a>(
         return Err(Error::new(ErrorKind::Unreadable, "the row has no path"));
     };
     let name = path_of(name);
-    let Opened { files, counts, .. } = &source.opened;
+    let SharedFiles { files, counts, .. } = &source.opened;
     let place = match table.place(row) {
         None => None,
         Some(Some(place)) => Some(place),
@@ -238,7 +238,7 @@ fn find<'a>(
         }
     };
     let key = match place {
-        Some(Place { archive, .. }) => (number, true, archive),
+        Some(ArchivePlace { archive, .. }) => (number, true, archive),
         None => (number, false, table.file(row)),
     };
     let file = match files.get(key).filter(|file| file.is_current()) {
@@ -246,7 +246,7 @@ fn find<'a>(
         None => {
             files.remove(key);
             let file = Arc::new(match place {
-                Some(Place { archive, .. }) => {
+                Some(ArchivePlace { archive, .. }) => {
                     StoredFile::open(&source.storage, &table.archives[archive as usize])?
                 }
                 None => open(source, table, &name)?,

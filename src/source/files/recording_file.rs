@@ -23,7 +23,7 @@ use crate::{
 pub(super) type Key = (usize, bool, u32);
 
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct AtomicReadCounts {
     pub opened: AtomicU64,
     pub reads: AtomicU64,
     pub bytes: AtomicU64,
@@ -74,7 +74,7 @@ impl RecordingFile<'_> {
         let permit = self.permits.admit(BlockPool::size_of(len) as u64)?;
         let mut block = self.source.blocks.take(len, permit)?;
         self.file.read_long(block.as_mut_slice(), self.at.saturating_add(range.start), self.permits)?;
-        let Counts { reads, bytes, .. } = self.source.opened.counted();
+        let AtomicReadCounts { reads, bytes, .. } = self.source.opened.counted();
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
         self.n_read.set(self.n_read.get() + len as u64);

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde_json::Value as Json;
 
-use super::column::{Cell, Column, Kinds, of_json};
+use super::column::{Cell, CellKinds, TableColumn, of_json};
 use crate::source::columns::SchemaColumn;
 
 /// The most rows that are looked at.
@@ -22,10 +22,10 @@ const DEEPEST: usize = 4;
 
 /// What was seen of a column.
 #[derive(Debug)]
-enum Seen {
+enum ObservedColumn {
     /// Texts, which may be numbers.
-    Texts(Kinds),
-    Values(Column),
+    Texts(CellKinds),
+    Values(TableColumn),
     /// Values of several types, or nested.
     Other(&'static str),
 }
@@ -34,7 +34,7 @@ enum Seen {
 #[derive(Debug, Default)]
 pub(super) struct SchemaInference {
     names: Vec<String>,
-    seen: Vec<Seen>,
+    seen: Vec<ObservedColumn>,
     numbers: HashMap<String, usize>,
     n_rows: usize,
     n_bytes: usize,
@@ -46,7 +46,7 @@ impl SchemaInference {
         let mut inference = Self::default();
         for name in names.iter().take(MOST) {
             inference.names.push(name.clone());
-            inference.seen.push(Seen::Texts(Kinds::default()));
+            inference.seen.push(ObservedColumn::Texts(CellKinds::default()));
         }
         inference
     }
@@ -60,7 +60,7 @@ impl SchemaInference {
     /// The cell of a column of texts.
     pub(super) fn text(&mut self, at: usize, cell: &[u8]) {
         self.n_bytes += cell.len();
-        if let Some(Seen::Texts(kinds)) = self.seen.get_mut(at)
+        if let Some(ObservedColumn::Texts(kinds)) = self.seen.get_mut(at)
             && !cell.is_empty()
         {
             kinds.see(cell);
@@ -70,10 +70,10 @@ impl SchemaInference {
     /// A value of a column, which may be a new one.
     pub(super) fn value(&mut self, name: &str, cell: Cell<'_>) {
         let Some(seen) = self.column(name) else { return };
-        if let Seen::Values(column) = seen {
+        if let ObservedColumn::Values(column) = seen {
             let text = if let Cell::Text(text) = cell { text.len() } else { 0 };
             if column.push(cell).is_err() {
-                *seen = Seen::Other("json");
+                *seen = ObservedColumn::Other("json");
             }
             self.n_bytes += text + 16;
         }
@@ -82,7 +82,7 @@ impl SchemaInference {
     /// A column that no row of a batch can have, in words.
     pub(super) fn other(&mut self, name: &str, what: &'static str) {
         if let Some(seen) = self.column(name) {
-            *seen = Seen::Other(what);
+            *seen = ObservedColumn::Other(what);
         }
     }
 
@@ -101,7 +101,7 @@ impl SchemaInference {
         }
     }
 
-    fn column(&mut self, name: &str) -> Option<&mut Seen> {
+    fn column(&mut self, name: &str) -> Option<&mut ObservedColumn> {
         let at = match self.numbers.get(name) {
             Some(&at) => at,
             None if self.names.len() == MOST => return None,
@@ -109,7 +109,7 @@ impl SchemaInference {
                 self.n_bytes += 2 * name.len();
                 self.numbers.insert(name.to_owned(), self.names.len());
                 self.names.push(name.to_owned());
-                self.seen.push(Seen::Values(Column::default()));
+                self.seen.push(ObservedColumn::Values(TableColumn::default()));
                 self.names.len() - 1
             }
         };
@@ -120,9 +120,9 @@ impl SchemaInference {
     pub(super) fn listed(self) -> Vec<SchemaColumn> {
         let of = |(name, seen)| {
             let content = match seen {
-                Seen::Texts(kinds) => kinds.column_type().to_string(),
-                Seen::Values(column) => column.column_type().to_string(),
-                Seen::Other(what) => what.to_owned(),
+                ObservedColumn::Texts(kinds) => kinds.column_type().to_string(),
+                ObservedColumn::Values(column) => column.column_type().to_string(),
+                ObservedColumn::Other(what) => what.to_owned(),
             };
             SchemaColumn::new(name, content)
         };

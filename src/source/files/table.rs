@@ -12,11 +12,11 @@ use std::{
 use serde_json::Value as Json;
 
 use super::{
-    column::{Cell, Column, Names, Texts, hash, hash_texts, of_json},
-    manifest::{Asked, GivenRows, Manifest, Roles, Rows, Unit, counts_too, listed},
+    column::{Cell, NameIndex, TableColumn, TextList, hash, hash_texts, of_json},
+    manifest::{GivenRows, Manifest, Roles, RowSource, TableRequest, Unit, counts_too, listed},
     schema_inference::{self, SchemaInference},
     tar::{self, Tar},
-    text::{Csv, Lines},
+    text::{Csv, JsonLines},
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
@@ -42,7 +42,7 @@ const LOOKED_AT_MEMBER: u64 = 64 << 10;
 
 /// What is read as one table.
 #[derive(Debug)]
-pub(crate) enum Plan {
+pub(crate) enum TablePlan {
     /// A table.
     Manifest(Arc<Manifest>),
     /// The recordings of a folder.
@@ -71,17 +71,17 @@ pub(super) struct Table {
     pub n_bytes: u64,
     /// What is wrong with the table from some row on.
     pub damage: Option<Error>,
-    names: Texts,
+    names: TextList,
     files: Vec<u32>,
     /// The archives that have the files, and the place of each file; empty for files of their own.
     pub archives: Vec<Arc<Path>>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<ArchivePlace>>,
     segments: Option<Segments>,
     /// Numbers of classes, or numbers.
-    pub label: Option<Column>,
+    pub label: Option<TableColumn>,
     /// The name of the label's column.
     pub label_name: Option<String>,
-    pub others: Vec<Column>,
+    pub others: Vec<TableColumn>,
     /// All columns, with types as the first rows have them.
     pub schema: Vec<SchemaColumn>,
     lines: Option<LineNumbers>,
@@ -89,7 +89,7 @@ pub(super) struct Table {
 
 /// The place of a file in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ArchivePlace {
     /// The number of the archive.
     pub archive: u32,
     pub at: u64,
@@ -123,23 +123,23 @@ impl Table {
     /// [`ErrorKind::Format`] for a table that cannot be read; [`ErrorKind::Config`] for rows that cannot be;
     /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set.
     pub(super) fn open(
-        plan: &Plan,
+        plan: &TablePlan,
         storage: &Arc<dyn Storage>,
-        asked: &Asked<'_>,
+        asked: &TableRequest<'_>,
         stop: &AtomicBool,
     ) -> Result<Self> {
         match plan {
-            Plan::Folder { folder, files } => Self::of_folder(folder, files, asked),
-            Plan::List(files) => Self::of_list(files, asked),
-            Plan::Manifest(manifest) => {
+            TablePlan::Folder { folder, files } => Self::of_folder(folder, files, asked),
+            TablePlan::List(files) => Self::of_list(files, asked),
+            TablePlan::Manifest(manifest) => {
                 let path: Arc<Path> = manifest.path().into();
                 let folder = match &manifest.rows {
-                    Rows::File(path) => path.parent().unwrap_or(Path::new("")),
-                    Rows::Given(_) => Path::new(""),
+                    RowSource::File(path) => path.parent().unwrap_or(Path::new("")),
+                    RowSource::Given(_) => Path::new(""),
                 };
                 let root: Arc<Path> = manifest.root.as_deref().unwrap_or(folder).into();
                 let mut builder = Builder { unit: manifest.unit, ..Builder::default() };
-                if let Rows::File(path) = &manifest.rows
+                if let RowSource::File(path) = &manifest.rows
                     && !path.exists()
                 {
                     check_named(path)?;
@@ -149,8 +149,8 @@ impl Table {
                     check_root(&**storage, root)?;
                 }
                 let read = match &manifest.rows {
-                    Rows::File(_) => builder.read(storage, &path, manifest, asked, stop),
-                    Rows::Given(rows) => builder.given(rows, manifest, asked),
+                    RowSource::File(_) => builder.read(storage, &path, manifest, asked, stop),
+                    RowSource::Given(rows) => builder.given(rows, manifest, asked),
                 };
                 read.map_err(|error| error.in_shard(&path))?;
                 if in_archives {
@@ -163,9 +163,9 @@ impl Table {
         }
     }
 
-    fn of_folder(folder: &Path, files: &[PathBuf], asked: &Asked<'_>) -> Result<Self> {
+    fn of_folder(folder: &Path, files: &[PathBuf], asked: &TableRequest<'_>) -> Result<Self> {
         let mut builder = Builder::default();
-        let (mut classes, mut all_below) = (Texts::default(), true);
+        let (mut classes, mut all_below) = (TextList::default(), true);
         for file in files {
             let name = file.strip_prefix(folder).unwrap_or(file);
             let name = if urls::is_url(folder) { urls::unescaped(name) } else { name.to_owned() };
@@ -182,7 +182,7 @@ impl Table {
             return Err(no_columns(folder, "a column", name));
         }
         if all_below {
-            let mut label = Column::default();
+            let mut label = TableColumn::default();
             classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
             let content = label.column_type().to_string();
             builder.schema = vec![SchemaColumn::new("label".to_owned(), content)];
@@ -194,7 +194,7 @@ impl Table {
         Ok(builder.finish(folder.into(), folder.into()))
     }
 
-    fn of_list(files: &[PathBuf], asked: &Asked<'_>) -> Result<Self> {
+    fn of_list(files: &[PathBuf], asked: &TableRequest<'_>) -> Result<Self> {
         let mut builder = Builder::default();
         for file in files {
             builder.add(None, Some(file.as_os_str().as_encoded_bytes()), None, None)?;
@@ -243,14 +243,14 @@ impl Table {
     /// The number of a row's class; none if there is no label, or a null.
     ///
     /// # Errors
-    /// As [`Column::value`].
+    /// As [`TableColumn::value`].
     pub(super) fn label_of(&self, row: u64) -> Result<Option<i64>> {
         let label = self.label.as_ref().map(|label| label.value(row as usize)).transpose()?;
         Ok(label.as_ref().and_then(Value::as_int))
     }
 
     /// Whether the row's file is in an archive, and its place there, if it was found.
-    pub(super) fn place(&self, row: u64) -> Option<Option<Place>> {
+    pub(super) fn place(&self, row: u64) -> Option<Option<ArchivePlace>> {
         (!self.archives.is_empty()).then(|| self.places.get(self.file(row) as usize).copied().flatten())
     }
 
@@ -277,7 +277,7 @@ impl Table {
         self.hash_rows(hash_texts(mix(self.n_rows), &self.names), self.others.iter())
     }
 
-    fn hash_rows<'a>(&'a self, state: u64, columns: impl Iterator<Item = &'a Column>) -> u64 {
+    fn hash_rows<'a>(&'a self, state: u64, columns: impl Iterator<Item = &'a TableColumn>) -> u64 {
         let mut state = self.files.iter().fold(state, |state, &file| mix(state ^ u64::from(file)));
         if let Some(segments) = &self.segments {
             state = hash(state, &[segments.unit as u8]);
@@ -301,8 +301,8 @@ impl Table {
             .as_ref()
             .map_or(0, |segments| (segments.starts.capacity() + segments.ends.capacity()) * size_of::<f64>());
         let lines = self.lines.as_ref().map_or(0, |lines| lines.0.capacity() * size_of::<(u64, u64)>());
-        let lines = lines + self.places.capacity() * size_of::<Option<Place>>();
-        let columns: usize = self.label.iter().chain(&self.others).map(Column::bytes_held).sum();
+        let lines = lines + self.places.capacity() * size_of::<Option<ArchivePlace>>();
+        let columns: usize = self.label.iter().chain(&self.others).map(TableColumn::bytes_held).sum();
         self.names.bytes_held() + self.files.capacity() * size_of::<u32>() + segments + lines + columns
     }
 }
@@ -397,8 +397,8 @@ impl RavenViews {
 
 /// The members of one key: its recording, and what is told of it.
 #[derive(Default)]
-struct Group {
-    recording: Option<(Vec<u8>, Place)>,
+struct MemberGroup {
+    recording: Option<(Vec<u8>, ArchivePlace)>,
     json: Option<Vec<u8>>,
     /// The label, then the columns.
     cells: Vec<Option<Vec<u8>>>,
@@ -416,18 +416,18 @@ fn no_columns(path: &Path, parameter: &str, name: &str) -> Error {
 #[derive(Default)]
 struct Builder {
     unit: Unit,
-    names: Names,
+    names: NameIndex,
     files: Vec<u32>,
     segments: Option<Segments>,
-    label: Option<Column>,
+    label: Option<TableColumn>,
     label_name: Option<String>,
-    others: Vec<Column>,
+    others: Vec<TableColumn>,
     schema: Vec<SchemaColumn>,
     lines: Option<LineNumbers>,
     n_bytes: u64,
     damage: Option<Error>,
     archives: Vec<Arc<Path>>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<ArchivePlace>>,
 }
 
 /// The place of a row in messages.
@@ -509,7 +509,7 @@ impl Builder {
             segments.starts.shrink_to_fit();
             segments.ends.shrink_to_fit();
         }
-        self.label.iter_mut().chain(&mut self.others).for_each(Column::shrink);
+        self.label.iter_mut().chain(&mut self.others).for_each(TableColumn::shrink);
         Table {
             path,
             root,
@@ -536,7 +536,7 @@ impl Builder {
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
         manifest: &Manifest,
-        asked: &Asked<'_>,
+        asked: &TableRequest<'_>,
         stop: &AtomicBool,
     ) -> Result<()> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
@@ -567,7 +567,7 @@ impl Builder {
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
         manifest: &Manifest,
-        asked: &Asked<'_>,
+        asked: &TableRequest<'_>,
         stop: &AtomicBool,
     ) -> Result<Version> {
         let mut csv = Csv::open(storage, path, manifest.columns.as_deref())?;
@@ -579,8 +579,8 @@ impl Builder {
         self.with_segments(&roles);
         self.lines = Some(LineNumbers::default());
         let mut inference = SchemaInference::at_texts(&csv.names);
-        let mut label = roles.label.map(|_| Texts::default());
-        let mut others: Vec<Texts> = roles.others.iter().map(|_| Texts::default()).collect();
+        let mut label = roles.label.map(|_| TextList::default());
+        let mut others: Vec<TextList> = roles.others.iter().map(|_| TextList::default()).collect();
         let mut views = RavenViews::of(&csv.names, &roles);
         while let Some(line) = csv.row()? {
             check_stop(self.n_rows() as u64, stop)?;
@@ -609,8 +609,8 @@ impl Builder {
         }
         self.schema = inference.listed();
         self.label_name = roles.label.map(|role| csv.names[role].clone());
-        self.label = label.map(Column::inferred).transpose()?;
-        self.others = others.into_iter().map(Column::inferred).collect::<Result<_>>()?;
+        self.label = label.map(TableColumn::inferred).transpose()?;
+        self.others = others.into_iter().map(TableColumn::inferred).collect::<Result<_>>()?;
         Ok(csv.version())
     }
 
@@ -621,7 +621,7 @@ impl Builder {
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
         manifest: &Manifest,
-        asked: &Asked<'_>,
+        asked: &TableRequest<'_>,
         stop: &AtomicBool,
     ) -> Result<Version> {
         let mut later = Vec::new();
@@ -639,15 +639,15 @@ impl Builder {
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
         manifest: &Manifest,
-        asked: &Asked<'_>,
+        asked: &TableRequest<'_>,
         later: &mut Vec<String>,
         stop: &AtomicBool,
     ) -> Result<Option<Version>> {
-        let mut lines = Lines::open(storage, path)?;
+        let mut lines = JsonLines::open(storage, path)?;
         self.lines = Some(LineNumbers::default());
         // A named label may be in some lines alone.
         let label = asked.label.name().map_or(asked.label, |_| &ColumnChoice::Usual);
-        let first = Asked { label, others: &[] };
+        let first = TableRequest { label, others: &[] };
         let (mut chosen, mut inference): (Option<(Vec<String>, Roles)>, _) =
             (None, SchemaInference::default());
         // Columns of later lines that may count, once there are others.
@@ -665,8 +665,8 @@ impl Builder {
                 let roles = Roles::choose(&names, manifest, &first, false)?;
                 self.with_segments(&roles);
                 let has_label = asked.label.name().is_some() || roles.label.is_some();
-                self.label = has_label.then(Column::default);
-                self.others = asked.others.iter().map(|_| Column::default()).collect();
+                self.label = has_label.then(TableColumn::default);
+                self.others = asked.others.iter().map(|_| TableColumn::default()).collect();
                 chosen = Some((names, roles));
             }
             let Some((names, roles)) = &chosen else { continue };
@@ -738,7 +738,7 @@ impl Builder {
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
         manifest: &Manifest,
-        asked: &Asked<'_>,
+        asked: &TableRequest<'_>,
         stop: &AtomicBool,
     ) -> Result<Version> {
         let mut table = ParquetTable::open(storage, path, MAX_RECORD_BYTES)?;
@@ -757,8 +757,8 @@ impl Builder {
         table.select(columns.clone())?;
         let place = |role: usize| columns.binary_search(&role).unwrap_or_default();
         self.with_segments(&roles);
-        self.label = roles.label.map(|_| Column::default());
-        self.others = roles.others.iter().map(|_| Column::default()).collect();
+        self.label = roles.label.map(|_| TableColumn::default());
+        self.others = roles.others.iter().map(|_| TableColumn::default()).collect();
         while let Some(batch) = table.next()? {
             for row in 0..batch.num_rows() {
                 check_stop(self.n_rows() as u64, stop)?;
@@ -788,7 +788,7 @@ impl Builder {
                 self.add(None, name, start, end)?;
                 let is_bool =
                     |role: usize| *schema.field(role).data_type() == arrow_schema::DataType::Boolean;
-                let push = |column: &mut Column, role: usize, value: &Value| {
+                let push = |column: &mut TableColumn, role: usize, value: &Value| {
                     column
                         .push(cell_of(value, is_bool(role)))
                         .map_err(|error| in_line(&at(None, number_of_row), &names[role], error))
@@ -810,7 +810,7 @@ impl Builder {
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
         manifest: &Manifest,
-        asked: &Asked<'_>,
+        asked: &TableRequest<'_>,
         stop: &AtomicBool,
     ) -> Result<Version> {
         let mut tar = Tar::open(storage, path)?;
@@ -821,7 +821,7 @@ impl Builder {
         let wanted: Vec<&str> = std::iter::once(label)
             .chain(asked.others.iter().map(|name| name.trim_start_matches('.')))
             .collect();
-        let (mut keys, mut groups) = (Names::default(), Vec::<Group>::new());
+        let (mut keys, mut groups) = (NameIndex::default(), Vec::<MemberGroup>::new());
         // bounded: the columns that the user names.
         let mut seen = vec![false; wanted.len()];
         let (mut damage, n_wanted, mut inference) = (None, wanted.len(), SchemaInference::default());
@@ -843,7 +843,7 @@ impl Builder {
             let Some((key, ending)) = tar::split(&member.name) else { continue };
             let key = keys.number(key)? as usize;
             if key == groups.len() {
-                fallible_alloc::push(&mut groups, Group::default())?;
+                fallible_alloc::push(&mut groups, MemberGroup::default())?;
             }
             let group = &mut groups[key];
             let ending = String::from_utf8_lossy(ending).to_ascii_lowercase();
@@ -852,7 +852,7 @@ impl Builder {
                 None => crate::source::paths::is_recording(format!("x.{ending}").as_ref()),
             };
             if is_recording {
-                let place = Place { archive: 0, at: member.at, len: member.len };
+                let place = ArchivePlace { archive: 0, at: member.at, len: member.len };
                 if let Some((before, _)) = &group.recording {
                     let show = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
                     let (before, name) = (show(before), show(&member.name));
@@ -907,7 +907,7 @@ impl Builder {
             }
         }
         let version = tar.file().version();
-        let mut columns: Vec<Column> = wanted.iter().map(|_| Column::default()).collect();
+        let mut columns: Vec<TableColumn> = wanted.iter().map(|_| TableColumn::default()).collect();
         for group in groups {
             let Some((name, place)) = group.recording else { continue };
             let row = self.n_rows();
@@ -1004,7 +1004,7 @@ impl Builder {
                         continue;
                     };
                     let place = &mut self.places[file as usize];
-                    if let Some(Place { archive, .. }) = place {
+                    if let Some(ArchivePlace { archive, .. }) = place {
                         let before = archives[*archive as usize].display();
                         let message = format!(
                             "the member {shown:?} is in {before} too, so it is not known which one a row names; give \
@@ -1012,7 +1012,7 @@ impl Builder {
                         );
                         return Err(Error::new(ErrorKind::Config, message));
                     }
-                    *place = Some(Place { archive: number, at: member.at, len: member.len });
+                    *place = Some(ArchivePlace { archive: number, at: member.at, len: member.len });
                 }
                 Ok(())
             };
@@ -1022,7 +1022,7 @@ impl Builder {
         Ok(())
     }
 
-    fn given(&mut self, rows: &GivenRows, manifest: &Manifest, asked: &Asked<'_>) -> Result<()> {
+    fn given(&mut self, rows: &GivenRows, manifest: &Manifest, asked: &TableRequest<'_>) -> Result<()> {
         let roles = Roles::choose(&rows.names, manifest, asked, false)?;
         self.with_segments(&roles);
         for row in 0..rows.len() {

@@ -458,7 +458,7 @@ fn rows_in_memory() {
     let folder = Folder::new();
     folder.write("b.wav", "b");
     let manifest = Manifest {
-        rows: Rows::Given(Arc::new(rows.unwrap())),
+        rows: RowSource::Given(Arc::new(rows.unwrap())),
         root: Some(folder.path()),
         ..Manifest::of("")
     };

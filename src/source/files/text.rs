@@ -19,7 +19,7 @@ const PIECE: usize = 1 << 20;
 pub(super) const MOST_ROW: usize = 16 << 20;
 
 /// The bytes of a file, in order.
-pub(super) struct Input {
+pub(super) struct TextInput {
     file: StoredFile,
     /// The place of `buffer[to]` in the file.
     at: u64,
@@ -30,7 +30,7 @@ pub(super) struct Input {
     squeeze: Option<Squeeze>,
 }
 
-impl Input {
+impl TextInput {
     pub(super) fn open(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
         let file = StoredFile::open(storage, path)?;
         let mut buffer = Vec::new();
@@ -166,7 +166,7 @@ impl Quotes {
 
 /// Reads the rows of a table, cell by cell.
 pub(super) struct Csv {
-    input: Input,
+    input: TextInput,
     reader: csv_core::Reader,
     delimiter: u8,
     /// Lines before those that `reader` counts.
@@ -189,7 +189,7 @@ pub(super) struct Csv {
 }
 
 /// The parts of a table's beginning.
-struct Head {
+struct TableHead {
     delimiter: u8,
     skipped: usize,
     lines: u64,
@@ -198,7 +198,7 @@ struct Head {
     has_blanks: bool,
 }
 
-impl Head {
+impl TableHead {
     /// `has_names`: the first row is not needed for names, and may begin with a file such as `#1.wav`.
     fn of(head: &[u8], is_tsv: bool, is_labels: bool, has_names: bool) -> Result<Self> {
         const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
@@ -254,10 +254,10 @@ impl Csv {
         names: Option<&[String]>,
     ) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        let mut input = Input::open(storage, path)?;
+        let mut input = TextInput::open(storage, path)?;
         let is_labels = ending == "txt";
         let is_tsv = ending == "tsv" || ending == "tab";
-        let head = Head::of(input.head()?, is_tsv, is_labels, names.is_some())?;
+        let head = TableHead::of(input.head()?, is_tsv, is_labels, names.is_some())?;
         input.consume(head.skipped);
         if head.has_blanks {
             let mut squeeze = Squeeze { delimiter: head.delimiter, in_quotes: false, is_start: false };
@@ -507,15 +507,15 @@ fn header(comment: &[u8], delimiter: u8) -> Vec<String> {
 }
 
 /// Reads JSON lines.
-pub(super) struct Lines {
-    input: Input,
+pub(super) struct JsonLines {
+    input: TextInput,
     line: Vec<u8>,
     number: u64,
 }
 
-impl Lines {
+impl JsonLines {
     pub(super) fn open(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
-        let mut input = Input::open(storage, path)?;
+        let mut input = TextInput::open(storage, path)?;
         if input.head()?.starts_with(b"\xef\xbb\xbf") {
             input.consume(3);
         }

@@ -43,9 +43,9 @@ const LONGEST_HEADER: u64 = 16 << 20;
 
 /// A shared handle of the column chunks of a row group.
 #[derive(Clone)]
-pub(super) struct Chunks(Arc<Inner>);
+pub(super) struct ColumnChunks(Arc<ChunksInner>);
 
-struct Inner {
+struct ChunksInner {
     file: Arc<Mutex<StoredFile>>,
     size: u64,
     blocks: Arc<BlockPool>,
@@ -53,11 +53,11 @@ struct Inner {
     block: u64,
     chunks: Vec<Chunk>,
     extents: Vec<Range<u64>>,
-    state: Mutex<State>,
+    state: Mutex<ChunksState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ChunksState {
     /// The last window of each extent: its offset in the file, and its bytes.
     windows: Vec<(u64, Bytes)>,
     /// The largest page of each column since the batch began, and of each dictionary: column, whether a
@@ -72,7 +72,7 @@ struct State {
     pages: Vec<((usize, bool), Kept)>,
 }
 
-impl Chunks {
+impl ColumnChunks {
     /// Reads `chunks` of `file`, about `block` bytes at a time.
     pub(super) fn new(
         file: &Arc<Mutex<StoredFile>>,
@@ -84,8 +84,8 @@ impl Chunks {
         let size = file.lock().unwrap_or_else(PoisonError::into_inner).size();
         let extents = merged(chunks.iter().map(|chunk| chunk.range.clone()).collect(), 2 * block);
         let windows = extents.iter().map(|extent| (extent.start, Bytes::new())).collect();
-        let state = State { windows, ..State::default() };
-        Self(Arc::new(Inner {
+        let state = ChunksState { windows, ..ChunksState::default() };
+        Self(Arc::new(ChunksInner {
             file: Arc::clone(file),
             size,
             blocks: Arc::clone(blocks),
@@ -183,8 +183,8 @@ fn merged(mut chunks: Vec<Range<u64>>, longest: u64) -> Vec<Range<u64>> {
     extents
 }
 
-impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ChunksInner {
+    fn state(&self) -> MutexGuard<'_, ChunksState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -259,17 +259,17 @@ impl Inner {
     }
 }
 
-impl Length for Chunks {
+impl Length for ColumnChunks {
     fn len(&self) -> u64 {
         self.0.size
     }
 }
 
-impl ChunkReader for Chunks {
-    type T = HeaderBytes;
+impl ChunkReader for ColumnChunks {
+    type T = PageHeaderBytes;
 
-    fn get_read(&self, start: u64) -> Result<HeaderBytes, ParquetError> {
-        Ok(HeaderBytes { chunks: self.clone(), start, at: start, part: Bytes::new() })
+    fn get_read(&self, start: u64) -> Result<PageHeaderBytes, ParquetError> {
+        Ok(PageHeaderBytes { chunks: self.clone(), start, at: start, part: Bytes::new() })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
@@ -282,14 +282,14 @@ impl ChunkReader for Chunks {
 }
 
 /// Bytes from an offset on, for the decoder to read a page header.
-pub(super) struct HeaderBytes {
-    chunks: Chunks,
+pub(super) struct PageHeaderBytes {
+    chunks: ColumnChunks,
     start: u64,
     at: u64,
     part: Bytes,
 }
 
-impl Read for HeaderBytes {
+impl Read for PageHeaderBytes {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.part.is_empty() {
             // Bytes are read at the first use: the decoder also makes readers that it does not use.

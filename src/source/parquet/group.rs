@@ -26,11 +26,11 @@ use arrow_array::RecordBatch;
 
 use super::{
     chunk::Chunk,
-    chunks::{BLOCK, Chunks, SMALL_BLOCK},
-    pages::{Checked, Recent, VALUE},
-    places::Places,
-    plan::Plan,
-    values::Values,
+    chunks::{BLOCK, ColumnChunks, SMALL_BLOCK},
+    pages::{CheckedPages, RecentPages, VALUE},
+    places::ChunkPlaces,
+    plan::ColumnPlan,
+    values::GroupValues,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -46,36 +46,36 @@ const BATCH_ROWS: u64 = 4096;
 pub(super) struct OpenFile {
     pub file: Arc<Mutex<StoredFile>>,
     /// The positions of the columns of `plan`, in its order.
-    pub places: Arc<Places>,
-    pub plan: Arc<Plan>,
+    pub places: Arc<ChunkPlaces>,
+    pub plan: Arc<ColumnPlan>,
     /// The most bytes that a record may have.
     pub max_record_bytes: u64,
 }
 
 /// The input of a decoder.
 #[derive(Clone, Copy)]
-pub(super) struct Input<'a> {
+pub(super) struct DecoderInput<'a> {
     pub open: &'a OpenFile,
     pub blocks: &'a Arc<BlockPool>,
     pub permits: &'a MemoryPermits,
-    pub recent: &'a Recent,
+    pub recent: &'a RecentPages,
     /// The row group.
     pub group: usize,
 }
 
 /// Decodes a row group in order.
-pub(super) struct Decoder {
+pub(super) struct GroupDecoder {
     reader: ParquetRecordBatchReader,
-    chunks: Chunks,
+    chunks: ColumnChunks,
     batch_rows: u64,
 }
 
-impl Decoder {
+impl GroupDecoder {
     /// A decoder of all rows from `first` on.
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub(super) fn from(input: Input<'_>, first: u64) -> Result<Self> {
+    pub(super) fn from(input: DecoderInput<'_>, first: u64) -> Result<Self> {
         Self::new(input, first..rows_of(input.open, input.group), batch_rows(input.open, input.group), BLOCK)
     }
 
@@ -83,7 +83,7 @@ impl Decoder {
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub(super) fn one_by_one(input: Input<'_>, first: u64) -> Result<Self> {
+    pub(super) fn one_by_one(input: DecoderInput<'_>, first: u64) -> Result<Self> {
         Self::new(input, first..rows_of(input.open, input.group), 1, BLOCK)
     }
 
@@ -91,17 +91,17 @@ impl Decoder {
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub(super) fn one(input: Input<'_>, row: u64) -> Result<Values> {
-        let input = Input { permits: &MemoryPermits::default(), ..input };
+    pub(super) fn one(input: DecoderInput<'_>, row: u64) -> Result<GroupValues> {
+        let input = DecoderInput { permits: &MemoryPermits::default(), ..input };
         Self::new(input, row..row + 1, 1, SMALL_BLOCK)?.next(input.open, input.group)
     }
 
-    fn new(input: Input<'_>, rows: Range<u64>, batch_rows: u64, block: u64) -> Result<Self> {
-        let Input { open, blocks, permits, recent, group } = input;
+    fn new(input: DecoderInput<'_>, rows: Range<u64>, batch_rows: u64, block: u64) -> Result<Self> {
+        let DecoderInput { open, blocks, permits, recent, group } = input;
         let metadata = metadata_of(open, group)?;
         let row_group = metadata.row_group(0);
         let wanted = chunks_of(row_group, open).map_err(|error| named(error, group))?;
-        let chunks = Chunks::new(&open.file, blocks, permits, wanted, block);
+        let chunks = ColumnChunks::new(&open.file, blocks, permits, wanted, block);
         let group_chunks = GroupChunks {
             metadata: &metadata,
             row_group,
@@ -139,10 +139,10 @@ impl Decoder {
     /// # Errors
     /// [`ErrorKind::Corrupt`] or [`ErrorKind::Truncated`] if the file contradicts itself, or ends before a
     /// column that its footer lists; [`ErrorKind::TooLarge`]; [`ErrorKind::Unsupported`]; [`ErrorKind::Io`].
-    pub(super) fn next(&mut self, open: &OpenFile, group: usize) -> Result<Values> {
+    pub(super) fn next(&mut self, open: &OpenFile, group: usize) -> Result<GroupValues> {
         let batch = self.next_batch(group)?;
         let permits = self.chunks.permits();
-        Values::new(&batch, &open.plan, &permits).map_err(|error| named(error, group))
+        GroupValues::new(&batch, &open.plan, &permits).map_err(|error| named(error, group))
     }
 
     /// The same as a record batch of the decoder.
@@ -169,7 +169,11 @@ fn named(error: Error, group: usize) -> Error {
 }
 
 /// The error of a decoder: the failure to read its bytes, if there was one, else its own.
-fn failed(chunks: &Chunks, error: impl std::error::Error + Send + Sync + 'static, group: usize) -> Error {
+fn failed(
+    chunks: &ColumnChunks,
+    error: impl std::error::Error + Send + Sync + 'static,
+    group: usize,
+) -> Error {
     if let Some(error) = chunks.take_error() {
         return match error.kind.is_record() {
             true => named(error, group),
@@ -225,9 +229,9 @@ fn length_of(column: &ColumnDescriptor) -> Option<u64> {
 struct GroupChunks<'a> {
     metadata: &'a ParquetMetaData,
     row_group: &'a RowGroupMetaData,
-    chunks: &'a Chunks,
+    chunks: &'a ColumnChunks,
     batch_rows: u64,
-    recent: &'a Recent,
+    recent: &'a RecentPages,
     max_record_bytes: u64,
 }
 
@@ -241,7 +245,7 @@ impl RowGroups for GroupChunks<'_> {
         let chunk = found.ok_or(ParquetError::IndexOutOfBound(column, self.row_group.num_columns()))?;
         let pages = SerializedPageReader::new(Arc::new(self.chunks.clone()), chunk, self.num_rows(), None)?;
         let levels = chunk.column_descr();
-        let checked = Checked {
+        let checked = CheckedPages {
             pages: Box::new(pages),
             is_nullable: levels.max_def_level() > 0,
             is_repeated: levels.max_rep_level() > 0,

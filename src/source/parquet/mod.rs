@@ -47,8 +47,8 @@ pub use self::{
 };
 
 use self::{
-    places::Places,
-    plan::{Plan, Plans},
+    places::ChunkPlaces,
+    plan::{ColumnPlan, Plans},
 };
 use super::{
     arrow::ArrowOptions,
@@ -60,7 +60,7 @@ use super::{
     path_policy::{AllowPaths, PathPolicy},
     remote::DiskCache,
     shard::{Shard, locate, shards_of},
-    storage::{Counted, Storage, StoredFile, Version},
+    storage::{CountedStorage, Storage, StoredFile, Version},
     store_options::StoreOptions,
 };
 use crate::{
@@ -164,7 +164,7 @@ pub struct ParquetSource {
     shards: Vec<Shard>,
     versions: Vec<Version>,
     /// The requested columns of each shard, and how to decode them.
-    plans: Vec<(Arc<Places>, Arc<Plan>)>,
+    plans: Vec<(Arc<ChunkPlaces>, Arc<ColumnPlan>)>,
     row_groups: Vec<RowGroup>,
     /// The first row group of each shard, and the number of all.
     group_starts: Vec<usize>,
@@ -179,9 +179,9 @@ pub struct ParquetSource {
 const SCATTERED_GROUP_BYTES: u64 = 16 << 20;
 
 /// The part of a footer that is kept.
-struct Index {
+struct FooterIndex {
     version: Version,
-    columns: (Arc<Places>, Arc<Plan>),
+    columns: (Arc<ChunkPlaces>, Arc<ColumnPlan>),
     described: Described,
     has_labels: bool,
     largest: u64,
@@ -231,7 +231,7 @@ impl ParquetSource {
             let message = "there are no files to read; name at least one Parquet file";
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let (storage, traffic) = Counted::over(storage);
+        let (storage, traffic) = CountedStorage::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let (features, plans, turns) = (FeatureCache::default(), Plans::default(), Mutex::default());
         let threads = parallel::threads_for(&paths, options.threads);
@@ -239,7 +239,7 @@ impl ParquetSource {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
             }
-            Index::read(&storage, path, options, (&features, &plans), &turns)
+            FooterIndex::read(&storage, path, options, (&features, &plans), &turns)
                 .map_err(|error| error.in_shard(path))
         })?;
         let rows =
@@ -347,7 +347,7 @@ impl ParquetSource {
     }
 }
 
-impl Index {
+impl FooterIndex {
     fn read(
         storage: &Arc<dyn Storage>,
         path: &Arc<Path>,
@@ -358,7 +358,7 @@ impl Index {
         let mut file = StoredFile::open(storage, path)?;
         let footer = footer::read(&mut file, turns)?;
         let (columns, plan) = plan::choose(&footer.metadata, options, features)?;
-        let places = Places::new(&footer.metadata, &plan.leaves)?;
+        let places = ChunkPlaces::new(&footer.metadata, &plan.leaves)?;
         Ok(Self {
             version: file.version(),
             has_labels: columns.label.is_some(),

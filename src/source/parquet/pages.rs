@@ -25,7 +25,7 @@ use ::parquet::{
     errors::ParquetError,
 };
 
-use super::{chunk::USUAL_RATIO, chunks::Chunks};
+use super::{chunk::USUAL_RATIO, chunks::ColumnChunks};
 use crate::{Error, ErrorKind, Result, record::SMALL_READ};
 
 /// The most bytes that a batch of several rows holds beyond the largest page and the dictionary of each
@@ -191,7 +191,7 @@ pub(super) fn look_at(bytes: &[u8]) {
 
 /// Reads pages and checks them: delta encodings have no more lengths than values, and a batch stays within
 /// its limit of memory.
-pub(super) struct Checked {
+pub(super) struct CheckedPages {
     pub pages: Box<dyn PageReader>,
     /// Whether each page has definition levels, which mark nulls.
     pub is_nullable: bool,
@@ -204,7 +204,7 @@ pub(super) struct Checked {
     pub batch_rows: u64,
     /// The most bytes of a decoded value.
     pub value_bytes: u64,
-    pub chunks: Chunks,
+    pub chunks: ColumnChunks,
     /// The index of the chunk in `chunks`.
     pub column: usize,
     /// The number of copies of a page's bytes in memory.
@@ -212,7 +212,7 @@ pub(super) struct Checked {
     /// Whether to request room before the next page: the last one was large, or there was none.
     pub asks: bool,
     /// The pages that the last decoder of the row group read.
-    pub recent: Recent,
+    pub recent: RecentPages,
     /// The number of pages read or skipped.
     pub passed: u64,
     /// Whether the next page is known to be a dictionary.
@@ -224,10 +224,10 @@ pub(super) struct Checked {
 /// Caches the last decompressed page of each column, and its dictionary, for the next decoder of the row
 /// group. Otherwise each row of a damaged page would cost the decompression of the whole page.
 #[derive(Clone, Default)]
-pub(super) struct Recent(Arc<Mutex<Vec<Known>>>);
+pub(super) struct RecentPages(Arc<Mutex<Vec<CachedPage>>>);
 
 /// A page, or the error of reading it.
-struct Known {
+struct CachedPage {
     /// Its column, and whether it is a dictionary.
     of: (usize, bool),
     /// Its number in the column chunk.
@@ -235,8 +235,8 @@ struct Known {
     page: Result<Option<Page>, ParquetError>,
 }
 
-impl Recent {
-    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+impl RecentPages {
+    fn known(&self) -> MutexGuard<'_, Vec<CachedPage>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -254,7 +254,7 @@ impl Recent {
         // A dictionary that was not skipped is read once, for the first row, and is not kept.
         let is_first = matches!(page, Ok(Some(Page::DictionaryPage { .. }))) && !of.1;
         if let Some(page) = again(page).filter(|_| !is_first) {
-            self.known().push(Known { of, at, page });
+            self.known().push(CachedPage { of, at, page });
         }
     }
 }
@@ -271,7 +271,7 @@ fn again(page: &Result<Option<Page>, ParquetError>) -> Option<Result<Option<Page
     })
 }
 
-impl Checked {
+impl CheckedPages {
     /// Decompresses a page.
     fn read(
         &mut self,
@@ -404,7 +404,7 @@ fn lengths<'a>(page: &Page, bytes: &'a [u8]) -> Result<&'a [u8], ParquetError> {
     }
 }
 
-impl Iterator for Checked {
+impl Iterator for CheckedPages {
     type Item = Result<Page, ParquetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -412,7 +412,7 @@ impl Iterator for Checked {
     }
 }
 
-impl PageReader for Checked {
+impl PageReader for CheckedPages {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
         let of = (self.column, false);
         let at = self.passed;

@@ -15,18 +15,18 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The requested columns of all row groups of a file.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ChunkPlaces {
     /// Rows of each row group.
     rows: Vec<u64>,
     /// The number of requested columns.
     width: usize,
     /// The columns of each row group, one after the other; None if it lacks the column.
-    columns: Vec<Option<Place>>,
+    columns: Vec<Option<ChunkPlace>>,
 }
 
 /// The footer's entry for a column of a row group.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ChunkPlace {
     data: i64,
     dictionary: Option<i64>,
     compressed: i64,
@@ -35,7 +35,7 @@ struct Place {
     is_elsewhere: bool,
 }
 
-impl Place {
+impl ChunkPlace {
     fn of(column: &ColumnChunkMetaData) -> Self {
         Self {
             data: column.data_page_offset(),
@@ -48,7 +48,7 @@ impl Place {
     }
 }
 
-impl Places {
+impl ChunkPlaces {
     /// The positions of the columns `leaves` of the file, in this order.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Places {
         let mut columns = fallible_alloc::with_room(groups.len().saturating_mul(leaves.len()))?;
         for group in groups {
             rows.push(group.num_rows().max(0) as u64);
-            columns.extend(leaves.iter().map(|&leaf| group.columns().get(leaf).map(Place::of)));
+            columns.extend(leaves.iter().map(|&leaf| group.columns().get(leaf).map(ChunkPlace::of)));
         }
         Ok(Self { rows, width: leaves.len(), columns })
     }
@@ -83,7 +83,7 @@ impl Places {
         &self.rows
     }
 
-    fn of(&self, group: usize) -> &[Option<Place>] {
+    fn of(&self, group: usize) -> &[Option<ChunkPlace>] {
         let from = group.saturating_mul(self.width);
         self.columns.get(from..from.saturating_add(self.width)).unwrap_or_default()
     }

@@ -22,12 +22,12 @@ use super::ParquetOptions;
 use crate::{
     Error, ErrorKind, Result,
     catch_panic::guarded,
-    source::columns::{Columns, FeatureCache, Item, Layout},
+    source::columns::{ArrayColumns, FeatureCache, Item, ValueLayout},
 };
 
 /// The columns to decode of each row group, and their positions in a batch.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct ColumnPlan {
     pub levels: FieldLevels,
     /// The columns that are decoded.
     pub schema: SchemaDescPtr,
@@ -44,18 +44,18 @@ pub(super) struct Plan {
     pub others: Vec<(Arc<str>, Option<usize>)>,
 }
 
-/// Chooses the columns of the payload, the label and the others by [`Columns::choose`], and plans how to
+/// Chooses the columns of the payload, the label and the others by [`ArrayColumns::choose`], and plans how to
 /// decode them.
 pub(super) fn choose(
     metadata: &ParquetMetaData,
     options: &ParquetOptions,
     cache: &FeatureCache,
-) -> Result<(Columns, Plan)> {
+) -> Result<(ArrayColumns, ColumnPlan)> {
     guarded(|| {
         let schema = schema_of(metadata);
         let ParquetOptions { payload, label_column, columns, .. } = options;
-        let columns = Columns::choose(&schema, payload, label_column, columns, cache)?;
-        let plan = Plan::new(metadata, &columns)
+        let columns = ArrayColumns::choose(&schema, payload, label_column, columns, cache)?;
+        let plan = ColumnPlan::new(metadata, &columns)
             .map_err(|error| Error::new(ErrorKind::Schema, "the columns cannot be decoded").because(error))?;
         Ok((columns, plan))
     })?
@@ -117,11 +117,11 @@ pub(super) fn alone(root: &Type, columns: Vec<TypePtr>) -> Result<SchemaDescript
 
 /// Caches the last plan: most files of a dataset have the same.
 #[derive(Debug, Default)]
-pub(super) struct Plans(Mutex<Option<Arc<Plan>>>);
+pub(super) struct Plans(Mutex<Option<Arc<ColumnPlan>>>);
 
 impl Plans {
     /// The cached plan if it equals `plan`, else `plan`.
-    pub(super) fn share(&self, plan: Plan) -> Arc<Plan> {
+    pub(super) fn share(&self, plan: ColumnPlan) -> Arc<ColumnPlan> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             // The other fields follow from the schema.
@@ -139,13 +139,13 @@ impl Plans {
     }
 }
 
-impl Plan {
-    fn new(metadata: &ParquetMetaData, columns: &Columns) -> Result<Self, ParquetError> {
+impl ColumnPlan {
+    fn new(metadata: &ParquetMetaData, columns: &ArrayColumns) -> Result<Self, ParquetError> {
         let schema = metadata.file_metadata().schema_descr();
         let root = schema.root_schema();
         let place = |array: Option<usize>| {
             let wanted = columns.arrays.get(array?)?;
-            (wanted.layout != Layout::Null).then_some(wanted.path.as_slice())
+            (wanted.layout != ValueLayout::Null).then_some(wanted.path.as_slice())
         };
         let [bytes, path, label] = [columns.bytes, columns.path, columns.label].map(place);
         let (mut roots, mut leaves) = (Vec::new(), Vec::new());

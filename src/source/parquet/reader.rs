@@ -15,9 +15,9 @@ use bytes::Bytes;
 
 use super::{
     ParquetSource,
-    group::{Decoder, Input, OpenFile},
-    pages::Recent,
-    values::Values,
+    group::{DecoderInput, GroupDecoder, OpenFile},
+    pages::RecentPages,
+    values::GroupValues,
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
@@ -42,29 +42,29 @@ pub struct ParquetReader {
     source: Arc<ParquetSource>,
     /// The last used is first.
     files: Vec<(usize, OpenFile)>,
-    current: Option<Current>,
+    current: Option<OpenGroup>,
     permits: MemoryPermits,
     /// The permit of a row that is read alone.
     permit: Option<Permit>,
 }
 
 /// A row group that is read in order.
-struct Current {
+struct OpenGroup {
     /// Its place in [`ParquetSource::row_groups`].
     group: usize,
     /// Decodes from row `next` of the row group on; None after a failure, or at the end.
-    decoder: Option<Decoder>,
+    decoder: Option<GroupDecoder>,
     /// Whether the decoder decodes one row at a time, as within `singles`.
     is_single: bool,
     next: u64,
     /// The batch decoded last, and its first row.
-    batch: Option<(u64, Values)>,
+    batch: Option<(u64, GroupValues)>,
     /// Rows whose batch exceeds the limit; they are decoded one at a time.
     singles: Range<u64>,
     /// Rows that could not be decoded together.
     torn: Range<u64>,
     /// The pages of the last decoder.
-    recent: Recent,
+    recent: RecentPages,
 }
 
 impl std::fmt::Debug for ParquetReader {
@@ -205,7 +205,7 @@ impl ParquetReader {
         shard: usize,
         row: u64,
         run: u64,
-        take: impl FnOnce(&Values, usize) -> Result<T>,
+        take: impl FnOnce(&GroupValues, usize) -> Result<T>,
     ) -> Result<T> {
         let source = Arc::clone(&self.source);
         let at = source.row_group_of(row);
@@ -233,12 +233,15 @@ impl ParquetReader {
             let torn = self.current.iter().find(|current| current.group == at && current.torn.contains(&row));
             let recent = &torn.map(|current| current.recent.clone()).unwrap_or_default();
             let (blocks, permits) = (&source.blocks, &self.permits);
-            return take(&Decoder::one(Input { open, blocks, permits, recent, group: group.index }, row)?, 0);
+            return take(
+                &GroupDecoder::one(DecoderInput { open, blocks, permits, recent, group: group.index }, row)?,
+                0,
+            );
         }
         let current = match &mut self.current {
             Some(current) if current.group == at => current,
             // Memory held for the last row group can be reused at once.
-            current => current.insert(Current {
+            current => current.insert(OpenGroup {
                 group: at,
                 decoder: None,
                 is_single: false,
@@ -246,15 +249,15 @@ impl ParquetReader {
                 batch: None,
                 singles: 0..0,
                 torn: 0..0,
-                recent: Recent::default(),
+                recent: RecentPages::default(),
             }),
         };
         let recent = &current.recent.clone();
         let input =
-            Input { open, blocks: &source.blocks, permits: &self.permits, recent, group: group.index };
+            DecoderInput { open, blocks: &source.blocks, permits: &self.permits, recent, group: group.index };
         match current.decode(input, row)? {
             Some((first, batch)) => take(batch, (row - first) as usize),
-            None => take(&Decoder::one(input, row)?, 0),
+            None => take(&GroupDecoder::one(input, row)?, 0),
         }
     }
 
@@ -285,9 +288,9 @@ impl ParquetReader {
     }
 }
 
-impl Current {
+impl OpenGroup {
     /// The batch that holds `row`, with its first row; None if the row must be decoded alone.
-    fn decode(&mut self, input: Input<'_>, row: u64) -> Result<Option<(u64, &Values)>> {
+    fn decode(&mut self, input: DecoderInput<'_>, row: u64) -> Result<Option<(u64, &GroupValues)>> {
         if self.torn.contains(&row) {
             return Ok(None);
         }
@@ -297,7 +300,7 @@ impl Current {
                 self.decoder = None;
                 self.next = row;
                 self.is_single = self.singles.contains(&row);
-                let new = if self.is_single { Decoder::one_by_one } else { Decoder::from };
+                let new = if self.is_single { GroupDecoder::one_by_one } else { GroupDecoder::from };
                 self.decoder = match new(input, row) {
                     Ok(decoder) => Some(decoder),
                     Err(error) if error.kind.is_record() => return Ok(self.tear(row..row + 1)),

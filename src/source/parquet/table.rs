@@ -27,10 +27,10 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, SchemaRef};
 
 use super::{
     footer,
-    group::{Decoder, Input, OpenFile},
-    pages::Recent,
-    places::Places,
-    plan::{self, Plan},
+    group::{DecoderInput, GroupDecoder, OpenFile},
+    pages::RecentPages,
+    places::ChunkPlaces,
+    plan::{self, ColumnPlan},
     values,
 };
 use crate::{
@@ -47,14 +47,14 @@ use crate::{
 pub(crate) struct ParquetTable {
     open: OpenFile,
     /// The columns of the file, and the positions of all of them.
-    all: (SchemaDescPtr, Arc<Places>),
+    all: (SchemaDescPtr, Arc<ChunkPlaces>),
     blocks: Arc<BlockPool>,
     schema: SchemaRef,
     /// The next row group, and the next row in it.
     group: usize,
     row: u64,
     /// Decodes from there on; None if a new one is needed.
-    decoder: Option<Decoder>,
+    decoder: Option<GroupDecoder>,
     /// Rows of the group before this one are decoded one at a time, since their batch exceeds the limit.
     single_until: u64,
 }
@@ -77,7 +77,7 @@ impl ParquetTable {
         let descriptor = metadata.file_metadata().schema_descr_ptr();
         let plan = Arc::new(self::plan(&descriptor, &schema, &all)?);
         let leaves: Vec<usize> = (0..descriptor.num_columns()).collect();
-        let places = Arc::new(Places::new(&metadata, &leaves)?);
+        let places = Arc::new(ChunkPlaces::new(&metadata, &leaves)?);
         let all = (descriptor, places.clone());
         let open = OpenFile { file: Arc::new(Mutex::new(file)), places, plan, max_record_bytes };
         Ok(Self {
@@ -157,12 +157,18 @@ impl ParquetTable {
         loop {
             let (group, row) = (self.group, self.row);
             let (open, blocks) = (&self.open, &self.blocks);
-            let input =
-                Input { open, blocks, permits: &MemoryPermits::default(), recent: &Recent::default(), group };
+            let input = DecoderInput {
+                open,
+                blocks,
+                permits: &MemoryPermits::default(),
+                recent: &RecentPages::default(),
+                group,
+            };
             let decoder = match self.decoder.take() {
                 Some(decoder) => Ok(decoder),
                 None => {
-                    let new = if row < self.single_until { Decoder::one_by_one } else { Decoder::from };
+                    let new =
+                        if row < self.single_until { GroupDecoder::one_by_one } else { GroupDecoder::from };
                     new(input, row)
                 }
             };
@@ -244,7 +250,7 @@ fn wrong_rows(n: usize) -> Error {
 }
 
 /// Plans how to decode the columns with these indices, which are sorted.
-fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) -> Result<Plan> {
+fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) -> Result<ColumnPlan> {
     let decoded = guarded(|| {
         let root = descriptor.root_schema();
         let roots = columns.iter().filter_map(|&column| root.get_fields().get(column).cloned()).collect();
@@ -259,7 +265,7 @@ fn plan(descriptor: &SchemaDescriptor, schema: &SchemaRef, columns: &[usize]) ->
         .map_err(|error| Error::new(ErrorKind::Schema, "the columns cannot be decoded").because(error))?;
     let is_wanted = |&leaf: &usize| columns.binary_search(&descriptor.get_column_root_idx(leaf)).is_ok();
     let leaves = (0..descriptor.num_columns()).filter(is_wanted).collect();
-    Ok(Plan {
+    Ok(ColumnPlan {
         levels,
         schema,
         leaves,

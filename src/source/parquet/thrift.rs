@@ -30,7 +30,7 @@ const MOST_PATH_BYTES: usize = 64 << 20;
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum ThriftType {
     Bool,
     I8,
     I16,
@@ -38,16 +38,16 @@ enum Kind {
     I64,
     Double,
     Binary,
-    List(&'static Kind),
-    Struct(&'static [(i16, Kind)]),
+    List(&'static ThriftType),
+    Struct(&'static [(i16, ThriftType)]),
 }
 
-use Kind::{Binary, Bool, Double, I8, I16, I32, I64, List, Struct};
+use ThriftType::{Binary, Bool, Double, I8, I16, I32, I64, List, Struct};
 
 /// A struct without fields.
-const EMPTY: Kind = Struct(&[]);
-const TIME: Kind = Struct(&[(1, Bool), (2, Struct(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
-const LOGICAL_TYPE: Kind = Struct(&[
+const EMPTY: ThriftType = Struct(&[]);
+const TIME: ThriftType = Struct(&[(1, Bool), (2, Struct(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
+const LOGICAL_TYPE: ThriftType = Struct(&[
     (1, EMPTY),
     (2, EMPTY),
     (3, EMPTY),
@@ -66,7 +66,7 @@ const LOGICAL_TYPE: Kind = Struct(&[
     (17, Struct(&[(1, Binary)])),
     (18, Struct(&[(1, Binary), (2, I32)])),
 ]);
-const SCHEMA_ELEMENT: Kind = Struct(&[
+const SCHEMA_ELEMENT: ThriftType = Struct(&[
     (1, I32),
     (2, I32),
     (3, I32),
@@ -78,8 +78,8 @@ const SCHEMA_ELEMENT: Kind = Struct(&[
     (9, I32),
     (10, LOGICAL_TYPE),
 ]);
-const KEY_VALUE: Kind = Struct(&[(1, Binary), (2, Binary)]);
-const STATISTICS: Kind = Struct(&[
+const KEY_VALUE: ThriftType = Struct(&[(1, Binary), (2, Binary)]);
+const STATISTICS: ThriftType = Struct(&[
     (1, Binary),
     (2, Binary),
     (3, I64),
@@ -90,8 +90,8 @@ const STATISTICS: Kind = Struct(&[
     (8, Bool),
     (9, I64),
 ]);
-const SIZE_STATISTICS: Kind = Struct(&[(1, I64), (2, List(&I64)), (3, List(&I64))]);
-const BOX: Kind = Struct(&[
+const SIZE_STATISTICS: ThriftType = Struct(&[(1, I64), (2, List(&I64)), (3, List(&I64))]);
+const BOX: ThriftType = Struct(&[
     (1, Double),
     (2, Double),
     (3, Double),
@@ -101,7 +101,7 @@ const BOX: Kind = Struct(&[
     (7, Double),
     (8, Double),
 ]);
-const COLUMN_META_DATA: Kind = Struct(&[
+const COLUMN_META_DATA: ThriftType = Struct(&[
     (1, I32),
     (2, List(&I32)),
     (3, List(&Binary)),
@@ -120,7 +120,7 @@ const COLUMN_META_DATA: Kind = Struct(&[
     (16, SIZE_STATISTICS),
     (17, Struct(&[(1, BOX), (2, List(&I32))])),
 ]);
-const COLUMN_CHUNK: Kind = Struct(&[
+const COLUMN_CHUNK: ThriftType = Struct(&[
     (1, Binary),
     (2, I64),
     (3, COLUMN_META_DATA),
@@ -131,7 +131,7 @@ const COLUMN_CHUNK: Kind = Struct(&[
     (8, Struct(&[(1, EMPTY), (2, Struct(&[(1, List(&Binary)), (2, Binary)]))])),
     (9, Binary),
 ]);
-const ROW_GROUP: Kind = Struct(&[
+const ROW_GROUP: ThriftType = Struct(&[
     (COLUMNS, List(&COLUMN_CHUNK)),
     (2, I64),
     (3, I64),
@@ -140,8 +140,8 @@ const ROW_GROUP: Kind = Struct(&[
     (6, I64),
     (7, I16),
 ]);
-const ENCRYPTION: Kind = Struct(&[(1, Binary), (2, Binary), (3, Bool)]);
-const FILE_META_DATA: Kind = Struct(&[
+const ENCRYPTION: ThriftType = Struct(&[(1, Binary), (2, Binary), (3, Bool)]);
+const FILE_META_DATA: ThriftType = Struct(&[
     (1, I32),
     (SCHEMA, List(&SCHEMA_ELEMENT)),
     (3, I64),
@@ -159,7 +159,7 @@ const NAME: i16 = 4;
 const NUM_CHILDREN: i16 = 5;
 const COLUMNS: i16 = 1;
 
-const PAGE_HEADER: Kind = Struct(&[
+const PAGE_HEADER: ThriftType = Struct(&[
     (1, I32),
     (SIZE, I32),
     (COMPRESSED, I32),
@@ -179,7 +179,7 @@ const DATA_V2: i16 = 8;
 /// # Errors
 /// [`ErrorKind::Format`] for invalid metadata, or metadata beyond a limit.
 pub fn check_footer(bytes: &[u8]) -> Result<()> {
-    let walked = Input(bytes).value(FILE_META_DATA, MOST_DEPTH).and_then(|()| shape(bytes));
+    let walked = ThriftInput(bytes).value(FILE_META_DATA, MOST_DEPTH).and_then(|()| shape(bytes));
     walked.map_err(|wrong| {
         let what = match wrong {
             Wrong::Short => "it ends within a value, or a list claims more elements than it has",
@@ -193,7 +193,7 @@ pub fn check_footer(bytes: &[u8]) -> Result<()> {
 /// right types.
 fn shape(bytes: &[u8]) -> Result<(), Wrong> {
     let mut n_chunks = 0;
-    Input(bytes).fields(|id, code, input| match id {
+    ThriftInput(bytes).fields(|id, code, input| match id {
         SCHEMA => schema(input),
         ROW_GROUPS => {
             let (element, n) = input.list()?;
@@ -203,7 +203,7 @@ fn shape(bytes: &[u8]) -> Result<(), Wrong> {
             for _ in 0..n {
                 input.fields(|id, code, input| {
                     if id == COLUMNS {
-                        n_chunks += Input(input.0).list()?.1;
+                        n_chunks += ThriftInput(input.0).list()?.1;
                     }
                     input.skip(code, MOST_DEPTH)
                 })?;
@@ -220,7 +220,7 @@ fn shape(bytes: &[u8]) -> Result<(), Wrong> {
 
 /// Walks the tree of columns. It is stored as a list in depth-first order: each element has its number of
 /// children.
-fn schema(input: &mut Input<'_>) -> Result<(), Wrong> {
+fn schema(input: &mut ThriftInput<'_>) -> Result<(), Wrong> {
     let (_, n) = input.list()?;
     if n > MOST_COLUMNS {
         return Err(Wrong::Not("it lists more columns than the limit, 131072"));
@@ -283,11 +283,11 @@ pub(super) struct PageClaims {
 
 /// Reads the claims of the page header at the start of `bytes`. The decoder refuses negative numbers.
 pub(super) fn page_claims(bytes: &[u8]) -> Result<PageClaims, Wrong> {
-    let mut walked = Input(bytes);
+    let mut walked = ThriftInput(bytes);
     walked.value(PAGE_HEADER, MOST_DEPTH)?;
     let mut claims = PageClaims::default();
     // A field may occur several times; the decoder uses the last one, and each must be checked.
-    Input(bytes).fields(|id, code, input| {
+    ThriftInput(bytes).fields(|id, code, input| {
         let claim = match id {
             SIZE => &mut claims.size,
             COMPRESSED => {
@@ -332,9 +332,9 @@ pub(super) enum Wrong {
 }
 
 /// The bytes not yet walked.
-struct Input<'a>(&'a [u8]);
+struct ThriftInput<'a>(&'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> ThriftInput<'a> {
     fn bytes(&mut self, n: usize) -> Result<&'a [u8], Wrong> {
         let (bytes, rest) = self.0.split_at_checked(n).ok_or(Wrong::Short)?;
         self.0 = rest;
@@ -410,7 +410,7 @@ impl<'a> Input<'a> {
     }
 
     /// Walks a value of a known type, and checks the types in it.
-    fn value(&mut self, kind: Kind, depth: u32) -> Result<(), Wrong> {
+    fn value(&mut self, kind: ThriftType, depth: u32) -> Result<(), Wrong> {
         let depth = depth.checked_sub(1).ok_or(TOO_DEEP)?;
         match kind {
             Struct(known) => {
@@ -481,7 +481,7 @@ impl<'a> Input<'a> {
 
 const TOO_DEEP: Wrong = Wrong::Not("values are nested deeper than the limit, 32 levels");
 
-impl Kind {
+impl ThriftType {
     /// Whether a field or element of this type has the type `code` of the protocol.
     fn is(self, code: u8) -> bool {
         match self {

@@ -11,7 +11,7 @@ use std::{ops::Deref, sync::Arc};
 use arrow_schema::DataType;
 use bytes::Bytes;
 
-use super::plan::Plan;
+use super::plan::ColumnPlan;
 use crate::{
     Error, ErrorKind, Result,
     fields::{Row, Value},
@@ -21,7 +21,7 @@ use crate::{
 
 /// Some rows of a row group, decoded.
 #[derive(Debug)]
-pub(super) struct Values {
+pub(super) struct GroupValues {
     pub n_rows: usize,
     payload: Option<StructArray>,
     bytes: Option<ByteColumn>,
@@ -62,8 +62,8 @@ impl<T: Deref<Target = [u8]>> AsRef<[u8]> for Page<T> {
     }
 }
 
-impl Values {
-    pub(super) fn new(batch: &RecordBatch, plan: &Plan, permits: &Arc<[Permit]>) -> Result<Self> {
+impl GroupValues {
+    pub(super) fn new(batch: &RecordBatch, plan: &ColumnPlan, permits: &Arc<[Permit]>) -> Result<Self> {
         let unexpected =
             || Error::new(ErrorKind::Corrupt, "a column has another type than the footer claims");
         let payload = match plan.is_struct && plan.bytes.or(plan.path).is_some() {

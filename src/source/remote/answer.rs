@@ -14,18 +14,18 @@ use crate::cancel;
 const CHECKED: Duration = Duration::from_millis(50);
 
 /// The answer to one request.
-pub(super) struct Slot<T> {
+pub(super) struct AnswerSlot<T> {
     answer: Mutex<Option<Result<T, Failure>>>,
     arrived: Condvar,
 }
 
-impl<T> Default for Slot<T> {
+impl<T> Default for AnswerSlot<T> {
     fn default() -> Self {
         Self { answer: Mutex::default(), arrived: Condvar::new() }
     }
 }
 
-impl<T: Clone> Slot<T> {
+impl<T: Clone> AnswerSlot<T> {
     /// Stores the answer. The first one stays.
     pub(super) fn fill(&self, answer: Result<T, Failure>) {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(answer);
@@ -51,9 +51,9 @@ impl<T: Clone> Slot<T> {
 }
 
 /// Fills a slot with an error if its request ends without an answer.
-pub(super) struct Pending<T: Clone>(pub Arc<Slot<T>>);
+pub(super) struct PendingAnswer<T: Clone>(pub Arc<AnswerSlot<T>>);
 
-impl<T: Clone> Drop for Pending<T> {
+impl<T: Clone> Drop for PendingAnswer<T> {
     fn drop(&mut self) {
         self.0.fill(Err(match thread::panicking() {
             // The next try would end in the same way.
@@ -74,8 +74,8 @@ mod tests {
     fn a_request_that_panics_is_not_sent_again() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let kind = |is_wrong: bool| {
-            let slot = Arc::new(Slot::<()>::default());
-            let pending = Pending(slot.clone());
+            let slot = Arc::new(AnswerSlot::<()>::default());
+            let pending = PendingAnswer(slot.clone());
             let request = async move {
                 let _pending = pending;
                 assert!(!is_wrong, "a panic of a client");

@@ -33,7 +33,7 @@ const REDIRECTS: usize = 5;
 /// An answer that is an error.
 #[derive(Debug, thiserror::Error)]
 #[error("status {status}{}", region.as_ref().map_or(String::new(), |region| format!(" (the bucket is in {region})")))]
-pub(super) struct Refused {
+pub(super) struct ErrorAnswer {
     pub status: u16,
     /// How long the server asks to wait.
     pub pause: Option<Duration>,
@@ -41,7 +41,7 @@ pub(super) struct Refused {
     region: Option<String>,
 }
 
-impl Refused {
+impl ErrorAnswer {
     /// The body is not quoted: that of a wrong signature has parts of credentials.
     pub(super) fn from(status: StatusCode, headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
@@ -93,26 +93,26 @@ impl HttpConnector for Connector {
             .client(is_plain)
             .map_err(|error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) })?;
         let (traffic, omitted) = (self.traffic.clone(), self.omitted.clone());
-        Ok(HttpClient::new(Client { client: HttpClient::new(client), traffic, omitted }))
+        Ok(HttpClient::new(CheckedClient { client: HttpClient::new(client), traffic, omitted }))
     }
 }
 
 /// A client that makes errors of answers.
-struct Client {
+struct CheckedClient {
     client: HttpClient,
     traffic: Arc<Traffic>,
     omitted: Omitted,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for CheckedClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").finish_non_exhaustive()
+        f.debug_struct("CheckedClient").finish_non_exhaustive()
     }
 }
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
 
-impl HttpService for Client {
+impl HttpService for CheckedClient {
     fn call<'a, 'b>(&'a self, request: HttpRequest) -> Answer<'b>
     where
         'a: 'b,
@@ -135,7 +135,7 @@ impl HttpService for Client {
             if status.is_success() || !is_read {
                 return Ok(answer);
             }
-            Err(HttpError::new(HttpErrorKind::Unknown, Refused::from(status, answer.headers())))
+            Err(HttpError::new(HttpErrorKind::Unknown, ErrorAnswer::from(status, answer.headers())))
         })
     }
 }

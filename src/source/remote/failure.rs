@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use object_store::client::HttpError;
 
-use super::{client::Refused, list_answer::Unusable};
+use super::{client::ErrorAnswer, list_answer::Unusable};
 use crate::source::storage::AskedToWait;
 
 /// Advice on certificates, by the text of the error.
@@ -50,7 +50,7 @@ impl Failure {
         let mut unusable = None;
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(cause) = next {
-            refused = refused.or_else(|| cause.downcast_ref::<Refused>());
+            refused = refused.or_else(|| cause.downcast_ref::<ErrorAnswer>());
             unusable = unusable.or_else(|| cause.downcast_ref::<Unusable>());
             is_http |= cause.is::<HttpError>();
             // A certificate, a redirect or an address will be the same at the next try.
@@ -91,7 +91,7 @@ impl Failure {
     pub(super) fn is_of_range(error: &object_store::Error) -> bool {
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(cause) = next {
-            if cause.downcast_ref::<Refused>().is_some_and(|refused| refused.status == 416) {
+            if cause.downcast_ref::<ErrorAnswer>().is_some_and(|refused| refused.status == 416) {
                 return true;
             }
             next = cause.source().or_else(|| inner(cause));
@@ -100,8 +100,8 @@ impl Failure {
     }
 
     /// The meaning of an answer that is an error.
-    pub(super) fn of_status(refused: &Refused) -> Self {
-        let Refused { status, pause, .. } = *refused;
+    pub(super) fn of_status(refused: &ErrorAnswer) -> Self {
+        let ErrorAnswer { status, pause, .. } = *refused;
         let (kind, advice) = match status {
             404 | 410 => (io::ErrorKind::NotFound, "check bucket or host, and name"),
             401 | 403 => (
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn only_what_may_pass_is_tried_again() {
-        let kind = |status| Failure::of_status(&Refused::of(status)).kind;
+        let kind = |status| Failure::of_status(&ErrorAnswer::of(status)).kind;
         for status in [408, 429, 500, 502, 503, 504] {
             assert_eq!(kind(status), io::ErrorKind::TimedOut, "{status}");
         }

@@ -19,11 +19,11 @@ use object_store::ObjectStoreExt;
 use tokio::task::AbortHandle;
 
 use super::{
-    answer::{Pending, Slot},
+    answer::{AnswerSlot, PendingAnswer},
     failure::Failure,
     object::{Object, version_of},
     pages,
-    runtime::Running,
+    runtime::RemoteRuntime,
 };
 use crate::{
     record::MOST_REQUESTED,
@@ -41,25 +41,25 @@ pub(super) struct RemoteFile {
     version: Version,
     /// Whether an answer was of another version.
     is_changed: AtomicBool,
-    ahead: Mutex<VecDeque<Ahead>>,
+    ahead: Mutex<VecDeque<AheadRequest>>,
     /// Where the furthest of the long reads so far ended. What other threads read is not requested again.
     read_to: AtomicU64,
     /// Dropped last: it ends the threads that the requests run on.
-    running: Arc<Running>,
+    running: Arc<RemoteRuntime>,
 }
 
 /// A range that was requested ahead of time. Dropping it ends the request.
-struct Ahead {
+struct AheadRequest {
     range: Range<u64>,
     /// The bytes that were not read yet. Several readers may share a range, each with its part.
     left: u64,
-    slot: Arc<Slot<Bytes>>,
+    slot: Arc<AnswerSlot<Bytes>>,
     request: AbortHandle,
     /// The bytes of all ranges of the source.
     held: Arc<AtomicU64>,
 }
 
-impl Drop for Ahead {
+impl Drop for AheadRequest {
     fn drop(&mut self) {
         self.request.abort();
         self.held.fetch_sub(self.range.end - self.range.start, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Drop for Ahead {
 }
 
 impl RemoteFile {
-    pub(super) fn new(running: Arc<Running>, object: Arc<Object>) -> Self {
+    pub(super) fn new(running: Arc<RemoteRuntime>, object: Arc<Object>) -> Self {
         Self {
             version: object.version(),
             object,
@@ -79,7 +79,7 @@ impl RemoteFile {
     }
 
     /// Waits for a range.
-    fn wait(&self, slot: &Slot<Bytes>) -> io::Result<Bytes> {
+    fn wait(&self, slot: &AnswerSlot<Bytes>) -> io::Result<Bytes> {
         let bytes = slot.wait();
         if bytes.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Other) {
             self.is_changed.store(true, Ordering::Relaxed);
@@ -88,16 +88,16 @@ impl RemoteFile {
     }
 
     /// Requests a range, of which `left` bytes will be read.
-    fn request(&self, range: Range<u64>, left: u64) -> io::Result<Ahead> {
-        let slot = Arc::new(Slot::default());
-        let (pending, object, wanted) = (Pending(slot.clone()), self.object.clone(), range.clone());
+    fn request(&self, range: Range<u64>, left: u64) -> io::Result<AheadRequest> {
+        let slot = Arc::new(AnswerSlot::default());
+        let (pending, object, wanted) = (PendingAnswer(slot.clone()), self.object.clone(), range.clone());
         let request = self.running.handle()?.spawn(async move {
             let answer = object.fetch(wanted).await;
             pending.0.fill(answer);
         });
         let held = self.running.ahead.clone();
         held.fetch_add(range.end - range.start, Ordering::Relaxed);
-        Ok(Ahead { range, left, slot, request: request.abort_handle(), held })
+        Ok(AheadRequest { range, left, slot, request: request.abort_handle(), held })
     }
 
     /// Notes that a read up to `end` began. One far before the others begins a new pass.
@@ -112,7 +112,7 @@ impl RemoteFile {
     fn read_page(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let range = pages::around(at..at + buffer.len() as u64, self.version.size);
         let slot = self.running.pages.slot(self.object.number, &range, |slot| {
-            let (pending, object, wanted) = (Pending(slot), self.object.clone(), range.clone());
+            let (pending, object, wanted) = (PendingAnswer(slot), self.object.clone(), range.clone());
             self.running.handle()?.spawn(async move {
                 let answer = object.fetch(wanted).await;
                 pending.0.fill(answer);
@@ -150,18 +150,18 @@ impl RemoteFile {
 }
 
 /// A part of a read.
-struct Part {
+struct ReadPart {
     range: Range<u64>,
-    slot: Arc<Slot<Bytes>>,
+    slot: Arc<AnswerSlot<Bytes>>,
     /// The request of a part that was not requested ahead of time.
-    _own: Option<Ahead>,
+    _own: Option<AheadRequest>,
 }
 
 impl RemoteFile {
     /// The parts of a range in their order. Those that are not requested yet are requested at once, so that
     /// their latencies do not add up.
-    fn parts(&self, wanted: &Range<u64>) -> io::Result<Vec<Part>> {
-        let known = |ahead: &Ahead| ahead.range.start < wanted.end && wanted.start < ahead.range.end;
+    fn parts(&self, wanted: &Range<u64>) -> io::Result<Vec<ReadPart>> {
+        let known = |ahead: &AheadRequest| ahead.range.start < wanted.end && wanted.start < ahead.range.end;
         let mut found: Vec<_> = {
             let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
             ahead
@@ -172,10 +172,10 @@ impl RemoteFile {
         };
         found.sort_by_key(|(range, _)| range.start);
         let (mut parts, mut at) = (Vec::new(), wanted.start);
-        let own = |range: Range<u64>| -> io::Result<Part> {
+        let own = |range: Range<u64>| -> io::Result<ReadPart> {
             let left = range.end - range.start;
             let request = self.request(self.object.whole(range), left)?;
-            Ok(Part { range: request.range.clone(), slot: request.slot.clone(), _own: Some(request) })
+            Ok(ReadPart { range: request.range.clone(), slot: request.slot.clone(), _own: Some(request) })
         };
         for (range, slot) in found {
             // bounded: at most two for each range that was requested ahead.
@@ -183,7 +183,7 @@ impl RemoteFile {
                 parts.push(own(at..range.start)?);
             }
             at = at.max(range.end);
-            parts.push(Part { range, slot, _own: None });
+            parts.push(ReadPart { range, slot, _own: None });
         }
         if at < wanted.end {
             parts.push(own(at..wanted.end)?);
@@ -283,7 +283,7 @@ impl ReadAt for RemoteFile {
         if stop - start > MOST_AHEAD {
             return;
         }
-        let is_full = |ahead: &VecDeque<Ahead>| {
+        let is_full = |ahead: &VecDeque<AheadRequest>| {
             let held: u64 = ahead.iter().map(|ahead| ahead.range.end - ahead.range.start).sum();
             held + (stop - start) > MOST_AHEAD
                 || self.running.ahead.load(Ordering::Relaxed) + (stop - start) > MOST_OF_ALL

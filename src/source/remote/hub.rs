@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::settings::{Settings, invalid};
-use crate::source::{storage::Page, tree::DEEPEST};
+use crate::source::{storage::ListingPage, tree::DEEPEST};
 
 const HUB: &str = "https://huggingface.co";
 /// The most bytes of a file with a token or a commit.
@@ -147,7 +147,7 @@ impl Hub {
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub(super) fn list(&self, folder: &HubFile<'_>) -> io::Result<Result<Page, String>> {
+    pub(super) fn list(&self, folder: &HubFile<'_>) -> io::Result<Result<ListingPage, String>> {
         let found = self.snapshot(folder);
         if !self.is_offline {
             return Ok(Err(found.map_or_else(|| folder.revision.to_owned(), |(commit, _)| commit)));
@@ -157,11 +157,11 @@ impl Hub {
                 "" => Some(snapshot),
                 path => Some(snapshot.join(decoded(path)?)),
             });
-        let Some(top) = top else { return self.check_online(folder).map(|()| Ok(Page::default())) };
+        let Some(top) = top else { return self.check_online(folder).map(|()| Ok(ListingPage::default())) };
         let mut names = Vec::new();
         add_below(&top, "", 0, &mut names)?;
         names.sort_unstable();
-        Ok(Ok(Page { names, ..Page::default() }))
+        Ok(Ok(ListingPage { names, ..ListingPage::default() }))
     }
 
     fn check_online(&self, file: &HubFile<'_>) -> io::Result<()> {

@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use object_store::client::{HttpError, HttpErrorKind, HttpResponse};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 
-use crate::{record::Traffic, source::storage::LeftOut};
+use crate::{record::Traffic, source::storage::OmittedObjects};
 
 /// The most bytes of a page: it has at most 5000 names of 1024 characters, each with some 300 bytes beside.
 const LONGEST: usize = 32 << 20;
@@ -32,11 +32,11 @@ const FORMS: [(&str, &str, &str); 2] =
 
 /// Objects of a store that were left out, until they are reported.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Omitted(Arc<Mutex<LeftOut>>);
+pub(super) struct Omitted(Arc<Mutex<OmittedObjects>>);
 
 impl Omitted {
     /// Takes them.
-    pub(super) fn take(&self) -> LeftOut {
+    pub(super) fn take(&self) -> OmittedObjects {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -72,7 +72,7 @@ pub(super) async fn checked(
             kind_of(&text, &head.headers)
         )));
     };
-    let mut left_out = LeftOut::default();
+    let mut left_out = OmittedObjects::default();
     let kept = without(text, item, name, &mut left_out);
     omitted.0.lock().unwrap_or_else(PoisonError::into_inner).add(left_out);
     Ok(HttpResponse::from_parts(head, kept.into()))
@@ -100,7 +100,7 @@ fn kind_of(text: &str, headers: &HeaderMap) -> String {
 }
 
 /// The list without the items that have no path.
-fn without(text: String, item: &str, name: &str, left_out: &mut LeftOut) -> String {
+fn without(text: String, item: &str, name: &str, left_out: &mut OmittedObjects) -> String {
     let (start, end) = (format!("<{item}>"), format!("</{item}>"));
     let (name_start, name_end) = (format!("<{name}>"), format!("</{name}>"));
     let mut cuts = Vec::new();
@@ -185,7 +185,7 @@ mod tests {
         let item = |key: &str| format!("<Contents><Size>1</Size><Key>{key}</Key></Contents>");
         for bad in ["a//b", "/a", "a/../b", ".", "a/&#10;b", "a&#x9;b", "&#46;&#x2E;/a", "//"] {
             let list = format!("<L><IsTruncated/>{}{}{}</L>", item("x/y"), item(bad), item("z &amp; &lt;w/"));
-            let mut left_out = LeftOut::default();
+            let mut left_out = OmittedObjects::default();
             let kept = without(list, "Contents", "Key", &mut left_out);
             assert_eq!(
                 kept,
@@ -196,7 +196,7 @@ mod tests {
         }
         // What is no list is left to the store.
         for odd in ["<Contents><Key>a", "</Contents><Contents>", "<Contents></Contents>", ""] {
-            assert_eq!(without(odd.to_owned(), "Contents", "Key", &mut LeftOut::default()), odd);
+            assert_eq!(without(odd.to_owned(), "Contents", "Key", &mut OmittedObjects::default()), odd);
         }
         assert_eq!(unescaped("a&amp;&quot;&apos;&gt;&#228;&#xe4;&odd;&"), "a&\"'>ää??");
     }

@@ -13,29 +13,29 @@ use reqwest::header::LINK;
 use serde_json::Value;
 
 use super::{
-    client::Refused,
+    client::ErrorAnswer,
     failure::Failure,
-    runtime::Running,
-    stores::{Address, Client, Lists, Place},
+    runtime::RemoteRuntime,
+    stores::{Address, Lists, ObjectPlace, StoreClient},
 };
-use crate::source::storage::Page;
+use crate::source::storage::ListingPage;
 
 /// The most bytes of a page of the Hub, which has a thousand names or some more.
 const LONGEST: usize = 32 << 20;
 
 /// A page of the objects below the folder `url`.
-pub(super) fn page(running: &Running, url: &Path, after: Option<&str>) -> io::Result<Page> {
+pub(super) fn page(running: &RemoteRuntime, url: &Path, after: Option<&str>) -> io::Result<ListingPage> {
     let address = match Address::of_folder(url, || running.hub())? {
-        Place::Here(page) => return Ok(page),
-        Place::There(address) => address,
+        ObjectPlace::Here(page) => return Ok(page),
+        ObjectPlace::There(address) => address,
     };
-    let Client { lists, omitted, .. } = running.client(&address)?;
+    let StoreClient { lists, omitted, .. } = running.client(&address)?;
     let (after, traffic) = (after.map(str::to_owned), running.traffic.clone());
     running.wait_for(async move {
         match lists {
             Lists::Store(store) => {
                 let page = of_store(&*store, &address, after).await?;
-                Ok(Page { left_out: omitted.take(), ..page })
+                Ok(ListingPage { left_out: omitted.take(), ..page })
             }
             Lists::Hub(client) => {
                 traffic.requests.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +52,7 @@ async fn of_store(
     store: &dyn PaginatedListStore,
     address: &Address,
     after: Option<String>,
-) -> Result<Page, Failure> {
+) -> Result<ListingPage, Failure> {
     let folder = address.location.as_ref();
     let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
     let options = PaginatedListOptions { page_token: after, ..PaginatedListOptions::default() };
@@ -61,11 +61,15 @@ async fn of_store(
     let names =
         found.result.objects.iter().filter_map(|object| object.location.as_ref().strip_prefix(&*prefix));
     let names = names.map(str::to_owned).collect();
-    Ok(Page { names, next: found.page_token, ..Page::default() })
+    Ok(ListingPage { names, next: found.page_token, ..ListingPage::default() })
 }
 
 /// A page of the Hub, and its bytes.
-async fn of_hub(client: &reqwest::Client, address: &Address, url: &str) -> Result<(Page, usize), Failure> {
+async fn of_hub(
+    client: &reqwest::Client,
+    address: &Address,
+    url: &str,
+) -> Result<(ListingPage, usize), Failure> {
     let failed = |error| {
         let source = Box::new(HttpError::new(HttpErrorKind::Request, error));
         Failure::of(&object_store::Error::Generic { store: "HTTP", source })
@@ -73,7 +77,7 @@ async fn of_hub(client: &reqwest::Client, address: &Address, url: &str) -> Resul
     let other = |message: String| Failure::new(io::ErrorKind::Other, message);
     let mut answer = client.get(url).send().await.map_err(failed)?;
     if !answer.status().is_success() {
-        return Err(Failure::of_status(&Refused::from(answer.status(), answer.headers())));
+        return Err(Failure::of_status(&ErrorAnswer::from(answer.status(), answer.headers())));
     }
     let mut links = answer.headers().get_all(LINK).iter().filter_map(|value| value.to_str().ok());
     let next = links.find_map(next_of).map(|next| match next.starts_with('/') {
@@ -108,7 +112,7 @@ async fn of_hub(client: &reqwest::Client, address: &Address, url: &str) -> Resul
         // bounded: the page has as many.
         names.extend(below.filter(|_| kind == "file").map(str::to_owned));
     }
-    Ok((Page { names, next, ..Page::default() }, body.len()))
+    Ok((ListingPage { names, next, ..ListingPage::default() }, body.len()))
 }
 
 /// The URL of the next page among links, `<URL>; rel="next", ...`.

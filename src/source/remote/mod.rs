@@ -110,7 +110,7 @@ impl Remote {
         &self,
         url: &std::path::Path,
         _: Option<&str>,
-    ) -> std::io::Result<super::storage::Page> {
+    ) -> std::io::Result<super::storage::ListingPage> {
         super::urls::resolved(url)?;
         Err(std::io::ErrorKind::Unsupported.into())
     }

@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 
 use super::{
-    disk::Kept,
+    disk::CachedObject,
     failure::Failure,
     flight::{Flight, Request},
     pages::PAGE,
@@ -36,7 +36,7 @@ pub(super) struct Object {
     etag: Option<String>,
     meta: ObjectMeta,
     traffic: Arc<Traffic>,
-    kept: Option<Arc<Kept>>,
+    kept: Option<Arc<CachedObject>>,
     /// The server's last word on the version.
     checked: Mutex<Instant>,
     /// Whether that was another version.
@@ -52,7 +52,7 @@ impl Object {
         meta: ObjectMeta,
         requests: Arc<Flight>,
         traffic: Arc<Traffic>,
-        kept: Option<Arc<Kept>>,
+        kept: Option<Arc<CachedObject>>,
     ) -> Self {
         let etag = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
         let (checked, is_changed) = (Mutex::new(Instant::now()), AtomicBool::new(false));
@@ -64,7 +64,7 @@ impl Object {
     }
 
     /// The object on disk, if it is kept there.
-    pub(super) fn kept(&self) -> Option<&Kept> {
+    pub(super) fn kept(&self) -> Option<&CachedObject> {
         self.kept.as_deref()
     }
 

@@ -10,18 +10,18 @@ use super::{
     disk::DiskCache,
     file::RemoteFile,
     listing,
-    runtime::Running,
-    stores::{Address, Place},
+    runtime::RemoteRuntime,
+    stores::{Address, ObjectPlace},
 };
 use crate::{
     record::Traffic,
-    source::{LocalFiles, ReadAt, Storage, StoreOptions, storage::Page, urls},
+    source::{LocalFiles, ReadAt, Storage, StoreOptions, storage::ListingPage, urls},
 };
 
 /// Opens URLs; starts its threads with the first.
 #[derive(Default)]
 pub(crate) struct Remote {
-    running: Mutex<Option<Arc<Running>>>,
+    running: Mutex<Option<Arc<RemoteRuntime>>>,
     traffic: Arc<Traffic>,
     options: StoreOptions,
     cache: Option<Arc<DiskCache>>,
@@ -56,8 +56,8 @@ impl Remote {
         let object = match running.opened(url) {
             Some(object) => object,
             None => match Address::of(url, || running.hub())? {
-                Place::Here(path) => return LocalFiles.open(&path),
-                Place::There(address) => running.object(url, address)?,
+                ObjectPlace::Here(path) => return LocalFiles.open(&path),
+                ObjectPlace::There(address) => running.object(url, address)?,
             },
         };
         Ok(Box::new(RemoteFile::new(running, object)))
@@ -67,7 +67,7 @@ impl Remote {
     ///
     /// # Errors
     /// As [`Remote::open`].
-    pub(crate) fn page(&self, url: &Path, after: Option<&str>) -> io::Result<Page> {
+    pub(crate) fn page(&self, url: &Path, after: Option<&str>) -> io::Result<ListingPage> {
         urls::resolved(url)?;
         let running = self.running()?;
         listing::page(&running, url, after)
@@ -80,13 +80,13 @@ impl Remote {
         }
     }
 
-    fn running(&self) -> io::Result<Arc<Running>> {
+    fn running(&self) -> io::Result<Arc<RemoteRuntime>> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*running {
             running.check_process()?;
             return Ok(running.clone());
         }
-        let started = Arc::new(Running::new(&self.traffic, &self.options, self.cache.clone()));
+        let started = Arc::new(RemoteRuntime::new(&self.traffic, &self.options, self.cache.clone()));
         *running = Some(started.clone());
         Ok(started)
     }

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::answer::Slot;
+use super::answer::AnswerSlot;
 
 /// The bytes of a page; longer reads are requests of their own.
 pub(super) const PAGE: u64 = 16 << 10;
@@ -27,15 +27,15 @@ pub(super) fn around(range: Range<u64>, size: u64) -> Range<u64> {
     range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE).min(size)
 }
 
-struct Kept {
+struct KeptPage {
     object: u64,
     range: Range<u64>,
-    slot: Arc<Slot<Bytes>>,
+    slot: Arc<AnswerSlot<Bytes>>,
 }
 
 /// The answers, the last one used at the end.
 #[derive(Default)]
-pub(super) struct Pages(Mutex<VecDeque<Kept>>);
+pub(super) struct Pages(Mutex<VecDeque<KeptPage>>);
 
 impl Pages {
     /// The slot of a range: one that is kept, or a new one that `request` fills.
@@ -43,8 +43,8 @@ impl Pages {
         &self,
         object: u64,
         range: &Range<u64>,
-        request: impl FnOnce(Arc<Slot<Bytes>>) -> io::Result<()>,
-    ) -> io::Result<Arc<Slot<Bytes>>> {
+        request: impl FnOnce(Arc<AnswerSlot<Bytes>>) -> io::Result<()>,
+    ) -> io::Result<Arc<AnswerSlot<Bytes>>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = kept.iter().rposition(|kept| kept.object == object && kept.range == *range);
         if let Some(found) = found.and_then(|at| kept.remove(at)) {
@@ -52,13 +52,13 @@ impl Pages {
             kept.push_back(found);
             return Ok(slot);
         }
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(AnswerSlot::default());
         request(slot.clone())?;
         if kept.len() == MOST {
             kept.pop_front();
         }
         // bounded: `MOST`.
-        kept.push_back(Kept { object, range: range.clone(), slot: slot.clone() });
+        kept.push_back(KeptPage { object, range: range.clone(), slot: slot.clone() });
         Ok(slot)
     }
 
@@ -72,7 +72,7 @@ impl Pages {
     }
 
     /// Forgets an answer that is an error.
-    pub(super) fn forget(&self, slot: &Arc<Slot<Bytes>>) {
+    pub(super) fn forget(&self, slot: &Arc<AnswerSlot<Bytes>>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|kept| !Arc::ptr_eq(&kept.slot, slot));
     }

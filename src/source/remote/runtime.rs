@@ -18,15 +18,15 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{
-    answer::{Pending, Slot},
-    disk::{DiskCache, Kept},
+    answer::{AnswerSlot, PendingAnswer},
+    disk::{CachedObject, DiskCache},
     failure::Failure,
     flight::Flight,
     hub::Hub,
     object::{self, Object},
     pages::Pages,
     settings::Settings,
-    stores::{Address, Client},
+    stores::{Address, StoreClient},
 };
 use crate::{record::Traffic, source::StoreOptions};
 
@@ -41,7 +41,7 @@ const ENDING: Duration = Duration::from_millis(200);
 type Key = (String, bool);
 
 /// A runtime with its stores.
-pub(super) struct Running {
+pub(super) struct RemoteRuntime {
     /// Started by the first request.
     runtime: Mutex<Option<Runtime>>,
     process: u32,
@@ -51,7 +51,7 @@ pub(super) struct Running {
     pub(super) traffic: Arc<Traffic>,
     /// Where answers are kept.
     pub(super) cache: Option<Arc<DiskCache>>,
-    clients: Mutex<HashMap<Key, Client>>,
+    clients: Mutex<HashMap<Key, StoreClient>>,
     /// Objects whose size and ETag are known.
     objects: Mutex<HashMap<PathBuf, Arc<Object>>>,
     n_objects: AtomicU64,
@@ -61,7 +61,7 @@ pub(super) struct Running {
     hub: OnceLock<Hub>,
 }
 
-impl Running {
+impl RemoteRuntime {
     /// With the settings of this moment.
     pub(super) fn new(traffic: &Arc<Traffic>, options: &StoreOptions, cache: Option<Arc<DiskCache>>) -> Self {
         // The first provider of the process stays; another one serves as well.
@@ -126,7 +126,7 @@ impl Running {
     }
 
     /// The client of an address's host or bucket, made once.
-    pub(super) fn client(&self, address: &Address) -> io::Result<Client> {
+    pub(super) fn client(&self, address: &Address) -> io::Result<StoreClient> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&address.key()) {
             return Ok(client.clone());
@@ -164,7 +164,7 @@ impl Running {
             self.pages.keep(number, 0..first.len() as u64, first);
         }
         let (requests, traffic) = (self.requests.clone(), self.traffic.clone());
-        let kept = self.cache.as_ref().and_then(|cache| Kept::new(cache, &name, &meta, &traffic));
+        let kept = self.cache.as_ref().and_then(|cache| CachedObject::new(cache, &name, &meta, &traffic));
         let object = Arc::new(Object::new(number, store, location, meta, requests, traffic, kept));
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         if objects.len() < MOST_OBJECTS {
@@ -210,8 +210,8 @@ impl Running {
         &self,
         asked: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> io::Result<T> {
-        let slot = Arc::new(Slot::default());
-        let pending = Pending(slot.clone());
+        let slot = Arc::new(AnswerSlot::default());
+        let pending = PendingAnswer(slot.clone());
         let request = self.handle()?.spawn(async move { pending.0.fill(asked.await) });
         let answer = slot.wait();
         request.abort();
@@ -219,7 +219,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RemoteRuntime {
     fn drop(&mut self) {
         self.rest();
     }

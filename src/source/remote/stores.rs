@@ -21,12 +21,12 @@ use super::{
 };
 use crate::{
     record::Traffic,
-    source::{storage::Page, urls},
+    source::{storage::ListingPage, urls},
 };
 
 /// The client of a host or bucket.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(super) struct StoreClient {
     pub objects: Arc<dyn ObjectStore>,
     pub lists: Lists,
     /// The server or account in which a bucket is looked up.
@@ -44,7 +44,7 @@ pub(super) enum Lists {
 }
 
 /// Where an object or a folder is read.
-pub(super) enum Place<T> {
+pub(super) enum ObjectPlace<T> {
     /// In the Hub's cache folder on this machine.
     Here(T),
     There(Address),
@@ -67,7 +67,7 @@ impl Address {
     pub(super) fn of<'h>(
         url: &Path,
         hub: impl FnOnce() -> io::Result<&'h Hub>,
-    ) -> io::Result<Place<PathBuf>> {
+    ) -> io::Result<ObjectPlace<PathBuf>> {
         Self::find(url, hub, |hub, file| match file {
             HubFile { path: "", .. } => Err(invalid(EXPECTED)),
             HubFile { owner, name, path, .. } => Ok(hub
@@ -80,7 +80,7 @@ impl Address {
     pub(super) fn of_folder<'h>(
         url: &Path,
         hub: impl FnOnce() -> io::Result<&'h Hub>,
-    ) -> io::Result<Place<Page>> {
+    ) -> io::Result<ObjectPlace<ListingPage>> {
         Self::find(url, hub, |hub, folder| {
             let HubFile { owner, name, path, .. } = folder;
             let slash = if path.is_empty() { "" } else { "/" };
@@ -94,7 +94,7 @@ impl Address {
         url: &Path,
         hub: impl FnOnce() -> io::Result<&'h Hub>,
         find: impl Fn(&Hub, HubFile<'_>) -> io::Result<Result<T, String>>,
-    ) -> io::Result<Place<T>> {
+    ) -> io::Result<ObjectPlace<T>> {
         let (scheme, rest) = urls::split(url).ok_or_else(|| invalid("the path is no URL"))?;
         let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
         let (scheme, host, name, token) = match scheme {
@@ -102,18 +102,18 @@ impl Address {
                 let hub = hub()?;
                 let scheme = if hub.endpoint.starts_with("http://") { "http" } else { "https" };
                 match find(hub, HubFile::of(host, name)?)? {
-                    Ok(here) => return Ok(Place::Here(here)),
+                    Ok(here) => return Ok(ObjectPlace::Here(here)),
                     Err(name) => (scheme, hub.endpoint.clone(), name, hub.token.clone()),
                 }
             }
             _ => (scheme, format!("{scheme}://{host}"), name.to_owned(), None),
         };
         let location = object_store::path::Path::from_url_path(&name).map_err(invalid)?;
-        Ok(Place::There(Self { scheme, host, name, location, token }))
+        Ok(ObjectPlace::There(Self { scheme, host, name, location, token }))
     }
 
     /// The object's name among those of all servers, without secrets.
-    pub(super) fn identity(&self, client: &Client) -> String {
+    pub(super) fn identity(&self, client: &StoreClient) -> String {
         format!("{} {}/{}", client.server, self.host, self.location)
     }
 
@@ -123,7 +123,7 @@ impl Address {
     }
 
     /// The client, without retries of its own: these are counted where files are read.
-    pub(super) fn client(&self, settings: &Settings, traffic: &Arc<Traffic>) -> io::Result<Client> {
+    pub(super) fn client(&self, settings: &Settings, traffic: &Arc<Traffic>) -> io::Result<StoreClient> {
         let retry = RetryConfig {
             max_retries: 0,
             retry_timeout: Duration::from_secs(1),
@@ -160,7 +160,7 @@ impl Address {
                 let server = $server.iter().filter_map(|key| builder.get_config_value(key));
                 let server = server.collect::<Vec<_>>().join(" ");
                 let objects = built!(builder.$bucket(bucket), is_plain);
-                Client { lists: Lists::Store(objects.clone()), objects, server, omitted }
+                StoreClient { lists: Lists::Store(objects.clone()), objects, server, omitted }
             }};
         }
         Ok(match self.scheme {
@@ -183,7 +183,7 @@ impl Address {
                 let lists = Lists::Hub(lists.map_err(|error| settings.refused(self.scheme, &error))?);
                 let objects = built!(HttpBuilder::new().with_url(&self.host), is_plain);
                 // The host is a part of the name.
-                Client { objects, lists, server: String::new(), omitted }
+                StoreClient { objects, lists, server: String::new(), omitted }
             }
         })
     }
@@ -202,8 +202,8 @@ mod tests {
     fn address(url: &str, set: &[(&str, &str)]) -> io::Result<Address> {
         let hub = hub(set);
         match Address::of(Path::new(url), || Ok(&hub))? {
-            Place::There(address) => Ok(address),
-            Place::Here(path) => panic!("{url} is {}", path.display()),
+            ObjectPlace::There(address) => Ok(address),
+            ObjectPlace::Here(path) => panic!("{url} is {}", path.display()),
         }
     }
 
@@ -229,7 +229,7 @@ mod tests {
             ("hf://datasets/o/n@v1/", "api/datasets/o/n/tree/v1"),
             ("hf://datasets/o/n/a/b%20c/", "api/datasets/o/n/tree/main/a/b%20c"),
         ] {
-            let Place::There(found) = Address::of_folder(Path::new(url), || Ok(&hub)).unwrap() else {
+            let ObjectPlace::There(found) = Address::of_folder(Path::new(url), || Ok(&hub)).unwrap() else {
                 panic!("{url}")
             };
             assert_eq!(found.name, list);

@@ -19,7 +19,7 @@ use super::{
     pages::PAGE,
     server::Server,
     settings::Settings,
-    stores::{Address, Place},
+    stores::{Address, ObjectPlace},
 };
 use crate::{
     ErrorKind, cancel,
@@ -261,8 +261,8 @@ fn a_token_does_not_follow_a_redirect_to_another_host() {
     let set = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let hub_of = Hub::new(&Settings::new(&StoreOptions::default(), set)).unwrap();
     let of = |url: &str| match Address::of(Path::new(url), || Ok(&hub_of)).unwrap() {
-        Place::There(address) => address,
-        Place::Here(path) => panic!("{}", path.display()),
+        ObjectPlace::There(address) => address,
+        ObjectPlace::Here(path) => panic!("{}", path.display()),
     };
     let address = of("hf://datasets/o/n/x");
     assert_eq!(head(&address).unwrap(), 3);

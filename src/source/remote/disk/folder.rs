@@ -41,14 +41,14 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The folder of all parts.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct PartFolder {
     pub path: PathBuf,
     limit: u64,
     /// Bytes that this process added since it measured.
     added: AtomicU64,
 }
 
-impl Folder {
+impl PartFolder {
     /// The folder below `cache_dir`, which is made, and the error of a disk that is full: what the folder has
     /// can be read all the same.
     ///
@@ -216,7 +216,7 @@ impl Folder {
     /// Removes the parts that were used least recently, with at least `bytes` in all; returns their bytes.
     fn remove_oldest(&self, bytes: u64) -> io::Result<u64> {
         // The newest is on top: the oldest ones that are enough stay.
-        let (mut oldest, mut held) = (BinaryHeap::<Found>::new(), 0);
+        let (mut oldest, mut held) = (BinaryHeap::<FoundPart>::new(), 0);
         self.each(|part| {
             let is_newer = held >= bytes && oldest.peek().is_some_and(|newest| part >= *newest);
             // Files that cannot be removed are passed over.
@@ -248,7 +248,7 @@ impl Folder {
     }
 
     /// Calls `take` with each part. Other files and links are left out.
-    fn each(&self, mut take: impl FnMut(Found)) -> io::Result<()> {
+    fn each(&self, mut take: impl FnMut(FoundPart)) -> io::Result<()> {
         for folder in fs::read_dir(&self.path)? {
             let folder = folder?;
             if !folder.file_name().to_str().is_some_and(|name| is_hex(name, 2))
@@ -267,7 +267,7 @@ impl Folder {
                 };
                 if found.is_file() {
                     let used = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                    take(Found { used, bytes: bytes_on_disk(&found), path: entry.path() });
+                    take(FoundPart { used, bytes: bytes_on_disk(&found), path: entry.path() });
                 }
             }
         }
@@ -277,7 +277,7 @@ impl Folder {
 
 /// A part in the folder, ordered by the time of its last use.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
+struct FoundPart {
     used: SystemTime,
     bytes: u64,
     path: PathBuf,

@@ -9,7 +9,7 @@
 use std::{fs, io, ops::Range, path::Path};
 
 /// A lock, until it is dropped.
-pub(super) struct Held {
+pub(super) struct FileLock {
     #[cfg(target_os = "linux")]
     file: fs::File,
     #[cfg(target_os = "linux")]
@@ -22,10 +22,10 @@ pub(super) struct Held {
 /// # Errors
 /// Those of the system; `Unsupported` where there are no such locks.
 #[cfg(target_os = "linux")]
-pub(super) fn try_lock(path: &Path, range: Range<u64>) -> io::Result<Option<Held>> {
+pub(super) fn try_lock(path: &Path, range: Range<u64>) -> io::Result<Option<FileLock>> {
     let file = super::plain::write(path)?;
     match set(&file, libc::F_WRLCK, &range) {
-        Ok(()) => Ok(Some(Held { file, range })),
+        Ok(()) => Ok(Some(FileLock { file, range })),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
         Err(error) => Err(error),
     }
@@ -33,7 +33,7 @@ pub(super) fn try_lock(path: &Path, range: Range<u64>) -> io::Result<Option<Held
 
 /// As above.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn try_lock(path: &Path, _: Range<u64>) -> io::Result<Option<Held>> {
+pub(super) fn try_lock(path: &Path, _: Range<u64>) -> io::Result<Option<FileLock>> {
     fs::metadata(path)?;
     Err(io::ErrorKind::Unsupported.into())
 }
@@ -58,7 +58,7 @@ fn set(file: &fs::File, kind: libc::c_int, range: &Range<u64>) -> io::Result<()>
 }
 
 #[cfg(target_os = "linux")]
-impl Drop for Held {
+impl Drop for FileLock {
     fn drop(&mut self) {
         // Closing is not enough: after a fork the child has the same open file. If this fails, the lock ends
         // with both.

@@ -51,9 +51,9 @@ use object_store::ObjectMeta;
 
 pub(super) use self::part::SECTOR;
 use self::{
-    folder::Folder,
-    locks::{Held, try_lock},
-    part::{PART, Place},
+    folder::PartFolder,
+    locks::{FileLock, try_lock},
+    part::{PART, PartPlace},
 };
 use super::failure::Failure;
 use crate::{Result, record::Traffic, seed::mix};
@@ -77,7 +77,7 @@ const FIRST_SECTOR: u64 = 1 << 20;
 /// A cache on disk that the sources of a loader share.
 #[derive(Debug)]
 pub struct DiskCache {
-    folder: Folder,
+    folder: PartFolder,
     /// One writer of this process at a time.
     writing: Mutex<()>,
     /// Whether writing failed: then nothing more is kept.
@@ -112,7 +112,7 @@ impl DiskCache {
             let message = format!("cache_dir is {wrong}; it must be a folder on a local disk");
             return Err(crate::Error::new(crate::ErrorKind::Config, message));
         }
-        let (folder, full) = Folder::open(cache_dir, bytes)?;
+        let (folder, full) = PartFolder::open(cache_dir, bytes)?;
         let cache = Self {
             folder,
             writing: Mutex::default(),
@@ -126,7 +126,7 @@ impl DiskCache {
     /// Waits for the turn to write; `None` if it does not come in time. The next writer waits half as long
     /// then, so that a stopped process, which keeps its turn, costs a few seconds in all. Without locks in
     /// the file system no writer waits.
-    fn turn(&self) -> Option<Option<Held>> {
+    fn turn(&self) -> Option<Option<FileLock>> {
         let patience = self.patience.load(Ordering::Relaxed);
         let end = Instant::now() + Duration::from_millis(patience);
         let turn = loop {
@@ -153,14 +153,14 @@ impl DiskCache {
 }
 
 /// An object in the cache.
-pub(super) struct Kept {
+pub(super) struct CachedObject {
     cache: Arc<DiskCache>,
     identity: String,
     size: u64,
     traffic: Arc<Traffic>,
 }
 
-impl Kept {
+impl CachedObject {
     /// The object called `name`, in the version that the server describes; `None` if no later answer could be
     /// told from another version.
     pub(super) fn new(
@@ -198,8 +198,8 @@ impl Kept {
         self.cache.is_off.load(Ordering::Relaxed)
     }
 
-    fn place(&self, at: u64) -> Place {
-        Place::new(&self.cache.folder.path, &self.identity, self.size, at)
+    fn place(&self, at: u64) -> PartPlace {
+        PartPlace::new(&self.cache.folder.path, &self.identity, self.size, at)
     }
 
     /// Reads from `at` on, up to the end of the buffer or the first byte that is not kept.
@@ -316,7 +316,7 @@ impl Kept {
     }
 
     /// Locks the sectors that are wholly in the range and that no neighbour shares, for at most [`PATIENCE`].
-    async fn lock(&self, range: &Range<u64>) -> Option<Held> {
+    async fn lock(&self, range: &Range<u64>) -> Option<FileLock> {
         let hash = self.identity.bytes().fold(mix(3), |state, byte| mix(state ^ u64::from(byte)));
         let from = (hash >> 3).max(FIRST_SECTOR);
         // The last sector of a request belongs to the next one as well, unless the object ends there.

@@ -263,7 +263,8 @@ fn a_cache_that_is_off_serves_ranges_of_any_length() {
     let (folder, content) = (TempDir::new().unwrap(), noise(10_000));
     let cache = DiskCache::open(folder.path(), LIMIT).unwrap();
     let kept =
-        Kept::new(&cache, "x", &meta(10_000, Some("\"1\""), SystemTime::now()), &Arc::default()).unwrap();
+        CachedObject::new(&cache, "x", &meta(10_000, Some("\"1\""), SystemTime::now()), &Arc::default())
+            .unwrap();
     cache.failed(&io::Error::other("full"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for range in [0..100, 5..4096, 4095..4097, 9_999..10_000] {

@@ -25,7 +25,7 @@ const MAGIC: &[u8] = b"forebay part 1\n";
 pub(super) const KIND: &[u8] = b"forebay part ";
 
 /// Where the bytes of a part are.
-pub(super) struct Place {
+pub(super) struct PartPlace {
     pub path: PathBuf,
     header: Vec<u8>,
     /// The first byte in the object.
@@ -33,7 +33,7 @@ pub(super) struct Place {
     len: u64,
 }
 
-impl Place {
+impl PartPlace {
     /// The part of an object that has the byte `at`. The object is described by `identity`.
     pub(super) fn new(folder: &std::path::Path, identity: &str, size: u64, at: u64) -> Self {
         let first = at / PART * PART;
@@ -57,7 +57,7 @@ impl Place {
     }
 
     /// Opens the file for reading; `None` if there is none, or another's.
-    pub(super) fn open(&self) -> io::Result<Option<Part<'_>>> {
+    pub(super) fn open(&self) -> io::Result<Option<PartFile<'_>>> {
         let file = match plain::read(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -65,14 +65,14 @@ impl Place {
         // bounded: the identity's length is.
         let mut header = vec![0; self.header.len()];
         let n = read_all(&file, &mut header, 0)?;
-        Ok((header[..n] == *self.header).then_some(Part { place: self, file }))
+        Ok((header[..n] == *self.header).then_some(PartFile { place: self, file }))
     }
 
     /// Opens the file for writing, and makes it if it is missing.
     ///
     /// # Errors
     /// `InvalidInput` if something of another has the name. `NotFound` if the folder of all parts is missing.
-    pub(super) fn make(&self) -> io::Result<Part<'_>> {
+    pub(super) fn make(&self) -> io::Result<PartFile<'_>> {
         let other = || io::Error::from(io::ErrorKind::InvalidInput);
         if let Some(folder) = self.path.parent() {
             match fs::create_dir(folder) {
@@ -101,17 +101,17 @@ impl Place {
         if file.metadata()?.len() < size {
             file.set_len(size)?;
         }
-        Ok(Part { place: self, file })
+        Ok(PartFile { place: self, file })
     }
 }
 
 /// The open file of a part.
-pub(super) struct Part<'a> {
-    place: &'a Place,
+pub(super) struct PartFile<'a> {
+    place: &'a PartPlace,
     pub file: fs::File,
 }
 
-impl Part<'_> {
+impl PartFile<'_> {
     /// The end of the part in the object.
     pub(super) fn end(&self) -> u64 {
         self.place.first + self.place.len

@@ -130,7 +130,7 @@ fn times_tell_versions_apart_a_minute_later() {
     let cache = DiskCache::open(TempDir::new().unwrap().path(), LIMIT).unwrap();
     let is_kept = |etag: Option<&str>, age: Option<u64>| {
         let changed = age.map_or(SystemTime::UNIX_EPOCH, |age| SystemTime::now() - Duration::from_secs(age));
-        Kept::new(&cache, "x", &meta(10, etag, changed), &Arc::default()).is_some()
+        CachedObject::new(&cache, "x", &meta(10, etag, changed), &Arc::default()).is_some()
     };
     assert!(is_kept(Some("\"1\""), None) && is_kept(Some("\"1\""), Some(0)) && is_kept(None, Some(120)));
     assert!(!is_kept(None, Some(5)) && !is_kept(None, None) && !is_kept(Some("W/\"1\""), Some(5)));
@@ -214,7 +214,7 @@ fn the_least_recently_used_parts_are_removed() {
     let (folder, limit) = (TempDir::new().unwrap(), 16 << 20);
     let (first, second) = (Server::start(&noise(6 << 20)), Server::start(&noise(8 << 20)));
     let third = Server::start(&noise(6 << 20));
-    let measure = || Folder::open(folder.path(), limit).unwrap().0.measure().unwrap();
+    let measure = || PartFolder::open(folder.path(), limit).unwrap().0.measure().unwrap();
     assert_eq!(measure(), 0);
     for (server, age) in [(&first, 300), (&second, 200)] {
         let before = parts(folder.path());
@@ -319,7 +319,7 @@ proptest! {
     ) {
         let (folder, content) = (TempDir::new().unwrap(), noise(size as usize));
         let cache = DiskCache::open(folder.path(), LIMIT).unwrap();
-        let kept = Kept::new(&cache, "x", &meta(size, Some("\"1\""), SystemTime::now()), &Arc::default()).unwrap();
+        let kept = CachedObject::new(&cache, "x", &meta(size, Some("\"1\""), SystemTime::now()), &Arc::default()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         for (at, len, is_damaged) in ranges {
             let at = (at * size as f64) as u64;
