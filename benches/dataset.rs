@@ -13,7 +13,7 @@ use forebay::{
     Result,
     cache::{CacheWriter, Column, Processed, WriterOptions},
     config::RowConfig,
-    dataset::{CacheStore, Dataset, Leaf, Length, MixtureRules, Selection, TokenLeaf},
+    dataset::{CacheStore, Dataset, Leaf, LeafSelection, Length, MixtureRules, TokenLeaf},
     engine::{Engine, Step},
     fields::{ColumnPool, DataType, Field},
     order::{Stop, WeightStage},
@@ -40,7 +40,7 @@ impl Leaf for Counted {
         self.length()
     }
 
-    fn select<'a>(&'a self, _rows: &[u64]) -> Result<Box<dyn Selection + 'a>> {
+    fn select<'a>(&'a self, _rows: &[u64]) -> Result<Box<dyn LeafSelection + 'a>> {
         unimplemented!("nothing is read here")
     }
 

@@ -15,7 +15,7 @@ use std::{fs, path::Path, sync::Arc};
 use forebay::{
     Error, ErrorKind,
     cache::build::{
-        Build, Commits, Order, Plan, Process, Processor, Skips,
+        Build, BuildPlan, Commits, Interleaving, Process, Processor, Skips,
         inputs::{Files, Limits, PIECE_BYTES, Projection, Rows},
     },
     cache::{CacheReader, CacheWriter, Column, Compression, Ledger, Processed, WriterOptions},
@@ -738,14 +738,14 @@ fn pieces_of_batches_change_nothing() {
             path
         })
         .collect();
-    for order in [Order::RoundRobin, Order::Concat] {
+    for order in [Interleaving::RoundRobin, Interleaving::Concat] {
         let build = |name: &str, piece_bytes: u64, n_workers: usize, fails: bool| {
             let path = folder.path().join(format!("{name}-{order:?}"));
             let limits = Limits { piece_bytes, ..Limits::default() };
             let files = Files::new(shards.clone(), Projection::All, limits).unwrap();
             let policy = Policy { skip_bad: true, ..Policy::default() };
             let options = WriterOptions { shards: Vec::new(), ..options(Compression::None) };
-            let plan = Plan {
+            let plan = BuildPlan {
                 path: path.clone(),
                 split: "train".into(),
                 batch_size: 10,
@@ -789,7 +789,7 @@ fn pieces_of_batches_change_nothing() {
 #[cfg(debug_assertions)]
 mod refused {
     use super::*;
-    use forebay::cache::build::{Piece, ReadShard, Shards};
+    use forebay::cache::build::{DocumentPiece, ReadShard, Shards};
 
     /// A shard without an end; each reader of it counts as long as it lives.
     struct Endless(Vec<String>, Arc<()>);
@@ -809,9 +809,9 @@ mod refused {
     struct EndlessReader(u64, #[expect(dead_code, reason = "counts")] Arc<()>);
 
     impl ReadShard<Rows> for EndlessReader {
-        fn next(&mut self, _skips: &mut Skips<'_>) -> forebay::Result<Option<Piece<Rows>>> {
+        fn next(&mut self, _skips: &mut Skips<'_>) -> forebay::Result<Option<DocumentPiece<Rows>>> {
             let lines = vec!["a line".to_owned(); self.0 as usize];
-            Ok(Some(Piece::whole(Rows::Text(lines), self.0)))
+            Ok(Some(DocumentPiece::whole(Rows::Text(lines), self.0)))
         }
     }
 
@@ -827,11 +827,11 @@ mod refused {
         for n_started in 0..4 {
             let folder = TempDir::new().unwrap();
             let readers = Arc::new(());
-            let plan = || Plan {
+            let plan = || BuildPlan {
                 path: folder.path().to_owned(),
                 split: "train".into(),
                 batch_size: 1000,
-                order: Order::RoundRobin,
+                order: Interleaving::RoundRobin,
                 n_workers: 3,
                 fields: None,
                 policy: Policy::default(),

@@ -11,9 +11,9 @@ use std::{
 };
 
 use super::{
-    chunk::{self, Index},
+    chunk::{self, ChunkIndex},
     files::{self, replace, sync_folder},
-    layout::Layout,
+    layout::ArrayLayout,
     ledger::local,
     stored::Stored,
 };
@@ -23,12 +23,12 @@ use crate::{Error, Result, fallible_alloc};
 #[derive(Debug)]
 pub struct ArrayWriter {
     folder: PathBuf,
-    layout: Layout,
+    layout: ArrayLayout,
     /// Rows so far.
     rows: u64,
     /// The shard that is being filled.
     shard: u64,
-    chunks: Chunks,
+    chunks: ShardChunks,
     /// Whether the shard has rows that its file lacks.
     is_dirty: bool,
     /// Whether a file was renamed since the folder was synced.
@@ -36,12 +36,12 @@ pub struct ArrayWriter {
     /// The number of rows in `zarr.json`.
     told: Option<u64>,
     /// The first shard, kept if its first value is rewritten at each commit.
-    head: Option<Head>,
+    head: Option<FirstShard>,
 }
 
 /// The chunks of a shard: the full ones encoded, the last one raw.
 #[derive(Debug, Default, Clone)]
-struct Chunks {
+struct ShardChunks {
     encoded: Vec<u8>,
     ends: Vec<u64>,
     tail: Vec<u8>,
@@ -49,11 +49,11 @@ struct Chunks {
 
 /// The first shard of the ends of documents, whose first value holds the number of documents.
 #[derive(Debug)]
-struct Head {
+struct FirstShard {
     /// The values of the first chunk, once it is full.
     first: Vec<u8>,
     /// All of the first shard, once it is full.
-    full: Option<Chunks>,
+    full: Option<ShardChunks>,
 }
 
 impl ArrayWriter {
@@ -61,18 +61,18 @@ impl ArrayWriter {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Io`]; [`crate::ErrorKind::Corrupt`] if existing files cannot be read.
-    pub fn open(folder: &Path, layout: Layout, rows: u64, has_head: bool) -> Result<Self> {
+    pub fn open(folder: &Path, layout: ArrayLayout, rows: u64, has_head: bool) -> Result<Self> {
         let shard = rows / layout.shard_rows;
         let mut writer = Self {
             folder: folder.to_owned(),
             layout,
             rows,
             shard,
-            chunks: Chunks::default(),
+            chunks: ShardChunks::default(),
             is_dirty: false,
             has_new_names: true,
             told: None,
-            head: has_head.then(|| Head { first: Vec::new(), full: None }),
+            head: has_head.then(|| FirstShard { first: Vec::new(), full: None }),
         };
         let names = folder.join("c");
         fs::create_dir_all(&names).map_err(|error| Error::io(&names, "make", error))?;
@@ -91,10 +91,10 @@ impl ArrayWriter {
     }
 
     /// Encodes the rows of a shard again. The bytes are the same, since encoding depends on the values alone.
-    fn read_back(&mut self, stored: &Stored, start: u64, end: u64) -> Result<Chunks> {
+    fn read_back(&mut self, stored: &Stored, start: u64, end: u64) -> Result<ShardChunks> {
         let chunk = self.layout.chunk_rows;
         let width = (self.layout.width() as usize) * self.layout.dtype.bytes();
-        let mut chunks = Chunks::default();
+        let mut chunks = ShardChunks::default();
         let mut at = start;
         while at < end {
             let n = chunk.min(end - at);
@@ -140,7 +140,7 @@ impl ArrayWriter {
     }
 
     /// The layout.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &ArrayLayout {
         &self.layout
     }
 
@@ -225,14 +225,14 @@ impl ArrayWriter {
         self.write_shard(0, full.unwrap_or(&self.chunks))
     }
 
-    fn write_shard(&self, shard: u64, chunks: &Chunks) -> Result<()> {
+    fn write_shard(&self, shard: u64, chunks: &ShardChunks) -> Result<()> {
         let mut end = Vec::new();
         let mut ends = chunks.ends.clone();
         if !chunks.tail.is_empty() {
             chunk::encode(&self.layout, &chunks.tail, &mut end)?;
             ends.push((chunks.encoded.len() + end.len()) as u64);
         }
-        Index::encode(&self.layout, &ends, &mut end);
+        ChunkIndex::encode(&self.layout, &ends, &mut end);
         let path = self.folder.join(self.layout.file_name(shard));
         if let (Some(_), Some(folder)) = (self.layout.columns, path.parent()) {
             fs::create_dir_all(folder).map_err(|error| Error::io(folder, "make", error))?;
@@ -241,7 +241,7 @@ impl ArrayWriter {
     }
 }
 
-impl Chunks {
+impl ShardChunks {
     fn is_empty(&self) -> bool {
         self.ends.is_empty() && self.tail.is_empty()
     }
@@ -253,7 +253,7 @@ impl Chunks {
     }
 
     /// Encodes the chunk that has become full.
-    fn end_chunk(&mut self, layout: &Layout) -> Result<()> {
+    fn end_chunk(&mut self, layout: &ArrayLayout) -> Result<()> {
         chunk::encode(layout, &self.tail, &mut self.encoded)?;
         self.ends.push(self.encoded.len() as u64);
         self.tail.clear();
@@ -261,7 +261,7 @@ impl Chunks {
     }
 
     /// Encodes the first chunk again.
-    fn set_first(&mut self, layout: &Layout, values: &[u8]) -> Result<()> {
+    fn set_first(&mut self, layout: &ArrayLayout, values: &[u8]) -> Result<()> {
         let Some(&old) = self.ends.first() else { return Ok(()) };
         let mut first = Vec::new();
         chunk::encode(layout, values, &mut first)?;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::layout::{Compression, Layout};
+use super::layout::{ArrayLayout, Compression};
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// Offset and length in the index of a missing chunk.
@@ -14,7 +14,7 @@ pub(super) const CHECK: usize = 4;
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the compressor cannot allocate.
-pub fn encode(layout: &Layout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
+pub fn encode(layout: &ArrayLayout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let begin = out.len();
     let missing = layout.chunk_bytes() - raw.len();
     match layout.compression {
@@ -46,7 +46,7 @@ pub fn encode(layout: &Layout, raw: &[u8], out: &mut Vec<u8>) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] if the checksum or the content is wrong.
-pub fn decode<'a>(layout: &Layout, bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+pub fn decode<'a>(layout: &ArrayLayout, bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
     let (packed, check) = checked(bytes)?;
     if crc32c::crc32c(packed) != check {
         return Err(corrupt("the checksum of a chunk is wrong: the file is damaged"));
@@ -98,7 +98,7 @@ fn corrupt(message: &str) -> Error {
 
 /// The places of a shard's chunks in its file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Index {
+pub enum ChunkIndex {
     /// `chunks` chunks of the same size, without gaps.
     Regular {
         /// Their number.
@@ -110,14 +110,14 @@ pub enum Index {
     Table(Box<[(u64, u64)]>),
 }
 
-impl Index {
+impl ChunkIndex {
     /// Bytes of the index of a shard.
-    pub fn size(layout: &Layout) -> usize {
+    pub fn size(layout: &ArrayLayout) -> usize {
         layout.chunks() as usize * 16 + CHECK
     }
 
     /// Appends the index of chunks with these ends.
-    pub fn encode(layout: &Layout, ends: &[u64], out: &mut Vec<u8>) {
+    pub fn encode(layout: &ArrayLayout, ends: &[u64], out: &mut Vec<u8>) {
         let begin = out.len();
         let mut start = 0;
         for chunk in 0..layout.chunks() as usize {
@@ -178,8 +178,8 @@ mod tests {
     use super::*;
     use crate::fields::DataType;
 
-    fn small(compression: Compression) -> Layout {
-        Layout { dtype: DataType::Uint16, columns: None, chunk_rows: 4, shard_rows: 12, compression }
+    fn small(compression: Compression) -> ArrayLayout {
+        ArrayLayout { dtype: DataType::Uint16, columns: None, chunk_rows: 4, shard_rows: 12, compression }
     }
 
     #[test]
@@ -204,10 +204,10 @@ mod tests {
         let layout = small(Compression::None);
         for (ends, regular) in [(&[12, 24][..], true), (&[12, 20], false), (&[], false)] {
             let mut bytes = Vec::new();
-            Index::encode(&layout, ends, &mut bytes);
-            assert_eq!(bytes.len(), Index::size(&layout));
-            let index = Index::decode(&bytes, 24).unwrap();
-            assert_eq!(matches!(index, Index::Regular { .. }), regular);
+            ChunkIndex::encode(&layout, ends, &mut bytes);
+            assert_eq!(bytes.len(), ChunkIndex::size(&layout));
+            let index = ChunkIndex::decode(&bytes, 24).unwrap();
+            assert_eq!(matches!(index, ChunkIndex::Regular { .. }), regular);
             let mut start = 0;
             for chunk in 0..3 {
                 let expected = ends.get(chunk).map(|&end| (start, end - start));
@@ -215,10 +215,10 @@ mod tests {
                 start = ends.get(chunk).copied().unwrap_or(0);
             }
             if !ends.is_empty() {
-                assert_eq!(Index::decode(&bytes, 13).unwrap_err().kind, ErrorKind::Corrupt);
+                assert_eq!(ChunkIndex::decode(&bytes, 13).unwrap_err().kind, ErrorKind::Corrupt);
             }
             bytes[3] ^= 1;
-            assert_eq!(Index::decode(&bytes, 24).unwrap_err().kind, ErrorKind::Corrupt);
+            assert_eq!(ChunkIndex::decode(&bytes, 24).unwrap_err().kind, ErrorKind::Corrupt);
         }
     }
 }

@@ -43,19 +43,19 @@ struct Open {
     indices: ArrayShardedReadableExtCache,
     /// Rows that were committed when the array was opened.
     committed: u64,
-    pool: Arc<Pool>,
+    pool: Arc<ReadPool>,
 }
 
 /// Threads, and the process that they belong to: a fork does not copy them.
-struct Pool {
+struct ReadPool {
     threads: ThreadPool,
     process: u32,
 }
 
 /// The pool of all open arrays.
-static POOL: fork_lock::Mutex<Weak<Pool>> = fork_lock::Mutex::new(Weak::new());
+static POOL: fork_lock::Mutex<Weak<ReadPool>> = fork_lock::Mutex::new(Weak::new());
 
-impl Pool {
+impl ReadPool {
     /// The existing pool, or a new one.
     fn get() -> Result<Arc<Self>> {
         let mut shared = fork_lock::lock(&POOL)?;
@@ -232,7 +232,7 @@ fn open(folder: &Path, committed: u64) -> Result<Open> {
         Error::new(ErrorKind::Format, format!("cannot open the Zarr array {}: {reason}", folder.display()))
     };
     let store = FilesystemStore::new(folder).map_err(|error| failed(error.to_string()))?;
-    let pool = Pool::get()?;
+    let pool = ReadPool::get()?;
     let array = guarded(|| pool.threads.install(|| Array::open(Arc::new(store), "/")))?;
     let array = array.map_err(|error| failed(error.to_string()))?;
     let indices = ArrayShardedReadableExtCache::new(&array);

@@ -1,8 +1,8 @@
 //! Fuzz targets: the ledger, the metadata of an array, and a shard's file; see [`crate::fuzz`].
 
 use super::{
-    chunk::{self, Index},
-    layout::{Compression, Layout, MAX_CHUNK_BYTES},
+    chunk::{self, ChunkIndex},
+    layout::{ArrayLayout, Compression, MAX_CHUNK_BYTES},
     ledger::Ledger,
 };
 use crate::fields::DataType;
@@ -18,7 +18,7 @@ pub(crate) fn ledger(bytes: &[u8]) {
 /// `zarr.json`: an array taken for one of ours has chunks within the limit.
 pub(crate) fn zarr(bytes: &[u8]) {
     let Ok(json) = serde_json::from_slice(bytes) else { return };
-    if let Some((layout, rows)) = Layout::from_zarr_json(&json) {
+    if let Some((layout, rows)) = ArrayLayout::from_zarr_json(&json) {
         assert!(layout.chunk_bytes() as u64 <= MAX_CHUNK_BYTES && layout.chunk_rows > 0);
         assert_eq!(layout.zarr_json(rows), json);
     }
@@ -28,20 +28,21 @@ pub(crate) fn zarr(bytes: &[u8]) {
 /// not find a valid one.
 pub(crate) fn shard(bytes: &[u8]) {
     let mut scratch = Vec::new();
-    let plain = Layout {
+    let plain = ArrayLayout {
         dtype: DataType::Uint16,
         columns: None,
         chunk_rows: 4,
         shard_rows: 12,
         compression: Compression::None,
     };
-    for layout in [plain, Layout { columns: Some(3), compression: Compression::Zstd(1), ..plain }] {
-        let Some((room, index)) = bytes.split_at_checked(bytes.len().saturating_sub(Index::size(&layout)))
+    for layout in [plain, ArrayLayout { columns: Some(3), compression: Compression::Zstd(1), ..plain }] {
+        let Some((room, index)) =
+            bytes.split_at_checked(bytes.len().saturating_sub(ChunkIndex::size(&layout)))
         else {
             continue;
         };
         let index = chunk::with_check(&index[..index.len().saturating_sub(chunk::CHECK)]);
-        let Ok(index) = Index::decode(&index, room.len() as u64) else { continue };
+        let Ok(index) = ChunkIndex::decode(&index, room.len() as u64) else { continue };
         for number in 0..=layout.chunks() {
             let Some((offset, length)) = index.get(number) else { continue };
             let named = &room[offset as usize..(offset + length) as usize];

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::{
     append::{ArrayWriter, write_json},
     batch::Column,
-    layout::{Compression, Layout, MAX_COUNT, MAX_RANK},
+    layout::{ArrayLayout, Compression, MAX_COUNT, MAX_RANK},
     stored::Stored,
 };
 use crate::{
@@ -43,7 +43,7 @@ const TOGETHER_BYTES: u64 = 4 << 20;
 
 /// Some documents of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Documents {
+pub struct FieldDocuments {
     /// The values of all documents, concatenated, little-endian.
     pub data: Vec<u8>,
     /// The end of each document in `data`, in values.
@@ -229,7 +229,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`Stored::read`].
-    pub fn documents(&self, indices: &[u64], length: u64, values: u64) -> Result<Documents> {
+    pub fn documents(&self, indices: &[u64], length: u64, values: u64) -> Result<FieldDocuments> {
         let bytes = self.data.dtype().bytes() as u64;
         if self.is_remote() {
             self.request_ends(indices, length)?;
@@ -261,7 +261,7 @@ impl JaggedReader {
             }
         };
         if self.is_remote() {
-            let groups: Vec<_> = Groups { rest: &spans, bytes }.collect();
+            let groups: Vec<_> = ReadGroups { rest: &spans, bytes }.collect();
             let read = parallel::each(&groups, OF_URLS, |&(_, first, end)| {
                 let mut read = fallible_alloc::zero_bytes(((end - first) * bytes) as usize)?;
                 self.data.read(first, &mut read, values).map(|()| read)
@@ -269,10 +269,10 @@ impl JaggedReader {
             for ((group, first, _), read) in groups.into_iter().zip(read) {
                 copy(&mut data, group, first, &read);
             }
-            return Ok(Documents { data, ends, shapes });
+            return Ok(FieldDocuments { data, ends, shapes });
         }
         let mut scratch = Vec::new();
-        for (group, first, end) in (Groups { rest: &spans, bytes }) {
+        for (group, first, end) in (ReadGroups { rest: &spans, bytes }) {
             if let [(_, _, place, _)] = *group {
                 self.data.read(first, &mut data[part(place, end - first)], values)?;
                 continue;
@@ -281,7 +281,7 @@ impl JaggedReader {
             self.data.read(first, &mut scratch, values)?;
             copy(&mut data, group, first, &scratch);
         }
-        Ok(Documents { data, ends, shapes })
+        Ok(FieldDocuments { data, ends, shapes })
     }
 
     fn is_remote(&self) -> bool {
@@ -343,14 +343,14 @@ impl JaggedReader {
 type Place = (u64, u64, u64, usize);
 
 /// Documents that are read together, with the first and the last of their values.
-struct Groups<'a> {
+struct ReadGroups<'a> {
     /// Sorted.
     rest: &'a [Place],
     /// The bytes of a value.
     bytes: u64,
 }
 
-impl<'a> Iterator for Groups<'a> {
+impl<'a> Iterator for ReadGroups<'a> {
     type Item = (&'a [Place], u64, u64);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -399,14 +399,16 @@ impl JaggedWriter {
             ArrayWriter::open(&folder.join(name), layout, rows, has_head)
         };
         let mut offsets =
-            open("offsets", Layout::offsets(), if documents > 0 { documents + 1 } else { 0 }, true)?;
+            open("offsets", ArrayLayout::offsets(), if documents > 0 { documents + 1 } else { 0 }, true)?;
         if documents == 0 {
             offsets.append(&[0; 8])?;
         }
         let writer = Self {
-            data: open("data", Layout::data(dtype, compression), values, false)?,
+            data: open("data", ArrayLayout::data(dtype, compression), values, false)?,
             offsets,
-            shapes: (rank > 1).then(|| open("shapes", Layout::shapes(rank), documents, false)).transpose()?,
+            shapes: (rank > 1)
+                .then(|| open("shapes", ArrayLayout::shapes(rank), documents, false))
+                .transpose()?,
             rank,
         };
         write_json(folder, &group())?;

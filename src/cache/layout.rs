@@ -68,7 +68,7 @@ impl Compression {
 
 /// The layout of an array whose first axis grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct ArrayLayout {
     /// The type of its values.
     pub dtype: DataType,
     /// The length of the second axis, if the array has one.
@@ -81,7 +81,7 @@ pub struct Layout {
     pub compression: Compression,
 }
 
-impl Layout {
+impl ArrayLayout {
     /// The layout of the values of a field.
     pub fn data(dtype: DataType, compression: Compression) -> Self {
         let bytes = dtype.bytes() as u64;
@@ -214,18 +214,18 @@ mod tests {
     #[test]
     fn what_is_written_is_known_again() {
         for layout in [
-            Layout::data(DataType::Uint16, Compression::None),
-            Layout::data(DataType::Float32, Compression::Zstd(3)),
-            Layout::offsets(),
-            Layout::shapes(4),
+            ArrayLayout::data(DataType::Uint16, Compression::None),
+            ArrayLayout::data(DataType::Float32, Compression::Zstd(3)),
+            ArrayLayout::offsets(),
+            ArrayLayout::shapes(4),
         ] {
-            assert_eq!(Layout::from_zarr_json(&layout.zarr_json(77)), Some((layout, 77)));
+            assert_eq!(ArrayLayout::from_zarr_json(&layout.zarr_json(77)), Some((layout, 77)));
         }
     }
 
     #[test]
     fn what_differs_is_left_to_others() {
-        let json = Layout::offsets().zarr_json(3);
+        let json = ArrayLayout::offsets().zarr_json(3);
         for (at, value) in [
             ("/codecs/0/configuration/index_location", json!("start")),
             ("/codecs/0/configuration/codecs/1/name", json!("gzip")),
@@ -239,13 +239,18 @@ mod tests {
         ] {
             let mut other = json.clone();
             *other.pointer_mut(at).unwrap() = value;
-            assert_eq!(Layout::from_zarr_json(&other), None, "{at}");
+            assert_eq!(ArrayLayout::from_zarr_json(&other), None, "{at}");
         }
         // A valid shape, but with more columns than a document can have axes.
         for columns in [1u64 << 27, MAX_RANK as u64] {
-            let json = Layout { columns: Some(columns), chunk_rows: 1, shard_rows: 2, ..Layout::offsets() }
-                .zarr_json(3);
-            assert_eq!(Layout::from_zarr_json(&json), None, "{columns}");
+            let json = ArrayLayout {
+                columns: Some(columns),
+                chunk_rows: 1,
+                shard_rows: 2,
+                ..ArrayLayout::offsets()
+            }
+            .zarr_json(3);
+            assert_eq!(ArrayLayout::from_zarr_json(&json), None, "{columns}");
         }
     }
 }

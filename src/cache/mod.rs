@@ -37,9 +37,9 @@ mod writer;
 
 pub use self::{
     batch::{Column, Processed},
-    jagged::Documents,
+    jagged::FieldDocuments,
     layout::{Compression, MAX_RANK},
     ledger::{Ledger, LeftOut, Skipped, Standing},
-    reader::{CacheReader, Length},
+    reader::{CacheLength, CacheReader},
     writer::{CacheWriter, WriterOptions},
 };

@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    jagged::{Documents, JaggedReader},
+    jagged::{FieldDocuments, JaggedReader},
     layout::MAX_COUNT,
     ledger::{self, Ledger, Skipped},
     stored::foreign_url,
@@ -32,7 +32,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 
 /// The number of documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Length {
+pub struct CacheLength {
     /// Committed documents.
     pub documents: u64,
     /// Whether the cache is finished.
@@ -41,23 +41,23 @@ pub struct Length {
 
 /// An open cache; clones share it.
 #[derive(Debug, Clone)]
-pub struct CacheReader(Arc<Inner>);
+pub struct CacheReader(Arc<CacheState>);
 
 #[derive(Debug)]
-struct Inner {
+struct CacheState {
     folder: PathBuf,
     storage: Arc<dyn Storage>,
     /// Set once there is a document.
     arrays: fork_lock::OnceLock<(Vec<Field>, Vec<JaggedReader>)>,
-    seen: fork_lock::RwLock<Seen>,
+    seen: fork_lock::RwLock<LedgerContent>,
     /// The last ledger read; held during a refresh, so that one thread checks at a time.
-    looking: fork_lock::Mutex<Option<Mark>>,
+    looking: fork_lock::Mutex<Option<LedgerStamp>>,
 }
 
 /// The content of the ledger when it was last read.
 #[derive(Debug)]
-struct Seen {
-    length: Length,
+struct LedgerContent {
+    length: CacheLength,
     /// Values of each field.
     values: Vec<u64>,
     made_by: serde_json::Map<String, serde_json::Value>,
@@ -65,7 +65,7 @@ struct Seen {
 
 /// Distinguishes a ledger from the one that replaced it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark {
+struct LedgerStamp {
     modified: Option<SystemTime>,
     size: u64,
     inode: u64,
@@ -84,12 +84,12 @@ impl CacheReader {
         urls::check_path(path)?;
         urls::check(&folder.join(ledger::FILE))?;
         let storage = PathOrUrl::files(&StoreOptions::default(), None);
-        let seen = Seen {
-            length: Length { documents: 0, is_final: false },
+        let seen = LedgerContent {
+            length: CacheLength { documents: 0, is_final: false },
             values: Vec::new(),
             made_by: serde_json::Map::new(),
         };
-        let inner = Inner {
+        let inner = CacheState {
             folder,
             storage,
             arrays: fork_lock::OnceLock::new(),
@@ -146,7 +146,7 @@ impl CacheReader {
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] in a child, if a thread of the parent was reading the ledger at the fork.
-    pub fn length(&self) -> Result<Length> {
+    pub fn length(&self) -> Result<CacheLength> {
         Ok(self.seen()?.length)
     }
 
@@ -162,7 +162,7 @@ impl CacheReader {
     }
 
     fn ledger(&self) -> Result<Ledger> {
-        let Inner { folder, storage, .. } = &*self.0;
+        let CacheState { folder, storage, .. } = &*self.0;
         Ledger::read_in(storage, folder)?.ok_or_else(|| no_cache(folder))
     }
 
@@ -171,7 +171,7 @@ impl CacheReader {
     /// # Errors
     /// As [`Self::open`]; [`ErrorKind::State`] also if the cache has fewer documents than before, or was
     /// replaced.
-    pub fn refresh(&self) -> Result<Length> {
+    pub fn refresh(&self) -> Result<CacheLength> {
         let mut mark = fork_lock::lock(&self.0.looking)?;
         let known = self.length()?;
         if known.is_final {
@@ -196,7 +196,7 @@ impl CacheReader {
         Ok(length)
     }
 
-    fn take(&self, found: Ledger, is_first: bool) -> Result<Length> {
+    fn take(&self, found: Ledger, is_first: bool) -> Result<CacheLength> {
         let folder = &self.0.folder;
         if let Some(failure) = found.failure {
             let message = format!("the writer of the cache {} failed: {failure}", folder.display());
@@ -229,8 +229,8 @@ impl CacheReader {
                 });
             }
         }
-        let length = Length { documents: found.documents, is_final: found.is_finished };
-        let now = Seen { length, values, made_by: found.made_by };
+        let length = CacheLength { documents: found.documents, is_final: found.is_finished };
+        let now = LedgerContent { length, values, made_by: found.made_by };
         *fork_lock::write(&self.0.seen)? = now;
         Ok(length)
     }
@@ -240,7 +240,7 @@ impl CacheReader {
     ///
     /// # Errors
     /// As [`Self::refresh`].
-    pub fn wait_until(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<Length> {
+    pub fn wait_until(&self, documents: u64, give_up: &dyn Fn() -> bool) -> Result<CacheLength> {
         let (mut pause, longest) = PAUSES;
         loop {
             let length = self.refresh()?;
@@ -324,7 +324,7 @@ impl CacheReader {
     ///
     /// # Panics
     /// If there is no such field.
-    pub fn documents(&self, field: usize, indices: &[u64]) -> Result<Documents> {
+    pub fn documents(&self, field: usize, indices: &[u64]) -> Result<FieldDocuments> {
         if let Some(&largest) = indices.iter().max() {
             self.check(largest.saturating_add(1))?;
         }
@@ -355,7 +355,7 @@ impl CacheReader {
     }
 
     fn check(&self, end: u64) -> Result<()> {
-        let Length { documents, .. } = self.length()?;
+        let CacheLength { documents, .. } = self.length()?;
         if end <= documents {
             return Ok(());
         }
@@ -373,7 +373,7 @@ impl CacheReader {
         &arrays[field]
     }
 
-    fn seen(&self) -> Result<impl Deref<Target = Seen> + '_> {
+    fn seen(&self) -> Result<impl Deref<Target = LedgerContent> + '_> {
         fork_lock::read(&self.0.seen)
     }
 }
@@ -395,7 +395,7 @@ fn not_finished(folder: &Path) -> Error {
     Error::new(ErrorKind::State, message)
 }
 
-fn mark_of(path: &Path) -> Result<Mark> {
+fn mark_of(path: &Path) -> Result<LedgerStamp> {
     let metadata = fs::metadata(path).map_err(|error| match (error.kind(), path.parent()) {
         (std::io::ErrorKind::NotFound, Some(folder)) => no_cache(folder),
         _ => Error::io(path, "look at the ledger", error),
@@ -404,7 +404,7 @@ fn mark_of(path: &Path) -> Result<Mark> {
     let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
     #[cfg(not(unix))]
     let inode = 0;
-    Ok(Mark { modified: metadata.modified().ok(), size: metadata.len(), inode })
+    Ok(LedgerStamp { modified: metadata.modified().ok(), size: metadata.len(), inode })
 }
 
 /// Opens the arrays of the fields in the ledger; of a cache by another program, those found in its folder.

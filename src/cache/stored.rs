@@ -19,9 +19,9 @@ use std::{
 #[cfg(feature = "zarr")]
 use super::foreign::Foreign;
 use super::{
-    chunk::{self, Index},
+    chunk::{self, ChunkIndex},
     json::read_metadata,
-    layout::Layout,
+    layout::ArrayLayout,
 };
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
@@ -51,15 +51,15 @@ pub enum Stored {
 #[derive(Debug)]
 pub struct Own {
     folder: PathBuf,
-    layout: Layout,
+    layout: ArrayLayout,
     storage: Arc<dyn Storage>,
-    shards: fork_lock::RwLock<HashMap<u64, Arc<Shard>>>,
+    shards: fork_lock::RwLock<HashMap<u64, Arc<StoredShard>>>,
 }
 
 #[derive(Debug)]
-struct Shard {
+struct StoredShard {
     file: StoredFile,
-    index: Index,
+    index: ChunkIndex,
     /// Rows that it is known to have, counted from the array's first.
     until: u64,
 }
@@ -77,7 +77,7 @@ impl Stored {
             let message = format!("{} is not the metadata of a Zarr array: {what}", path.display());
             Error::new(ErrorKind::Format, message)
         })?;
-        match Layout::from_zarr_json(&json) {
+        match ArrayLayout::from_zarr_json(&json) {
             Some((layout, _)) => Ok(Self::Own(Own {
                 folder: folder.to_owned(),
                 layout,
@@ -202,7 +202,7 @@ impl Own {
         }
     }
 
-    fn read_from(&self, shard: &Shard, start: u64, out: &mut [u8]) -> Result<()> {
+    fn read_from(&self, shard: &StoredShard, start: u64, out: &mut [u8]) -> Result<()> {
         thread_local! {
             static SCRATCH: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
         }
@@ -211,7 +211,7 @@ impl Own {
 
     fn read_chunks(
         &self,
-        shard: &Shard,
+        shard: &StoredShard,
         start: u64,
         mut out: &mut [u8],
         encoded: &mut Vec<u8>,
@@ -221,12 +221,12 @@ impl Own {
         let chunk_bytes = layout.chunk_bytes();
         let mut at = (start * layout.width()) as usize * layout.dtype.bytes();
         let end = (at + out.len()).div_ceil(chunk_bytes) as u64;
-        let mut ahead = Ahead { next: (at / chunk_bytes) as u64, bytes: 0 };
+        let mut ahead = ChunkPrefetch { next: (at / chunk_bytes) as u64, bytes: 0 };
         while !out.is_empty() {
             if urls::is_url(&self.folder) {
                 ahead.announce(shard, end)?;
             }
-            let Run { offset, length, .. } = run(&shard.index, (at / chunk_bytes) as u64..end)?;
+            let ChunkRun { offset, length, .. } = run(&shard.index, (at / chunk_bytes) as u64..end)?;
             fallible_alloc::resize(encoded, length as usize, 0)?;
             shard.file.read_exact(encoded, offset)?;
             ahead.bytes = ahead.bytes.saturating_sub(length);
@@ -245,7 +245,7 @@ impl Own {
     }
 
     /// An open shard with the rows up to `end`.
-    fn shard(&self, shard: u64, end: u64, committed: u64) -> Result<Arc<Shard>> {
+    fn shard(&self, shard: u64, end: u64, committed: u64) -> Result<Arc<StoredShard>> {
         let known = fork_lock::read(&self.shards)?.get(&shard).cloned();
         if let Some(known) = known.filter(|known| known.until >= end) {
             return Ok(known);
@@ -261,10 +261,10 @@ impl Own {
         Ok(opened)
     }
 
-    fn open_shard(&self, shard: u64, committed: u64) -> Result<Shard> {
+    fn open_shard(&self, shard: u64, committed: u64) -> Result<StoredShard> {
         let path: Arc<Path> = Arc::from(self.folder.join(self.layout.file_name(shard)));
         let file = StoredFile::open(&self.storage, &path)?;
-        let size = Index::size(&self.layout) as u64;
+        let size = ChunkIndex::size(&self.layout) as u64;
         let Some(room) = file.size().checked_sub(size) else {
             let message =
                 format!("the file has {} bytes, less than the {size} of a shard's index", file.size());
@@ -273,13 +273,13 @@ impl Own {
         // The file's size bounds the allocation, and forebay writes no sparse files.
         let mut bytes = fallible_alloc::zero_bytes(size as usize)?;
         file.read_exact(&mut bytes, room)?;
-        let index = Index::decode(&bytes, room)?;
-        Ok(Shard { file, index, until: committed.min((shard + 1) * self.layout.shard_rows) })
+        let index = ChunkIndex::decode(&bytes, room)?;
+        Ok(StoredShard { file, index, until: committed.min((shard + 1) * self.layout.shard_rows) })
     }
 }
 
 /// Chunks that are read at once.
-struct Run {
+struct ChunkRun {
     offset: u64,
     length: u64,
     /// The chunk after the last.
@@ -287,7 +287,7 @@ struct Run {
 }
 
 /// The first of `chunks`, and those stored directly after it, up to about [`READ_BYTES`].
-fn run(index: &Index, chunks: Range<u64>) -> Result<Run> {
+fn run(index: &ChunkIndex, chunks: Range<u64>) -> Result<ChunkRun> {
     let (offset, mut length) = located(index, chunks.start)?;
     let mut end = chunks.start + 1;
     while end < chunks.end {
@@ -298,19 +298,19 @@ fn run(index: &Index, chunks: Range<u64>) -> Result<Run> {
         length += more;
         end += 1;
     }
-    Ok(Run { offset, length, end })
+    Ok(ChunkRun { offset, length, end })
 }
 
 /// Announces the runs after the one that is read: their latencies would add up.
-struct Ahead {
+struct ChunkPrefetch {
     /// The chunk after the last announced one.
     next: u64,
     /// Bytes that are announced and not read.
     bytes: u64,
 }
 
-impl Ahead {
-    fn announce(&mut self, shard: &Shard, end: u64) -> Result<()> {
+impl ChunkPrefetch {
+    fn announce(&mut self, shard: &StoredShard, end: u64) -> Result<()> {
         while self.next < end && self.bytes < MOST_ANNOUNCED {
             let run = run(&shard.index, self.next..end)?;
             if self.bytes > 0 {
@@ -323,7 +323,7 @@ impl Ahead {
     }
 }
 
-fn located(index: &Index, chunk: u64) -> Result<(u64, u64)> {
+fn located(index: &ChunkIndex, chunk: u64) -> Result<(u64, u64)> {
     // No chunk is empty: it has its checksum.
     index.get(chunk).filter(|&(_, length)| length > 0).ok_or_else(|| {
         let message =

@@ -56,14 +56,14 @@ pub struct CacheWriter {
     ledger: Ledger,
     documents: u64,
     /// What this writer made of a cache that did not exist; empty for any other.
-    made: Made,
+    made: NewFiles,
     /// Held while this writer exists.
     _lock: Lock,
 }
 
 /// The folders and files that a writer made to begin a cache.
 #[derive(Debug, Default)]
-struct Made {
+struct NewFiles {
     /// Inner folders first.
     folders: Vec<PathBuf>,
     /// Files of the split.
@@ -90,7 +90,7 @@ impl Drop for Lock {
     }
 }
 
-impl Made {
+impl NewFiles {
     /// Removes the files of the split in `folder`, the metadata of the folder of all splits if it has no
     /// other, and the folders that are empty then.
     fn remove(self, folder: &Path) -> Result<()> {
@@ -127,7 +127,7 @@ impl CacheWriter {
         // Once before any file is created, and once under the lock.
         owned::ledger_of(&folder)?;
         let missing = folder.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists());
-        let mut made = Made { folders: missing.map(Path::to_owned).collect(), ..Made::default() };
+        let mut made = NewFiles { folders: missing.map(Path::to_owned).collect(), ..NewFiles::default() };
         fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, "make", error))?;
         let lock = lock(&folder)?;
         let found = owned::ledger_of(&folder)?;

@@ -30,7 +30,7 @@ impl CacheStore {
     }
 }
 
-fn rows(cache::Length { documents, is_final }: cache::Length) -> Length {
+fn rows(cache::CacheLength { documents, is_final }: cache::CacheLength) -> Length {
     Length { rows: documents, is_final }
 }
 

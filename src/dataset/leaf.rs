@@ -55,7 +55,7 @@ pub trait Leaf: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// If they cannot be read.
-    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>>;
+    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn LeafSelection + 'a>>;
 
     /// A description that identifies the leaf, independent of where it is stored.
     fn describe(&self) -> String;
@@ -67,7 +67,7 @@ pub trait Leaf: fmt::Debug + Send + Sync {
 }
 
 /// Rows that are about to be read.
-pub trait Selection {
+pub trait LeafSelection {
     /// The shapes of `field`, row by row: as many numbers for each as the field has dimensions.
     ///
     /// # Errors

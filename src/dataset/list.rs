@@ -21,20 +21,20 @@ const SLICE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct ListStore {
     fields: Arc<[Field]>,
-    held: fork_lock::Mutex<Held>,
+    held: fork_lock::Mutex<ListState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Held {
+struct ListState {
     documents: u64,
     is_final: bool,
-    columns: Vec<Stored>,
+    columns: Vec<ListField>,
 }
 
 /// One field of all documents.
 #[derive(Debug, Default)]
-struct Stored {
+struct ListField {
     data: Vec<u8>,
     /// The end of each document in `data`, in values.
     ends: Vec<u64>,
@@ -44,12 +44,12 @@ struct Stored {
 impl ListStore {
     /// A list without documents.
     pub fn new(fields: Vec<Field>) -> Self {
-        let columns = fields.iter().map(|_| Stored::default()).collect();
-        let held = Held { documents: 0, is_final: false, columns };
+        let columns = fields.iter().map(|_| ListField::default()).collect();
+        let held = ListState { documents: 0, is_final: false, columns };
         Self { fields: fields.into(), held: fork_lock::Mutex::new(held), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, Held>> {
+    fn lock(&self) -> Result<MutexGuard<'_, ListState>> {
         fork_lock::lock(&self.held)
     }
 
@@ -109,7 +109,7 @@ impl ListStore {
     }
 }
 
-impl Held {
+impl ListState {
     fn length(&self) -> Length {
         Length { rows: self.documents, is_final: self.is_final }
     }

@@ -21,7 +21,7 @@ mod view;
 use std::sync::Arc;
 
 pub use cache::CacheStore;
-pub use leaf::{Leaf, Length, Selection};
+pub use leaf::{Leaf, LeafSelection, Length};
 pub use list::ListStore;
 pub use store::{DocumentLeaf, Store};
 pub use tokens::TokenLeaf;

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Rows of one leaf, with their rows in the batch.
-struct Part<'a> {
+struct LeafRows<'a> {
     leaf: &'a Arc<dyn Leaf>,
     rows: Vec<u64>,
     slots: Vec<usize>,
@@ -23,11 +23,11 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
             format!("a read of {} rows; the pool's batches have at most {}", picks.len(), pool.rows()),
         ));
     }
-    let mut parts: Vec<Part<'_>> = Vec::new();
+    let mut parts: Vec<LeafRows<'_>> = Vec::new();
     let mut part_of = fallible_alloc::filled(leaves.len(), None)?;
     for (slot, pick) in picks.iter().enumerate() {
         let number = *part_of[pick.leaf].get_or_insert_with(|| {
-            parts.push(Part { leaf: &leaves[pick.leaf], rows: Vec::new(), slots: Vec::new() });
+            parts.push(LeafRows { leaf: &leaves[pick.leaf], rows: Vec::new(), slots: Vec::new() });
             parts.len() - 1
         });
         let part = &mut parts[number];

@@ -6,7 +6,7 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use super::{Leaf, Length, Selection};
+use super::{Leaf, LeafSelection, Length};
 use crate::{
     Result, fallible_alloc,
     fields::Field,
@@ -93,9 +93,9 @@ impl Leaf for DocumentLeaf {
         self.0.wait(rows, give_up)
     }
 
-    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>> {
+    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn LeafSelection + 'a>> {
         let fields = self.0.fields()?;
-        Ok(Box::new(Documents {
+        Ok(Box::new(StoreSelection {
             store: &*self.0,
             rows: rows.to_vec(),
             // bounded: as many as there are fields.
@@ -109,7 +109,7 @@ impl Leaf for DocumentLeaf {
     }
 }
 
-struct Documents<'a> {
+struct StoreSelection<'a> {
     store: &'a dyn Store,
     fields: Arc<[Field]>,
     rows: Vec<u64>,
@@ -117,7 +117,7 @@ struct Documents<'a> {
     spans: Vec<Option<Vec<Range<u64>>>>,
 }
 
-impl Documents<'_> {
+impl StoreSelection<'_> {
     fn spans(&mut self, field: usize) -> Result<&[Range<u64>]> {
         let known = &mut self.spans[field];
         if known.is_none() {
@@ -127,7 +127,7 @@ impl Documents<'_> {
     }
 }
 
-impl Selection for Documents<'_> {
+impl LeafSelection for StoreSelection<'_> {
     fn shapes(&mut self, field: usize) -> Result<Vec<u64>> {
         if self.fields[field].rank > 1 {
             return self.store.shapes(field, &self.rows);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Leaf, Length, Selection, Store, store::read_spans};
+use super::{Leaf, LeafSelection, Length, Store, store::read_spans};
 use crate::{Error, ErrorKind, Result, fallible_alloc, fields::DataType, fields::Field};
 
 /// Windows over one field of a store.
@@ -93,9 +93,9 @@ impl Leaf for TokenLeaf {
         }
     }
 
-    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>> {
+    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn LeafSelection + 'a>> {
         let (field, dtype) = self.number()?;
-        Ok(Box::new(Windows { leaf: self, field, size: dtype.bytes(), rows: rows.to_vec() }))
+        Ok(Box::new(WindowSelection { leaf: self, field, size: dtype.bytes(), rows: rows.to_vec() }))
     }
 
     fn describe(&self) -> String {
@@ -104,14 +104,14 @@ impl Leaf for TokenLeaf {
     }
 }
 
-struct Windows<'a> {
+struct WindowSelection<'a> {
     leaf: &'a TokenLeaf,
     field: usize,
     size: usize,
     rows: Vec<u64>,
 }
 
-impl Selection for Windows<'_> {
+impl LeafSelection for WindowSelection<'_> {
     fn shapes(&mut self, _field: usize) -> Result<Vec<u64>> {
         fallible_alloc::filled(self.rows.len(), self.leaf.length)
     }

@@ -6,7 +6,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Leaf, Length, Selection};
+use super::{Leaf, LeafSelection, Length};
 use crate::{
     Error, ErrorKind, Result,
     cache::cast::{Misfit, integers},
@@ -76,7 +76,7 @@ impl Leaf for TypedLeaf {
         self.leaf.wait(rows, give_up)
     }
 
-    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>> {
+    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn LeafSelection + 'a>> {
         Ok(Box::new(Converting {
             leaf: self,
             stored: self.leaf.fields()?,
@@ -99,18 +99,18 @@ struct Converting<'a> {
     leaf: &'a TypedLeaf,
     /// The fields in their stored types.
     stored: Arc<[Field]>,
-    inner: Box<dyn Selection + 'a>,
+    inner: Box<dyn LeafSelection + 'a>,
     rows: Vec<u64>,
 }
 
 /// Rows whose places in the batch are adjacent.
-struct Run {
+struct AdjacentRows {
     rows: Range<usize>,
     place: usize,
     values: usize,
 }
 
-impl Selection for Converting<'_> {
+impl LeafSelection for Converting<'_> {
     fn shapes(&mut self, field: usize) -> Result<Vec<u64>> {
         self.inner.shapes(field)
     }
@@ -123,14 +123,14 @@ impl Selection for Converting<'_> {
         }
         let lengths = self.lengths(field)?;
         let (before, after) = (from.dtype.bytes(), to.bytes());
-        let mut runs: Vec<Run> = fallible_alloc::with_room(places.len())?;
+        let mut runs: Vec<AdjacentRows> = fallible_alloc::with_room(places.len())?;
         for (row, (&place, &values)) in places.iter().zip(&lengths).enumerate() {
             match runs.last_mut() {
                 Some(run) if run.place + run.values * after == place => {
                     run.rows.end = row + 1;
                     run.values += values;
                 }
-                _ => runs.push(Run { rows: row..row + 1, place, values }),
+                _ => runs.push(AdjacentRows { rows: row..row + 1, place, values }),
             }
         }
         let is_wider = after >= before;
@@ -180,7 +180,14 @@ impl Converting<'_> {
     }
 
     /// The error for a number that does not fit, the misfit's index counted from value `done` of a run on.
-    fn misfit(&self, field: &Field, lengths: &[usize], run: &Run, done: usize, misfit: Misfit) -> Error {
+    fn misfit(
+        &self,
+        field: &Field,
+        lengths: &[usize],
+        run: &AdjacentRows,
+        done: usize,
+        misfit: Misfit,
+    ) -> Error {
         let Misfit { at, number } = misfit;
         let mut at = done + at;
         let mut row = run.rows.start;

@@ -26,18 +26,18 @@ pub enum View {
     /// The rows of a leaf, by its index.
     Leaf(usize),
     /// Copies of rows in storage order, as many as their weights say.
-    Weighted(Box<Weighted>),
+    Weighted(Box<WeightedView>),
     /// All rows in a new order each epoch.
-    Permutation(Box<Permutation>),
+    Permutation(Box<PermutedView>),
     /// The rows of each era in a new order each epoch.
     Eras(Box<EraView>),
     /// Several views, mixed by weight.
-    Mixture(Box<Mixed>),
+    Mixture(Box<MixtureView>),
 }
 
 /// Copies of the rows of a view, as many as their weights say.
 #[derive(Debug, Clone)]
-pub struct Weighted {
+pub struct WeightedView {
     of: View,
     rows: Arc<WeightedRows>,
     seed: u64,
@@ -48,7 +48,7 @@ pub struct Weighted {
 
 /// All rows of a view in a new order each epoch.
 #[derive(Debug, Clone)]
-pub struct Permutation {
+pub struct PermutedView {
     of: View,
     seed: u64,
     /// The epoch and the order used last.
@@ -92,14 +92,14 @@ pub struct MixtureRules {
 
 /// Several views, mixed by weight.
 #[derive(Debug, Clone)]
-pub struct Mixed {
-    sources: Vec<Source>,
+pub struct MixtureView {
+    sources: Vec<MixtureSource>,
     rules: MixtureRules,
-    recent: Option<Made>,
+    recent: Option<EpochMixture>,
 }
 
 #[derive(Debug, Clone)]
-struct Source {
+struct MixtureSource {
     name: Arc<str>,
     view: View,
     /// Its leaves among those of the mixture.
@@ -108,7 +108,7 @@ struct Source {
 
 /// A mixture computed for an epoch and the lengths of its sources.
 #[derive(Debug, Clone)]
-struct Made {
+struct EpochMixture {
     epoch: u64,
     lengths: Vec<Length>,
     length: Length,
@@ -124,7 +124,7 @@ const ENDLESS_PASSES: u64 = 1 << 32;
 
 impl View {
     pub(super) fn permutation(of: Self, seed: u64) -> Self {
-        Self::Permutation(Box::new(Permutation {
+        Self::Permutation(Box::new(PermutedView {
             of,
             seed,
             recent: None,
@@ -133,7 +133,7 @@ impl View {
     }
 
     pub(super) fn weighted(of: Self, rows: Arc<WeightedRows>, seed: u64) -> Self {
-        Self::Weighted(Box::new(Weighted {
+        Self::Weighted(Box::new(WeightedView {
             of,
             rows,
             seed,
@@ -147,8 +147,8 @@ impl View {
     }
 
     pub(super) fn mixture(views: Vec<(String, Self, Range<usize>)>, rules: MixtureRules) -> Result<Self> {
-        let source = |(name, view, leaves): (String, _, _)| Source { name: name.into(), view, leaves };
-        let mixed = Mixed { sources: views.into_iter().map(source).collect(), rules, recent: None };
+        let source = |(name, view, leaves): (String, _, _)| MixtureSource { name: name.into(), view, leaves };
+        let mixed = MixtureView { sources: views.into_iter().map(source).collect(), rules, recent: None };
         // Reports problems that do not depend on the sources' lengths at once. bounded: a word for each
         // source.
         let (stages, known) = (&mixed.rules.stages, vec![1; mixed.sources.len()]);
@@ -345,7 +345,7 @@ impl View {
     }
 }
 
-impl Mixed {
+impl MixtureView {
     fn set_block(&mut self, block: u64) -> Result<()> {
         if self.rules.block.is_none() {
             // bounded: a word for each source.
@@ -370,7 +370,7 @@ impl Mixed {
     /// While rows are added, each growing source ends with its current rows, and the mixture before the first
     /// row that such a source lacks. So each position below the length is final. A complete source that
     /// repeats does not end the mixture.
-    fn made(&mut self, epoch: u64, lengths: &[Length]) -> Result<&mut Made> {
+    fn made(&mut self, epoch: u64, lengths: &[Length]) -> Result<&mut EpochMixture> {
         // bounded: as many as there are sources.
         let mut own = Vec::with_capacity(self.sources.len());
         for source in &mut self.sources {
@@ -386,7 +386,7 @@ impl Mixed {
         Ok(self.recent.insert(made))
     }
 
-    fn make(&self, epoch: u64, lengths: Vec<Length>) -> Result<Made> {
+    fn make(&self, epoch: u64, lengths: Vec<Length>) -> Result<EpochMixture> {
         let MixtureRules { stages, block, stop, seed } = &self.rules;
         let block = block.ok_or_else(|| {
             Error::new(
@@ -419,7 +419,7 @@ impl Mixed {
             let rows = if nothing_yet { 0 } else { mixture.len().unwrap_or(0) };
             // bounded: a word for each source.
             let passes = vec![1; lengths.len()];
-            return Ok(Made { epoch, length: Length { rows, is_final }, lengths, mixture, passes });
+            return Ok(EpochMixture { epoch, length: Length { rows, is_final }, lengths, mixture, passes });
         }
         let rows: Vec<_> = lengths.iter().map(capped).collect();
         let mixture = new(*stop, &rows)?;
@@ -439,7 +439,7 @@ impl Mixed {
                 .map(|(taken, rows)| taken.div_ceil(*rows.max(&1)).max(1))
                 .collect(),
         };
-        Ok(Made { epoch, lengths, length, mixture, passes })
+        Ok(EpochMixture { epoch, lengths, length, mixture, passes })
     }
 
     fn wanted(&mut self, epoch: u64, rows: u64, lengths: &[Length], wanted: &mut [u64]) -> Result<()> {

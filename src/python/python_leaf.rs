@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    dataset::{Leaf, Length, Selection},
+    dataset::{Leaf, LeafSelection, Length},
     fields::Field,
     fork_lock::OnceLock,
 };
@@ -76,7 +76,7 @@ impl Leaf for PythonLeaf {
         }
     }
 
-    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn Selection + 'a>> {
+    fn select<'a>(&'a self, rows: &[u64]) -> Result<Box<dyn LeafSelection + 'a>> {
         let columns = self.call("return documents", |object| {
             let rows = PyArray1::from_iter(object.py(), rows.iter().map(|&row| row as i64));
             let columns = object.call_method1("_columns", (rows,))?;
@@ -107,7 +107,7 @@ struct DocumentSelection {
     fields: Arc<[Field]>,
 }
 
-impl Selection for DocumentSelection {
+impl LeafSelection for DocumentSelection {
     fn shapes(&mut self, field: usize) -> Result<Vec<u64>> {
         Ok(self.columns[field].shapes.clone())
     }

@@ -20,7 +20,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
 use arrow_schema::{DataType, SchemaRef};
 use serde_json::Value;
 
-use super::{Piece, ReadShard, Shards, Skips};
+use super::{DocumentPiece, ReadShard, Shards, Skips};
 use crate::{
     Error, ErrorKind, Result,
     cache::json::{self, NoValue},
@@ -106,7 +106,7 @@ pub enum Projection {
 
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum InputFormat {
     Parquet,
     Arrow,
     Json,
@@ -121,7 +121,7 @@ pub struct Files {
     entries: Vec<Entry>,
     paths: Vec<PathBuf>,
     names: Vec<String>,
-    kinds: Vec<Kind>,
+    kinds: Vec<InputFormat>,
     projection: Projection,
     limits: Limits,
 }
@@ -139,7 +139,7 @@ impl Files {
         let entries: Vec<Entry> = shards.into_iter().map(Into::into).collect();
         let has_recordings = matches!(projection, Projection::Recordings { .. });
         let kind = |entry: &Entry| match entry {
-            entry if has_recordings && entry.is_of_files() => Ok(Kind::Table),
+            entry if has_recordings && entry.is_of_files() => Ok(InputFormat::Table),
             Entry::Path(path) => kind_of(path),
             Entry::Manifest(_) => {
                 let message =
@@ -176,7 +176,7 @@ impl Files {
     /// [`ErrorKind::Io`].
     pub fn fingerprints(&self) -> Result<Vec<(String, String)>> {
         let one = |shard: usize| match self.kinds[shard] {
-            Kind::Table => {
+            InputFormat::Table => {
                 let table = self.table(shard)?;
                 Ok(format!("{} rows, {:016x}", table.n_rows(), table.fingerprint()))
             }
@@ -197,7 +197,7 @@ impl Shards for Files {
         let path = &self.paths[shard];
         // The number is from the ledger and may exceed the rows of any file.
         let skip = skip.saturating_mul(size);
-        let at = Place { size, row: 0, limits: self.limits };
+        let at = BatchPosition { size, row: 0, limits: self.limits };
         let wrong = |what: &str| {
             let message = format!(
                 "{} has {what}, expected Parquet or Arrow with a column of recordings",
@@ -207,7 +207,7 @@ impl Shards for Files {
         };
         let max_record_bytes = self.limits.max_record_bytes;
         match (self.kinds[shard], &self.projection) {
-            (Kind::Parquet, Projection::Recordings { column, allow_paths }) => {
+            (InputFormat::Parquet, Projection::Recordings { column, allow_paths }) => {
                 let options = ParquetOptions {
                     payload: crate::source::Payload::Audio(column.clone()),
                     allow_paths: allow_paths.clone(),
@@ -220,9 +220,9 @@ impl Shards for Files {
                     &AtomicBool::new(false),
                 )?);
                 let rows = source.n_rows();
-                Ok(Recordings::over(source.reader(), rows, skip, at))
+                Ok(RecordingReader::over(source.reader(), rows, skip, at))
             }
-            (Kind::Arrow, Projection::Recordings { column, allow_paths }) => {
+            (InputFormat::Arrow, Projection::Recordings { column, allow_paths }) => {
                 let options = ArrowOptions {
                     audio_column: column.clone(),
                     allow_paths: allow_paths.clone(),
@@ -239,21 +239,21 @@ impl Shards for Files {
                     return Err(damage);
                 }
                 let rows = source.n_rows();
-                Ok(Recordings::over(source.reader(), rows, skip, at))
+                Ok(RecordingReader::over(source.reader(), rows, skip, at))
             }
-            (Kind::Table, _) => {
+            (InputFormat::Table, _) => {
                 let source = self.table(shard)?;
                 let rows = source.n_rows();
-                Ok(Recordings::over(source.reader(), rows, skip, at))
+                Ok(RecordingReader::over(source.reader(), rows, skip, at))
             }
-            (Kind::Json, Projection::Recordings { .. }) => wrong("JSON"),
-            (Kind::Text, Projection::Recordings { .. }) => wrong("lines"),
-            (kind @ (Kind::Parquet | Kind::Arrow), _) => {
+            (InputFormat::Json, Projection::Recordings { .. }) => wrong("JSON"),
+            (InputFormat::Text, Projection::Recordings { .. }) => wrong("lines"),
+            (kind @ (InputFormat::Parquet | InputFormat::Arrow), _) => {
                 let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
-                Ok(Box::new(Table::open(&storage, path, kind, self.columns(), skip, at)?))
+                Ok(Box::new(TableReader::open(&storage, path, kind, self.columns(), skip, at)?))
             }
-            (kind @ (Kind::Json | Kind::Text), _) => {
-                Ok(Box::new(Lines::open(Box::new(open(path)?), path, kind, skip, at)?))
+            (kind @ (InputFormat::Json | InputFormat::Text), _) => {
+                Ok(Box::new(LineReader::open(Box::new(open(path)?), path, kind, skip, at)?))
             }
         }
     }
@@ -270,7 +270,7 @@ impl Files {
 
 /// The position of a reader in its batch, and the limit of one read.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct BatchPosition {
     /// Rows of a batch.
     size: u64,
     /// Rows of the batch that were read.
@@ -278,20 +278,20 @@ struct Place {
     limits: Limits,
 }
 
-impl Place {
+impl BatchPosition {
     /// Rows that are left to read of the batch.
     fn missing(&self) -> u64 {
         self.size.saturating_sub(self.row)
     }
 
     /// A piece of `rows` rows; the last one of its batch if the batch is complete, or if the file ends.
-    fn piece(&mut self, documents: Rows, rows: u64, is_last: bool) -> Piece<Rows> {
+    fn piece(&mut self, documents: Rows, rows: u64, is_last: bool) -> DocumentPiece<Rows> {
         self.row += rows;
         let ends_batch = is_last || self.row >= self.size;
         if ends_batch {
             self.row = 0;
         }
-        Piece { documents, rows, ends_batch }
+        DocumentPiece { documents, rows, ends_batch }
     }
 }
 
@@ -303,7 +303,7 @@ fn split_packing(path: &Path) -> (&Path, Option<&str>) {
     }
 }
 
-fn kind_of(path: &Path) -> Result<Kind> {
+fn kind_of(path: &Path) -> Result<InputFormat> {
     let mut start = [0; 8];
     let n = open(path)?.read(&mut start).map_err(|error| Error::io(path, "read", error))?;
     let start = &start[..n];
@@ -311,14 +311,14 @@ fn kind_of(path: &Path) -> Result<Kind> {
     let ending =
         plain.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
     let kind = match (&ending[..], packing) {
-        ("jsonl" | "ndjson" | "json", _) => Some(Kind::Json),
-        ("txt" | "text", _) => Some(Kind::Text),
+        ("jsonl" | "ndjson" | "json", _) => Some(InputFormat::Json),
+        ("txt" | "text", _) => Some(InputFormat::Text),
         (_, Some(_)) => None,
-        ("parquet", None) => Some(Kind::Parquet),
-        ("arrow" | "feather", None) => Some(Kind::Arrow),
-        _ if start.starts_with(&signatures::PARQUET) => Some(Kind::Parquet),
+        ("parquet", None) => Some(InputFormat::Parquet),
+        ("arrow" | "feather", None) => Some(InputFormat::Arrow),
+        _ if start.starts_with(&signatures::PARQUET) => Some(InputFormat::Parquet),
         _ if start.starts_with(&signatures::ARROW) || start.starts_with(&signatures::ARROW_MESSAGE) => {
-            Some(Kind::Arrow)
+            Some(InputFormat::Arrow)
         }
         _ => None,
     };
@@ -355,34 +355,34 @@ fn fingerprint(path: &Path) -> Result<String> {
 }
 
 /// The record batches of a table in its file.
-enum Batches {
+enum TableBatches {
     Parquet(Box<ParquetTable>),
     Arrow(Box<ArrowTable>),
 }
 
 /// Reads a table.
-struct Table {
-    batches: Batches,
+struct TableReader {
+    batches: TableBatches,
     /// The rest of the record batch that was read last.
     rest: Option<RecordBatch>,
     /// Rows that are still to be skipped.
     skip: u64,
     read: u64,
     rows: Option<u64>,
-    at: Place,
+    at: BatchPosition,
 }
 
-impl Table {
+impl TableReader {
     fn open(
         storage: &Arc<dyn Storage>,
         path: &Path,
-        kind: Kind,
+        kind: InputFormat,
         columns: Option<&[String]>,
         skip: u64,
-        at: Place,
+        at: BatchPosition,
     ) -> Result<Self> {
         let max_record_bytes = at.limits.max_record_bytes;
-        if kind == Kind::Parquet {
+        if kind == InputFormat::Parquet {
             let mut table = ParquetTable::open(storage, path, max_record_bytes)?;
             if let Some(places) = places(table.schema(), columns)? {
                 table.select(places)?;
@@ -390,7 +390,7 @@ impl Table {
             table.skip(skip);
             let rows = Some(table.n_rows());
             return Ok(Self {
-                batches: Batches::Parquet(Box::new(table)),
+                batches: TableBatches::Parquet(Box::new(table)),
                 rest: None,
                 skip: 0,
                 read: skip,
@@ -400,7 +400,7 @@ impl Table {
         }
         let mut table = ArrowTable::open(storage, path, max_record_bytes)?;
         table.select(places(table.schema(), columns)?);
-        Ok(Self { batches: Batches::Arrow(Box::new(table)), rest: None, skip, read: 0, rows: None, at })
+        Ok(Self { batches: TableBatches::Arrow(Box::new(table)), rest: None, skip, read: 0, rows: None, at })
     }
 
     fn next_table(&mut self) -> Result<Option<RecordBatch>> {
@@ -408,8 +408,8 @@ impl Table {
             return Ok(Some(rest));
         }
         match &mut self.batches {
-            Batches::Parquet(table) => table.next(),
-            Batches::Arrow(table) => table.next(),
+            TableBatches::Parquet(table) => table.next(),
+            TableBatches::Arrow(table) => table.next(),
         }
     }
 }
@@ -462,8 +462,8 @@ fn places(schema: &SchemaRef, columns: Option<&[String]>) -> Result<Option<Vec<u
     columns.iter().map(place).collect::<Result<_>>().map(Some)
 }
 
-impl ReadShard<Rows> for Table {
-    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Piece<Rows>>> {
+impl ReadShard<Rows> for TableReader {
+    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<Rows>>> {
         let (mut piece, mut rows, mut room) = (Vec::new(), 0, self.at.limits.piece_bytes);
         let mut is_last = false;
         while rows < self.at.missing() && room > 0 {
@@ -501,16 +501,22 @@ impl ReadShard<Rows> for Table {
 }
 
 /// Reads lines.
-struct Lines {
+struct LineReader {
     lines: Box<dyn BufRead + Send>,
     is_json: bool,
     line: u64,
-    at: Place,
+    at: BatchPosition,
 }
 
-impl Lines {
+impl LineReader {
     /// Opens the file at `path`, whose bytes are `file`.
-    fn open(file: Box<dyn Read + Send>, path: &Path, kind: Kind, skip: u64, at: Place) -> Result<Self> {
+    fn open(
+        file: Box<dyn Read + Send>,
+        path: &Path,
+        kind: InputFormat,
+        skip: u64,
+        at: BatchPosition,
+    ) -> Result<Self> {
         let bytes: Box<dyn Read + Send> = match split_packing(path).1 {
             Some("gz") => Box::new(flate2::read::MultiGzDecoder::new(file)),
             Some(_) => {
@@ -521,7 +527,7 @@ impl Lines {
         };
         // bounded: a constant.
         let lines = Box::new(BufReader::with_capacity(1 << 20, bytes));
-        let mut lines = Self { lines, is_json: kind == Kind::Json, line: 0, at };
+        let mut lines = Self { lines, is_json: kind == InputFormat::Json, line: 0, at };
         for _ in 0..skip {
             if lines.read()?.is_none() {
                 break;
@@ -635,8 +641,8 @@ impl Lines {
     }
 }
 
-impl ReadShard<Rows> for Lines {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<Rows>>> {
+impl ReadShard<Rows> for LineReader {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<Rows>>> {
         let mut rows = if self.is_json { Rows::Json(Vec::new()) } else { Rows::Text(Vec::new()) };
         let (mut n, mut held, mut is_last) = (0, 0u64, false);
         while n < self.at.missing() && held < self.at.limits.piece_bytes {
@@ -676,23 +682,23 @@ fn is_wide_window(error: &io::Error) -> bool {
 }
 
 /// Reads recordings.
-struct Recordings<R> {
+struct RecordingReader<R> {
     reader: R,
     next: u64,
     rows: u64,
-    at: Place,
+    at: BatchPosition,
     /// Determines the length of a recording before the next one is read.
     decoder: AudioDecoder,
 }
 
-impl<R: ReadRecords + 'static> Recordings<R> {
-    fn over(reader: R, rows: u64, skip: u64, at: Place) -> Box<dyn ReadShard<Rows>> {
+impl<R: ReadRecords + 'static> RecordingReader<R> {
+    fn over(reader: R, rows: u64, skip: u64, at: BatchPosition) -> Box<dyn ReadShard<Rows>> {
         Box::new(Self { reader, next: skip, rows, at, decoder: AudioDecoder::new() })
     }
 }
 
-impl<R: ReadRecords> ReadShard<Rows> for Recordings<R> {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<Rows>>> {
+impl<R: ReadRecords> ReadShard<Rows> for RecordingReader<R> {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<Rows>>> {
         let limits = self.at.limits;
         let begin = self.next;
         let end = begin.saturating_add(self.at.missing()).min(self.rows);

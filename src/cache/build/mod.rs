@@ -13,9 +13,9 @@
 //! byte. Readers wait while `BACKLOG_DOCUMENTS` or `BACKLOG_BYTES` are queued for the writer. Only the batch
 //! that the writer waits for is always read.
 //!
-//! The unit of reading and processing is a [`Piece`]: a batch, or a part of one if its documents are large
-//! and the processor handles each alone. So memory is bounded in bytes, while order and resume are defined by
-//! batches. No commit falls inside a batch.
+//! The unit of reading and processing is a [`DocumentPiece`]: a batch, or a part of one if its documents are
+//! large and the processor handles each alone. So memory is bounded in bytes, while order and resume are
+//! defined by batches. No commit falls inside a batch.
 
 pub mod inputs;
 pub mod passthrough;
@@ -34,8 +34,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::shard_order::{Outcome, ShardOrder};
-pub use self::{shard_order::Order, skips::Skips};
+use self::shard_order::{PieceOutcome, ShardQueue};
+pub use self::{shard_order::Interleaving, skips::Skips};
 use super::{
     batch::Processed,
     ledger::Ledger,
@@ -75,7 +75,7 @@ pub trait Shards: Send + Sync + 'static {
 
 /// Documents that are read and processed together: a batch, or a part of one.
 #[derive(Debug)]
-pub struct Piece<B> {
+pub struct DocumentPiece<B> {
     /// The documents.
     pub documents: B,
     /// Their number, including those that the reader left out.
@@ -84,7 +84,7 @@ pub struct Piece<B> {
     pub ends_batch: bool,
 }
 
-impl<B> Piece<B> {
+impl<B> DocumentPiece<B> {
     /// All of a batch.
     pub fn whole(documents: B, rows: u64) -> Self {
         Self { documents, rows, ends_batch: true }
@@ -98,7 +98,7 @@ pub trait ReadShard<B>: Send {
     ///
     /// # Errors
     /// As [`Shards::open`].
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<B>>>;
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<B>>>;
 
     /// The part of the shard that has been read, from 0 to 1, if it is known.
     fn part(&self) -> Option<f64> {
@@ -139,7 +139,7 @@ impl Default for Commits {
 
 /// How a cache is built.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct BuildPlan {
     /// The folder of the cache.
     pub path: PathBuf,
     /// The split.
@@ -147,7 +147,7 @@ pub struct Plan {
     /// Documents that are processed together.
     pub batch_size: u64,
     /// The order of batches.
-    pub order: Order,
+    pub order: Interleaving,
     /// Threads that read and process.
     pub n_workers: usize,
     /// The fields to keep, converted to their types where given; None for all, unconverted.
@@ -189,20 +189,20 @@ pub struct Progress {
 
 /// A running build, on its own threads. Dropping it cancels it; documents written by then are committed.
 pub struct Build {
-    shared: Arc<dyn Running>,
+    shared: Arc<dyn AnyBuild>,
     /// Joined by its drop, after the build was cancelled.
     threads: Threads,
 }
 
-/// The part of [`Shared`] that does not depend on the type of batches.
-trait Running: Send + Sync {
+/// The part of [`BuildShared`] that does not depend on the type of batches.
+trait AnyBuild: Send + Sync {
     fn cancel(&self);
     fn progress(&self) -> Progress;
     fn wait(&self, at_most: Duration) -> Option<Result<u64>>;
 }
 
-struct Shared<B> {
-    shard_order: ShardOrder<B>,
+struct BuildShared<B> {
+    shard_order: ShardQueue<B>,
     fields: Option<Vec<(String, Option<DataType>)>>,
     policy: Policy,
     commits: Commits,
@@ -217,7 +217,7 @@ struct Shared<B> {
     ended: Condvar,
 }
 
-impl<B: Send> Running for Shared<B> {
+impl<B: Send> AnyBuild for BuildShared<B> {
     fn cancel(&self) {
         self.shard_order.stop();
     }
@@ -251,7 +251,7 @@ impl Build {
     /// As [`CacheWriter::open`]; [`ErrorKind::State`] and [`ErrorKind::TooMany`] if more documents were left
     /// out than the policy allows; [`ErrorKind::Config`] if shards have the same name; [`ErrorKind::Io`] if
     /// threads cannot be started.
-    pub fn start<S: Shards>(plan: Plan, shards: S, processor: impl Processor<S::Batch>) -> Result<Self> {
+    pub fn start<S: Shards>(plan: BuildPlan, shards: S, processor: impl Processor<S::Batch>) -> Result<Self> {
         let names = shards.names().to_vec();
         let mut sorted: Vec<_> = names.iter().collect();
         sorted.sort();
@@ -282,9 +282,9 @@ impl Build {
         let standings =
             names.iter().map(|name| writer.ledger().shards.get(name).copied().unwrap_or_default());
         let most = (BACKLOG_DOCUMENTS / plan.batch_size).max(2 * plan.n_workers as u64);
-        let shard_order = ShardOrder::new(plan.order, standings.collect(), most, BACKLOG_BYTES);
+        let shard_order = ShardQueue::new(plan.order, standings.collect(), most, BACKLOG_BYTES);
         let part_before = shard_order.standing().2;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BuildShared {
             shard_order,
             fields: plan.fields,
             policy: plan.policy,
@@ -366,13 +366,18 @@ fn panicked(who: &str) -> Error {
 }
 
 /// A worker: reads and processes one batch after the other.
-fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Processor<S::Batch>, size: u64) {
+fn work<S: Shards>(
+    shared: &BuildShared<S::Batch>,
+    shards: &S,
+    processor: &impl Processor<S::Batch>,
+    size: u64,
+) {
     let mut process = None;
     while let Some(mut turn) = shared.shard_order.take() {
-        let guarded = |work: &mut dyn FnMut() -> Result<Outcome>| {
+        let guarded = |work: &mut dyn FnMut() -> Result<PieceOutcome>| {
             catch_unwind(AssertUnwindSafe(work))
                 .unwrap_or_else(|_| Err(panicked("a worker")))
-                .unwrap_or_else(Outcome::Failed)
+                .unwrap_or_else(PieceOutcome::Failed)
         };
         let mut skips = Skips::new(&shared.policy, turn.batch.saturating_mul(size).saturating_add(turn.row));
         let mut piece = None;
@@ -382,10 +387,10 @@ fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Proce
                 None => turn.reader.insert(shards.open(turn.shard, turn.batch, size)?),
             };
             piece = reader.next(&mut skips)?;
-            Ok(Outcome::End)
+            Ok(PieceOutcome::End)
         });
         let (shard, batch, number) = (turn.shard, turn.batch, turn.piece);
-        let Some(Piece { documents, rows, ends_batch }) = piece else {
+        let Some(DocumentPiece { documents, rows, ends_batch }) = piece else {
             shared.shard_order.give_back(turn, None);
             shared.shard_order.answer(shard, number, in_shard(read, &shards.names()[shard]));
             continue;
@@ -394,17 +399,17 @@ fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Proce
         let mut documents = Some(documents);
         let made = guarded(&mut || {
             let process = process.get_or_insert_with(|| processor.worker());
-            let Some(documents) = documents.take() else { return Ok(Outcome::End) };
+            let Some(documents) = documents.take() else { return Ok(PieceOutcome::End) };
             let mut processed = process.process(documents, &mut skips)?;
             if let Some(fields) = &shared.fields {
                 processed.select(fields)?;
             }
             processed.check()?;
-            Ok(Outcome::Done { processed, left_out: Vec::new(), ends_batch })
+            Ok(PieceOutcome::Done { processed, left_out: Vec::new(), ends_batch })
         });
         let made = match made {
-            Outcome::Done { processed, .. } => {
-                Outcome::Done { processed, left_out: skips.into_errors(), ends_batch }
+            PieceOutcome::Done { processed, .. } => {
+                PieceOutcome::Done { processed, left_out: skips.into_errors(), ends_batch }
             }
             ended => in_batch(in_shard(ended, &shards.names()[shard]), batch, size),
         };
@@ -412,28 +417,30 @@ fn work<S: Shards>(shared: &Shared<S::Batch>, shards: &S, processor: &impl Proce
     }
 }
 
-fn in_shard(outcome: Outcome, name: &str) -> Outcome {
+fn in_shard(outcome: PieceOutcome, name: &str) -> PieceOutcome {
     match outcome {
-        Outcome::Failed(error) if error.place.shard.is_none() => Outcome::Failed(error.in_shard(name)),
+        PieceOutcome::Failed(error) if error.place.shard.is_none() => {
+            PieceOutcome::Failed(error.in_shard(name))
+        }
         outcome => outcome,
     }
 }
 
 /// Adds the rows of the batch to an error without a row.
-fn in_batch(outcome: Outcome, batch: u64, size: u64) -> Outcome {
+fn in_batch(outcome: PieceOutcome, batch: u64, size: u64) -> PieceOutcome {
     match outcome {
-        Outcome::Failed(mut error) if error.place.row.is_none() => {
+        PieceOutcome::Failed(mut error) if error.place.row.is_none() => {
             let begin = batch.saturating_mul(size);
             let last = begin.saturating_add(size - 1);
             error.message = format!("{} (documents {begin} to {last})", error.message);
-            Outcome::Failed(error)
+            PieceOutcome::Failed(error)
         }
         outcome => outcome,
     }
 }
 
 /// The ordered writer.
-fn write<B: Send>(shared: &Shared<B>, mut writer: CacheWriter, names: &[String]) -> Result<u64> {
+fn write<B: Send>(shared: &BuildShared<B>, mut writer: CacheWriter, names: &[String]) -> Result<u64> {
     let result = append_all(shared, &mut writer, names);
     if let Err(error) = &result
         && error.kind != ErrorKind::Closed
@@ -452,7 +459,7 @@ struct Pace {
 }
 
 /// Commits all documents so far. Slow storage delays the next commit, so that commits leave time to write.
-fn commit<B>(shared: &Shared<B>, writer: &mut CacheWriter) -> Result<Pace> {
+fn commit<B>(shared: &BuildShared<B>, writer: &mut CacheWriter) -> Result<Pace> {
     let begin = Instant::now();
     writer.commit()?;
     shared.committed.store(writer.documents(), Ordering::Relaxed);
@@ -460,7 +467,7 @@ fn commit<B>(shared: &Shared<B>, writer: &mut CacheWriter) -> Result<Pace> {
     Ok(Pace { documents: writer.documents(), due: Instant::now() + wait })
 }
 
-fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[String]) -> Result<u64> {
+fn append_all<B: Send>(shared: &BuildShared<B>, writer: &mut CacheWriter, names: &[String]) -> Result<u64> {
     let mut pace =
         Pace { documents: writer.documents(), due: shared.begin + shared.commits.time / FIRST_COMMIT };
     let (mut account, before) = (FailureList::new(0, LISTED), writer.ledger().skipped.documents);
@@ -487,7 +494,7 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
         };
         let name = &names[shard];
         match outcome {
-            Outcome::Done { processed, left_out, ends_batch } => {
+            PieceOutcome::Done { processed, left_out, ends_batch } => {
                 let numbered = |(error, number): (Error, u64)| {
                     let mut error = error.in_shard(name);
                     error.place.index = Some(number);
@@ -515,8 +522,8 @@ fn append_all<B: Send>(shared: &Shared<B>, writer: &mut CacheWriter, names: &[St
                     writer.advance(name, false);
                 }
             }
-            Outcome::End => writer.advance(name, true),
-            Outcome::Failed(error) => {
+            PieceOutcome::End => writer.advance(name, true),
+            PieceOutcome::Failed(error) => {
                 if !is_torn {
                     commit(shared, writer)?;
                 }

@@ -25,7 +25,7 @@ use crate::{
 
 /// Turns recordings into features and labels.
 #[derive(Debug, Clone)]
-pub struct Features {
+pub struct FeatureBuilder {
     plan: Plan,
     /// What the ledger keeps of the plan.
     description: Value,
@@ -42,7 +42,7 @@ pub struct Features {
 const LONGEST_STRETCHED: u64 = 1 << 22;
 const MOST_STRETCHED: u64 = 32;
 
-impl Features {
+impl FeatureBuilder {
     /// The features of a front end; `description` identifies it.
     ///
     /// # Errors
@@ -120,9 +120,9 @@ fn described(config: &SpectrogramConfig) -> String {
     )
 }
 
-impl Processor<Rows> for Features {
+impl Processor<Rows> for FeatureBuilder {
     fn worker(&self) -> Box<dyn Process<Rows>> {
-        Box::new(Worker {
+        Box::new(FeatureWorker {
             what: self.clone(),
             decoder: AudioDecoder::with_damage(self.damage),
             planes: Planes::new(),
@@ -133,8 +133,8 @@ impl Processor<Rows> for Features {
     }
 }
 
-struct Worker {
-    what: Features,
+struct FeatureWorker {
+    what: FeatureBuilder,
     decoder: AudioDecoder,
     planes: Planes,
     mono: Vec<f32>,
@@ -142,7 +142,7 @@ struct Worker {
     scratch: FeatureScratch,
 }
 
-impl Process<Rows> for Worker {
+impl Process<Rows> for FeatureWorker {
     fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
         let Rows::Recordings(records) = rows else {
             return Err(Error::new(ErrorKind::Schema, "a front end needs a column of recordings"));
@@ -164,7 +164,7 @@ impl Process<Rows> for Worker {
     }
 }
 
-impl Worker {
+impl FeatureWorker {
     fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
         let recording = self.decoder.open_recording(&record.bytes, record.file.as_deref())?;
         let (info, samples) = recording.info().of_row(record.file.as_deref())?;
@@ -227,7 +227,7 @@ mod tests {
     use crate::transform::{FrontEnd, FrontEndConfig, front_end::Conditioning};
 
     fn bytes(plan: Plan) -> (u64, f64) {
-        let features = Features::new(plan, Value::Null, 1e9).unwrap();
+        let features = FeatureBuilder::new(plan, Value::Null, 1e9).unwrap();
         (features.recording_bytes(), features.second_bytes())
     }
 

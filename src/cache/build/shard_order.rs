@@ -24,7 +24,7 @@ use crate::{
 
 /// The order in which batches of shards follow each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum Interleaving {
     /// One batch of each shard in turn.
     #[default]
     RoundRobin,
@@ -34,7 +34,7 @@ pub enum Order {
 
 /// The result of a piece of a batch.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum PieceOutcome {
     /// Documents.
     Done {
         processed: Processed,
@@ -50,7 +50,7 @@ pub enum Outcome {
 }
 
 /// A shard's reader, lent to a worker, and its next read.
-pub struct Turn<B> {
+pub struct ReadTurn<B> {
     pub shard: usize,
     pub batch: u64,
     /// Rows of the batch that were read before.
@@ -61,25 +61,25 @@ pub struct Turn<B> {
 }
 
 /// Shared by workers and the writer.
-pub struct ShardOrder<B> {
-    order: Order,
+pub struct ShardQueue<B> {
+    order: Interleaving,
     most_batches: u64,
     most_bytes: usize,
-    state: Mutex<State<B>>,
+    state: Mutex<QueueState<B>>,
     /// Notified when a worker may find a turn.
     free: Condvar,
     /// Notified when the writer may find its batch.
     ready: Condvar,
 }
 
-impl<B> std::fmt::Debug for ShardOrder<B> {
+impl<B> std::fmt::Debug for ShardQueue<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ShardOrder").field("order", &self.order).finish_non_exhaustive()
     }
 }
 
-struct State<B> {
-    shards: Vec<Shard<B>>,
+struct QueueState<B> {
+    shards: Vec<QueuedShard<B>>,
     /// Pieces taken by a worker and not yet written.
     under_way: u64,
     /// Bytes of the processed ones.
@@ -87,7 +87,7 @@ struct State<B> {
     is_stopped: bool,
 }
 
-struct Shard<B> {
+struct QueuedShard<B> {
     reader: Option<Box<dyn ReadShard<B>>>,
     is_taken: bool,
     /// The batch to be read next, the row in it, and the number of the piece.
@@ -100,14 +100,14 @@ struct Shard<B> {
     written: u64,
     written_pieces: u64,
     is_finished: bool,
-    outcomes: BTreeMap<u64, Outcome>,
+    outcomes: BTreeMap<u64, PieceOutcome>,
     part: f64,
 }
 
-impl<B> ShardOrder<B> {
+impl<B> ShardQueue<B> {
     /// Begins at the standings; readers wait while `most_batches` pieces or `most_bytes` are queued.
-    pub fn new(order: Order, standings: Vec<Standing>, most_batches: u64, most_bytes: usize) -> Self {
-        let shard = |standing: Standing| Shard {
+    pub fn new(order: Interleaving, standings: Vec<Standing>, most_batches: u64, most_bytes: usize) -> Self {
+        let shard = |standing: Standing| QueuedShard {
             reader: None,
             is_taken: false,
             next: standing.batches,
@@ -125,43 +125,43 @@ impl<B> ShardOrder<B> {
             order,
             most_batches,
             most_bytes,
-            state: Mutex::new(State { shards, under_way: 0, bytes: 0, is_stopped: false }),
+            state: Mutex::new(QueueState { shards, under_way: 0, bytes: 0, is_stopped: false }),
             free: Condvar::new(),
             ready: Condvar::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<B>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The first of the shards for which `is_one` holds, in the order of `place`.
     fn first(
         &self,
-        state: &State<B>,
-        is_one: impl Fn(&Shard<B>) -> bool,
-        place: impl Fn(&Shard<B>) -> u64,
+        state: &QueueState<B>,
+        is_one: impl Fn(&QueuedShard<B>) -> bool,
+        place: impl Fn(&QueuedShard<B>) -> u64,
     ) -> Option<usize> {
         let mut shards = state.shards.iter().enumerate().filter(|(_, shard)| is_one(shard));
         match self.order {
-            Order::Concat => shards.next().map(|(at, _)| at),
-            Order::RoundRobin => shards.min_by_key(|(_, shard)| place(shard)).map(|(at, _)| at),
+            Interleaving::Concat => shards.next().map(|(at, _)| at),
+            Interleaving::RoundRobin => shards.min_by_key(|(_, shard)| place(shard)).map(|(at, _)| at),
         }
     }
 
     /// The shard that the writer waits for.
-    fn needed(&self, state: &State<B>) -> Option<usize> {
+    fn needed(&self, state: &QueueState<B>) -> Option<usize> {
         self.first(state, |shard| !shard.is_finished, |shard| shard.written)
     }
 
     /// Takes a shard to be read; waits until one is available. None if no shard is left, or when stopped.
-    pub fn take(&self) -> Option<Turn<B>> {
+    pub fn take(&self) -> Option<ReadTurn<B>> {
         let mut state = self.lock();
         loop {
             if state.is_stopped || state.shards.iter().all(|shard| shard.has_ended) {
                 return None;
             }
-            let free = |shard: &Shard<B>| !shard.has_ended && !shard.is_taken;
+            let free = |shard: &QueuedShard<B>| !shard.has_ended && !shard.is_taken;
             let room = state.under_way < self.most_batches && state.bytes < self.most_bytes;
             let found = self.first(&state, free, |shard| shard.next).filter(|&at| {
                 let shard = &state.shards[at];
@@ -172,7 +172,7 @@ impl<B> ShardOrder<B> {
                 let shard = &mut state.shards[at];
                 shard.is_taken = true;
                 let (batch, row, piece) = (shard.next, shard.next_row, shard.next_piece);
-                return Some(Turn { shard: at, batch, row, piece, reader: shard.reader.take() });
+                return Some(ReadTurn { shard: at, batch, row, piece, reader: shard.reader.take() });
             }
             state = self.free.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -180,7 +180,7 @@ impl<B> ShardOrder<B> {
 
     /// Returns a reader, with the number of rows read and whether they end a batch; None at the end of the
     /// shard.
-    pub fn give_back(&self, turn: Turn<B>, read: Option<(u64, bool)>) {
+    pub fn give_back(&self, turn: ReadTurn<B>, read: Option<(u64, bool)>) {
         let goes_on = read.is_some();
         let part = turn.reader.as_ref().and_then(|reader| reader.part());
         let mut state = self.lock();
@@ -200,7 +200,7 @@ impl<B> ShardOrder<B> {
     }
 
     /// Hands over the result of a piece.
-    pub fn answer(&self, shard: usize, piece: u64, outcome: Outcome) {
+    pub fn answer(&self, shard: usize, piece: u64, outcome: PieceOutcome) {
         let mut state = self.lock();
         state.bytes += bytes(&outcome);
         state.shards[shard].outcomes.insert(piece, outcome);
@@ -210,7 +210,7 @@ impl<B> ShardOrder<B> {
 
     /// The next piece in order, with its shard; waits for it until `due`. None at `due`, when stopped, or
     /// when all shards are written.
-    pub fn next(&self, due: Option<Instant>) -> Option<(usize, Outcome)> {
+    pub fn next(&self, due: Option<Instant>) -> Option<(usize, PieceOutcome)> {
         let mut state = self.lock();
         loop {
             if state.is_stopped {
@@ -222,7 +222,7 @@ impl<B> ShardOrder<B> {
             if let Some(outcome) = shard.outcomes.remove(&written) {
                 shard.written_pieces += 1;
                 match outcome {
-                    Outcome::Done { ends_batch, .. } => shard.written += u64::from(ends_batch),
+                    PieceOutcome::Done { ends_batch, .. } => shard.written += u64::from(ends_batch),
                     _ => shard.is_finished = true,
                 }
                 state.under_way -= 1;
@@ -271,9 +271,11 @@ impl<B> ShardOrder<B> {
     }
 }
 
-fn bytes(outcome: &Outcome) -> usize {
+fn bytes(outcome: &PieceOutcome) -> usize {
     match outcome {
-        Outcome::Done { processed, .. } => processed.columns.iter().map(|column| column.data.len()).sum(),
+        PieceOutcome::Done { processed, .. } => {
+            processed.columns.iter().map(|column| column.data.len()).sum()
+        }
         _ => 0,
     }
 }
@@ -285,26 +287,26 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cache::build::Piece;
+    use crate::cache::build::DocumentPiece;
 
     /// A shard of so many batches; the reader is never called.
     struct Batches(u64);
 
     impl ReadShard<()> for Batches {
-        fn next(&mut self, _skips: &mut super::super::Skips<'_>) -> crate::Result<Option<Piece<()>>> {
+        fn next(&mut self, _skips: &mut super::super::Skips<'_>) -> crate::Result<Option<DocumentPiece<()>>> {
             let left = self.0.checked_sub(1);
             self.0 = left.unwrap_or_default();
-            Ok(left.map(|_| Piece::whole((), 1)))
+            Ok(left.map(|_| DocumentPiece::whole((), 1)))
         }
     }
 
     fn shard_order(
-        order: Order,
+        order: Interleaving,
         standings: &[Standing],
         most_batches: u64,
         most_bytes: usize,
-    ) -> ShardOrder<()> {
-        ShardOrder::new(order, standings.to_vec(), most_batches, most_bytes)
+    ) -> ShardQueue<()> {
+        ShardQueue::new(order, standings.to_vec(), most_batches, most_bytes)
     }
 
     fn at(batches: u64) -> Standing {
@@ -312,10 +314,10 @@ mod tests {
     }
 
     /// A batch of so many bytes, with its number as the number of documents.
-    fn done(number: u64, bytes: usize) -> Outcome {
+    fn done(number: u64, bytes: usize) -> PieceOutcome {
         let column = crate::cache::Column::flat("x", crate::fields::DataType::Uint8, vec![0; bytes], vec![]);
         let processed = Processed { documents: number, columns: vec![column] };
-        Outcome::Done { processed, left_out: Vec::new(), ends_batch: true }
+        PieceOutcome::Done { processed, left_out: Vec::new(), ends_batch: true }
     }
 
     /// The number of pieces of a batch.
@@ -325,9 +327,9 @@ mod tests {
 
     /// A worker: takes turns until there are none, and answers them; a shard has `batches`, each of some
     /// pieces of 5 rows.
-    fn work(shard_order: &ShardOrder<()>, batches: &[u64]) {
+    fn work(shard_order: &ShardQueue<()>, batches: &[u64]) {
         while let Some(turn) = shard_order.take() {
-            let Turn { shard, batch, row, piece, .. } = turn;
+            let ReadTurn { shard, batch, row, piece, .. } = turn;
             let goes_on = batch < batches[shard];
             let ends = row / 5 + 1 == pieces(shard, batch);
             shard_order.give_back(turn, goes_on.then_some((5, ends)));
@@ -335,24 +337,24 @@ mod tests {
                 thread::yield_now();
             }
             let done = match done(batch, 8) {
-                Outcome::Done { processed, left_out, .. } => {
-                    Outcome::Done { processed, left_out, ends_batch: ends }
+                PieceOutcome::Done { processed, left_out, .. } => {
+                    PieceOutcome::Done { processed, left_out, ends_batch: ends }
                 }
                 other => other,
             };
-            shard_order.answer(shard, piece, if goes_on { done } else { Outcome::End });
+            shard_order.answer(shard, piece, if goes_on { done } else { PieceOutcome::End });
         }
     }
 
     /// The order, computed slowly: batches of each shard from its standing on, and its end.
-    fn expected(order: Order, begun: &[u64], batches: &[u64]) -> Vec<(usize, Option<u64>)> {
+    fn expected(order: Interleaving, begun: &[u64], batches: &[u64]) -> Vec<(usize, Option<u64>)> {
         let again = |shard: usize, batch: u64| (0..pieces(shard, batch)).map(move |_| Some(batch));
         let numbers = |shard: usize| {
             (begun[shard]..batches[shard]).flat_map(move |batch| again(shard, batch)).chain([None])
         };
         let mut all: Vec<(usize, Option<u64>)> =
             (0..batches.len()).flat_map(|shard| numbers(shard).map(move |number| (shard, number))).collect();
-        if order == Order::RoundRobin {
+        if order == Interleaving::RoundRobin {
             all.sort_by_key(|&(shard, number)| (number.unwrap_or(batches[shard]), shard));
         }
         all
@@ -364,7 +366,7 @@ mod tests {
         fn the_order_is_that_of_the_shards(
             shards in proptest::collection::vec((0u64..6, 0u64..12), 1..6), n_workers in 1usize..5, most in 1u64..9, concat: bool,
         ) {
-            let order = if concat { Order::Concat } else { Order::RoundRobin };
+            let order = if concat { Interleaving::Concat } else { Interleaving::RoundRobin };
             let (begun, more): (Vec<u64>, Vec<u64>) = shards.into_iter().unzip();
             let batches: Vec<u64> = begun.iter().zip(&more).map(|(begun, more)| begun + more).collect();
             let standings: Vec<_> = begun.iter().map(|&batches| at(batches)).collect();
@@ -376,7 +378,7 @@ mod tests {
                 let mut found = Vec::new();
                 while let Some((shard, outcome)) = shard_order.next(None) {
                     found.push((shard, match outcome {
-                        Outcome::Done { processed, .. } => Some(processed.documents),
+                        PieceOutcome::Done { processed, .. } => Some(processed.documents),
                         _ => None,
                     }));
                 }
@@ -391,7 +393,7 @@ mod tests {
     #[test]
     fn a_finished_shard_is_passed_over() {
         let finished = Standing { is_finished: true, ..at(4) };
-        let shard_order = shard_order(Order::Concat, &[finished, at(2)], 9, 9);
+        let shard_order = shard_order(Interleaving::Concat, &[finished, at(2)], 9, 9);
         let turn = shard_order.take().unwrap();
         assert_eq!((turn.shard, turn.batch), (1, 2));
     }
@@ -399,8 +401,12 @@ mod tests {
     #[test]
     fn readers_are_held_back_but_for_the_batch_that_is_needed() {
         for (most_batches, most_bytes) in [(2, 1 << 20), (9, 15)] {
-            let shard_order =
-                Arc::new(shard_order(Order::RoundRobin, &[at(0), at(0), at(0)], most_batches, most_bytes));
+            let shard_order = Arc::new(shard_order(
+                Interleaving::RoundRobin,
+                &[at(0), at(0), at(0)],
+                most_batches,
+                most_bytes,
+            ));
             // The first batch is slow; two others are done and use up the limit.
             let first = shard_order.take().unwrap();
             for shard in [1, 2] {
@@ -427,7 +433,7 @@ mod tests {
             shard_order.answer(0, 0, done(0, 8));
             for shard in 0..shards as usize {
                 let next = shard_order.next(None);
-                assert!(matches!(next, Some((at, Outcome::Done { .. })) if at == shard));
+                assert!(matches!(next, Some((at, PieceOutcome::Done { .. })) if at == shard));
             }
             assert!(waiter.join().unwrap().is_some());
         }
@@ -435,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_reader_is_lent_and_comes_back() {
-        let shard_order = shard_order(Order::Concat, &[at(0)], 9, 9);
+        let shard_order = shard_order(Interleaving::Concat, &[at(0)], 9, 9);
         let mut turn = shard_order.take().unwrap();
         assert!(turn.reader.is_none(), "not opened yet");
         turn.reader = Some(Box::new(Batches(1)));
@@ -448,7 +454,7 @@ mod tests {
 
     #[test]
     fn stop_wakes_all() {
-        let shard_order = Arc::new(shard_order(Order::Concat, &[at(0)], 9, 9));
+        let shard_order = Arc::new(shard_order(Interleaving::Concat, &[at(0)], 9, 9));
         let taken = shard_order.take();
         let waiters = [true, false].map(|reads| {
             let shard_order = shard_order.clone();

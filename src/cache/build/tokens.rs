@@ -31,15 +31,15 @@ pub struct Tokenize {
 
 /// The part of [`Tokenize`] that one worker owns.
 #[derive(Debug)]
-pub struct Worker {
+pub struct TokenizeWorker {
     what: Tokenize,
     encoder: Encoder,
 }
 
 impl Tokenize {
     /// Makes a worker's part.
-    pub fn worker(&self) -> Worker {
-        Worker { what: self.clone(), encoder: self.tokenizer.encoder() }
+    pub fn worker(&self) -> TokenizeWorker {
+        TokenizeWorker { what: self.clone(), encoder: self.tokenizer.encoder() }
     }
 }
 
@@ -49,7 +49,7 @@ impl Processor<Rows> for Tokenize {
     }
 }
 
-impl Process<Rows> for Worker {
+impl Process<Rows> for TokenizeWorker {
     fn process(&mut self, rows: Rows, skips: &mut Skips<'_>) -> Result<Processed> {
         let column = self.what.text_column.clone();
         let mut ids = Ids::new(self);
@@ -60,7 +60,7 @@ impl Process<Rows> for Worker {
     }
 }
 
-impl Worker {
+impl TokenizeWorker {
     /// Encodes texts, without those that are left out.
     ///
     /// # Errors
@@ -80,13 +80,13 @@ impl Worker {
 
 /// The ids of the documents encoded so far.
 struct Ids<'a> {
-    worker: &'a mut Worker,
+    worker: &'a mut TokenizeWorker,
     all: Vec<u32>,
     lengths: Vec<u64>,
 }
 
 impl<'a> Ids<'a> {
-    fn new(worker: &'a mut Worker) -> Self {
+    fn new(worker: &'a mut TokenizeWorker) -> Self {
         Self { worker, all: Vec::new(), lengths: Vec::new() }
     }
 

@@ -19,9 +19,9 @@ use crate::{
     cache::{
         Compression, Processed, WriterOptions,
         build::{
-            Build, Order, Piece, Plan, Process, Processor, ReadShard, Shards, Skips,
+            Build, BuildPlan, DocumentPiece, Interleaving, Process, Processor, ReadShard, Shards, Skips,
             inputs::{Files, Limits, Projection},
-            recordings::Features,
+            recordings::FeatureBuilder,
             tokens::Tokenize,
         },
     },
@@ -120,14 +120,16 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Projection, u64)> 
 }
 
 /// The features of a `SpectrogramTransform` or an object of `forebay.features`.
-fn features(given: &Bound<'_, PyAny>, max_decoded_seconds: f64) -> PyResult<Features> {
+fn features(given: &Bound<'_, PyAny>, max_decoded_seconds: f64) -> PyResult<FeatureBuilder> {
     let made = match given.cast::<SpectrogramTransform>() {
-        Ok(transform) => float_mode::lent(|| Features::log_mel(transform.get().core(), max_decoded_seconds)),
+        Ok(transform) => {
+            float_mode::lent(|| FeatureBuilder::log_mel(transform.get().core(), max_decoded_seconds))
+        }
         Err(_) => {
             let expected = "a SpectrogramTransform, or an object of forebay.features";
             let FeatureObject { plan, description } =
                 FeatureObject::read(given).map_err(|refused| refused.raised("transform", given, expected))?;
-            Features::new(plan, description, max_decoded_seconds)
+            FeatureBuilder::new(plan, description, max_decoded_seconds)
         }
     };
     made.map_err(|error| to_python(given.py(), &error))
@@ -214,11 +216,11 @@ impl _CacheBuild {
             to_python(Error::new(ErrorKind::Config, "made_by is not a JSON object").because(error))
         })?;
         let fields = fields.map(|fields| fields.into_iter().map(typed).collect::<Result<_>>()).transpose();
-        let plan = Plan {
+        let plan = BuildPlan {
             path,
             split,
             batch_size,
-            order: if order == "concat" { Order::Concat } else { Order::RoundRobin },
+            order: if order == "concat" { Interleaving::Concat } else { Interleaving::RoundRobin },
             n_workers,
             fields: fields.map_err(to_python)?,
             policy: policy(on_error.to_owned(), max_errors).map_err(to_python)?,
@@ -232,7 +234,7 @@ impl _CacheBuild {
         let build = run_interruptible(py, "forebay-build", move |_| {
             let shards = given.shards(projection, limits, is_processed)?;
             let options = WriterOptions { made_by, ..plan.options.clone() };
-            Build::start(Plan { options, ..plan }, shards, processor)
+            Build::start(BuildPlan { options, ..plan }, shards, processor)
         })?;
         Ok(Self { build: Some(Arc::new(build)), process: process::id() })
     }
@@ -388,7 +390,7 @@ impl _ShardWork {
             let mut all: Option<(Processed, Vec<Error>)> = None;
             loop {
                 let mut skips = Skips::new(policy, *begin);
-                let Some(Piece { documents, rows, ends_batch }) = reader.next(&mut skips)? else {
+                let Some(DocumentPiece { documents, rows, ends_batch }) = reader.next(&mut skips)? else {
                     return Ok(all);
                 };
                 *begin += rows;

@@ -18,10 +18,10 @@ use crate::{
     cache::{
         Processed,
         build::{
-            Piece, Process, Processor, ReadShard, Shards, Skips,
+            DocumentPiece, Process, Processor, ReadShard, Shards, Skips,
             inputs::{Files, Rows},
             passthrough::Passthrough,
-            recordings::Features,
+            recordings::FeatureBuilder,
             tokens::{self, Tokenize},
         },
     },
@@ -79,9 +79,9 @@ impl Shards for AnyShards {
 struct FileShard(Box<dyn ReadShard<Rows>>);
 
 impl ReadShard<DocumentBatch> for FileShard {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<DocumentBatch>>> {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<DocumentBatch>>> {
         let piece = self.0.next(skips)?;
-        Ok(piece.map(|Piece { documents, rows, ends_batch }| Piece {
+        Ok(piece.map(|DocumentPiece { documents, rows, ends_batch }| DocumentPiece {
             documents: DocumentBatch::Rows(documents),
             rows,
             ends_batch,
@@ -99,7 +99,7 @@ struct Iterable {
 }
 
 impl ReadShard<DocumentBatch> for Iterable {
-    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<Piece<DocumentBatch>>> {
+    fn next(&mut self, _skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<DocumentBatch>>> {
         call("the shard's iterator raised an exception", |py| {
             let mut iterator = self.iterator.bind(py).try_iter()?;
             let list = PyList::empty(py);
@@ -108,7 +108,7 @@ impl ReadShard<DocumentBatch> for Iterable {
                 list.append(document?)?;
             }
             let rows = list.len() as u64;
-            Ok((rows > 0).then(|| Piece::whole(DocumentBatch::Objects(list.unbind()), rows)))
+            Ok((rows > 0).then(|| DocumentPiece::whole(DocumentBatch::Objects(list.unbind()), rows)))
         })
     }
 }
@@ -118,7 +118,7 @@ struct Elsewhere {
 }
 
 impl ReadShard<DocumentBatch> for Elsewhere {
-    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<Piece<DocumentBatch>>> {
+    fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<DocumentBatch>>> {
         let next = call("another process failed to process a batch", |py| {
             let Some(next) = self.iterator.bind(py).try_iter()?.next() else { return Ok(None) };
             let (batch, left_out): (Bound<'_, PyAny>, Vec<convert::LeftOutTuple>) = next?.extract()?;
@@ -127,7 +127,7 @@ impl ReadShard<DocumentBatch> for Elsewhere {
         let Some((processed, left_out)) = next else { return Ok(None) };
         left_out.into_iter().try_for_each(|one| skips.leave_out(convert::error(one)))?;
         // The worker that read the rows reports them, so they are not counted here.
-        Ok(Some(Piece::whole(DocumentBatch::Processed(processed), 0)))
+        Ok(Some(DocumentPiece::whole(DocumentBatch::Processed(processed), 0)))
     }
 }
 
@@ -136,7 +136,7 @@ impl ReadShard<DocumentBatch> for Elsewhere {
 pub enum AnyProcessor {
     Passthrough,
     Tokenize(Tokenize),
-    Features(Features),
+    Features(FeatureBuilder),
     /// The user's function from a list of documents to processed ones, and `columns`, which converts its
     /// result.
     Callable(Arc<(Py<PyAny>, Py<PyAny>)>),
@@ -175,7 +175,7 @@ impl Processor<DocumentBatch> for AnyProcessor {
 
 enum ShardWorker {
     Rows(Box<dyn Process<Rows>>),
-    Tokens(Box<tokens::Worker>, String),
+    Tokens(Box<tokens::TokenizeWorker>, String),
     Callable(Arc<(Py<PyAny>, Py<PyAny>)>),
     Columns(Arc<Py<PyAny>>),
 }

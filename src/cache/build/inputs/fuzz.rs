@@ -12,32 +12,32 @@ const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// Reads the bytes as a file of each format, in whole batches and in pieces; rows and final error are equal.
 pub(crate) fn inputs(bytes: &[u8]) {
-    for kind in [Kind::Parquet, Kind::Arrow] {
+    for kind in [InputFormat::Parquet, InputFormat::Arrow] {
         let table = |at| {
             let storage: Arc<dyn Storage> = Arc::new(InMemory::new(bytes));
-            Ok(Box::new(Table::open(&storage, Path::new("a"), kind, None, 0, at)?)
+            Ok(Box::new(TableReader::open(&storage, Path::new("a"), kind, None, 0, at)?)
                 as Box<dyn ReadShard<Rows>>)
         };
         both(&table);
     }
     for (kind, name) in [
-        (Kind::Text, "a.txt"),
-        (Kind::Json, "a.jsonl"),
-        (Kind::Text, "a.txt.gz"),
-        (Kind::Json, "a.jsonl.zst"),
+        (InputFormat::Text, "a.txt"),
+        (InputFormat::Json, "a.jsonl"),
+        (InputFormat::Text, "a.txt.gz"),
+        (InputFormat::Json, "a.jsonl.zst"),
     ] {
         let lines = |at| {
             let file = Box::new(Cursor::new(bytes.to_vec()));
-            Ok(Box::new(Lines::open(file, Path::new(name), kind, 0, at)?) as Box<dyn ReadShard<Rows>>)
+            Ok(Box::new(LineReader::open(file, Path::new(name), kind, 0, at)?) as Box<dyn ReadShard<Rows>>)
         };
         both(&lines);
     }
 }
 
-fn both(open: &dyn Fn(Place) -> Result<Box<dyn ReadShard<Rows>>>) {
+fn both(open: &dyn Fn(BatchPosition) -> Result<Box<dyn ReadShard<Rows>>>) {
     let [whole, pieces] = [u64::MAX, 50].map(|piece_bytes| {
         let limits = Limits { max_record_bytes: MAX_RECORD_BYTES, piece_bytes, ..Limits::default() };
-        all(open(Place { size: 7, row: 0, limits }))
+        all(open(BatchPosition { size: 7, row: 0, limits }))
     });
     assert_eq!(whole, pieces);
 }
@@ -52,7 +52,7 @@ fn all(reader: Result<Box<dyn ReadShard<Rows>>>) -> (Vec<String>, Vec<Option<u64
     };
     while begin < ROWS {
         let mut skips = Skips::new(&policy, begin);
-        let Piece { documents, rows, ends_batch } = match reader.next(&mut skips) {
+        let DocumentPiece { documents, rows, ends_batch } = match reader.next(&mut skips) {
             Ok(Some(piece)) => piece,
             Ok(None) => {
                 assert_eq!(in_batch, 0, "a batch that does not end");
