@@ -22,7 +22,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use forebay::{
     LoaderConfig,
     decode::{AudioDecoder, Planes},
-    record::{Batches, Collate, ExampleMaker, RawRecord, Task},
+    record::{BatchSizes, Collate, ExampleMaker, RawRecord, Task},
     seed::{below, mix},
     tasks::AudioTask,
 };
@@ -69,7 +69,7 @@ fn example(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("example");
     for (name, bytes) in recordings() {
         let (mut stage, mut collate) =
-            (task.maker(), task.collate(Batches { size: 1, n_streams: 1, ahead: 1 }));
+            (task.maker(), task.collate(BatchSizes { size: 1, n_streams: 1, ahead: 1 }));
         let mut record = RawRecord::new(bytes, Default::default()).numbered(0, 0, 0);
         group.bench_function(name, |bench| {
             bench.iter(|| {

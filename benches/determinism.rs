@@ -17,7 +17,7 @@ use forebay::{
     Result,
     engine::{Engine, Plan, Step},
     order::Order,
-    record::{Batches, ExampleMaker, ReadRecords, Record, Source, Task, WholeRecord},
+    record::{BatchSizes, ExampleMaker, ReadRecords, Record, Source, Task, WholeRecord},
     seed::mix,
 };
 use toy::{SOON, ToyCollate, toy};
@@ -41,7 +41,7 @@ impl Task for Spin {
     fn maker(&self) -> Self {
         Self
     }
-    fn collate(&self, batches: Batches) -> ToyCollate {
+    fn collate(&self, batches: BatchSizes) -> ToyCollate {
         ToyCollate::new(batches.size)
     }
 }

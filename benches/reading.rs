@@ -27,7 +27,7 @@ use forebay::{
     Result,
     engine::{Engine, Plan, Step},
     order::Order,
-    record::{Batches, Collate, ExampleMaker, Record, Task},
+    record::{BatchSizes, Collate, ExampleMaker, Record, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };
 
@@ -128,7 +128,7 @@ impl Task for Touch {
         Self
     }
 
-    fn collate(&self, _batches: Batches) -> Self {
+    fn collate(&self, _batches: BatchSizes) -> Self {
         Self
     }
 }

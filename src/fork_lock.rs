@@ -32,33 +32,33 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T> {
     lock: sync::Mutex<T>,
-    owner: Owner,
+    owner: OwnerProcess,
 }
 
 /// A lock for readers and writers that knows the process whose threads may hold it.
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T> {
     lock: sync::RwLock<T>,
-    owner: Owner,
+    owner: OwnerProcess,
 }
 
 impl<T> Mutex<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { lock: sync::Mutex::new(value), owner: Owner::new() }
+        Self { lock: sync::Mutex::new(value), owner: OwnerProcess::new() }
     }
 }
 
 impl<T> RwLock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { lock: sync::RwLock::new(value), owner: Owner::new() }
+        Self { lock: sync::RwLock::new(value), owner: OwnerProcess::new() }
     }
 }
 
 /// The process whose threads may hold a lock; 0 before its first use.
 #[derive(Debug, Default)]
-struct Owner(AtomicU32);
+struct OwnerProcess(AtomicU32);
 
-impl Owner {
+impl OwnerProcess {
     const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
@@ -112,7 +112,7 @@ pub(crate) fn write<T>(lock: &RwLock<T>) -> Result<sync::RwLockWriteGuard<'_, T>
 fn taken<G>(
     look: impl Fn() -> TryLockResult<G>,
     wait: impl FnOnce() -> LockResult<G>,
-    owner: &Owner,
+    owner: &OwnerProcess,
 ) -> Result<G> {
     owner.note();
     let looked = || match look() {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     /// As if the process that used the lock last were another one.
-    fn inherited(owner: &Owner) {
+    fn inherited(owner: &OwnerProcess) {
         owner.0.store(process::id().wrapping_add(1), Ordering::Relaxed);
     }
 

@@ -56,7 +56,7 @@ pub struct Sizes {
 
 /// A part of a loader's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Part {
+struct MemoryPart {
     bytes: u64,
     what: String,
     lower: &'static str,
@@ -68,7 +68,7 @@ pub fn batch_slots(ahead: usize) -> usize {
 }
 
 /// The parts of the memory that a plan may hold, the largest first.
-fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
+fn parts(plan: &Plan, sizes: Sizes) -> Vec<MemoryPart> {
     let Plan { n_workers, n_readers, prefetch_batches, channel_bytes, .. } = *plan;
     let n_reads = match plan.order.is_scattered() {
         true => scattered_readers(n_readers, sizes.remote > 0),
@@ -81,8 +81,11 @@ fn parts(plan: &Plan, sizes: Sizes) -> Vec<Part> {
     let examples = if plan.infinite { credit } else { credit.min(sizes.rows) };
     let batches = batch_slots(prefetch_batches) as u64;
     let threads = n_workers + 1;
-    let part =
-        |bytes: Option<u64>, what: String, lower| Part { bytes: bytes.unwrap_or(u64::MAX), what, lower };
+    let part = |bytes: Option<u64>, what: String, lower| MemoryPart {
+        bytes: bytes.unwrap_or(u64::MAX),
+        what,
+        lower,
+    };
     let mut parts = vec![
         part(
             examples.checked_mul(sizes.example),
@@ -196,7 +199,7 @@ pub fn fit(plan: &mut Plan, sizes: Sizes, budget: u64, channel_is_free: bool) ->
     if least > budget {
         let parts: Vec<String> = parts(plan, sizes)
             .into_iter()
-            .map(|Part { bytes, what, lower }| match lower {
+            .map(|MemoryPart { bytes, what, lower }| match lower {
                 "nothing" => format!("{bytes} for {what}"),
                 _ => format!("{bytes} for {what} (lower {lower})"),
             })

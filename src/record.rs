@@ -558,7 +558,7 @@ pub trait ExampleMaker {
 
 /// A record that a collator holds for later batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldRecord {
     /// The row number over the files as given.
     pub row: u64,
     /// How much of its example is in batches already, in the collator's unit.
@@ -571,7 +571,7 @@ pub struct StreamPosition {
     /// Draws made.
     pub draws: u64,
     /// The records that the collator holds, in the collator's order.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldRecord>,
 }
 
 /// The [`StreamPosition`] of each stream of a rank.
@@ -641,7 +641,7 @@ pub trait Collate: Send {
     }
 
     /// The records of `stream` that the collator holds between two batches.
-    fn held(&self, _stream: usize) -> Vec<Held> {
+    fn held(&self, _stream: usize) -> Vec<HeldRecord> {
         Vec::new()
     }
 
@@ -649,14 +649,14 @@ pub trait Collate: Send {
     ///
     /// # Errors
     /// [`crate::ErrorKind::State`] if the example cannot have been used so far.
-    fn hold(&mut self, _stream: usize, _held: Held, _example: Self::Example) -> Result<()> {
+    fn hold(&mut self, _stream: usize, _held: HeldRecord, _example: Self::Example) -> Result<()> {
         Ok(())
     }
 }
 
 /// The number and size of the batches that a collator makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Batches {
+pub struct BatchSizes {
     /// The most rows of a batch.
     pub size: usize,
     /// Streams that fill a batch. If the collator `wants` examples, each stream fills the same number of
@@ -699,7 +699,7 @@ pub trait Task: Send + Sync + 'static {
     }
 
     /// A collator of batches of that number and size.
-    fn collate(&self, batches: Batches) -> Self::Collate;
+    fn collate(&self, batches: BatchSizes) -> Self::Collate;
 }
 
 /// What a task wants of the record at position `at`, with this `seed`.

@@ -17,7 +17,7 @@ pub const NAME: &str = "forebay check";
 pub const VERSION: u64 = 1;
 
 /// A shard of the report.
-struct Checked<'a> {
+struct ShardReport<'a> {
     path: &'a Path,
     n_rows: u64,
     n_bytes: u64,
@@ -76,8 +76,8 @@ pub fn bad_rows(path: &Path, shards: &[Shard]) -> Result<Vec<u64>> {
     )))
 }
 
-fn checked_shard(shard: &Value) -> Option<Checked<'_>> {
-    Some(Checked {
+fn checked_shard(shard: &Value) -> Option<ShardReport<'_>> {
+    Some(ShardReport {
         path: Path::new(shard["path"].as_str()?),
         n_rows: shard["num_rows"].as_u64()?,
         n_bytes: shard["num_bytes"].as_u64()?,
@@ -85,11 +85,11 @@ fn checked_shard(shard: &Value) -> Option<Checked<'_>> {
 }
 
 /// The number of a shard in the report, or how it differs.
-fn find(checked: &[Checked<'_>], shard: &Shard) -> Result<usize, String> {
-    let is_same = |it: &Checked<'_>| it.n_rows == shard.n_rows && it.n_bytes == shard.n_bytes;
+fn find(checked: &[ShardReport<'_>], shard: &Shard) -> Result<usize, String> {
+    let is_same = |it: &ShardReport<'_>| it.n_rows == shard.n_rows && it.n_bytes == shard.n_bytes;
     let absolute = std::path::absolute(&shard.path).unwrap_or_else(|_| shard.path.to_path_buf());
-    let by_path = |(_, it): &(usize, &Checked<'_>)| it.path == absolute;
-    let by_name = |(_, it): &(usize, &Checked<'_>)| it.path.file_name() == shard.path.file_name();
+    let by_path = |(_, it): &(usize, &ShardReport<'_>)| it.path == absolute;
+    let by_name = |(_, it): &(usize, &ShardReport<'_>)| it.path.file_name() == shard.path.file_name();
     let all = || checked.iter().enumerate();
     let found = all().find(by_path).or_else(|| {
         let named = || all().filter(by_name);

@@ -12,7 +12,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A part.
 #[derive(Debug)]
-enum Part<T> {
+enum SharedPart<T> {
     /// Not begun.
     Open,
     /// A worker makes it.
@@ -24,8 +24,8 @@ enum Part<T> {
 }
 
 #[derive(Debug)]
-struct Counted<T> {
-    part: Part<T>,
+struct CountedPart<T> {
+    part: SharedPart<T>,
     /// Users that have not left.
     users: u32,
 }
@@ -33,7 +33,7 @@ struct Counted<T> {
 /// Parts that users of neighbouring ranges share. Cloning one must be cheap.
 #[derive(Debug)]
 pub struct SharedOnce<T> {
-    parts: Mutex<Vec<Counted<T>>>,
+    parts: Mutex<Vec<CountedPart<T>>>,
     changed: Condvar,
 }
 
@@ -46,8 +46,8 @@ struct Begun<'a, T> {
 impl<T> Drop for Begun<'_, T> {
     fn drop(&mut self) {
         let mut parts = self.parts.lock();
-        if matches!(parts[self.at].part, Part::Begun) {
-            parts[self.at].part = Part::Gone;
+        if matches!(parts[self.at].part, SharedPart::Begun) {
+            parts[self.at].part = SharedPart::Gone;
         }
         drop(parts);
         self.parts.changed.notify_all();
@@ -58,7 +58,7 @@ impl<T: Clone> SharedOnce<T> {
     /// Parts with these numbers of users, each of which calls [`SharedOnce::get`] and then
     /// [`SharedOnce::leave`].
     pub fn new(users: impl IntoIterator<Item = u32>) -> Self {
-        let counted = |users| Counted { part: Part::Open, users };
+        let counted = |users| CountedPart { part: SharedPart::Open, users };
         Self { parts: Mutex::new(users.into_iter().map(counted).collect()), changed: Condvar::new() }
     }
 
@@ -75,25 +75,25 @@ impl<T: Clone> SharedOnce<T> {
         let mut at = range.start;
         while at < range.end {
             let mut parts = self.lock();
-            while at < range.end && !matches!(parts[at].part, Part::Open) {
+            while at < range.end && !matches!(parts[at].part, SharedPart::Open) {
                 at += 1;
             }
             if at < range.end {
-                parts[at].part = Part::Begun;
+                parts[at].part = SharedPart::Begun;
                 drop(parts);
                 let begun = Begun { parts: self, at };
                 if let Some(made) = make(at) {
-                    self.lock()[at].part = Part::Made(made);
+                    self.lock()[at].part = SharedPart::Made(made);
                 }
                 drop(begun);
             }
         }
         let mut parts = self.lock();
-        while parts[range.clone()].iter().any(|counted| matches!(counted.part, Part::Begun)) {
+        while parts[range.clone()].iter().any(|counted| matches!(counted.part, SharedPart::Begun)) {
             parts = self.changed.wait(parts).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        let made = |counted: &Counted<T>| match &counted.part {
-            Part::Made(made) => Some(made.clone()),
+        let made = |counted: &CountedPart<T>| match &counted.part {
+            SharedPart::Made(made) => Some(made.clone()),
             _ => None,
         };
         parts[range].iter().map(made).collect()
@@ -108,10 +108,10 @@ impl<T: Clone> SharedOnce<T> {
             let mut parts = self.lock();
             let counted = &mut parts[at];
             counted.users = counted.users.saturating_sub(1);
-            if counted.users == 0 && !matches!(counted.part, Part::Begun) {
-                let part = mem::replace(&mut counted.part, Part::Gone);
+            if counted.users == 0 && !matches!(counted.part, SharedPart::Begun) {
+                let part = mem::replace(&mut counted.part, SharedPart::Gone);
                 drop(parts);
-                if let Part::Made(made) = part {
+                if let SharedPart::Made(made) = part {
                     last(made);
                 }
             }
@@ -120,7 +120,7 @@ impl<T: Clone> SharedOnce<T> {
 }
 
 impl<T> SharedOnce<T> {
-    fn lock(&self) -> MutexGuard<'_, Vec<Counted<T>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<CountedPart<T>>> {
         self.parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use forebay::{
     LoaderConfig,
-    record::{Batches, Collate, ExampleMaker, RawRecord, Task},
+    record::{BatchSizes, Collate, ExampleMaker, RawRecord, Task},
     seed::mix,
     tasks::AudioTask,
     transform::{CropRule, Document, Packer},
@@ -121,7 +121,8 @@ const FILES: [(&str, usize); 29] = [
 fn a_warm_worker_allocates_nothing_of_its_own() {
     let config = LoaderConfig { clip_seconds: 1.0, ..LoaderConfig::default() };
     let task = AudioTask::new(config.check().unwrap().1);
-    let (mut stage, mut collate) = (task.maker(), task.collate(Batches { size: 1, n_streams: 1, ahead: 1 }));
+    let (mut stage, mut collate) =
+        (task.maker(), task.collate(BatchSizes { size: 1, n_streams: 1, ahead: 1 }));
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let read = |(name, most): (&'static str, usize)| {
         let bytes = Bytes::from(fs::read(folder.join(name)).unwrap());

@@ -26,7 +26,7 @@ use forebay::{
     Error, ErrorKind, Result,
     engine::{Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     order::Order,
-    record::{Batches, Collate, ExampleMaker, Record, Task},
+    record::{BatchSizes, Collate, ExampleMaker, Record, Task},
     seed,
     source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version},
 };
@@ -112,7 +112,7 @@ impl Task for Sum {
     fn maker(&self) -> Self {
         *self
     }
-    fn collate(&self, batches: Batches) -> Sums {
+    fn collate(&self, batches: BatchSizes) -> Sums {
         Sums(vec![(0, 0); batches.size])
     }
 }

@@ -23,7 +23,7 @@ use forebay::{
     engine::{Engine, MixturePlan, Plan, Step},
     order::{Order, Stop, WeightStage, WeightedRows},
     record::{
-        Batches, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, RawRecord, ReadRecords, ReadRequest,
+        BatchSizes, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, RawRecord, ReadRecords, ReadRequest,
         Record, SMALL_READ, Source, Task,
     },
     seed::mix,
@@ -235,7 +235,7 @@ impl Task for Number {
     fn maker(&self) -> Self {
         *self
     }
-    fn collate(&self, batches: Batches) -> Numbers {
+    fn collate(&self, batches: BatchSizes) -> Numbers {
         Numbers(vec![None; batches.size])
     }
 }

@@ -19,7 +19,7 @@ use forebay::{
     ErrorKind, Result,
     engine::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     order::Order,
-    record::{Batches, Collate, RawRecord, ReadRecords, ReadRequest, Source, Task},
+    record::{BatchSizes, Collate, RawRecord, ReadRecords, ReadRequest, Source, Task},
     seed,
 };
 use patience::{undisturbed, until};
@@ -437,7 +437,7 @@ impl Task for Breaking {
         assert!(self.0 != Part::ExampleMaker, "asked for");
         Work { panics_at: (self.0 == Part::Run).then_some(33), ..QUICK }
     }
-    fn collate(&self, batches: Batches) -> BreakingCollate {
+    fn collate(&self, batches: BatchSizes) -> BreakingCollate {
         BreakingCollate(self.0, QUICK.collate(batches), 0)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use forebay::{
     ErrorKind,
-    engine::{Delivered, Engine, Kinds, LISTED, Losses, Lost, MaxErrors, Plan, Policy, Step},
+    engine::{Delivered, Engine, FailureCounts, LISTED, Losses, Lost, MaxErrors, Plan, Policy, Step},
     order::Order,
     seed,
 };
@@ -114,7 +114,7 @@ proptest! {
         let swapped = Delivered {
             records_failed: 0,
             records_excluded: replaced.records_failed,
-            kinds: Kinds::default(),
+            kinds: FailureCounts::default(),
             ..replaced
         };
         prop_assert_eq!(delivered, swapped);

@@ -25,7 +25,7 @@ use forebay::{
     ErrorKind, Result,
     engine::{Engine, JOIN_TIMEOUT, Plan, Step},
     order::{Order, WeightedRows},
-    record::{Batches, Collate, ExampleMaker, Record, Source, Task},
+    record::{BatchSizes, Collate, ExampleMaker, Record, Source, Task},
     source::{
         ArrowOptions, ArrowSource, LocalFiles, MappedFiles, Positions, ReadAt, Selection, Storage, Version,
     },
@@ -133,7 +133,7 @@ impl Task for Sum {
         self.clone()
     }
 
-    fn collate(&self, batches: Batches) -> Rows {
+    fn collate(&self, batches: BatchSizes) -> Rows {
         Rows(vec![None; batches.size])
     }
 }

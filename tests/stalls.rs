@@ -17,7 +17,7 @@ use std::{
 use forebay::{
     ErrorKind, Result,
     engine::{Control, Engine, Plan, State, Step},
-    record::{Batches, Collate, Source, Task},
+    record::{BatchSizes, Collate, Source, Task},
 };
 use patience::until;
 use toy::{QUICK, Toy, ToyCollate, Work, plan, toy};
@@ -121,7 +121,7 @@ impl Task for Halting {
     fn maker(&self) -> Work {
         QUICK
     }
-    fn collate(&self, batches: Batches) -> HaltingCollate {
+    fn collate(&self, batches: BatchSizes) -> HaltingCollate {
         HaltingCollate(ToyCollate::new(batches.size))
     }
 }

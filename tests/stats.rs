@@ -16,7 +16,7 @@ use std::{
 
 use forebay::{
     ErrorKind,
-    engine::{Auto, Control, Counters, Engine, Plan, Queues, Report, Stats, meter_examples},
+    engine::{Auto, Control, Counters, Engine, Plan, QueueSizes, Report, Stats, meter_examples},
     order::Order,
 };
 use patience::{undisturbed, until};
@@ -57,7 +57,7 @@ impl Slow {
     }
 
     /// Works until `others_wait`.
-    fn work(&self, others_wait: impl Fn(Queues, Stats) -> bool) {
+    fn work(&self, others_wait: impl Fn(QueueSizes, Stats) -> bool) {
         let watched = || self.0.lock().unwrap().clone();
         while let Some((control, counters)) = watched()
             && !others_wait(control.queues(), counters.read())

@@ -18,7 +18,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
-use super::thread_pool::{ThreadPool, Work};
+use super::thread_pool::{PoolWork, ThreadPool};
 use crate::{
     Error, ErrorKind, Result, cancel,
     decode::{AudioDecoder, Info},
@@ -136,7 +136,7 @@ impl Totals {
 
 /// Work that is done together.
 #[derive(Debug, Clone)]
-enum Part {
+enum IndexPart {
     /// Numbers of recordings in files.
     Files(Range<usize>),
     /// Rows of a table, whose labels are counted.
@@ -149,23 +149,23 @@ struct Job {
     source: Arc<Recordings>,
     /// The first row of each recording in a file.
     files: Vec<u64>,
-    parts: Vec<Part>,
+    parts: Vec<IndexPart>,
     /// The place of the label in the values of a row.
     label: Option<usize>,
-    stop: Arc<Stop>,
+    stop: Arc<CancelLimiter>,
     replies: Sender<Result<Totals>>,
 }
 
-struct Worker {
+struct IndexWorker {
     reader: RecordingsReader,
     decoder: AudioDecoder,
 }
 
 impl Job {
-    fn count(&self, worker: &mut Worker, part: &Part) -> Result<Totals> {
+    fn count(&self, worker: &mut IndexWorker, part: &IndexPart) -> Result<Totals> {
         let mut totals = Totals::default();
         match part {
-            Part::Labels(rows) => {
+            IndexPart::Labels(rows) => {
                 let Some(files) = self.source.files() else { return Ok(totals) };
                 for row in rows.clone() {
                     if let Some(label) = files.label(row)? {
@@ -173,7 +173,7 @@ impl Job {
                     }
                 }
             }
-            Part::Files(files) => {
+            IndexPart::Files(files) => {
                 for &row in &self.files[files.clone()] {
                     self.stop.check()?;
                     let RecordingsReader::Table(reader) = &mut worker.reader else { continue };
@@ -195,7 +195,7 @@ impl Job {
                     }
                 }
             }
-            Part::Rows(rows) => {
+            IndexPart::Rows(rows) => {
                 for row in rows.clone() {
                     self.stop.check()?;
                     match worker.reader.info(&mut worker.decoder, row, rows.end - row) {
@@ -215,7 +215,7 @@ impl Job {
     }
 
     /// Counts a bad record; any other error is returned.
-    fn bad(&self, totals: &mut Totals, worker: &mut Worker, row: u64, error: Error) -> Result<()> {
+    fn bad(&self, totals: &mut Totals, worker: &mut IndexWorker, row: u64, error: Error) -> Result<()> {
         if !error.kind.is_record() {
             return Err(error);
         }
@@ -226,8 +226,8 @@ impl Job {
     }
 }
 
-impl Work<Worker> for Job {
-    fn part(&self, worker: &mut Worker, part: usize) {
+impl PoolWork<IndexWorker> for Job {
+    fn part(&self, worker: &mut IndexWorker, part: usize) {
         // The survey was stopped: no thread waits for the result.
         if !self.stop.is_stopped() {
             let stop = self.stop.clone();
@@ -244,12 +244,12 @@ impl Work<Worker> for Job {
 
 /// Ends long reads. Each thread holds one recording, so memory needs no other bound.
 #[derive(Debug, Default)]
-struct Stop(AtomicBool);
+struct CancelLimiter(AtomicBool);
 
 #[derive(Debug)]
-struct Free;
+struct UnlimitedMemory;
 
-impl GrantedMemory for Free {
+impl GrantedMemory for UnlimitedMemory {
     fn keep(&self) {}
 
     fn release(&self) {}
@@ -257,23 +257,23 @@ impl GrantedMemory for Free {
     fn shrink(&self, _: u64) {}
 }
 
-impl Stop {
+impl CancelLimiter {
     fn check(&self) -> Result<()> {
         if self.is_stopped() { Err(Error::new(ErrorKind::Closed, "the survey was stopped")) } else { Ok(()) }
     }
 }
 
-impl MemoryLimiter for Stop {
+impl MemoryLimiter for CancelLimiter {
     fn admit(&self, _: u64) -> Result<Permit> {
-        self.check().map(|()| Arc::new(Free) as Permit)
+        self.check().map(|()| Arc::new(UnlimitedMemory) as Permit)
     }
 
     fn keep(&self, _: u64) -> Result<record::Kept> {
-        self.check().map(|()| record::Kept::new(Arc::new(Free)))
+        self.check().map(|()| record::Kept::new(Arc::new(UnlimitedMemory)))
     }
 
     fn kept(&self, _: u64) -> record::Kept {
-        record::Kept::new(Arc::new(Free))
+        record::Kept::new(Arc::new(UnlimitedMemory))
     }
 
     fn mark_counted(&self) {}
@@ -289,13 +289,13 @@ impl MemoryLimiter for Stop {
 
 /// An index build at work. Dropping it ends its threads.
 pub struct IndexBuild {
-    stop: Arc<Stop>,
+    stop: Arc<CancelLimiter>,
     received: Receiver<Result<Totals>>,
     /// Parts that are not answered.
     left: usize,
     n_recordings: u64,
     totals: Totals,
-    _threads: ThreadPool<Worker>,
+    _threads: ThreadPool<IndexWorker>,
 }
 
 impl Drop for IndexBuild {
@@ -319,26 +319,26 @@ impl IndexBuild {
         match source.files() {
             Some(tables) => {
                 files = tables.recordings()?;
-                parts.extend(pieces(0..n_rows, LABELS_TOGETHER).map(Part::Labels));
+                parts.extend(pieces(0..n_rows, LABELS_TOGETHER).map(IndexPart::Labels));
                 let of = pieces(0..files.len() as u64, FILES_TOGETHER as u64);
-                parts.extend(of.map(|of| Part::Files(of.start as usize..of.end as usize)));
+                parts.extend(of.map(|of| IndexPart::Files(of.start as usize..of.end as usize)));
             }
             None => {
                 for shard in source.shards() {
                     let rows = shard.first_row..shard.first_row + shard.n_rows;
-                    parts.extend(pieces(rows, ROWS_TOGETHER).map(Part::Rows));
+                    parts.extend(pieces(rows, ROWS_TOGETHER).map(IndexPart::Rows));
                 }
             }
         }
         let (replies, received) = unbounded();
-        let (left, stop) = (parts.len(), Arc::<Stop>::default());
+        let (left, stop) = (parts.len(), Arc::<CancelLimiter>::default());
         let n_recordings = if source.files().is_some() { files.len() as u64 } else { n_rows };
         let threads = ThreadPool::new(n_threads, {
             let (source, stop) = (source.clone(), stop.clone());
             move || {
                 let mut reader = source.reader();
                 reader.set_limiter(stop.clone());
-                Worker { reader, decoder: AudioDecoder::new() }
+                IndexWorker { reader, decoder: AudioDecoder::new() }
             }
         });
         let label = source.contents().extra_columns.iter().position(|value| *value == ExtraColumn::Label);

@@ -35,7 +35,7 @@ use crate::{
 };
 #[cfg(feature = "parquet")]
 pub use index_build::{Bad, IndexBuild, Totals};
-use thread_pool::{ThreadPool, Work};
+use thread_pool::{PoolWork, ThreadPool};
 
 /// The sizes of batches whose memory is kept.
 const POOLS: usize = 4;
@@ -56,13 +56,13 @@ pub struct Clip {
 /// Random access to the clips of a source.
 #[derive(Debug)]
 pub struct Access<S: Source> {
-    shared: Arc<Shared<S>>,
-    threads: ThreadPool<Worker<S>>,
+    shared: Arc<AccessShared<S>>,
+    threads: ThreadPool<AccessWorker<S>>,
     /// By number of rows, the last one used at the end.
     pools: Mutex<Vec<Arc<ColumnPool>>>,
 }
 
-struct Shared<S> {
+struct AccessShared<S> {
     source: Arc<S>,
     task: AudioTask,
     seed: u64,
@@ -72,17 +72,17 @@ struct Shared<S> {
     busy: AtomicUsize,
 }
 
-impl<S> fmt::Debug for Shared<S> {
+impl<S> fmt::Debug for AccessShared<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("task", &self.task).field("busy", &self.busy).finish_non_exhaustive()
     }
 }
 
 /// Counts as busy until it is dropped.
-struct Busy<S>(Arc<Shared<S>>);
+struct Busy<S>(Arc<AccessShared<S>>);
 
 impl<S> Busy<S> {
-    fn new(shared: &Arc<Shared<S>>) -> Self {
+    fn new(shared: &Arc<AccessShared<S>>) -> Self {
         shared.busy.fetch_add(1, Ordering::SeqCst);
         Self(shared.clone())
     }
@@ -95,16 +95,16 @@ impl<S> Drop for Busy<S> {
 }
 
 /// What a thread keeps from row to row.
-struct Worker<S: Source> {
+struct AccessWorker<S: Source> {
     reader: S::Reader,
     maker: ClipMaker,
 }
 
-impl<S: Source> Worker<S> {
+impl<S: Source> AccessWorker<S> {
     /// Reads a row and makes something of its record; an error names file and row.
     fn make<T>(
         &mut self,
-        shared: &Shared<S>,
+        shared: &AccessShared<S>,
         (row, run): (u64, u64),
         take: Take,
         of: impl FnOnce(&mut ClipMaker, &Record) -> Result<T>,
@@ -117,7 +117,7 @@ impl<S: Source> Worker<S> {
     }
 }
 
-impl<S> Shared<S> {
+impl<S> AccessShared<S> {
     /// The bits that place a random crop: those of the row in a loader's epoch 0.
     fn seed_of(&self, row: u64) -> u64 {
         hash(self.seed, Purpose::Crop, [0, row])
@@ -132,15 +132,16 @@ impl<S: Source> Access<S> {
     /// Clips of `source` by `task`, on at most `n_threads` threads, which start when they are needed. `seed`
     /// is that of random crops.
     pub fn new(source: Arc<S>, task: AudioTask, n_threads: usize, seed: u64) -> Self {
-        let shared = Shared { source, task, seed, closed: AtomicBool::new(false), busy: AtomicUsize::new(0) };
+        let shared =
+            AccessShared { source, task, seed, closed: AtomicBool::new(false), busy: AtomicUsize::new(0) };
         Self::over(Arc::new(shared), n_threads)
     }
 
-    fn over(shared: Arc<Shared<S>>, n_threads: usize) -> Self {
+    fn over(shared: Arc<AccessShared<S>>, n_threads: usize) -> Self {
         let of = shared.clone();
         let worker = move || {
             let _busy = Busy::new(&of);
-            Worker { reader: of.source.reader(), maker: of.task.maker() }
+            AccessWorker { reader: of.source.reader(), maker: of.task.maker() }
         };
         Self { threads: ThreadPool::new(n_threads, worker), shared, pools: Mutex::default() }
     }
@@ -148,7 +149,7 @@ impl<S: Source> Access<S> {
     /// The same, with threads of its own.
     #[must_use]
     pub fn again(&self) -> Self {
-        let Shared { source, task, seed, .. } = &*self.shared;
+        let AccessShared { source, task, seed, .. } = &*self.shared;
         Self::new(source.clone(), task.clone(), self.threads.most(), *seed)
     }
 
@@ -193,18 +194,18 @@ impl<S: Source> Access<S> {
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] after `close`, [`ErrorKind::Io`] if the system cannot start a thread.
-    pub fn batch(&self, clips: &[Clip]) -> Result<Pending<S>> {
+    pub fn batch(&self, clips: &[Clip]) -> Result<PendingBatch<S>> {
         self.check_open()?;
         let busy = Busy::new(&self.shared);
         let (replies, received) = unbounded();
         let mut wanted = fallible_alloc::with_room(clips.len())?;
-        wanted.extend(clips.iter().enumerate().map(|(place, clip)| Wanted { place, clip: *clip }));
+        wanted.extend(clips.iter().enumerate().map(|(place, clip)| RequestedClip { place, clip: *clip }));
         // In storage order, so that rows of one block or page are read once.
         wanted.sort_by_key(|wanted| wanted.clip.row);
         let n = wanted.len();
         let in_part =
             if self.shared.source.random_access() { 1 } else { n.div_ceil(self.threads.most()).max(1) };
-        let work = Arc::new(Batch {
+        let work = Arc::new(ClipBatch {
             shared: self.shared.clone(),
             wanted,
             in_part,
@@ -214,7 +215,7 @@ impl<S: Source> Access<S> {
         });
         let collate = self.shared.task.collate_in(self.pool(n));
         self.threads.begin(&work, n.div_ceil(in_part))?;
-        Ok(Pending { work, received, collate, left: n, failed: None, _busy: busy })
+        Ok(PendingBatch { work, received, collate, left: n, failed: None, _busy: busy })
     }
 
     /// Begins to decode a section of a row's recording.
@@ -241,16 +242,16 @@ pub fn closed() -> Error {
 
 /// A clip, and its row in the batch.
 #[derive(Debug, Clone, Copy)]
-struct Wanted {
+struct RequestedClip {
     place: usize,
     clip: Clip,
 }
 
 /// The examples of a batch, as work for the threads.
-struct Batch<S> {
-    shared: Arc<Shared<S>>,
+struct ClipBatch<S> {
+    shared: Arc<AccessShared<S>>,
     /// In storage order.
-    wanted: Vec<Wanted>,
+    wanted: Vec<RequestedClip>,
     /// Clips of a part; the last part may have fewer.
     in_part: usize,
     /// For each clip its place and example; nothing, if the call ends with another error anyway.
@@ -261,7 +262,7 @@ struct Batch<S> {
     stopped: AtomicBool,
 }
 
-impl<S> Batch<S> {
+impl<S> ClipBatch<S> {
     fn of_part(&self, part: usize) -> Range<usize> {
         let first = part * self.in_part;
         first..(first + self.in_part).min(self.wanted.len())
@@ -276,11 +277,11 @@ impl<S> Batch<S> {
     }
 }
 
-impl<S: Source> Work<Worker<S>> for Batch<S> {
-    fn part(&self, worker: &mut Worker<S>, part: usize) {
+impl<S: Source> PoolWork<AccessWorker<S>> for ClipBatch<S> {
+    fn part(&self, worker: &mut AccessWorker<S>, part: usize) {
         let _busy = Busy::new(&self.shared);
         let wanted = &self.wanted[self.of_part(part)];
-        for (at, &Wanted { place, clip: Clip { row, start } }) in wanted.iter().enumerate() {
+        for (at, &RequestedClip { place, clip: Clip { row, start } }) in wanted.iter().enumerate() {
             let is_useless = self.stopped.load(Ordering::Relaxed)
                 || self.shared.is_closed()
                 || place > self.failed.load(Ordering::Relaxed);
@@ -309,8 +310,8 @@ impl<S: Source> Work<Worker<S>> for Batch<S> {
 }
 
 /// A batch that is being made. Dropping it ends the work.
-pub struct Pending<S: Source> {
-    work: Arc<Batch<S>>,
+pub struct PendingBatch<S: Source> {
+    work: Arc<ClipBatch<S>>,
     received: Receiver<(usize, Option<Result<Example>>)>,
     collate: RowCollate,
     /// Clips that are not answered.
@@ -319,13 +320,13 @@ pub struct Pending<S: Source> {
     _busy: Busy<S>,
 }
 
-impl<S: Source> Drop for Pending<S> {
+impl<S: Source> Drop for PendingBatch<S> {
     fn drop(&mut self) {
         self.work.stopped.store(true, Ordering::Relaxed);
     }
 }
 
-impl<S: Source> Pending<S> {
+impl<S: Source> PendingBatch<S> {
     /// Waits until the batch is complete, at most until `deadline`: then `None`.
     ///
     /// # Errors
@@ -363,14 +364,14 @@ impl<S: Source> Pending<S> {
 
 /// A section of a recording, as work for the threads.
 struct One<S> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<AccessShared<S>>,
     row: u64,
     section: Section,
     reply: Sender<Result<Waveform>>,
 }
 
-impl<S: Source> Work<Worker<S>> for One<S> {
-    fn part(&self, worker: &mut Worker<S>, _part: usize) {
+impl<S: Source> PoolWork<AccessWorker<S>> for One<S> {
+    fn part(&self, worker: &mut AccessWorker<S>, _part: usize) {
         let _busy = Busy::new(&self.shared);
         let made = worker.make(&self.shared, (self.row, 1), Take::Section(self.section), |maker, record| {
             maker.waveform(record, &self.section)
@@ -394,7 +395,7 @@ impl<S> PendingWaveform<S> {
     /// Waits until it is decoded, at most until `deadline`: then `None`.
     ///
     /// # Errors
-    /// As [`Pending::wait`].
+    /// As [`PendingBatch::wait`].
     pub fn wait(&mut self, deadline: Instant) -> Result<Option<Waveform>> {
         match self.received.recv_deadline(deadline) {
             Ok(made) => made.map(Some),

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Work in parts, on any of a pool's threads.
-pub(super) trait Work<W>: Send + Sync {
+pub(super) trait PoolWork<W>: Send + Sync {
     /// Does one part.
     fn part(&self, worker: &mut W, part: usize);
 
@@ -29,7 +29,7 @@ pub(super) trait Work<W>: Send + Sync {
 }
 
 /// One part of some work.
-type Job<W> = (Arc<dyn Work<W>>, usize);
+type Job<W> = (Arc<dyn PoolWork<W>>, usize);
 
 /// Threads, each with a worker `W` that it keeps from part to part.
 pub(super) struct ThreadPool<W> {
@@ -49,7 +49,7 @@ struct Started {
 
 impl<W> fmt::Debug for ThreadPool<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crew").field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("ThreadPool").field("most", &self.most).finish_non_exhaustive()
     }
 }
 
@@ -69,7 +69,7 @@ impl<W: 'static> ThreadPool<W> {
     ///
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if there is no thread and the system cannot start one.
-    pub(super) fn begin(&self, work: &Arc<impl Work<W> + 'static>, parts: usize) -> Result<()> {
+    pub(super) fn begin(&self, work: &Arc<impl PoolWork<W> + 'static>, parts: usize) -> Result<()> {
         self.start(parts.min(self.most))?;
         for part in 0..parts {
             // Never closed: `self` has a receiver.
@@ -120,7 +120,7 @@ mod tests {
     /// Sends what a worker did: its number of parts so far, and the part; part 3 panics.
     struct Counting(Mutex<mpsc::Sender<(usize, usize, Option<ErrorKind>)>>);
 
-    impl Work<usize> for Counting {
+    impl PoolWork<usize> for Counting {
         fn part(&self, done: &mut usize, part: usize) {
             assert_ne!(part, 3, "a test asked for it");
             *done += 1;

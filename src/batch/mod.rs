@@ -12,9 +12,9 @@ mod rows;
 #[cfg(feature = "audio")]
 mod written;
 
-pub use packed::{PackMeter, Packing, Part, SpareTokens, TokenBatch, TokenCollate, TokenExample};
+pub use packed::{DocumentPart, PackMeter, Packing, SpareTokens, TokenBatch, TokenCollate, TokenExample};
 pub use packed_fields::{Extras, PackPlan, token_fields};
 #[cfg(feature = "audio")]
-pub use pairs::Pairs;
+pub use pairs::MixedPairs;
 #[cfg(feature = "audio")]
 pub use rows::{Example, RowCollate, SpareBuffers};

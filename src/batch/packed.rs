@@ -19,7 +19,7 @@ use super::packed_fields::{PackPlan, PackedFields};
 use crate::{
     Error, ErrorKind, Result,
     fields::{Column, ColumnPool, Columns},
-    record::{Batches, Collate, Held},
+    record::{BatchSizes, Collate, HeldRecord},
     transform::{Document, Packer, Piece},
 };
 
@@ -34,7 +34,7 @@ pub struct TokenExample {
 
 /// A part of a document in a row, placed by one pick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct DocumentPart {
     /// The row of the batch.
     pub row: usize,
     /// Its first token's index in the row of `seq_len + 1` tokens.
@@ -55,7 +55,7 @@ pub struct TokenBatch {
     /// number of each input's part in its row; and `position_ids`, `[rows, seq_len]`: its index in the part.
     pub columns: Columns,
     /// The parts of documents in the rows.
-    pub parts: Vec<Part>,
+    pub parts: Vec<DocumentPart>,
     /// What the packers hold after this batch, and have delivered and dropped since the run began. So it
     /// depends on the batches only, not on how many were made ahead.
     pub packing: Packing,
@@ -129,7 +129,7 @@ pub struct TokenCollate {
     /// Rows of a full batch.
     rows: usize,
     under_way: Option<PackedFields>,
-    parts: Vec<Part>,
+    parts: Vec<DocumentPart>,
     /// Tokens that the packers had dropped, and those in rows, when the last batch was complete.
     dropped: u64,
     delivered: u64,
@@ -139,7 +139,7 @@ impl TokenCollate {
     /// Creates a collator that takes memory from `pool`, returns vectors to `spare`, and reports to `meter`.
     pub fn new(
         plan: PackPlan,
-        batches: Batches,
+        batches: BatchSizes,
         pool: Arc<ColumnPool>,
         spare: SpareTokens,
         meter: Arc<PackMeter>,
@@ -198,7 +198,7 @@ impl TokenCollate {
         let (capacity, at) = (self.plan.capacity(), *column);
         let piece = packer.place(capacity - at, |tokens| fields.write(row, at, *nth, tokens));
         let Some(Piece { row: document, start, len }) = piece else { return Ok(false) };
-        self.parts.push(Part { row, column: at, len, document, start });
+        self.parts.push(DocumentPart { row, column: at, len, document, start });
         (*column, *nth) = (*column + len, *nth + 1);
         if *column == capacity {
             (*rows, *column, *nth) = (*rows + 1, 0, 0);
@@ -290,11 +290,11 @@ impl Collate for TokenCollate {
         TokenBatch { columns, parts, packing: held }
     }
 
-    fn held(&self, stream: usize) -> Vec<Held> {
-        self.lanes[stream].packer.held().map(|(row, used)| Held { row, used }).collect()
+    fn held(&self, stream: usize) -> Vec<HeldRecord> {
+        self.lanes[stream].packer.held().map(|(row, used)| HeldRecord { row, used }).collect()
     }
 
-    fn hold(&mut self, stream: usize, held: Held, example: TokenExample) -> Result<()> {
+    fn hold(&mut self, stream: usize, held: HeldRecord, example: TokenExample) -> Result<()> {
         let TokenExample { mut ids, row } = example;
         let start = held.used as usize;
         if start == 0 || start > ids.len() || start == ids.len() && start > 1 {
@@ -342,7 +342,7 @@ mod tests {
 
     fn collate(plan: &PackPlan, size: usize, n_streams: usize) -> TokenCollate {
         let pool = ColumnPool::new(token_fields(plan).into(), size, 1);
-        let batches = Batches { size, n_streams, ahead: 1 };
+        let batches = BatchSizes { size, n_streams, ahead: 1 };
         TokenCollate::new(plan.clone(), batches, pool.into(), Arc::new(ArrayQueue::new(4)), Arc::default())
     }
 
@@ -381,7 +381,7 @@ mod tests {
         let (inputs, targets) = halves(&batch);
         assert_eq!(inputs, [0, 301, 302, 303, 304, 305, 0, 0, 101, 102, 103, 0, 201, 202]);
         assert_eq!(targets, [301, 302, 303, 304, 305, 0, 401, 101, 102, 103, 0, 201, 202, 0]);
-        let part = |row, column, len, document| Part { row, column, len, document, start: 1 };
+        let part = |row, column, len, document| DocumentPart { row, column, len, document, start: 1 };
         assert_eq!(
             batch.parts,
             [part(0, 0, 6, 3), part(0, 6, 2, 4), part(1, 0, 4, 1), part(1, 4, 3, 2), part(1, 7, 1, 5)]
@@ -486,7 +486,7 @@ mod tests {
         for (used, len, good) in
             [(0, 4, false), (1, 1, true), (1, 4, true), (3, 4, true), (4, 4, false), (9, 4, false)]
         {
-            let held = Held { row: 1, used };
+            let held = HeldRecord { row: 1, used };
             assert_eq!(collate.hold(0, held, document(1, len)).is_ok(), good, "{used} of {len}");
         }
     }

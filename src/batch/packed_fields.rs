@@ -79,12 +79,12 @@ pub(super) struct PackedFields {
     columns: Vec<Column>,
     extras: Extras,
     id_type: DataType,
-    shape: Shape,
+    shape: BatchShape,
 }
 
 /// Rows and inputs of a full batch.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+struct BatchShape {
     rows: usize,
     seq_len: usize,
 }
@@ -98,7 +98,7 @@ impl PackedFields {
             Ok(Column { values, ..Column::default() })
         };
         let columns = pool.fields().iter().enumerate().map(column).collect::<Result<_>>()?;
-        let shape = Shape { rows, seq_len: plan.seq_len };
+        let shape = BatchShape { rows, seq_len: plan.seq_len };
         Ok(Self { columns, extras: plan.extras, id_type: plan.id_type, shape })
     }
 
@@ -128,7 +128,7 @@ impl PackedFields {
 
     /// Keeps only the rows for which `keep` holds, in both halves.
     pub(super) fn keep(&mut self, keep: impl Fn(usize) -> bool) {
-        let Shape { rows, seq_len } = self.shape;
+        let BatchShape { rows, seq_len } = self.shape;
         let [ids, beside @ ..] = &mut self.columns[..] else { return };
         compact(&mut ids.values, 2, rows, seq_len * self.id_type.bytes(), &keep);
         for column in beside {
@@ -144,7 +144,7 @@ impl PackedFields {
 
 fn write<T: Element>(
     ids: &mut [T],
-    Shape { rows, seq_len }: Shape,
+    BatchShape { rows, seq_len }: BatchShape,
     row: usize,
     column: usize,
     tokens: &[u32],

@@ -1,4 +1,4 @@
-//! [`Pairs`] mixes the rows of a complete batch two by two, with their targets: `Mixup` and `CutMix`.
+//! [`MixedPairs`] mixes the rows of a complete batch two by two, with their targets: `Mixup` and `CutMix`.
 
 use half::{bf16, f16};
 
@@ -14,7 +14,7 @@ use crate::{
 
 /// What is mixed in a batch. Its first field is the features.
 #[derive(Debug)]
-pub struct Pairs {
+pub struct MixedPairs {
     /// The recipe.
     pub augment: Augment,
     /// Where bands and frames are in a channel.
@@ -29,7 +29,7 @@ pub struct Pairs {
     pub weight: usize,
 }
 
-impl Pairs {
+impl MixedPairs {
     /// Mixes a row and the next one, with these random bits.
     pub(super) fn mix(&self, fields: &[Field], written: &mut [Written], row: usize, bits: [u64; 2]) {
         // The share of each example that is the other's.

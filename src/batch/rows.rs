@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 
 use half::f16;
 
-use super::{pairs::Pairs, written::Written};
+use super::{pairs::MixedPairs, written::Written};
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
@@ -74,7 +74,7 @@ pub struct RowCollate {
 /// What is mixed in a complete batch.
 #[derive(Debug)]
 struct Paired {
-    pairs: Arc<Pairs>,
+    pairs: Arc<MixedPairs>,
     /// The place of each row in the batch as it was drawn, and its random bits.
     rows: Vec<(usize, u64)>,
 }
@@ -89,7 +89,7 @@ impl RowCollate {
 
     /// The same, that mixes pairs of rows. Its examples have one more value, their random bits.
     #[must_use]
-    pub fn with_pairs(mut self, pairs: Option<Arc<Pairs>>) -> Self {
+    pub fn with_pairs(mut self, pairs: Option<Arc<MixedPairs>>) -> Self {
         // bounded: as above.
         self.pairs = pairs.map(|pairs| Paired { pairs, rows: vec![(0, 0); self.pool.rows()] });
         self

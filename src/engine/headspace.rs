@@ -34,7 +34,7 @@ pub struct Headspace {
 
 /// Where a measurement began.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct MeasurementStart {
     at: Instant,
     decoded: u64,
 }
@@ -57,7 +57,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let (mut examples, mut ends) = (0, 0);
         while go_on() {
             let step = self.next(SLICE)?;
-            let now = Mark { at: Instant::now(), decoded: self.stats().records_decoded };
+            let now = MeasurementStart { at: Instant::now(), decoded: self.stats().records_decoded };
             match step {
                 Step::Batch(_, batch) => {
                     ends = 0;

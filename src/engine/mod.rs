@@ -79,9 +79,9 @@ pub use headspace::Headspace;
 pub(crate) use observe::activity::during;
 pub use observe::activity::{Role, State, ThreadState};
 pub use observe::meter::meter_examples;
-pub use observe::queues::Queues;
+pub use observe::queues::QueueSizes;
 pub use observe::stall::Stall;
-pub use observe::stats::{Counters, Delivered, Kinds, Report, StageTimes, Stats, cores};
+pub use observe::stats::{Counters, Delivered, FailureCounts, Report, StageTimes, Stats, cores};
 pub(crate) use plan::credit_ahead;
 pub use plan::{MOST_READERS, MixturePlan, Plan};
 pub(crate) use position::MAX_WORLD;
@@ -111,7 +111,7 @@ use crate::{
 };
 use flow::assembler::Complete;
 use flow::collator::{Pass, Start};
-use flow::reader::Reading;
+use flow::reader::ReaderPlan;
 use flow::shared::Shared;
 #[cfg(feature = "python")]
 pub(crate) use flow::shared::closed;
@@ -146,7 +146,7 @@ pub struct Engine<S: Source, K: Task> {
     /// The positions of the streams after the last batch taken, if its number does not determine them.
     stream_positions: Option<StreamPositions>,
     /// The engine's position before that batch. Cleared by any call that leaves the pass.
-    before: Option<Before>,
+    before: Option<PreviousPosition>,
     /// The counts of the pass so far; `None` if it was not begun at its first batch.
     so_far: Option<Delivered>,
     /// Whether it was logged that many records fail.
@@ -167,7 +167,7 @@ pub struct Engine<S: Source, K: Task> {
 }
 
 /// The engine's position before the last batch taken.
-struct Before {
+struct PreviousPosition {
     /// The number of that batch.
     batch: u64,
     stream_positions: Option<StreamPositions>,
@@ -181,11 +181,11 @@ struct Before {
 pub struct Control<E> {
     closed: AtomicBool,
     batches_per_epoch: AtomicU64,
-    current: Mutex<Current<E>>,
+    current: Mutex<CurrentRun<E>>,
 }
 
 /// The current run, or the last one.
-struct Current<E> {
+struct CurrentRun<E> {
     shared: Weak<Shared<E>>,
     /// Kept after the run has ended.
     activities: Option<Arc<Activities>>,
@@ -206,7 +206,7 @@ impl<E> Control<E> {
     }
 
     /// The amount of data between the stages; all 0 if no pass is running.
-    pub fn queues(&self) -> Queues {
+    pub fn queues(&self) -> QueueSizes {
         self.shared().map(|shared| shared.queues()).unwrap_or_default()
     }
 
@@ -245,7 +245,7 @@ impl<E> Control<E> {
         self.current().shared.upgrade()
     }
 
-    fn current(&self) -> MutexGuard<'_, Current<E>> {
+    fn current(&self) -> MutexGuard<'_, CurrentRun<E>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -307,8 +307,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         let failures = FailureList::new(plan.rank, plan.policy.listed(rows));
         let failures = if plan.policy.logs { failures } else { failures.silent() };
         let layout = StreamLayout::first(&plan);
-        let counters =
-            Arc::new(Counters::new(&plan, K::WORDS, Reading::new(&plan, &source).steady(), source.traffic()));
+        let counters = Arc::new(Counters::new(
+            &plan,
+            K::WORDS,
+            ReaderPlan::new(&plan, &source).steady(),
+            source.traffic(),
+        ));
         let mut engine = Self {
             layout,
             tracing: Tracing::of(&counters.trace),
@@ -335,7 +339,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             control: Arc::new(Control {
                 closed: AtomicBool::new(false),
                 batches_per_epoch: AtomicU64::new(0),
-                current: Mutex::new(Current { shared: Weak::new(), activities: None }),
+                current: Mutex::new(CurrentRun { shared: Weak::new(), activities: None }),
             }),
             failures,
         };
@@ -426,7 +430,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let (number, Complete { batch, stream_positions, counts }) = self.held.take()?;
         let stream_positions = mem::replace(&mut self.stream_positions, stream_positions);
         let had_taken = mem::replace(&mut self.has_taken, true);
-        self.before = Some(Before { batch: number, stream_positions, counts, had_taken });
+        self.before = Some(PreviousPosition { batch: number, stream_positions, counts, had_taken });
         self.deliver(counts);
         self.warn_of_failures(WARN_FROM);
         Some((number, batch))
@@ -491,7 +495,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// Puts back the last batch taken, for a batch that did not reach the caller: it is made again and comes
     /// next. Does nothing if no batch was taken since the position changed.
     pub fn take_back(&mut self) {
-        if let Some(Before { batch, stream_positions, counts, had_taken }) = self.before.take() {
+        if let Some(PreviousPosition { batch, stream_positions, counts, had_taken }) = self.before.take() {
             self.counters.take_back(counts);
             self.leave(batch);
             self.is_over = false;
@@ -717,7 +721,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let pass = Pass::start(&plan, schedule, start, &self.source, &self.task, &self.counters)?;
         let shared = &pass.run().shared;
         *self.control.current() =
-            Current { shared: Arc::downgrade(shared), activities: Some(shared.activities.clone()) };
+            CurrentRun { shared: Arc::downgrade(shared), activities: Some(shared.activities.clone()) };
         log::debug!(
             "the pass of epoch {} begins at batch {}: {} I/O threads, {} workers, a collator",
             self.epoch,

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Result,
     order::{Assignment, Schedule},
-    record::{Batches, Collate, ExampleMaker, ReadRecords, Source, Task, TaskRequest},
+    record::{BatchSizes, Collate, ExampleMaker, ReadRecords, Source, Task, TaskRequest},
 };
 
 /// A batch that can be made on any thread.
@@ -36,7 +36,7 @@ impl<S: Source, K: Task> Replay<S, K> {
         let draws = schedule.draws(batch);
         let (mut reader, mut stage) = (source.reader(), task.maker());
         let mut collate =
-            task.collate(Batches { size: draws.len(), n_streams: schedule.n_streams(), ahead: 1 });
+            task.collate(BatchSizes { size: draws.len(), n_streams: schedule.n_streams(), ahead: 1 });
         let mut make = |Assignment { row, seed, epoch, .. }| {
             let request = TaskRequest { task: &*task, at: row, seed, repeats: false };
             let record = policy.check(row).and_then(|()| reader.read(row, 1, &request));

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    engine::{self, BatchOf, Counters, Engine, ExampleOf, Position, Queues, Step},
+    engine::{self, BatchOf, Counters, Engine, ExampleOf, Position, QueueSizes, Step},
     record::{Source, Task},
     source::Shard,
 };
@@ -343,7 +343,7 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         // After a fork a lock may stay locked forever, and there are no threads.
         let (queues, threads) = match self.is_forked() {
-            true => (Queues::default(), Vec::new()),
+            true => (QueueSizes::default(), Vec::new()),
             false => detach(py, || (self.control.queues(), self.control.threads())),
         };
         stats::dict(py, &self.counters, queues, &threads)

@@ -5,13 +5,13 @@ use pyo3::{
     types::{PyDict, PyList},
 };
 
-use crate::engine::{Counters, Delivered, Queues, Report, StageTimes, ThreadState, Times};
+use crate::engine::{Counters, Delivered, QueueSizes, Report, StageTimes, ThreadState, Times};
 
 /// The dict that `stats()` returns.
 pub fn dict<'py>(
     py: Python<'py>,
     counters: &Counters,
-    queues: Queues,
+    queues: QueueSizes,
     threads: &[ThreadState],
 ) -> PyResult<Bound<'py, PyDict>> {
     let stats = counters.read();
@@ -58,7 +58,7 @@ pub fn dict<'py>(
         by_name.set_item(stage.name, stage_dict(py, stage)?)?;
     }
     dict.set_item("stages", by_name)?;
-    let Queues { records, record_bytes, read_bytes, examples, batches } = queues;
+    let QueueSizes { records, record_bytes, read_bytes, examples, batches } = queues;
     let queues = PyDict::new(py);
     queues.set_item("records", records)?;
     queues.set_item("record_bytes", record_bytes)?;

@@ -16,7 +16,7 @@ pub(crate) struct MemoryPermits(Option<Arc<dyn MemoryLimiter>>);
 
 impl fmt::Debug for MemoryPermits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Leave").field(&self.0.is_some()).finish()
+        f.debug_tuple("MemoryPermits").field(&self.0.is_some()).finish()
     }
 }
 

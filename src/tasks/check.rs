@@ -10,7 +10,7 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Claims, Damage, Info, Planes, Repairs},
     engine::{Plan, Policy, cores},
-    record::{Batches, Collate, ExampleMaker, Record, Task},
+    record::{BatchSizes, Collate, ExampleMaker, Record, Task},
 };
 
 /// Records of a batch of findings.
@@ -127,7 +127,7 @@ impl Task for CheckTask {
         FindingMaker { decoder: AudioDecoder::with_damage(each), planes: Planes::new(), damage: self.damage }
     }
 
-    fn collate(&self, batches: Batches) -> CheckCollate {
+    fn collate(&self, batches: BatchSizes) -> CheckCollate {
         // bounded: a batch of a check has `CHECKED_TOGETHER`.
         CheckCollate { findings: vec![None; batches.size] }
     }

@@ -24,12 +24,12 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    batch::{Example, Pairs, RowCollate, SpareBuffers},
+    batch::{Example, MixedPairs, RowCollate, SpareBuffers},
     decode::Info,
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, Row, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
-    record::{Batches, ExampleMaker, ReadRequest, Record, Task},
+    record::{BatchSizes, ExampleMaker, ReadRequest, Record, Task},
     source::{Positions, columns::MOST_PATH_BYTES},
     targets::{self, Target},
     transform::{
@@ -269,8 +269,8 @@ impl Outputs {
     }
 
     /// What is mixed in a batch of these fields, which follow the features.
-    fn pairs(&self, plan: &AudioPlan) -> Pairs {
-        let mut pairs = Pairs {
+    fn pairs(&self, plan: &AudioPlan) -> MixedPairs {
+        let mut pairs = MixedPairs {
             augment: plan.augment.clone(),
             axis: plan.features.whole_axis(plan.clip_samples),
             dtype: plan.features.dtype(),
@@ -300,7 +300,7 @@ struct Planned {
     outputs: Vec<OutputField>,
     group_starts: Arc<[u64]>,
     positions: Positions,
-    pairs: Option<Arc<Pairs>>,
+    pairs: Option<Arc<MixedPairs>>,
 }
 
 /// The number of the part that holds `row`, given the first row of each part.
@@ -392,7 +392,7 @@ impl Task for AudioTask {
         self.request(Take::Clips(at, seed)).span(sample_rate, n_samples, values)
     }
 
-    fn collate(&self, Batches { size: batch_size, ahead, .. }: Batches) -> RowCollate {
+    fn collate(&self, BatchSizes { size: batch_size, ahead, .. }: BatchSizes) -> RowCollate {
         let pool = self.pool.serving(batch_size, batch_slots(ahead));
         self.collate_in(pool).with_pairs(self.outputs.pairs.clone())
     }

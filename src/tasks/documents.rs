@@ -30,7 +30,7 @@ use crate::{
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
     record::{
-        Batches, Collate, ExampleMaker, ItemKind, RawRecord, ReadRecords, ReadRequest, Record, Source, Task,
+        BatchSizes, Collate, ExampleMaker, ItemKind, RawRecord, ReadRecords, ReadRequest, Record, Source, Task,
         TaskLabels,
     },
     sync::plain::{Mutex, MutexGuard},
@@ -319,7 +319,7 @@ impl Task for SharedTask {
         RowMaker { dataset: self.0.dataset.clone(), task: self.0.clone() }
     }
 
-    fn collate(&self, _batches: Batches) -> Handover {
+    fn collate(&self, _batches: BatchSizes) -> Handover {
         Handover(None)
     }
 }

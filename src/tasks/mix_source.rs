@@ -66,7 +66,7 @@ pub struct MixSource {
 
 impl fmt::Debug for MixSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Partners").field("starts", &self.starts).finish_non_exhaustive()
+        f.debug_struct("MixSource").field("starts", &self.starts).finish_non_exhaustive()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     fallible_alloc,
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
-    record::{Batches, ExampleMaker, ItemKind, Record, Task, TaskLabels},
+    record::{BatchSizes, ExampleMaker, ItemKind, Record, Task, TaskLabels},
 };
 
 /// The maximum number of spare vectors, and the largest capacity that is reused, in tokens.
@@ -109,7 +109,7 @@ impl Task for TokenTask {
         }
     }
 
-    fn collate(&self, batches: Batches) -> TokenCollate {
+    fn collate(&self, batches: BatchSizes) -> TokenCollate {
         let pool = self.pool.serving(batches.size, batch_slots(batches.ahead));
         TokenCollate::new(self.plan.clone(), batches, pool, self.spare.clone(), self.meter.clone())
     }

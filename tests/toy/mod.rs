@@ -18,7 +18,7 @@ use forebay::{
     engine::{Engine, Plan, Step},
     fields::Value,
     order::Order,
-    record::{Batches, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task},
+    record::{BatchSizes, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task},
     seed,
 };
 
@@ -96,7 +96,7 @@ impl Task for Work {
     fn maker(&self) -> Self {
         *self
     }
-    fn collate(&self, batches: Batches) -> ToyCollate {
+    fn collate(&self, batches: BatchSizes) -> ToyCollate {
         ToyCollate::new(batches.size)
     }
 }

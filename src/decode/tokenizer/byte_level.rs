@@ -1,13 +1,13 @@
 //! Byte-level byte pair encoding: splits the text into pieces, and merges the bytes of each piece.
 //!
 //! Input: text. Output: the ids of the library that the file is from. A piece is looked up in the worker's
-//! word cache ([`Words`]), then among the tokens, and merged ([`Pairs`]) if it is in neither.
+//! word cache ([`Words`]), then among the tokens, and merged ([`MergeTable`]) if it is in neither.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
     fingerprint::Fingerprint,
-    pairs::{Pairs, Parts},
+    pairs::{MergeTable, Parts},
     scan::Scanner,
     split::Splitter,
     table::{TokenTable, word},
@@ -19,7 +19,7 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 pub type Merge = ((u32, u32), (u32, u32));
 
 /// The content of a tokenizer's file.
-pub struct Vocabulary {
+pub struct TokenizerFile {
     /// Bytes and id of each ordinary token.
     pub tokens: Vec<(Vec<u8>, u32)>,
     /// Pairs of ids, with rank and id of the merged token.
@@ -34,13 +34,13 @@ pub struct Vocabulary {
 
 /// The bytes of each token by its id, special tokens included.
 #[derive(Debug, Default)]
-struct Texts {
+struct TokenBytes {
     bytes: Vec<u8>,
     /// Start and length in `bytes`.
     places: HashMap<u32, (usize, usize)>,
 }
 
-impl Texts {
+impl TokenBytes {
     fn new(tokens: &[(Vec<u8>, u32)], special_tokens: &BTreeMap<String, u32>) -> Self {
         let mut texts = Self::default();
         let special = special_tokens.iter().map(|(text, id)| (text.as_bytes(), *id));
@@ -62,8 +62,8 @@ pub struct ByteLevel {
     splitter: Splitter,
     /// Pieces that are encoded as one token without merging.
     whole: TokenTable,
-    pairs: Pairs,
-    texts: Texts,
+    pairs: MergeTable,
+    texts: TokenBytes,
     pub special_tokens: BTreeMap<String, u32>,
     pub n_vocab: usize,
     pub fingerprint: u64,
@@ -71,14 +71,14 @@ pub struct ByteLevel {
 
 /// The cache and buffers of one worker, kept from text to text.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct EncoderScratch {
     words: Words,
     parts: Parts,
 }
 
 impl ByteLevel {
-    pub fn new(vocabulary: Vocabulary) -> Result<Self> {
-        let Vocabulary { tokens, merges, pattern, special_tokens, whole } = vocabulary;
+    pub fn new(vocabulary: TokenizerFile) -> Result<Self> {
+        let TokenizerFile { tokens, merges, pattern, special_tokens, whole } = vocabulary;
         let mut bytes = [None; 256];
         for (token, id) in &tokens {
             if let [byte] = token[..] {
@@ -100,11 +100,11 @@ impl ByteLevel {
         let largest = tokens.iter().map(|(_, id)| *id).chain(special_tokens.values().copied()).max();
         let fingerprint = fingerprint(&tokens, &merges, &pattern, &special_tokens, whole);
         let pieces = if whole { &tokens[..] } else { &[] };
-        let texts = Texts::new(&tokens, &special_tokens);
+        let texts = TokenBytes::new(&tokens, &special_tokens);
         Ok(Self {
             splitter: Splitter::new(&pattern)?,
             whole: TokenTable::new(pieces.iter().map(|(bytes, id)| (&bytes[..], *id))),
-            pairs: Pairs::new(of_bytes, merges.into_iter()),
+            pairs: MergeTable::new(of_bytes, merges.into_iter()),
             texts,
             special_tokens,
             n_vocab: largest.map_or(0, |id| id as usize + 1),
@@ -118,7 +118,7 @@ impl ByteLevel {
     }
 
     /// Appends the ids of `text`.
-    pub fn encode(&self, scratch: &mut Scratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    pub fn encode(&self, scratch: &mut EncoderScratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         match &self.splitter {
             Splitter::Gpt2(scanner) => self.scan(*scanner, scratch, text, ids),
             Splitter::Cl100k(scanner) => self.scan(*scanner, scratch, text, ids),
@@ -142,7 +142,7 @@ impl ByteLevel {
     fn scan(
         &self,
         scanner: impl Scanner,
-        scratch: &mut Scratch,
+        scratch: &mut EncoderScratch,
         text: &str,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
@@ -159,7 +159,7 @@ impl ByteLevel {
     #[inline]
     fn piece(
         &self,
-        scratch: &mut Scratch,
+        scratch: &mut EncoderScratch,
         text: &[u8],
         start: usize,
         end: usize,
@@ -177,7 +177,7 @@ impl ByteLevel {
 
     /// Appends the ids of a piece that is not in the word cache.
     #[cold]
-    fn unknown(&self, scratch: &mut Scratch, piece: &[u8], ids: &mut Vec<u32>) -> Result<()> {
+    fn unknown(&self, scratch: &mut EncoderScratch, piece: &[u8], ids: &mut Vec<u32>) -> Result<()> {
         // A regular expression may match the empty string.
         if piece.is_empty() {
             return Ok(());

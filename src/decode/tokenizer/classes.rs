@@ -35,16 +35,16 @@ const PATTERNS: [(&str, u8); 6] = [
 const PAGE: usize = 256;
 
 /// The classes of every character.
-pub struct Classes {
+pub struct CharClasses {
     ascii: [u8; 128],
     /// The index in `classes` for each 256 code points.
     pages: Vec<u16>,
     classes: Vec<[u8; PAGE]>,
 }
 
-static CLASSES: OnceLock<Classes> = OnceLock::new();
+static CLASSES: OnceLock<CharClasses> = OnceLock::new();
 
-impl Classes {
+impl CharClasses {
     /// The tables, built at the first call.
     pub fn get() -> &'static Self {
         CLASSES.get_or_init(Self::new)
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn knows_what_the_patterns_mean() {
-        let classes = Classes::get();
+        let classes = CharClasses::get();
         let of = |char| classes.of(char);
         assert_eq!(of('a'), LETTER | TAIL);
         assert_eq!(of('A'), LETTER | HEAD);
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn at_reads_any_character() {
         let text = "a\u{3000}²";
-        let classes = Classes::get();
+        let classes = CharClasses::get();
         assert_eq!(classes.at(text, 0), Some((LETTER | TAIL, 1)));
         assert_eq!(classes.at(text, 1), Some((SPACE, 3)));
         assert_eq!(classes.at(text, 4), Some((NUMBER, 2)));

@@ -12,15 +12,15 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use super::{
-    Frame,
-    byte_level::{ByteLevel, Vocabulary},
+    PostProcessorIds,
+    byte_level::{ByteLevel, TokenizerFile},
     fingerprint::Fingerprint,
     split::{GPT2_FIRST, Splitter},
 };
 use crate::{Error, ErrorKind, Result, catch_panic::caught, fallible_alloc};
 
 /// The implementation that encodes for a file.
-pub enum Opened {
+pub enum FileTokenizer {
     ByteLevel(Box<ByteLevel>),
     General(Box<General>),
 }
@@ -34,7 +34,7 @@ pub struct General {
 }
 
 /// Reads a `tokenizer.json`; also what its post-processor puts around a text.
-pub fn open(bytes: &[u8]) -> Result<(Opened, Frame)> {
+pub fn open(bytes: &[u8]) -> Result<(FileTokenizer, PostProcessorIds)> {
     let json: Value = serde_json::from_slice(bytes)
         .map_err(|cause| Error::new(ErrorKind::Format, "the file is not JSON").because(cause))?;
     if json.get("model").is_none() {
@@ -44,15 +44,15 @@ pub fn open(bytes: &[u8]) -> Result<(Opened, Frame)> {
         ));
     }
     let opened = match byte_level(&json) {
-        Some(vocabulary) => Opened::ByteLevel(Box::new(ByteLevel::new(vocabulary)?)),
-        None => Opened::General(Box::new(General::new(bytes)?)),
+        Some(vocabulary) => FileTokenizer::ByteLevel(Box::new(ByteLevel::new(vocabulary)?)),
+        None => FileTokenizer::General(Box::new(General::new(bytes)?)),
     };
     Ok((opened, frame(&json["post_processor"])))
 }
 
 /// The ids that a post-processor puts before and after a text. A side with several ids, such as two before
 /// the text, has none: no single id frames a document there.
-fn frame(post_processor: &Value) -> Frame {
+fn frame(post_processor: &Value) -> PostProcessorIds {
     let single = |ids: &[Option<u32>]| match ids {
         [one] => *one,
         _ => None,
@@ -69,21 +69,21 @@ fn frame(post_processor: &Value) -> Frame {
             };
             let mut sides = pieces.split(|piece| piece.get("Sequence").is_some());
             let mut side = || single(&sides.next().unwrap_or_default().iter().map(id_of).collect::<Vec<_>>());
-            Frame { before: side(), after: side() }
+            PostProcessorIds { before: side(), after: side() }
         }
         Some("BertProcessing" | "RobertaProcessing") => {
-            Frame { before: id(&post_processor["cls"][1]), after: id(&post_processor["sep"][1]) }
+            PostProcessorIds { before: id(&post_processor["cls"][1]), after: id(&post_processor["sep"][1]) }
         }
         Some("Sequence") => {
             let parts = post_processor["processors"].as_array().into_iter().flatten();
-            parts.map(frame).find(|frame| *frame != Frame::default()).unwrap_or_default()
+            parts.map(frame).find(|frame| *frame != PostProcessorIds::default()).unwrap_or_default()
         }
-        _ => Frame::default(),
+        _ => PostProcessorIds::default(),
     }
 }
 
 /// The vocabulary of a file that describes only byte-level byte pair encoding; None for others.
-fn byte_level(json: &Value) -> Option<Vocabulary> {
+fn byte_level(json: &Value) -> Option<TokenizerFile> {
     let model = json.get("model")?;
     // Early files have no type; only byte pair encoding has merges.
     if model.get("type").is_some_and(|kind| kind != "BPE") || !json["normalizer"].is_null() {
@@ -139,7 +139,7 @@ fn byte_level(json: &Value) -> Option<Vocabulary> {
         merges.push(((of(left)?, of(right)?), (u32::try_from(rank).ok()?, of(&merged)?)));
     }
     let whole = model["ignore_merges"] == true;
-    (tokens.iter().filter(|(bytes, _)| bytes.len() == 1).count() == 256).then_some(Vocabulary {
+    (tokens.iter().filter(|(bytes, _)| bytes.len() == 1).count() == 256).then_some(TokenizerFile {
         tokens,
         merges,
         pattern,

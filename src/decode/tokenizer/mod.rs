@@ -32,7 +32,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use byte_level::Scratch;
+use byte_level::EncoderScratch;
 use fingerprint::Fingerprint;
 
 use crate::{Error, ErrorKind, Result, fallible_alloc, fork_lock};
@@ -60,26 +60,26 @@ pub struct TokenizerOptions {
 
 /// The ids that a file's post-processor puts around a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Frame {
+struct PostProcessorIds {
     before: Option<u32>,
     after: Option<u32>,
 }
 
 /// Encodes text to token ids. Immutable; clones share it.
 #[derive(Clone)]
-pub struct Tokenizer(Arc<Inner>);
+pub struct Tokenizer(Arc<TokenizerInner>);
 
-struct Inner {
+struct TokenizerInner {
     backend: Backend,
     name: String,
     bos_id: u32,
     eos_id: Option<u32>,
     /// What the file's post-processor says.
-    frame: Frame,
+    frame: PostProcessorIds,
     n_vocab: usize,
     fingerprint: u64,
     /// Unused buffers for [`Tokenizer::encode_ordinary`]; as many as threads have called it at the same time.
-    idle: fork_lock::Mutex<Vec<Scratch>>,
+    idle: fork_lock::Mutex<Vec<EncoderScratch>>,
     /// The largest id of the file plus one.
     n_ids: usize,
 }
@@ -122,7 +122,7 @@ impl Tokenizer {
     /// As [`Self::open`], without those of reading.
     pub fn new(name: String, bytes: &[u8], options: &TokenizerOptions) -> Result<Self> {
         let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii_start();
-        let mut frame = Frame::default();
+        let mut frame = PostProcessorIds::default();
         let backend = if text.starts_with(b"{") {
             if options.pattern.is_some() || !options.special_tokens.is_empty() {
                 return Err(Error::new(
@@ -133,8 +133,8 @@ impl Tokenizer {
             let opened;
             (opened, frame) = hugging_face::open(text)?;
             match opened {
-                hugging_face::Opened::ByteLevel(it) => Backend::ByteLevel(it),
-                hugging_face::Opened::General(it) => Backend::General(it),
+                hugging_face::FileTokenizer::ByteLevel(it) => Backend::ByteLevel(it),
+                hugging_face::FileTokenizer::General(it) => Backend::General(it),
             }
         } else if ranks::is_ranks(text) {
             Backend::ByteLevel(Box::new(ranks::open(&name, text, options)?))
@@ -179,7 +179,7 @@ impl Tokenizer {
             all.number(eos_id.into());
         }
         let fingerprint = all.finish();
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(TokenizerInner {
             backend,
             name,
             bos_id,
@@ -252,7 +252,7 @@ impl Tokenizer {
 
     /// An encoder for one thread.
     pub fn encoder(&self) -> Encoder {
-        Encoder { tokenizer: self.clone(), scratch: Scratch::default() }
+        Encoder { tokenizer: self.clone(), scratch: EncoderScratch::default() }
     }
 
     /// The largest id plus one.
@@ -324,7 +324,7 @@ impl Tokenizer {
 
 impl fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { name, n_vocab, bos_id, .. } = &*self.0;
+        let TokenizerInner { name, n_vocab, bos_id, .. } = &*self.0;
         write!(f, "Tokenizer({name:?}, n_vocab={n_vocab}, bos_id={bos_id})")
     }
 }
@@ -333,7 +333,7 @@ impl fmt::Debug for Tokenizer {
 #[derive(Debug)]
 pub struct Encoder {
     tokenizer: Tokenizer,
-    scratch: Scratch,
+    scratch: EncoderScratch,
 }
 
 impl Encoder {
@@ -351,8 +351,8 @@ impl Encoder {
     }
 }
 
-impl Inner {
-    fn encode(&self, scratch: &mut Scratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+impl TokenizerInner {
+    fn encode(&self, scratch: &mut EncoderScratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         if text.len() > MAX_TEXT {
             return Err(Error::new(
                 ErrorKind::TooLarge,

@@ -45,7 +45,7 @@ const LONG_TOKEN: usize = 1 << 10;
 
 /// The merges, and the ids of single bytes.
 #[derive(Debug)]
-pub struct Pairs {
+pub struct MergeTable {
     bytes: [u32; 256],
     merges: PairTable,
 }
@@ -59,10 +59,10 @@ pub struct Parts {
     /// The start of the next part, in a longer piece.
     next: Vec<u32>,
     heap: Heap,
-    windows: Vec<Window>,
+    windows: Vec<TextWindow>,
     /// The parts beside a cut: the last ones of the token before it, and the first ones of that after it.
-    last: Vec<Step>,
-    first: Vec<Step>,
+    last: Vec<MergeSide>,
+    first: Vec<MergeSide>,
 }
 
 /// Rank and offset of the pairs that can be merged, lowest first: the rank in the upper half.
@@ -74,7 +74,7 @@ fn entry(rank: u32, at: u32) -> Reverse<u64> {
 
 /// A window whose tokens are in the output.
 #[derive(Debug)]
-struct Window {
+struct TextWindow {
     start: usize,
     size: usize,
     /// The ids in the output before it.
@@ -85,7 +85,7 @@ struct Window {
 
 /// A part at the side of a token, and the level of the merge that made it.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct MergeSide {
     level: u32,
     id: u32,
 }
@@ -93,7 +93,7 @@ struct Step {
 /// Buffers for a larger window are freed: they take some 18 bytes per byte of it, 8 if nothing can be merged.
 const KEPT_PARTS: usize = 1 << 16;
 
-impl Pairs {
+impl MergeTable {
     /// `bytes` are the ids of the 256 bytes, `merges` the rank and id of the merged token for each pair.
     pub fn new(bytes: [u32; 256], merges: impl Iterator<Item = ((u32, u32), (u32, u32))>) -> Self {
         Self { bytes, merges: PairTable::new(merges) }
@@ -140,7 +140,7 @@ impl Pairs {
                 size = size.saturating_mul(2);
                 continue;
             };
-            let window = Window {
+            let window = TextWindow {
                 start,
                 size,
                 n_ids: ids.len(),
@@ -185,26 +185,26 @@ impl Pairs {
         token: &[u8],
         is_side: impl Fn(usize, usize) -> bool,
         parts: &mut Parts,
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<MergeSide>,
     ) {
         steps.clear();
         let bytes = token.iter().enumerate().find(|&(at, _)| is_side(at, token.len()));
-        steps.extend(bytes.map(|(_, &byte)| Step { level: 0, id: self.bytes[usize::from(byte)] }));
+        steps.extend(bytes.map(|(_, &byte)| MergeSide { level: 0, id: self.bytes[usize::from(byte)] }));
         let mut level = 0;
         self.search(token, parts, |rank, at, ids| {
             level = rank.max(level);
             if is_side(at, ids.len()) {
-                steps.push(Step { level, id: ids[at] });
+                steps.push(MergeSide { level, id: ids[at] });
             }
         });
     }
 
     /// Whether no pair of a last part before a cut and a first part after it is merged.
-    fn never_meet(&self, last: &[Step], first: &[Step]) -> bool {
+    fn never_meet(&self, last: &[MergeSide], first: &[MergeSide]) -> bool {
         let (mut left, mut right) = (0, 0);
         loop {
             let rank = self.rank(last[left].id, first[right].id);
-            let next = |steps: &[Step], at: usize| steps.get(at + 1).map_or(NONE, |step| step.level);
+            let next = |steps: &[MergeSide], at: usize| steps.get(at + 1).map_or(NONE, |step| step.level);
             let (left_next, right_next) = (next(last, left), next(first, right));
             if rank < left_next && rank <= right_next && rank != NONE {
                 return false;
@@ -362,7 +362,7 @@ mod tests {
             merges in proptest::collection::vec(((0u32..8, 0u32..8), (0u32..6, 3u32..8)), 0..30),
             piece in proptest::collection::vec(0u8..3, 1..200),
         ) {
-            let pairs = Pairs::new(std::array::from_fn(|byte| byte as u32), merges.into_iter());
+            let pairs = MergeTable::new(std::array::from_fn(|byte| byte as u32), merges.into_iter());
             let (mut searched, mut queued) = (Parts::default(), Parts::default());
             pairs.search(&piece, &mut searched, |_, _, _| ());
             for _ in 0..2 {
@@ -386,7 +386,7 @@ mod tests {
                 true => ((left % (3 + at as u32), right % (3 + at as u32)), (at as u32, 3 + at as u32)),
                 false => ((left, right), (id, 3 + id)),
             });
-            let pairs = Pairs::new(std::array::from_fn(|byte| byte as u32), merges);
+            let pairs = MergeTable::new(std::array::from_fn(|byte| byte as u32), merges);
             let periodic: Vec<u8> = (0..piece.len()).map(|at| piece[at % period % piece.len()]).collect();
             let mut parts = Parts::default();
             for piece in [piece, periodic] {
@@ -405,7 +405,7 @@ mod tests {
         // Part `k` before the end merges with the token of all that follows.
         let bytes = std::array::from_fn(|byte| byte as u32);
         let merges = (0..n).map(|k| ((0, if k == 0 { 1 } else { 255 + k }), (k, 256 + k)));
-        let pairs = Pairs::new(bytes, merges);
+        let pairs = MergeTable::new(bytes, merges);
         let mut piece = vec![0; n as usize];
         piece.push(1);
         let mut ids = Vec::new();
@@ -415,7 +415,8 @@ mod tests {
 
     #[test]
     fn buffers_of_a_long_piece_are_freed() {
-        let pairs = Pairs::new(std::array::from_fn(|byte| byte as u32), [((0, 0), (0, 256))].into_iter());
+        let pairs =
+            MergeTable::new(std::array::from_fn(|byte| byte as u32), [((0, 0), (0, 256))].into_iter());
         let (mut parts, mut ids) = (Parts::default(), Vec::new());
         let capacities = |parts: &Parts| (parts.ids.capacity(), parts.next.capacity(), parts.heap.capacity());
         pairs.windows(&[0; KEPT_PARTS], &mut parts, &mut ids, KEPT_PARTS).unwrap();

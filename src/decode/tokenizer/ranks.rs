@@ -7,33 +7,33 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     TokenizerOptions,
-    byte_level::{ByteLevel, Merge, Vocabulary},
+    byte_level::{ByteLevel, Merge, TokenizerFile},
     split,
 };
 use crate::{Error, ErrorKind, Result};
 
 /// A published encoding: its name, the number of its ranks, its pattern and special tokens.
-struct Known {
+struct PublishedEncoding {
     names: &'static [&'static str],
     n_ranks: usize,
     pattern: &'static str,
     special_tokens: &'static [(&'static str, u32)],
 }
 
-const KNOWN: [Known; 4] = [
-    Known {
+const KNOWN: [PublishedEncoding; 4] = [
+    PublishedEncoding {
         names: &["gpt2", "r50k_base"],
         n_ranks: 50_256,
         pattern: split::GPT2,
         special_tokens: &[("<|endoftext|>", 50_256)],
     },
-    Known {
+    PublishedEncoding {
         names: &["p50k_base"],
         n_ranks: 50_280,
         pattern: split::GPT2,
         special_tokens: &[("<|endoftext|>", 50_256)],
     },
-    Known {
+    PublishedEncoding {
         names: &["cl100k_base"],
         n_ranks: 100_256,
         pattern: split::CL100K,
@@ -45,7 +45,7 @@ const KNOWN: [Known; 4] = [
             ("<|endofprompt|>", 100_276),
         ],
     },
-    Known {
+    PublishedEncoding {
         names: &["o200k_base"],
         n_ranks: 199_998,
         pattern: split::O200K,
@@ -110,7 +110,7 @@ pub fn open(name: &str, bytes: &[u8], options: &TokenizerOptions) -> Result<Byte
         ));
     }
     let merges = merges(&ranks);
-    ByteLevel::new(Vocabulary {
+    ByteLevel::new(TokenizerFile {
         tokens: ranks,
         merges,
         pattern: pattern.to_owned(),

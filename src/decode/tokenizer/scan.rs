@@ -9,7 +9,7 @@
 //!
 //! Source: the patterns published with the vocabularies, quoted at each scanner.
 
-use super::classes::{Classes, HEAD, LETTER, NEWLINE, NUMBER, SPACE, TAIL};
+use super::classes::{CharClasses, HEAD, LETTER, NEWLINE, NUMBER, SPACE, TAIL};
 
 /// Splits a text into pieces.
 pub trait Scanner {
@@ -19,36 +19,36 @@ pub trait Scanner {
 
 /// `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 #[derive(Clone, Copy)]
-pub struct Gpt2(&'static Classes);
+pub struct Gpt2(&'static CharClasses);
 
 /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,DIGITS}|
 /// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
 ///
 /// `WHOLE`: all white space at the end of the text is one piece (`\s++$` before the last three).
 #[derive(Clone, Copy)]
-pub struct Cl100k<const DIGITS: usize, const WHOLE: bool>(&'static Classes);
+pub struct Cl100k<const DIGITS: usize, const WHOLE: bool>(&'static CharClasses);
 
 /// `[^\r\n\p{L}\p{N}]?[HEAD]*[TAIL]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?`
 /// `|[^\r\n\p{L}\p{N}]?[HEAD]+[TAIL]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?`
 /// `|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 #[derive(Clone, Copy)]
-pub struct O200k(&'static Classes);
+pub struct O200k(&'static CharClasses);
 
 impl Default for Gpt2 {
     fn default() -> Self {
-        Self(Classes::get())
+        Self(CharClasses::get())
     }
 }
 
 impl<const DIGITS: usize, const WHOLE: bool> Default for Cl100k<DIGITS, WHOLE> {
     fn default() -> Self {
-        Self(Classes::get())
+        Self(CharClasses::get())
     }
 }
 
 impl Default for O200k {
     fn default() -> Self {
-        Self(Classes::get())
+        Self(CharClasses::get())
     }
 }
 
@@ -189,7 +189,7 @@ fn is_other(class: u8) -> bool {
 
 /// The end of the run of characters of a class that begins at `at`.
 #[inline]
-fn run(classes: &Classes, text: &str, mut at: usize, is: impl Fn(u8) -> bool) -> usize {
+fn run(classes: &CharClasses, text: &str, mut at: usize, is: impl Fn(u8) -> bool) -> usize {
     while let Some((class, n)) = classes.at(text, at)
         && is(class)
     {
@@ -200,7 +200,7 @@ fn run(classes: &Classes, text: &str, mut at: usize, is: impl Fn(u8) -> bool) ->
 
 /// The end of the run of letters that begins at `at`.
 #[inline]
-fn letters(classes: &Classes, text: &str, mut at: usize) -> usize {
+fn letters(classes: &CharClasses, text: &str, mut at: usize) -> usize {
     let bytes = text.as_bytes();
     while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let n = leading_letters(u64::from_le_bytes(*chunk));
@@ -226,7 +226,7 @@ fn leading_letters(bytes: u64) -> usize {
 }
 
 /// The end of the numbers from `at` on, at most `most` of them.
-fn digits(classes: &Classes, text: &str, mut at: usize, most: usize) -> usize {
+fn digits(classes: &CharClasses, text: &str, mut at: usize, most: usize) -> usize {
     for _ in 0..most {
         match classes.at(text, at) {
             Some((class, n)) if class & NUMBER != 0 => at += n,
@@ -260,7 +260,7 @@ struct Spaces {
     newline: Option<usize>,
 }
 
-fn spaces(classes: &Classes, text: &str, at: usize) -> Spaces {
+fn spaces(classes: &CharClasses, text: &str, at: usize) -> Spaces {
     let mut spaces = Spaces { end: at, last: at, newline: None };
     while let Some((class, n)) = classes.at(text, spaces.end)
         && class & SPACE != 0

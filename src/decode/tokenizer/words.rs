@@ -15,7 +15,7 @@ const SHIFT: u32 = 64 - SLOTS.trailing_zeros();
 pub const IDS: usize = 3;
 
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct CachedWord {
     /// 0 if the slot is empty: no piece is empty.
     word: Word,
     n: u32,
@@ -25,12 +25,12 @@ struct Slot {
 /// The word cache of a worker.
 #[derive(Debug)]
 pub struct Words {
-    slots: Box<[Slot]>,
+    slots: Box<[CachedWord]>,
 }
 
 impl Default for Words {
     fn default() -> Self {
-        Self { slots: vec![Slot { word: 0, n: 0, ids: [0; IDS] }; SLOTS].into_boxed_slice() }
+        Self { slots: vec![CachedWord { word: 0, n: 0, ids: [0; IDS] }; SLOTS].into_boxed_slice() }
     }
 }
 
@@ -55,7 +55,7 @@ impl Words {
         if found.len() <= IDS {
             let mut ids = [0; IDS];
             ids[..found.len()].copy_from_slice(found);
-            self.slots[(hash(word) >> SHIFT) as usize] = Slot { word, n: found.len() as u32, ids };
+            self.slots[(hash(word) >> SHIFT) as usize] = CachedWord { word, n: found.len() as u32, ids };
         }
     }
 }

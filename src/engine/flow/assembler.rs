@@ -23,7 +23,7 @@ use crate::{
         observe::stats::{Counters, Delivered},
     },
     order::{Draw, Schedule},
-    record::{Collate, Held, StreamPosition, StreamPositions},
+    record::{Collate, HeldRecord, StreamPosition, StreamPositions},
     shuffle::Popped,
 };
 
@@ -52,19 +52,19 @@ pub(crate) struct Complete<B> {
 
 /// A record that the collator held where the run starts, to be read again.
 struct Returning<E> {
-    held: Held,
+    held: HeldRecord,
     /// `None` until it has arrived.
     example: Option<E>,
 }
 
 /// Where a run begins.
-pub(crate) struct Begin {
+pub(crate) struct RunStart {
     /// The first batch.
     pub(crate) batch: u64,
     /// Draws made before it, by stream.
     pub(crate) draws: Vec<u64>,
     /// The records that the collator held, by stream; they were requested.
-    pub(crate) held: Vec<Vec<Held>>,
+    pub(crate) held: Vec<Vec<HeldRecord>>,
 }
 
 /// Assembles the batches of one run on the collator's thread.
@@ -108,14 +108,15 @@ impl<C: Collate> Assembler<C> {
         extra_reads: Receiver<FromExtraRead<C::Example>>,
         collate: C,
         schedule: Schedule,
-        Begin { batch, draws, held }: Begin,
+        RunStart { batch, draws, held }: RunStart,
         policy: Policy,
         tally: Tally,
     ) -> Self {
         let Counters { meters, trace, .. } = &*shared.counters;
         let watch = Stopwatch::start(&meters.collate, trace, shared.activities.collator());
         let pending = held.iter().map(Vec::len).sum();
-        let returning = |held: Vec<Held>| held.into_iter().map(|held| Returning { held, example: None });
+        let returning =
+            |held: Vec<HeldRecord>| held.into_iter().map(|held| Returning { held, example: None });
         Self {
             shared,
             extra_reads,

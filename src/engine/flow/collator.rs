@@ -17,26 +17,26 @@ use crate::{
     engine::{
         Plan,
         failures::policy::Tally,
-        flow::assembler::{Assembler, Begin, Complete, Step},
+        flow::assembler::{Assembler, Complete, RunStart, Step},
         flow::run::Run,
         flow::shared::Shared,
         flow::shared::closed,
         observe::activity::State,
         observe::stats::{Counters, Delivered, cores},
-        observe::trace::Track,
+        observe::trace::ThreadTrack,
         threads::autoscale::{Autoscaler, Sums, cpu_s},
         threads::owned::Threads,
     },
     order::Schedule,
-    record::{Batches, Collate, ExampleMaker, Source, StreamPositions, Task},
+    record::{BatchSizes, Collate, ExampleMaker, Source, StreamPositions, Task},
 };
 
 /// The longest single wait for examples; their arrival ends it earlier.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// A batch or the error in its place, with the bad records found meanwhile.
-struct Made<B> {
-    outcome: Result<Outcome<B>>,
+struct CollatedBatch<B> {
+    outcome: Result<BatchOutcome<B>>,
     bad: Vec<Error>,
     /// Counts to deliver besides those of the batch itself.
     rest: Delivered,
@@ -44,7 +44,7 @@ struct Made<B> {
     at: Instant,
 }
 
-enum Outcome<B> {
+enum BatchOutcome<B> {
     /// A batch; `None` if it is left out, which moves the position all the same.
     Batch(u64, Option<Complete<B>>),
     /// The pass is over; received only if its number of batches was unknown.
@@ -55,7 +55,7 @@ enum Outcome<B> {
 pub(crate) struct Pass<C: Collate> {
     run: Run<C::Example>,
     /// `None` only during drop.
-    made: Option<Receiver<Made<C::Batch>>>,
+    made: Option<Receiver<CollatedBatch<C::Batch>>>,
     /// Wakes the collator if it waits for room. `None` only during drop.
     taken: Option<Sender<()>>,
     n_batches: Option<u64>,
@@ -70,7 +70,7 @@ pub(crate) struct Pass<C: Collate> {
     /// The time waited for the requested batch so far.
     starved: Duration,
     /// The loop's track in a trace.
-    track: Track,
+    track: ThreadTrack,
 }
 
 /// Where a pass is started.
@@ -102,7 +102,7 @@ impl<C: Collate + 'static> Pass<C> {
         let rows = if plan.infinite || !is_counted { u64::MAX } else { schedule.positions() };
         let size = (plan.batch_size as u64).min(rows) as usize;
         let n_streams = schedule.n_streams();
-        let collate = task.collate(Batches { size, n_streams, ahead: plan.prefetch_batches });
+        let collate = task.collate(BatchSizes { size, n_streams, ahead: plan.prefetch_batches });
         let n_batches = schedule.n_batches();
         let (draws, held) = match stream_positions {
             Some(stream_positions) => stream_positions.iter().map(|at| (at.draws, at.held.clone())).unzip(),
@@ -113,7 +113,7 @@ impl<C: Collate + 'static> Pass<C> {
             None => (vec![0; n_streams], Vec::new()),
         };
         let (mut run, ends) = Run::start(plan, &schedule, &draws, &held, source, task, counters)?;
-        let begin = Begin { batch, draws, held };
+        let begin = RunStart { batch, draws, held };
         let policy = plan.policy.clone();
         let assembler =
             Assembler::new(run.shared.clone(), ends.extra_reads, collate, schedule, begin, policy, tally);
@@ -221,14 +221,14 @@ impl<C: Collate> Pass<C> {
             self.run.shared.activities.consumer().enter(State::Loop, Instant::now());
         }
         match received {
-            Ok(Made { outcome, bad, rest, at }) => {
+            Ok(CollatedBatch { outcome, bad, rest, at }) => {
                 self.rest = self.rest + rest;
                 self.run.shared.ready.fetch_sub(1, Ordering::AcqRel);
                 // If the channel is full, the collator is already woken.
                 let _ = taken.try_send(());
                 bad.into_iter().for_each(report);
                 match outcome {
-                    Ok(Outcome::Batch(number, complete)) => {
+                    Ok(BatchOutcome::Batch(number, complete)) => {
                         if complete.is_some() {
                             self.hand_out(&counters, at);
                         } else if number == self.first {
@@ -237,7 +237,7 @@ impl<C: Collate> Pass<C> {
                         self.next = number + 1;
                         Ok(Step::Batch(number, complete))
                     }
-                    Ok(Outcome::End) => {
+                    Ok(BatchOutcome::End) => {
                         self.is_over = true;
                         Ok(Step::End)
                     }
@@ -305,7 +305,7 @@ struct Collator<'a, C: Collate> {
     shared: &'a Shared<C::Example>,
     assembler: Assembler<C>,
     autoscaler: Autoscaler,
-    to_user: Sender<Made<C::Batch>>,
+    to_user: Sender<CollatedBatch<C::Batch>>,
     /// Receives a message when a batch was taken.
     room: Receiver<()>,
     stopped: Receiver<()>,
@@ -322,17 +322,17 @@ impl<C: Collate> Collator<'_, C> {
             let outcome = loop {
                 match self.assembler.next(SLICE, |error| bad.push(error)) {
                     Ok(Step::TimedOut) => self.adapt(Instant::now()),
-                    Ok(Step::End) => break Ok(Outcome::End),
-                    Ok(Step::Batch(number, complete)) => break Ok(Outcome::Batch(number, complete)),
+                    Ok(Step::End) => break Ok(BatchOutcome::End),
+                    Ok(Step::Batch(number, complete)) => break Ok(BatchOutcome::Batch(number, complete)),
                     Err(error) => break Err(error),
                 }
             };
-            let is_over = !matches!(outcome, Ok(Outcome::Batch(..)));
+            let is_over = !matches!(outcome, Ok(BatchOutcome::Batch(..)));
             let at = self.assembler.watch.item(&counters.meters.collate, number);
             self.assembler.watch.spanning("batch", begin, number);
             self.shared.ready.fetch_add(1, Ordering::AcqRel);
             let (bad, rest) = (std::mem::take(&mut bad), self.assembler.rest());
-            let made = Made { outcome, bad, rest, at };
+            let made = CollatedBatch { outcome, bad, rest, at };
             // The channel is never full.
             if self.to_user.try_send(made).is_err() || is_over {
                 return;

@@ -44,13 +44,13 @@ pub(crate) struct ReaderLimiter<E> {
     is_covered: AtomicBool,
     /// Whether `asked` may have content.
     has_asked: AtomicBool,
-    asked: Mutex<Asked>,
+    asked: Mutex<PermitRequests>,
     activity: Arc<Activity>,
 }
 
 /// The requests of a read.
 #[derive(Debug, Default)]
-struct Asked {
+struct PermitRequests {
     permits: Vec<HeldPermit>,
     waits: Vec<(For, Instant, Duration)>,
 }
@@ -123,7 +123,7 @@ impl<E> ReaderLimiter<E> {
         }
         self.is_covered.store(false, Relaxed);
         self.has_asked.store(false, Relaxed);
-        let Asked { permits, waits } = mem::take(&mut *self.asked());
+        let PermitRequests { permits, waits } = mem::take(&mut *self.asked());
         let meters = &self.shared.counters.meters;
         for (what, begin, time) in waits {
             let total = match what {
@@ -150,7 +150,7 @@ impl<E> ReaderLimiter<E> {
         }
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+    fn asked(&self) -> MutexGuard<'_, PermitRequests> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -25,7 +25,7 @@ use crate::{
 
 /// How the I/O threads of a plan read a source.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reading {
+pub(crate) struct ReaderPlan {
     /// I/O threads.
     pub(crate) n_readers: usize,
     /// Runs allowed at a time at first, and at most.
@@ -37,7 +37,7 @@ pub(crate) struct Reading {
     most_readers: usize,
 }
 
-impl Reading {
+impl ReaderPlan {
     pub(crate) fn new<S: Source>(plan: &Plan, source: &Arc<S>) -> Self {
         if plan.order.is_scattered() {
             let n_readers = scattered_readers(plan.n_readers, source.traffic().is_remote());

@@ -23,10 +23,10 @@ use crate::{
         flow::channel_limit::ChannelLimit,
         flow::demand::{Demand, ExtraRead},
         flow::permits::ReaderLimiter,
-        flow::reader::{Reader, Reading},
+        flow::reader::{Reader, ReaderPlan},
         flow::sequencer::Sequencer,
         flow::shared::{FromExtraRead, Shared, guard},
-        flow::worker::{Input, Worker},
+        flow::worker::{Worker, WorkerInput},
         observe::activity::{Activities, Activity},
         observe::meter::Stopwatch,
         observe::stats::Counters,
@@ -34,7 +34,7 @@ use crate::{
         threads::{parking::Parking, scheduling},
     },
     order::Schedule,
-    record::{ExampleMaker, Held, ItemKind, ReadRecords, Source, Task},
+    record::{ExampleMaker, HeldRecord, ItemKind, ReadRecords, Source, Task},
     shuffle::ConcurrentShuffleBuffer,
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct Run<E> {
 }
 
 /// The collator's ends of a run's channels.
-pub(crate) struct Ends<E> {
+pub(crate) struct CollatorEnds<E> {
     /// Outcomes of records requested besides the tickets.
     pub(crate) extra_reads: Receiver<FromExtraRead<E>>,
     /// Disconnected when the run is stopped.
@@ -59,16 +59,16 @@ impl<E: Send + 'static> Run<E> {
         plan: &Plan,
         schedule: &Schedule,
         draws: &[u64],
-        held: &[Vec<Held>],
+        held: &[Vec<HeldRecord>],
         source: &Arc<S>,
         task: &Arc<K>,
         counters: &Arc<Counters>,
-    ) -> Result<(Self, Ends<E>)>
+    ) -> Result<(Self, CollatorEnds<E>)>
     where
         K::Maker: ExampleMaker<Example = E>,
     {
         counters.begin_run();
-        let Reading { n_readers, first_runs, most_runs, in_turn, .. } = Reading::new(plan, source);
+        let ReaderPlan { n_readers, first_runs, most_runs, in_turn, .. } = ReaderPlan::new(plan, source);
         let per_batch = schedule.per_batch();
         let look_ahead = 3 * per_batch as usize;
         let demand_first = source.random_access();
@@ -143,7 +143,7 @@ impl<E: Send + 'static> Run<E> {
         let injected = crate::engine::threads::inject::Injected::current();
         for n in 0..plan.n_workers {
             let (source, task) = (source.clone(), task.clone());
-            let input = Input { records: records.clone(), stopped: stopped.clone() };
+            let input = WorkerInput { records: records.clone(), stopped: stopped.clone() };
             let nice = plan.worker_nice;
             run.spawn(shared.activities.worker(n).clone(), move |shared, activity| {
                 scheduling::yield_to_others(nice);
@@ -160,7 +160,7 @@ impl<E: Send + 'static> Run<E> {
                 .run();
             })?;
         }
-        Ok((run, Ends { extra_reads, stopped }))
+        Ok((run, CollatorEnds { extra_reads, stopped }))
     }
 }
 
@@ -211,7 +211,7 @@ impl<E> Drop for Run<E> {
 const NEAR: u64 = 1024;
 
 /// The held records as jobs, in storage order, which costs the least to read.
-fn extra_reads(held: &[Vec<Held>]) -> VecDeque<ExtraRead> {
+fn extra_reads(held: &[Vec<HeldRecord>]) -> VecDeque<ExtraRead> {
     let mut extra_reads = VecDeque::new();
     for (stream, held) in held.iter().enumerate() {
         let mut rows: Vec<_> = held.iter().map(|held| held.row).enumerate().collect();

@@ -23,7 +23,7 @@ use crate::{
         flow::demand::{Demand, ExtraRead},
         flow::sequencer::Sequencer,
         observe::activity::{Activities, Role, State, ThreadState},
-        observe::queues::Queues,
+        observe::queues::QueueSizes,
         observe::stall::Snapshot,
         observe::stats::Counters,
         threads::parking::Parking,
@@ -76,11 +76,11 @@ impl<E> Shared<E> {
     }
 
     /// The amount of data between the threads.
-    pub(crate) fn queues(&self) -> Queues {
+    pub(crate) fn queues(&self) -> QueueSizes {
         let (records, record_bytes) = self.bytes.held();
         let examples = self.buffers.iter().map(ConcurrentShuffleBuffer::len).sum();
         let batches = self.ready.load(Ordering::Relaxed);
-        Queues { records, record_bytes, read_bytes: (self.bytes_in_use)(), examples, batches }
+        QueueSizes { records, record_bytes, read_bytes: (self.bytes_in_use)(), examples, batches }
     }
 
     /// The states of all threads, with the facts that decide which one waits for which.

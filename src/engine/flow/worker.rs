@@ -19,14 +19,14 @@ use crate::record::{ExampleMaker, Source, Task};
 use crate::{engine::threads::inject::Injected, record::Record};
 
 /// Where a worker gets its records.
-pub(crate) struct Input<E> {
+pub(crate) struct WorkerInput<E> {
     pub(crate) records: Receiver<Admitted<E>>,
     /// Disconnected when the run is stopped: an I/O thread in a call that does not return keeps `records`
     /// open.
     pub(crate) stopped: Receiver<()>,
 }
 
-impl<E> Input<E> {
+impl<E> WorkerInput<E> {
     /// Waits for the next record; `None` if there are no more, or the run is stopped.
     fn next(&self) -> Option<Admitted<E>> {
         select! {
@@ -42,7 +42,7 @@ pub(crate) struct Worker<'a, S, K: Task> {
     pub(crate) shared: &'a Shared<ExampleOf<K>>,
     pub(crate) source: &'a S,
     pub(crate) task: &'a K,
-    pub(crate) input: Input<ExampleOf<K>>,
+    pub(crate) input: WorkerInput<ExampleOf<K>>,
     #[cfg(debug_assertions)]
     pub(crate) injected: Injected,
     pub(crate) activity: &'a Arc<Activity>,

@@ -216,8 +216,8 @@ impl Activity {
 
     /// Makes this the activity of the calling thread, until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> impl Drop + use<> {
-        struct Ends(Arc<Activity>);
-        impl Drop for Ends {
+        struct ActivityEnd(Arc<Activity>);
+        impl Drop for ActivityEnd {
             fn drop(&mut self) {
                 self.0.enter(State::Ended, Instant::now());
                 OWN.with(|own| own.borrow_mut().take());
@@ -225,7 +225,7 @@ impl Activity {
         }
         OWN.with(|own| own.borrow_mut().replace(self.clone()));
         self.work(Instant::now());
-        Ends(self.clone())
+        ActivityEnd(self.clone())
     }
 
     fn look(&self, now: Instant, words: &TaskLabels) -> ThreadState {
@@ -254,8 +254,8 @@ thread_local! {
 /// the engine.
 pub(crate) fn during<T>(state: State, work: impl FnOnce() -> T) -> T {
     /// Restores the earlier state and its time.
-    struct Before(Arc<Activity>, u64);
-    impl Drop for Before {
+    struct RestoreActivity(Arc<Activity>, u64);
+    impl Drop for RestoreActivity {
         fn drop(&mut self) {
             self.0.state.store(self.1, Relaxed);
         }
@@ -264,7 +264,7 @@ pub(crate) fn during<T>(state: State, work: impl FnOnce() -> T) -> T {
     let _before = own.map(|own| {
         let before = own.state.load(Relaxed);
         own.enter(state, Instant::now());
-        Before(own, before)
+        RestoreActivity(own, before)
     });
     work()
 }

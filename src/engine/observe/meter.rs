@@ -20,7 +20,7 @@ use std::{
 use crate::{
     engine::observe::{
         activity::{Activity, Role, State},
-        trace::{Trace, Track},
+        trace::{ThreadTrack, Trace},
     },
     histogram::{Histogram, Times, nanoseconds},
 };
@@ -134,7 +134,7 @@ pub(crate) struct Stopwatch {
     /// The name of the thread's work in a trace.
     work: &'static str,
     trace: Arc<Trace>,
-    track: Track,
+    track: ThreadTrack,
     /// What other threads see of this one.
     activity: Arc<Activity>,
     /// The last wait in slices: its state, what it waited for, its begin.

@@ -2,7 +2,7 @@
 
 /// The amount of data between the stages now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Queues {
+pub struct QueueSizes {
     /// Records that wait for a worker.
     pub records: usize,
     /// Bytes of these records, and of large records from before they are read until they are processed.

@@ -42,7 +42,7 @@ pub(crate) struct RunQueue {
 
 /// The waits so far.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
+pub(crate) struct WaitSample {
     pub(crate) at: Instant,
     /// Seconds of the I/O threads, of the workers and of the collator; `None` if the system does not tell.
     pub(crate) waited_s: Option<[f64; 3]>,
@@ -73,12 +73,12 @@ impl RunQueue {
     }
 
     /// Reads the files of all threads, and of `consumer`: some microseconds each.
-    pub(crate) fn sample(&self, consumer: Option<Tid>) -> Sample {
+    pub(crate) fn sample(&self, consumer: Option<Tid>) -> WaitSample {
         // Do not wait for the lock: after a fork it may stay locked forever.
         let threads = self.threads.try_lock().map(|threads| threads.clone()).unwrap_or_default();
         threads.iter().for_each(|thread| self.count(thread));
         let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
-        Sample {
+        WaitSample {
             at: Instant::now(),
             waited_s: self
                 .is_known

@@ -20,7 +20,7 @@ use crate::{
     engine::{
         Plan,
         observe::meter::{Hunger, Meter, Total},
-        observe::run_queue::{RunQueue, Sample, own_tid},
+        observe::run_queue::{RunQueue, WaitSample, own_tid},
         observe::trace::Trace,
         observe::verdict::{CoreWaits, Figures, Setting, Spent, verdict},
         threads::autoscale::{Autoscaler, Numbers},
@@ -61,7 +61,7 @@ pub struct Counters {
     workers: AtomicUsize,
     prefetch: AtomicUsize,
     asked: AtomicBool,
-    recent: Mutex<Option<Recent>>,
+    recent: Mutex<Option<RecentFigures>>,
 }
 
 /// Times by stage. Each [`Total`] is the wait that its name says.
@@ -118,7 +118,7 @@ impl Meters {
 
 /// Samples of the figures at three hand-overs.
 #[derive(Debug)]
-struct Recent {
+struct RecentFigures {
     older: (Instant, Figures),
     newer: (Instant, Figures),
     last: (Instant, Figures),
@@ -128,9 +128,9 @@ struct Recent {
 /// Samples of the waits for a core: with the older and the newer figures, and the latest one.
 #[derive(Debug)]
 struct Waits {
-    older: Sample,
-    newer: Sample,
-    latest: Sample,
+    older: WaitSample,
+    newer: WaitSample,
+    latest: WaitSample,
 }
 
 /// Counts for the batches that a loader handed out since its construction. Each batch carries its counts, so
@@ -153,14 +153,14 @@ pub struct Delivered {
     /// Records that became examples of them, substitutes among them.
     pub records_good: u64,
     /// The failed and the lost records by kind.
-    pub kinds: Kinds,
+    pub kinds: FailureCounts,
 }
 
 /// A count for each of `ErrorKind::FAILURES`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Kinds([u64; ErrorKind::FAILURES.len()]);
+pub struct FailureCounts([u64; ErrorKind::FAILURES.len()]);
 
-impl Kinds {
+impl FailureCounts {
     /// Counts a failure.
     pub(crate) fn count(&mut self, kind: ErrorKind) {
         if let Some(at) = ErrorKind::FAILURES.iter().position(|&known| known == kind) {
@@ -206,7 +206,7 @@ impl Delivered {
             records_excluded,
             records_lost,
             records_good,
-            kinds: Kinds(kinds),
+            kinds: FailureCounts(kinds),
         }
     }
 
@@ -437,13 +437,13 @@ impl Counters {
         // If another thread is reading them, this sample is left out.
         let Ok(mut recent) = self.recent.try_lock() else { return };
         let mut last = (now, self.figures());
-        if let Some(Recent { last: (before, figures), .. }) = &*recent {
+        if let Some(RecentFigures { last: (before, figures), .. }) = &*recent {
             let elapsed_s = now.duration_since(*before).as_secs_f64();
             last.1.workers_s = figures.workers_s + self.numbers().workers as f64 * elapsed_s;
         }
         let recent = recent.get_or_insert_with(|| {
             let first = self.run_queue.sample(own_tid());
-            Recent {
+            RecentFigures {
                 older: last,
                 newer: last,
                 last,
@@ -506,7 +506,7 @@ impl Counters {
     fn recent(&self) -> Option<(Figures, Option<CoreWaits>)> {
         // Do not wait for the lock: after a fork it may stay locked forever.
         let mut recent = self.recent.try_lock().ok()?;
-        let Recent { older, last, waits, .. } = recent.as_mut()?;
+        let RecentFigures { older, last, waits, .. } = recent.as_mut()?;
         if waits.latest.at.elapsed() >= WAITS_SPAN {
             waits.latest = self.run_queue.sample(waits.latest.consumer.map(|(tid, _)| tid));
         }

@@ -29,7 +29,7 @@ use std::{
 use crate::sync::plain::{Condvar, Mutex, MutexGuard};
 use crate::{
     Error, ErrorKind, Result,
-    engine::{observe::queues::Queues, threads::owned::Threads},
+    engine::{observe::queues::QueueSizes, threads::owned::Threads},
 };
 
 /// The maximum number of spans and samples kept, 16 MB. Later ones are left out; the file has their number.
@@ -42,36 +42,36 @@ const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"events_lef
 
 /// The track of one thread in a trace.
 #[derive(Debug, Clone)]
-pub(crate) struct Track {
+pub(crate) struct ThreadTrack {
     id: u32,
     name: Arc<str>,
 }
 
 #[derive(Debug)]
-enum Event {
+enum TraceEvent {
     /// Begin and length in nanoseconds, and the number of the row or batch.
     Span { name: &'static str, begin: u64, length: u64, number: Option<u64> },
     /// The data between the threads, and the number of workers awake.
-    Queues { at: u64, queues: Queues, workers: usize },
+    Queues { at: u64, queues: QueueSizes, workers: usize },
 }
 
 #[derive(Debug)]
-struct Recording {
+struct TraceRecording {
     /// Begin and end.
     time: Range<Instant>,
-    tracks: Vec<Track>,
-    events: Vec<(u32, Event)>,
+    tracks: Vec<ThreadTrack>,
+    events: Vec<(u32, TraceEvent)>,
     left_out: u64,
 }
 
-impl Recording {
+impl TraceRecording {
     /// Nanoseconds since the start, at most to the end: the thread that ends a recording may wake late.
     fn nanoseconds(&self, at: Instant) -> u64 {
         let at = at.min(self.time.end);
         u64::try_from(at.saturating_duration_since(self.time.start).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn add(&mut self, track: &Track, event: Event) {
+    fn add(&mut self, track: &ThreadTrack, event: TraceEvent) {
         if self.events.len() >= MOST {
             self.left_out += 1;
             return;
@@ -88,15 +88,15 @@ impl Recording {
 pub(crate) struct Trace {
     is_on: AtomicBool,
     last_track: AtomicU32,
-    recording: Mutex<Option<Recording>>,
+    recording: Mutex<Option<TraceRecording>>,
     /// Notified when the recording is to end early.
     ended: Condvar,
 }
 
 impl Trace {
     /// Creates a track for the thread `name`, a name of forebay's: it is not escaped in the file.
-    pub(crate) fn track(&self, name: impl Into<Arc<str>>) -> Track {
-        Track { id: self.last_track.fetch_add(1, Ordering::Relaxed) + 1, name: name.into() }
+    pub(crate) fn track(&self, name: impl Into<Arc<str>>) -> ThreadTrack {
+        ThreadTrack { id: self.last_track.fetch_add(1, Ordering::Relaxed) + 1, name: name.into() }
     }
 
     /// Whether a trace is being recorded.
@@ -106,23 +106,29 @@ impl Trace {
 
     /// Adds a piece of work or a wait that has ended. Parts before the start and after the end are cut off;
     /// pieces without a number that are shorter than 100 ns are left out.
-    pub(crate) fn span(&self, track: &Track, name: &'static str, time: Range<Instant>, number: Option<u64>) {
+    pub(crate) fn span(
+        &self,
+        track: &ThreadTrack,
+        name: &'static str,
+        time: Range<Instant>,
+        number: Option<u64>,
+    ) {
         if let Some(recording) = &mut *self.lock() {
             let (begin, end) = (recording.nanoseconds(time.start), recording.nanoseconds(time.end));
             // A piece with a number is an item and is kept, however short.
             if end > begin && (end - begin >= 100 || number.is_some()) {
-                recording.add(track, Event::Span { name, begin, length: end - begin, number });
+                recording.add(track, TraceEvent::Span { name, begin, length: end - begin, number });
             }
         }
     }
 
     /// Adds a sample of the data between the threads.
-    pub(crate) fn queues(&self, track: &Track, at: Instant, queues: Queues, workers: usize) {
+    pub(crate) fn queues(&self, track: &ThreadTrack, at: Instant, queues: QueueSizes, workers: usize) {
         if let Some(recording) = &mut *self.lock()
             && at < recording.time.end
         {
             let at = recording.nanoseconds(at);
-            recording.add(track, Event::Queues { at, queues, workers });
+            recording.add(track, TraceEvent::Queues { at, queues, workers });
         }
     }
 
@@ -150,8 +156,12 @@ impl Trace {
         let file = File::create(&part).map_err(|e| refused(&part, e))?;
         let start = Instant::now();
         let deadline = start + length;
-        *recording =
-            Some(Recording { time: start..deadline, tracks: Vec::new(), events: Vec::new(), left_out: 0 });
+        *recording = Some(TraceRecording {
+            time: start..deadline,
+            tracks: Vec::new(),
+            events: Vec::new(),
+            left_out: 0,
+        });
         self.is_on.store(true, Ordering::Relaxed);
         drop(recording);
         let (trace, path) = (self.clone(), path.to_owned());
@@ -196,7 +206,7 @@ impl Trace {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Recording>> {
+    fn lock(&self) -> MutexGuard<'_, Option<TraceRecording>> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -273,8 +283,8 @@ fn refused(path: &Path, cause: io::Error) -> Error {
 }
 
 /// Writes a recording as JSON.
-fn write(recording: &Recording, out: &mut impl Write) -> io::Result<()> {
-    let Recording { tracks, events, left_out, .. } = recording;
+fn write(recording: &TraceRecording, out: &mut impl Write) -> io::Result<()> {
+    let TraceRecording { tracks, events, left_out, .. } = recording;
     let pid = std::process::id();
     let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
     write!(out, "{BEGINNING}{left_out}}},\"traceEvents\":[")?;
@@ -282,7 +292,7 @@ fn write(recording: &Recording, out: &mut impl Write) -> io::Result<()> {
         out,
         "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{pid},\"args\":{{\"name\":\"forebay\"}}}}"
     )?;
-    for Track { id, name } in tracks {
+    for ThreadTrack { id, name } in tracks {
         // Tracks are sorted in the order of flow, not by their first span.
         let rank = ["forebay-io", "forebay-worker", "forebay-collator", "consumer"]
             .iter()
@@ -300,7 +310,7 @@ fn write(recording: &Recording, out: &mut impl Write) -> io::Result<()> {
     }
     for (track, event) in events {
         match event {
-            Event::Span { name, begin, length, number } => {
+            TraceEvent::Span { name, begin, length, number } => {
                 write!(
                     out,
                     ",\n{{\"ph\":\"X\",\"name\":\"{name}\",\"pid\":{pid},\"tid\":{track},\"ts\":{:.3},\"dur\":{:.3}",
@@ -312,8 +322,8 @@ fn write(recording: &Recording, out: &mut impl Write) -> io::Result<()> {
                 }
                 write!(out, "}}")?;
             }
-            Event::Queues { at, queues, workers } => {
-                let Queues { records, record_bytes, read_bytes, examples, batches } = queues;
+            TraceEvent::Queues { at, queues, workers } => {
+                let QueueSizes { records, record_bytes, read_bytes, examples, batches } = queues;
                 let counters = [
                     ("records", *records),
                     ("record_bytes", *record_bytes),
@@ -355,7 +365,7 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::State);
         let now = Instant::now() + Duration::from_millis(2);
         trace.span(&track, "work", early..now, Some(7));
-        trace.queues(&track, now, Queues { records: 3, ..Queues::default() }, 2);
+        trace.queues(&track, now, QueueSizes { records: 3, ..QueueSizes::default() }, 2);
         for i in 0..MOST as u64 {
             let at = now + Duration::from_micros(i);
             trace.span(&track, "quick", at..at + Duration::from_nanos(800), None);
@@ -380,12 +390,12 @@ mod tests {
         let start = Instant::now();
         let ms = |n| start + Duration::from_millis(n);
         let time = start..ms(10);
-        let recording = Recording { time, tracks: Vec::new(), events: Vec::new(), left_out: 0 };
+        let recording = TraceRecording { time, tracks: Vec::new(), events: Vec::new(), left_out: 0 };
         let trace = Trace { recording: Mutex::new(Some(recording)), ..Trace::default() };
         let track = trace.track("forebay-io");
         trace.span(&track, "wait", ms(4)..ms(30), None);
         trace.span(&track, "late", ms(12)..ms(30), Some(1));
-        trace.queues(&track, ms(11), Queues::default(), 1);
+        trace.queues(&track, ms(11), QueueSizes::default(), 1);
         let mut file = Vec::new();
         write(trace.lock().as_ref().unwrap(), &mut file).unwrap();
         let written: Value = serde_json::from_slice(&file).unwrap();

@@ -33,15 +33,15 @@ pub(crate) fn builder(name: String) -> thread::Builder {
 pub const JOIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
-struct Running {
+struct ThreadCount {
     count: Mutex<usize>,
     ended: Condvar,
 }
 
 /// Counts its thread down, however the thread ends.
-struct Ends(Arc<Running>, Arc<str>);
+struct ThreadEnd(Arc<ThreadCount>, Arc<str>);
 
-impl Drop for Ends {
+impl Drop for ThreadEnd {
     fn drop(&mut self) {
         log::debug!("{} ends", self.1);
         *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
@@ -52,7 +52,7 @@ impl Drop for Ends {
 /// A set of threads with one owner; dropping it joins them.
 #[derive(Debug)]
 pub struct Threads {
-    running: Arc<Running>,
+    running: Arc<ThreadCount>,
     handles: Vec<JoinHandle<()>>,
     process: u32,
 }
@@ -121,7 +121,7 @@ impl Threads {
             return Err(refused(io::ErrorKind::WouldBlock.into()));
         }
         *self.running.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        let ends = Ends(self.running.clone(), name.as_str().into());
+        let ends = ThreadEnd(self.running.clone(), name.as_str().into());
         let handle = builder(name)
             .spawn(move || {
                 log::debug!("{} starts", ends.1);

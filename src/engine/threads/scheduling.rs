@@ -43,17 +43,17 @@ pub(crate) fn as_process<T>(function: impl FnOnce() -> T) -> T {
     // A function may call another one, on the same thread, whose end leaves the policy to the outer one.
     let _back = IS_BATCH.replace(false).then(|| {
         set(libc::SCHED_OTHER);
-        Batch
+        BatchPolicy
     });
     function()
 }
 
 /// Sets the policy when it is dropped.
 #[cfg(all(feature = "python", target_os = "linux"))]
-struct Batch;
+struct BatchPolicy;
 
 #[cfg(all(feature = "python", target_os = "linux"))]
-impl Drop for Batch {
+impl Drop for BatchPolicy {
     fn drop(&mut self) {
         set(libc::SCHED_BATCH);
         IS_BATCH.set(true);
