@@ -558,7 +558,7 @@ pub trait ExampleMaker {
 
 /// A record that a collator holds for later batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldRecord {
+pub struct CarriedRecord {
     /// The row number over the files as given.
     pub row: u64,
     /// How much of its example is in batches already, in the collator's unit.
@@ -571,7 +571,7 @@ pub struct StreamPosition {
     /// Draws made.
     pub draws: u64,
     /// The records that the collator holds, in the collator's order.
-    pub held: Vec<HeldRecord>,
+    pub held: Vec<CarriedRecord>,
 }
 
 /// The [`StreamPosition`] of each stream of a rank.
@@ -641,7 +641,7 @@ pub trait Collate: Send {
     }
 
     /// The records of `stream` that the collator holds between two batches.
-    fn held(&self, _stream: usize) -> Vec<HeldRecord> {
+    fn held(&self, _stream: usize) -> Vec<CarriedRecord> {
         Vec::new()
     }
 
@@ -649,7 +649,7 @@ pub trait Collate: Send {
     ///
     /// # Errors
     /// [`crate::ErrorKind::State`] if the example cannot have been used so far.
-    fn hold(&mut self, _stream: usize, _held: HeldRecord, _example: Self::Example) -> Result<()> {
+    fn hold(&mut self, _stream: usize, _held: CarriedRecord, _example: Self::Example) -> Result<()> {
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     Error, ErrorKind, Result,
     engine::{Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position, StreamLayout},
-    record::{HeldRecord, StreamPosition, StreamPositions},
+    record::{CarriedRecord, StreamPosition, StreamPositions},
 };
 
 /// The version of the layout that is written; older ones are read.
@@ -212,7 +212,7 @@ fn packer(at: &StreamPosition) -> Value {
     // bounded: some bytes for each held row.
     let mut held = String::with_capacity(5 * at.held.len());
     let mut before = 0;
-    for &HeldRecord { row, used } in &at.held {
+    for &CarriedRecord { row, used } in &at.held {
         let space = if held.is_empty() { "" } else { " " };
         // Writing to a string does not fail. Rows are below 2^63, as in Arrow and Parquet.
         let _ = write!(held, "{space}{}", row as i64 - before);
@@ -224,7 +224,7 @@ fn packer(at: &StreamPosition) -> Value {
     json!({"documents_read": at.draws, "held": held})
 }
 
-/// [`HeldRecord::used`] of a document of which no token is in a row yet: it continues after its BOS.
+/// [`CarriedRecord::used`] of a document of which no token is in a row yet: it continues after its BOS.
 const WHOLE: u32 = 1;
 
 fn stream_position(packer: &Value) -> Option<StreamPosition> {
@@ -235,7 +235,7 @@ fn stream_position(packer: &Value) -> Option<StreamPosition> {
             None => (word, WHOLE),
         };
         before = before.checked_add(step.parse().ok()?)?;
-        Some(HeldRecord { row: u64::try_from(before).ok()?, used })
+        Some(CarriedRecord { row: u64::try_from(before).ok()?, used })
     });
     let held = held.collect::<Option<_>>()?;
     Some(StreamPosition { draws: packer.get("documents_read")?.as_u64()?, held })
@@ -346,7 +346,7 @@ fn difference(name: &str, theirs: Option<&Value>, mine: Option<&Value>) -> Strin
 mod tests {
     use super::*;
 
-    fn standing_of(packer: &Value) -> Option<Vec<HeldRecord>> {
+    fn standing_of(packer: &Value) -> Option<Vec<CarriedRecord>> {
         stream_position(packer).map(|stream_position| stream_position.held)
     }
 
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn packers_come_back_to_any_number_of_ranks() {
-        let held = |row, used| HeldRecord { row, used };
+        let held = |row, used| CarriedRecord { row, used };
         let stream_position = |n: u64| StreamPosition {
             draws: 100 + n,
             held: vec![held(n, 1), held(1 << 50, 205), held(3, u32::MAX), held(4, 1)],

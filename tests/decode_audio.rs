@@ -15,7 +15,7 @@ use std::{
 
 use forebay::{
     Error, ErrorKind,
-    decode::{AudioDecoder, Codec, Layout, Planes, Recording, layout},
+    decode::{AudioDecoder, Codec, FrameLayout, Planes, Recording, layout},
     record::HEAD_BYTES,
 };
 use patience::thread_time;
@@ -259,7 +259,9 @@ fn a_layout_is_all_that_a_span_of_plain_pcm_needs() {
     for (name, _) in expected() {
         let bytes = fs::read(folder().join(&name)).unwrap();
         let head = &bytes[..bytes.len().min(HEAD_BYTES)];
-        let Some(Layout { info, data_at, frame_bytes }) = layout(head, bytes.len() as u64) else { continue };
+        let Some(FrameLayout { info, data_at, frame_bytes }) = layout(head, bytes.len() as u64) else {
+            continue;
+        };
         let mut decoder = AudioDecoder::new();
         let (whole, mut expected, mut found) = (decoder.open(&bytes).unwrap(), Planes::new(), Planes::new());
         assert_eq!(whole.info(), info, "{name}");

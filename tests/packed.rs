@@ -13,7 +13,7 @@ use forebay::{
     Error, ErrorKind, Result,
     engine::{Delivered, Engine, Plan, Position, Step},
     order::{Groups, Order, Stride},
-    record::{BatchSizes, Collate, HeldRecord, StreamPosition, Task},
+    record::{BatchSizes, CarriedRecord, Collate, StreamPosition, Task},
     seed,
 };
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn size(row: u64) -> u32 {
 /// One stream's packer: takes the largest record that fits; else the smallest is cut and its rest held.
 #[derive(Default)]
 struct Packer {
-    held: Vec<HeldRecord>,
+    held: Vec<CarriedRecord>,
     row: Row,
     rows: Vec<Row>,
     at_end: bool,
@@ -53,7 +53,7 @@ impl Packer {
             if self.held.len() < BUFFER && !self.at_end {
                 return true;
             }
-            let left = |held: &HeldRecord| size(held.row) - held.used;
+            let left = |held: &CarriedRecord| size(held.row) - held.used;
             let room = CAPACITY - self.row.iter().map(|&(_, _, n)| n).sum::<u32>();
             let fits = self.held.iter().filter(|held| left(held) <= room).max_by_key(|held| left(held));
             let Some(&pick) = fits.or_else(|| self.held.iter().min_by_key(|held| left(held))) else {
@@ -63,7 +63,7 @@ impl Packer {
             self.row.push((pick.row, pick.used, taken));
             self.held.retain(|held| *held != pick);
             if taken < left(&pick) {
-                self.held.push(HeldRecord { used: pick.used + taken, ..pick });
+                self.held.push(CarriedRecord { used: pick.used + taken, ..pick });
             }
             if taken == room {
                 self.rows.push(std::mem::take(&mut self.row));
@@ -83,7 +83,7 @@ impl Collate for Bins {
     type Batch = Vec<Row>;
 
     fn put(&mut self, stream: usize, _row: usize, (row, _): (u64, u64)) -> Result<()> {
-        self.packers[stream].held.push(HeldRecord { row, used: 0 });
+        self.packers[stream].held.push(CarriedRecord { row, used: 0 });
         Ok(())
     }
     fn wants(&mut self, stream: usize) -> Result<Option<bool>> {
@@ -101,10 +101,10 @@ impl Collate for Bins {
         assert_eq!(batch.len(), rows);
         batch
     }
-    fn held(&self, stream: usize) -> Vec<HeldRecord> {
+    fn held(&self, stream: usize) -> Vec<CarriedRecord> {
         self.packers[stream].held.clone()
     }
-    fn hold(&mut self, stream: usize, held: HeldRecord, (row, _): (u64, u64)) -> Result<()> {
+    fn hold(&mut self, stream: usize, held: CarriedRecord, (row, _): (u64, u64)) -> Result<()> {
         if held.used >= size(row) {
             return Err(Error::new(ErrorKind::State, "more was used than there is"));
         }
@@ -200,7 +200,7 @@ fn rows_are_those_of_a_plain_loop() {
             while packer.pack(GLOBAL / PACKERS as usize) {
                 let row = rows.next().unwrap();
                 if seed::mix(row) % 100 >= SOME_BAD.bad_in_100 {
-                    packer.held.push(HeldRecord { row, used: 0 });
+                    packer.held.push(CarriedRecord { row, used: 0 });
                 }
             }
             batch.append(&mut packer.rows);

@@ -19,7 +19,7 @@ use super::packed_fields::{PackPlan, PackedFields};
 use crate::{
     Error, ErrorKind, Result,
     fields::{Column, ColumnPool, Columns},
-    record::{BatchSizes, Collate, HeldRecord},
+    record::{BatchSizes, CarriedRecord, Collate},
     transform::{Document, Packer, Piece},
 };
 
@@ -290,11 +290,11 @@ impl Collate for TokenCollate {
         TokenBatch { columns, parts, packing: held }
     }
 
-    fn held(&self, stream: usize) -> Vec<HeldRecord> {
-        self.lanes[stream].packer.held().map(|(row, used)| HeldRecord { row, used }).collect()
+    fn held(&self, stream: usize) -> Vec<CarriedRecord> {
+        self.lanes[stream].packer.held().map(|(row, used)| CarriedRecord { row, used }).collect()
     }
 
-    fn hold(&mut self, stream: usize, held: HeldRecord, example: TokenExample) -> Result<()> {
+    fn hold(&mut self, stream: usize, held: CarriedRecord, example: TokenExample) -> Result<()> {
         let TokenExample { mut ids, row } = example;
         let start = held.used as usize;
         if start == 0 || start > ids.len() || start == ids.len() && start > 1 {
@@ -486,7 +486,7 @@ mod tests {
         for (used, len, good) in
             [(0, 4, false), (1, 1, true), (1, 4, true), (3, 4, true), (4, 4, false), (9, 4, false)]
         {
-            let held = HeldRecord { row: 1, used };
+            let held = CarriedRecord { row: 1, used };
             assert_eq!(collate.hold(0, held, document(1, len)).is_ok(), good, "{used} of {len}");
         }
     }

@@ -12,8 +12,8 @@ pub mod tokenizer;
 pub(crate) use audio::KEPT_SAMPLES;
 #[cfg(feature = "audio")]
 pub use audio::{
-    AudioDecoder, Claims, Codec, Damage, Info, Layout, MAX_RATE, Planes, RangeIndex, ReadBytes, Recording,
-    Repairs, SharedSpans, SpanBytes, SpareBlocks, layout,
+    AudioDecoder, Claims, Codec, Damage, FrameLayout, Info, MAX_RATE, Planes, RangeIndex, ReadBytes,
+    Recording, Repairs, SharedSpans, SpanBytes, SpareBlocks, layout,
 };
 #[cfg(feature = "tokens")]
 pub use tokenizer::{Encoder, Tokenizer, TokenizerOptions};

@@ -30,8 +30,8 @@ use crate::{
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
     record::{
-        BatchSizes, Collate, ExampleMaker, ItemKind, RawRecord, ReadRecords, ReadRequest, Record, Source, Task,
-        TaskLabels,
+        BatchSizes, Collate, ExampleMaker, ItemKind, RawRecord, ReadRecords, ReadRequest, Record, Source,
+        Task, TaskLabels,
     },
     sync::plain::{Mutex, MutexGuard},
 };

@@ -58,7 +58,7 @@ pub use claims::Claims;
 pub use damage::Damage;
 pub(crate) use decoder_cache::DecoderCache;
 use joined::CodecBytes;
-pub use pcm::Layout;
+pub use pcm::FrameLayout;
 pub(crate) use planes::KEPT_SAMPLES;
 pub use planes::Planes;
 pub use ranged::{RangeIndex, ReadBytes, SpanBytes};
@@ -386,7 +386,7 @@ impl AudioDecoder {
 /// PCM in WAV whose `data` chunk begins within `head`.
 ///
 /// Opening and reading such a recording accesses only `head` and the bytes of the span.
-pub fn layout(head: &[u8], size: u64) -> Option<Layout> {
+pub fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
     wav::layout(head, size)
 }
 

@@ -67,7 +67,7 @@ impl Coding {
 ///
 /// It is known from the first bytes, and determines which bytes a span needs before these are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct FrameLayout {
     /// The same as after opening the whole file.
     pub info: Info,
     /// The byte offset of the first frame.

@@ -15,7 +15,7 @@ use super::{
     adpcm::BlockLayout,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at, u64_at},
-    pcm::{Coding, Layout, Pcm, PcmFormat, float_coding, int_coding},
+    pcm::{Coding, FrameLayout, Pcm, PcmFormat, float_coding, int_coding},
     ranged::HeaderBytes,
     unsupported,
 };
@@ -122,8 +122,9 @@ pub(super) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<WavContent> {
     coded(fmt, data, fact, endian)
 }
 
-/// The layout of the samples in a WAV file of `size` bytes, if its first bytes determine it; see [`Layout`].
-pub(super) fn layout(head: &[u8], size: u64) -> Option<Layout> {
+/// The layout of the samples in a WAV file of `size` bytes, if its first bytes determine it; see
+/// [`FrameLayout`].
+pub(super) fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
     if !head.starts_with(b"RIFF") {
         return None;
     }
@@ -134,7 +135,7 @@ pub(super) fn layout(head: &[u8], size: u64) -> Option<Layout> {
     let declared = u32_at(head, data_at as usize - 4, Endian::Little)
         .filter(|&declared| declared != 0 && declared != u32::MAX)?;
     let n_samples = u64::from(declared).min(size.checked_sub(data_at)?).checked_div(frame_bytes)?;
-    Some(Layout { info: Info { n_samples, ..shape.info }, data_at, frame_bytes })
+    Some(FrameLayout { info: Info { n_samples, ..shape.info }, data_at, frame_bytes })
 }
 
 /// Whether the bytes from `at` to the end are whole chunks with printable names, at least one.

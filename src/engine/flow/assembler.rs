@@ -23,7 +23,7 @@ use crate::{
         observe::stats::{Counters, Delivered},
     },
     order::{Draw, Schedule},
-    record::{Collate, HeldRecord, StreamPosition, StreamPositions},
+    record::{CarriedRecord, Collate, StreamPosition, StreamPositions},
     shuffle::Popped,
 };
 
@@ -52,7 +52,7 @@ pub(crate) struct Complete<B> {
 
 /// A record that the collator held where the run starts, to be read again.
 struct Returning<E> {
-    held: HeldRecord,
+    held: CarriedRecord,
     /// `None` until it has arrived.
     example: Option<E>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct RunStart {
     /// Draws made before it, by stream.
     pub(crate) draws: Vec<u64>,
     /// The records that the collator held, by stream; they were requested.
-    pub(crate) held: Vec<Vec<HeldRecord>>,
+    pub(crate) held: Vec<Vec<CarriedRecord>>,
 }
 
 /// Assembles the batches of one run on the collator's thread.
@@ -116,7 +116,7 @@ impl<C: Collate> Assembler<C> {
         let watch = Stopwatch::start(&meters.collate, trace, shared.activities.collator());
         let pending = held.iter().map(Vec::len).sum();
         let returning =
-            |held: Vec<HeldRecord>| held.into_iter().map(|held| Returning { held, example: None });
+            |held: Vec<CarriedRecord>| held.into_iter().map(|held| Returning { held, example: None });
         Self {
             shared,
             extra_reads,

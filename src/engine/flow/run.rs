@@ -34,7 +34,7 @@ use crate::{
         threads::{parking::Parking, scheduling},
     },
     order::Schedule,
-    record::{ExampleMaker, HeldRecord, ItemKind, ReadRecords, Source, Task},
+    record::{CarriedRecord, ExampleMaker, ItemKind, ReadRecords, Source, Task},
     shuffle::ConcurrentShuffleBuffer,
 };
 
@@ -59,7 +59,7 @@ impl<E: Send + 'static> Run<E> {
         plan: &Plan,
         schedule: &Schedule,
         draws: &[u64],
-        held: &[Vec<HeldRecord>],
+        held: &[Vec<CarriedRecord>],
         source: &Arc<S>,
         task: &Arc<K>,
         counters: &Arc<Counters>,
@@ -211,7 +211,7 @@ impl<E> Drop for Run<E> {
 const NEAR: u64 = 1024;
 
 /// The held records as jobs, in storage order, which costs the least to read.
-fn extra_reads(held: &[Vec<HeldRecord>]) -> VecDeque<ExtraRead> {
+fn extra_reads(held: &[Vec<CarriedRecord>]) -> VecDeque<ExtraRead> {
     let mut extra_reads = VecDeque::new();
     for (stream, held) in held.iter().enumerate() {
         let mut rows: Vec<_> = held.iter().map(|held| held.row).enumerate().collect();

@@ -41,7 +41,7 @@ pub use reader::ArrowReader;
 use self::{index::ShardIndex, shard::OpenShards};
 use super::{
     block::BlockPool,
-    columns::{ColumnChoice, ArrayColumns, Described, FeatureCache},
+    columns::{ArrayColumns, ColumnChoice, Described, FeatureCache},
     contents::{Contents, DescribedShards},
     mapped::MappedFiles,
     memory_permits::MemoryPermits,

@@ -54,9 +54,9 @@ pub(super) fn is_lavish(pages: u64, used: u64) -> bool {
 const INLINE: usize = 12;
 
 /// A page with the permits of its batch's large pages.
-struct Page<T>(T, #[allow(dead_code, reason = "held")] Arc<[Permit]>);
+struct PermittedPage<T>(T, #[allow(dead_code, reason = "held")] Arc<[Permit]>);
 
-impl<T: Deref<Target = [u8]>> AsRef<[u8]> for Page<T> {
+impl<T: Deref<Target = [u8]>> AsRef<[u8]> for PermittedPage<T> {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
@@ -167,7 +167,7 @@ impl ByteColumn {
         let pages = array.data_buffers().iter().map(|page| {
             let is_granted = page.len() as u64 > SMALL_READ && !permits.is_empty();
             let bytes = match is_granted {
-                true => Bytes::from_owner(Page(page.clone(), Arc::clone(permits))),
+                true => Bytes::from_owner(PermittedPage(page.clone(), Arc::clone(permits))),
                 false => Bytes::from_owner(page.clone()),
             };
             (bytes, is_granted)
