@@ -20,25 +20,10 @@
 pub mod config;
 #[cfg(feature = "audio")]
 pub mod dtype;
-pub mod error;
-mod float_mode;
-mod histogram;
-#[cfg(any(feature = "arrow", feature = "tokens"))]
-mod catch_panic;
-#[cfg(any(feature = "arrow", feature = "tokens"))]
-#[cfg_attr(not(feature = "cache"), allow(dead_code, reason = "some of its locks are those of caches"))]
-mod fork_lock;
-#[cfg(any(feature = "arrow", feature = "audio"))]
-mod signatures;
-#[cfg(feature = "audio")]
-mod simd;
 pub mod memory;
 pub mod order;
 pub mod fields;
 pub mod record;
-#[cfg(any(feature = "arrow", feature = "audio", feature = "tokens"))]
-mod fallible_alloc;
-pub mod seed;
 #[cfg(feature = "arrow")]
 pub mod source;
 #[cfg(feature = "arrow")]
@@ -62,9 +47,6 @@ pub mod access;
 pub mod state;
 #[cfg(feature = "cache")]
 pub mod cache;
-mod cancel;
-mod sync;
-pub mod shared_once;
 #[cfg(test)]
 #[path = "../tests/patience/mod.rs"]
 mod patience;
@@ -84,4 +66,7 @@ mod allocator;
 
 #[cfg(feature = "audio")]
 pub use config::LoaderConfig;
-pub use error::{Error, ErrorKind, Result};
+pub use forebay_base::{Error, ErrorKind, Result, error, seed, shared_once};
+use forebay_base::{cancel, catch_panic, fallible_alloc, float_mode, fork_lock, histogram, signatures, sync};
+#[cfg(feature = "audio")]
+use forebay_simd as simd;

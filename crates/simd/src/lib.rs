@@ -16,20 +16,20 @@ use std::{
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 /// Frames processed together.
-pub(crate) const LANES: usize = 8;
+pub const LANES: usize = 8;
 
 /// Eight values in memory: one sample, bin or band of eight frames, aligned so that no row
 /// straddles a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(align(32))]
-pub(crate) struct Row(pub(crate) [f32; LANES]);
+pub struct Row(pub [f32; LANES]);
 
 /// The environment variable that forces a level.
 const VARIABLE: &str = "FOREBAY_CPU";
 
 /// The supported instruction sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub enum Level {
     /// The build's baseline.
     Portable,
     /// AVX2, FMA, F16C, LZCNT, BMI1 and BMI2, required together.
@@ -43,7 +43,7 @@ pub(crate) enum Level {
 
 impl Level {
     /// The level of this process: the best one of this CPU, unless `FOREBAY_CPU` forces another.
-    pub(crate) fn detect() -> Self {
+    pub fn detect() -> Self {
         static LEVEL: OnceLock<Level> = OnceLock::new();
         *LEVEL.get_or_init(|| match std::env::var_os(VARIABLE) {
             None => Self::best(),
@@ -72,7 +72,7 @@ impl Level {
     }
 
     /// Does `work` with the lanes of this level.
-    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+    pub fn run<W: Work>(self, work: W) -> W::Output {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c,lzcnt,bmi1,bmi2")]
         fn avx2<W: Work>(work: W) -> W::Output {
@@ -96,7 +96,7 @@ impl Level {
 
     /// Every level that this CPU has, for tests.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn available() -> Vec<Self> {
+    pub fn available() -> Vec<Self> {
         match Self::best() {
             Self::Portable => vec![Self::Portable],
             #[cfg(target_arch = "x86_64")]
@@ -108,7 +108,7 @@ impl Level {
 }
 
 /// Work that is compiled once for each level.
-pub(crate) trait Work {
+pub trait Work {
     /// What it gives.
     type Output;
     /// Does it; to be `inline(always)`, as all that it calls with lanes.
@@ -119,9 +119,7 @@ pub(crate) trait Work {
 ///
 /// # Safety
 /// Methods are safe to call, so an implementation must be named only where the CPU has its instructions.
-pub(crate) unsafe trait Lanes:
-    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>
-{
+pub unsafe trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
     /// The same value in every lane.
     fn splat(value: f32) -> Self;
     /// Reads one row.
@@ -237,7 +235,7 @@ const SQRT_HALF_BITS: i32 = 0x3f35_04f3;
 
 /// The portable implementation.
 #[derive(Clone, Copy)]
-pub(crate) struct Portable([f32; LANES]);
+pub struct Portable([f32; LANES]);
 
 impl Portable {
     #[inline(always)]
@@ -330,7 +328,7 @@ unsafe impl Lanes for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx2::Avx2;
+pub use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
@@ -339,8 +337,9 @@ mod avx2 {
     use super::{Add, LANES, Lanes, Mul, SQRT_HALF_BITS, Sub, bf16, f16};
     use std::arch::x86_64::*;
 
+    /// A register of eight lanes.
     #[derive(Clone, Copy)]
-    pub(crate) struct Avx2(__m256);
+    pub struct Avx2(__m256);
 
     macro_rules! avx2 {
         ($call:expr) => {

@@ -30,26 +30,28 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// A mutex that knows the process whose threads may hold it.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T> {
+pub struct Mutex<T> {
     lock: sync::Mutex<T>,
     owner: OwnerProcess,
 }
 
 /// A lock for readers and writers that knows the process whose threads may hold it.
 #[derive(Debug, Default)]
-pub(crate) struct RwLock<T> {
+pub struct RwLock<T> {
     lock: sync::RwLock<T>,
     owner: OwnerProcess,
 }
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// As in the standard library.
+    pub const fn new(value: T) -> Self {
         Self { lock: sync::Mutex::new(value), owner: OwnerProcess::new() }
     }
 }
 
 impl<T> RwLock<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// As in the standard library.
+    pub const fn new(value: T) -> Self {
         Self { lock: sync::RwLock::new(value), owner: OwnerProcess::new() }
     }
 }
@@ -89,7 +91,7 @@ impl OwnerProcess {
 ///
 /// # Errors
 /// [`ErrorKind::Closed`] in a child, if a thread of the parent may have locked it and it stays locked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<sync::MutexGuard<'_, T>> {
+pub fn lock<T>(mutex: &Mutex<T>) -> Result<sync::MutexGuard<'_, T>> {
     taken(|| mutex.lock.try_lock(), || mutex.lock.lock(), &mutex.owner).inspect(|_| mutex.owner.take())
 }
 
@@ -97,7 +99,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<sync::MutexGuard<'_, T>> {
 ///
 /// # Errors
 /// As [`lock`].
-pub(crate) fn read<T>(lock: &RwLock<T>) -> Result<sync::RwLockReadGuard<'_, T>> {
+pub fn read<T>(lock: &RwLock<T>) -> Result<sync::RwLockReadGuard<'_, T>> {
     taken(|| lock.lock.try_read(), || lock.lock.read(), &lock.owner)
 }
 
@@ -105,7 +107,7 @@ pub(crate) fn read<T>(lock: &RwLock<T>) -> Result<sync::RwLockReadGuard<'_, T>> 
 ///
 /// # Errors
 /// As [`lock`].
-pub(crate) fn write<T>(lock: &RwLock<T>) -> Result<sync::RwLockWriteGuard<'_, T>> {
+pub fn write<T>(lock: &RwLock<T>) -> Result<sync::RwLockWriteGuard<'_, T>> {
     taken(|| lock.lock.try_write(), || lock.lock.write(), &lock.owner).inspect(|_| lock.owner.take())
 }
 
@@ -159,13 +161,13 @@ thread_local! {
 /// most for [`FORK_LIMIT`]. It must be short; it may wait for Python, which the forking thread does not hold
 /// while it waits.
 #[derive(Debug)]
-pub(crate) struct Undivided {
+pub struct Undivided {
     is_outer: bool,
 }
 
 impl Undivided {
     /// Begins a section, after forks under way.
-    pub(crate) fn begin() -> Self {
+    pub fn begin() -> Self {
         let is_outer = !IS_WITHIN.replace(true);
         if is_outer {
             let begin = Instant::now();
@@ -190,14 +192,12 @@ impl Drop for Undivided {
 }
 
 /// Announces a fork; it may begin once [`await_undivided`] has returned.
-#[cfg(any(feature = "python", test))]
-pub(crate) fn announce_fork() {
+pub fn announce_fork() {
     FORKS.fetch_add(1, Ordering::SeqCst);
 }
 
 /// Waits for sections that no fork divides.
-#[cfg(any(feature = "python", test))]
-pub(crate) fn await_undivided() {
+pub fn await_undivided() {
     let begin = Instant::now();
     while UNDIVIDED.load(Ordering::SeqCst) > 0 && begin.elapsed() < FORK_LIMIT {
         thread::sleep(FORK_PAUSE);
@@ -205,35 +205,34 @@ pub(crate) fn await_undivided() {
 }
 
 /// Called in the parent after a fork.
-#[cfg(any(feature = "python", test))]
-pub(crate) fn end_fork() {
+pub fn end_fork() {
     // Zero already if a C extension called the hooks after a fork, but not those before it.
     let _ = FORKS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |forks| forks.checked_sub(1));
 }
 
 /// Called in the child after a fork.
-#[cfg(feature = "python")]
-pub(crate) fn end_fork_in_child() {
+pub fn end_fork_in_child() {
     FORKS.store(0, Ordering::SeqCst);
     UNDIVIDED.store(0, Ordering::SeqCst);
 }
 
 /// A value that one thread makes at its first use; a fork waits until it is made.
 #[derive(Debug)]
-pub(crate) struct OnceLock<T>(std::sync::OnceLock<T>);
+pub struct OnceLock<T>(std::sync::OnceLock<T>);
 
 impl<T> OnceLock<T> {
-    pub(crate) const fn new() -> Self {
+    /// As in the standard library.
+    pub const fn new() -> Self {
         Self(std::sync::OnceLock::new())
     }
 
     /// The value, if it is made.
-    pub(crate) fn get(&self) -> Option<&T> {
+    pub fn get(&self) -> Option<&T> {
         self.0.get()
     }
 
     /// The value; `make` makes it.
-    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(made) = self.get() {
             return made;
         }
@@ -248,22 +247,19 @@ impl<T> OnceLock<T> {
 
 /// For tests of forks: makes values slowly.
 #[cfg(debug_assertions)]
-pub(crate) mod inject {
-    #[cfg(feature = "python")]
+pub mod inject {
     use std::sync::atomic::Ordering;
     use std::{sync::atomic::AtomicU64, thread, time::Duration};
 
     static PAUSE_MS: AtomicU64 = AtomicU64::new(0);
 
     /// How long a thread pauses before it makes a value.
-    #[cfg(feature = "python")]
-    pub(crate) fn slow_values(pause_ms: u64) {
+    pub fn slow_values(pause_ms: u64) {
         PAUSE_MS.store(pause_ms, Ordering::SeqCst);
     }
 
     /// The threads that make a value now.
-    #[cfg(feature = "python")]
-    pub(crate) fn in_the_making() -> usize {
+    pub fn in_the_making() -> usize {
         super::UNDIVIDED.load(Ordering::SeqCst)
     }
 

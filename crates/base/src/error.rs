@@ -86,7 +86,7 @@ impl ErrorKind {
 
     /// The kinds of failed records, in the order in which they are counted: those of the data, without rows
     /// that the user excludes, and those of the system.
-    pub(crate) const FAILURES: [Self; 10] = {
+    pub const FAILURES: [Self; 10] = {
         use ErrorKind::*;
         [Truncated, Unreadable, Unsupported, Corrupt, Empty, TooShort, NonFinite, TooLarge, Io, NotFound]
     };
@@ -280,8 +280,7 @@ impl Error {
 }
 
 /// A whole number for a message; the smallest and the largest `i64` stand for all numbers beyond the range.
-#[cfg(any(feature = "audio", feature = "tokens"))]
-pub(crate) fn shown(value: i64) -> String {
+pub fn shown(value: i64) -> String {
     if [i64::MIN, i64::MAX].contains(&value) { "beyond int64".into() } else { value.to_string() }
 }
 

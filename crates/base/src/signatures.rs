@@ -5,21 +5,21 @@
 //! Source: the formats' specifications.
 
 /// An Arrow IPC file, at its start and its end.
-pub(crate) const ARROW: [u8; 6] = *b"ARROW1";
+pub const ARROW: [u8; 6] = *b"ARROW1";
 /// The start of each message of an Arrow IPC stream.
-pub(crate) const ARROW_MESSAGE: [u8; 4] = [0xff; 4];
+pub const ARROW_MESSAGE: [u8; 4] = [0xff; 4];
 /// A Parquet file, at its start and its end.
-pub(crate) const PARQUET: [u8; 4] = *b"PAR1";
+pub const PARQUET: [u8; 4] = *b"PAR1";
 /// A Parquet file whose footer is encrypted.
-pub(crate) const ENCRYPTED_PARQUET: [u8; 4] = *b"PARE";
+pub const ENCRYPTED_PARQUET: [u8; 4] = *b"PARE";
 /// A FLAC file.
-pub(crate) const FLAC: [u8; 4] = *b"fLaC";
+pub const FLAC: [u8; 4] = *b"fLaC";
 /// A page of an Ogg file.
-pub(crate) const OGG: [u8; 4] = *b"OggS";
+pub const OGG: [u8; 4] = *b"OggS";
 /// A RIFF file, as most WAV files are.
-pub(crate) const RIFF: [u8; 4] = *b"RIFF";
+pub const RIFF: [u8; 4] = *b"RIFF";
 /// A tag before MPEG audio, mostly.
-pub(crate) const ID3: [u8; 3] = *b"ID3";
+pub const ID3: [u8; 3] = *b"ID3";
 /// A Git LFS pointer.
 const LFS: &[u8] = b"version https://git-lfs";
 
@@ -35,13 +35,12 @@ const FILES: [(&[u8], &str); 7] = [
 ];
 
 /// The name, with its article, of a known format that is not a recording.
-pub(crate) fn file(start: &[u8]) -> Option<&'static str> {
+pub fn file(start: &[u8]) -> Option<&'static str> {
     FILES.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name)
 }
 
 /// The name of the format of a file that is not a shard, by its first 8 bytes.
-#[cfg(feature = "arrow")]
-pub(crate) fn name(start: &[u8]) -> &'static str {
+pub fn name(start: &[u8]) -> &'static str {
     let start = if LFS.starts_with(start) && start.len() == 8 { LFS } else { start };
     if let Some(name) = file(start) {
         return name;

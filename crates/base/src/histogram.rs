@@ -30,7 +30,7 @@ fn middle(bucket: usize) -> f64 {
 
 /// A histogram of times.
 #[derive(Debug)]
-pub(crate) struct Histogram([AtomicU64; BUCKETS]);
+pub struct Histogram([AtomicU64; BUCKETS]);
 
 impl Default for Histogram {
     fn default() -> Self {
@@ -40,12 +40,12 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Counts a time.
-    pub(crate) fn add(&self, time: Duration) {
+    pub fn add(&self, time: Duration) {
         self.0[bucket(nanoseconds(time))].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The counts so far.
-    pub(crate) fn read(&self) -> Times {
+    pub fn read(&self) -> Times {
         let counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
         let total: u64 = counts.iter().sum();
         let percentile = |share: f64| {
@@ -73,7 +73,7 @@ pub struct Times {
 }
 
 /// A time in nanoseconds.
-pub(crate) fn nanoseconds(time: Duration) -> u64 {
+pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -10,17 +10,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use crate::Result;
-#[cfg(feature = "arrow")]
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Result};
 
 thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether a panic on this thread becomes an error, so that the panic hook need not print it.
-#[cfg(feature = "python")]
-pub(crate) fn is_guarded() -> bool {
+pub fn is_guarded() -> bool {
     GUARDED.get()
 }
 
@@ -28,8 +25,7 @@ pub(crate) fn is_guarded() -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] for a panic.
-#[cfg(feature = "arrow")]
-pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T> {
+pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T> {
     caught(work).map_err(|reason| {
         Error::new(ErrorKind::Corrupt, format!("the decoder failed on damaged data: {reason}"))
     })
@@ -39,7 +35,7 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T> {
 ///
 /// # Errors
 /// The message of a panic.
-pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let before = GUARDED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));
     GUARDED.set(before);
@@ -51,7 +47,7 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given")
 }
 
-#[cfg(all(test, feature = "arrow"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

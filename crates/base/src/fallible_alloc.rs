@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-pub(crate) fn resize<T: Copy>(values: &mut Vec<T>, len: usize, value: T) -> Result<()> {
+pub fn resize<T: Copy>(values: &mut Vec<T>, len: usize, value: T) -> Result<()> {
     reserve(values, len)?;
     values.resize(len, value);
     Ok(())
@@ -27,7 +27,7 @@ pub(crate) fn resize<T: Copy>(values: &mut Vec<T>, len: usize, value: T) -> Resu
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-pub(crate) fn reserve<T>(values: &mut Vec<T>, len: usize) -> Result<()> {
+pub fn reserve<T>(values: &mut Vec<T>, len: usize) -> Result<()> {
     let more = len.saturating_sub(values.len());
     values.try_reserve_exact(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))
 }
@@ -36,7 +36,7 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, len: usize) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-pub(crate) fn push<T>(values: &mut Vec<T>, value: T) -> Result<()> {
+pub fn push<T>(values: &mut Vec<T>, value: T) -> Result<()> {
     values.try_reserve(1).map_err(|_| refused((values.len() + 1).saturating_mul(size_of::<T>())))?;
     values.push(value);
     Ok(())
@@ -46,7 +46,7 @@ pub(crate) fn push<T>(values: &mut Vec<T>, value: T) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-pub(crate) fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
+pub fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
     reserve(&mut copy, bytes.len())?;
     copy.extend_from_slice(bytes);
@@ -57,7 +57,7 @@ pub(crate) fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
+pub fn with_room<T>(len: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     reserve(&mut values, len)?;
     Ok(values)
@@ -67,7 +67,7 @@ pub(crate) fn with_room<T>(len: usize) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
+pub fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
     let mut values = with_room(len)?;
     values.resize(len, value);
     Ok(values)
@@ -77,8 +77,7 @@ pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-#[cfg(any(feature = "cache", feature = "parquet", feature = "tokens"))]
-pub(crate) fn grow<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
+pub fn grow<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     let len = values.len().saturating_add(more);
     values.try_reserve(more).map_err(|_| refused(len.saturating_mul(size_of::<T>())))
 }
@@ -87,7 +86,7 @@ pub(crate) fn grow<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-pub(crate) fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
+pub fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
     if len == 0 {
         return Ok(Box::default());
     }
@@ -102,7 +101,7 @@ pub(crate) fn zero_bytes(len: usize) -> Result<Box<[u8]>> {
 }
 
 /// The error for a failed allocation of this many bytes.
-pub(crate) fn refused(bytes: usize) -> Error {
+pub fn refused(bytes: usize) -> Error {
     let message = format!(
         "cannot allocate {} MiB of memory; request less at once, or lower n_workers, clip_seconds, raw_channel_bytes \
          or max_record_bytes",
@@ -142,11 +141,8 @@ mod tests {
         push(&mut values, 8).unwrap();
         assert_eq!(copy(&values).unwrap(), [7, 8]);
         assert_eq!(filled(3, 2u16).unwrap(), [2; 3]);
-        #[cfg(any(feature = "cache", feature = "tokens"))]
-        {
-            grow(&mut values, 100).unwrap();
-            assert!(values.capacity() >= 101 && grow(&mut values, usize::MAX).is_err());
-        }
+        grow(&mut values, 100).unwrap();
+        assert!(values.capacity() >= 101 && grow(&mut values, usize::MAX).is_err());
         assert!(with_room::<u16>(9).unwrap().capacity() >= 9);
     }
 }

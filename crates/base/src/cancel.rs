@@ -6,7 +6,7 @@
 use std::{cell::RefCell, sync::Arc};
 
 /// Says whether work was stopped.
-pub(crate) type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
+pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
 thread_local! {
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
@@ -22,24 +22,22 @@ impl Drop for Restore {
 }
 
 /// Does `work`, which `stop` may end; without one, nothing ends its waits.
-pub(crate) fn during<T>(stop: Option<Stop>, work: impl FnOnce() -> T) -> T {
+pub fn during<T>(stop: Option<Stop>, work: impl FnOnce() -> T) -> T {
     let _restore = Restore(STOP.replace(stop));
     work()
 }
 
 /// The flag of this thread's work, for threads that do a part of it.
-#[cfg(feature = "arrow")]
-pub(crate) fn current() -> Option<Stop> {
+pub fn current() -> Option<Stop> {
     STOP.with_borrow(Clone::clone)
 }
 
 /// Whether this thread's work was stopped.
-#[cfg(feature = "arrow")]
-pub(crate) fn is_stopped() -> bool {
+pub fn is_stopped() -> bool {
     STOP.with_borrow(|stop| stop.as_ref().is_some_and(|stop| stop()))
 }
 
-#[cfg(all(test, feature = "arrow"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

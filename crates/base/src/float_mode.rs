@@ -39,22 +39,21 @@ thread_local! {
 }
 
 /// Does the work of a thread of forebay in the default mode.
-pub(crate) fn own<T>(work: impl FnOnce() -> T) -> T {
+pub fn own<T>(work: impl FnOnce() -> T) -> T {
     OWNER.set(Owner::Ours);
     set(DEFAULT);
     apart(work)
 }
 
 /// Does work on a caller's thread in the default mode, and restores the thread's mode after it.
-pub(crate) fn lent<T>(work: impl FnOnce() -> T) -> T {
+pub fn lent<T>(work: impl FnOnce() -> T) -> T {
     let _lent = Lent::new();
     apart(work)
 }
 
 /// Calls a function of the user: on a lent thread in the mode of its owner, which the function may change,
 /// on a thread of forebay in the default mode, which is restored after it.
-#[cfg(any(test, feature = "python"))]
-pub(crate) fn theirs<T>(function: impl FnOnce() -> T) -> T {
+pub fn theirs<T>(function: impl FnOnce() -> T) -> T {
     let _theirs = Theirs::new();
     apart(function)
 }
@@ -86,10 +85,7 @@ impl Drop for Lent {
 }
 
 /// The mode of a thread's owner, until it is dropped.
-#[cfg(any(test, feature = "python"))]
 struct Theirs(Owner);
-
-#[cfg(any(test, feature = "python"))]
 impl Theirs {
     fn new() -> Self {
         let before = OWNER.replace(Owner::Theirs);
@@ -99,8 +95,6 @@ impl Theirs {
         Self(before)
     }
 }
-
-#[cfg(any(test, feature = "python"))]
 impl Drop for Theirs {
     fn drop(&mut self) {
         let owner = match self.0 {
@@ -153,7 +147,7 @@ fn get() -> Word {}
 /// For tests: runs `work` on a thread that flushes denormals, on input and on output.
 #[cfg(all(test, target_arch = "x86_64"))]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-pub(crate) fn flushing<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub fn flushing<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             set(DEFAULT | 0x8040);

@@ -6,53 +6,48 @@
 //! of `source/` and `decode/` are not counted: neither calls Python, nor anything that does.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{
+pub use loom::sync::{
     Arc, Condvar, Mutex, MutexGuard,
     atomic::{AtomicPtr, AtomicUsize, Ordering},
 };
 #[cfg(not(loom))]
-pub(crate) use plain::{Condvar, Mutex, MutexGuard};
+pub use plain::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(crate) use std::sync::{
+pub use std::sync::{
     Arc,
     atomic::{AtomicPtr, AtomicUsize, Ordering},
 };
 
 /// The locks for code without a model.
-pub(crate) mod plain {
+pub mod plain {
     #[cfg(all(not(loom), debug_assertions))]
-    #[allow(unused_imports, reason = "not all are used with all features")]
-    pub(crate) use super::counted::{
-        Condvar, Count, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    };
+    pub use super::counted::{Condvar, Count, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
     #[cfg(any(loom, not(debug_assertions)))]
-    #[allow(unused_imports, reason = "as above")]
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    pub use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
     /// Counts as a guard.
-    #[cfg(all(feature = "python", any(loom, not(debug_assertions))))]
+    #[cfg(any(loom, not(debug_assertions)))]
     #[derive(Debug)]
-    pub(crate) struct Count;
+    pub struct Count;
 
-    #[cfg(all(feature = "python", any(loom, not(debug_assertions))))]
+    #[cfg(any(loom, not(debug_assertions)))]
     impl Count {
-        pub(crate) fn new() -> Self {
+        pub fn new() -> Self {
             Self
         }
     }
 }
 
 /// Asserts, with debug assertions, that this thread holds no lock of forebay.
-#[cfg(feature = "python")]
 #[inline]
-pub(crate) fn check_none_held() {
+pub fn check_none_held() {
     #[cfg(all(not(loom), debug_assertions))]
     assert_eq!(counted::held(), 0, "a thread that holds a lock of forebay attaches to Python");
 }
 
 /// The standard library's locks, whose guards are counted by thread.
 #[cfg(all(not(loom), debug_assertions))]
-#[allow(dead_code, reason = "the standard library's interface; not all of it is used with all features")]
+#[allow(missing_docs, reason = "the standard library's interface")]
 mod counted {
     use std::{
         cell::Cell,
@@ -66,16 +61,16 @@ mod counted {
     }
 
     /// The guards that this thread has.
-    pub(crate) fn held() -> usize {
+    pub fn held() -> usize {
         HELD.try_with(Cell::get).unwrap_or(0)
     }
 
     /// Counts as one guard until it is dropped.
     #[derive(Debug)]
-    pub(crate) struct Count;
+    pub struct Count;
 
     impl Count {
-        pub(crate) fn new() -> Self {
+        pub fn new() -> Self {
             let _ = HELD.try_with(|held| held.set(held.get() + 1));
             Self
         }
@@ -108,8 +103,9 @@ mod counted {
     macro_rules! guard {
         ($name:ident) => {
             #[derive(Debug)]
-            pub(crate) struct $name<'a, T: ?Sized> {
+            pub struct $name<'a, T: ?Sized> {
                 guard: sync::$name<'a, T>,
+                #[allow(dead_code, reason = "counts until it is dropped")]
                 count: Count,
             }
 
@@ -146,77 +142,77 @@ mod counted {
     }
 
     #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(sync::Mutex<T>);
+    pub struct Mutex<T>(sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        pub(crate) const fn new(value: T) -> Self {
+        pub const fn new(value: T) -> Self {
             Self(sync::Mutex::new(value))
         }
 
-        pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
             locked(self.0.lock(), MutexGuard::new)
         }
 
-        pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+        pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
             tried(self.0.try_lock(), MutexGuard::new)
         }
 
-        pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
+        pub fn get_mut(&mut self) -> LockResult<&mut T> {
             self.0.get_mut()
         }
 
-        pub(crate) fn into_inner(self) -> LockResult<T> {
+        pub fn into_inner(self) -> LockResult<T> {
             self.0.into_inner()
         }
     }
 
     #[derive(Debug, Default)]
-    pub(crate) struct RwLock<T>(sync::RwLock<T>);
+    pub struct RwLock<T>(sync::RwLock<T>);
 
     impl<T> RwLock<T> {
-        pub(crate) const fn new(value: T) -> Self {
+        pub const fn new(value: T) -> Self {
             Self(sync::RwLock::new(value))
         }
 
-        pub(crate) fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
+        pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
             locked(self.0.read(), RwLockReadGuard::new)
         }
 
-        pub(crate) fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
+        pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
             locked(self.0.write(), RwLockWriteGuard::new)
         }
 
-        pub(crate) fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
+        pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
             tried(self.0.try_read(), RwLockReadGuard::new)
         }
 
-        pub(crate) fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
+        pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
             tried(self.0.try_write(), RwLockWriteGuard::new)
         }
     }
 
     #[derive(Debug, Default)]
-    pub(crate) struct Condvar(sync::Condvar);
+    pub struct Condvar(sync::Condvar);
 
     impl Condvar {
-        pub(crate) const fn new() -> Self {
+        pub const fn new() -> Self {
             Self(sync::Condvar::new())
         }
 
-        pub(crate) fn notify_one(&self) {
+        pub fn notify_one(&self) {
             self.0.notify_one();
         }
 
-        pub(crate) fn notify_all(&self) {
+        pub fn notify_all(&self) {
             self.0.notify_all();
         }
 
-        pub(crate) fn wait<'a, T>(&self, held: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        pub fn wait<'a, T>(&self, held: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
             let MutexGuard { guard, count: _count } = held;
             locked(self.0.wait(guard), MutexGuard::new)
         }
 
-        pub(crate) fn wait_while<'a, T>(
+        pub fn wait_while<'a, T>(
             &self,
             held: MutexGuard<'a, T>,
             condition: impl FnMut(&mut T) -> bool,
@@ -225,7 +221,7 @@ mod counted {
             locked(self.0.wait_while(guard, condition), MutexGuard::new)
         }
 
-        pub(crate) fn wait_timeout<'a, T>(
+        pub fn wait_timeout<'a, T>(
             &self,
             held: MutexGuard<'a, T>,
             timeout: Duration,
@@ -234,7 +230,7 @@ mod counted {
             locked(self.0.wait_timeout(guard, timeout), |(guard, waited)| (MutexGuard::new(guard), waited))
         }
 
-        pub(crate) fn wait_timeout_while<'a, T>(
+        pub fn wait_timeout_while<'a, T>(
             &self,
             held: MutexGuard<'a, T>,
             timeout: Duration,
