@@ -2,7 +2,7 @@
 //! the tests here, with real files and damaged copies of them.
 //!
 //! A target must return for any bytes. If there are two ways to the same result, it compares them. The
-//! behaviour of libraries is tested elsewhere (`tests/hostile.rs`), but the whole decoder is a target too.
+//! behaviour of libraries is tested elsewhere (`tests/hostile.rs`).
 //!
 //! Built for tests and with `--cfg fuzzing` only. Source: own.
 
@@ -19,7 +19,7 @@ use crate::{
     LoaderConfig,
     cache::{build::inputs::fuzz as inputs, fuzz as cache},
     config::Count,
-    decode::{AudioDecoder, Planes, audio, tokenizer},
+    decode::tokenizer,
     engine::{Engine, Plan, Step},
     record::{ReadRecords, Source, Task, WholeRecord},
     source::{
@@ -30,26 +30,11 @@ use crate::{
     tasks::{AudioTask, CheckTask},
 };
 
-#[cfg(test)]
-#[path = "../tests/hostile_common/mutate.rs"]
-mod mutate;
-
 /// A parser, called with any bytes.
 pub type Target = fn(&[u8]);
 
-/// The targets by name.
-pub const TARGETS: [(&str, Target); 26] = [
-    ("decode", decode),
-    ("wav", audio::fuzz::wav),
-    ("aiff", audio::fuzz::aiff),
-    ("au", audio::fuzz::au),
-    ("caf", audio::fuzz::caf),
-    ("mp4", audio::fuzz::mp4),
-    ("ogg", audio::fuzz::ogg),
-    ("mpeg", audio::fuzz::mpeg),
-    ("flac", audio::fuzz::flac),
-    ("flac_frame", audio::fuzz::flac_frame),
-    ("range_index", audio::fuzz::range_index),
+/// The targets by name; those of recordings are in `forebay_audio::fuzz`.
+pub const TARGETS: [(&str, Target); 15] = [
     ("arrow", arrow),
     ("parquet", parquet_file),
     ("table", table),
@@ -66,24 +51,6 @@ pub const TARGETS: [(&str, Target); 26] = [
     ("splitters", tokenizer::fuzz::splitters),
     ("state", state),
 ];
-
-/// The most values that a span of a target decodes.
-const VALUES: u64 = 1 << 18;
-
-/// Opens a recording and decodes its first, middle and last samples.
-fn decode(bytes: &[u8]) {
-    let mut decoder = AudioDecoder::new();
-    let Ok(recording) = decoder.open(bytes) else { return };
-    let info = recording.info();
-    assert!(info.n_samples > 0 && info.channels > 0 && info.sample_rate > 0);
-    let len = (VALUES / u64::from(info.channels)).min(info.n_samples);
-    let mut planes = Planes::new();
-    for start in [0, (info.n_samples - len) / 2, info.n_samples - len] {
-        if decoder.read(&recording, start..start + len, &mut planes).is_ok() {
-            assert_eq!((planes.len() as u64, planes.channels()), (len, info.channels));
-        }
-    }
-}
 
 /// A file in memory.
 #[derive(Debug, Clone)]
@@ -310,79 +277,20 @@ pub fn run(name: &str, bytes: &[u8]) {
             }
         }));
     });
-    if let Some((_, target)) = TARGETS.iter().find(|(known, _)| *known == name) {
+    if let Some((_, target)) =
+        TARGETS.iter().chain(&crate::decode::audio::fuzz::TARGETS).find(|(known, _)| *known == name)
+    {
         target(bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        cell::Cell,
-        env, fs,
-        panic::{self, catch_unwind},
-    };
+    use super::TARGETS;
+    use crate::fuzzed;
 
-    use super::*;
-    use crate::patience::thread_time;
-
-    /// The files of a target: those listed in `fuzz/seeds.txt`, and the fuzzer's corpus.
-    fn corpus(name: &str) -> Vec<Vec<u8>> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let seeds = include_str!("../fuzz/seeds.txt").lines().filter_map(|line| line.split_once(' '));
-        let seeds = seeds.filter(|(target, _)| *target == name);
-        let mut files: Vec<_> = seeds.map(|(_, file)| root.join("tests/data").join(file)).collect();
-        if let Ok(found) = fs::read_dir(root.join("fuzz/corpus").join(name)) {
-            files.extend(found.map(|entry| entry.unwrap().path()));
-        }
-        files.sort();
-        assert!(!files.is_empty(), "{name} has no seeds");
-        // The first part of a large file is enough.
-        files
-            .iter()
-            .map(|file| fs::read(file).unwrap())
-            .map(|bytes| bytes[..bytes.len().min(60_000)].to_vec())
-            .collect()
-    }
-
-    thread_local! {
-        static IS_OURS: Cell<bool> = const { Cell::new(false) };
-    }
-
-    /// Records the thread of a panic of forebay, even if it is caught.
-    fn watch() {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if info.location().is_some_and(|place| place.file().starts_with("src/")) {
-                IS_OURS.set(true);
-            }
-            before(info);
-        }));
-    }
-
-    /// Each target over its corpus and damaged copies: 100, and 2000 under `make soak`.
     #[test]
     fn targets_return_whatever_the_bytes_are() {
-        watch();
-        let soak: u64 = env::var("FOREBAY_SOAK").map_or(1, |n| n.parse().unwrap());
-        for (name, target) in TARGETS {
-            let corpus = corpus(name);
-            let mutants = (0..100 * soak).map(|trial| {
-                let mut rng = mutate::Rng(trial);
-                let base = rng.below(corpus.len());
-                mutate::mutate(&mut rng, &corpus[base], &corpus)
-            });
-            for (number, bytes) in corpus.iter().cloned().chain(mutants).enumerate() {
-                let begin = thread_time();
-                let returned = catch_unwind(|| target(&bytes));
-                assert!(
-                    returned.is_ok() && !IS_OURS.get(),
-                    "{name}, number {number} of its trials: {} bytes",
-                    bytes.len()
-                );
-                let seconds = (thread_time() - begin).as_secs();
-                assert!(seconds < 20, "{name}, number {number} of its trials took {seconds} s");
-            }
-        }
+        fuzzed::check(env!("CARGO_MANIFEST_DIR"), &TARGETS);
     }
 }

@@ -50,6 +50,12 @@ pub mod cache;
 #[cfg(test)]
 #[path = "../tests/patience/mod.rs"]
 mod patience;
+#[cfg(all(test, feature = "cache", feature = "parquet", feature = "tokens"))]
+#[path = "../tests/hostile_common/fuzzed.rs"]
+mod fuzzed;
+#[cfg(all(test, feature = "cache", feature = "parquet", feature = "tokens"))]
+#[path = "../tests/hostile_common/mutate.rs"]
+mod mutate;
 #[cfg(all(
     any(test, fuzzing),
     feature = "arrow",

@@ -4,7 +4,7 @@
 //! no bit of it.
 
 #[cfg(feature = "audio")]
-pub mod audio;
+pub use forebay_audio as audio;
 #[cfg(feature = "tokens")]
 pub mod tokenizer;
 

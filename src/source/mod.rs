@@ -47,7 +47,7 @@ pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload,
 pub use contents::{ClassNames, Contents};
 pub use mapped::MappedFiles;
 #[cfg(feature = "audio")]
-pub use open_recording::OpenRecording;
+pub use open_recording::{OpenRecording, info_of_row};
 #[cfg(any(feature = "python", feature = "cache"))]
 pub(crate) use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;

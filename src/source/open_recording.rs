@@ -17,7 +17,33 @@ pub enum OpenRecording<'a> {
     Span(&'a SpanBytes),
 }
 
-impl OpenRecording<'_> {
+impl<'a> OpenRecording<'a> {
+    /// Opens a record's recording: its bytes, or the part of it.
+    ///
+    /// # Errors
+    /// As [`AudioDecoder::open`].
+    pub fn open(
+        decoder: &mut AudioDecoder,
+        bytes: &'a [u8],
+        part: Option<&'a FileRecording>,
+    ) -> Result<Self> {
+        match part.and_then(|part| part.span_bytes.as_ref()) {
+            Some(part) => Ok(OpenRecording::Span(part)),
+            None => decoder.open(bytes).map(OpenRecording::Whole),
+        }
+    }
+
+    /// Decodes a span.
+    ///
+    /// # Errors
+    /// As [`AudioDecoder::read`] and [`AudioDecoder::read_span`].
+    pub fn read(&self, decoder: &mut AudioDecoder, span: Range<u64>, out: &mut Planes) -> Result<()> {
+        match self {
+            OpenRecording::Whole(recording) => decoder.read(recording, span, out),
+            OpenRecording::Span(part) => decoder.read_span(part, span, out),
+        }
+    }
+
     /// Codec, rate, channels and length of the recording, of which a row may be a segment.
     pub fn info(&self) -> Info {
         match self {
@@ -35,47 +61,12 @@ impl OpenRecording<'_> {
     }
 }
 
-impl AudioDecoder {
-    /// Opens a record's recording: its bytes, or the part of it.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub fn open_recording<'a>(
-        &mut self,
-        bytes: &'a [u8],
-        part: Option<&'a FileRecording>,
-    ) -> Result<OpenRecording<'a>> {
-        match part.and_then(|part| part.span_bytes.as_ref()) {
-            Some(bytes) => Ok(OpenRecording::Span(bytes)),
-            None => self.open(bytes).map(OpenRecording::Whole),
-        }
-    }
-
-    /// As [`Self::read`].
-    ///
-    /// # Errors
-    /// As [`Self::read`] and [`Self::read_span`].
-    pub fn read_recording(
-        &mut self,
-        recording: &OpenRecording<'_>,
-        span: Range<u64>,
-        out: &mut Planes,
-    ) -> Result<()> {
-        match recording {
-            OpenRecording::Whole(recording) => self.read(recording, span, out),
-            OpenRecording::Span(bytes) => self.read_span(bytes, span, out),
-        }
-    }
-}
-
-impl Info {
-    /// The info of a row, which may be a segment of its recording, and the row's samples in the recording.
-    ///
-    /// # Errors
-    /// As [`Segment::samples`](crate::record::Segment::samples).
-    pub fn of_row(self, part: Option<&FileRecording>) -> Result<(Self, Range<u64>)> {
-        let Some(segment) = part.and_then(|part| part.segment) else { return Ok((self, 0..self.n_samples)) };
-        let samples = segment.samples(self.sample_rate, self.n_samples)?;
-        Ok((Self { n_samples: samples.end - samples.start, ..self }, samples))
-    }
+/// The info of a row, which may be a segment of its recording, and the row's samples in the recording.
+///
+/// # Errors
+/// As [`Segment::samples`](crate::record::Segment::samples).
+pub fn info_of_row(info: Info, part: Option<&FileRecording>) -> Result<(Info, Range<u64>)> {
+    let Some(segment) = part.and_then(|part| part.segment) else { return Ok((info, 0..info.n_samples)) };
+    let samples = segment.samples(info.sample_rate, info.n_samples)?;
+    Ok((Info { n_samples: samples.end - samples.start, ..info }, samples))
 }

@@ -13,6 +13,7 @@ use std::{
     },
 };
 
+use super::open_recording::{OpenRecording, info_of_row};
 use super::{
     arrow::{ArrowOptions, ArrowReader, ArrowSource},
     contents::Contents,
@@ -660,7 +661,7 @@ impl RecordingsReader {
     pub(crate) fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<RowInfo> {
         let record = self.read(row, run, &LengthRequest)?;
         let part = record.file.as_deref();
-        let (info, _) = decoder.open_recording(&record.bytes, part)?.info().of_row(part)?;
+        let (info, _) = info_of_row(OpenRecording::open(decoder, &record.bytes, part)?.info(), part)?;
         Ok(RowInfo { info, values: record.values })
     }
 

@@ -11,6 +11,7 @@ use crate::{
     decode::{AudioDecoder, Claims, Damage, Info, Planes, Repairs},
     engine::{Plan, Policy, cores},
     record::{BatchSizes, Collate, ExampleMaker, Record, Task},
+    source::{OpenRecording, info_of_row},
 };
 
 /// Records of a batch of findings.
@@ -143,15 +144,16 @@ pub struct FindingMaker {
 
 impl FindingMaker {
     fn decode(&mut self, record: &Record, finding: &mut Finding) -> Result<()> {
-        let recording = self.decoder.open_recording(&record.bytes, record.file.as_deref())?;
-        let (info, Range { start: mut at, end: last }) = recording.info().of_row(record.file.as_deref())?;
+        let recording = OpenRecording::open(&mut self.decoder, &record.bytes, record.file.as_deref())?;
+        let (info, Range { start: mut at, end: last }) =
+            info_of_row(recording.info(), record.file.as_deref())?;
         finding.info = Some(info);
         let first = at;
         let mut filled = Repairs::default();
         let step = (SPAN_VALUES / u64::from(info.channels)).max(1);
         while at < last {
             let end = last.min(at + step);
-            self.decoder.read_recording(&recording, at..end, &mut self.planes)?;
+            recording.read(&mut self.decoder, at..end, &mut self.planes)?;
             filled = filled + self.decoder.filled();
             for channel in 0..usize::from(info.channels) {
                 finding.listen(self.planes.channel(channel));

@@ -13,7 +13,7 @@ use crate::{
     decode::{AudioDecoder, Info, Planes},
     fallible_alloc,
     record::{Record, WindowRun},
-    source::OpenRecording,
+    source::{OpenRecording, info_of_row},
     transform::{Channels, Crop, sums::squares},
 };
 
@@ -63,8 +63,8 @@ impl ClipDecoder {
     /// As [`AudioDecoder::open`]; [`ErrorKind::TooLarge`] for one that is longer than the plan allows.
     pub fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<RowRecording<'a>> {
         self.held = None;
-        let recording = self.decoder.open_recording(&record.bytes, record.file.as_deref())?;
-        let (info, row) = recording.info().of_row(record.file.as_deref())?;
+        let recording = OpenRecording::open(&mut self.decoder, &record.bytes, record.file.as_deref())?;
+        let (info, row) = info_of_row(recording.info(), record.file.as_deref())?;
         if record.file.is_none() {
             info.check_seconds(planner.plan().max_decoded_seconds)?;
         }
@@ -91,7 +91,7 @@ impl ClipDecoder {
         decoder.damage = planner.plan().damage;
         let mut decode = |span: Range<u64>, out: &mut Planes, is_shared: bool| {
             out.take_mean(takes_mean);
-            decoder.read_recording(recording, row.start + span.start..row.start + span.end, out)?;
+            recording.read(decoder, row.start + span.start..row.start + span.end, out)?;
             // How much of a window may be silent is judged for the window as a whole.
             match is_shared && decoder.filled().places > 0 {
                 true => Err(Error::new(ErrorKind::Corrupt, "a part of the window is damaged")),

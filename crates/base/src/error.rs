@@ -199,7 +199,6 @@ impl fmt::Display for Where<'_> {
 }
 
 /// The error of this crate: kind, place, message, cause.
-#[non_exhaustive]
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}{message}{}", Where(.place, .file, .message), Because(.cause))]
 pub struct Error {

@@ -145,7 +145,7 @@ fn set((): Word) {}
 fn get() -> Word {}
 
 /// For tests: runs `work` on a thread that flushes denormals, on input and on output.
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 pub fn flushing<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {

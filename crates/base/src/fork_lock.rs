@@ -220,6 +220,12 @@ pub fn end_fork_in_child() {
 #[derive(Debug)]
 pub struct OnceLock<T>(std::sync::OnceLock<T>);
 
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> OnceLock<T> {
     /// As in the standard library.
     pub const fn new() -> Self {

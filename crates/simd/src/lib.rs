@@ -95,7 +95,6 @@ impl Level {
     }
 
     /// Every level that this CPU has, for tests.
-    #[cfg(any(test, fuzzing))]
     pub fn available() -> Vec<Self> {
         match Self::best() {
             Self::Portable => vec![Self::Portable],

@@ -30,8 +30,9 @@ use crate::{
     seed::mix,
     signatures,
     source::{
-        self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, Storage,
+        self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, OpenRecording, Storage,
         arrow::table::ArrowTable,
+        info_of_row,
         parquet::{ParquetOptions, ParquetSource, table::ParquetTable},
     },
 };
@@ -710,8 +711,8 @@ impl<R: ReadRecords> ReadShard<Rows> for RecordingReader<R> {
                     let part = record.file.as_deref();
                     // A recording that cannot be decoded counts as empty; the decoder reports the error.
                     if limits.second_bytes > 0.0
-                        && let Ok(recording) = self.decoder.open_recording(&record.bytes, part)
-                        && let Ok((info, _)) = recording.info().of_row(part)
+                        && let Ok(recording) = OpenRecording::open(&mut self.decoder, &record.bytes, part)
+                        && let Ok((info, _)) = info_of_row(recording.info(), part)
                     {
                         let seconds = info.n_samples as f64 / f64::from(info.sample_rate.max(1));
                         held = held.saturating_add((seconds * limits.second_bytes) as u64);

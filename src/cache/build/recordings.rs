@@ -17,6 +17,7 @@ use crate::{
     fallible_alloc,
     fields::DataType,
     record::RawRecord,
+    source::{OpenRecording, info_of_row},
     transform::{
         Channels, FeatureScratch, Features as Plan, Form, Quality, Resamplers, SpectrogramConfig,
         SpectrogramTransform, target_len,
@@ -166,8 +167,8 @@ impl Process<Rows> for FeatureWorker {
 
 impl FeatureWorker {
     fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
-        let recording = self.decoder.open_recording(&record.bytes, record.file.as_deref())?;
-        let (info, samples) = recording.info().of_row(record.file.as_deref())?;
+        let recording = OpenRecording::open(&mut self.decoder, &record.bytes, record.file.as_deref())?;
+        let (info, samples) = info_of_row(recording.info(), record.file.as_deref())?;
         info.check_seconds(self.what.max_decoded_seconds)?;
         let plan = &self.what.plan;
         let rate = plan.sample_rate();
@@ -182,7 +183,7 @@ impl FeatureWorker {
         }
         let channels = plan.channels();
         self.planes.take_mean(channels == Channels::Mean);
-        self.decoder.read_recording(&recording, samples, &mut self.planes)?;
+        recording.read(&mut self.decoder, samples, &mut self.planes)?;
         channels.check(self.planes.channels())?;
         let n = usize::try_from(n).unwrap_or(usize::MAX);
         let n_padded = n.max(self.what.least_samples);

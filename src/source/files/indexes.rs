@@ -25,7 +25,7 @@ use crate::{
     decode::{AudioDecoder, Info, RangeIndex, ReadBytes, SpanBytes},
     fields::Row,
     record::{FileRecording, ReadRequest, Segment},
-    source::storage::Version,
+    source::{info_of_row, storage::Version},
 };
 
 /// The most bytes of all indexes in memory.
@@ -93,7 +93,7 @@ impl Indexes {
         }
         let index = self.index(decoder, recording)?;
         let of = FileRecording { segment, ..FileRecording::default() };
-        let (info, samples) = index.info().of_row(Some(&of))?;
+        let (info, samples) = info_of_row(index.info(), Some(&of))?;
         let span = request.span(info.sample_rate, info.n_samples, values).unwrap_or(0..info.n_samples);
         let span = samples.start + span.start..samples.start + span.end;
         index.span_bytes(decoder, recording, span).map(Some)

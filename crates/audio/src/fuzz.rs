@@ -1,4 +1,5 @@
-//! Fuzz targets of the containers' parsers; see [`crate::fuzz`].
+//! Fuzz targets: the parsers of containers and codecs as functions of bytes, and the whole decoder. See
+//! `fuzz/README.md`. Built for tests and with `--cfg fuzzing` only.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -19,6 +20,25 @@ use super::{
 
 use crate::Result;
 
+/// A parser, called with any bytes.
+pub type Target = fn(&[u8]);
+
+/// The targets by name. A target returns for any bytes; if there are two ways to the same result, it compares
+/// them.
+pub const TARGETS: [(&str, Target); 11] = [
+    ("decode", decode),
+    ("wav", wav),
+    ("aiff", aiff),
+    ("au", au),
+    ("caf", caf),
+    ("mp4", mp4),
+    ("ogg", ogg),
+    ("mpeg", mpeg),
+    ("flac", flac),
+    ("flac_frame", flac_frame),
+    ("range_index", range_index),
+];
+
 /// The most values of a span that is decoded.
 const VALUES: u64 = 1 << 16;
 
@@ -38,8 +58,23 @@ fn last(info: Info, read: impl FnOnce(&mut DecoderCache, std::ops::Range<u64>, &
     }
 }
 
+/// Opens a recording and decodes its first, middle and last samples.
+fn decode(bytes: &[u8]) {
+    let mut decoder = AudioDecoder::new();
+    let Ok(recording) = decoder.open(bytes) else { return };
+    let info = recording.info();
+    assert!(info.n_samples > 0 && info.channels > 0 && info.sample_rate > 0);
+    let len = (4 * VALUES / u64::from(info.channels)).min(info.n_samples);
+    let mut planes = Planes::new();
+    for start in [0, (info.n_samples - len) / 2, info.n_samples - len] {
+        if decoder.read(&recording, start..start + len, &mut planes).is_ok() {
+            assert_eq!((planes.len() as u64, planes.channels()), (len, info.channels));
+        }
+    }
+}
+
 /// RIFF and Wave64. The layout of the samples must be the same from the head and from the whole file.
-pub(crate) fn wav(bytes: &[u8]) {
+fn wav(bytes: &[u8]) {
     if let Ok(pcm) = wav::open_wave64(bytes) {
         last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
     }
@@ -56,7 +91,7 @@ pub(crate) fn wav(bytes: &[u8]) {
 }
 
 /// AIFF and AIFF-C.
-pub(crate) fn aiff(bytes: &[u8]) {
+fn aiff(bytes: &[u8]) {
     if let Ok(pcm) = aiff::open(bytes) {
         last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
     }
@@ -101,21 +136,21 @@ pub(crate) fn range_index(bytes: &[u8]) {
 }
 
 /// Sun AU.
-pub(crate) fn au(bytes: &[u8]) {
+fn au(bytes: &[u8]) {
     if let Ok(pcm) = au::open(bytes) {
         last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
     }
 }
 
 /// CAF.
-pub(crate) fn caf(bytes: &[u8]) {
+fn caf(bytes: &[u8]) {
     if let Ok(caf::CafRecording::Pcm(pcm)) = caf::open(&mut DecoderCache::default(), bytes) {
         last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
     }
 }
 
 /// The boxes of MP4: at most as many packets, and bytes in them, as the file has bytes.
-pub(crate) fn mp4(bytes: &[u8]) {
+fn mp4(bytes: &[u8]) {
     let mut packets = Vec::new();
     let _ = Track::open(&bytes, &mut packets);
     let total: usize = packets.iter().map(|packet| packet.len as usize).sum();
@@ -130,7 +165,7 @@ pub(crate) fn mp4(bytes: &[u8]) {
 }
 
 /// Ogg pages and packets, and Vorbis and FLAC in them.
-pub(crate) fn ogg(bytes: &[u8]) {
+fn ogg(bytes: &[u8]) {
     let pages: Vec<_> = ogg::OggPages::new(bytes).collect();
     let total: usize = pages.iter().map(|page| page.body(bytes).len()).sum();
     assert!(total <= bytes.len());
@@ -151,14 +186,14 @@ pub(crate) fn ogg(bytes: &[u8]) {
 }
 
 /// Frames of MPEG audio.
-pub(crate) fn mpeg(bytes: &[u8]) {
+fn mpeg(bytes: &[u8]) {
     if let Ok(mpeg) = mpeg::Mpeg::open(&mut DecoderCache::default(), CodecBytes::Whole(bytes)) {
         last(mpeg.info(), |cache, span, out| mpeg.read(cache, span, out));
     }
 }
 
 /// Metadata and frames of FLAC.
-pub(crate) fn flac(bytes: &[u8]) {
+fn flac(bytes: &[u8]) {
     for at in 0..bytes.len().min(4096) {
         if let Some(header) = flac_frame::Header::parse(&bytes[at..]) {
             assert!(header.block > 0 && header.len <= bytes.len() - at);
@@ -170,6 +205,16 @@ pub(crate) fn flac(bytes: &[u8]) {
 }
 
 /// The samples of a FLAC frame, without its checksums.
-pub(crate) fn flac_frame(bytes: &[u8]) {
+fn flac_frame(bytes: &[u8]) {
     any_frame(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fuzzed;
+
+    #[test]
+    fn targets_return_whatever_the_bytes_are() {
+        fuzzed::check(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), &super::TARGETS);
+    }
 }

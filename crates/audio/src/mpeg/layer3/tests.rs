@@ -277,7 +277,7 @@ fn synthesis_equals_the_flow_chart_of_the_standard() {
 fn recordings() -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     for folder in ["audio/mpeg", "recordings"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(folder);
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/data").join(folder);
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "mp3") {

@@ -21,21 +21,21 @@ const AHEAD: usize = 8;
 /// The delay of a layer III decoder, samples: 528 of overlap and filter, and one.
 const DECODER_DELAY: u64 = 529;
 /// The most bytes that a step of the scan looks at: a frame, a header, the start of a tag.
-pub(in crate::decode::audio) const AHEAD_BYTES: u64 = 8 << 10;
+pub(crate) const AHEAD_BYTES: u64 = 8 << 10;
 /// The bytes at the end of a recording by which Lyrics3 is recognised: its end, and ID3v1.
-pub(in crate::decode::audio) const TAIL_LEN: usize = 128 + 9;
+pub(crate) const TAIL_LEN: usize = 128 + 9;
 
 /// Frames that are decoded without a reset of the decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::decode::audio) struct Link {
+pub(crate) struct Link {
     /// Numbers of its frames.
-    pub(in crate::decode::audio) frames: Range<usize>,
+    pub(crate) frames: Range<usize>,
     /// Samples to cut at the start.
-    pub(in crate::decode::audio) delay: u64,
+    pub(crate) delay: u64,
     /// Samples of the recording after that.
-    pub(in crate::decode::audio) n_samples: u64,
+    pub(crate) n_samples: u64,
     /// `n_samples` for the number of frames in its tag; None if the tag has no count.
-    pub(in crate::decode::audio) declared: Option<u64>,
+    pub(crate) declared: Option<u64>,
 }
 
 /// The fields of a Xing, Info or VBRI tag.
@@ -70,14 +70,14 @@ pub(super) fn tail(bytes: &[u8]) -> &[u8] {
 
 /// A piece of a recording, or all of it.
 #[derive(Clone, Copy)]
-pub(in crate::decode::audio) struct Piece<'a> {
-    pub(in crate::decode::audio) bytes: &'a [u8],
+pub(crate) struct Piece<'a> {
+    pub(crate) bytes: &'a [u8],
     /// Its offset in the recording.
-    pub(in crate::decode::audio) base: u64,
+    pub(crate) base: u64,
     /// Bytes of the recording.
-    pub(in crate::decode::audio) size: u64,
+    pub(crate) size: u64,
     /// The last [`TAIL_LEN`] bytes of the recording.
-    pub(in crate::decode::audio) tail: &'a [u8],
+    pub(crate) tail: &'a [u8],
 }
 
 impl<'a> Piece<'a> {
@@ -99,12 +99,12 @@ impl<'a> Piece<'a> {
 
 /// Finds the links of a recording, piece by piece.
 #[derive(Debug, Default)]
-pub(in crate::decode::audio) struct Walk {
-    pub(in crate::decode::audio) scan: Scan,
+pub(crate) struct Walk {
+    pub(crate) scan: Scan,
     tag: Tag,
     begin: usize,
     /// The number of frames with audio so far.
-    pub(in crate::decode::audio) n_frames: usize,
+    pub(crate) n_frames: usize,
 }
 
 impl Walk {
@@ -114,7 +114,7 @@ impl Walk {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if a frame has a mixed block at 8 kHz, and the errors of `each`.
-    pub(in crate::decode::audio) fn step(
+    pub(crate) fn step(
         &mut self,
         piece: &Piece<'_>,
         links: &mut Vec<Link>,
@@ -155,11 +155,7 @@ impl Walk {
     /// # Errors
     /// [`ErrorKind::Unsupported`] or [`ErrorKind::Corrupt`] without frames, [`ErrorKind::Empty`] without
     /// samples.
-    pub(in crate::decode::audio) fn finish(
-        &mut self,
-        file: &Piece<'_>,
-        links: &mut Vec<Link>,
-    ) -> Result<Header> {
+    pub(crate) fn finish(&mut self, file: &Piece<'_>, links: &mut Vec<Link>) -> Result<Header> {
         let Some(header) = self.scan.header else { return Err(refuse(file)) };
         links.push(Link::new(self.begin..self.n_frames, &header, self.tag));
         links.retain(|link| link.n_samples > 0);
@@ -170,18 +166,18 @@ impl Walk {
     }
 
     /// The number of frames that the tag of the current link declares.
-    pub(in crate::decode::audio) fn declared(&self) -> Option<u32> {
+    pub(crate) fn declared(&self) -> Option<u32> {
         self.tag.n_frames
     }
 }
 
 /// Walks the frames of the timeline.
 #[derive(Debug, Default)]
-pub(in crate::decode::audio) struct Scan {
+pub(crate) struct Scan {
     /// Byte offset of the next frame.
-    pub(in crate::decode::audio) at: u64,
+    pub(crate) at: u64,
     /// The first frame's header.
-    pub(in crate::decode::audio) header: Option<Header>,
+    pub(crate) header: Option<Header>,
     /// Whether the bytes before are no frame.
     is_lost: bool,
     /// Whether bytes after the first frame were skipped.
@@ -206,7 +202,7 @@ enum Step {
 
 impl Scan {
     /// Whether it ended at an incomplete frame, or at frames of another kind.
-    pub(in crate::decode::audio) fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         self.cut.is_some() || self.foreign.is_some()
     }
 

@@ -316,9 +316,9 @@ mod tests {
             let bytes = file(b"RIFX", &extensible(guid.try_into().unwrap()), &[0x40, 0, 0xc0, 0]);
             let Ok(WavRecording::Pcm(pcm)) = open(&bytes) else { panic!("not opened") };
             assert_eq!((pcm.info().sample_rate, pcm.info().n_samples), (8000, 2));
-            let mut out = crate::decode::Planes::new();
+            let mut out = crate::Planes::new();
             out.reset(1, 2).unwrap();
-            pcm.read(&mut crate::decode::audio::DecoderCache::default(), 0..2, &mut out).unwrap();
+            pcm.read(&mut crate::DecoderCache::default(), 0..2, &mut out).unwrap();
             assert_eq!(out.channel(0), [0.5, -0.5]);
         }
         // Ambisonics, and an unknown GUID.

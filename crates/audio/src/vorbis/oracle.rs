@@ -75,7 +75,8 @@ impl Stream {
 
     /// All streams below `tests/data` that symphonia reads correctly, with their names.
     fn all() -> Vec<(String, Self)> {
-        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"))];
+        let mut folders =
+            vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data"))];
         let mut found = Vec::new();
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap() {

@@ -486,7 +486,8 @@ mod tests {
     /// The identification and the setup header of a recording.
     fn headers(name: &str) -> (Vec<u8>, Vec<u8>) {
         use super::super::super::ogg::{OggPackets, OggPages};
-        let path = format!("{}/tests/data/audio/vorbis/{name}", env!("CARGO_MANIFEST_DIR"));
+        let path =
+            format!("{}/tests/data/audio/vorbis/{name}", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let bytes = std::fs::read(path).unwrap();
         let pages: Vec<_> = OggPages::new(&bytes).collect();
         let mut packets = OggPackets::new(&bytes, &pages, 0);

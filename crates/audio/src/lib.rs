@@ -29,7 +29,16 @@ mod flac_frame;
 #[cfg(any(test, fuzzing))]
 mod flac_plain;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod fuzz;
+pub mod fuzz;
+#[cfg(test)]
+#[path = "../../../tests/hostile_common/fuzzed.rs"]
+mod fuzzed;
+#[cfg(test)]
+#[path = "../../../tests/hostile_common/mutate.rs"]
+mod mutate;
+#[cfg(test)]
+#[path = "../../../tests/patience/mod.rs"]
+mod patience;
 mod decoder_cache;
 mod id3;
 mod joined;
@@ -53,13 +62,15 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use crate::{Error, ErrorKind, Result};
+use forebay_base::{Error, ErrorKind, Result, fallible_alloc, fork_lock, shared_once, signatures};
+use forebay_simd as simd;
+
 pub use claims::Claims;
 pub use damage::Damage;
 pub(crate) use decoder_cache::DecoderCache;
 use joined::CodecBytes;
 pub use pcm::FrameLayout;
-pub(crate) use planes::KEPT_SAMPLES;
+pub use planes::KEPT_SAMPLES;
 pub use planes::Planes;
 pub use ranged::{RangeIndex, ReadBytes, SpanBytes};
 pub use shared::{SharedSpans, SpareBlocks};
@@ -108,7 +119,7 @@ pub enum Codec {
 
 impl Codec {
     /// Whether to decode a sample costs enough that windows should share it, and gives the same in each span.
-    pub(crate) fn is_worth_sharing(self) -> bool {
+    pub fn is_worth_sharing(self) -> bool {
         matches!(self, Self::Flac | Self::Vorbis | Self::Mp1 | Self::Mp2 | Self::Mp3 | Self::Alac)
     }
 

@@ -14,7 +14,7 @@ use super::{Header, Link, MISSING, Piece, TAIL_LEN, Walk};
 use crate::{Result, fallible_alloc};
 
 /// The bytes at each end that are looked at.
-pub(in crate::decode::audio) const PROOF: u64 = 64 << 10;
+pub(crate) const PROOF: u64 = 64 << 10;
 /// The fewest frames at an end that prove a constant bit rate.
 const MIN_PROOF: u64 = 8;
 /// Where frames may be, relative to arithmetic: encoders round to slots in their own ways.
@@ -22,26 +22,21 @@ const NEAR: [i64; 9] = [0, -1, 1, -4, 4, -2, 2, -8, 8];
 
 /// Where the frames of a recording are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode::audio) struct Constant {
+pub(crate) struct Constant {
     /// The byte at which they begin, the number of frames without audio at the start, and of all frames.
-    pub(in crate::decode::audio) at: u64,
-    pub(in crate::decode::audio) n_tags: u64,
-    pub(in crate::decode::audio) n_total: u64,
+    pub(crate) at: u64,
+    pub(crate) n_tags: u64,
+    pub(crate) n_total: u64,
 }
 
 /// What proves a constant bit rate.
-pub(in crate::decode::audio) type Proven = (Header, Vec<Link>, Constant);
+pub(crate) type Proven = (Header, Vec<Link>, Constant);
 
 impl Constant {
     /// Proves that a recording of `size` bytes has a constant bit rate; None if it is not proven. `head`
     /// begins at byte `from`, after tags at the start, and `last` are the last bytes: [`PROOF`] each, or all
     /// there are.
-    pub(in crate::decode::audio) fn find(
-        head: &[u8],
-        from: u64,
-        last: &[u8],
-        size: u64,
-    ) -> Result<Option<Proven>> {
+    pub(crate) fn find(head: &[u8], from: u64, last: &[u8], size: u64) -> Result<Option<Proven>> {
         let tail = &last[last.len().saturating_sub(TAIL_LEN)..];
         let mut links = Vec::new();
         let mut walk = Walk::default();
@@ -119,13 +114,13 @@ impl Constant {
     }
 
     /// The byte at which frame `number` should begin.
-    pub(in crate::decode::audio) fn expected(&self, header: &Header, number: usize) -> u64 {
+    pub(crate) fn expected(&self, header: &Header, number: usize) -> u64 {
         self.at + header.bytes_of(number as u64 + self.n_tags)
     }
 
     /// Whether frames at these offsets in `bytes`, which begin at byte `base` of the recording, are those
     /// from number `first` on.
-    pub(in crate::decode::audio) fn agrees(
+    pub(crate) fn agrees(
         &self,
         bytes: &[u8],
         base: u64,
@@ -143,7 +138,7 @@ impl Constant {
 
     /// Sets `offsets` to those of the frames `numbers` in `bytes`, which begin at byte `base` of the
     /// recording and have also the frame before and the header after; [`MISSING`] for lost frames.
-    pub(in crate::decode::audio) fn place(
+    pub(crate) fn place(
         &self,
         bytes: &[u8],
         base: u64,

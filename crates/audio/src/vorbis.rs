@@ -229,7 +229,11 @@ mod tests {
     };
 
     fn file(name: &str) -> Vec<u8> {
-        std::fs::read(format!("{}/tests/data/audio/vorbis/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+        std::fs::read(format!(
+            "{}/tests/data/audio/vorbis/{name}",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../..")
+        ))
+        .unwrap()
     }
 
     /// Makes a page of the stream of the page `like` with these segments.

@@ -199,7 +199,7 @@ fn fast_decoder_equals_plain_one() {
 
 /// The files of `tests/data` that begin as FLAC or Ogg.
 fn files() -> Vec<(std::path::PathBuf, Vec<u8>)> {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/data");
     let (mut folders, mut found) = (vec![root.join("audio"), root.join("recordings")], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

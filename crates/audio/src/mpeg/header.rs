@@ -20,7 +20,7 @@ const RATES_2: [[u16; 15]; 2] = [
 
 /// A frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode::audio) struct Header {
+pub(crate) struct Header {
     /// Its bytes.
     pub raw: [u8; HEADER_LEN],
     /// 1, 2 or 3.
@@ -43,7 +43,7 @@ pub(in crate::decode::audio) struct Header {
 
 /// The longest frame of free format that is looked for: 640 kbit/s, the most that decoders must accept, at 32
 /// kHz.
-pub(in crate::decode::audio) const MAX_FREE: usize = 2880;
+pub(crate) const MAX_FREE: usize = 2880;
 
 impl Header {
     /// Parses the header at the start of `bytes`; None if there is none, or it has a reserved value.

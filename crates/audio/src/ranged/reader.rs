@@ -122,7 +122,7 @@ fn find(pieces: &[(u64, Bytes)], range: Range<u64>) -> Option<Bytes> {
 }
 
 /// Bytes of a file that a parser of heads looks at: all of them, or pieces.
-pub(in crate::decode::audio) trait HeaderBytes<'a> {
+pub(crate) trait HeaderBytes<'a> {
     /// Bytes of the file.
     fn size(&self) -> u64;
 
@@ -147,7 +147,7 @@ impl<'a> HeaderBytes<'a> for &'a [u8] {
 }
 
 /// The pieces of a file that were read so far.
-pub(in crate::decode::audio) struct PartialBytes<'a> {
+pub(crate) struct PartialBytes<'a> {
     pieces: &'a [(u64, Bytes)],
     size: u64,
     /// The first range that was wanted and is in no piece. What a parser returned then does not count.

@@ -142,7 +142,7 @@ impl RangeIndex {
 
     /// The ranges of a recording of `size` bytes that [`Self::open`] reads in most formats; None if it reads
     /// all of it.
-    pub(crate) fn ends(size: u64) -> Option<[Range<u64>; 2]> {
+    pub fn ends(size: u64) -> Option<[Range<u64>; 2]> {
         let ReadSizes { whole, ends, .. } = ReadSizes::USUAL;
         (size > whole).then(|| [0..ends, size - ends..size])
     }

@@ -22,23 +22,23 @@ use crate::Result;
 
 /// A link without its pages.
 #[derive(Debug, Clone)]
-pub(in crate::decode::audio) struct Place {
-    pub(in crate::decode::audio) serial: u32,
+pub(crate) struct Place {
+    pub(crate) serial: u32,
     headers: Arc<Headers>,
     first_granule: i64,
     granules: Range<i64>,
     /// The recording's samples before it.
-    pub(in crate::decode::audio) begin: u64,
+    pub(crate) begin: u64,
     /// The bytes of its audio: from the first page to the end of the last one with a granule position and a
     /// correct checksum.
-    pub(in crate::decode::audio) bytes: Range<u64>,
+    pub(crate) bytes: Range<u64>,
     /// Sequence numbers of these two pages.
-    pub(in crate::decode::audio) sequences: Range<u32>,
+    pub(crate) sequences: Range<u32>,
 }
 
 /// What a window holds: the first and the last sample that can be decoded, each with the byte from which on
 /// it can.
-pub(in crate::decode::audio) type Ends = [(u64, u64); 2];
+pub(crate) type Ends = [(u64, u64); 2];
 
 impl Place {
     /// Reads a link's headers and its first group from the bytes at its start; None if these are too few.
@@ -46,7 +46,7 @@ impl Place {
     ///
     /// # Errors
     /// As [`Vorbis::open`].
-    pub(in crate::decode::audio) fn head(
+    pub(crate) fn head(
         cache: &mut DecoderCache,
         bytes: &[u8],
         at: u64,
@@ -98,12 +98,7 @@ impl Place {
     ///
     /// # Errors
     /// As [`Vorbis::open`].
-    pub(in crate::decode::audio) fn tail(
-        &mut self,
-        cache: &mut DecoderCache,
-        bytes: &[u8],
-        at: u64,
-    ) -> Result<bool> {
+    pub(crate) fn tail(&mut self, cache: &mut DecoderCache, bytes: &[u8], at: u64) -> Result<bool> {
         let mut pages = cache.pools::<VorbisPools>().pages.take();
         let is_ours = |page: &Page| page.serial == self.serial && at + page.offset as u64 >= self.bytes.start;
         pages.extend(OggPages::new(bytes).filter(is_ours).filter(|page| !page.begins_stream()));
@@ -141,17 +136,17 @@ impl Place {
     }
 
     /// Identification and setup header, one after the other.
-    pub(in crate::decode::audio) fn headers(&self) -> &[u8] {
+    pub(crate) fn headers(&self) -> &[u8] {
         &self.headers.bytes
     }
 
     /// Granule positions of the first packet's end, of the first sample, and after the last one.
-    pub(in crate::decode::audio) fn granules(&self) -> [i64; 3] {
+    pub(crate) fn granules(&self) -> [i64; 3] {
         [self.first_granule, self.granules.start, self.granules.end]
     }
 
     /// A link of these parts; `before` is the one before it. None if they contradict each other.
-    pub(in crate::decode::audio) fn of_parts(
+    pub(crate) fn of_parts(
         before: Option<&Self>,
         headers: &[u8],
         granules: [i64; 3],
@@ -188,18 +183,18 @@ impl Place {
         })
     }
 
-    pub(in crate::decode::audio) fn n_samples(&self) -> u64 {
+    pub(crate) fn n_samples(&self) -> u64 {
         (self.granules.end - self.granules.start) as u64
     }
 
     /// Whether `other` is on the same timeline.
-    pub(in crate::decode::audio) fn continues_as(&self, other: &Self) -> bool {
+    pub(crate) fn continues_as(&self, other: &Self) -> bool {
         let (this, other) = (&self.headers.setup, &other.headers.setup);
         (this.channels, this.sample_rate) == (other.channels, other.sample_rate)
     }
 
     /// Bytes of the decoder, if it is another one than that of `before`.
-    pub(in crate::decode::audio) fn decoder_bytes(&self, before: Option<&Self>) -> usize {
+    pub(crate) fn decoder_bytes(&self, before: Option<&Self>) -> usize {
         match before {
             Some(before) if before.headers.bytes == self.headers.bytes => 0,
             _ => self.headers.setup.decoder_bytes,
@@ -207,18 +202,18 @@ impl Place {
     }
 
     /// Bytes of its headers.
-    pub(in crate::decode::audio) fn headers_len(&self) -> usize {
+    pub(crate) fn headers_len(&self) -> usize {
         self.headers.bytes.len()
     }
 
     /// Rate and channels, and the length of a recording of `n_samples`.
-    pub(in crate::decode::audio) fn info(&self, n_samples: u64) -> Info {
+    pub(crate) fn info(&self, n_samples: u64) -> Info {
         let Setup { sample_rate, channels, .. } = self.headers.setup;
         Info { codec: Codec::Vorbis, sample_rate, channels: channels.into(), n_samples }
     }
 
     /// The sample of the recording at a granule position.
-    pub(in crate::decode::audio) fn sample(&self, granule: i64) -> u64 {
+    pub(crate) fn sample(&self, granule: i64) -> u64 {
         let Range { start, end } = self.granules;
         self.begin + (granule.clamp(start, end) - start) as u64
     }
@@ -226,12 +221,7 @@ impl Place {
 
 impl<'a> Vorbis<'a> {
     /// The pages of the links `places` in a window that begins at byte `at`.
-    pub(in crate::decode::audio) fn window(
-        cache: &mut DecoderCache,
-        places: &[Place],
-        bytes: &'a [u8],
-        at: u64,
-    ) -> Self {
+    pub(crate) fn window(cache: &mut DecoderCache, places: &[Place], bytes: &'a [u8], at: u64) -> Self {
         let mut links = cache.pools::<VorbisPools>().links.take();
         let mut pages = cache.pools::<VorbisPools>().pages.take();
         let mut current = None;
@@ -273,7 +263,7 @@ impl<'a> Vorbis<'a> {
     }
 
     /// The samples that this window of `places` can decode; None if there are none.
-    pub(in crate::decode::audio) fn ends(&self, places: &[Place], at: u64) -> Option<Ends> {
+    pub(crate) fn ends(&self, places: &[Place], at: u64) -> Option<Ends> {
         let first = self.links.iter().find_map(|link| self.first(link, at))?;
         let last = self.links.iter().rev().find_map(|link| self.last(link, places, at))?;
         (first.1 < last.1).then_some([first, last])
@@ -318,7 +308,7 @@ impl Link {
 /// Makes a file of at least `n_samples` from the packets of `bytes`, over and over, in pages of some 4 KB
 /// with right positions and checksums.
 #[cfg(test)]
-pub(in crate::decode::audio) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8> {
+pub(crate) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8> {
     let pages: Vec<Page> = OggPages::new(bytes).collect();
     let mut packets = OggPackets::new(bytes, &pages, 0);
     let mut scratch = Vec::new();

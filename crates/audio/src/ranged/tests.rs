@@ -141,7 +141,7 @@ fn assert_equal_by(
 
 /// The files of the test data with sound, by folder.
 fn files() -> Vec<(String, Vec<u8>)> {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/audio");
+    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/data/audio");
     let mut files = Vec::new();
     let mut folders = vec![root];
     while let Some(folder) = folders.pop() {
@@ -177,7 +177,8 @@ fn spans_of_every_file_equal_those_of_a_full_decode() {
 }
 
 fn data(name: &str) -> Vec<u8> {
-    std::fs::read(format!("{}/tests/data/audio/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    std::fs::read(format!("{}/tests/data/audio/{name}", concat!(env!("CARGO_MANIFEST_DIR"), "/../..")))
+        .unwrap()
 }
 
 /// Frames of MPEG audio of a constant bit rate, over and over; `count` is written into the tag.

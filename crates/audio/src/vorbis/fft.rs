@@ -4,7 +4,7 @@
 //! through an FFT of its `m` points (Stockham's, radix 4), in which all lanes have the same factors. Then
 //! the rows are turned by factors of their own, and eight rows are transposed and combined by a DFT of eight
 //! points, from which eight neighbouring frequencies come out in a vector. Invariant: sums and products
-//! only, none of them fused, in the same order at each level of [`crate::lanes`]: the same bits on every CPU.
+//! only, none of them fused, in the same order at each level of [`crate::simd`]: the same bits on every CPU.
 //!
 //! Source: own; the split is the usual one of Cooley and Tukey (1965).
 

@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The most samples whose memory a buffer keeps for the next record: 64 MiB. A larger buffer is freed at the
 /// next smaller record.
-pub(crate) const KEPT_SAMPLES: usize = 16 << 20;
+pub const KEPT_SAMPLES: usize = 16 << 20;
 
 /// Planar float32 samples in [-1, 1]: `channels` planes of `len` samples each.
 #[derive(Debug, Default, Clone, PartialEq)]
