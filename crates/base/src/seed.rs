@@ -70,7 +70,7 @@ pub const fn mix(x: u64) -> u64 {
 /// Hashes `words` under `seed` for `purpose`.
 ///
 /// ```
-/// use forebay::seed::{Purpose, hash};
+/// use forebay_base::seed::{Purpose, hash};
 /// assert_ne!(hash(1, Purpose::Crop, [0, 7]), hash(0, Purpose::Crop, [1, 7]));
 /// ```
 #[inline]
