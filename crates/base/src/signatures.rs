@@ -1,6 +1,6 @@
 //! The first bytes that identify file formats, and the formats' names in messages.
 //!
-//! Formats of recordings that need more than the first bytes are detected in `decode/audio/sniff.rs`.
+//! Formats of recordings that need more than the first bytes are detected in `crates/audio/src/sniff.rs`.
 //!
 //! Source: the formats' specifications.
 

@@ -281,7 +281,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_files_are_there(page: Path) -> None:
-    folders = ("benches", "docs", "examples", "python", "src", "tests")
+    folders = ("benches", "crates", "docs", "examples", "python", "src", "tests")
     files = [str(path) for folder in folders for path in (ROOT / folder).rglob("*.*")]
     for name in re.findall(r"`([\w./-]+\.(?:md|py|rs))\b", page.read_text()):
         assert any(file.endswith(f"/{name}") for file in files) or (ROOT / name).exists(), name
@@ -290,7 +290,7 @@ def test_named_files_are_there(page: Path) -> None:
 def test_named_types_are_there() -> None:
     """The names of the code in design.md, which a rename would leave behind."""
     files = [
-        path for folder in ("src", "python") for path in (ROOT / folder).rglob("*.*") if path.suffix in (".rs", ".py")
+        path for folder in ("crates", "src", "python") for path in (ROOT / folder).rglob("*.*") if path.suffix in (".rs", ".py")
     ]
     words = {word for file in files for word in re.findall(r"\w+", re.sub(r"//.*", "", file.read_text()))}
     names = re.findall(r"`((?:\w+::)*[A-Z]\w*[a-z]\w*(?:::\w+)?)`", (ROOT / "docs" / "design.md").read_text())

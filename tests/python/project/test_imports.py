@@ -37,6 +37,15 @@ def test_the_crate_has_no_circle() -> None:
         assert not (found := circles(folded(edges, depth))), shown(found)
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "crates").iterdir()))
+def test_crates_have_no_circle(name: str) -> None:
+    folder = ROOT / "crates" / name / "src"
+    edges = rust_imports(folder)
+    assert edges or len(list(folder.rglob("*.rs"))) == 1
+    for depth in (2, 3, 9):
+        assert not (found := circles(folded(edges, depth))), shown(found)
+
+
 def test_the_map_of_the_engine_names_its_files() -> None:
     folder = ROOT / "src" / "engine"
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.rs")}

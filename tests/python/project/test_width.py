@@ -7,7 +7,7 @@ from pathlib import Path
 from paths import ROOT
 
 WIDTH = 110
-FOLDERS = ("src", "tests", "benches", "fuzz/fuzz_targets")
+FOLDERS = ("src", "crates", "tests", "benches", "fuzz/fuzz_targets")
 
 
 def too_long(path: Path) -> Iterator[int]:
