@@ -6,6 +6,34 @@
 //! [`Recording::info`] is that of a full decode. It is computed from the bytes, never from a header that they
 //! contradict.
 //!
+//! ```
+//! use forebay_audio::{AudioDecoder, Planes};
+//!
+//! let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/audio/vorbis/perch_16000_mono.ogg");
+//! let bytes = std::fs::read(file)?;
+//! let mut decoder = AudioDecoder::new();
+//! let recording = decoder.open(&bytes)?;
+//! let info = recording.info();
+//! assert_eq!((info.sample_rate, info.channels), (16_000, 1));
+//! let mut planes = Planes::new();
+//! decoder.read(&recording, 16_000..24_000, &mut planes)?;
+//! assert_eq!(planes.channel(0).len(), 8_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `sniff`, `id3` | the format of a recording by its first bytes |
+//! | `wav`, `aiff`, `au`, `caf`, `mp4`, `movie`, `ogg` | containers |
+//! | `pcm`, `adpcm` | samples at known places |
+//! | `flac`, `flac_frame`, `ogg_flac`, `mpeg`, `vorbis` | codecs that are decoded here |
+//! | `aac`, `demux`, `packet` | packets that symphonia decodes |
+//! | `ranged` | spans from ranges of a file, by an index that can be kept |
+//! | `shared` | spans that several windows need, each decoded once |
+//! | `planes`, `decoder_cache` | buffers and decoders that a worker uses again |
+//! | `claims`, `damage` | what a container claims beside what it has; frames that cannot be decoded |
+//! | `field`, `joined` | integers of a header; bytes joined from pieces |
+//!
 //! The libraries' demuxers are not used to seek: they seek inexactly, count encoder delay differently and
 //! scan the file each time. Every format here has its own index (block arithmetic, frames found by bisection,
 //! pages), which feeds whole packets to the decoders.
