@@ -7,8 +7,8 @@ use super::{
     adpcm::BlockLayout,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at},
+    header_bytes::HeaderBytes,
     pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
-    ranged::HeaderBytes,
     unsupported,
 };
 use crate::Result;

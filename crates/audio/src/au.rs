@@ -5,8 +5,8 @@
 use super::{
     corrupt,
     field::{Endian, u32_at},
+    header_bytes::HeaderBytes,
     pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
-    ranged::HeaderBytes,
     unsupported,
 };
 use crate::Result;

@@ -15,9 +15,9 @@ use super::{
     decoder_cache::PooledVec,
     demux::{self, AlacPackets, PacketRecording},
     field::{Endian, u32_at, u64_at},
+    header_bytes::HeaderBytes,
     packet::Packet,
     pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
-    ranged::HeaderBytes,
     unsupported,
 };
 use crate::{Result, fallible_alloc};

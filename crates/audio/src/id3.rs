@@ -1,6 +1,6 @@
 //! Skips ID3v2 tags before a recording.
 
-use super::ranged::HeaderBytes;
+use super::header_bytes::HeaderBytes;
 
 /// The offset after any ID3v2 tags at the start.
 pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {

@@ -32,7 +32,7 @@
 //! | `shared` | spans that several windows need, each decoded once |
 //! | `planes`, `decoder_cache` | buffers and decoders that a worker uses again |
 //! | `claims`, `damage` | what a container claims beside what it has; frames that cannot be decoded |
-//! | `field`, `joined` | integers of a header; bytes joined from pieces |
+//! | `header_bytes`, `field`, `joined` | the bytes of a head, and integers in them; bytes joined from pieces |
 //!
 //! The libraries' demuxers are not used to seek: they seek inexactly, count encoder delay differently and
 //! scan the file each time. Every format here has its own index (block arithmetic, frames found by bisection,
@@ -68,6 +68,7 @@ mod mutate;
 #[path = "../../../tests/patience/mod.rs"]
 mod patience;
 mod decoder_cache;
+mod header_bytes;
 mod id3;
 mod joined;
 mod movie;

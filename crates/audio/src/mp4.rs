@@ -22,8 +22,8 @@ use std::ops::Range;
 use super::{
     corrupt,
     field::{Endian, u32_at, u64_at},
+    header_bytes::HeaderBytes,
     packet::Packet,
-    ranged::HeaderBytes,
     unsupported,
 };
 use crate::{Result, fallible_alloc};

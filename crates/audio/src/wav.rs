@@ -15,8 +15,8 @@ use super::{
     adpcm::BlockLayout,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at, u64_at},
+    header_bytes::HeaderBytes,
     pcm::{Coding, FrameLayout, Pcm, PcmFormat, float_coding, int_coding},
-    ranged::HeaderBytes,
     unsupported,
 };
 use crate::{Error, ErrorKind, Result};

@@ -11,8 +11,8 @@ use std::ops::Range;
 use super::super::{
     Codec, Info, corrupt,
     flac_frame::{Header, MAX_HEADER, Stream},
+    header_bytes::HeaderBytes,
     id3,
-    ranged::HeaderBytes,
     sniff::{MAX_JUNK, flac_marker},
     unsupported,
 };

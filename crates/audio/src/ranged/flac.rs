@@ -13,11 +13,12 @@ use super::{
         DecoderCache, Info, Planes, corrupt,
         flac::{Flac, Head, Shape, seek_points},
         flac_frame::Frame,
+        header_bytes::HeaderBytes,
         joined::CodecBytes,
     },
     ReadSizes,
     locate::{ByteWindow, MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, locate, thin},
-    reader::{HeaderBytes, RangeReader},
+    reader::RangeReader,
 };
 use crate::{Result, fallible_alloc};
 

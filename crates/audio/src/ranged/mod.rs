@@ -34,7 +34,6 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 use locate::{ByteWindow, WindowSamples};
-pub(super) use reader::HeaderBytes;
 use reader::RangeReader;
 
 /// Bytes of a recording that lies in a file of its own, or in a tar.
