@@ -290,7 +290,10 @@ def test_named_files_are_there(page: Path) -> None:
 def test_named_types_are_there() -> None:
     """The names of the code in design.md, which a rename would leave behind."""
     files = [
-        path for folder in ("crates", "src", "python") for path in (ROOT / folder).rglob("*.*") if path.suffix in (".rs", ".py")
+        path
+        for folder in ("crates", "src", "python")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in (".rs", ".py")
     ]
     words = {word for file in files for word in re.findall(r"\w+", re.sub(r"//.*", "", file.read_text()))}
     names = re.findall(r"`((?:\w+::)*[A-Z]\w*[a-z]\w*(?:::\w+)?)`", (ROOT / "docs" / "design.md").read_text())
