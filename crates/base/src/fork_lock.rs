@@ -2,7 +2,7 @@
 //!
 //! A fork copies the memory and only the calling thread. A lock that another thread held at that moment stays
 //! locked in the child forever, and the guarded data may be half written. So a child waits for a lock of its
-//! parent at most [`LIMIT`]; then the call returns an error that says what to do. A lock that the child was
+//! parent at most `LIMIT`; then the call returns an error that says what to do. A lock that the child was
 //! the first to use, or has had alone, is awaited without a limit. Taking a free lock costs the same in both.
 //!
 //! A value that is made at its first use ([`OnceLock`]) has no such limit: a child could not make it again.
@@ -158,7 +158,7 @@ thread_local! {
 }
 
 /// A section that no fork divides: a fork waits until it ends, and it begins after a fork under way, both at
-/// most for [`FORK_LIMIT`]. It must be short; it may wait for Python, which the forking thread does not hold
+/// most for `FORK_LIMIT`. It must be short; it may wait for Python, which the forking thread does not hold
 /// while it waits.
 #[derive(Debug)]
 pub struct Undivided {
