@@ -152,6 +152,14 @@ const FORK_PAUSE: Duration = Duration::from_micros(50);
 /// wait for each other forever if a hook of another library waits for a lock that the section's thread holds.
 const FORK_LIMIT: Duration = Duration::from_secs(1);
 
+fn fork_limit() -> Duration {
+    #[cfg(debug_assertions)]
+    if inject::is_slow() {
+        return 60 * FORK_LIMIT;
+    }
+    FORK_LIMIT
+}
+
 thread_local! {
     /// Whether this thread is in such a section: an inner one begins even if a fork waits for the outer one.
     static IS_WITHIN: Cell<bool> = const { Cell::new(false) };
@@ -172,7 +180,7 @@ impl Undivided {
         if is_outer {
             let begin = Instant::now();
             UNDIVIDED.fetch_add(1, Ordering::SeqCst);
-            while FORKS.load(Ordering::SeqCst) > 0 && begin.elapsed() < FORK_LIMIT {
+            while FORKS.load(Ordering::SeqCst) > 0 && begin.elapsed() < fork_limit() {
                 UNDIVIDED.fetch_sub(1, Ordering::SeqCst);
                 thread::sleep(FORK_PAUSE);
                 UNDIVIDED.fetch_add(1, Ordering::SeqCst);
@@ -199,7 +207,7 @@ pub fn announce_fork() {
 /// Waits for sections that no fork divides.
 pub fn await_undivided() {
     let begin = Instant::now();
-    while UNDIVIDED.load(Ordering::SeqCst) > 0 && begin.elapsed() < FORK_LIMIT {
+    while UNDIVIDED.load(Ordering::SeqCst) > 0 && begin.elapsed() < fork_limit() {
         thread::sleep(FORK_PAUSE);
     }
 }
@@ -259,7 +267,8 @@ pub mod inject {
 
     static PAUSE_MS: AtomicU64 = AtomicU64::new(0);
 
-    /// How long a thread pauses before it makes a value.
+    /// How long a thread pauses before it makes a value. While it does, forks and sections wait longer for each
+    /// other, so that tests do not depend on how busy the machine is.
     pub fn slow_values(pause_ms: u64) {
         PAUSE_MS.store(pause_ms, Ordering::SeqCst);
     }
@@ -267,6 +276,10 @@ pub mod inject {
     /// The threads that make a value now.
     pub fn in_the_making() -> usize {
         super::UNDIVIDED.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_slow() -> bool {
+        PAUSE_MS.load(Ordering::SeqCst) > 0
     }
 
     pub(super) fn pause() {

@@ -210,7 +210,7 @@ def test_a_fork_waits_for_tables_in_the_making(mixed_folder: object) -> None:
     scene = """
     from paths import DATA
     data = (DATA / "recordings" / "vorbis_q4_44100_mono.ogg").read_bytes()
-    _core._inject_slow_values(1000)
+    _core._inject_slow_values(300)
     first = threading.Thread(target=forebay.decode, args=(data,))
     first.start()
     while first.is_alive() and not _core._values_in_the_making():
