@@ -16,10 +16,12 @@ SCRIPT_BYTES = 4096
 
 def is_command() -> bool:
     """Whether the process is `python -m forebay`, or the script of the command, which names this module."""
+    if len(sys.argv) > len(sys.orig_argv):  # a child of multiprocessing, which has its parent's arguments
+        return False
     program, started = sys.argv[0], sys.orig_argv[-len(sys.argv)]
     if program == "-m":  # while Python imports the package of `python -m PACKAGE`
         return started.removeprefix("-m") == "forebay"
-    if program.rpartition("/")[2] != "forebay" or program != started:  # a child of multiprocessing has its parent's
+    if program.rpartition("/")[2] != "forebay" or program != started:  # a child, again
         return False
     try:
         with open(program, "rb") as script:  # noqa: PTH123 (before the slow imports, of which pathlib is one)

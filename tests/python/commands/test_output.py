@@ -181,8 +181,9 @@ def test_ctrl_c_is_that_of_the_user_while_their_program_imports_forebay(
     subprocess.run([sys.executable, *start], check=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)})
 
 
-def test_ctrl_c_is_that_of_children_of_the_command(tmp_path: Path) -> None:
-    """Those of multiprocessing have the arguments of their parent."""
+@pytest.mark.parametrize("n", [0, 1, 3, 20])
+def test_ctrl_c_is_that_of_children_of_the_command(n: int, tmp_path: Path) -> None:
+    """Those of multiprocessing have the arguments of their parent, which may be more than their own."""
     (tmp_path / "child.py").write_text(
         "import multiprocessing, signal, sys\n"
         "def kept():\n"
@@ -196,7 +197,7 @@ def test_ctrl_c_is_that_of_children_of_the_command(tmp_path: Path) -> None:
     )
     script = tmp_path / "forebay"
     script.write_text("import child  # forebay._command\nif __name__ == '__main__':\n    child.main()")
-    subprocess.run([sys.executable, script], check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    subprocess.run([sys.executable, script, *"x" * n], check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
 
 
 def test_an_ignored_ctrl_c_stays_ignored() -> None:

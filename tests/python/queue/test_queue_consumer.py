@@ -496,6 +496,7 @@ def test_threads_end(tmp_path: Path) -> None:
     eventually(lambda: running() == 0)
 
 
+@pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")  # of JAX, once a test has imported it
 def test_a_call_in_a_forked_child_raises(tmp_path: Path) -> None:
     filled(tmp_path, 1)
     with consumer(tmp_path) as queue:

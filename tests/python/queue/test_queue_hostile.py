@@ -1,6 +1,7 @@
 """Faults around a queue: removed folders, a changed meta, open files, links, full and slow disks, signals, forks."""
 
 import errno
+import itertools
 import os
 import shutil
 import signal
@@ -345,7 +346,8 @@ def test_no_file_is_written_through_a_link(tmp_path: Path, kind: str, monkeypatc
     mine.write_text("precious")
     provider = filled(data, 1)
     monkeypatch.setattr(time, "time_ns", lambda: 9_700_000_000_000_000_000)
-    numbers_of = (os.getpid(), threading.get_ident())
+    monkeypatch.setattr(files, "_numbers", itertools.repeat(7))
+    numbers_of = (os.getpid(), f"{threading.get_ident()}7")
     state = data / "queue" / ".state"
     for path, write_it in (
         (data / "queue" / "train" / ".tmp-9700000000000-000001.pt", lambda: provider.produce_one_file("train", 1)),
@@ -614,6 +616,7 @@ def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
 # Locks
 
 
+@pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")  # of JAX, once a test has imported it
 def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     """A lock can be taken again after its release, although a forked child, like a `DataLoader` worker, has it open."""
     held = lock.QueueLock(tmp_path / "a", "consumer")
@@ -632,6 +635,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     again.release()
 
 
+@pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")  # of JAX, once a test has imported it
 def test_a_forked_child_does_not_release_the_lock(tmp_path: Path) -> None:
     held = lock.QueueLock(tmp_path / "a", "consumer")
     child = os.fork()
