@@ -267,8 +267,8 @@ pub mod inject {
 
     static PAUSE_MS: AtomicU64 = AtomicU64::new(0);
 
-    /// How long a thread pauses before it makes a value. While it does, forks and sections wait longer for each
-    /// other, so that tests do not depend on how busy the machine is.
+    /// How long a thread pauses before it makes a value. Forks and sections then wait longer for each other,
+    /// so that tests do not depend on how busy the machine is.
     pub fn slow_values(pause_ms: u64) {
         PAUSE_MS.store(pause_ms, Ordering::SeqCst);
     }
