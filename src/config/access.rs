@@ -12,7 +12,7 @@ macro_rules! access_parameters {
         $crate::config::table::table! { $with
         /// Parameters of a dataset of recordings, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
-        AccessConfig as "AudioDataset" {
+        struct AccessConfig as "AudioDataset" {
         /// The recordings, as a `Loader` takes them: files, folders, patterns, a `datasets.Dataset`, or a
         /// dict of names and these. Rows are counted over all of them, in the order given.
         source: Sources, data,

@@ -6,7 +6,7 @@ macro_rules! loader_parameters {
         $crate::config::table::table! { $with
         /// Parameters of a loader of recordings, in the order of its signature. The default is `train`.
         #[derive(Debug, Clone, PartialEq)]
-        LoaderConfig as "Loader" {
+        struct LoaderConfig as "Loader" {
         /// Shards: a file, a folder, a pattern with `*`, `?`, `[...]` or `**`, or a list of these, which
         /// keeps its order; files of folders and patterns are sorted by path, numbers by value. Arrow IPC
         /// streams (Hugging Face `datasets` shards) or files, or Parquet files, whose names end in

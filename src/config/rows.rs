@@ -18,7 +18,7 @@ macro_rules! row_parameters {
         $crate::config::table::table! { $with
         /// Parameters of a loader of datasets, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
-        RowConfig as "DataLoader" {
+        struct RowConfig as "DataLoader" {
         /// The dataset to read. A mixture without a block_size uses the global batch as its block, so that
         /// each batch has fixed counts.
         dataset: Dataset, state(dataset), elsewhere(ds, data, source, data_source);

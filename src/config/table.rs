@@ -352,7 +352,7 @@ macro_rules! check {
 
 /// Passes the rows of a table, in a form that is easy to match, to the macro `$with`.
 macro_rules! table {
-    ($with:ident $(#[$attribute:meta])* $config:ident as $class:literal { $(
+    ($with:ident $(#[$attribute:meta])* struct $config:ident as $class:literal { $(
         $($star:literal;)?
         $(#[doc = $doc:literal])+
         $name:ident: $kind:ident $(= $default:tt)?, $identity:ident $(($($key:ident),+))?

@@ -25,7 +25,7 @@ macro_rules! token_parameters {
         $crate::config::table::table! { $with
         /// Parameters of a loader of documents, in the order of its signature.
         #[derive(Debug, Clone, PartialEq)]
-        TokenConfig as "TokenLoader" {
+        struct TokenConfig as "TokenLoader" {
         /// Parquet shards: a file, a folder, a pattern with `*`, `?`, `[...]` or `**`, or a list of these,
         /// which keeps its order; files of folders and patterns are sorted by path, numbers by value.
         parquet_files: Files, data, elsewhere(data_files, files, shards, data_dir, path, paths);
