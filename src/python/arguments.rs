@@ -237,8 +237,7 @@ impl ArgumentError {
         match self {
             // An exception that ends the program, or that names the parameter.
             Self::Raised(error)
-                if !error.is_instance_of::<PyException>(given.py())
-                    || error.value(given.py()).to_string().contains(name) =>
+                if ends_program(given.py(), &error) || error.value(given.py()).to_string().contains(name) =>
             {
                 error
             }
@@ -318,6 +317,11 @@ by_name! {
 /// The most characters of a value in a message.
 const LONGEST: usize = 60;
 
+/// Whether an exception ends the program, such as `KeyboardInterrupt`: it passes through all of our code.
+pub fn ends_program(py: Python<'_>, error: &PyErr) -> bool {
+    !error.is_instance_of::<PyException>(py)
+}
+
 /// As Python's `except Exception`: `None` if `made` is an exception for which the caller has a message of its
 /// own.
 ///
@@ -327,17 +331,17 @@ const LONGEST: usize = 60;
 pub fn attempt<T>(py: Python<'_>, made: Result<T, impl Into<PyErr>>) -> PyResult<Option<T>> {
     match made.map_err(Into::into) {
         Ok(made) => Ok(Some(made)),
-        Err(error) if error.is_instance_of::<PyException>(py) => Ok(None),
-        Err(error) => Err(error),
+        Err(error) if ends_program(py, &error) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 
-/// The items of an iterable; `None` if the value is none.
+/// An iterator over a value; `None` if it cannot be iterated.
 pub fn items<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyIterator>>> {
     attempt(given.py(), given.try_iter())
 }
 
-/// The path that a value is; `None` if it is none.
+/// The value as a path; `None` if it is neither text nor an `os.PathLike`.
 pub fn path(given: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
     attempt(given.py(), given.extract())
 }
@@ -348,7 +352,7 @@ pub fn plan<'py, T: PyTypeInfo>(object: &Bound<'py, PyAny>) -> PyResult<Option<B
     Ok(plan.and_then(|plan| plan.cast_into().ok()))
 }
 
-/// The mapping that a value is; `None` if it is none.
+/// The value as a mapping; `None` if it has another type.
 pub fn mapping<'a, 'py>(given: &'a Bound<'py, PyAny>) -> PyResult<Option<&'a Bound<'py, PyMapping>>> {
     // The cast asks the same, but would swallow what a signal handler raises; it finds this answer kept.
     let is_mapping = given.is_instance(&given.py().import("collections.abc")?.getattr("Mapping")?)?;

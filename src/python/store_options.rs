@@ -1,12 +1,12 @@
 //! The values of `storage_options`: a dict of names and texts, of which no value is ever quoted.
 
 use pyo3::{
-    exceptions::{PyException, PyTypeError},
+    exceptions::PyTypeError,
     prelude::*,
     types::{PyBool, PyDict, PyString},
 };
 
-use super::arguments::{Argument, ArgumentError, mapping};
+use super::arguments::{Argument, ArgumentError, ends_program, mapping};
 use crate::source::{GivenOption, StoreOptions};
 
 impl Argument for StoreOptions {
@@ -27,7 +27,7 @@ impl Argument for StoreOptions {
         let mut options = Vec::new();
         // A mapping of another kind than dict may have anything here.
         let odd = |cause: PyErr| {
-            if !cause.is_instance_of::<PyException>(given.py()) {
+            if ends_program(given.py(), &cause) {
                 return cause;
             }
             let error = wrong("has items that are no names and values, and is", given);

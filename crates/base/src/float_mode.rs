@@ -145,15 +145,15 @@ fn set((): Word) {}
 fn get() -> Word {}
 
 /// For tests: runs `work` on a thread that flushes denormals, on input and on output.
+#[doc(hidden)]
 #[cfg(target_arch = "x86_64")]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 pub fn flushing<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             set(DEFAULT | 0x8040);
             work()
         });
-        thread.join().unwrap()
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
