@@ -146,7 +146,7 @@ impl DecoderCache {
         Ok(self.decoders[last].decoder.downcast_mut().expect("a decoder of this type"))
     }
 
-    /// The shelves `T` of a codec, empty at first.
+    /// The pools `T` of a codec, empty at first.
     pub(super) fn pools<T: Default + Send + 'static>(&mut self) -> &mut T {
         let found = self.pools.iter().position(|pools| pools.is::<T>());
         let at = found.unwrap_or_else(|| {
@@ -154,7 +154,7 @@ impl DecoderCache {
             self.pools.len() - 1
         });
         #[expect(clippy::expect_used, reason = "its type was just compared")]
-        self.pools[at].downcast_mut().expect("shelves of this type")
+        self.pools[at].downcast_mut().expect("pools of this type")
     }
 
     fn decoder_bytes(&self) -> usize {

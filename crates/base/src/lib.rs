@@ -2,14 +2,15 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `error` | [`Error`]: a kind, a place and a message |
-//! | `fallible_alloc` | allocations of sizes that files claim, which return errors |
-//! | `catch_panic` | panics of libraries as errors |
-//! | `cancel` | the flag that stops the work of a thread |
-//! | `sync`, `fork_lock` | locks that are counted, modelled, or that a fork waits for |
-//! | `shared_once` | values that several threads need and one makes |
-//! | `seed` | random bits as a pure function of a seed and a position |
-//! | `float_mode` | the floating-point control register of the CPU |
+//! | `error` | [`Error`]: kind, place, cause; [`ErrorKind::is_record`] tells bad records from the end of a run |
+//! | `fallible_alloc` | allocations of sizes that files claim, which fail with an error instead of an abort |
+//! | `catch_panic` | panics of libraries become errors |
+//! | `cancel` | tells a wait for a server that its work was stopped |
+//! | `sync` | locks that loom can replace, and a count of the guards that a thread holds |
+//! | `fork_lock` | locks with a time limit in forked children; values made at first use, for which a fork waits |
+//! | `shared_once` | values that several workers need, each made by one of them |
+//! | `seed` | the hash of all random decisions, and the numbers of their purposes |
+//! | `float_mode` | rounding and denormals of each thread |
 //! | `histogram` | times of a stage, without a lock |
 //! | `signatures` | the first bytes of file formats |
 //!

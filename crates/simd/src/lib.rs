@@ -6,6 +6,28 @@
 //! `#[target_feature]` function. The portable implementation is the oracle of the others. The pattern is
 //! memchr's.
 //!
+//! ```
+//! use forebay_simd::{Lanes, Level, Row, Work};
+//!
+//! struct Squares<'a>(&'a mut [Row]);
+//!
+//! impl Work for Squares<'_> {
+//!     type Output = ();
+//!
+//!     #[inline(always)]
+//!     fn run<V: Lanes>(self) {
+//!         for Row(row) in self.0 {
+//!             let x = V::load(row);
+//!             (x * x).store(row);
+//!         }
+//!     }
+//! }
+//!
+//! let mut rows = [Row([3.0; 8]); 2];
+//! Level::detect().run(Squares(&mut rows));
+//! assert_eq!(rows[1].0, [9.0; 8]);
+//! ```
+//!
 //! The level is chosen once per process. `FOREBAY_CPU=portable` forces the portable one.
 
 use std::{

@@ -46,6 +46,21 @@ def test_crates_have_no_circle(name: str) -> None:
         assert not (found := circles(folded(edges, depth))), shown(found)
 
 
+@pytest.mark.parametrize("name", ["audio", "base"])
+def test_the_first_page_of_a_crate_names_its_files(name: str) -> None:
+    folder = ROOT / "crates" / name / "src"
+    page = (folder / "lib.rs").read_text()
+    files = set(re.findall(r"^(?:pub )?mod (\w+);", page, re.MULTILINE))
+    tests_only = set(
+        re.findall(
+            r"^#\[cfg\((?:test|any\(test, fuzzing\))\)\]\n(?:#\[path.*\n)?(?:pub )?mod (\w+);", page, re.MULTILINE
+        )
+    )
+    rows = re.findall(r"^//! \| (`[\w`, ]+`) \|", page, re.MULTILINE)
+    named = [file for row in rows for file in re.findall(r"\w+", row)]
+    assert sorted(named) == sorted(files - tests_only)
+
+
 def test_the_map_of_the_engine_names_its_files() -> None:
     folder = ROOT / "src" / "engine"
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.rs")}
