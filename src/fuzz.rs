@@ -33,7 +33,7 @@ use crate::{
 /// A parser, called with any bytes.
 pub type Target = fn(&[u8]);
 
-/// The targets by name; those of recordings are in `forebay_audio::fuzz`.
+/// The targets by name. `forebay_audio::fuzz` has the targets for recordings.
 pub const TARGETS: [(&str, Target); 15] = [
     ("arrow", arrow),
     ("parquet", parquet_file),

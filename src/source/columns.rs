@@ -68,7 +68,7 @@ pub enum ColumnChoice {
     /// The one with a usual name or type, if there is one.
     #[default]
     Usual,
-    /// None, even if there is one with a usual name.
+    /// No column, even if there is one with a usual name.
     Nothing,
     /// The one with this name.
     Named(String),
@@ -85,7 +85,7 @@ impl ColumnChoice {
 }
 
 impl From<Option<String>> for ColumnChoice {
-    /// As in Python: `None` is the usual one, and an empty name is none.
+    /// As in Python: `None` chooses the usual one, and an empty name chooses [`Self::Nothing`].
     fn from(name: Option<String>) -> Self {
         match name {
             None => Self::Usual,
@@ -348,7 +348,7 @@ fn no_column(parameter: &str, name: &str, schema: &Schema) -> Error {
 }
 
 impl ArrayColumns {
-    /// Chooses the columns of `schema`; `label` is that of labels.
+    /// Chooses the columns of `schema`.
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] if the payload's column is missing, ambiguous, or of a type that holds no

@@ -257,7 +257,7 @@ impl ClassVocabulary {
         }
     }
 
-    /// The character with which a name that is no class joins some.
+    /// The separator in a name that is unknown, but has known classes between separators.
     fn separator(&self, key: &Key) -> Option<char> {
         let Key::Name(name) = key else { return None };
         let is_class = |part: &str| self.by_key.contains_key(&Key::Name(part.trim().into()));
@@ -282,7 +282,7 @@ pub struct Target {
     /// The index of the column of further classes, and the classes by its numbers.
     secondary: Option<(usize, Maps)>,
     vocabulary: ClassVocabulary,
-    /// Whether it was logged that a name which is left out as unknown joins several classes.
+    /// Whether [`Self::ignore`] has logged a name that joins several classes.
     told_of_joined: Arc<AtomicBool>,
 }
 
@@ -781,7 +781,7 @@ impl Target {
         Error::new(ErrorKind::Schema, message)
     }
 
-    /// Leaves out a name that is no class; one that joins classes is logged, once.
+    /// Leaves out an unknown name. The first one that joins several classes is logged.
     fn ignore(&self, key: &Key, column: &str) {
         if let (Some(separator), Key::Name(name)) = (self.vocabulary.separator(key), key)
             && !self.told_of_joined.swap(true, Relaxed)
