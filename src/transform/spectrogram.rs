@@ -1,14 +1,14 @@
 //! Spectrograms: window, FFT, mel filters and compression in one pass over eight frames at a time.
 //!
-//! Input: a waveform `[n_samples]`. Output: `[n_mels, n_frames]`, row-major. Eight frames stay in the first
-//! two cache levels from window to compression, one lane each (see `forebay_simd`). Each output value is
-//! written once, in its final type and place, in a run of eight. Frames inside the waveform are read in place;
-//! only those that reach over an end are copied, with reflection. Most FFT sizes use forebay's eight-frame
-//! transform (see `fft`), the others `realfft`, frame by frame. The definitions of the default are those of
-//! torchaudio's `MelSpectrogram` (periodic Hann, centred, reflect padding, HTK mel, no area norm, also its
-//! bin frequencies for odd `n_fft`: see `mel`), then `ln(max(mel, 1e-10))`. Frames of [`Kaldi`] begin at
-//! multiples of the hop; DC removal and preemphasis run on the transposed frames, eight at a time. A frame
-//! with NaN or infinity in it becomes NaN, never a number.
+//! Input: a waveform `[n_samples]`. Output: `[n_mels, n_frames]`, row-major. Eight frames stay in the
+//! first two cache levels from window to compression, one lane each (see `forebay_simd`). Each output
+//! value is written once, in its final type and place, in a run of eight. Frames inside the waveform are
+//! read in place; only those that reach over an end are copied, with reflection. Most FFT sizes use
+//! forebay's eight-frame transform (see `fft`), the others `realfft`, frame by frame. The definitions of
+//! the default are those of torchaudio's `MelSpectrogram` (periodic Hann, centred, reflect padding, HTK
+//! mel, no area norm, also its bin frequencies for odd `n_fft`: see `mel`), then `ln(max(mel, 1e-10))`.
+//! Frames of [`Kaldi`] begin at multiples of the hop; DC removal and preemphasis run on the transposed
+//! frames, eight at a time. A frame with NaN or infinity in it becomes NaN, never a number.
 
 use super::{
     fft::LaneFft,
