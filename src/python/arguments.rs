@@ -377,6 +377,10 @@ pub fn wrong_type(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr
     }
     // A repr() may fail.
     let mut value = given.repr().map_or_else(|_| "not printable".to_owned(), |text| text.to_string());
+    // That of a table has several lines.
+    if value.contains('\n') {
+        value = value.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
     if let Some((end, _)) = value.char_indices().nth(LONGEST) {
         value.truncate(end);
         value.push_str("...");

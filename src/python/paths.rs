@@ -50,9 +50,9 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
         refuse_text(name, files, &one)?;
         return Ok(vec![one]);
     }
-    let wrong = |name: &str, found: &Bound<'_, PyAny>| wrong_type(name, found, expected);
+    let wrong = || wrong_type(name, files, expected);
     if files.is_instance_of::<PyBytes>() || files.is_instance_of::<PyByteArray>() {
-        return Err(wrong(name, files));
+        return Err(wrong());
     }
     if files.is_instance_of::<PySet>() || files.is_instance_of::<PyFrozenSet>() {
         return Err(PyTypeError::new_err(format!(
@@ -94,15 +94,34 @@ pub fn paths(name: &str, files: &Bound<'_, PyAny>, expected: &str) -> PyResult<V
             files.get_type().name()?
         )));
     }
-    let each = items(files)?.ok_or_else(|| wrong(name, files))?;
+    let each = items(files)?.ok_or_else(wrong)?;
     each.enumerate()
         .map(|(at, one)| {
             let (one, name) = (one?, format!("{name}[{at}]"));
-            let found = path(&one)?.ok_or_else(|| wrong(&name, &one))?;
+            let Some(found) = path(&one)? else {
+                let advice = if is_text { "" } else { advice(&one)? };
+                return Err(wrong_type(&name, &one, &format!("a path (str or os.PathLike){advice}")));
+            };
             refuse_text(&name, &one, &found)?;
             Ok(found)
         })
         .collect()
+}
+
+/// What to do with a source that is in a list of paths.
+fn advice(item: &Bound<'_, PyAny>) -> PyResult<&'static str> {
+    Ok(match () {
+        () if item.is_instance_of::<PyDict>() => {
+            "; forebay.Manifest(rows, root=...) makes a source of dicts that name recordings"
+        }
+        () if item.hasattr("save_to_disk")? => {
+            "; a Dataset is a source by itself: join several with datasets.concatenate_datasets, or give each a name in a dict"
+        }
+        () if item.hasattr("to_dict")? => {
+            "; forebay.Manifest(frame, root=...) makes a source of a frame whose rows name recordings"
+        }
+        () => "",
+    })
 }
 
 /// The most bytes of a name in a file system.

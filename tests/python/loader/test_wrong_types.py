@@ -94,6 +94,24 @@ def test_an_interrupt_within_a_conversion(name: str) -> None:
     assert RUN_CODE[name] <= run_code
 
 
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        (5, r"arrow_files\[0\] is 5 \(type int\), must be a path \(str or os.PathLike\)$"),
+        ({"path": "a.wav"}, r"must be a path .*; forebay.Manifest\(rows, root=...\) makes a source of dicts"),
+        (datasets.Dataset.from_dict({"a": [1]}), r"is Dataset\(\{ features: .*; a Dataset is a source by itself"),
+        (pandas.DataFrame({"path": ["a.wav"]}), r"must be a path .*; forebay.Manifest\(frame, root=...\) makes"),
+    ],
+)
+def test_items_of_a_list_are_paths(item: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        forebay.Loader([item])
+    with pytest.raises(TypeError, match=told.replace("arrow_files", "source")):
+        forebay.AudioDataset([item])
+    with pytest.raises(TypeError, match=told.replace(r"arrow_files\[0\]", r"arrow_files\['a'\]\[0\]")):
+        forebay.Loader({"a": [item]})
+
+
 def test_mapped_reader() -> None:
     assert_named(MappedReader, "path")
 
