@@ -11,7 +11,7 @@ use pyo3::{
     IntoPyObjectExt, PyTypeInfo,
     exceptions::{PyException, PyOverflowError, PyTypeError},
     prelude::*,
-    types::{PyBool, PyDict, PyFloat, PyIterator, PyList, PyMapping, PyString, PyTuple, PyType},
+    types::{PyBool, PyDict, PyFloat, PyIterator, PyList, PyString, PyTuple, PyType},
 };
 
 use super::errors::to_python;
@@ -352,31 +352,46 @@ pub fn plan<'py, T: PyTypeInfo>(object: &Bound<'py, PyAny>) -> PyResult<Option<B
     Ok(plan.and_then(|plan| plan.cast_into().ok()))
 }
 
-/// The value as a mapping; `None` if it has another type.
-pub fn mapping<'a, 'py>(given: &'a Bound<'py, PyAny>) -> PyResult<Option<&'a Bound<'py, PyMapping>>> {
-    // The cast asks the same, but would swallow what a signal handler raises; it finds this answer kept.
-    let is_mapping = given.is_instance(&given.py().import("collections.abc")?.getattr("Mapping")?)?;
-    Ok(given.cast().ok().filter(|_| is_mapping))
+/// Whether the value is a mapping. A cast to `PyMapping` asks the same, but swallows what a signal handler
+/// raises meanwhile.
+pub fn is_mapping(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    given.is_instance(&given.py().import("collections.abc")?.getattr("Mapping")?)
+}
+
+/// The keys of a mapping with their values; `None` if the value has another type.
+pub fn mapping_items<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Vec<[Bound<'py, PyAny>; 2]>>> {
+    if !is_mapping(given)? {
+        return Ok(None);
+    }
+    let items = given.call_method0("items")?.try_iter()?;
+    items.map(|item| item?.extract().map(|(key, value)| [key, value])).collect::<PyResult<_>>().map(Some)
 }
 
 /// Whether a value is `storage_options`, such as those in the place of another argument: it is not quoted.
-fn has_options(given: &Bound<'_, PyAny>) -> bool {
-    let keys = given.cast::<PyMapping>().ok().and_then(|mapping| mapping.keys().ok());
-    keys.is_some_and(|keys| {
-        keys.iter()
-            .any(|key| key.cast::<PyString>().is_ok_and(|key| StoreOptions::has(&key.to_string_lossy())))
-    })
+fn has_options(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let entries = attempt(given.py(), mapping_items(given))?.flatten();
+    let has = |key: &Bound<'_, PyAny>| {
+        key.cast::<PyString>().is_ok_and(|key| StoreOptions::has(&key.to_string_lossy()))
+    };
+    Ok(entries.is_some_and(|entries| entries.iter().any(|[key, _]| has(key))))
 }
 
-/// The `TypeError` for an argument.
+/// The `TypeError` for an argument; an exception that ends the program, if one comes meanwhile.
 pub fn wrong_type(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
-    let class = given.get_type();
-    let class = class.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-    if has_options(given) {
-        return PyTypeError::new_err(format!("{name} is of type {class}, must be {expected}"));
+    match type_message(name, given, expected) {
+        Ok(message) => PyTypeError::new_err(message),
+        Err(raised) => raised,
+    }
+}
+
+fn type_message(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyResult<String> {
+    let class = given.get_type().name()?;
+    if has_options(given)? {
+        return Ok(format!("{name} is of type {class}, must be {expected}"));
     }
     // A repr() may fail.
-    let mut value = given.repr().map_or_else(|_| "not printable".to_owned(), |text| text.to_string());
+    let mut value = attempt(given.py(), given.repr())?
+        .map_or_else(|| "not printable".to_owned(), |text| text.to_string_lossy().into_owned());
     // That of a table has several lines.
     if value.contains('\n') {
         value = value.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -390,7 +405,7 @@ pub fn wrong_type(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr
         Ok(Ok(name)) if expected.contains("object") => format!("; make an object of the class: {name}(...)"),
         _ => String::new(),
     };
-    PyTypeError::new_err(format!("{name} is {value} (type {class}), must be {expected}{hint}"))
+    Ok(format!("{name} is {value} (type {class}), must be {expected}{hint}"))
 }
 
 /// A whole number: any object with `__index__`, except bool, which is a mistake where a number is expected.

@@ -11,7 +11,7 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, ArgumentError, argument, items, named, plan},
+    arguments::{Argument, ArgumentError, argument, attempt, items, named, plan},
     ending::detach,
     errors::to_python,
     loader::source_problems,
@@ -117,15 +117,15 @@ impl RecipeFields<'_> {
     /// A number, or the lowest and the highest of a range.
     fn bounds(&mut self, name: &str, [least, most]: [f64; 2]) -> PyResult<Bounds> {
         let value = self.value(name)?;
-        let (low, high) = match value.len() {
-            Ok(2) if !value.is_instance_of::<PyString>() => {
+        let (low, high) = match attempt(value.py(), value.len())? {
+            Some(2) if !value.is_instance_of::<PyString>() => {
                 (named(name, &value.get_item(0)?)?, named(name, &value.get_item(1)?)?)
             }
-            Ok(_) => {
+            Some(_) => {
                 let message = format!("{name} is {}, must be a number or a pair, (low, high)", value.repr()?);
                 return Err(PyTypeError::new_err(message));
             }
-            Err(_) => {
+            None => {
                 let number: f64 = named(name, &value)?;
                 (number, number)
             }

@@ -10,7 +10,7 @@ use pyo3::{
 };
 
 use super::{
-    arguments::{Argument, ArgumentError, argument, mapping, named, plan},
+    arguments::{Argument, ArgumentError, argument, attempt, is_mapping, named, plan},
     ending::detach,
     errors::to_python,
     interruptible::run_interruptible,
@@ -504,8 +504,8 @@ impl RecipeFields<'_> {
         };
         // An object without a length or without items by number is no sequence.
         let items = value.len().and_then(|n| (0..n).map(|i| value.get_item(i)).collect::<PyResult<Vec<_>>>());
-        match items {
-            Ok(items) if !value.is_instance_of::<PyString>() && mapping(&value)?.is_none() => {
+        match attempt(value.py(), items)? {
+            Some(items) if !value.is_instance_of::<PyString>() && !is_mapping(&value)? => {
                 items.iter().map(number).collect()
             }
             _ => Ok(vec![number(&value)?]),

@@ -6,11 +6,11 @@ use numpy::{PyArray1, PyArrayMethods};
 use pyo3::{
     IntoPyObjectExt,
     prelude::*,
-    types::{PyDict, PyList, PyMapping, PyTuple},
+    types::{PyDict, PyList, PyTuple},
 };
 
 use super::{
-    arguments::{Argument, ArgumentError, items, mapping, wrong_type},
+    arguments::{Argument, ArgumentError, items, mapping_items, wrong_type},
     errors::to_python,
     manifest,
     paths::{path_to_python, paths},
@@ -25,7 +25,7 @@ impl Argument for Sources {
 
     fn read(name: &str, given: &Bound<'_, PyAny>, _: &mut Vec<String>) -> Result<Self, ArgumentError> {
         refuse_splits(name, given)?;
-        let Some(mapping) = mapping(given)? else {
+        let Some(items) = mapping_items(given)? else {
             let SourceFiles { group, n_rows, order, rate } = files(name, given)?;
             return Ok(Self {
                 names: None,
@@ -36,8 +36,7 @@ impl Argument for Sources {
             });
         };
         let mut found = Self { names: Some(Vec::new()), ..Self::default() };
-        for item in mapping.items()? {
-            let (source, files): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+        for [source, files] in items {
             found.names.get_or_insert_default().push(source_name(name, &source)?);
             let SourceFiles { group, n_rows, order, rate } =
                 self::files(&format!("{name}[{}]", source.repr()?), &files)?;
@@ -74,14 +73,14 @@ impl Argument for Weights {
         "a dict of names and numbers, or a list of (batch, dict) with the batch from which each dict holds";
 
     fn read(name: &str, given: &Bound<'_, PyAny>, problems: &mut Vec<String>) -> Result<Self, ArgumentError> {
-        if let Some(by_source) = mapping(given)? {
+        if let Some(by_source) = mapping_items(given)? {
             return Ok(Self(vec![(0, by_name(name, by_source)?)]));
         }
         let mut stages = Vec::new();
         for stage in items(given)?.ok_or(ArgumentError::Type)? {
             let [from, weights] = pair(&stage?)?.ok_or(ArgumentError::Type)?;
             let from = i64::read(name, &from, problems)?;
-            stages.push((from, by_name(name, mapping(&weights)?.ok_or(ArgumentError::Type)?)?));
+            stages.push((from, by_name(name, mapping_items(&weights)?.ok_or(ArgumentError::Type)?)?));
         }
         Ok(Self(stages))
     }
@@ -111,10 +110,12 @@ fn source_name(parameter: &str, source: &Bound<'_, PyAny>) -> PyResult<String> {
 }
 
 /// A dict of names and numbers.
-fn by_name(parameter: &str, weights: &Bound<'_, PyMapping>) -> Result<Vec<(String, f64)>, ArgumentError> {
+fn by_name(
+    parameter: &str,
+    weights: Vec<[Bound<'_, PyAny>; 2]>,
+) -> Result<Vec<(String, f64)>, ArgumentError> {
     let mut found = Vec::new();
-    for item in weights.items()? {
-        let (source, weight): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+    for [source, weight] in weights {
         let name = format!("{parameter}[{}]", source.repr()?);
         let number = f64::read(&name, &weight, &mut Vec::new());
         let weight = number.map_err(|refused| refused.raised(&name, &weight, f64::EXPECTED))?;

@@ -6,7 +6,7 @@ use pyo3::{
     types::{PyBool, PyDict, PyString},
 };
 
-use super::arguments::{Argument, ArgumentError, ends_program, mapping};
+use super::arguments::{Argument, ArgumentError, ends_program, mapping_items};
 use crate::source::{GivenOption, StoreOptions};
 
 impl Argument for StoreOptions {
@@ -23,7 +23,6 @@ impl Argument for StoreOptions {
                 Self::EXPECTED
             ))
         };
-        let given = mapping(given)?.ok_or_else(|| wrong("is", given))?;
         let mut options = Vec::new();
         // A mapping of another kind than dict may have anything here.
         let odd = |cause: PyErr| {
@@ -34,8 +33,7 @@ impl Argument for StoreOptions {
             error.set_cause(given.py(), Some(cause));
             error
         };
-        for item in given.items().map_err(odd)? {
-            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract().map_err(odd)?;
+        for [key, value] in mapping_items(given).map_err(odd)?.ok_or_else(|| wrong("is", given))? {
             let key = key.cast::<PyString>().map_err(|_| wrong("has a name", &key))?;
             let text = |value: &Bound<'_, PyString>| value.to_cow().map(|text| text.into_owned());
             let option = match () {

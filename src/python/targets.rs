@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
 
 use super::{
-    arguments::{Argument, ArgumentError, mapping, plan, wrong_type},
+    arguments::{Argument, ArgumentError, mapping_items, plan, wrong_type},
     errors::to_python,
     recipe_fields::RecipeFields,
     state,
@@ -156,10 +156,8 @@ impl Argument for Option<Vec<TargetConfig>> {
         if let Some(target) = one("label", given)? {
             return Ok(Some(vec![target]));
         }
-        let mapping = mapping(given)?.ok_or(ArgumentError::Type)?;
         let mut targets = Vec::new();
-        for item in mapping.items()? {
-            let (field, object): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+        for [field, object] in mapping_items(given)?.ok_or(ArgumentError::Type)? {
             let field: String =
                 field.extract().map_err(|_| wrong_type(&format!("a name in {name}"), &field, "a str"))?;
             let place = format!("{name}[{field:?}]");

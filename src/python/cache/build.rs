@@ -30,7 +30,7 @@ use crate::{
     fields::DataType,
     float_mode,
     python::{
-        arguments::{argument, named},
+        arguments::{argument, attempt, named},
         calls::expect_calls,
         ending::detach,
         errors::{ForebayError, to_python},
@@ -145,9 +145,9 @@ impl ShardInputs {
     fn read(shards: &Bound<'_, PyAny>) -> PyResult<Self> {
         let tables = shards.try_iter()?.map(|shard| manifest::of(&shard?)).collect::<PyResult<Vec<_>>>()?;
         if !tables.iter().any(Option::is_some) {
-            return match shards.extract::<Vec<PathBuf>>() {
-                Ok(paths) => Ok(Self::Files(paths.into_iter().map(Origin::Path).collect())),
-                Err(_) => shards.extract().map(Self::Open),
+            return match attempt(shards.py(), shards.extract::<Vec<PathBuf>>())? {
+                Some(paths) => Ok(Self::Files(paths.into_iter().map(Origin::Path).collect())),
+                None => shards.extract().map(Self::Open),
             };
         }
         let mut files = Vec::new();

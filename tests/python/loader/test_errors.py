@@ -136,7 +136,8 @@ def test_wrong_type(parameters: dict[str, Any], tiny_shard: Path) -> None:
 def test_files_of_the_wrong_type(files: Any, found: str) -> None:
     with pytest.raises(TypeError, match=found) as caught:
         forebay.Loader(files)
-    expected = "must be a path (str or os.PathLike), a sequence of paths, a forebay.Manifest or a datasets.Dataset"
+    expected = "must be a path (str or os.PathLike)"
+    expected += "" if isinstance(files, list) else ", a sequence of paths, a forebay.Manifest or a datasets.Dataset"
     assert expected in str(caught.value)
 
 

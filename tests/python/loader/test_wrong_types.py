@@ -1,6 +1,7 @@
 """Errors for wrong types name the parameter, for each constructor without a table (see `test_parameters.py`)."""
 
 import glob
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,20 @@ RUN_CODE = {
 }
 
 
+class Asked:
+    """A question of `isinstance` runs the code of the argument, as it runs that of an abstract class."""
+
+    asked: list[str]
+
+    @property
+    def __class__(self) -> type:
+        self.asked.append("__class__")
+        raise KeyboardInterrupt
+
+    @__class__.setter
+    def __class__(self, _: type) -> None: ...
+
+
 @pytest.mark.parametrize("name", RUN_CODE)
 def test_an_interrupt_within_a_conversion(name: str) -> None:
     """Ctrl-C while a constructor runs code of an argument, such as `__fspath__`, is raised and is no wrong type."""
@@ -76,17 +91,21 @@ def test_an_interrupt_within_a_conversion(name: str) -> None:
         return interrupt
 
     methods = ["__fspath__", "__iter__", "__index__", "__float__", "__len__", "__getitem__", "__getattr__"]
-    argument = type("Interrupted", (), {method: interrupted(method) for method in methods})()
+    kinds = [
+        type("Interrupted", (), {method: interrupted(method) for method in methods}),
+        type("Unprintable", (), {"__repr__": interrupted("__repr__")}),
+        type("Asked", (Asked,), {"asked": asked}),
+    ]
     rows = _core._parameters()[name]
     make = getattr(forebay, name, DataLoader)
     run_code = set()
-    for row in rows:
+    for row, kind in itertools.product(rows, kinds):
         asked.clear()
         given = {
             other["name"]: 4 if other["name"] == "batch_size" else "x" for other in rows if other["default"] is None
         }
         try:
-            make(**{**given, row["name"]: argument})
+            make(**{**given, row["name"]: kind()})
         except KeyboardInterrupt:
             run_code.add(row["name"])
         except TypeError:
