@@ -18,8 +18,6 @@
 // In the order in which data flows.
 #[cfg(feature = "audio")]
 pub mod config;
-#[cfg(feature = "audio")]
-pub mod dtype;
 pub mod memory;
 pub mod order;
 pub mod fields;
@@ -72,7 +70,7 @@ mod allocator;
 
 #[cfg(feature = "audio")]
 pub use config::LoaderConfig;
-pub use forebay_base::{Error, ErrorKind, Result, error, seed, shared_once};
+pub use forebay_base::{Error, ErrorKind, Result, dtype, error, seed, shared_once};
 use forebay_base::{cancel, catch_panic, fallible_alloc, float_mode, fork_lock, histogram, signatures, sync};
 #[cfg(feature = "audio")]
 use forebay_simd as simd;

@@ -11,6 +11,7 @@
 //! | `shared_once` | values that several workers need, each made by one of them |
 //! | `seed` | the hash of all random decisions, and the numbers of their purposes |
 //! | `float_mode` | rounding and denormals of each thread |
+//! | `dtype` | the number types of features, and buffers of any of them |
 //! | `histogram` | times of a stage, without a lock |
 //! | `signatures` | the first bytes of file formats |
 //!
@@ -18,6 +19,7 @@
 
 pub mod cancel;
 pub mod catch_panic;
+pub mod dtype;
 pub mod error;
 pub mod fallible_alloc;
 pub mod float_mode;

@@ -69,6 +69,7 @@ pub enum Typed<F32, F16, Bf16, I16> {
 }
 
 /// Evaluates `$with` for the container of any type; `typed $with` wraps the result in [`Typed`] again.
+#[macro_export]
 macro_rules! each {
     ($typed:expr, $inner:pat => typed $with:expr) => {
         match $typed {
@@ -89,6 +90,7 @@ macro_rules! each {
 }
 
 /// As `each!`, for floating-point numbers only; nothing for others, which the plan of a spectrogram refuses.
+#[macro_export]
 macro_rules! each_float {
     ($typed:expr, $inner:pat => $with:expr) => {
         match $typed {
@@ -99,7 +101,7 @@ macro_rules! each_float {
         }
     };
 }
-pub(crate) use {each, each_float};
+pub use {each, each_float};
 
 impl Dtype {
     /// A vector of `len` zeros.
