@@ -19,9 +19,6 @@
 #[cfg(feature = "audio")]
 pub mod config;
 pub mod memory;
-pub mod order;
-pub mod fields;
-pub mod record;
 #[cfg(feature = "arrow")]
 pub mod source;
 #[cfg(feature = "arrow")]
@@ -33,11 +30,9 @@ pub mod sampling;
 #[cfg(any(feature = "audio", feature = "tokens"))]
 pub mod decode;
 pub mod transform;
-pub mod shuffle;
 pub mod batch;
 #[cfg(feature = "cache")]
 pub mod dataset;
-pub mod engine;
 pub mod tasks;
 #[cfg(feature = "audio")]
 pub mod access;
@@ -71,6 +66,7 @@ mod allocator;
 #[cfg(feature = "audio")]
 pub use config::LoaderConfig;
 pub use forebay_base::{Error, ErrorKind, Result, dtype, error, seed, shared_once};
-use forebay_base::{cancel, catch_panic, fallible_alloc, float_mode, fork_lock, histogram, signatures, sync};
+pub use forebay_engine::{engine, fields, order, record, shuffle};
+use forebay_base::{cancel, catch_panic, fallible_alloc, float_mode, fork_lock, signatures, sync};
 #[cfg(feature = "audio")]
 use forebay_simd as simd;

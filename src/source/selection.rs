@@ -433,7 +433,7 @@ mod tests {
     }
 
     impl Source for Told {
-        type Reader = Arc<Self>;
+        type Reader = ToldReader;
         fn shard_rows(&self) -> Vec<u64> {
             vec![4]
         }
@@ -446,14 +446,16 @@ mod tests {
         fn random_access(&self) -> bool {
             self.random_access
         }
-        fn reader(self: &Arc<Self>) -> Arc<Self> {
-            self.clone()
+        fn reader(self: &Arc<Self>) -> ToldReader {
+            ToldReader(self.clone())
         }
     }
 
-    impl ReadRecords for Arc<Told> {
+    struct ToldReader(Arc<Told>);
+
+    impl ReadRecords for ToldReader {
         fn read(&mut self, row: u64, run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
-            self.runs.lock().unwrap().push((row, run));
+            self.0.runs.lock().unwrap().push((row, run));
             Ok(RawRecord::new(Bytes::from_static(b"a"), Row::default()))
         }
     }

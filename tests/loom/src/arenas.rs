@@ -1,6 +1,6 @@
 //! `FreeList`, and `ArenaPool` on top of it.
 
-use forebay::fields::{ArenaPool, FreeList};
+use forebay_engine::fields::{ArenaPool, FreeList};
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 /// Loom reports if two threads own it at once, or if one owns it before the last owner's writes are visible.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use forebay::{
+use forebay_engine::{
     engine::{ChannelLimit, Parking, Sequencer},
     order::Window,
     record::{GrantedMemory, Kept},

@@ -1,6 +1,6 @@
 //! `SharedOnce`: who makes a part, who waits for it, and who drops it.
 
-use forebay::shared_once::SharedOnce;
+use forebay_base::shared_once::SharedOnce;
 use loom::{sync::Arc, thread};
 
 /// Gets a range, checks its values and leaves; returns the numbers of the parts made, and of those dropped.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay::{
+use forebay_engine::{
     order::Window,
     shuffle::{ConcurrentShuffleBuffer, Popped},
 };

@@ -35,7 +35,6 @@ macro_rules! elements {
     )*};
 }
 elements! { u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 }
-#[cfg(any(feature = "audio", feature = "cache"))]
 elements! { half::f16 half::bf16 }
 
 /// A separate mapping of memory: aligned to [`ARENA_ALIGN`], zero at first.

@@ -67,24 +67,23 @@ use std::{
 };
 
 pub use crate::histogram::Times;
-pub(crate) use failures::list::FailureList;
-pub(crate) use failures::list::NAMED;
+pub use failures::list::FailureList;
+pub use failures::list::NAMED;
 pub use failures::list::{LISTED, Losses, Lost};
-pub(crate) use failures::policy::Tally;
+pub use failures::policy::Tally;
 pub use failures::policy::{MaxErrors, Policy};
 pub use flow::assembler::{SUBSTITUTES, Step};
-#[cfg(feature = "audio")]
-pub(crate) use flow::shared::{located, panicked};
+pub use flow::shared::{located, panicked};
 pub use headspace::Headspace;
-pub(crate) use observe::activity::during;
+pub use observe::activity::during;
 pub use observe::activity::{Role, State, ThreadState};
 pub use observe::meter::meter_examples;
 pub use observe::queues::QueueSizes;
 pub use observe::stall::Stall;
 pub use observe::stats::{Counters, Delivered, FailureCounts, Report, StageTimes, Stats, cores};
-pub(crate) use plan::credit_ahead;
+pub use plan::credit_ahead;
 pub use plan::{MOST_READERS, MixturePlan, Plan};
-pub(crate) use position::MAX_WORLD;
+pub use position::MAX_WORLD;
 pub use position::{Position, SKIPS, StreamLayout, Upcoming};
 pub use replay::Replay;
 pub use threads::autoscale::{AUTO_PREFETCH, Auto};
@@ -92,10 +91,9 @@ pub use threads::autoscale::{AUTO_PREFETCH, Auto};
 pub use threads::inject::{
     delays as inject_delays, panic_at as inject_panic_at, refuse_thread_after as inject_refused_thread,
 };
-pub(crate) use threads::owned::Threads;
+pub use threads::owned::Threads;
 pub use threads::owned::{JOIN_TIMEOUT, note_end};
-#[cfg(feature = "python")]
-pub(crate) use threads::{owned::builder, scheduling::as_process};
+pub use threads::{owned::builder, scheduling::as_process};
 #[cfg(loom)]
 pub use {
     flow::{channel_limit::ChannelLimit, sequencer::Sequencer},
@@ -113,10 +111,7 @@ use flow::assembler::Complete;
 use flow::collator::{Pass, Start};
 use flow::reader::ReaderPlan;
 use flow::shared::Shared;
-#[cfg(feature = "python")]
-pub(crate) use flow::shared::closed;
-#[cfg(not(feature = "python"))]
-use flow::shared::closed;
+pub use flow::shared::closed;
 use observe::activity::Activities;
 use observe::trace::Tracing;
 use threads::owned::Retired;
@@ -264,7 +259,7 @@ const WARN_FROM: u64 = 100;
 pub const MAX_EPOCH: u64 = 1 << 62;
 
 /// The error of an epoch that cannot be chosen.
-pub(crate) fn epoch_out_of_range(epoch: impl std::fmt::Display) -> Error {
+pub fn epoch_out_of_range(epoch: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Config, format!("epoch is {epoch}, must be 0 to {MAX_EPOCH}"))
 }
 

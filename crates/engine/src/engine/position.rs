@@ -16,7 +16,7 @@ use crate::{
 pub const SKIPS: usize = 8;
 
 /// The largest world size at the first start that a state may name.
-pub(crate) const MAX_WORLD: u64 = 1 << 20;
+pub const MAX_WORLD: u64 = 1 << 20;
 
 /// What the first start fixes for good, however the number of ranks changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,7 @@ use crate::{Error, ErrorKind, Result, float_mode};
 const STACK: usize = if cfg!(target_os = "macos") { 16 << 20 } else { 8 << 20 };
 
 /// The beginning of every thread that may call a function of the user.
-pub(crate) fn builder(name: String) -> thread::Builder {
+pub fn builder(name: String) -> thread::Builder {
     thread::Builder::new().name(name).stack_size(STACK)
 }
 

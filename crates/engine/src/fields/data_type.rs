@@ -1,6 +1,5 @@
 //! [`DataType`]: the number types of fields, with the names that numpy and Zarr use.
 
-#[cfg(feature = "audio")]
 use crate::dtype::Dtype;
 
 /// A type of values.
@@ -120,7 +119,6 @@ impl DataType {
     }
 }
 
-#[cfg(feature = "audio")]
 impl From<Dtype> for DataType {
     /// numpy has no bfloat16; its bits are `uint16` there.
     fn from(dtype: Dtype) -> Self {

@@ -27,7 +27,7 @@ pub struct Credit {
 
 /// The credit beyond the window at first: a read for each I/O thread, the records on hand for the workers,
 /// and a few batches.
-pub(crate) fn credit_ahead(n_readers: usize, on_hand: u64, per_batch: u64) -> u64 {
+pub fn credit_ahead(n_readers: usize, on_hand: u64, per_batch: u64) -> u64 {
     (n_readers as u64).saturating_add(on_hand).saturating_add(BATCHES_AHEAD.saturating_mul(per_batch))
 }
 

@@ -63,7 +63,7 @@ impl MaxErrors {
 
 impl Policy {
     /// Whether the run continues after a failure of this kind.
-    pub(crate) fn skips(&self, kind: ErrorKind) -> bool {
+    pub fn skips(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::Excluded => true,
             kind if kind.is_io() => self.skip_io,
@@ -88,7 +88,7 @@ impl Policy {
 
 /// Counts failures in the order of positions.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub struct Tally {
     most: Option<u64>,
     most_consecutive: Option<u64>,
     /// The different records that failed, at most one more than may fail; empty if any number may.
@@ -99,7 +99,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// A tally for `rows` rows, of which those in `failed` have failed before.
-    pub(crate) fn new(policy: &Policy, rows: u64, failed: impl Iterator<Item = u64>) -> Self {
+    pub fn new(policy: &Policy, rows: u64, failed: impl Iterator<Item = u64>) -> Self {
         let most = policy.max_errors.map(|most| most.over(rows)).filter(|&most| most < rows);
         Self {
             most,
@@ -111,8 +111,7 @@ impl Tally {
     }
 
     /// The same with other advice in the error of too many failures.
-    #[cfg(feature = "cache")]
-    pub(crate) fn advising(self, advice: &'static str) -> Self {
+    pub fn advising(self, advice: &'static str) -> Self {
         Self { advice, ..self }
     }
 
@@ -125,7 +124,7 @@ impl Tally {
     ///
     /// # Errors
     /// [`ErrorKind::TooMany`], whose cause is `error`.
-    pub(crate) fn bad(&mut self, error: &Error, is_substitute: bool) -> Result<()> {
+    pub fn bad(&mut self, error: &Error, is_substitute: bool) -> Result<()> {
         if !is_substitute {
             self.consecutive += 1;
         }

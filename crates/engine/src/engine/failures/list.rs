@@ -14,7 +14,7 @@ pub const LISTED: usize = 10_000;
 /// The number of different reasons of one kind that are logged.
 const TOLD_OF_A_KIND: usize = 8;
 /// The number of lost records of a rank that a state names.
-pub(crate) const NAMED: usize = 8;
+pub const NAMED: usize = 8;
 
 /// The lost records of each rank: a state may be from another rank, or from all.
 pub type Losses = BTreeMap<u64, Lost>;
@@ -30,7 +30,7 @@ pub struct Lost {
 
 /// The failed records of one loader.
 #[derive(Debug)]
-pub(crate) struct FailureList {
+pub struct FailureList {
     bad: BTreeMap<u64, Error>,
     most: usize,
     is_full: bool,
@@ -44,7 +44,7 @@ pub(crate) struct FailureList {
 
 impl FailureList {
     /// An empty list for a rank, with room for `most` records.
-    pub(crate) fn new(rank: u64, most: usize) -> Self {
+    pub fn new(rank: u64, most: usize) -> Self {
         let (bad, told, lost) = (BTreeMap::new(), HashMap::new(), Losses::new());
         Self { bad, most, is_full: false, logs: true, told, rank, lost }
     }
@@ -55,7 +55,7 @@ impl FailureList {
     }
 
     /// Enters a failure of a batch that is handed out; `is_skipped`: it does not end the run.
-    pub(crate) fn enter(&mut self, error: Error, is_skipped: bool) {
+    pub fn enter(&mut self, error: Error, is_skipped: bool) {
         if is_skipped {
             self.tell(&error);
         }

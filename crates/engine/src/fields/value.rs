@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-#[cfg(feature = "audio")]
 use crate::dtype::Values;
 
 /// The value of one field in one row.
@@ -23,7 +22,6 @@ pub enum Value {
     /// The row of a stacked field in which most values are the same.
     Sparse(Arc<Sparse>),
     /// The values of a stacked field: row-major, in a recycled buffer.
-    #[cfg(feature = "audio")]
     Array(Values),
 }
 

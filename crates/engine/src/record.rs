@@ -13,6 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use forebay_audio::{SharedSpans, SpanBytes};
 
 use crate::{
     Error, ErrorKind, Result,
@@ -78,7 +79,7 @@ pub const MAX_RECORD_BYTES: u64 = 1 << 30;
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`] for more than `limit`.
-pub(crate) fn check_record_bytes(size: u64, limit: u64) -> Result<()> {
+pub fn check_record_bytes(size: u64, limit: u64) -> Result<()> {
     if size <= limit {
         return Ok(());
     }
@@ -106,28 +107,20 @@ pub struct WindowRun {
     /// The positions of the windows.
     pub positions: Range<u64>,
     /// Their samples.
-    #[cfg(feature = "audio")]
-    pub spans: crate::decode::SharedSpans,
+    pub spans: SharedSpans,
 }
 
 impl WindowRun {
     /// Of the windows at these positions.
     pub fn new(positions: Range<u64>) -> Self {
-        Self {
-            positions,
-            #[cfg(feature = "audio")]
-            spans: Default::default(),
-        }
+        Self { positions, spans: SharedSpans::default() }
     }
 }
 
 impl FileRecording {
     /// The bytes of the span.
     pub fn len(&self) -> usize {
-        #[cfg(feature = "audio")]
-        return self.span_bytes.as_ref().map_or(0, crate::decode::SpanBytes::len);
-        #[cfg(not(feature = "audio"))]
-        return 0;
+        self.span_bytes.as_ref().map_or(0, SpanBytes::len)
     }
 
     /// Whether it has no bytes.
@@ -137,10 +130,7 @@ impl FileRecording {
 
     /// Whether all of the recording was read.
     pub fn is_whole(&self) -> bool {
-        #[cfg(feature = "audio")]
-        return self.span_bytes.is_none();
-        #[cfg(not(feature = "audio"))]
-        return true;
+        self.span_bytes.is_none()
     }
 }
 
@@ -209,7 +199,8 @@ pub trait ReadRequest {
 }
 
 /// Wants what several neighbouring positions of one record need together.
-pub(crate) struct RunRequest<'a> {
+pub struct RunRequest<'a> {
+    /// The request of the first position.
     pub request: &'a dyn ReadRequest,
     /// The number of positions.
     pub n: u64,
@@ -243,8 +234,7 @@ impl ReadRequest for WholeRecord {
 #[derive(Debug, Clone, Default)]
 pub struct FileRecording {
     /// The bytes that a span needs, if not all were read.
-    #[cfg(feature = "audio")]
-    pub span_bytes: Option<crate::decode::SpanBytes>,
+    pub span_bytes: Option<SpanBytes>,
     /// The samples of the recording that are the row's; `None`: all.
     pub segment: Option<Segment>,
 }

@@ -37,8 +37,7 @@ pub(super) fn never_preempt_on_wake() {
 
 /// Calls a function of the user with the policy of the process, which threads and processes that it starts
 /// inherit.
-#[cfg(feature = "python")]
-pub(crate) fn as_process<T>(function: impl FnOnce() -> T) -> T {
+pub fn as_process<T>(function: impl FnOnce() -> T) -> T {
     #[cfg(target_os = "linux")]
     // A function may call another one, on the same thread, whose end leaves the policy to the outer one.
     let _back = IS_BATCH.replace(false).then(|| {
@@ -49,10 +48,10 @@ pub(crate) fn as_process<T>(function: impl FnOnce() -> T) -> T {
 }
 
 /// Sets the policy when it is dropped.
-#[cfg(all(feature = "python", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 struct BatchPolicy;
 
-#[cfg(all(feature = "python", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 impl Drop for BatchPolicy {
     fn drop(&mut self) {
         set(libc::SCHED_BATCH);

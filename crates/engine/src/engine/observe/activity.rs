@@ -252,7 +252,7 @@ thread_local! {
 
 /// Does `work` and shows the current thread in `state` meanwhile, if a run started it: for code outside of
 /// the engine.
-pub(crate) fn during<T>(state: State, work: impl FnOnce() -> T) -> T {
+pub fn during<T>(state: State, work: impl FnOnce() -> T) -> T {
     /// Restores the earlier state and its time.
     struct RestoreActivity(Arc<Activity>, u64);
     impl Drop for RestoreActivity {

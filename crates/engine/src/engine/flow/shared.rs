@@ -210,7 +210,8 @@ pub(crate) fn guard<E>(shared: &Arc<Shared<E>>, work: impl FnOnce(&Arc<Shared<E>
     }
 }
 
-pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
+/// The error of a thread that panicked.
+pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     let what = panic_message(panic);
     Error::new(
         ErrorKind::Panic,
@@ -228,7 +229,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 /// Adds the place of its record to an error.
-pub(crate) fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
+pub fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
     // An error that has a place keeps it.
     if error.place.index.is_some() {
         return error;
@@ -240,6 +241,6 @@ pub(crate) fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Erro
 }
 
 /// The error of a loader that was closed.
-pub(crate) fn closed() -> Error {
+pub fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the loader is closed; make a new one to go on")
 }
