@@ -16,57 +16,38 @@
 //! or reports it. The configuration bounds the memory. `docs/design.md` describes how.
 
 // In the order in which data flows.
-#[cfg(feature = "audio")]
 pub mod config;
 pub mod memory;
-#[cfg(feature = "arrow")]
 pub mod source;
-#[cfg(feature = "arrow")]
 pub mod report;
-#[cfg(feature = "audio")]
 pub mod targets;
-#[cfg(feature = "audio")]
 pub mod sampling;
-#[cfg(any(feature = "audio", feature = "tokens"))]
 pub mod decode;
 pub mod transform;
 pub mod batch;
-#[cfg(feature = "cache")]
 pub mod dataset;
 pub mod tasks;
-#[cfg(feature = "audio")]
 pub mod access;
-#[cfg(feature = "arrow")]
 pub mod state;
-#[cfg(feature = "cache")]
 pub mod cache;
 #[cfg(test)]
 #[path = "../tests/patience/mod.rs"]
 mod patience;
-#[cfg(all(test, feature = "cache", feature = "parquet", feature = "tokens"))]
+#[cfg(test)]
 #[path = "../tests/hostile_common/fuzzed.rs"]
 mod fuzzed;
-#[cfg(all(test, feature = "cache", feature = "parquet", feature = "tokens"))]
+#[cfg(test)]
 #[path = "../tests/hostile_common/mutate.rs"]
 mod mutate;
-#[cfg(all(
-    any(test, fuzzing),
-    feature = "arrow",
-    feature = "audio",
-    feature = "cache",
-    feature = "parquet",
-    feature = "tokens"
-))]
+#[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(feature = "python")]
 mod python;
 #[cfg(all(feature = "python", target_os = "linux"))]
 mod allocator;
 
-#[cfg(feature = "audio")]
 pub use config::LoaderConfig;
 pub use forebay_base::{Error, ErrorKind, Result, dtype, error, seed, shared_once};
-pub use forebay_engine::{engine, fields, order, record, shuffle};
 use forebay_base::{cancel, catch_panic, fallible_alloc, float_mode, fork_lock, signatures, sync};
-#[cfg(feature = "audio")]
+pub use forebay_engine::{engine, fields, order, record, shuffle};
 use forebay_simd as simd;

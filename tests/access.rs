@@ -1,5 +1,4 @@
 //! Random access to clips: what counts as busy, on which a child after a fork relies.
-#![cfg(feature = "audio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;

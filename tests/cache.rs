@@ -1,6 +1,5 @@
 //! The cache of processed documents: written documents are read back, by forebay and by `zarrs`, and no
 //! committed document is lost.
-#![cfg(feature = "cache")]
 #![allow(
     clippy::unwrap_used,
     clippy::single_range_in_vec_init,

@@ -1,7 +1,7 @@
 //! Faults of files under a running engine: transient ones are retried and counted, lasting ones are reported
 //! at their place, and no batch changes.
 
-#![cfg(all(feature = "arrow", unix))]
+#![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;

@@ -5,7 +5,6 @@
 //! deterministic by seed. The figures of a full run are in `docs/reliability.md`; `--nocapture` prints this
 //! run's.
 
-#![cfg(feature = "audio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "the figures")]
 

@@ -5,7 +5,6 @@
 //! delta encodings. 500 copies each, 10 000 under `make soak`. The figures of a full run are in
 //! `docs/reliability.md`; `--nocapture` prints this run's.
 
-#![cfg(all(feature = "arrow", feature = "parquet"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "the figures")]
 
@@ -25,7 +24,6 @@ use arrow_array::{
     types::{Float64Type, Int32Type},
 };
 use arrow_schema::{DataType, Field};
-#[cfg(feature = "cache")]
 use forebay::cache::build::{
     Shards, Skips,
     inputs::{Files, Limits, Projection},
@@ -515,7 +513,6 @@ fn footers_that_lie() {
 }
 
 /// Reads some batches of a file as `cache.build` does.
-#[cfg(feature = "cache")]
 fn build_reads(path: &Path) -> std::result::Result<u64, ErrorKind> {
     let policy = forebay::engine::Policy { skip_bad: true, ..Default::default() };
     let limits = Limits { max_record_bytes: 1 << 20, ..Limits::default() };
@@ -532,7 +529,6 @@ fn build_reads(path: &Path) -> std::result::Result<u64, ErrorKind> {
 }
 
 /// Damaged tables and lines, read as by `cache.build`: the same limits of records hold.
-#[cfg(feature = "cache")]
 #[test]
 fn inputs_of_caches() {
     let folder = tempfile::tempdir().unwrap();
@@ -576,7 +572,6 @@ fn inputs_of_caches() {
 }
 
 /// A compressed buffer that claims 4 TB in a stream of some hundred bytes, and bodies that do expand.
-#[cfg(feature = "cache")]
 #[test]
 fn compressed_inputs_of_caches() {
     let folder = tempfile::tempdir().unwrap();
@@ -616,7 +611,6 @@ fn compressed_inputs_of_caches() {
 }
 
 /// Lines without an end, and lines whose values would take too much memory: each is left out alone.
-#[cfg(feature = "cache")]
 #[test]
 fn endless_lines() {
     let folder = tempfile::tempdir().unwrap();
@@ -634,7 +628,6 @@ fn endless_lines() {
 
 /// For any number of recordings in a batch, the number held at a time is limited by their bytes and the size
 /// of their features.
-#[cfg(feature = "cache")]
 #[test]
 fn recordings_of_a_batch_come_in_pieces() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,6 @@
 //! 100 damaged copies, 2000 under `make soak`, and shards that claim rows without bytes. The tests run one by
 //! one, since the memory measured is the process's.
 
-#![cfg(all(feature = "audio", feature = "arrow", feature = "parquet"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "hostile_common/mutate.rs"]

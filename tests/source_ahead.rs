@@ -1,7 +1,6 @@
 //! Read-ahead by several threads, and mapped files: the same batches, faults at their places, a prompt end,
 //! bounded memory.
 
-#![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;

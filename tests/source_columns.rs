@@ -1,6 +1,5 @@
 //! Choice of columns: defaults, the errors when none fits, and the types of labels.
 
-#![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;

@@ -1,7 +1,6 @@
 //! Every row of every kind of shard, Arrow streams and files and the same rows as Parquet, equals that of
 //! `arrow-ipc`'s own readers.
 
-#![cfg(feature = "parquet")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;

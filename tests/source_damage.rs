@@ -1,6 +1,5 @@
 //! Truncated, overwritten and deceptive shards: complete rows are read, all others are errors.
 
-#![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;

@@ -1,6 +1,5 @@
 //! Documents in Parquet: the same row in any order of reading, damage, and the bytes that are read of a file.
 
-#![cfg(feature = "parquet")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;

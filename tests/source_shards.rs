@@ -1,7 +1,6 @@
 //! Shards written by the real `datasets` and `pyarrow`, and golden ones of the Arrow project: every row
 //! equals that of other readers.
 
-#![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod source_common;

@@ -1,6 +1,5 @@
 //! A source's use of its files: how much it reads, how often, and its handling of files that fail or change.
 
-#![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod patience;

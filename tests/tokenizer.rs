@@ -1,5 +1,4 @@
 //! Tokenizers on real files: the ids of tiktoken and of Hugging Face's tokenizers, unusual files and texts.
-#![cfg(feature = "tokens")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::{

@@ -2,7 +2,6 @@
 //! float64.
 //!
 //! The golden data and the script that made it are in `tests/data/features`.
-#![cfg(feature = "audio")]
 #![allow(clippy::unwrap_used, reason = "a test helper may panic")]
 
 use forebay::transform::{SpectrogramConfig, SpectrogramTransform};

@@ -1,5 +1,4 @@
 //! Packing compared with golden rows; its waste and memory.
-#![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use forebay::seed::{Purpose, hash};

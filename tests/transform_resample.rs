@@ -1,7 +1,6 @@
 //! Resampling of sums of sinusoids compared with the analytic answer, and of tones that must vanish.
 //!
 //! The data and the script that cut it are in `tests/data/resample`.
-#![cfg(feature = "audio")]
 #![allow(clippy::unwrap_used, reason = "a test helper may panic")]
 
 use forebay::transform::{Quality, Resampler, target_len};

@@ -6,7 +6,6 @@
 //! the threads, and of several bad rows the first one that was asked for is the error. In memory are the
 //! batches, one record for each thread, and the examples that the caller has not yet put into its batch.
 
-#[cfg(feature = "parquet")]
 mod index_build;
 mod thread_pool;
 
@@ -33,7 +32,6 @@ use crate::{
     seed::{Purpose, hash},
     tasks::{AudioTask, ClipMaker, ClipStart, Section, Take, Waveform},
 };
-#[cfg(feature = "parquet")]
 pub use index_build::{Bad, IndexBuild, Totals};
 use thread_pool::{PoolWork, ThreadPool};
 

@@ -5,16 +5,11 @@
 
 mod packed;
 mod packed_fields;
-#[cfg(feature = "audio")]
 mod pairs;
-#[cfg(feature = "audio")]
 mod rows;
-#[cfg(feature = "audio")]
 mod written;
 
 pub use packed::{DocumentPart, PackMeter, Packing, SpareTokens, TokenBatch, TokenCollate, TokenExample};
 pub use packed_fields::{Extras, PackPlan, token_fields};
-#[cfg(feature = "audio")]
 pub use pairs::MixedPairs;
-#[cfg(feature = "audio")]
 pub use rows::{Example, RowCollate, SpareBuffers};

@@ -1,10 +1,8 @@
 //! The limits of a record's bytes and seconds, for all readers, and those between the commits of a cache.
 
-#[cfg(feature = "cache")]
 use std::time::Duration;
 
 use super::table::{above, range};
-#[cfg(feature = "cache")]
 use crate::cache::build::Commits;
 use crate::{Error, ErrorKind, Result, decode::Damage, record::MAX_RECORD_BYTES};
 
@@ -76,7 +74,6 @@ impl DamageConfig<'_> {
 }
 
 /// The limits between the commits of a cache, as given by the user.
-#[cfg(feature = "cache")]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CommitConfig {
     /// The most seconds between commits.
@@ -85,7 +82,6 @@ pub struct CommitConfig {
     pub commit_documents: i64,
 }
 
-#[cfg(feature = "cache")]
 impl CommitConfig {
     /// When to commit.
     ///

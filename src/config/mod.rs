@@ -11,14 +11,11 @@ pub(crate) mod loader;
 mod objects;
 mod order;
 mod policy;
-#[cfg(feature = "cache")]
 pub(crate) mod rows;
 pub(crate) mod table;
-#[cfg(feature = "tokens")]
 pub(crate) mod tokens;
 
 pub use access::AccessConfig;
-#[cfg(feature = "cache")]
 pub use limits::CommitConfig;
 pub use limits::{DamageConfig, LimitConfig};
 pub use objects::{
@@ -27,10 +24,8 @@ pub use objects::{
 };
 pub use order::OrderChoice;
 pub use policy::PolicyConfig;
-#[cfg(feature = "cache")]
 pub use rows::RowConfig;
 pub use table::{Parameter, ParameterTable};
-#[cfg(feature = "tokens")]
 pub use tokens::TokenConfig;
 
 pub(crate) use crate::error::shown;
@@ -273,7 +268,6 @@ impl LoaderConfig {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a folder that cannot be made or written to.
-    #[cfg(feature = "arrow")]
     pub fn disk_cache(&self) -> Result<Option<std::sync::Arc<crate::source::DiskCache>>> {
         crate::source::disk_cache(self.cache_dir.as_deref(), self.cache_bytes as u64)
     }

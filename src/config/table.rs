@@ -51,15 +51,9 @@ pub(super) mod kind {
     pub type Sources = crate::config::Sources;
     pub type Weights = crate::config::Weights;
     pub type Exclude = crate::config::Exclude;
-    #[cfg(feature = "arrow")]
     pub type Folders = crate::source::AllowPaths;
-    #[cfg(not(feature = "arrow"))]
-    pub type Folders = ();
     pub type Files = Vec<PathBuf>;
-    #[cfg(feature = "arrow")]
     pub type StoreOptions = crate::source::StoreOptions;
-    #[cfg(not(feature = "arrow"))]
-    pub type StoreOptions = ();
     pub type Names = Option<crate::config::Names>;
     pub type Texts = Vec<String>;
     pub type Ids = BTreeMap<String, u32>;
@@ -818,13 +812,8 @@ mod tests {
 
     #[test]
     fn every_loader_tells_what_replaces_a_parameter() {
-        let tables = [
-            LoaderConfig::TABLE,
-            #[cfg(feature = "tokens")]
-            crate::config::TokenConfig::TABLE,
-            #[cfg(feature = "cache")]
-            crate::config::RowConfig::TABLE,
-        ];
+        let tables =
+            [LoaderConfig::TABLE, crate::config::TokenConfig::TABLE, crate::config::RowConfig::TABLE];
         for unknown in
             ["shuffle", "num_workers", "collate_fn", "epochs", "sampler", "drop_lasst", "pin_memory"]
         {

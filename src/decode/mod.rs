@@ -3,17 +3,12 @@
 //! Invariant of both: the output is a pure function of the input. A worker's caches (decoders, words) change
 //! no bit of it.
 
-#[cfg(feature = "audio")]
 pub use forebay_audio as audio;
-#[cfg(feature = "tokens")]
 pub mod tokenizer;
 
-#[cfg(feature = "audio")]
 pub(crate) use audio::KEPT_SAMPLES;
-#[cfg(feature = "audio")]
 pub use audio::{
     AudioDecoder, Claims, Codec, Damage, FrameLayout, Info, MAX_RATE, Planes, RangeIndex, ReadBytes,
     Recording, Repairs, SharedSpans, SpanBytes, SpareBlocks, layout,
 };
-#[cfg(feature = "tokens")]
 pub use tokenizer::{Encoder, Tokenizer, TokenizerOptions};

@@ -616,7 +616,6 @@ pub(crate) fn span_fields(data_type: &DataType) -> Option<[usize; 2]> {
 }
 
 /// The columns of a table, structs as they are, with class names in the schema's metadata.
-#[cfg(feature = "parquet")]
 pub(crate) fn columns_of(schema: &Schema) -> Vec<SchemaColumn> {
     const NOT_INTO_STRUCTS: usize = usize::MAX;
     let features = FeatureCache::default().of(schema);

@@ -12,26 +12,20 @@
 
 pub(crate) mod arrow;
 mod block;
-#[cfg(feature = "parquet")]
 mod cells;
 pub(crate) mod columns;
 mod contents;
-#[cfg(feature = "parquet")]
 pub mod files;
-#[cfg(feature = "audio")]
 mod open_recording;
 mod mapped;
 mod memory_permits;
-#[cfg(feature = "parquet")]
 mod order_of_rows;
 pub(crate) mod parallel;
-#[cfg(feature = "parquet")]
 pub mod parquet;
 mod path_or_url;
 mod path_policy;
 pub mod paths;
 pub mod pattern;
-#[cfg(feature = "parquet")]
 mod recordings;
 mod remote;
 mod selection;
@@ -46,17 +40,13 @@ pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};
 pub use contents::{ClassNames, Contents};
 pub use mapped::MappedFiles;
-#[cfg(feature = "audio")]
 pub use open_recording::{OpenRecording, info_of_row};
-#[cfg(any(feature = "python", feature = "cache"))]
 pub(crate) use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;
-#[cfg(feature = "parquet")]
 pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use remote::{DiskCache, disk_cache};
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, Version};
-#[cfg(feature = "cache")]
 pub(crate) use storage::{StoredFile, open_regular};
 pub use store_options::{GivenOption, StoreOptions};

@@ -377,7 +377,6 @@ impl StoredFile {
     }
 
     /// Whether the file still has the version that it had when it was opened.
-    #[cfg(feature = "parquet")]
     pub(crate) fn is_current(&self) -> bool {
         self.handle().version().is_ok_and(|now| now == self.version)
     }

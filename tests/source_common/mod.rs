@@ -21,14 +21,12 @@ use arrow_ipc::{
     writer::{FileWriter, IpcWriteOptions, StreamWriter},
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
-#[cfg(feature = "parquet")]
 use forebay::source::parquet::{ParquetOptions, ParquetReader, ParquetSource};
 use forebay::{
     ErrorKind, Result,
     record::{NO_LABEL, RawRecord, Source},
     source::{ArrowOptions, ArrowReader, ArrowSource},
 };
-#[cfg(feature = "parquet")]
 use parquet::{
     arrow::ArrowWriter,
     basic::Compression,
@@ -171,7 +169,6 @@ impl ReadRows for ArrowReader {
     }
 }
 
-#[cfg(feature = "parquet")]
 impl ReadRows for ParquetReader {
     fn row(&mut self, row: u64, run: u64) -> Result<RawRecord> {
         self.read(row, run)
@@ -203,21 +200,18 @@ pub fn check_all<S: Source<Reader: ReadRows>>(source: &Arc<S>, rows: &[Row]) {
 }
 
 /// Opens with the default columns.
-#[cfg(feature = "parquet")]
 pub fn open_parquet(paths: &[PathBuf]) -> Result<Arc<ParquetSource>> {
     let options = ParquetOptions { threads: 2, ..ParquetOptions::audio() };
     ParquetSource::open(paths, &options, &AtomicBool::new(false)).map(Arc::new)
 }
 
 /// Opens documents in the column `text`.
-#[cfg(feature = "parquet")]
 pub fn open_text(paths: &[PathBuf]) -> Result<Arc<ParquetSource>> {
     ParquetSource::open(paths, &ParquetOptions::text("text"), &AtomicBool::new(false)).map(Arc::new)
 }
 
 /// Ways to write Parquet: every codec, both versions of pages, with and without dictionaries, pages of many
 /// and of few rows.
-#[cfg(feature = "parquet")]
 pub fn parquet_properties() -> Vec<WriterProperties> {
     let codecs = [
         Compression::UNCOMPRESSED,
@@ -240,7 +234,6 @@ pub fn parquet_properties() -> Vec<WriterProperties> {
 }
 
 /// Writes a Parquet file.
-#[cfg(feature = "parquet")]
 pub fn write_parquet(path: &Path, properties: &WriterProperties, batches: &[RecordBatch]) {
     let file = File::create(path).unwrap();
     let mut writer = ArrowWriter::try_new(file, batches[0].schema(), Some(properties.clone())).unwrap();

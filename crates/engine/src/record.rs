@@ -414,7 +414,7 @@ pub struct Traffic {
     /// Bytes that servers sent, without headers.
     pub received_bytes: AtomicU64,
     /// Times from a request to the begin of its answer.
-    pub(crate) first_byte: Histogram,
+    pub first_byte: Histogram,
     /// Whether what servers send is kept on a local disk.
     pub is_cached: AtomicBool,
     /// Reads of what is kept.

@@ -158,7 +158,6 @@ impl MessageScanner {
     }
 
     /// The metadata of that message.
-    #[cfg(feature = "cache")]
     pub(crate) fn metadata(&self) -> &[u8] {
         &self.bytes[self.metadata.clone()]
     }

@@ -27,7 +27,6 @@ mod reader;
 mod schema;
 mod shard;
 mod spans;
-#[cfg(feature = "cache")]
 pub(crate) mod table;
 mod walk;
 

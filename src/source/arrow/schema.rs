@@ -36,7 +36,6 @@ impl From<Error> for IndexStop {
 
 impl IndexStop {
     /// The error in either case.
-    #[cfg(any(test, feature = "cache"))]
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Damage(error) | Self::Error(error) => error,

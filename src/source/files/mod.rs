@@ -10,14 +10,12 @@
 //!   list count from the folder that they share, as those of a table and of a folder do.
 
 pub(crate) mod column;
-#[cfg(feature = "audio")]
 mod indexes;
 mod lru;
 mod manifest;
 mod reader;
 mod recording_file;
 mod schema_inference;
-#[cfg(feature = "audio")]
 mod sidecar;
 mod table;
 mod tar;
@@ -28,7 +26,6 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-#[cfg(feature = "audio")]
 pub(crate) use indexes::IndexLocation;
 pub use manifest::{GivenRows, GivenValue, Manifest, RowSource, Unit};
 pub use reader::FilesReader;
@@ -256,7 +253,6 @@ impl FilesSource {
     }
 
     /// The folder of indexes on disk, unless the user has none.
-    #[cfg(feature = "audio")]
     pub(crate) fn index_folder(&self) -> Option<&Path> {
         self.opened.index_folder()
     }

@@ -14,7 +14,6 @@ use std::{
 
 use bytes::Bytes;
 
-#[cfg(feature = "audio")]
 use super::indexes::IndexLocation;
 use super::{
     FilesSource, Table,
@@ -35,7 +34,6 @@ use crate::{
         urls,
     },
 };
-#[cfg(feature = "audio")]
 use crate::{decode::Info, record::WholeRecord};
 
 /// Files of at most this many bytes are read whole, in one read.
@@ -48,7 +46,6 @@ const MOST_OPEN: usize = 64;
 pub(super) struct SharedFiles {
     /// Large files and archives, open.
     files: Lru<Key, Arc<StoredFile>>,
-    #[cfg(feature = "audio")]
     indexes: super::indexes::Indexes,
     counts: AtomicReadCounts,
 }
@@ -57,7 +54,6 @@ impl SharedFiles {
     pub(super) fn new() -> Self {
         Self {
             files: Lru::new(MOST_OPEN),
-            #[cfg(feature = "audio")]
             indexes: super::indexes::Indexes::default(),
             counts: AtomicReadCounts::default(),
         }
@@ -68,7 +64,6 @@ impl SharedFiles {
     }
 
     /// The folder of indexes on disk.
-    #[cfg(feature = "audio")]
     pub(super) fn index_folder(&self) -> Option<&Path> {
         self.indexes.folder()
     }
@@ -78,7 +73,6 @@ impl SharedFiles {
         let AtomicReadCounts { opened, reads, bytes } = &self.counts;
         let mut counts =
             ReadCounts { opened: of(opened), reads: of(reads), bytes: of(bytes), ..ReadCounts::default() };
-        #[cfg(feature = "audio")]
         self.indexes.add_to(&mut counts);
         counts.open = self.files.held().0 as u64;
         counts
@@ -92,7 +86,6 @@ pub struct FilesReader {
     permits: MemoryPermits,
     /// The last small file and its bytes: segments of a file are often neighbours.
     last: Option<(Key, Bytes)>,
-    #[cfg(feature = "audio")]
     decoder: crate::decode::AudioDecoder,
 }
 
@@ -102,7 +95,6 @@ impl FilesReader {
             source,
             permits: MemoryPermits::default(),
             last: None,
-            #[cfg(feature = "audio")]
             decoder: crate::decode::AudioDecoder::new(),
         }
     }
@@ -134,7 +126,6 @@ impl FilesReader {
     ///
     /// # Errors
     /// As [`ReadRecords::read`].
-    #[cfg(feature = "audio")]
     pub(crate) fn index(&mut self, row: u64) -> Result<(Info, u64, IndexLocation)> {
         let source = self.source.clone();
         let (number, table, row) = source.table(row);
@@ -204,7 +195,6 @@ impl FilesReader {
         if place.len == 0 {
             return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
         }
-        #[cfg(feature = "audio")]
         if place.len > SMALL {
             let span_bytes =
                 place.source.opened.indexes.span_bytes(&mut self.decoder, place, segment, request)?;

@@ -11,7 +11,6 @@ use std::{
 use bytes::Bytes;
 
 use super::FilesSource;
-#[cfg(feature = "audio")]
 use crate::decode::RangeIndex;
 use crate::{
     Result,
@@ -83,7 +82,6 @@ impl RecordingFile<'_> {
 
     /// Requests the ends of a recording that will be opened by them, so that the latencies of two requests do
     /// not add up.
-    #[cfg(feature = "audio")]
     pub(super) fn announce_ends(&self) {
         // The bytes of samples in these files end with the file, and their length is found there.
         const BY_BOTH_ENDS: [&str; 4] = ["flac", "mp3", "oga", "ogg"];
@@ -99,14 +97,12 @@ impl RecordingFile<'_> {
     }
 
     /// The bytes that were read so far.
-    #[cfg(feature = "audio")]
     pub(super) fn n_read(&self) -> u64 {
         self.n_read.get()
     }
 
     /// The resolved path, by which the index is kept; of a member that of the archive and the member's place,
     /// after a byte that no path has.
-    #[cfg(feature = "audio")]
     pub(super) fn resolved(&self) -> Option<std::path::PathBuf> {
         let (_, is_archived, _) = self.key;
         let path = self.source.storage.resolve(self.file.path()).ok()?;

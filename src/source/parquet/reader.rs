@@ -408,7 +408,6 @@ mod tests {
             assert_eq!(record.bytes.len(), expected(row), "row {row}");
         }
         let read = unpacked() - before;
-        #[cfg(feature = "cache")]
         {
             use arrow_array::cast::AsArray;
             let storage: Arc<dyn crate::source::Storage> = Arc::new(crate::source::LocalFiles);

@@ -24,13 +24,8 @@ def test_modules_and_packages_have_no_circle() -> None:
 
 def test_the_crate_has_no_circle() -> None:
     edges = rust_imports(ROOT / "src")
-    # Through a re-export of the engine, in a nested list, and by a path in the code.
-    assert {
-        ("crate.tasks.clips", "crate.fields.field"),
-        ("crate.engine.flow.reader", "crate.engine.plan"),
-        ("crate.engine.flow.run", "crate.engine.flow.worker"),
-        ("crate.python.loader", "crate.tasks.clips"),
-    } <= edges
+    # Through a re-export.
+    assert ("crate.python.loader", "crate.tasks.clips") in edges
     assert not (found := circles(edges)), shown(found)
     # A file directly in a folder is a separate node beside the folders in it.
     for depth in (2, 3):
@@ -42,11 +37,23 @@ def test_crates_have_no_circle(name: str) -> None:
     folder = ROOT / "crates" / name / "src"
     edges = rust_imports(folder)
     assert edges or len(list(folder.rglob("*.rs"))) == 1
+    # Through a re-export, in a nested list, and by a path in the code.
+    engine = {
+        ("crate.engine.flow.permits", "crate.record"),
+        ("crate.engine.flow.reader", "crate.engine.plan"),
+        ("crate.engine.flow.run", "crate.engine.flow.worker"),
+    }
+    assert name != "engine" or engine <= edges
     for depth in (2, 3, 9):
         assert not (found := circles(folded(edges, depth))), shown(found)
 
 
-@pytest.mark.parametrize("name", ["audio", "base"])
+CRATES = sorted(
+    path.parents[1].name for path in ROOT.glob("crates/*/src/lib.rs") if len(list(path.parent.iterdir())) > 1
+)
+
+
+@pytest.mark.parametrize("name", CRATES)
 def test_the_first_page_of_a_crate_names_its_files(name: str) -> None:
     folder = ROOT / "crates" / name / "src"
     page = (folder / "lib.rs").read_text()
@@ -62,7 +69,7 @@ def test_the_first_page_of_a_crate_names_its_files(name: str) -> None:
 
 
 def test_the_map_of_the_engine_names_its_files() -> None:
-    folder = ROOT / "src" / "engine"
+    folder = ROOT / "crates" / "engine" / "src" / "engine"
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.rs")}
     named = re.findall(r"^//! \| `([a-z_/]+\.rs)` \|", (folder / "mod.rs").read_text(), re.MULTILINE)
     assert sorted(named) == sorted(file for file in files if "/" not in file or not file.endswith("/mod.rs"))
