@@ -7,8 +7,8 @@
 #![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use forebay::pack::{CropRule, Document, Packer};
 use forebay::seed::{Purpose, hash};
-use forebay::transform::{CropRule, Document, Packer};
 use std::hint::black_box;
 
 const BATCH: usize = 32;

@@ -19,7 +19,6 @@ use crate::{
     LoaderConfig,
     cache::{build::inputs::fuzz as inputs, fuzz as cache},
     config::Count,
-    decode::tokenizer,
     engine::{Engine, Plan, Step},
     record::{ReadRecords, Source, Task, WholeRecord},
     source::{
@@ -33,8 +32,9 @@ use crate::{
 /// A parser, called with any bytes.
 pub type Target = fn(&[u8]);
 
-/// The targets by name. `forebay_audio::fuzz` has the targets for recordings.
-pub const TARGETS: [(&str, Target); 15] = [
+/// The targets by name. `forebay_audio::fuzz` has the targets for recordings, `forebay_text::fuzz` those for
+/// tokenizers.
+pub const TARGETS: [(&str, Target); 12] = [
     ("arrow", arrow),
     ("parquet", parquet_file),
     ("table", table),
@@ -46,9 +46,6 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("ledger", cache::ledger),
     ("zarr", cache::zarr),
     ("shard", cache::shard),
-    ("ranks", tokenizer::fuzz::ranks),
-    ("tokenizer_json", tokenizer::fuzz::tokenizer_json),
-    ("splitters", tokenizer::fuzz::splitters),
     ("state", state),
 ];
 
@@ -277,9 +274,8 @@ pub fn run(name: &str, bytes: &[u8]) {
             }
         }));
     });
-    if let Some((_, target)) =
-        TARGETS.iter().chain(&crate::decode::audio::fuzz::TARGETS).find(|(known, _)| *known == name)
-    {
+    let elsewhere = forebay_audio::fuzz::TARGETS.iter().chain(&forebay_text::fuzz::TARGETS);
+    if let Some((_, target)) = TARGETS.iter().chain(elsewhere).find(|(known, _)| *known == name) {
         target(bytes);
     }
 }

@@ -16,10 +16,10 @@ use std::{
 use bytes::Bytes;
 use forebay::{
     LoaderConfig,
+    pack::{CropRule, Document, Packer},
     record::{BatchSizes, Collate, ExampleMaker, RawRecord, Task},
     seed::mix,
     tasks::AudioTask,
-    transform::{CropRule, Document, Packer},
 };
 
 /// Forwards to the system's allocator and counts.

@@ -1,8 +1,8 @@
 //! Packing compared with golden rows; its waste and memory.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use forebay::pack::{CropRule, Document, Packer, Piece};
 use forebay::seed::{Purpose, hash};
-use forebay::transform::{CropRule, Document, Packer, Piece};
 use serde_json::Value;
 
 const BUFFER_SIZE: usize = 1000;

@@ -19,8 +19,8 @@ use super::packed_fields::{PackPlan, PackedFields};
 use crate::{
     Error, ErrorKind, Result,
     fields::{Column, ColumnPool, Columns},
+    pack::{Document, Packer, Piece},
     record::{BatchSizes, CarriedRecord, Collate},
-    transform::{Document, Packer, Piece},
 };
 
 /// A document as token ids.
@@ -322,7 +322,7 @@ mod tests {
     use crate::{
         batch::{Extras, token_fields},
         fields::DataType,
-        transform::CropRule,
+        pack::CropRule,
     };
 
     fn plan(buffer_size: usize, unit: usize, crop: CropRule) -> PackPlan {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::{
     Result,
     fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field},
-    transform::CropRule,
+    pack::CropRule,
 };
 
 /// How documents are packed.

@@ -13,7 +13,7 @@ use crate::{
     engine::{Auto, Plan},
     fields::DataType,
     order::{Groups, Order, Stride},
-    transform::CropRule,
+    pack::CropRule,
 };
 
 /// The most bytes of the ids of a batch.

@@ -4,7 +4,7 @@
 //! no bit of it.
 
 pub use forebay_audio as audio;
-pub mod tokenizer;
+pub use forebay_text::tokenizer;
 
 pub(crate) use audio::KEPT_SAMPLES;
 pub use audio::{

@@ -30,7 +30,7 @@
 //! | `aac`, `demux`, `packet` | packets that symphonia decodes |
 //! | `ranged` | spans from ranges of a file, by an index that can be kept |
 //! | `shared` | spans that several windows need, each decoded once |
-//! | `planes`, `decoder_cache` | buffers and decoders that a worker uses again |
+//! | `decoder_cache` | decoders that a worker uses again |
 //! | `claims`, `damage` | what a container claims beside what it has; frames that cannot be decoded |
 //! | `header_bytes`, `field`, `joined` | the bytes of a head, and integers in them; bytes joined from pieces |
 //!
@@ -78,7 +78,6 @@ mod ogg;
 mod packet;
 mod ogg_flac;
 mod pcm;
-mod planes;
 mod ranged;
 mod shared;
 mod sniff;
@@ -97,20 +96,15 @@ use forebay_simd as simd;
 pub use claims::Claims;
 pub use damage::Damage;
 pub(crate) use decoder_cache::DecoderCache;
+pub use forebay_base::planes::{KEPT_SAMPLES, MAX_RATE, Planes};
 use joined::CodecBytes;
 pub use pcm::FrameLayout;
-pub use planes::KEPT_SAMPLES;
-pub use planes::Planes;
 pub use ranged::{RangeIndex, ReadBytes, SpanBytes};
 pub use shared::{SharedSpans, SpareBlocks};
 use sniff::Format;
 
 /// The most values (samples times channels) of one read: 4 GiB of float32.
 const MAX_VALUES: u64 = 1 << 30;
-
-/// The highest sample rate that is accepted, Hz: above that of every converter. FLAC can declare 1 048 575
-/// Hz, and WAV any.
-pub const MAX_RATE: u32 = 1 << 22;
 
 /// The most values a second, over all channels, that are accepted: 64 channels at 262 kHz. A codec may code
 /// silence of any number of channels in a few bits.

@@ -12,6 +12,7 @@
 //! | `seed` | the hash of all random decisions, and the numbers of their purposes |
 //! | `float_mode` | rounding and denormals of each thread |
 //! | `dtype` | the number types of features, and buffers of any of them |
+//! | `planes` | decoded samples, channel by channel |
 //! | `histogram` | times of a stage, without a lock |
 //! | `signatures` | the first bytes of file formats |
 //!
@@ -25,6 +26,7 @@ pub mod fallible_alloc;
 pub mod float_mode;
 pub mod fork_lock;
 pub mod histogram;
+pub mod planes;
 pub mod seed;
 pub mod shared_once;
 pub mod signatures;

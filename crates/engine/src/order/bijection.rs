@@ -24,7 +24,8 @@ use crate::seed::{Purpose, below, hash, mix};
 /// A permutation of `0..n` that is a pure function of its key.
 ///
 /// ```
-/// use forebay::{order::Bijection, seed::Purpose};
+/// use forebay_base::seed::Purpose;
+/// use forebay_engine::order::Bijection;
 /// let shuffle = Bijection::new(42, Purpose::Global, [0, 0], 1_000_000_000_000);
 /// let index = shuffle.at(7);
 /// assert_eq!(shuffle.position(index), 7);

@@ -4,10 +4,9 @@ use std::{any::Any, fmt, sync::Arc};
 
 use super::{AugmentScratch, FrameAxis, bands::Number};
 use crate::{
-    Result,
+    Layout, Result,
     dtype::{ValuesMut, each},
     fallible_alloc,
-    transform::Layout,
 };
 
 /// A function that changes float32 arrays.

@@ -166,7 +166,7 @@ impl SpectrogramConfig {
     ];
 
     /// The problem of `value` for the integer parameter `name`, regardless of the type that stores it.
-    pub(crate) fn out_of_range(name: &str, value: i64) -> Option<String> {
+    pub fn out_of_range(name: &str, value: i64) -> Option<String> {
         let (_, range) = Self::RANGES.iter().find(|(known, _)| *known == name)?;
         let (low, high) = (range.start(), range.end());
         (!range.contains(&value)).then(|| format!("{name} is {}, must be {low} to {high}", shown(value)))

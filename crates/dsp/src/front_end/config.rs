@@ -5,7 +5,7 @@ use std::{f64::consts::LN_10, fmt::Debug, ops::RangeInclusive};
 use crate::{
     dtype::Dtype,
     error::shown,
-    transform::{
+    {
         form::Form,
         spectrogram::{FLOOR, Pointwise, SpectrogramConfig},
     },
@@ -343,7 +343,7 @@ impl Compression {
 
 impl Normalization {
     /// The problem of a `ddof`, regardless of the type that stores it.
-    pub(crate) fn wrong_ddof(ddof: i64) -> Option<String> {
+    pub fn wrong_ddof(ddof: i64) -> Option<String> {
         (!(0..=1).contains(&ddof)).then(|| format!("ddof is {}, must be 0 or 1", shown(ddof)))
     }
 

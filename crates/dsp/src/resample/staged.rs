@@ -227,7 +227,7 @@ fn interpolate_at<L: Lanes>(table: &Table, fine: &[f32], cursor: &mut Cursor, ou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{simd::Portable, transform::Quality};
+    use crate::{Quality, simd::Portable};
 
     fn plan(source: u32, target: u32) -> Staged {
         Staged::new(Ratio::new(source, target), &Prototype::new(Quality::Default)).unwrap()

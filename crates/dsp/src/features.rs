@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    decode::Planes,
     dtype::{Dtype, ValuesMut},
     fallible_alloc,
+    planes::Planes,
 };
 
 /// The most channels of a recording that are kept apart.

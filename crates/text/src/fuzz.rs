@@ -1,10 +1,19 @@
-//! Fuzz targets of the readers of tokenizers' files and of the scanners; see [`crate::fuzz`].
+//! Fuzz targets: the readers of tokenizers' files and the scanners as functions of bytes. See
+//! `fuzz/README.md`. Built for tests and with `--cfg fuzzing` only.
 
 use std::sync::OnceLock;
 
 use fancy_regex::Regex;
 
-use super::{Tokenizer, TokenizerOptions, split::oracle};
+use crate::tokenizer::{Tokenizer, TokenizerOptions, split::oracle};
+
+/// A parser, called with any bytes.
+pub type Target = fn(&[u8]);
+
+/// The targets by name. A target returns for any bytes; if there are two ways to the same result, it compares
+/// them.
+pub const TARGETS: [(&str, Target); 3] =
+    [("ranks", ranks), ("tokenizer_json", tokenizer_json), ("splitters", splitters)];
 
 /// The longest text that is split by regular expressions, bytes.
 const TEXT: usize = 2000;
@@ -19,18 +28,28 @@ fn encodes_what_it_reads(bytes: &[u8]) {
 }
 
 /// Reads the bytes as a rank file.
-pub(crate) fn ranks(bytes: &[u8]) {
+fn ranks(bytes: &[u8]) {
     encodes_what_it_reads(bytes);
 }
 
 /// Reads the bytes as a `tokenizer.json`.
-pub(crate) fn tokenizer_json(bytes: &[u8]) {
+fn tokenizer_json(bytes: &[u8]) {
     encodes_what_it_reads(bytes);
 }
 
 /// Compares each scanner with its pattern as a regular expression, on any text.
-pub(crate) fn splitters(bytes: &[u8]) {
+fn splitters(bytes: &[u8]) {
     static REGEXES: OnceLock<Vec<(&str, Regex)>> = OnceLock::new();
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT)]);
     oracle::agree(REGEXES.get_or_init(oracle::regexes), &text);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fuzzed;
+
+    #[test]
+    fn targets_return_whatever_the_bytes_are() {
+        fuzzed::check(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), &super::TARGETS);
+    }
 }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::{Draws, FrameAxis, MixLevel, Number};
-use crate::transform::Layout;
+use crate::Layout;
 
 /// What an example takes of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

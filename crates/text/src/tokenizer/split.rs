@@ -72,7 +72,7 @@ impl Splitter {
 /// Compares scanners with their patterns as regular expressions.
 #[cfg(any(test, fuzzing))]
 #[allow(clippy::unwrap_used, reason = "used in tests and fuzzing alone, which fail by panicking")]
-pub(super) mod oracle {
+pub(crate) mod oracle {
     use super::{super::scan::Scanner, *};
 
     /// The ends of the pieces of `text`, by the pattern as a regular expression.

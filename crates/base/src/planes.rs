@@ -7,6 +7,10 @@ use std::ops::Range;
 
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
+/// The highest sample rate that is accepted, Hz: above that of every converter. FLAC can declare 1 048 575
+/// Hz, and WAV any.
+pub const MAX_RATE: u32 = 1 << 22;
+
 /// The most samples whose memory a buffer keeps for the next record: 64 MiB. A larger buffer is freed at the
 /// next smaller record.
 pub const KEPT_SAMPLES: usize = 16 << 20;
@@ -51,7 +55,8 @@ impl Planes {
         self.takes_mean = is_enough;
     }
 
-    pub(super) fn takes_mean(&self) -> bool {
+    /// Whether [`Planes::take_mean`] was called with true.
+    pub fn takes_mean(&self) -> bool {
         self.takes_mean
     }
 
@@ -94,9 +99,11 @@ impl Planes {
         self.samples
     }
 
+    /// Checks the samples.
+    ///
     /// # Errors
     /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of its square would be.
-    pub(crate) fn check_finite(&self) -> Result<()> {
+    pub fn check_finite(&self) -> Result<()> {
         let used = &self.samples[..usize::from(self.channels) * self.len];
         // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at
         // memory speed. 2^32 is above all unscaled 32-bit integers, and its spectrum's power is below 2^112.

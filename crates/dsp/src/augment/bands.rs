@@ -9,8 +9,8 @@ use half::{bf16, f16};
 
 use super::Draws;
 use crate::{
+    Layout,
     dtype::{ValuesMut, each_float},
-    transform::Layout,
 };
 
 /// The widest mask.

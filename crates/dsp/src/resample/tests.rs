@@ -1,7 +1,7 @@
 //! The fast methods compared with the definition, absolute phase, and the contract of the plan.
 
 use super::*;
-use crate::transform::target_len;
+use crate::target_len;
 use proptest::prelude::*;
 
 /// Usual pairs, up and down, then awkward and extreme ones.

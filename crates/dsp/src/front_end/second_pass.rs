@@ -7,8 +7,8 @@
 use super::{Compression, Fill, FrontEnd, Normalization};
 use crate::{
     dtype::ValuesMut,
+    form::{Output, Value},
     simd::{LANES, Lanes, Work},
-    transform::form::{Output, Value},
 };
 
 /// One example in the second pass.

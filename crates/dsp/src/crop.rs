@@ -16,7 +16,7 @@ use super::Padding;
 /// A `source_hz` of 0 gives 0; a result beyond `u64` saturates.
 ///
 /// ```
-/// # use forebay::transform::target_len;
+/// # use forebay_dsp::target_len;
 /// assert_eq!(target_len(44_101, 44_100, 32_000), 32_001);
 /// ```
 pub fn target_len(source_samples: u64, source_hz: u32, target_hz: u32) -> u64 {

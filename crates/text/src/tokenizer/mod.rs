@@ -15,13 +15,11 @@ mod batch;
 mod byte_level;
 mod classes;
 mod fingerprint;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzz;
 mod hugging_face;
 mod pairs;
 mod ranks;
 mod scan;
-mod split;
+pub(crate) mod split;
 mod table;
 mod words;
 

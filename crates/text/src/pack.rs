@@ -88,7 +88,7 @@ struct Slot {
 /// Holds documents, and picks the next one for a row.
 ///
 /// ```
-/// use forebay::transform::{CropRule, Document, Packer};
+/// use forebay_text::{CropRule, Document, Packer};
 ///
 /// const BOS: u32 = 0;
 /// let mut packer = Packer::new(8, BOS, CropRule::Drop);

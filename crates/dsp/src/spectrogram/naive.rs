@@ -1,7 +1,7 @@
 //! The definition: one DFT sum per bin in `f64`, dense mel matrix, no plan. The oracle of the fast version.
 
 use super::{FLOOR, SpectrogramConfig};
-use crate::transform::mel::{hz_to_mel, mel_to_hz};
+use crate::mel::{hz_to_mel, mel_to_hz};
 use std::f64::consts::TAU;
 
 /// `[n_mels][n_frames]`, natural log.

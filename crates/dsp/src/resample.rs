@@ -27,7 +27,7 @@ use direct::Direct;
 use staged::Staged;
 
 /// The highest rate of a plan: that of recordings.
-pub const MAX_HZ: u32 = crate::decode::MAX_RATE;
+pub const MAX_HZ: u32 = forebay_base::planes::MAX_RATE;
 
 /// The sharpness of the filter. All stop bands begin at the lower of the two Nyquist frequencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -1,7 +1,7 @@
 //! What can be said of front ends by hand; the golden files are compared in Python.
 
 use super::*;
-use crate::{dtype::each, transform::Kaldi};
+use crate::{Kaldi, dtype::each};
 
 fn run(config: FrontEndConfig, waveform: &[f32]) -> Vec<f32> {
     let plan = FrontEnd::new(config, true).unwrap();
