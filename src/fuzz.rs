@@ -7,24 +7,19 @@
 //! Built for tests and with `--cfg fuzzing` only. Source: own.
 
 use std::{
-    io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
-
-use bytes::Bytes;
 
 use crate::{
     LoaderConfig,
     cache::{build::inputs::fuzz as inputs, fuzz as cache},
     config::Count,
     engine::{Engine, Plan, Step},
-    record::{ReadRecords, Source, Task, WholeRecord},
-    source::{
-        ArrowOptions, ArrowSource, ReadAt, Recordings, Storage, Version,
-        parquet::{ParquetOptions, ParquetSource, fuzz as parquet},
-    },
+    in_memory::InMemory,
+    record::Task,
+    source::{ArrowOptions, Recordings, Storage},
     state::{Identity, Share},
     tasks::{AudioTask, CheckTask},
 };
@@ -32,16 +27,11 @@ use crate::{
 /// A parser, called with any bytes.
 pub type Target = fn(&[u8]);
 
-/// The targets by name. `forebay_audio::fuzz` has the targets for recordings, `forebay_text::fuzz` those for
-/// tokenizers.
-pub const TARGETS: [(&str, Target); 12] = [
-    ("arrow", arrow),
-    ("parquet", parquet_file),
-    ("table", table),
-    ("tar", tar),
+/// The targets by name. `forebay_audio::fuzz`, `forebay_text::fuzz` and `forebay_source::fuzz` have those of
+/// recordings, tokenizers and files of records.
+pub const TARGETS: [(&str, Target); 7] = [
     ("loader", loader),
     ("check", check),
-    ("pages", parquet::pages),
     ("inputs", inputs::inputs),
     ("ledger", cache::ledger),
     ("zarr", cache::zarr),
@@ -49,113 +39,12 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("state", state),
 ];
 
-/// A file in memory.
-#[derive(Debug, Clone)]
-pub(crate) struct InMemory(Bytes);
-
-impl InMemory {
-    /// A file of these bytes.
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        Self(Bytes::copy_from_slice(bytes))
-    }
-}
-
-impl Storage for InMemory {
-    fn open(&self, _path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        Ok(Box::new(self.clone()))
-    }
-}
-
-impl ReadAt for InMemory {
-    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        let rest = usize::try_from(at).ok().and_then(|at| self.0.get(at..)).unwrap_or_default();
-        let n = rest.len().min(buffer.len());
-        buffer[..n].copy_from_slice(&rest[..n]);
-        Ok(n)
-    }
-
-    fn version(&self) -> io::Result<Version> {
-        Ok(Version { size: self.0.len() as u64, modified: None, etag: None })
-    }
-}
-
 fn in_memory(bytes: &[u8]) -> (Arc<dyn Storage>, [PathBuf; 1], AtomicBool) {
     (Arc::new(InMemory::new(bytes)), [PathBuf::from("a")], AtomicBool::new(false))
 }
 
 /// The limit of a record in the targets, small enough that code which ignores it shows in memory use.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
-
-/// Parses an Arrow shard and reads its rows, alone and in order.
-fn arrow(bytes: &[u8]) {
-    let (storage, paths, stop) = in_memory(bytes);
-    let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
-    if let Ok(source) = ArrowSource::open_in(storage, &paths, &options, &stop) {
-        read_rows(&Arc::new(source));
-    }
-}
-
-/// Parses a table that names recordings, as each format of text.
-fn table(bytes: &[u8]) {
-    for name in ["a.csv", "a.tsv", "a.txt", "a.jsonl"] {
-        let (storage, _, stop) = in_memory(bytes);
-        let options = ArrowOptions {
-            threads: 1,
-            max_record_bytes: MAX_RECORD_BYTES,
-            paths: true,
-            ..ArrowOptions::default()
-        };
-        if let Ok(source) = Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop) {
-            let (rows, source) = (source.n_rows(), Arc::new(source));
-            assert!(rows <= bytes.len() as u64);
-            let mut reader = source.reader();
-            for row in 0..rows.min(40) {
-                assert!(reader.read(row, 1, &WholeRecord).is_err_and(|error| error.kind.is_record()));
-                let _ = reader.path(row);
-            }
-        }
-    }
-}
-
-/// Parses an archive of recordings and reads its members.
-fn tar(bytes: &[u8]) {
-    let (storage, _, stop) = in_memory(bytes);
-    let columns = vec!["txt".to_owned(), "x".to_owned()];
-    for columns in [Vec::new(), columns] {
-        let options = ArrowOptions {
-            threads: 1,
-            max_record_bytes: MAX_RECORD_BYTES,
-            columns,
-            ..ArrowOptions::default()
-        };
-        let path = [PathBuf::from("a.tar")];
-        if let Ok(source) = Recordings::open_in(storage.clone(), &[path], &options, &stop) {
-            assert!(source.n_rows() * 512 <= bytes.len() as u64);
-            read_rows(&Arc::new(source));
-        }
-    }
-}
-
-/// Parses a Parquet file with a column `text` and reads its rows, alone and in order.
-fn parquet_file(bytes: &[u8]) {
-    let (storage, paths, stop) = in_memory(bytes);
-    let options =
-        ParquetOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ParquetOptions::text("text") };
-    if let Ok(source) = ParquetSource::open_in(storage, &paths, &options, &stop) {
-        read_rows(&Arc::new(source));
-    }
-}
-
-fn read_rows<S: Source>(source: &Arc<S>) {
-    let n: u64 = source.shard_rows().iter().sum();
-    let (mut alone, mut in_order) = (source.reader(), source.reader());
-    for row in 0..n.min(40) {
-        let found = [alone.read(row, 1, &WholeRecord), in_order.read(row, u64::MAX, &WholeRecord)];
-        let [alone, in_order] = found.map(|read| read.map(|record| record.bytes).map_err(|error| error.kind));
-        assert_eq!(alone, in_order, "row {row}");
-        assert!(alone.is_ok_and(|bytes| bytes.len() as u64 <= MAX_RECORD_BYTES) || in_order.is_err());
-    }
-}
 
 /// The most batches that a target takes of a shard.
 const BATCHES: usize = 16;
@@ -274,8 +163,11 @@ pub fn run(name: &str, bytes: &[u8]) {
             }
         }));
     });
-    let elsewhere = forebay_audio::fuzz::TARGETS.iter().chain(&forebay_text::fuzz::TARGETS);
-    if let Some((_, target)) = TARGETS.iter().chain(elsewhere).find(|(known, _)| *known == name) {
+    let elsewhere =
+        [&forebay_audio::fuzz::TARGETS[..], &forebay_text::fuzz::TARGETS, &forebay_source::fuzz::TARGETS];
+    if let Some((_, target)) =
+        TARGETS.iter().chain(elsewhere.into_iter().flatten()).find(|(known, _)| *known == name)
+    {
         target(bytes);
     }
 }

@@ -18,7 +18,6 @@
 // In the order in which data flows.
 pub mod config;
 pub mod memory;
-pub mod source;
 pub mod report;
 pub mod targets;
 pub mod sampling;
@@ -39,6 +38,9 @@ mod fuzzed;
 #[path = "../tests/hostile_common/mutate.rs"]
 mod mutate;
 #[cfg(any(test, fuzzing))]
+#[path = "../tests/hostile_common/in_memory.rs"]
+mod in_memory;
+#[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(feature = "python")]
 mod python;
@@ -50,5 +52,5 @@ pub use forebay_base::{Error, ErrorKind, Result, dtype, error, seed, shared_once
 use forebay_base::{cancel, catch_panic, fallible_alloc, float_mode, fork_lock, signatures, sync};
 pub use forebay_dsp as transform;
 pub use forebay_engine::{engine, fields, order, record, shuffle};
-use forebay_simd as simd;
+pub use forebay_source as source;
 pub use forebay_text::pack;

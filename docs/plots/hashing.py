@@ -1,10 +1,10 @@
-"""The hash of src/seed.rs in Python, and the infinite window of src/order/window.rs."""
+"""The hash of crates/base/src/seed.rs in Python, and the infinite window of crates/engine/src/order/window.rs."""
 
 from collections.abc import Iterator
 
 MASK = (1 << 64) - 1
 WINDOW, CROP = 2, 3
-"""Purposes of src/seed.rs."""
+"""Purposes of crates/base/src/seed.rs."""
 
 
 def mix(x: int) -> int:

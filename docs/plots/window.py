@@ -27,7 +27,7 @@ def displacements(size: int, seed: int = 0) -> np.ndarray:
 
 def main() -> None:
     """Draws the picture and prints the figures."""
-    # The golden values of the tests in src/seed.rs.
+    # The golden values of the tests in crates/base/src/seed.rs.
     assert hashed(0, WINDOW, 0, 0) == 0x39D6215E4B0B2858
     assert hashed(42, CROP, 3, 1_000_000) == 0x9BB07E3D36D0FCCE
 

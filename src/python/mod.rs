@@ -61,8 +61,8 @@ use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 
 use crate::engine;
-use crate::simd::Level;
 use crate::sync::plain::Mutex;
+use forebay_simd::Level;
 
 /// The longest wait between checks of pending signals.
 const SLICE: Duration = Duration::from_millis(50);

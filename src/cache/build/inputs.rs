@@ -409,8 +409,8 @@ impl TableReader {
             return Ok(Some(rest));
         }
         match &mut self.batches {
-            TableBatches::Parquet(table) => table.next(),
-            TableBatches::Arrow(table) => table.next(),
+            TableBatches::Parquet(table) => table.next_batch(),
+            TableBatches::Arrow(table) => table.next_batch(),
         }
     }
 }

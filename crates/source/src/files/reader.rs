@@ -1,0 +1,382 @@
+//! Reads the files that rows name: small ones whole, of others what is wanted.
+
+use std::{
+    borrow::Cow,
+    cell::Cell,
+    ffi::OsStr,
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+
+use super::indexes::IndexLocation;
+use super::{
+    FilesSource, Table,
+    lru::Lru,
+    name_of,
+    recording_file::{AtomicReadCounts, Key, ReadCounts, RecordingFile},
+    table::ArchivePlace,
+};
+use crate::record::WholeRecord;
+use crate::{
+    Error, ErrorKind, Result,
+    fields::Row,
+    memory_permits::MemoryPermits,
+    path_policy::{self, Outside},
+    paths::RECORDINGS,
+    record::{FileRecording, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Segment},
+    storage::StoredFile,
+    urls,
+};
+use forebay_audio::Info;
+
+/// Files of at most this many bytes are read whole, in one read.
+const SMALL: u64 = 256 << 10;
+/// The most files that are open at a time, besides those that are being read.
+const MOST_OPEN: usize = 64;
+
+/// What the readers of a source share.
+#[derive(Debug)]
+pub(super) struct SharedFiles {
+    /// Large files and archives, open.
+    files: Lru<Key, Arc<StoredFile>>,
+    indexes: super::indexes::Indexes,
+    counts: AtomicReadCounts,
+}
+
+impl SharedFiles {
+    pub(super) fn new() -> Self {
+        Self {
+            files: Lru::new(MOST_OPEN),
+            indexes: super::indexes::Indexes::default(),
+            counts: AtomicReadCounts::default(),
+        }
+    }
+
+    pub(super) fn counted(&self) -> &AtomicReadCounts {
+        &self.counts
+    }
+
+    /// The folder of indexes on disk.
+    pub(super) fn index_folder(&self) -> Option<&Path> {
+        self.indexes.folder()
+    }
+
+    pub(super) fn counts(&self) -> ReadCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let AtomicReadCounts { opened, reads, bytes } = &self.counts;
+        let mut counts =
+            ReadCounts { opened: of(opened), reads: of(reads), bytes: of(bytes), ..ReadCounts::default() };
+        self.indexes.add_to(&mut counts);
+        counts.open = self.files.held().0 as u64;
+        counts
+    }
+}
+
+/// Reads rows for one thread.
+#[derive(Debug)]
+pub struct FilesReader {
+    source: Arc<FilesSource>,
+    permits: MemoryPermits,
+    /// The last small file and its bytes: segments of a file are often neighbours.
+    last: Option<(Key, Bytes)>,
+    decoder: forebay_audio::AudioDecoder,
+}
+
+impl FilesReader {
+    pub(super) fn new(source: Arc<FilesSource>) -> Self {
+        Self {
+            source,
+            permits: MemoryPermits::default(),
+            last: None,
+            decoder: forebay_audio::AudioDecoder::new(),
+        }
+    }
+
+    /// The row's path as the table has it, for reports.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn path(&self, row: u64) -> Option<String> {
+        let (_, table, row) = self.source.table(row);
+        name_of(table, row)
+    }
+
+    /// The values of a row, without its recording.
+    #[cfg(test)]
+    pub(super) fn values(&self, row: u64) -> Result<Row> {
+        let (_, table, row) = self.source.table(row);
+        self.source.values(table, row)
+    }
+
+    #[cfg(test)]
+    pub(super) fn segment(&self, row: u64) -> Option<Segment> {
+        let (_, table, row) = self.source.table(row);
+        table.segment(row)
+    }
+
+    /// Codec, rate, channels and length of the recording that a row names, its bytes, and where its index is
+    /// now.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`].
+    pub fn index(&mut self, row: u64) -> Result<(Info, u64, IndexLocation)> {
+        let source = self.source.clone();
+        let (number, table, row) = source.table(row);
+        let permits = self.permits.clone();
+        let mut found = || {
+            let place = find(&source, &permits, number, table, row)?;
+            let indexed = if place.len > SMALL {
+                source.opened.indexes.keep(&mut self.decoder, &place)
+            } else {
+                let read = self.read_place(&place, None, (&WholeRecord, &Row::new()));
+                read.and_then(|(bytes, _)| Ok((self.decoder.open(&bytes)?.info(), IndexLocation::Needless)))
+            };
+            if indexed.is_err() {
+                source.opened.files.remove(place.key);
+            }
+            let (info, kept) = unchanged(&place.file, indexed)?;
+            Ok((info, place.len, kept))
+        };
+        found().map_err(|error| in_row(error, table, row))
+    }
+
+    fn read_row(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
+        let source = self.source.clone();
+        let (number, table, row) = source.table(row);
+        self.read_in(&source, number, row, run, request).map_err(|error| in_row(error, table, row))
+    }
+
+    fn read_in(
+        &mut self,
+        source: &FilesSource,
+        number: usize,
+        row: u64,
+        run: u64,
+        request: &dyn ReadRequest,
+    ) -> Result<RawRecord> {
+        let table = &source.tables[number];
+        let values = source.values(table, row)?;
+        let segment = table.segment(row);
+        let key = (number, false, table.file(row));
+        let goes_on = run > 1 && row + 1 < table.n_rows && table.file(row + 1) == table.file(row);
+        let last = self.last.take().filter(|(last, _)| *last == key);
+        let (bytes, file) = match last {
+            Some((_, bytes)) => (bytes, FileRecording { segment, ..FileRecording::default() }),
+            None => {
+                let permits = self.permits.clone();
+                let place = find(source, &permits, number, table, row)?;
+                let read = self.read_place(&place, segment, (request, &values));
+                if read.is_err() {
+                    source.opened.files.remove(place.key);
+                }
+                unchanged(&place.file, read)?
+            }
+        };
+        if bytes.len() as u64 <= SMALL && !bytes.is_empty() && goes_on {
+            self.last = Some((key, bytes.clone()));
+        }
+        Ok(RawRecord { file: Some(Box::new(file)), ..RawRecord::new(bytes, values) })
+    }
+
+    /// Reads what is wanted of a recording.
+    fn read_place(
+        &mut self,
+        place: &RecordingFile<'_>,
+        segment: Option<Segment>,
+        request: (&dyn ReadRequest, &Row),
+    ) -> Result<(Bytes, FileRecording)> {
+        if place.len == 0 {
+            return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+        }
+        if place.len > SMALL {
+            let span_bytes =
+                place.source.opened.indexes.span_bytes(&mut self.decoder, place, segment, request)?;
+            if let Some(span_bytes) = span_bytes {
+                return Ok((Bytes::new(), FileRecording { span_bytes: Some(span_bytes), segment }));
+            }
+        }
+        let _ = request;
+        Ok((place.read_range(0..place.len)?, FileRecording { segment, ..FileRecording::default() }))
+    }
+}
+
+/// Finds the bytes of a row's recording.
+fn find<'a>(
+    source: &'a FilesSource,
+    permits: &'a MemoryPermits,
+    number: usize,
+    table: &Table,
+    row: u64,
+) -> Result<RecordingFile<'a>> {
+    let Some(name) = table.name(row) else {
+        return Err(Error::new(ErrorKind::Unreadable, "the row has no path"));
+    };
+    let name = path_of(name);
+    let SharedFiles { files, counts, .. } = &source.opened;
+    let place = match table.place(row) {
+        None => None,
+        Some(Some(place)) => Some(place),
+        Some(None) => {
+            return Err(Error::new(ErrorKind::Unreadable, format!("no archive has the member {name:?}")));
+        }
+    };
+    let key = match place {
+        Some(ArchivePlace { archive, .. }) => (number, true, archive),
+        None => (number, false, table.file(row)),
+    };
+    let file = match files.get(key).filter(|file| file.is_current()) {
+        Some(file) => file,
+        None => {
+            files.remove(key);
+            let file = Arc::new(match place {
+                Some(ArchivePlace { archive, .. }) => {
+                    StoredFile::open(&source.storage, &table.archives[archive as usize])?
+                }
+                None => open(source, table, &name)?,
+            });
+            counts.opened.fetch_add(1, Ordering::Relaxed);
+            if place.is_some() || file.size() > SMALL {
+                files.put(key, file.clone(), 1);
+            }
+            file
+        }
+    };
+    let (at, len) = place.map_or((0, file.size()), |place| (place.at, place.len));
+    // A member of an archive has an index of its own.
+    let key = if place.is_some() { (number, true, table.file(row)) } else { key };
+    Ok(RecordingFile { file, at, len, key, source, permits, n_read: Cell::new(0) })
+}
+
+/// Tries to open the files of rows, in order, until one opens: the files of a table with a wrong root, or
+/// with another column of paths, are all missing. URLs and archives are not tried.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] or [`ErrorKind::Config`] for the first row, if none of the files can be opened.
+pub(super) fn try_rows(source: &FilesSource, rows: &[u64]) -> Result<()> {
+    let (mut first, mut n_tried) = (None, 0);
+    for &row in rows {
+        let (_, table, row) = source.table(row);
+        let Some(name) = table.name(row).map(path_of).filter(|_| table.archives.is_empty()) else { continue };
+        if urls::is_url(&urls::join(&table.root, &name)) {
+            return Ok(());
+        }
+        let Err(error) = open(source, table, &name) else { return Ok(()) };
+        // The system failed: the read of the row tells it.
+        if error.kind != ErrorKind::Unreadable {
+            return Ok(());
+        }
+        n_tried += 1;
+        first.get_or_insert_with(|| in_row(error, table, row).in_shard(&table.path));
+    }
+    let Some(error) = first else { return Ok(()) };
+    let is_missing = error.cause.as_deref().and_then(|cause| cause.downcast_ref::<io::Error>());
+    let is_missing = is_missing.is_some_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let others = match n_tried {
+        1 => String::new(),
+        n => format!("; the files of {} other rows that were tried cannot be opened either", n - 1),
+    };
+    let message = format!(
+        "{}{others}; relative paths begin at root=, by default the table's own folder, and path_column= names the column of \
+         paths",
+        error.message
+    );
+    Err(Error { kind: if is_missing { ErrorKind::NotFound } else { ErrorKind::Config }, message, ..error })
+}
+
+/// Opens the file of a row: the one with that name, or of a name without an ending the recording.
+fn open(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> {
+    let error = match open_one(source, table, name) {
+        Err(error) if path_policy::is_of_path(&error) => error,
+        opened => return opened,
+    };
+    if !has_ending(name) {
+        for ending in RECORDINGS {
+            let mut longer = name.as_os_str().to_owned();
+            longer.push(".");
+            longer.push(ending);
+            match open_one(source, table, Path::new(&longer)) {
+                Err(error) if path_policy::is_of_path(&error) => {}
+                opened => return opened,
+            }
+        }
+    }
+    let root = table.root.display().to_string();
+    let below = if name.is_absolute() || root.is_empty() { String::new() } else { format!(" below {root}") };
+    let is_of_windows = name.as_os_str().as_encoded_bytes().contains(&b'\\');
+    let hint = if is_of_windows { " (folders in a path are separated by /)" } else { "" };
+    let message = format!("the file {name:?} cannot be opened{below}{hint}");
+    Err(Error { message, kind: ErrorKind::Unreadable, ..error })
+}
+
+fn open_one(source: &FilesSource, table: &Table, name: &Path) -> Result<StoredFile> {
+    let path = match table.is_trusted {
+        true => urls::join(&table.root, name).into(),
+        false => {
+            let found = source.path_policy.find(&*source.storage, &table.root, name)?;
+            found.map_err(|Outside { path, home }| {
+                let message = format!(
+                    "the file {name:?} is not below the folder {}{}; if you trust the table, pass allow_paths={:?} or a \
+                     folder above it, or allow_paths=True for any path",
+                    home.display(),
+                    source.path_policy.nor(),
+                    path.parent().unwrap_or(&path),
+                );
+                Error::new(ErrorKind::Unreadable, message)
+            })?
+        }
+    };
+    StoredFile::open(&source.storage, &path)
+}
+
+/// What was read of a file, if the file did not change meanwhile: otherwise the record is bad.
+fn unchanged<T>(file: &StoredFile, read: Result<T>) -> Result<T> {
+    match read {
+        // The system failed, or the loader was closed.
+        Err(error) if error.kind.is_io() && error.cause.is_some() || error.kind == ErrorKind::Closed => {
+            Err(error)
+        }
+        read if file.is_current() => read,
+        _ => Err(Error::new(ErrorKind::Unreadable, "the file was changed while it was read")),
+    }
+}
+
+/// Whether a name ends as recordings do; `a.b c` does not.
+fn has_ending(name: &Path) -> bool {
+    let ending = name.extension().and_then(OsStr::to_str);
+    ending.is_some_and(|ending| RECORDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+}
+
+/// A path of the bytes that a table has.
+fn path_of(name: &[u8]) -> Cow<'_, Path> {
+    match std::str::from_utf8(name) {
+        Ok(name) => Cow::Borrowed(Path::new(name)),
+        #[cfg(unix)]
+        Err(_) => Cow::Borrowed(Path::new(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name))),
+        #[cfg(not(unix))]
+        Err(_) => Cow::Owned(std::path::PathBuf::from(String::from_utf8_lossy(name).into_owned())),
+    }
+}
+
+/// The error with the line of its row.
+fn in_row(mut error: Error, table: &Table, row: u64) -> Error {
+    if let Some(line) = table.line(row).filter(|_| error.kind.is_record()) {
+        error.message = format!("line {line}: {}", error.message);
+    }
+    error
+}
+
+impl ReadRecords for FilesReader {
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
+        self.permits = MemoryPermits::of(limiter);
+    }
+
+    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
+        self.read_row(row, run, request)
+    }
+}

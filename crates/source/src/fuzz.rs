@@ -1,0 +1,115 @@
+//! Fuzz targets: the readers of files of records as functions of bytes. See `fuzz/README.md`. Built for tests
+//! and with `--cfg fuzzing` only.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use crate::{
+    ArrowOptions, ArrowSource, Recordings, Storage,
+    in_memory::InMemory,
+    parquet::{ParquetOptions, ParquetSource, pages as page_headers},
+    record::{ReadRecords, Source, WholeRecord},
+};
+
+/// A parser, called with any bytes.
+pub type Target = fn(&[u8]);
+
+/// The targets by name. A target returns for any bytes; if there are two ways to the same result, it compares
+/// them.
+pub const TARGETS: [(&str, Target); 5] =
+    [("arrow", arrow), ("parquet", parquet_file), ("table", table), ("tar", tar), ("pages", pages)];
+
+fn in_memory(bytes: &[u8]) -> (Arc<dyn Storage>, [PathBuf; 1], AtomicBool) {
+    (Arc::new(InMemory::new(bytes)), [PathBuf::from("a")], AtomicBool::new(false))
+}
+
+/// The limit of a record in the targets, small enough that code which ignores it shows in memory use.
+const MAX_RECORD_BYTES: u64 = 1 << 20;
+
+/// Parses an Arrow shard and reads its rows, alone and in order.
+fn arrow(bytes: &[u8]) {
+    let (storage, paths, stop) = in_memory(bytes);
+    let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
+    if let Ok(source) = ArrowSource::open_in(storage, &paths, &options, &stop) {
+        read_rows(&Arc::new(source));
+    }
+}
+
+/// Parses a table that names recordings, as each format of text.
+fn table(bytes: &[u8]) {
+    for name in ["a.csv", "a.tsv", "a.txt", "a.jsonl"] {
+        let (storage, _, stop) = in_memory(bytes);
+        let options = ArrowOptions {
+            threads: 1,
+            max_record_bytes: MAX_RECORD_BYTES,
+            paths: true,
+            ..ArrowOptions::default()
+        };
+        if let Ok(source) = Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop) {
+            let (rows, source) = (source.n_rows(), Arc::new(source));
+            assert!(rows <= bytes.len() as u64);
+            let mut reader = source.reader();
+            for row in 0..rows.min(40) {
+                assert!(reader.read(row, 1, &WholeRecord).is_err_and(|error| error.kind.is_record()));
+                let _ = reader.path(row);
+            }
+        }
+    }
+}
+
+/// Parses an archive of recordings and reads its members.
+fn tar(bytes: &[u8]) {
+    let (storage, _, stop) = in_memory(bytes);
+    let columns = vec!["txt".to_owned(), "x".to_owned()];
+    for columns in [Vec::new(), columns] {
+        let options = ArrowOptions {
+            threads: 1,
+            max_record_bytes: MAX_RECORD_BYTES,
+            columns,
+            ..ArrowOptions::default()
+        };
+        let path = [PathBuf::from("a.tar")];
+        if let Ok(source) = Recordings::open_in(storage.clone(), &[path], &options, &stop) {
+            assert!(source.n_rows() * 512 <= bytes.len() as u64);
+            read_rows(&Arc::new(source));
+        }
+    }
+}
+
+/// Parses a Parquet file with a column `text` and reads its rows, alone and in order.
+fn parquet_file(bytes: &[u8]) {
+    let (storage, paths, stop) = in_memory(bytes);
+    let options =
+        ParquetOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ParquetOptions::text("text") };
+    if let Ok(source) = ParquetSource::open_in(storage, &paths, &options, &stop) {
+        read_rows(&Arc::new(source));
+    }
+}
+
+fn read_rows<S: Source>(source: &Arc<S>) {
+    let n: u64 = source.shard_rows().iter().sum();
+    let (mut alone, mut in_order) = (source.reader(), source.reader());
+    for row in 0..n.min(40) {
+        let found = [alone.read(row, 1, &WholeRecord), in_order.read(row, u64::MAX, &WholeRecord)];
+        let [alone, in_order] = found.map(|read| read.map(|record| record.bytes).map_err(|error| error.kind));
+        assert_eq!(alone, in_order, "row {row}");
+        assert!(alone.is_ok_and(|bytes| bytes.len() as u64 <= MAX_RECORD_BYTES) || in_order.is_err());
+    }
+}
+
+/// Checks page headers and the lengths of delta encodings.
+fn pages(bytes: &[u8]) {
+    page_headers::look_at(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fuzzed;
+
+    #[test]
+    fn targets_return_whatever_the_bytes_are() {
+        fuzzed::check(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), &super::TARGETS);
+    }
+}

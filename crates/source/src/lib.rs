@@ -1,0 +1,93 @@
+//! Sources of records: the encoded bytes of a recording, or the text of a document, with its label, by row
+//! number.
+//!
+//! A source is opened from a list of files, counts their rows, and makes one reader for each I/O thread. A
+//! reader turns a row number into a [`RawRecord`](crate::record::RawRecord). Rows are numbered from zero over
+//! the files in the order given. Sources are independent of shuffling, decoding and the pipeline's threads.
+//!
+//! Files are read through [`Storage`], so that tests can count bytes and inject faults, and other storage
+//! than local paths can be added. Memory maps ([`MappedFiles`]) are for local disks and off by default: on a
+//! parallel file system each page fault costs a round trip for 4 KiB, while a large `pread` streams. A file
+//! that shrinks under a map may kill the process.
+//!
+//! | file | what |
+//! |---|---|
+//! | `arrow` | recordings in Arrow IPC streams and files |
+//! | `parquet` | recordings and documents in Parquet files |
+//! | `files` | recordings in files of their own: tables that name them, folders, archives, lists |
+//! | `recordings` | a source of any of these |
+//! | `columns`, `contents` | which columns are read, and what all shards have in common |
+//! | `cells` | values of decoded Arrow arrays, one by one |
+//! | `shard` | the files of a dataset, and their row numbers |
+//! | `selection` | a part of the rows, or the windows of recordings, as a source of its own |
+//! | `order_of_rows` | the rows in an order of the user |
+//! | `open_recording` | the recording of a record: all bytes, or the part that was read |
+//! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
+//! | `path_policy` | recordings that a row gives as a path |
+//! | `storage`, `mapped` | opens files and reads them at an offset; memory maps |
+//! | `path_or_url`, `urls`, `remote`, `store_options` | the storage of paths and URLs; object stores, web servers |
+//! | `block`, `memory_permits` | memory that records are read into; permits for large reads |
+//! | `parallel` | the same work for each file of a list, on several threads |
+
+#[cfg(any(test, fuzzing))]
+extern crate self as forebay_source;
+
+pub mod arrow;
+mod block;
+mod cells;
+pub mod columns;
+mod contents;
+pub mod files;
+mod open_recording;
+mod mapped;
+mod memory_permits;
+mod order_of_rows;
+pub mod parallel;
+pub mod parquet;
+mod path_or_url;
+mod path_policy;
+pub mod paths;
+pub mod pattern;
+mod recordings;
+mod remote;
+mod selection;
+mod shard;
+mod splits;
+mod storage;
+mod store_options;
+mod tree;
+pub mod urls;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+#[cfg(test)]
+#[path = "../../../tests/hostile_common/fuzzed.rs"]
+mod fuzzed;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../tests/hostile_common/in_memory.rs"]
+mod in_memory;
+#[cfg(test)]
+#[path = "../../../tests/hostile_common/mutate.rs"]
+mod mutate;
+#[cfg(test)]
+#[path = "../../../tests/patience/mod.rs"]
+mod patience;
+
+use forebay_base::{
+    Error, ErrorKind, Result, cancel, catch_panic, fallible_alloc, fork_lock, seed, signatures,
+};
+use forebay_engine::{fields, order, record};
+
+pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
+pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};
+pub use contents::{ClassNames, Contents};
+pub use mapped::MappedFiles;
+pub use open_recording::{OpenRecording, info_of_row};
+pub use path_or_url::PathOrUrl;
+pub use path_policy::AllowPaths;
+pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo, RowStorage};
+pub use remote::{DiskCache, disk_cache};
+pub use selection::{Positions, RowWindows, Selection, Subset};
+pub use shard::Shard;
+pub use storage::{LocalFiles, ReadAt, Storage, Version};
+pub use storage::{StoredFile, open_regular};
+pub use store_options::{GivenOption, StoreOptions};

@@ -1,0 +1,419 @@
+//! Parquet source: recordings as Hugging Face `datasets` writes them, and documents for language models.
+//!
+//! Input: paths and the names of columns. Output: records by row number. Opening reads only the footers;
+//! reading reads only pages of the requested columns.
+//!
+//! ```text
+//! files ──▶ footer ──▶ plan            row groups and columns to read
+//!             │          │
+//! chunks ──▶ pages ──▶ group ──▶ values ──▶ reader    bytes; checks; batches; rows
+//! ```
+//!
+//! Row groups are written and compressed independently, so they are divided among ranks:
+//! [`ParquetSource::row_groups`] lists them over all files. The `parquet` crate decodes pages. It gets the
+//! bytes from our own reads, decodes only the requested columns, and its panics are caught.
+//!
+//! Invariant: the result of reading a row depends on the file alone, not on the rows read before it. Memory
+//! is a window of some MiB per column, the pages of a batch of about a MiB, and one page more, of the size
+//! that its writer chose.
+
+mod chunk;
+mod chunks;
+mod files;
+mod footer;
+mod group;
+pub(crate) mod pages;
+mod places;
+mod plan;
+mod reader;
+pub mod table;
+mod thrift;
+mod values;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+pub use self::{
+    files::{Split, split},
+    reader::ParquetReader,
+    thrift::check_footer,
+};
+
+use self::{
+    places::ChunkPlaces,
+    plan::{ColumnPlan, Plans},
+};
+use super::{
+    arrow::ArrowOptions,
+    block::BlockPool,
+    columns::{ColumnChoice, Described, FeatureCache, Payload},
+    contents::{Contents, DescribedShards},
+    parallel,
+    path_or_url::PathOrUrl,
+    path_policy::{AllowPaths, PathPolicy},
+    remote::DiskCache,
+    shard::{Shard, locate, shards_of},
+    storage::{CountedStorage, Storage, StoredFile, Version},
+    store_options::StoreOptions,
+};
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    record::{MAX_RECORD_BYTES, Source, Traffic},
+    seed::mix,
+};
+
+/// The columns to read, and how to open the files.
+#[derive(Debug, Clone)]
+pub struct ParquetOptions {
+    /// The kind of records, and their column.
+    pub payload: Payload,
+    /// The column of labels; the usual one is `label`, `labels` or the only ClassLabel feature.
+    pub label_column: ColumnChoice,
+    /// How many threads read footers.
+    pub threads: usize,
+    /// The most bytes of a record, and of a decompressed page; 64 times a page's compressed size are always
+    /// allowed.
+    pub max_record_bytes: u64,
+    /// Which files rows may name.
+    pub allow_paths: AllowPaths,
+    /// Whether the path of each row is one of its values.
+    pub paths: bool,
+    /// The other columns whose values are read.
+    pub columns: Vec<String>,
+    /// Where what is read by URL is kept.
+    pub cache: Option<Arc<DiskCache>>,
+}
+
+impl ParquetOptions {
+    /// Documents in `column`, without labels.
+    pub fn text(column: impl Into<String>) -> Self {
+        Self { label_column: ColumnChoice::Nothing, ..Self::of(Payload::Text(column.into())) }
+    }
+
+    /// Recordings and labels in the usual columns.
+    pub fn audio() -> Self {
+        Self::of(Payload::Audio(None))
+    }
+
+    /// The options with which Arrow shards are opened, for Parquet.
+    pub(super) fn recordings(options: &ArrowOptions) -> Self {
+        let ArrowOptions {
+            audio_column,
+            label_column,
+            threads,
+            max_record_bytes,
+            allow_paths,
+            paths,
+            columns,
+            cache,
+            fingerprinted: _,
+            mmap: _,
+            store: _,
+        } = options.clone();
+        let payload = Payload::Audio(audio_column);
+        Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns, cache }
+    }
+
+    /// Only the named columns.
+    pub fn columns(columns: Vec<String>) -> Self {
+        Self { label_column: ColumnChoice::Nothing, columns, ..Self::of(Payload::Nothing) }
+    }
+
+    fn of(payload: Payload) -> Self {
+        Self {
+            payload,
+            label_column: ColumnChoice::Usual,
+            threads: 8,
+            max_record_bytes: MAX_RECORD_BYTES,
+            allow_paths: AllowPaths::default(),
+            paths: false,
+            columns: Vec::new(),
+            cache: None,
+        }
+    }
+}
+
+/// Rows of a file that were written together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowGroup {
+    /// The shard that holds it, counted from zero.
+    pub shard: usize,
+    /// Its number within the shard.
+    pub index: usize,
+    /// The number of its first row over all shards.
+    pub first_row: u64,
+    /// How many rows it has; some have none.
+    pub n_rows: u64,
+}
+
+/// An open dataset of Parquet shards; immutable and shared.
+#[derive(Debug)]
+pub struct ParquetSource {
+    storage: Arc<dyn Storage>,
+    traffic: Arc<Traffic>,
+    payload: Payload,
+    max_record_bytes: u64,
+    path_policy: PathPolicy,
+    shards: Vec<Shard>,
+    versions: Vec<Version>,
+    /// The requested columns of each shard, and how to decode them.
+    plans: Vec<(Arc<ChunkPlaces>, Arc<ColumnPlan>)>,
+    row_groups: Vec<RowGroup>,
+    /// The first row group of each shard, and the number of all.
+    group_starts: Vec<usize>,
+    blocks: Arc<BlockPool>,
+    n_rows: u64,
+    contents: Contents,
+    /// The shard whose row group has the most bytes in the requested columns, and these bytes.
+    largest: (usize, u64),
+}
+
+/// The largest row group that may be read for a single row, bytes.
+const SCATTERED_GROUP_BYTES: u64 = 16 << 20;
+
+/// The part of a footer that is kept.
+struct FooterIndex {
+    version: Version,
+    columns: (Arc<ChunkPlaces>, Arc<ColumnPlan>),
+    described: Described,
+    has_labels: bool,
+    largest: u64,
+}
+
+impl ParquetSource {
+    /// Opens local files: reads only their footers, on several threads.
+    ///
+    /// `stop` is checked between files. Relative paths, those in rows too, are resolved against the folder
+    /// that is current now.
+    ///
+    /// # Errors
+    /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
+    /// for a file that is not Parquet, cut off or encrypted, [`ErrorKind::Schema`] for columns that do not
+    /// fit or differ between shards, [`ErrorKind::Config`] for no files,
+    /// [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found when they are read.
+    pub fn open(paths: &[PathBuf], options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
+        Self::open_in(PathOrUrl::files(&StoreOptions::default(), options.cache.clone()), paths, options, stop)
+    }
+
+    /// The same for files of any storage.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_in(
+        storage: Arc<dyn Storage>,
+        paths: &[PathBuf],
+        options: &ParquetOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        Self::open_groups(storage, paths, &[paths.len()], options, stop)
+    }
+
+    /// The same for groups of files: `ends` has the number of files up to the end of each. The files of a
+    /// group have the same classes.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_groups(
+        storage: Arc<dyn Storage>,
+        paths: &[PathBuf],
+        ends: &[usize],
+        options: &ParquetOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        if paths.is_empty() {
+            let message = "there are no files to read; name at least one Parquet file";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let (storage, traffic) = CountedStorage::over(storage);
+        let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
+        let (features, plans, turns) = (FeatureCache::default(), Plans::default(), Mutex::default());
+        let threads = parallel::threads_for(&paths, options.threads);
+        let indexes = parallel::each(&paths, threads, |path| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+            }
+            FooterIndex::read(&storage, path, options, (&features, &plans), &turns)
+                .map_err(|error| error.in_shard(path))
+        })?;
+        let rows =
+            indexes.iter().map(|index| (index.columns.0.rows().iter().sum(), index.version.size, None));
+        let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
+        let described: Vec<_> = indexes.iter().map(|index| index.described.clone()).collect();
+        let has_labels = indexes.iter().any(|index| index.has_labels);
+        let found = DescribedShards { shards: &shards, ends, described: &described, has_labels };
+        let contents = Contents::new(found, &options.columns, options.paths)?;
+        let (mut row_groups, mut group_starts) = (Vec::new(), vec![0]);
+        for (shard, index) in indexes.iter().enumerate() {
+            let mut first_row = shards[shard].first_row;
+            for (index, &n_rows) in index.columns.0.rows().iter().enumerate() {
+                fallible_alloc::push(&mut row_groups, RowGroup { shard, index, first_row, n_rows })?;
+                first_row += n_rows;
+            }
+            group_starts.push(row_groups.len());
+        }
+        let sizes = indexes.iter().map(|index| index.largest).enumerate();
+        Ok(Self {
+            storage,
+            traffic,
+            payload: options.payload.clone(),
+            max_record_bytes: options.max_record_bytes,
+            path_policy: PathPolicy::new(options.allow_paths.clone()),
+            versions: indexes.iter().map(|index| index.version).collect(),
+            plans: indexes.iter().map(|index| index.columns.clone()).collect(),
+            row_groups,
+            group_starts,
+            blocks: Arc::default(),
+            n_rows,
+            contents,
+            largest: sizes.max_by_key(|&(_, bytes)| bytes).unwrap_or_default(),
+            shards,
+        })
+    }
+
+    /// The number of rows over all shards.
+    pub fn n_rows(&self) -> u64 {
+        self.n_rows
+    }
+
+    /// The shards in the order given.
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The row groups of all shards, in order.
+    pub fn row_groups(&self) -> &[RowGroup] {
+        &self.row_groups
+    }
+
+    /// The row groups of one shard.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn row_groups_of(&self, shard: usize) -> &[RowGroup] {
+        &self.row_groups[self.group_starts[shard]..self.group_starts[shard + 1]]
+    }
+
+    /// The index in [`Self::row_groups`] of the row group that holds `row`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row_group_of(&self, row: u64) -> usize {
+        assert!(row < self.n_rows, "row {row} of {}", self.n_rows);
+        // An empty row group starts at the same row as the next one, so the last that starts at or before
+        // `row` holds it.
+        self.row_groups.partition_point(|group| group.first_row <= row) - 1
+    }
+
+    /// The columns of all shards.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
+    /// dataset may be copied to another place.
+    pub fn fingerprint(&self) -> u64 {
+        let shards = self.shards.iter().zip(&self.versions);
+        let sizes = shards.flat_map(|(shard, version)| [shard.n_rows, version.size]);
+        sizes.fold(mix(self.shards.len() as u64), |state, word| mix(state ^ mix(word)))
+    }
+
+    /// The shard that holds `row`, and the row's number there.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn locate(&self, row: u64) -> (usize, u64) {
+        locate(&self.shards, row)
+    }
+
+    /// The same files with other options.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn reopened(&self, options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
+        let paths: Vec<_> = self.shards.iter().map(|shard| shard.path.to_path_buf()).collect();
+        Self::open_in(self.storage.clone(), &paths, options, stop)
+    }
+
+    /// A reader, for one thread.
+    pub fn reader(self: &Arc<Self>) -> ParquetReader {
+        ParquetReader::new(Arc::clone(self))
+    }
+}
+
+impl FooterIndex {
+    fn read(
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        options: &ParquetOptions,
+        (features, plans): (&FeatureCache, &Plans),
+        turns: &Mutex<()>,
+    ) -> Result<Self> {
+        let mut file = StoredFile::open(storage, path)?;
+        let footer = footer::read(&mut file, turns)?;
+        let (columns, plan) = plan::choose(&footer.metadata, options, features)?;
+        let places = ChunkPlaces::new(&footer.metadata, &plan.leaves)?;
+        Ok(Self {
+            version: file.version(),
+            has_labels: columns.label.is_some(),
+            described: columns.described(),
+            largest: (0..places.rows().len()).map(|group| places.bytes(group)).max().unwrap_or(0),
+            columns: (Arc::new(places), plans.share(plan)),
+        })
+    }
+}
+
+impl Source for ParquetSource {
+    type Reader = ParquetReader;
+
+    fn rest(&self) {
+        self.storage.rest();
+    }
+
+    fn traffic(&self) -> Arc<Traffic> {
+        self.traffic.clone()
+    }
+
+    fn shard_rows(&self) -> Vec<u64> {
+        self.shards.iter().map(|shard| shard.n_rows).collect()
+    }
+
+    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        let (shard, row) = self.locate(row);
+        (self.shards[shard].path.clone(), row)
+    }
+
+    fn recording(&self, _row: u64) -> Option<String> {
+        None
+    }
+
+    /// False: reading one row costs the whole pages that hold it.
+    fn random_access(&self) -> bool {
+        false
+    }
+
+    fn check_scattered(&self) -> Result<()> {
+        let (shard, bytes) = self.largest;
+        if bytes <= SCATTERED_GROUP_BYTES {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "{} has row groups of up to {} MiB, and in this order each row may cost a whole row group (at most {} MiB \
+                 are allowed); use order=\"window\", or write the shards with smaller row groups",
+                self.shards[shard].path.display(),
+                bytes >> 20,
+                SCATTERED_GROUP_BYTES >> 20
+            ),
+        ))
+    }
+
+    fn reader(self: &Arc<Self>) -> ParquetReader {
+        self.reader()
+    }
+}

@@ -1,0 +1,710 @@
+//! A source of recordings: in Arrow or Parquet shards, or in files of their own.
+//!
+//! A file whose name ends in `.parquet` is read as Parquet, one that ends as a recording or a table does as
+//! that, any other as Arrow. Files may be given in groups, the sources of a mixture.
+
+use std::{
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::open_recording::{OpenRecording, info_of_row};
+use super::{
+    arrow::{ArrowOptions, ArrowReader, ArrowSource},
+    contents::Contents,
+    files::{FilesReader, FilesSource, Manifest, ReadCounts, TablePlan},
+    order_of_rows::RowOrder,
+    parallel,
+    parquet::{ParquetOptions, ParquetReader, ParquetSource},
+    paths::{self, Reads},
+    shard::Shard,
+    storage::Storage,
+    urls,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    fields::{Row, Value},
+    record::{MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic},
+};
+use forebay_audio::{AudioDecoder, Info, layout};
+
+/// An open dataset of recordings; immutable and shared.
+#[derive(Debug)]
+pub struct Recordings {
+    files: OpenFiles,
+    /// For each group, the number of shards up to its end.
+    groups: Vec<usize>,
+    /// The names of the other columns.
+    column_names: Vec<String>,
+    /// The order of the rows, if it is not that of the files.
+    order: Option<Arc<RowOrder>>,
+}
+
+#[derive(Debug)]
+enum OpenFiles {
+    Arrow(Arc<ArrowSource>),
+    Parquet(Arc<ParquetSource>),
+    Table(Arc<FilesSource>),
+}
+
+/// How the rows of a source are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowStorage {
+    /// How many there are, or windows of them.
+    pub rows: u64,
+    /// Whether they are recordings in files of their own, or members of archives, instead of rows of shards.
+    pub in_files: bool,
+    /// Whether some of these files are named by URL.
+    pub by_url: bool,
+    /// Whether a row can be read without others.
+    pub alone: bool,
+}
+
+/// What a user names as a source, or a part of one.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry {
+    /// A file, a folder or a pattern.
+    Path(PathBuf),
+    /// A table whose rows name recordings.
+    Manifest(Arc<Manifest>),
+}
+
+impl Entry {
+    /// Whether it is a table, a folder or a recording, rather than a shard.
+    pub fn is_of_files(&self) -> bool {
+        match self {
+            Self::Manifest(_) => true,
+            Self::Path(path) => path.is_dir() || is_table(path) || paths::is_recording(path.as_os_str()),
+        }
+    }
+
+    /// The path, or of rows in memory a name.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Path(path) => path.clone(),
+            Self::Manifest(manifest) => manifest.path().to_owned(),
+        }
+    }
+}
+
+impl From<PathBuf> for Entry {
+    fn from(path: PathBuf) -> Self {
+        Self::Path(path)
+    }
+}
+
+/// Calls the same method of either source or reader.
+macro_rules! either {
+    ($either:expr, $kind:ident, $one:ident => $call:expr) => {
+        match $either {
+            $kind::Arrow($one) => $call,
+            $kind::Parquet($one) => $call,
+            $kind::Table($one) => $call,
+        }
+    };
+}
+
+impl Recordings {
+    /// Opens local files in groups, one after the other; [`Self::group_starts`] returns where each begins.
+    ///
+    /// Folders and patterns are [expanded](paths). `stop` is checked between
+    /// reads. Relative paths, those in rows too, are resolved against the folder that is current now.
+    ///
+    /// # Errors
+    /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of
+    /// files are given, or Parquet is to be mapped.
+    pub fn open<T: Clone + Into<Entry>>(
+        groups: &[impl AsRef<[T]>],
+        options: &ArrowOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        Self::open_in(options.storage(), groups, options, stop)
+    }
+
+    /// The same for files of any storage.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_in<T: Clone + Into<Entry>>(
+        storage: Arc<dyn Storage>,
+        groups: &[impl AsRef<[T]>],
+        options: &ArrowOptions,
+        stop: &AtomicBool,
+    ) -> Result<Self> {
+        let (mut parts, mut ends) = (Vec::new(), Vec::new());
+        for group in groups {
+            let entries: Vec<Entry> = group.as_ref().iter().cloned().map(Into::into).collect();
+            parts_of(entries, &storage, &mut parts, stop)?;
+            ends.push(parts.len());
+        }
+        let column_names = options.columns.clone();
+        let files = match shards_or_tables(parts)? {
+            Ok(files) => files,
+            Err(plans) => {
+                let source = FilesSource::open(storage, &plans, &ends, options, stop)?;
+                return Ok(Self {
+                    files: OpenFiles::Table(Arc::new(source)),
+                    groups: ends,
+                    column_names,
+                    order: None,
+                });
+            }
+        };
+        let opened = match one_kind(&files)? {
+            true if options.mmap => {
+                let message = "mmap=True maps Arrow shards, but these are Parquet; use mmap=False";
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            true => {
+                let options = ParquetOptions::recordings(options);
+                let source = ParquetSource::open_groups(storage, &files, &ends, &options, stop)?;
+                OpenFiles::Parquet(Arc::new(source))
+            }
+            false => {
+                OpenFiles::Arrow(Arc::new(ArrowSource::open_groups(storage, &files, &ends, options, stop)?))
+            }
+        };
+        Ok(Self { files: opened, groups: ends, column_names, order: None })
+    }
+
+    /// The same with rows in another order: `orders` has the rows of a group by their numbers within the
+    /// group, `None`: as they are in the files. A group with an order is one shard.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a row that a group does not have, and for files that are not Arrow, or
+    /// cannot be read in that order.
+    pub fn ordered(mut self, orders: &[Option<Arc<[u64]>>]) -> Result<Self> {
+        if orders.iter().all(Option::is_none) {
+            return Ok(self);
+        }
+        if !matches!(self.files, OpenFiles::Arrow(_)) {
+            let message = "an order of rows is one of Arrow files";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let order = RowOrder::new(self.shards(), &self.groups, orders)?;
+        if order.is_scattered() {
+            self.check_scattered()?;
+        }
+        self.groups = order.groups.clone();
+        self.order = Some(Arc::new(order));
+        Ok(self)
+    }
+
+    /// The number of rows over all shards.
+    pub fn n_rows(&self) -> u64 {
+        if let Some(order) = &self.order {
+            return order.n_rows();
+        }
+        either!(&self.files, OpenFiles, source => source.n_rows())
+    }
+
+    /// The shards in the order given.
+    pub fn shards(&self) -> &[Shard] {
+        if let Some(order) = &self.order {
+            return &order.shards;
+        }
+        either!(&self.files, OpenFiles, source => source.shards())
+    }
+
+    /// Whether any of its files was read by URL.
+    pub fn is_remote(&self) -> bool {
+        self.traffic().is_remote()
+    }
+
+    /// How `rows` of it are stored. Follows from names and contents of the files alone, not from what was
+    /// read so far.
+    pub fn stored(&self, rows: u64) -> RowStorage {
+        let files = self.files();
+        RowStorage {
+            rows,
+            in_files: files.is_some(),
+            by_url: files.is_some_and(FilesSource::is_by_url),
+            alone: self.random_access(),
+        }
+    }
+
+    /// The first row of each group of files, and the number of all rows.
+    pub fn group_starts(&self) -> Vec<u64> {
+        let start = |&shard: &usize| self.shards().get(shard).map_or(self.n_rows(), |shard| shard.first_row);
+        std::iter::once(0).chain(self.groups.iter().map(start)).collect()
+    }
+
+    /// The columns of all files.
+    pub fn contents(&self) -> &Contents {
+        either!(&self.files, OpenFiles, source => source.contents())
+    }
+
+    /// What the readers of files did so far; `None` for shards.
+    pub fn read_counts(&self) -> Option<ReadCounts> {
+        self.files().map(FilesSource::read_counts)
+    }
+
+    /// Whether the recordings are in files of their own, or in archives of them, and not in shards.
+    pub fn is_of_files(&self) -> bool {
+        self.files().is_some()
+    }
+
+    /// Tries to open the files that the first rows of tables name: of `rows`, ascending (`None`: all),
+    /// without those in `exclude`. Does nothing for shards, folders, archives and URLs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] or [`ErrorKind::Config`] if none of the first files of a table can be opened.
+    pub fn try_first(&self, rows: Option<&[u64]>, exclude: &[u64]) -> Result<()> {
+        self.files().map_or(Ok(()), |files| files.try_first(rows, exclude))
+    }
+
+    /// The tables, if the recordings are in files of their own.
+    pub fn files(&self) -> Option<&FilesSource> {
+        match &self.files {
+            OpenFiles::Table(source) => Some(source),
+            _ => None,
+        }
+    }
+
+    /// The folder of the indexes of recordings; `None` for shards, and if the user has no folder of caches.
+    pub fn index_folder(&self) -> Option<&Path> {
+        self.files()?.index_folder()
+    }
+
+    /// Bytes of the rows of tables that are in memory; 0 for shards.
+    pub fn rows_held(&self) -> usize {
+        self.files().map_or(0, FilesSource::bytes_held)
+    }
+
+    /// Reads one of the other columns, without recordings, and collects what `keep` takes of the values of
+    /// all rows, or of the errors of bad ones, on several threads: a result for each shard.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`]; those of `keep`; [`ErrorKind::Closed`] once `stop` is set.
+    pub fn collect<T: Default + Send + Sync>(
+        &self,
+        column: &str,
+        keep: impl Fn(&mut T, Result<&Value>) -> Result<()> + Sync,
+        stop: &AtomicBool,
+    ) -> Result<Vec<T>> {
+        const THREADS: usize = 8;
+        const POLLED: u64 = 1024;
+        let number = self.column_names().iter().position(|name| name == column);
+        let number =
+            number.ok_or_else(|| Error::new(ErrorKind::Schema, format!("column {column:?} is not read")))?;
+        self.contents().columns[number].check_flat(column)?;
+        let alone = match &self.files {
+            OpenFiles::Arrow(_) | OpenFiles::Table(_) => None,
+            OpenFiles::Parquet(source) => {
+                let options = ParquetOptions::columns(vec![column.to_owned()]);
+                Some(Arc::new(source.reopened(&options, stop)?))
+            }
+        };
+        parallel::each(self.shards(), THREADS, |shard| {
+            let mut reader = match (&self.files, &alone) {
+                (OpenFiles::Parquet(_), Some(alone)) => RecordingsReader::Parquet(Box::new(alone.reader())),
+                _ => self.reader_of(),
+            };
+            let number = if alone.is_some() { 0 } else { number };
+            let mut kept = T::default();
+            let end = shard.first_row + shard.n_rows;
+            for row in shard.first_row..end {
+                if row % POLLED == 0 && stop.load(Ordering::Relaxed) {
+                    return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+                }
+                let value = |values: Row| values.into_iter().nth(number).unwrap_or(Value::Null);
+                let found = match (&mut reader, &self.files) {
+                    (RecordingsReader::Ordered(reader, order), _) => reader.others(order.row(row)).map(value),
+                    (RecordingsReader::Arrow(reader), _) => reader.others(row).map(value),
+                    (RecordingsReader::Parquet(reader), _) => reader.others(row, end - row).map(value),
+                    (RecordingsReader::Table(_), OpenFiles::Table(source)) => source.other(row, number),
+                    (RecordingsReader::Table(_), _) => Ok(Value::Null),
+                };
+                match found {
+                    Ok(found) => keep(&mut kept, Ok(&found))?,
+                    Err(error) if error.kind.is_record() => keep(&mut kept, Err(error))?,
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(kept)
+        })
+    }
+
+    /// What `of` makes of the length and rate of recordings, by opening each; it is given `None` for a bad
+    /// record, and the place among `rows`, which are those wanted; `None`: all.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`], for errors that are not of one record; [`ErrorKind::Closed`] once `stop` is
+    /// set.
+    pub fn infos<T: Send + Sync>(
+        &self,
+        rows: Option<&[u64]>,
+        stop: &AtomicBool,
+        of: impl Fn(usize, Option<RowInfo>) -> T + Sync,
+    ) -> Result<Vec<T>> {
+        const THREADS: usize = 8;
+        const TOGETHER: u64 = 256;
+        let n = rows.map_or(self.n_rows(), |rows| rows.len() as u64);
+        let pieces: Vec<_> = (0..n.div_ceil(TOGETHER)).map(|piece| piece * TOGETHER).collect();
+        let found = parallel::each(&pieces, THREADS, |&first| {
+            let (mut reader, mut decoder) = (self.reader_of(), AudioDecoder::new());
+            let end = n.min(first + TOGETHER);
+            // bounded: 256.
+            let mut infos = Vec::with_capacity((end - first) as usize);
+            for at in first..end {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+                }
+                let row = rows.map_or(at, |rows| rows[at as usize]);
+                let run = if rows.is_none() { end - at } else { 1 };
+                let found = match reader.info(&mut decoder, row, run) {
+                    Ok(info) => Some(info),
+                    Err(error) if error.kind.is_record() => None,
+                    Err(error) => return Err(error),
+                };
+                infos.push(of(at as usize, found));
+            }
+            Ok(infos)
+        })?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The names of the other columns.
+    pub fn column_names(&self) -> &[String] {
+        &self.column_names
+    }
+
+    /// The first row of each shard, and the number of all rows.
+    pub fn shard_starts(&self) -> Vec<u64> {
+        self.shards().iter().map(|shard| shard.first_row).chain([self.n_rows()]).collect()
+    }
+
+    /// A hash of the shards' row counts and file sizes, in order. Paths and times are left out, since a
+    /// dataset may be copied to another place.
+    pub fn fingerprint(&self) -> u64 {
+        let files = either!(&self.files, OpenFiles, source => source.fingerprint());
+        self.order.as_ref().map_or(files, |order| order.fingerprint(files))
+    }
+
+    /// The fingerprint as earlier versions wrote it in states, which still load.
+    pub fn former_fingerprint(&self) -> u64 {
+        match &self.files {
+            OpenFiles::Table(source) => source.former_fingerprint(),
+            _ => self.fingerprint(),
+        }
+    }
+
+    /// A reader, for one thread.
+    pub fn reader(self: &Arc<Self>) -> RecordingsReader {
+        self.reader_of()
+    }
+
+    fn reader_of(&self) -> RecordingsReader {
+        match &self.files {
+            OpenFiles::Arrow(source) => match &self.order {
+                None => RecordingsReader::Arrow(source.reader()),
+                Some(order) => RecordingsReader::Ordered(source.reader(), order.clone()),
+            },
+            OpenFiles::Parquet(source) => RecordingsReader::Parquet(Box::new(source.reader())),
+            OpenFiles::Table(source) => RecordingsReader::Table(source.reader()),
+        }
+    }
+
+    /// The paths of all rows, in order; a bad row has none.
+    pub fn paths(&self) -> impl Iterator<Item = Result<Option<String>>> + '_ {
+        let mut reader = self.reader_of();
+        (0..self.n_rows()).map(move |row| match reader.path(row) {
+            Err(error) if error.kind.is_record() => Ok(None),
+            path => path,
+        })
+    }
+
+    /// The row of the files.
+    fn file_row(&self, row: u64) -> u64 {
+        self.order.as_ref().map_or(row, |order| order.row(row))
+    }
+
+    /// Whether reading a row's path costs little compared with its recording.
+    pub fn has_cheap_paths(&self) -> bool {
+        matches!(self.files, OpenFiles::Arrow(_) | OpenFiles::Table(_))
+    }
+}
+
+/// Wants the length of a recording only.
+struct LengthRequest;
+
+impl ReadRequest for LengthRequest {
+    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
+        // Of plain samples the head is enough.
+        layout(head, size).map(|_| 0..0)
+    }
+
+    fn takes_spans(&self) -> bool {
+        true
+    }
+
+    fn span(&self, _: u32, _: u64, _: &Row) -> Option<Range<u64>> {
+        Some(0..0)
+    }
+}
+
+/// A shard, or a table of recordings.
+enum ShardOrTable {
+    Shard(PathBuf),
+    Table(TablePlan),
+}
+
+/// Adds the parts of one source.
+fn parts_of(
+    entries: Vec<Entry>,
+    storage: &Arc<dyn Storage>,
+    parts: &mut Vec<ShardOrTable>,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let mut entries = entries.into_iter().peekable();
+    while let Some(entry) = entries.next() {
+        let path = match entry {
+            Entry::Manifest(manifest) => {
+                parts.push(ShardOrTable::Table(TablePlan::Manifest(manifest)));
+                continue;
+            }
+            Entry::Path(path) => path,
+        };
+        // Paths are expanded together, so that a file that comes twice is found.
+        let mut paths = vec![path];
+        while let Some(Entry::Path(path)) = entries.next_if(|entry| matches!(entry, Entry::Path(_))) {
+            paths.push(path);
+        }
+        for path in paths.iter().filter(|path| !path.exists()) {
+            super::files::check_named(path)?;
+        }
+        let (files, folders) = paths::expand_folders(&paths, Reads::Recordings, storage, stop)?;
+        let (mut folders, mut list) = (folders.into_iter().peekable(), Vec::new());
+        for file in files {
+            if paths::is_recording(file.as_os_str())
+                && folders.peek().is_none_or(|folder| folder.path != file)
+            {
+                list.push(file);
+                continue;
+            }
+            if !list.is_empty() {
+                parts.push(ShardOrTable::Table(TablePlan::List(std::mem::take(&mut list))));
+            }
+            if let Some(folder) = folders.next_if(|folder| folder.path == file) {
+                parts.extend(tables_of(folder).map(ShardOrTable::Table));
+            } else if is_table(&file) {
+                parts.push(ShardOrTable::Table(TablePlan::Manifest(Arc::new(Manifest::of(file)))));
+            } else {
+                parts.push(ShardOrTable::Shard(file));
+            }
+        }
+        if !list.is_empty() {
+            parts.push(ShardOrTable::Table(TablePlan::List(list)));
+        }
+    }
+    Ok(())
+}
+
+/// The tables of a folder: those that describe its recordings, else the folder itself.
+fn tables_of(folder: paths::RecordingFolder) -> impl Iterator<Item = TablePlan> {
+    let paths::RecordingFolder { path, recordings, mut metadata } = folder;
+    // One at the top is for all that is below it.
+    if let Some(top) = metadata.iter().position(|table| table.parent() == Some(&path)) {
+        metadata = vec![metadata.swap_remove(top)];
+    }
+    let whole = metadata.is_empty().then_some(TablePlan::Folder { folder: path, files: recordings });
+    let described = metadata.into_iter().map(|table| TablePlan::Manifest(Arc::new(Manifest::of(table))));
+    described.chain(whole)
+}
+
+/// The shards, or else the tables. Both together are an error.
+fn shards_or_tables(parts: Vec<ShardOrTable>) -> Result<Result<Vec<PathBuf>, Vec<TablePlan>>> {
+    let (mut shards, mut tables) = (Vec::new(), Vec::new());
+    for part in parts {
+        match part {
+            ShardOrTable::Shard(shard) => shards.push(shard),
+            ShardOrTable::Table(table) => tables.push(table),
+        }
+    }
+    match (shards.first(), tables.is_empty()) {
+        (_, true) => Ok(Ok(shards)),
+        (None, false) => Ok(Err(tables)),
+        (Some(shard), false) => {
+            if !urls::is_url(shard) {
+                fs::symlink_metadata(shard).map_err(|error| Error::io(shard, "open", error))?;
+            }
+            let message = format!(
+                "{} is a shard, and other sources are recordings in files; the sources of a loader are all shards, or all \
+                 tables, folders and files of recordings",
+                shard.display()
+            );
+            Err(Error::new(ErrorKind::Config, message))
+        }
+    }
+}
+
+/// Whether a path is that of a table that names recordings. Parquet is a shard.
+fn is_table(path: &Path) -> bool {
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    const TABLES: [&str; 7] = ["csv", "tsv", "jsonl", "ndjson", "json", "txt", "tar"];
+    const PACKED: [&str; 5] = ["gz", "zst", "bz2", "xz", "zip"];
+    let is = |ending: &str| TABLES.contains(&ending);
+    let inner =
+        || Path::new(path.file_stem().unwrap_or_default()).extension().unwrap_or_default().to_string_lossy();
+    // Other formats as well: the error for tables says which are read.
+    is(&ending) || ["tgz", "xls", "xlsx"].contains(&&*ending) || PACKED.contains(&&*ending) && is(&inner())
+}
+
+/// Whether the files are Parquet. Mixed formats are an error.
+fn one_kind(files: &[PathBuf]) -> Result<bool> {
+    let is_parquet = |path: &&PathBuf| is_parquet(path);
+    let (parquet, other) = (files.iter().find(is_parquet), files.iter().find(|path| !is_parquet(path)));
+    if let (Some(parquet), Some(other)) = (parquet, other) {
+        let message = format!(
+            "{} is Parquet and {} is not; the shards of a loader are all Parquet or all Arrow",
+            parquet.display(),
+            other.display()
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    Ok(parquet.is_some())
+}
+
+fn is_parquet(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"))
+}
+
+impl Source for Recordings {
+    type Reader = RecordingsReader;
+
+    fn shard_rows(&self) -> Vec<u64> {
+        if let Some(order) = &self.order {
+            return order.shards.iter().map(|shard| shard.n_rows).collect();
+        }
+        either!(&self.files, OpenFiles, source => source.shard_rows())
+    }
+
+    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+        let row = self.file_row(row);
+        either!(&self.files, OpenFiles, source => Source::locate(&**source, row))
+    }
+
+    fn recording(&self, row: u64) -> Option<String> {
+        let row = self.file_row(row);
+        either!(&self.files, OpenFiles, source => source.recording(row))
+    }
+
+    fn random_access(&self) -> bool {
+        either!(&self.files, OpenFiles, source => Source::random_access(&**source))
+    }
+
+    fn check_scattered(&self) -> Result<()> {
+        either!(&self.files, OpenFiles, source => source.check_scattered())
+    }
+
+    fn block_rows(&self, row: u64, run: u64) -> u64 {
+        let (row, run) = match &self.order {
+            None => (row, run),
+            Some(order) => (order.row(row), order.run(row, run)),
+        };
+        either!(&self.files, OpenFiles, source => source.block_rows(row, run))
+    }
+
+    fn most_blocks(&self) -> usize {
+        either!(&self.files, OpenFiles, source => source.most_blocks())
+    }
+
+    fn bytes_in_use(&self) -> usize {
+        either!(&self.files, OpenFiles, source => source.bytes_in_use())
+    }
+
+    fn rest(&self) {
+        either!(&self.files, OpenFiles, source => source.rest());
+    }
+
+    fn traffic(&self) -> Arc<Traffic> {
+        either!(&self.files, OpenFiles, source => source.traffic())
+    }
+
+    fn reader(self: &Arc<Self>) -> RecordingsReader {
+        self.reader()
+    }
+}
+
+/// A reader of either format, for one thread.
+#[derive(Debug)]
+pub enum RecordingsReader {
+    /// Of Arrow shards.
+    Arrow(ArrowReader),
+    /// Of Arrow shards in another order.
+    Ordered(ArrowReader, Arc<RowOrder>),
+    /// Of Parquet files.
+    Parquet(Box<ParquetReader>),
+    /// Of files of recordings.
+    Table(FilesReader),
+}
+
+/// What is known of a row before its samples are read.
+#[derive(Debug)]
+pub struct RowInfo {
+    /// Of its recording, or of the segment that it is.
+    pub info: Info,
+    /// Its other columns.
+    pub values: Row,
+}
+
+impl RecordingsReader {
+    /// Codec, rate, channels and length of a row's recording.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`] and [`AudioDecoder::open`].
+    pub fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<RowInfo> {
+        let record = self.read(row, run, &LengthRequest)?;
+        let part = record.file.as_deref();
+        let (info, _) = info_of_row(OpenRecording::open(decoder, &record.bytes, part)?.info(), part)?;
+        Ok(RowInfo { info, values: record.values })
+    }
+
+    /// The recording's own path field, if the row has one; for reports.
+    ///
+    /// # Errors
+    /// As [`ReadRecords::read`].
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn path(&mut self, row: u64) -> Result<Option<String>> {
+        match self {
+            Self::Arrow(reader) => reader.path(row),
+            Self::Ordered(reader, order) => reader.path(order.row(row)),
+            Self::Parquet(reader) => reader.path(row),
+            Self::Table(reader) => Ok(reader.path(row)),
+        }
+    }
+}
+
+impl ReadRecords for RecordingsReader {
+    fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
+        match self {
+            Self::Arrow(reader) | Self::Ordered(reader, _) => ReadRecords::set_limiter(reader, limiter),
+            Self::Parquet(reader) => ReadRecords::set_limiter(&mut **reader, limiter),
+            Self::Table(reader) => reader.set_limiter(limiter),
+        }
+    }
+
+    fn hint_next(&mut self, end: u64, row: Option<u64>) {
+        if let Self::Arrow(reader) = self {
+            reader.hint_next(end, row);
+        }
+    }
+
+    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
+        match self {
+            Self::Arrow(reader) => ReadRecords::read(reader, row, run, request),
+            Self::Ordered(reader, order) => {
+                ReadRecords::read(reader, order.row(row), order.run(row, run), request)
+            }
+            Self::Parquet(reader) => ReadRecords::read(&mut **reader, row, run, request),
+            Self::Table(reader) => reader.read(row, run, request),
+        }
+    }
+}
