@@ -14,7 +14,6 @@ use std::{
 
 use crate::{
     LoaderConfig,
-    cache::{build::inputs::fuzz as inputs, fuzz as cache},
     config::Count,
     engine::{Engine, Plan, Step},
     in_memory::InMemory,
@@ -27,17 +26,8 @@ use crate::{
 /// A parser, called with any bytes.
 pub type Target = fn(&[u8]);
 
-/// The targets by name. `forebay_audio::fuzz`, `forebay_text::fuzz` and `forebay_source::fuzz` have those of
-/// recordings, tokenizers and files of records.
-pub const TARGETS: [(&str, Target); 7] = [
-    ("loader", loader),
-    ("check", check),
-    ("inputs", inputs::inputs),
-    ("ledger", cache::ledger),
-    ("zarr", cache::zarr),
-    ("shard", cache::shard),
-    ("state", state),
-];
+/// The targets by name. The other packages have their own, such as `forebay_audio::fuzz`.
+pub const TARGETS: [(&str, Target); 3] = [("loader", loader), ("check", check), ("state", state)];
 
 fn in_memory(bytes: &[u8]) -> (Arc<dyn Storage>, [PathBuf; 1], AtomicBool) {
     (Arc::new(InMemory::new(bytes)), [PathBuf::from("a")], AtomicBool::new(false))
@@ -54,7 +44,7 @@ const MOST_TIME: Duration = Duration::from_secs(60);
 /// Opens a whole shard, Arrow or Parquet, as the Python classes do.
 fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
     let (storage, _, stop) = in_memory(bytes);
-    let name = if bytes.starts_with(&crate::signatures::PARQUET) { "a.parquet" } else { "a.arrow" };
+    let name = if bytes.starts_with(&forebay_base::signatures::PARQUET) { "a.parquet" } else { "a.arrow" };
     let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
     Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop).ok().map(Arc::new)
 }
@@ -163,8 +153,12 @@ pub fn run(name: &str, bytes: &[u8]) {
             }
         }));
     });
-    let elsewhere =
-        [&forebay_audio::fuzz::TARGETS[..], &forebay_text::fuzz::TARGETS, &forebay_source::fuzz::TARGETS];
+    let elsewhere = [
+        &forebay_audio::fuzz::TARGETS[..],
+        &forebay_cache::fuzz::TARGETS,
+        &forebay_text::fuzz::TARGETS,
+        &forebay_source::fuzz::TARGETS,
+    ];
     if let Some((_, target)) =
         TARGETS.iter().chain(elsewhere.into_iter().flatten()).find(|(known, _)| *known == name)
     {

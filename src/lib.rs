@@ -23,11 +23,9 @@ pub mod targets;
 pub mod sampling;
 pub mod decode;
 pub mod batch;
-pub mod dataset;
 pub mod tasks;
 pub mod access;
 pub mod state;
-pub mod cache;
 #[cfg(test)]
 #[path = "../tests/patience/mod.rs"]
 mod patience;
@@ -49,7 +47,11 @@ mod allocator;
 
 pub use config::LoaderConfig;
 pub use forebay_base::{Error, ErrorKind, Result, dtype, error, seed, shared_once};
-use forebay_base::{cancel, catch_panic, fallible_alloc, float_mode, fork_lock, signatures, sync};
+use forebay_base::{cancel, fallible_alloc, float_mode, sync};
+#[cfg(feature = "python")]
+use forebay_base::{catch_panic, fork_lock};
+pub use forebay_cache as cache;
+pub use forebay_cache::dataset;
 pub use forebay_dsp as transform;
 pub use forebay_engine::{engine, fields, order, record, shuffle};
 pub use forebay_source as source;

@@ -6,7 +6,6 @@
 pub use forebay_audio as audio;
 pub use forebay_text::tokenizer;
 
-pub(crate) use audio::KEPT_SAMPLES;
 pub use audio::{
     AudioDecoder, Claims, Codec, Damage, FrameLayout, Info, MAX_RATE, Planes, RangeIndex, ReadBytes,
     Recording, Repairs, SharedSpans, SpanBytes, SpareBlocks, layout,

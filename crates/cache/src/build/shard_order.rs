@@ -17,10 +17,7 @@ use std::{collections::BTreeMap, sync::PoisonError, time::Instant};
 
 use super::ReadShard;
 use crate::sync::plain::{Condvar, Mutex, MutexGuard};
-use crate::{
-    Error,
-    cache::{batch::Processed, ledger::Standing},
-};
+use crate::{Error, batch::Processed, ledger::Standing};
 
 /// The order in which batches of shards follow each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -287,7 +284,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cache::build::DocumentPiece;
+    use crate::build::DocumentPiece;
 
     /// A shard of so many batches; the reader is never called.
     struct Batches(u64);
@@ -315,7 +312,7 @@ mod tests {
 
     /// A batch of so many bytes, with its number as the number of documents.
     fn done(number: u64, bytes: usize) -> PieceOutcome {
-        let column = crate::cache::Column::flat("x", crate::fields::DataType::Uint8, vec![0; bytes], vec![]);
+        let column = crate::Column::flat("x", crate::fields::DataType::Uint8, vec![0; bytes], vec![]);
         let processed = Processed { documents: number, columns: vec![column] };
         PieceOutcome::Done { processed, left_out: Vec::new(), ends_batch: true }
     }

@@ -5,11 +5,7 @@ use arrow_schema::DataType as ArrowType;
 
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
-    Error, ErrorKind, Result,
-    cache::{Column, Processed},
-    fallible_alloc,
-    fields::DataType,
-    source::columns::type_name,
+    Column, Error, ErrorKind, Processed, Result, fallible_alloc, fields::DataType, source::columns::type_name,
 };
 
 /// Keeps columns unchanged: numbers become fields without an axis, lists of numbers fields with one.

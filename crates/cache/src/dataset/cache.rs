@@ -3,12 +3,7 @@
 use std::{ops::Range, path::Path, sync::Arc};
 
 use super::{Length, Store};
-use crate::{
-    Error, ErrorKind, Result,
-    cache::{self, CacheReader},
-    fields::Field,
-    fork_lock::OnceLock,
-};
+use crate::{CacheLength, CacheReader, Error, ErrorKind, Result, fields::Field, fork_lock::OnceLock};
 
 /// One split of a cache.
 #[derive(Debug)]
@@ -30,7 +25,7 @@ impl CacheStore {
     }
 }
 
-fn rows(cache::CacheLength { documents, is_final }: cache::CacheLength) -> Length {
+fn rows(CacheLength { documents, is_final }: CacheLength) -> Length {
     Length { rows: documents, is_final }
 }
 

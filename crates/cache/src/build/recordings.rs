@@ -10,18 +10,17 @@ use serde_json::Value;
 
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
-    Error, ErrorKind, Result,
-    cache::{Column, Processed},
-    decode::{AudioDecoder, Damage, KEPT_SAMPLES, Planes},
+    Column, Error, ErrorKind, Processed, Result,
     dtype::{Dtype, each},
     fallible_alloc,
     fields::DataType,
     record::RawRecord,
     source::{OpenRecording, info_of_row},
-    transform::{
-        Channels, FeatureScratch, Features as Plan, Form, Quality, Resamplers, SpectrogramConfig,
-        SpectrogramTransform, target_len,
-    },
+};
+use forebay_audio::{AudioDecoder, Damage, KEPT_SAMPLES, Planes};
+use forebay_dsp::{
+    Channels, FeatureScratch, Features as Plan, Form, Quality, Resamplers, SpectrogramConfig,
+    SpectrogramTransform, target_len,
 };
 
 /// Turns recordings into features and labels.
@@ -225,7 +224,7 @@ impl FeatureWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::{FrontEnd, FrontEndConfig, front_end::Conditioning};
+    use forebay_dsp::{FrontEnd, FrontEndConfig, front_end::Conditioning};
 
     fn bytes(plan: Plan) -> (u64, f64) {
         let features = FeatureBuilder::new(plan, Value::Null, 1e9).unwrap();

@@ -13,8 +13,7 @@ use super::{
     CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Pick, Store, TokenLeaf, id_type,
 };
 use crate::{
-    Error, ErrorKind, Result,
-    cache::{CacheWriter, Column, Processed, WriterOptions},
+    CacheWriter, Column, Error, ErrorKind, Processed, Result, WriterOptions,
     fields::{self, ColumnPool, Columns, DataType, Field},
     order::{Mixture, Stop, WeightStage},
 };

@@ -22,10 +22,8 @@ use serde_json::Value;
 
 use super::{DocumentPiece, ReadShard, Shards, Skips};
 use crate::{
-    Error, ErrorKind, Result,
-    cache::json::{self, NoValue},
-    decode::AudioDecoder,
-    fallible_alloc,
+    Error, ErrorKind, Result, fallible_alloc,
+    json::{self, NoValue},
     record::{MAX_RECORD_BYTES, RawRecord, ReadRecords, WholeRecord},
     seed::mix,
     signatures,
@@ -36,6 +34,7 @@ use crate::{
         parquet::{ParquetOptions, ParquetSource, table::ParquetTable},
     },
 };
+use forebay_audio::AudioDecoder;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

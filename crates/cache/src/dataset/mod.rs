@@ -30,7 +30,7 @@ pub use view::{MixtureRules, View};
 
 use crate::{
     Error, ErrorKind, Result,
-    cache::cast::reals,
+    cast::reals,
     fallible_alloc,
     fields::{ColumnPool, Columns, DataType, Field},
     order::{Bijection, WeightedRows},
@@ -64,8 +64,7 @@ const MOST_LEAVES: usize = 1 << 16;
 
 impl Dataset {
     /// Whether any rows are read by URL, so that a read may take long.
-    #[cfg(feature = "python")]
-    pub(crate) fn is_remote(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         self.leaves.iter().any(|leaf| leaf.is_remote())
     }
 

@@ -6,13 +6,9 @@ use serde_json::Value;
 
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
-    Error, ErrorKind, Result,
-    cache::{Column, Processed},
-    decode::tokenizer::{Encoder, Tokenizer},
-    fallible_alloc,
-    fields::DataType,
-    record::check_record_bytes,
+    Column, Error, ErrorKind, Processed, Result, fallible_alloc, fields::DataType, record::check_record_bytes,
 };
+use forebay_text::{Encoder, Tokenizer};
 
 /// Turns texts into ids.
 #[derive(Debug, Clone)]

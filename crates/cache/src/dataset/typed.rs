@@ -9,7 +9,7 @@ use std::{ops::Range, sync::Arc};
 use super::{Leaf, LeafSelection, Length};
 use crate::{
     Error, ErrorKind, Result,
-    cache::cast::{Misfit, integers},
+    cast::{Misfit, integers},
     fallible_alloc,
     fields::{DataType, Field},
 };

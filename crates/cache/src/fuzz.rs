@@ -1,14 +1,24 @@
-//! Fuzz targets: the ledger, the metadata of an array, and a shard's file; see [`crate::fuzz`].
+//! Fuzz targets: the ledger, the metadata of an array, a shard's file, and the files of a build. See
+//! `fuzz/README.md`. Built for tests and with `--cfg fuzzing` only.
 
-use super::{
+use crate::{
+    build::inputs::fuzz::inputs,
     chunk::{self, ChunkIndex},
+    fields::DataType,
     layout::{ArrayLayout, Compression, MAX_CHUNK_BYTES},
     ledger::Ledger,
 };
-use crate::fields::DataType;
+
+/// A parser, called with any bytes.
+pub type Target = fn(&[u8]);
+
+/// The targets by name. A target returns for any bytes; if there are two ways to the same result, it compares
+/// them.
+pub const TARGETS: [(&str, Target); 4] =
+    [("inputs", inputs), ("ledger", ledger), ("zarr", zarr), ("shard", shard)];
 
 /// `shard_ledger.json`: a ledger that can be read is equal after it is written and read again.
-pub(crate) fn ledger(bytes: &[u8]) {
+fn ledger(bytes: &[u8]) {
     let Ok(json) = serde_json::from_slice(bytes) else { return };
     if let Ok(ledger) = Ledger::from_json(&json) {
         assert_eq!(Ledger::from_json(&ledger.to_json()), Ok(ledger));
@@ -16,7 +26,7 @@ pub(crate) fn ledger(bytes: &[u8]) {
 }
 
 /// `zarr.json`: an array taken for one of ours has chunks within the limit.
-pub(crate) fn zarr(bytes: &[u8]) {
+fn zarr(bytes: &[u8]) {
     let Ok(json) = serde_json::from_slice(bytes) else { return };
     if let Some((layout, rows)) = ArrayLayout::from_zarr_json(&json) {
         assert!(layout.chunk_bytes() as u64 <= MAX_CHUNK_BYTES && layout.chunk_rows > 0);
@@ -26,7 +36,7 @@ pub(crate) fn zarr(bytes: &[u8]) {
 
 /// The file of a shard: its index, and each chunk in the index. Checksums are corrected, since a fuzzer does
 /// not find a valid one.
-pub(crate) fn shard(bytes: &[u8]) {
+fn shard(bytes: &[u8]) {
     let mut scratch = Vec::new();
     let plain = ArrayLayout {
         dtype: DataType::Uint16,
@@ -53,5 +63,15 @@ pub(crate) fn shard(bytes: &[u8]) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fuzzed;
+
+    #[test]
+    fn targets_return_whatever_the_bytes_are() {
+        fuzzed::check(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), &super::TARGETS);
     }
 }

@@ -1,0 +1,76 @@
+//! Processed documents with random access: built once, read in any order, readable while they grow.
+//!
+//! A document is a tree of arrays (`prompt/input_ids`), each of any shape. On disk it is Zarr v3, one folder
+//! for each field: `<split>/<field>/{data,offsets[,shapes]}`. `shard_ledger.json` beside them records what is
+//! committed.
+//!
+//! ```text
+//! writer ──▶ jagged ──▶ append ──▶ chunk     documents; one field; one array; bytes
+//! reader ──▶ jagged ──▶ stored ──▶ chunk
+//!    └──── ledger         └──────▶ foreign   what is committed; arrays that others wrote
+//! ```
+//!
+//! Why not `zarrs` alone: a random window of tokens takes it some 50 us, mostly for work that is constant
+//! here, and it writes a shard in place, so readers could see a torn one. It reads the layouts that we don't
+//! write, and our tests compare with it.
+//!
+//! `docs/cache.md` defines the layout and the commit.
+//!
+//! | file | what |
+//! |---|---|
+//! | `build` | many threads read and process shards, one thread writes the batches in a fixed order |
+//! | `batch`, `cast` | the output of a processor, and its conversion to the types of the fields |
+//! | `writer`, `jagged`, `append` | the writers of a cache, of a field and of an array |
+//! | `reader`, `stored`, `foreign` | the readers of a cache and of an array; arrays of other programs |
+//! | `ledger` | which documents are committed, from which shards, and how they were made |
+//! | `layout`, `chunk` | an array in files; chunks, and the index of a shard |
+//! | `files`, `owned` | names and replacement of files; which of a folder belong to the cache |
+//! | `json` | untrusted JSON, checked before memory is allocated for it |
+//! | `dataset` | random access to the rows of caches and lists, by views: permutations, eras, mixtures |
+
+mod append;
+mod batch;
+pub mod build;
+mod chunk;
+pub mod cast;
+mod files;
+#[cfg(feature = "zarr")]
+mod foreign;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+#[cfg(test)]
+#[path = "../../../tests/hostile_common/fuzzed.rs"]
+mod fuzzed;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../tests/hostile_common/in_memory.rs"]
+mod in_memory;
+mod jagged;
+mod json;
+mod layout;
+mod ledger;
+mod owned;
+mod reader;
+mod stored;
+mod writer;
+pub mod dataset;
+#[cfg(test)]
+#[path = "../../../tests/hostile_common/mutate.rs"]
+mod mutate;
+#[cfg(test)]
+#[path = "../../../tests/patience/mod.rs"]
+mod patience;
+
+#[cfg(feature = "zarr")]
+use forebay_base::catch_panic;
+use forebay_base::{Error, ErrorKind, Result, dtype, fallible_alloc, fork_lock, seed, signatures, sync};
+use forebay_engine::{engine, fields, order, record};
+use forebay_source as source;
+
+pub use self::{
+    batch::{Column, Processed},
+    jagged::FieldDocuments,
+    layout::{Compression, MAX_RANK},
+    ledger::{Ledger, LeftOut, Skipped, Standing},
+    reader::{CacheLength, CacheReader},
+    writer::{CacheWriter, WriterOptions},
+};
