@@ -32,6 +32,7 @@ impl Dtype {
     pub const FLOATS: [Self; 3] = [Self::Float32, Self::Float16, Self::Bfloat16];
 
     /// The name that users give.
+    #[inline]
     pub fn name(self) -> &'static str {
         match self {
             Self::Float32 => "float32",
@@ -42,11 +43,13 @@ impl Dtype {
     }
 
     /// The type of that name.
+    #[inline]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
     /// Bytes of a value.
+    #[inline]
     pub fn bytes(self) -> usize {
         match self {
             Self::Float32 => 4,
@@ -108,6 +111,7 @@ impl Dtype {
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation fails.
+    #[inline]
     pub fn zeros(self, len: usize) -> Result<Values> {
         fn zeros<T: Copy>(len: usize, zero: T) -> Result<Vec<T>> {
             let mut values = Vec::new();
@@ -131,16 +135,19 @@ pub type ValuesMut<'a> = Typed<&'a mut [f32], &'a mut [f16], &'a mut [bf16], &'a
 
 impl Values {
     /// The number of values.
+    #[inline]
     pub fn len(&self) -> usize {
         each!(self, values => values.len())
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// All values, to write to.
+    #[inline]
     pub fn as_mut(&mut self) -> ValuesMut<'_> {
         each!(self, values => typed values.as_mut_slice())
     }
@@ -152,6 +159,7 @@ impl ValuesMut<'_> {
     ///
     /// # Panics
     /// If they are more than fit.
+    #[inline]
     pub fn put(&mut self, at: usize, from: &[f32]) {
         let place = at..at + from.len();
         match self {
@@ -174,6 +182,7 @@ impl ValuesMut<'_> {
     ///
     /// # Panics
     /// If there are fewer.
+    #[inline]
     pub fn split_at(self, at: usize) -> (Self, Self) {
         match self {
             Self::Float32(values) => {
@@ -199,11 +208,13 @@ impl ValuesMut<'_> {
     ///
     /// # Panics
     /// If the range reaches beyond them.
+    #[inline]
     pub fn part(&mut self, range: Range<usize>) -> ValuesMut<'_> {
         each!(self, values => typed &mut values[range])
     }
 
     /// Their type.
+    #[inline]
     pub fn dtype(&self) -> Dtype {
         match self {
             Self::Float32(_) => Dtype::Float32,
@@ -214,11 +225,13 @@ impl ValuesMut<'_> {
     }
 
     /// The number of values.
+    #[inline]
     pub fn len(&self) -> usize {
         each!(self, values => values.len())
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -26,6 +26,7 @@ pub struct Planes {
 
 impl Planes {
     /// An empty buffer, without memory.
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
@@ -35,6 +36,7 @@ impl Planes {
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the allocation failed; the buffer is then empty.
+    #[inline]
     pub fn reset(&mut self, channels: u16, n_samples: usize) -> Result<()> {
         (self.channels, self.len) = (0, 0);
         let total = usize::from(channels).saturating_mul(n_samples);
@@ -51,26 +53,31 @@ impl Planes {
     /// Whether the mean of the channels is enough. Decoders that can mix for less than they need for each
     /// channel then give one plane; the others still give all of them. Either way the mean is that of
     /// [`Planes::mean`], but for rounding.
+    #[inline]
     pub fn take_mean(&mut self, is_enough: bool) {
         self.takes_mean = is_enough;
     }
 
     /// Whether [`Planes::take_mean`] was called with true.
+    #[inline]
     pub fn takes_mean(&self) -> bool {
         self.takes_mean
     }
 
     /// Number of channels.
+    #[inline]
     pub fn channels(&self) -> u16 {
         self.channels
     }
 
     /// Samples per channel.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no samples.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -79,6 +86,7 @@ impl Planes {
     ///
     /// # Panics
     /// If `i >= channels`.
+    #[inline]
     pub fn channel(&self, i: usize) -> &[f32] {
         assert!(i < usize::from(self.channels), "channel {i} of {}", self.channels);
         &self.samples[i * self.len..(i + 1) * self.len]
@@ -88,12 +96,14 @@ impl Planes {
     ///
     /// # Panics
     /// If `i >= channels`.
+    #[inline]
     pub fn channel_mut(&mut self, i: usize) -> &mut [f32] {
         assert!(i < usize::from(self.channels), "channel {i} of {}", self.channels);
         &mut self.samples[i * self.len..(i + 1) * self.len]
     }
 
     /// The concatenated samples of all channels, in their existing memory.
+    #[inline]
     pub fn into_samples(mut self) -> Vec<f32> {
         self.samples.truncate(usize::from(self.channels) * self.len);
         self.samples
@@ -103,6 +113,7 @@ impl Planes {
     ///
     /// # Errors
     /// [`ErrorKind::NonFinite`] if a sample is NaN or infinite, or so large that sums of its square would be.
+    #[inline]
     pub fn check_finite(&self) -> Result<()> {
         let used = &self.samples[..usize::from(self.channels) * self.len];
         // The exponent of NaN and infinity is all ones; without a branch in the loop, the check runs at
@@ -126,6 +137,7 @@ impl Planes {
     ///
     /// # Panics
     /// If the range reaches beyond the samples.
+    #[inline]
     pub fn mean<'a>(&'a self, range: Range<usize>, mono: &'a mut Vec<f32>) -> Result<&'a [f32]> {
         let channels = self.channels();
         let first = &self.channel(0)[range.clone()];

@@ -153,10 +153,16 @@ impl Block {
         })
     }
 
+    /// Values of the working memory of both transforms.
+    fn fft_len(&self) -> usize {
+        self.forward.get_inplace_scratch_len().max(self.inverse.get_inplace_scratch_len())
+    }
+
     /// Computes the outputs of a pair of blocks, as real and imaginary parts, from `scratch.samples`.
     fn pair<'a>(&self, scratch: &'a mut Scratch) -> &'a [Complex32] {
         let Scratch { samples, input, output, fft } = scratch;
-        let (input, output) = (&mut input[..self.n_in], &mut output[..self.n_out]);
+        let (input, output) = (on_line(input, self.n_in), on_line(output, self.n_out));
+        let fft = on_line(fft, self.fft_len());
         for ((z, re), im) in input.iter_mut().zip(&*samples).zip(&samples[self.hop_in as usize..]) {
             *z = Complex32::new(*re, *im);
         }
@@ -183,11 +189,21 @@ impl Scratch {
             if buffer.len() < len { fallible_alloc::resize(buffer, len, T::default()) } else { Ok(()) }
         }
         grow(&mut self.samples, plan.n_in + plan.hop_in as usize)?;
-        grow(&mut self.input, plan.n_in)?;
-        grow(&mut self.output, plan.n_out)?;
-        grow(
-            &mut self.fft,
-            plan.forward.get_inplace_scratch_len().max(plan.inverse.get_inplace_scratch_len()),
-        )
+        grow(&mut self.input, plan.n_in + SPARE)?;
+        grow(&mut self.output, plan.n_out + SPARE)?;
+        grow(&mut self.fft, plan.fft_len() + SPARE)
     }
+}
+
+/// The most values before the first one that begins a cache line.
+const SPARE: usize = LINE / size_of::<Complex32>();
+
+/// Bytes of a cache line. An FFT takes 3 to 8 % longer where its vectors of 32 bytes cross lines, as half of
+/// them do if a buffer begins where the allocator places it.
+const LINE: usize = 64;
+
+/// `len` values of a buffer that has [`SPARE`] more, from the first that begins a cache line.
+fn on_line(buffer: &mut [Complex32], len: usize) -> &mut [Complex32] {
+    let begin = buffer.as_ptr().align_offset(LINE).min(SPARE);
+    &mut buffer[begin..begin + len]
 }
