@@ -122,7 +122,7 @@ pytest:
 soak: FEATURES := remote
 soak: wheel
 	FOREBAY_SOAK=$(REPEAT) PROPTEST_CASES=10000 cargo test $(CARGO_PROFILE) -- --include-ignored
-	cargo test $(CARGO_PROFILE) --lib --features remote -- source:: cancel::
+	cargo test $(CARGO_PROFILE) -p forebay-source --features remote
 	FOREBAY_SOAK=$(REPEAT) $(OFFLINE) $(BIN)/python -m pytest -o timeout=3600
 
 bench:

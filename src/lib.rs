@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Data moves from left to right. A stage knows the types it takes and gives ([`record`]), never its
-//! neighbours; [`engine`] alone connects stages and owns threads; `python` alone knows PyO3.
+//! neighbours; [`engine`] alone connects stages and owns threads; `python` alone knows PyO3. Most stages are
+//! packages below `crates/`, which know nothing of this one; they are exported here.
 //!
 //! Guarantees: batches are a pure function of files and configuration, bit for bit, for any number of threads
 //! and any timing. A bad record does not change the position of another. A finite pass delivers each row once
@@ -50,8 +51,7 @@ pub use forebay_base::{Error, ErrorKind, Result, dtype, error, seed, shared_once
 use forebay_base::{cancel, fallible_alloc, float_mode, sync};
 #[cfg(feature = "python")]
 use forebay_base::{catch_panic, fork_lock};
-pub use forebay_cache as cache;
-pub use forebay_cache::dataset;
+pub use forebay_cache::{self as cache, dataset};
 pub use forebay_dsp as transform;
 pub use forebay_engine::{engine, fields, order, record, shuffle};
 pub use forebay_source as source;

@@ -136,7 +136,7 @@ def test_a_busy_machine_is_told() -> None:
     """Once, below the figures; the words are those of the core's verdict."""
     idle = {"n_workers": 2, "n_readers": bench.READERS, "examples_per_s": 900.0, "verdict": "CPU-bound (decoding)"}
     busy = {**idle, "verdict": f"CPU-bound (decoding): ..., for a core: {bench.BUSY}; leave cores free"}
-    assert bench.BUSY in (ROOT / "src" / "engine" / "observe" / "verdict.rs").read_text()
+    assert bench.BUSY in (ROOT / "crates" / "engine" / "src" / "engine" / "observe" / "verdict.rs").read_text()
     for runs, times in (([idle, idle], 0), ([idle, busy, busy], 1)):
         said = list(bench.lines(runs, {}, "2 cores", 64))
         assert sum(line.startswith(f"{bench.BUSY}, so these figures are too low") for line in said) == times
