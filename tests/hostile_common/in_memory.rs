@@ -1,19 +1,17 @@
 //! [`InMemory`]: a file of any bytes, for fuzz targets.
 
-use std::{io, path::Path};
-
-use bytes::Bytes;
+use std::{io, path::Path, sync::Arc};
 
 use forebay_source::{ReadAt, Storage, Version};
 
 /// A file in memory.
 #[derive(Debug, Clone)]
-pub struct InMemory(Bytes);
+pub struct InMemory(Arc<[u8]>);
 
 impl InMemory {
     /// A file of these bytes.
     pub fn new(bytes: &[u8]) -> Self {
-        Self(Bytes::copy_from_slice(bytes))
+        Self(bytes.into())
     }
 }
 

@@ -133,7 +133,7 @@ impl Planes {
     /// The mean of the channels in a range of samples, computed in `mono` if there are several.
     ///
     /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation failed.
+    /// [`ErrorKind::Memory`] if the allocation failed.
     ///
     /// # Panics
     /// If the range reaches beyond the samples.

@@ -118,7 +118,7 @@ impl ParquetTable {
         Ok(())
     }
 
-    /// Skips rows. Call it before the first [`Self::next`].
+    /// Skips rows. Call it before the first [`Self::next_batch`].
     pub fn skip(&mut self, mut rows: u64) {
         while let Some(n) = self.rows_of(self.group) {
             if rows < n {
