@@ -28,14 +28,8 @@ pub mod tasks;
 pub mod access;
 pub mod state;
 #[cfg(test)]
-#[path = "../tests/patience/mod.rs"]
-mod patience;
-#[cfg(test)]
 #[path = "../tests/hostile_common/fuzzed.rs"]
 mod fuzzed;
-#[cfg(test)]
-#[path = "../tests/hostile_common/mutate.rs"]
-mod mutate;
 #[cfg(any(test, fuzzing))]
 #[path = "../tests/hostile_common/in_memory.rs"]
 mod in_memory;

@@ -392,7 +392,7 @@ fn type_message(name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyResul
     // A repr() may fail.
     let mut value = attempt(given.py(), given.repr())?
         .map_or_else(|| "not printable".to_owned(), |text| text.to_string_lossy().into_owned());
-    // That of a table has several lines.
+    // The repr() of a table has several lines.
     if value.contains('\n') {
         value = value.split_whitespace().collect::<Vec<_>>().join(" ");
     }

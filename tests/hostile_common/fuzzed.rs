@@ -9,7 +9,10 @@ use std::{
     path::Path,
 };
 
-use crate::{mutate, patience};
+#[path = "mutate.rs"]
+mod mutate;
+#[path = "../patience/mod.rs"]
+pub mod patience;
 
 /// The files of a target: those listed in `fuzz/seeds.txt`, and the fuzzer's corpus.
 fn corpus(root: &Path, name: &str) -> Vec<Vec<u8>> {

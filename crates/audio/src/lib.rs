@@ -61,12 +61,6 @@ pub mod fuzz;
 #[cfg(test)]
 #[path = "../../../tests/hostile_common/fuzzed.rs"]
 mod fuzzed;
-#[cfg(test)]
-#[path = "../../../tests/hostile_common/mutate.rs"]
-mod mutate;
-#[cfg(test)]
-#[path = "../../../tests/patience/mod.rs"]
-mod patience;
 mod decoder_cache;
 mod header_bytes;
 mod id3;

@@ -2,12 +2,12 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `error` | [`Error`]: kind, place, cause; [`ErrorKind::is_record`] tells bad records from the end of a run |
+//! | `error` | [`Error`]: kind, place, cause; [`ErrorKind::is_record`]: only the record is bad |
 //! | `fallible_alloc` | allocations of sizes that files claim, which fail with an error instead of an abort |
 //! | `catch_panic` | panics of libraries become errors |
 //! | `cancel` | tells a wait for a server that its work was stopped |
 //! | `sync` | locks that loom can replace, and a count of the guards that a thread holds |
-//! | `fork_lock` | locks with a time limit in forked children; values made at first use, for which a fork waits |
+//! | `fork_lock` | locks with a time limit in forked children; a fork waits for values in the making |
 //! | `shared_once` | values that several workers need, each made by one of them |
 //! | `seed` | the hash of all random decisions, and the numbers of their purposes |
 //! | `float_mode` | rounding and denormals of each thread |
@@ -16,7 +16,7 @@
 //! | `histogram` | times of a stage, without a lock |
 //! | `signatures` | the first bytes of file formats |
 //!
-//! No file here knows audio, Arrow or Python.
+//! No file here knows a format of files, Arrow or Python.
 
 pub mod cancel;
 pub mod catch_panic;

@@ -53,12 +53,6 @@ mod reader;
 mod stored;
 mod writer;
 pub mod dataset;
-#[cfg(test)]
-#[path = "../../../tests/hostile_common/mutate.rs"]
-mod mutate;
-#[cfg(test)]
-#[path = "../../../tests/patience/mod.rs"]
-mod patience;
 
 #[cfg(feature = "zarr")]
 use forebay_base::catch_panic;

@@ -3,8 +3,8 @@
 //! ```
 //! use forebay_dsp::{SpectrogramConfig, SpectrogramTransform};
 //!
-//! let config =
-//!     SpectrogramConfig { sample_rate: 16_000, n_fft: 400, hop_length: 160, n_mels: 80, ..Default::default() };
+//! let defaults = SpectrogramConfig::default();
+//! let config = SpectrogramConfig { sample_rate: 16_000, n_fft: 400, hop_length: 160, n_mels: 80, ..defaults };
 //! let log_mel = SpectrogramTransform::new(config)?;
 //! // A second of a tone of 1 kHz.
 //! let tone = |t: usize| (t as f32 * 1000.0 * std::f32::consts::TAU / 16_000.0).sin();

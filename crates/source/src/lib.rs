@@ -25,7 +25,8 @@
 //! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
 //! | `path_policy` | recordings that a row gives as a path |
 //! | `storage`, `mapped` | opens files and reads them at an offset; memory maps |
-//! | `path_or_url`, `urls`, `remote`, `store_options` | the storage of paths and URLs; object stores, web servers |
+//! | `path_or_url`, `urls` | the storage of all sources: a path is a local file, a URL an object |
+//! | `remote`, `store_options` | object stores and web servers, and what a user passes of them |
 //! | `block`, `memory_permits` | memory that records are read into; permits for large reads |
 //! | `parallel` | the same work for each file of a list, on several threads |
 
@@ -65,12 +66,6 @@ mod fuzzed;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../tests/hostile_common/in_memory.rs"]
 mod in_memory;
-#[cfg(test)]
-#[path = "../../../tests/hostile_common/mutate.rs"]
-mod mutate;
-#[cfg(test)]
-#[path = "../../../tests/patience/mod.rs"]
-mod patience;
 
 use forebay_base::{
     Error, ErrorKind, Result, cancel, catch_panic, fallible_alloc, fork_lock, seed, signatures,
@@ -88,6 +83,5 @@ pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use remote::{DiskCache, disk_cache};
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
-pub use storage::{LocalFiles, ReadAt, Storage, Version};
-pub use storage::{StoredFile, open_regular};
+pub use storage::{LocalFiles, ReadAt, Storage, StoredFile, Version, open_regular};
 pub use store_options::{GivenOption, StoreOptions};

@@ -41,12 +41,6 @@ pub mod fuzz;
 #[cfg(test)]
 #[path = "../../../tests/hostile_common/fuzzed.rs"]
 mod fuzzed;
-#[cfg(test)]
-#[path = "../../../tests/hostile_common/mutate.rs"]
-mod mutate;
-#[cfg(test)]
-#[path = "../../../tests/patience/mod.rs"]
-mod patience;
 
 use forebay_base::{Error, ErrorKind, Result, catch_panic, fallible_alloc, fork_lock, seed};
 

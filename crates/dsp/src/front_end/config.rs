@@ -5,10 +5,8 @@ use std::{f64::consts::LN_10, fmt::Debug, ops::RangeInclusive};
 use crate::{
     dtype::Dtype,
     error::shown,
-    {
-        form::Form,
-        spectrogram::{FLOOR, Pointwise, SpectrogramConfig},
-    },
+    form::Form,
+    spectrogram::{FLOOR, Pointwise, SpectrogramConfig},
 };
 
 /// What is done to the waveform before frames are cut.

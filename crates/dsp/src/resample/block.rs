@@ -207,3 +207,17 @@ fn on_line(buffer: &mut [Complex32], len: usize) -> &mut [Complex32] {
     let begin = buffer.as_ptr().align_offset(LINE).min(SPARE);
     &mut buffer[begin..begin + len]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_begin_on_a_line_wherever_the_buffer_begins() {
+        let mut buffer = vec![Complex32::default(); 100 + 2 * SPARE];
+        for at in 0..SPARE {
+            let values = on_line(&mut buffer[at..], 100);
+            assert_eq!((values.as_ptr().addr() % LINE, values.len()), (0, 100));
+        }
+    }
+}

@@ -67,33 +67,30 @@ use std::{
 };
 
 pub use crate::histogram::Times;
-pub use failures::list::FailureList;
-pub use failures::list::NAMED;
-pub use failures::list::{LISTED, Losses, Lost};
-pub use failures::policy::Tally;
-pub use failures::policy::{MaxErrors, Policy};
+pub use failures::{
+    list::{FailureList, LISTED, Losses, Lost, NAMED},
+    policy::{MaxErrors, Policy, Tally},
+};
 pub use flow::assembler::{SUBSTITUTES, Step};
-pub use flow::shared::{located, panicked};
+pub use flow::shared::{closed, located, panicked};
 pub use headspace::Headspace;
-pub use observe::activity::during;
-pub use observe::activity::{Role, State, ThreadState};
+pub use observe::activity::{Role, State, ThreadState, during};
 pub use observe::meter::meter_examples;
 pub use observe::queues::QueueSizes;
 pub use observe::stall::Stall;
 pub use observe::stats::{Counters, Delivered, FailureCounts, Report, StageTimes, Stats, cores};
-pub use plan::credit_ahead;
-pub use plan::{MOST_READERS, MixturePlan, Plan};
-pub use position::MAX_WORLD;
-pub use position::{Position, SKIPS, StreamLayout, Upcoming};
+pub use plan::{MOST_READERS, MixturePlan, Plan, credit_ahead};
+pub use position::{MAX_WORLD, Position, SKIPS, StreamLayout, Upcoming};
 pub use replay::Replay;
 pub use threads::autoscale::{AUTO_PREFETCH, Auto};
 #[cfg(debug_assertions)]
 pub use threads::inject::{
     delays as inject_delays, panic_at as inject_panic_at, refuse_thread_after as inject_refused_thread,
 };
-pub use threads::owned::Threads;
-pub use threads::owned::{JOIN_TIMEOUT, note_end};
-pub use threads::{owned::builder, scheduling::as_process};
+pub use threads::{
+    owned::{JOIN_TIMEOUT, Threads, builder, note_end},
+    scheduling::as_process,
+};
 #[cfg(loom)]
 pub use {
     flow::{channel_limit::ChannelLimit, sequencer::Sequencer},
@@ -111,7 +108,6 @@ use flow::assembler::Complete;
 use flow::collator::{Pass, Start};
 use flow::reader::ReaderPlan;
 use flow::shared::Shared;
-pub use flow::shared::closed;
 use observe::activity::Activities;
 use observe::trace::Tracing;
 use threads::owned::Retired;

@@ -22,8 +22,8 @@ use super::{
     stores::{Address, ObjectPlace},
 };
 use crate::{
-    ArrowOptions, ArrowSource, ErrorKind, Storage, StoreOptions, cancel, path_or_url::PathOrUrl,
-    patience::until, storage::StoredFile,
+    ArrowOptions, ArrowSource, ErrorKind, Storage, StoreOptions, cancel, fuzzed::patience::until,
+    path_or_url::PathOrUrl, storage::StoredFile,
 };
 
 impl Server {
