@@ -3,6 +3,9 @@
 import json
 import random
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -43,6 +46,43 @@ def test_fields_in_one_block(rows: int) -> None:
     for name, tensor in tensors.items():
         assert torch.equal(copies[name], tensor)
         assert copies[name].data_ptr() % 64 == block % 64
+
+
+def test_any_tensor_is_staged() -> None:
+    """Also those without a plain layout, which torch copies."""
+    tensors = {
+        "transposed": torch.rand(6, 5).T,
+        "conjugate": torch.rand(3, dtype=torch.complex64).conj(),
+        "bfloat16": torch.rand(4).bfloat16(),
+        "leaf": torch.rand(3, requires_grad=True),
+        "flags": torch.tensor([True, False]),
+        "none": torch.zeros(0, 3),
+    }
+    copies = PinnedSlot(pin=False).stage(tensors)
+    assert all(torch.equal(copies[name], tensor) for name, tensor in tensors.items())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads by /proc")
+@pytest.mark.parametrize("copy", ["staged", "by torch"])
+def test_a_copy_starts_no_threads(copy: str) -> None:
+    """Threads of torch would spin after each copy, and take the workers' cores; without the stage they start."""
+    code = f"""
+        import os
+        import numpy as np, torch
+        from forebay._device import PinnedSlot
+
+        torch.set_num_threads(4)
+        tensor = torch.from_numpy(np.ones(1 << 22, np.float32))
+        place = torch.from_numpy(np.zeros(1 << 22, np.float32))
+        before = len(os.listdir("/proc/self/task"))
+        if {copy == "staged"}:
+            PinnedSlot(pin=False).stage({{"spectrogram": tensor}})
+        else:
+            place.copy_(tensor)
+        print(len(os.listdir("/proc/self/task")) - before)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == (0 if copy == "staged" else 3), done
 
 
 @pytest.fixture(params=[0, 1, 3])
