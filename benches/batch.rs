@@ -4,7 +4,7 @@
 //! `cargo bench --bench batch`. The vector is how batches were allocated before there were pools. Up to 32
 //! MiB, glibc may reuse such memory; above, never.
 
-#![allow(clippy::unwrap_used, missing_docs, reason = "a bench")]
+#![allow(clippy::unwrap_used, reason = "a bench")]
 
 use std::hint::black_box;
 

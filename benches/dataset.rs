@@ -4,7 +4,6 @@
 //! `cargo bench --bench dataset`; the goals: 40 ns an index, 190 million tokens/s by two
 //! threads in batches of 32 windows of 2048, from a cache of 2^26 tokens in the page cache. For comparison,
 //! one thread copies the same windows from a memory-mapped file.
-#![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use std::{fs, hint::black_box, path::Path, sync::Arc, time::Duration};
 

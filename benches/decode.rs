@@ -8,12 +8,7 @@
 //! `example` is all of a worker's work: crop, decode, resample to 32 kHz, log-mel of 128 bands. There are no
 //! encoders in Rust here, so libsndfile makes the recordings from those in `tests/data/recordings`. Spans and
 //! crops change from call to call. benches/README.md has the goals.
-#![allow(
-    missing_docs,
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "criterion declares its own functions; a bench may panic"
-)]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a bench may panic")]
 
 use std::{fs, hint::black_box, path::Path};
 

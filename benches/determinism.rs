@@ -4,7 +4,7 @@
 //! some four times as long as on others, as with recordings. The engine delivers examples in its order. The
 //! other side sends finished examples into a channel, and a batch has the first ones to arrive. Runs are
 //! interleaved; the figures are medians of speeds, and of the ratios within a round. Goal: under 3 %.
-#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a program that prints a table")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program that prints a table")]
 
 use std::{
     hint::black_box,

@@ -3,7 +3,7 @@
 //! Then the same for a folder of `FOREBAY_FILES` (default 10 thousand) small recordings, each of which is
 //! read.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a program that prints a table")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program that prints a table")]
 
 use std::{
     env, fs,

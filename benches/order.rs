@@ -2,7 +2,6 @@
 //! a run.
 //!
 //! `cargo bench --bench order`; the goal: 40 ns for an index of a full shuffle of any size.
-#![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::order::{Bijection, Eras, Mixture, Stop, WeightStage, WeightedRows, Window};

@@ -4,7 +4,6 @@
 //! `cargo bench --bench pack`; the goal: 100 M delivered tokens/s. The timed work is all
 //! between tokenizer and batch: each document is copied into a spare vector (as a tokenizer would write it),
 //! pushed, picked, and widened into both halves of the batch.
-#![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::pack::{CropRule, Document, Packer};

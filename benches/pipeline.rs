@@ -5,7 +5,6 @@
 //! pause in which it became ready: the wait of a training loop that is never starved (goal: 50 us).
 //! `metering` is the cost of `stats()` per example: the clock readings of the threads that the example passes
 //! (goal: 1 % of the fastest real example, 5 us).
-#![allow(missing_docs, reason = "criterion declares its own functions")]
 
 use std::{
     thread,

@@ -4,11 +4,7 @@
 //! `cargo bench --bench shuffle`. Examples are 8 bytes, so all time is overhead. Producers take rising
 //! tickets from a counter, and the consumer draws from a window of 8000, the default. The goal: 0.1 ms per
 //! example for everything but decoding, resampling and features.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "criterion declares its own functions; a bench may panic"
-)]
+#![allow(clippy::unwrap_used, reason = "a bench may panic")]
 
 use std::{
     hint::black_box,

@@ -2,11 +2,7 @@
 //!
 //! `cargo bench --bench transform`; the goals: log-mel 0.45 ms, resampling from 44.1 kHz
 //! 0.8 ms.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "criterion declares its own functions; a bench may panic"
-)]
+#![allow(clippy::unwrap_used, reason = "a bench may panic")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::{

@@ -2,7 +2,7 @@
 //! full decode.
 
 // Each test crate uses a part of it; a failing helper is a failing test.
-#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::{fs, ops::Range, path::PathBuf};
 

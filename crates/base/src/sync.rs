@@ -25,7 +25,6 @@ pub mod plain {
     #[cfg(any(loom, not(debug_assertions)))]
     pub use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-    /// Counts as a guard.
     #[cfg(any(loom, not(debug_assertions)))]
     #[derive(Debug)]
     pub struct Count;
@@ -49,7 +48,6 @@ pub fn check_none_held() {
 
 /// The standard library's locks, whose guards are counted by thread.
 #[cfg(all(not(loom), debug_assertions))]
-#[allow(missing_docs, reason = "the standard library's interface")]
 mod counted {
     use std::{
         cell::Cell,
