@@ -30,7 +30,6 @@ const PAGE: usize = 4 << 10;
 /// The most bytes of unused blocks that are kept.
 const KEPT: usize = 64 << 20;
 
-/// The memory of a block.
 #[derive(Debug)]
 enum BlockMemory {
     Allocated(Box<[u8]>),
@@ -78,7 +77,6 @@ impl BlockMemory {
     }
 }
 
-/// The unused blocks, for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct BlockPool {
     resting: Mutex<Vec<BlockMemory>>,
@@ -154,7 +152,6 @@ pub(crate) struct PooledBlock {
 }
 
 impl PooledBlock {
-    /// The bytes, to be filled.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.data[..self.len]
     }

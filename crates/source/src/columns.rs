@@ -70,7 +70,6 @@ pub enum ColumnChoice {
     Usual,
     /// No column, even if there is one with a usual name.
     Nothing,
-    /// The one with this name.
     Named(String),
 }
 
@@ -102,7 +101,6 @@ pub const MOST_PATH_BYTES: usize = 4096;
 /// A column of a schema, or a field of a struct in it, whose name has points.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaColumn {
-    /// The name.
     pub name: String,
     /// What is in it, in words: `"audio"` for the recordings, the type as in `columns=`, else that of Arrow.
     pub content: String,
@@ -113,7 +111,6 @@ pub struct SchemaColumn {
 }
 
 impl SchemaColumn {
-    /// A column without metadata.
     pub(crate) fn new(name: String, content: String) -> Self {
         Self { name, content, class_names: None, sampling_rate: None }
     }
@@ -209,20 +206,14 @@ pub enum Item {
     Whole(fields::DataType),
     /// Floating-point numbers, and how a batch has them.
     Float(fields::DataType),
-    /// Text in UTF-8.
     Text,
-    /// Nulls only.
     Null,
 }
 
-/// How a row holds items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nesting {
-    /// One item.
     One,
-    /// A list of any length.
     List,
-    /// A list of this length.
     Fixed(u64),
     /// A list of lists, or of structs with a start and an end: spans, as crops take them.
     Pairs,
@@ -231,9 +222,7 @@ pub enum Nesting {
 /// The type of a column that is read beside the recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColumnType {
-    /// The type of the items.
     pub item: Item,
-    /// How a row holds them.
     pub nesting: Nesting,
 }
 
@@ -337,7 +326,6 @@ pub(crate) struct ArrayColumns {
     pub class_names: Option<Arc<Vec<String>>>,
     /// The other requested columns, in the order of their names.
     pub others: Vec<Other>,
-    /// All columns of the schema.
     pub schema: Arc<[SchemaColumn]>,
 }
 

@@ -99,9 +99,7 @@ fn first_schema(described: &[Described]) -> Arc<[SchemaColumn]> {
 /// The names of classes in the schemas' metadata, for each group of shards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassNames {
-    /// Of the label.
     pub label: Vec<Option<Arc<Vec<String>>>>,
-    /// Of each other column.
     pub others: Vec<Vec<Option<Arc<Vec<String>>>>>,
 }
 

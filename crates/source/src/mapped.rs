@@ -18,7 +18,6 @@ use memmap2::Mmap;
 use super::storage::{ReadAt, Storage, Version, open_regular, read_file_at, version_of};
 use crate::fork_lock::OnceLock;
 
-/// Local files, mapped into memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MappedFiles;
 

@@ -5,12 +5,9 @@ use std::ops::Range;
 use crate::{Result, record::FileRecording};
 use forebay_audio::{AudioDecoder, Info, Planes, Recording, SpanBytes};
 
-/// An opened recording.
 #[expect(clippy::large_enum_variant, reason = "one on the stack of a worker")]
 pub enum OpenRecording<'a> {
-    /// Of all bytes.
     Whole(Recording<'a>),
-    /// Of a part of them.
     Span(&'a SpanBytes),
 }
 

@@ -68,7 +68,6 @@ impl RowOrder {
         Ok(Self { rows: rows.into(), shards: ordered, groups: ends })
     }
 
-    /// The number of rows.
     pub(super) fn n_rows(&self) -> u64 {
         self.rows.len() as u64
     }

@@ -61,7 +61,6 @@ pub(crate) fn is_recording(name: &OsStr) -> bool {
     ending.is_some_and(|ending| RECORDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
-/// A folder of recordings.
 #[derive(Debug)]
 pub(crate) struct RecordingFolder {
     pub path: PathBuf,
@@ -83,7 +82,6 @@ pub enum Reads {
 }
 
 impl Reads {
-    /// The endings of each format.
     fn formats(self) -> &'static [(&'static str, &'static [&'static str])] {
         const ARROW: (&str, &[&str]) = ("Arrow", &["arrow"]);
         const PARQUET: (&str, &[&str]) = ("Parquet", &["parquet"]);
@@ -296,7 +294,6 @@ struct Way {
 
 struct FolderWalk<'a> {
     reads: Reads,
-    /// Lists folders of URLs.
     storage: &'a Arc<dyn Storage>,
     stop: &'a AtomicBool,
     tree: Tree,
@@ -304,7 +301,6 @@ struct FolderWalk<'a> {
     left: u64,
     /// Whether a link was among them.
     has_links: bool,
-    /// The folders of recordings.
     folders: Vec<RecordingFolder>,
 }
 
@@ -629,7 +625,6 @@ struct FolderContent {
     is_cache: bool,
     /// Hidden, unfinished and cached files, and hidden folders.
     left_out: u64,
-    /// Archives of recordings.
     archives: Vec<PathBuf>,
     /// Recordings, and the tables that describe them, for a reader of recordings.
     recordings: Vec<PathBuf>,
@@ -702,7 +697,6 @@ impl FolderContent {
     }
 }
 
-/// A component of a pattern.
 enum PatternPart<'a> {
     Name(&'a OsStr),
     Pattern(Pattern),

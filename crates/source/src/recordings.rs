@@ -234,7 +234,6 @@ impl Recordings {
         std::iter::once(0).chain(self.groups.iter().map(start)).collect()
     }
 
-    /// The columns of all files.
     pub fn contents(&self) -> &Contents {
         either!(&self.files, OpenFiles, source => source.contents())
     }
@@ -394,7 +393,6 @@ impl Recordings {
         }
     }
 
-    /// A reader, for one thread.
     pub fn reader(self: &Arc<Self>) -> RecordingsReader {
         self.reader_of()
     }
@@ -419,7 +417,6 @@ impl Recordings {
         })
     }
 
-    /// The row of the files.
     fn file_row(&self, row: u64) -> u64 {
         self.order.as_ref().map_or(row, |order| order.row(row))
     }
@@ -634,13 +631,10 @@ impl Source for Recordings {
 /// A reader of either format, for one thread.
 #[derive(Debug)]
 pub enum RecordingsReader {
-    /// Of Arrow shards.
     Arrow(ArrowReader),
     /// Of Arrow shards in another order.
     Ordered(ArrowReader, Arc<RowOrder>),
-    /// Of Parquet files.
     Parquet(Box<ParquetReader>),
-    /// Of files of recordings.
     Table(FilesReader),
 }
 

@@ -15,17 +15,13 @@ use crate::{
     seed::Purpose,
 };
 
-/// Which rows are selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subset {
     /// So many, chosen by a seed.
     Random {
-        /// How many.
         n: u64,
-        /// The seed.
         seed: u64,
     },
-    /// These.
     Rows(Vec<u64>),
 }
 
@@ -79,12 +75,9 @@ pub struct Positions {
     together: Option<Arc<[u16]>>,
 }
 
-/// The windows of a row.
 #[derive(Debug, Clone, Copy)]
 pub struct RowWindows {
-    /// How many there are.
     pub count: u64,
-    /// How many are read together.
     pub together: u64,
 }
 
@@ -149,7 +142,6 @@ impl Positions {
         starts[row as usize]..starts[row as usize + 1]
     }
 
-    /// Whether rows have windows.
     pub fn has_windows(&self) -> bool {
         self.windows.is_some()
     }
@@ -221,7 +213,6 @@ pub struct Selection<S> {
 }
 
 impl<S: Source> Selection<S> {
-    /// The `positions` of a source.
     pub fn new(source: Arc<S>, positions: Positions) -> Self {
         Self { source, positions }
     }

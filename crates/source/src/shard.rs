@@ -4,7 +4,6 @@ use std::{path::Path, sync::Arc};
 
 use crate::{Error, ErrorKind, Result};
 
-/// One file of the dataset.
 #[derive(Debug, Clone)]
 pub struct Shard {
     /// The path as given.

@@ -26,20 +26,17 @@ const LONGEST: usize = 4096;
 /// The most folders below each other.
 pub(crate) const DEEPEST: usize = 64;
 
-/// An entry of a folder.
 #[derive(Debug, Clone)]
 pub(super) struct FolderEntry {
     pub path: PathBuf,
     pub is_folder: bool,
 }
 
-/// Where folders lie.
 pub(super) enum Tree {
     Local,
     Listed(FolderListing),
 }
 
-/// The folders below one URL.
 pub(super) struct FolderListing {
     entries: HashMap<PathBuf, Vec<FolderEntry>>,
     storage: Arc<dyn Storage>,
@@ -162,7 +159,6 @@ impl Tree {
         }
     }
 
-    /// Reads the files.
     pub(super) fn storage(&self) -> Arc<dyn Storage> {
         match self {
             Self::Local => Arc::new(LocalFiles),

@@ -31,11 +31,9 @@ const WINDOW: u64 = 64 << 10;
 pub(crate) enum ValueBytes {
     /// A range of the shard.
     File(Span),
-    /// Bytes in memory.
     Memory(Bytes),
 }
 
-/// One buffer.
 #[derive(Debug)]
 pub(crate) struct ArrowBuffer {
     span: Span,

@@ -33,7 +33,6 @@ use crate::{
     storage::{StoredFile, Version},
 };
 
-/// One record batch.
 #[derive(Debug, Clone)]
 pub(crate) struct BatchIndex {
     pub first_row: u64,
@@ -43,7 +42,6 @@ pub(crate) struct BatchIndex {
     pub arrays: Box<[ArraySpans]>,
 }
 
-/// The index of a shard.
 #[derive(Debug)]
 pub(crate) struct ShardIndex {
     pub version: Version,

@@ -76,10 +76,11 @@ pub(crate) fn end_of_body(message: &Message<'_>, head: MessageHead) -> Result<u6
 /// The result of reading a message header at an offset of a stream.
 #[derive(Debug)]
 pub(crate) enum MessageStep {
-    /// A message.
     Message(MessageHead),
     /// The end marker or the end of the file; `after` is the offset after it.
-    End { after: u64 },
+    End {
+        after: u64,
+    },
     /// Neither: the file is cut off or damaged.
     Damaged(Error),
 }
@@ -157,7 +158,6 @@ impl MessageScanner {
         })
     }
 
-    /// The metadata of that message.
     pub(crate) fn metadata(&self) -> &[u8] {
         &self.bytes[self.metadata.clone()]
     }

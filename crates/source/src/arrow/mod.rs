@@ -76,7 +76,6 @@ pub struct ArrowOptions {
     /// The most bytes of a record, and of a decompressed buffer; 64 times a buffer's compressed size are
     /// always allowed.
     pub max_record_bytes: u64,
-    /// Which files rows may name.
     pub allow_paths: AllowPaths,
     /// Whether the path of each row is one of its values.
     pub paths: bool,
@@ -84,7 +83,6 @@ pub struct ArrowOptions {
     pub columns: Vec<String>,
     /// Those of them whose values count in the fingerprint of a table, in this order; None for all.
     pub fingerprinted: Option<Vec<String>>,
-    /// How URLs are read.
     pub store: StoreOptions,
     /// Where what is read by URL is kept.
     pub cache: Option<Arc<DiskCache>>,
@@ -225,7 +223,6 @@ impl ArrowSource {
         &self.shards
     }
 
-    /// The columns of all shards.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -261,7 +258,6 @@ impl ArrowSource {
         locate(&self.shards, row)
     }
 
-    /// A reader, for one thread.
     pub fn reader(self: &Arc<Self>) -> ArrowReader {
         ArrowReader::new(Arc::clone(self))
     }

@@ -58,7 +58,6 @@ impl OtherArrays {
         }
     }
 
-    /// All of them.
     pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
         let Self { structs, list, items, pair, .. } = self;
         let pair = pair
@@ -141,7 +140,6 @@ fn check_range((start, end): (u64, u64), n: u64) -> Result<()> {
     Ok(())
 }
 
-/// A value of the items.
 fn item(of: Item, items: &mut Array, shard: &OpenShard, at: u64) -> Result<Value> {
     let value = match of {
         Item::Null => None,

@@ -66,7 +66,6 @@ pub struct ArrowReader {
     next: Option<OpenShard>,
 }
 
-/// The columns of a batch.
 struct OpenBatch {
     shard: usize,
     first_row: u64,

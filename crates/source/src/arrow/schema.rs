@@ -24,7 +24,6 @@ const FIELD_BYTES: u64 = 24;
 pub(crate) enum IndexStop {
     /// The shard is damaged, and ends there.
     Damage(Error),
-    /// The shard cannot be opened.
     Error(Error),
 }
 
@@ -35,7 +34,6 @@ impl From<Error> for IndexStop {
 }
 
 impl IndexStop {
-    /// The error in either case.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Damage(error) | Self::Error(error) => error,

@@ -99,7 +99,6 @@ impl OpenShards {
     }
 }
 
-/// An open shard.
 #[derive(Debug)]
 pub(crate) struct OpenShard {
     pub number: usize,

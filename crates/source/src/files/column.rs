@@ -33,23 +33,19 @@ impl TextList {
         fallible_alloc::push(&mut self.ends, self.bytes.len() as u64)
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Text number `at`.
     pub(crate) fn get(&self, at: usize) -> &[u8] {
         let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
         &self.bytes[start..self.ends[at] as usize]
     }
 
-    /// All texts, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|at| self.get(at))
     }
 
-    /// The memory of all texts.
     pub(crate) fn bytes_held(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * size_of::<u64>()
     }
@@ -124,13 +120,11 @@ impl NameIndex {
         self.slots[self.slot(text)].checked_sub(1)
     }
 
-    /// The texts by number.
     pub(crate) fn into_texts(mut self) -> TextList {
         self.texts.shrink();
         self.texts
     }
 
-    /// The texts so far.
     pub(crate) fn texts(&self) -> &TextList {
         &self.texts
     }
@@ -171,7 +165,6 @@ pub(crate) enum Cell<'a> {
     List(Vec<Cell<'a>>),
 }
 
-/// A value of JSON.
 pub(crate) fn of_json(found: Option<&Json>) -> Cell<'_> {
     match found {
         None | Some(Json::Null) => Cell::Null,
@@ -197,7 +190,6 @@ fn item_of_json(item: &Json) -> Cell<'_> {
     }
 }
 
-/// The values of a column.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TableColumn {
     len: usize,
@@ -244,12 +236,10 @@ impl CellValues {
 }
 
 impl TableColumn {
-    /// The number of rows.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// A column of numbers.
     pub(crate) fn of_ints(values: Vec<i64>) -> Self {
         Self { len: values.len(), nulls: Vec::new(), values: CellValues::Int(values) }
     }
@@ -391,7 +381,6 @@ impl TableColumn {
         }
     }
 
-    /// The memory of all values.
     pub(crate) fn bytes_held(&self) -> usize {
         let values = match &self.values {
             CellValues::Nulls => 0,

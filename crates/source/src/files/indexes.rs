@@ -41,7 +41,6 @@ pub enum IndexLocation {
     Needless,
     /// On disk, from an earlier run.
     Found,
-    /// On disk, written now.
     Written,
     /// Nowhere: it could not be written.
     Unwritten(io::Error),
@@ -149,7 +148,6 @@ impl Indexes {
         Ok((index.info(), written.map_or_else(IndexLocation::Unwritten, |()| IndexLocation::Written)))
     }
 
-    /// The folder of indexes.
     pub(super) fn folder(&self) -> Option<&Path> {
         self.sidecars.folder()
     }

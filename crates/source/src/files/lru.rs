@@ -66,7 +66,6 @@ impl<K: Copy + Eq + Hash, V: Clone> Lru<K, V> {
         drop(guard);
     }
 
-    /// Drops a value.
     pub(super) fn remove(&self, key: K) {
         let dropped = self.lock().remove(key);
         drop(dropped);

@@ -8,17 +8,13 @@ use crate::{ColumnChoice, Error, ErrorKind, Result};
 /// A table whose rows name recordings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
-    /// Where the rows are.
     pub rows: RowSource,
     /// The folder of relative paths; `None`: that of the table.
     pub root: Option<PathBuf>,
     /// The column of paths; `None`: one of the usual names.
     pub path_column: Option<String>,
-    /// The column of starts.
     pub start: ColumnChoice,
-    /// The column of ends.
     pub end: ColumnChoice,
-    /// What starts and ends count.
     pub unit: Unit,
     /// The names of the columns of a table without a header.
     pub columns: Option<Vec<String>>,
@@ -52,18 +48,14 @@ impl Manifest {
 pub enum RowSource {
     /// In a file: csv, tsv, labels in txt, JSON lines, Parquet.
     File(PathBuf),
-    /// In memory.
     Given(std::sync::Arc<GivenRows>),
 }
 
-/// Rows in memory.
 #[derive(Debug, Default)]
 pub struct GivenRows {
-    /// The names of the columns.
     pub(super) names: Vec<String>,
     /// The columns, all of one length.
     pub(super) columns: Vec<TableColumn>,
-    /// A hash of all.
     hash: u64,
 }
 
@@ -76,17 +68,12 @@ impl PartialEq for GivenRows {
 /// A value of a row that is given.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GivenValue {
-    /// None.
     Null,
-    /// A boolean.
     Bool(bool),
-    /// A whole number.
     Int(i64),
-    /// Another number.
     Float(f64),
     /// A text, or a path.
     Text(Vec<u8>),
-    /// A list of these.
     List(Vec<GivenValue>),
 }
 
@@ -141,24 +128,19 @@ impl GivenRows {
         Ok(rows)
     }
 
-    /// The number of rows.
     pub fn len(&self) -> usize {
         self.columns.first().map_or(0, TableColumn::len)
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What starts and ends count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unit {
-    /// Seconds.
     #[default]
     Seconds,
-    /// Samples of the recording.
     Samples,
 }
 

@@ -160,7 +160,6 @@ impl FilesSource {
         &self.shards
     }
 
-    /// The columns of all tables.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -180,12 +179,10 @@ impl FilesSource {
         self.tables.iter().any(Table::is_by_url)
     }
 
-    /// The memory of all rows.
     pub fn bytes_held(&self) -> usize {
         self.tables.iter().map(Table::bytes_held).sum()
     }
 
-    /// A reader, for one thread.
     pub fn reader(self: &Arc<Self>) -> FilesReader {
         FilesReader::new(self.clone())
     }

@@ -78,7 +78,6 @@ impl SharedFiles {
     }
 }
 
-/// Reads rows for one thread.
 #[derive(Debug)]
 pub struct FilesReader {
     source: Arc<FilesSource>,

@@ -30,7 +30,6 @@ pub(super) struct AtomicReadCounts {
 /// What the readers of files did, since the source was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCounts {
-    /// Files opened.
     pub opened: u64,
     /// Files that are open now.
     pub open: u64,

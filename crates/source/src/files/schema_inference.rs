@@ -116,7 +116,6 @@ impl SchemaInference {
         self.seen.get_mut(at)
     }
 
-    /// The columns.
     pub(super) fn listed(self) -> Vec<SchemaColumn> {
         let of = |(name, seen)| {
             let content = match seen {

@@ -26,7 +26,6 @@ const LAYOUT: u32 = 1;
 /// The most bytes of a file that is read.
 const MOST: u64 = 64 << 20;
 
-/// The folder of indexes.
 #[derive(Debug)]
 pub(super) struct Sidecars {
     folder: Option<PathBuf>,
@@ -48,7 +47,6 @@ impl Sidecars {
         Self { folder: cache.map(|cache| cache.join("forebay/index")), has_failed: AtomicBool::new(false) }
     }
 
-    /// In this folder.
     #[cfg(test)]
     pub(super) fn in_folder(folder: &Path) -> Self {
         Self { folder: Some(folder.to_owned()), has_failed: AtomicBool::new(false) }

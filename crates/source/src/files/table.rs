@@ -41,20 +41,15 @@ const LOOKED_AT_MEMBER: u64 = 64 << 10;
 /// What is read as one table.
 #[derive(Debug)]
 pub(crate) enum TablePlan {
-    /// A table.
     Manifest(Arc<Manifest>),
-    /// The recordings of a folder.
     Folder {
-        /// The folder.
         folder: PathBuf,
-        /// The files below it.
         files: Vec<PathBuf>,
     },
     /// Recordings that are named one by one.
     List(Vec<PathBuf>),
 }
 
-/// Rows in memory.
 #[derive(Debug)]
 pub(super) struct Table {
     /// The table's file, the folder, or a name for rows in memory.
@@ -88,7 +83,6 @@ pub(super) struct Table {
 /// The place of a file in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ArchivePlace {
-    /// The number of the archive.
     pub archive: u32,
     pub at: u64,
     pub len: u64,
@@ -292,7 +286,6 @@ impl Table {
         folders.any(|path| urls::is_url(path)) || self.names.iter().any(is_url)
     }
 
-    /// The memory of the rows.
     pub(super) fn bytes_held(&self) -> usize {
         let segments = self
             .segments
@@ -1092,7 +1085,6 @@ fn of_member<'a>(ending: &str, text: &'a [u8]) -> Cell<'a> {
     }
 }
 
-/// A value for a message.
 fn said(value: &Value) -> String {
     match value {
         Value::Int(number) => number.to_string(),

@@ -26,7 +26,6 @@ pub(super) struct TextInput {
     buffer: Vec<u8>,
     from: usize,
     to: usize,
-    /// Leaves out blanks after delimiters.
     squeeze: Option<Squeeze>,
 }
 
@@ -134,7 +133,6 @@ enum At {
     Quote,
 }
 
-/// Follows the quotes of rows.
 #[derive(Debug)]
 struct Quotes {
     delimiter: u8,
@@ -178,7 +176,6 @@ pub(super) struct Csv {
     row_at: u64,
     /// The line of the last row.
     line: u64,
-    /// The names of the columns.
     pub names: Vec<String>,
     /// The first row, if it is no header.
     first: Option<u64>,
@@ -506,7 +503,6 @@ fn header(comment: &[u8], delimiter: u8) -> Vec<String> {
     text.split(char::from(delimiter)).map(|name| name.trim().trim_matches('"').to_owned()).collect()
 }
 
-/// Reads JSON lines.
 pub(super) struct JsonLines {
     input: TextInput,
     line: Vec<u8>,

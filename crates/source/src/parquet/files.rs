@@ -11,12 +11,9 @@ use std::{
 
 use crate::{Error, ErrorKind, Result, fallible_alloc, pattern::Pattern};
 
-/// A part of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// Training.
     Train,
-    /// Validation.
     Val,
 }
 

@@ -51,14 +51,12 @@ pub(super) struct OpenFile {
     pub max_record_bytes: u64,
 }
 
-/// The input of a decoder.
 #[derive(Clone, Copy)]
 pub(super) struct DecoderInput<'a> {
     pub open: &'a OpenFile,
     pub blocks: &'a Arc<BlockPool>,
     pub permits: &'a MemoryPermits,
     pub recent: &'a RecentPages,
-    /// The row group.
     pub group: usize,
 }
 

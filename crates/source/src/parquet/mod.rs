@@ -79,7 +79,6 @@ pub struct ParquetOptions {
     /// The most bytes of a record, and of a decompressed page; 64 times a page's compressed size are always
     /// allowed.
     pub max_record_bytes: u64,
-    /// Which files rows may name.
     pub allow_paths: AllowPaths,
     /// Whether the path of each row is one of its values.
     pub paths: bool,
@@ -119,7 +118,6 @@ impl ParquetOptions {
         Self { payload, label_column, threads, max_record_bytes, allow_paths, paths, columns, cache }
     }
 
-    /// Only the named columns.
     pub fn columns(columns: Vec<String>) -> Self {
         Self { label_column: ColumnChoice::Nothing, columns, ..Self::of(Payload::Nothing) }
     }
@@ -309,7 +307,6 @@ impl ParquetSource {
         self.row_groups.partition_point(|group| group.first_row <= row) - 1
     }
 
-    /// The columns of all shards.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -339,7 +336,6 @@ impl ParquetSource {
         Self::open_in(self.storage.clone(), &paths, options, stop)
     }
 
-    /// A reader, for one thread.
     pub fn reader(self: &Arc<Self>) -> ParquetReader {
         ParquetReader::new(Arc::clone(self))
     }

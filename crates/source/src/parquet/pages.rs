@@ -89,7 +89,6 @@ struct Deltas<'a> {
     input: Varints<'a>,
     per_mini: u64,
     n_mini: usize,
-    /// The number of remaining values.
     left: u64,
     value: i32,
     /// Whether the next value is `value`: the first one is in the header.
@@ -272,7 +271,6 @@ fn again(page: &Result<Option<Page>, ParquetError>) -> Option<Result<Option<Page
 }
 
 impl CheckedPages {
-    /// Decompresses a page.
     fn read(
         &mut self,
         of: (usize, bool),

@@ -109,7 +109,6 @@ fn with_lengths(known: &DataType, written: Option<&DataType>) -> DataType {
     }
 }
 
-/// The schema of some columns.
 pub(super) fn alone(root: &Type, columns: Vec<TypePtr>) -> Result<SchemaDescriptor, ParquetError> {
     let root = Type::group_type_builder(root.name()).with_fields(columns).build()?;
     Ok(SchemaDescriptor::new(Arc::new(root)))

@@ -95,7 +95,6 @@ impl ParquetTable {
         &self.schema
     }
 
-    /// The version of the file.
     pub(crate) fn version(&self) -> Version {
         self.open.file.lock().unwrap_or_else(PoisonError::into_inner).version()
     }

@@ -21,14 +21,12 @@ const MOST_SCHEMA_DEPTH: usize = 64;
 const MOST_ELEMENTS: usize = 1 << 20;
 /// The most columns and groups of columns.
 const MOST_COLUMNS: usize = 1 << 17;
-/// The most row groups.
 const MOST_GROUPS: usize = 1 << 18;
 /// The most column chunks of all row groups.
 const MOST_CHUNKS: usize = 1 << 20;
 /// The most bytes of the paths of all columns.
 const MOST_PATH_BYTES: usize = 64 << 20;
 
-/// The type of a value.
 #[derive(Debug, Clone, Copy)]
 enum ThriftType {
     Bool,
@@ -44,7 +42,6 @@ enum ThriftType {
 
 use ThriftType::{Binary, Bool, Double, I8, I16, I32, I64, List, Struct};
 
-/// A struct without fields.
 const EMPTY: ThriftType = Struct(&[]);
 const TIME: ThriftType = Struct(&[(1, Bool), (2, Struct(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
 const LOGICAL_TYPE: ThriftType = Struct(&[
@@ -274,7 +271,6 @@ fn schema(input: &mut ThriftInput<'_>) -> Result<(), Wrong> {
 pub(super) struct PageClaims {
     pub size: u64,
     pub compressed: u64,
-    /// Values of a dictionary.
     pub n_values: u64,
     /// Values and rows of a data page of version 2: a decoder skips such pages by rows, and reads them by
     /// values.

@@ -126,7 +126,6 @@ impl GroupValues {
         column.map_or(Ok(None), |column| column.value(row))
     }
 
-    /// The label of a row.
     pub(super) fn label(&self, row: usize) -> Result<i64> {
         let Some(label) = self.label.as_ref().filter(|label| label.is_valid(row)) else {
             return Ok(NO_LABEL);

@@ -13,7 +13,6 @@ use crate::cancel;
 /// The time between two checks for a stopped run.
 const CHECKED: Duration = Duration::from_millis(50);
 
-/// The answer to one request.
 pub(super) struct AnswerSlot<T> {
     answer: Mutex<Option<Result<T, Failure>>>,
     arrived: Condvar,

@@ -65,7 +65,6 @@ pub(super) struct Connector {
     pub headers: HeaderMap,
     pub follows_redirects: bool,
     pub traffic: Arc<Traffic>,
-    /// What its lists leave out.
     pub omitted: Omitted,
 }
 

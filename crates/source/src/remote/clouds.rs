@@ -68,7 +68,6 @@ impl Settings {
         Ok(given)
     }
 
-    /// S3.
     pub(super) fn s3(&self) -> io::Result<(AmazonS3Builder, bool)> {
         use AmazonS3ConfigKey as Key;
         let is_credential = |key: &Key| {

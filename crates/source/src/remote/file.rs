@@ -75,7 +75,6 @@ impl RemoteFile {
         }
     }
 
-    /// Waits for a range.
     fn wait(&self, slot: &AnswerSlot<Bytes>) -> io::Result<Bytes> {
         let bytes = slot.wait();
         if bytes.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Other) {
@@ -146,7 +145,6 @@ impl RemoteFile {
     }
 }
 
-/// A part of a read.
 struct ReadPart {
     range: Range<u64>,
     slot: Arc<AnswerSlot<Bytes>>,

@@ -28,7 +28,6 @@ const SPARE: f64 = 3.0;
 /// The time over which a rate is measured.
 const MEASURED: Duration = Duration::from_millis(100);
 
-/// The requests of a source.
 pub(super) struct Flight {
     permits: Semaphore,
     measured: Mutex<Measured>,
@@ -104,7 +103,6 @@ impl Flight {
 }
 
 impl Request<'_> {
-    /// Notes that the answer began.
     pub(super) fn answered(&self) {
         self.flight.measured(|measured| measured.begun(self.since.elapsed()));
     }

@@ -35,7 +35,6 @@ const FORMS: [(&str, &str, &str); 2] =
 pub(super) struct Omitted(Arc<Mutex<OmittedObjects>>);
 
 impl Omitted {
-    /// Takes them.
     pub(super) fn take(&self) -> OmittedObjects {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

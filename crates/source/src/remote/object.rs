@@ -25,7 +25,6 @@ use crate::{Version, record::Traffic, seed::mix};
 /// The server is asked again for the version of an object that is read from the disk only after this.
 const CHECKED: Duration = Duration::from_secs(60);
 
-/// What a request needs.
 pub(super) struct Object {
     /// Its number among those of the source.
     pub number: u64,
@@ -39,12 +38,11 @@ pub(super) struct Object {
     kept: Option<Arc<CachedObject>>,
     /// The server's last word on the version.
     checked: Mutex<Instant>,
-    /// Whether that was another version.
+    /// Whether the server had another version then.
     is_changed: AtomicBool,
 }
 
 impl Object {
-    /// The object that `meta` describes.
     pub(super) fn new(
         number: u64,
         store: Arc<dyn ObjectStore>,

@@ -23,7 +23,6 @@ pub(super) struct Profile {
     values: HashMap<String, String>,
 }
 
-/// The keys of a profile.
 pub(super) struct Keys<'a> {
     pub id: &'a str,
     pub secret: &'a str,

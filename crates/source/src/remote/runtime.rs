@@ -40,7 +40,6 @@ const ENDING: Duration = Duration::from_millis(200);
 /// A host, and whether it gets a token.
 type Key = (String, bool);
 
-/// A runtime with its stores.
 pub(super) struct RemoteRuntime {
     /// Started by the first request.
     runtime: Mutex<Option<Runtime>>,
@@ -49,7 +48,6 @@ pub(super) struct RemoteRuntime {
     /// Bytes of ranges that were requested ahead of time and not read.
     pub(super) ahead: Arc<AtomicU64>,
     pub(super) traffic: Arc<Traffic>,
-    /// Where answers are kept.
     pub(super) cache: Option<Arc<DiskCache>>,
     clients: Mutex<HashMap<Key, StoreClient>>,
     /// Objects whose size and ETag are known.
@@ -101,7 +99,6 @@ impl RemoteRuntime {
         Err(io::Error::other("the source was opened before a fork; open it in the child process"))
     }
 
-    /// Where requests run.
     pub(super) fn handle(&self) -> io::Result<Handle> {
         self.check_process()?;
         let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,15 +17,11 @@ pub(super) struct Faults {
     pub unavailable: AtomicU64,
     /// Answers are cut off in the middle, each time one less.
     pub cut: AtomicU64,
-    /// Answers never come.
     pub hangs: AtomicBool,
-    /// HEAD is refused.
     pub has_no_head: AtomicBool,
     /// Ranges are ignored.
     pub is_whole: AtomicBool,
-    /// All answers have this status.
     pub status: Mutex<Option<&'static str>>,
-    /// All answers lead there.
     pub redirect: Mutex<Option<String>>,
 }
 
@@ -35,11 +31,9 @@ pub(super) struct Server {
     pub faults: Faults,
     pub requests: AtomicU64,
     pub sent: AtomicU64,
-    /// The credentials of each request.
     pub tokens: Mutex<Vec<Option<String>>>,
 }
 
-/// The place of the object.
 const PLACE: &str = "/a%20b/x.arrow";
 
 impl Server {
@@ -64,7 +58,6 @@ impl Server {
         server
     }
 
-    /// The address without the place.
     pub(super) fn host(&self) -> &str {
         self.url.strip_suffix(PLACE).unwrap()
     }

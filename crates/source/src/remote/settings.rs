@@ -29,7 +29,6 @@ pub(super) fn invalid(message: impl ToString) -> io::Error {
 }
 
 impl Settings {
-    /// Those of this process.
     pub(super) fn here(options: &StoreOptions) -> Self {
         let all = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
         let known = all.filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
@@ -43,7 +42,6 @@ impl Settings {
         Self { options: options.clone(), variables }
     }
 
-    /// A variable of the environment.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }

@@ -32,7 +32,6 @@ pub(super) struct StoreClient {
     pub omitted: Omitted,
 }
 
-/// How names are listed.
 #[derive(Clone)]
 pub(super) enum Lists {
     Store(Arc<dyn PaginatedListStore>),
@@ -60,7 +59,6 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// The place of an object.
     pub(super) fn of<'h>(
         url: &Path,
         hub: impl FnOnce() -> io::Result<&'h Hub>,

@@ -39,7 +39,6 @@ const LONGEST_COUNT: u64 = 64;
 /// Makes names of temporary files differ within the process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The folder of all parts.
 #[derive(Debug)]
 pub(super) struct PartFolder {
     pub path: PathBuf,

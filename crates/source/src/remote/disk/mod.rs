@@ -152,7 +152,6 @@ impl DiskCache {
     }
 }
 
-/// An object in the cache.
 pub(super) struct CachedObject {
     cache: Arc<DiskCache>,
     identity: String,

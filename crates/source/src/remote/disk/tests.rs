@@ -143,7 +143,6 @@ pub(super) fn meta(size: u64, etag: Option<&str>, changed: SystemTime) -> Object
     }
 }
 
-/// Damages a file.
 type Damage = fn(&Path);
 
 #[test]
