@@ -55,12 +55,10 @@ impl TaskLabels {
 pub enum ItemKind {
     /// A row of the files.
     Row,
-    /// A batch.
     Batch,
 }
 
 impl ItemKind {
-    /// The name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Row => "row",
@@ -104,9 +102,7 @@ pub struct RawRecord {
 /// What the records of a run of windows of one recording share.
 #[derive(Debug)]
 pub struct WindowRun {
-    /// The positions of the windows.
     pub positions: Range<u64>,
-    /// Their samples.
     pub spans: SharedSpans,
 }
 
@@ -123,7 +119,6 @@ impl FileRecording {
         self.span_bytes.as_ref().map_or(0, SpanBytes::len)
     }
 
-    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -202,7 +197,6 @@ pub trait ReadRequest {
 pub struct RunRequest<'a> {
     /// The request of the first position.
     pub request: &'a dyn ReadRequest,
-    /// The number of positions.
     pub n: u64,
 }
 
@@ -220,7 +214,6 @@ impl ReadRequest for RunRequest<'_> {
     }
 }
 
-/// Wants all of a record.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WholeRecord;
 
@@ -305,7 +298,6 @@ pub trait GrantedMemory: Debug + Send + Sync {
     fn shrink(&self, bytes: u64);
 }
 
-/// A share of [`GrantedMemory`] memory.
 pub type Permit = Arc<dyn GrantedMemory>;
 
 /// Granted memory that a thread keeps while it may wait: no request waits for that memory, since the thread
@@ -314,7 +306,6 @@ pub type Permit = Arc<dyn GrantedMemory>;
 pub struct Kept(Permit);
 
 impl Kept {
-    /// Keeps the memory of `permit`.
     pub fn new(permit: Permit) -> Self {
         permit.keep();
         Self(permit)
@@ -325,7 +316,6 @@ impl Kept {
         Self(permit)
     }
 
-    /// The permit.
     pub fn permit(&self) -> &Permit {
         &self.0
     }
@@ -343,7 +333,6 @@ pub struct Retained {
     /// Whether the memory was granted. If so, [`MemoryLimiter::mark_counted`] belongs to each further record
     /// in it.
     pub is_granted: bool,
-    /// What keeps it.
     pub(crate) _kept: Option<Box<dyn Debug + Send>>,
 }
 
@@ -393,12 +382,10 @@ pub struct Record {
     pub index: u64,
     /// 64 random bits of this record in this epoch, which determine the crop.
     pub seed: u64,
-    /// The epoch.
     pub epoch: u64,
 }
 
 impl Record {
-    /// The bytes that were read.
     pub fn n_bytes(&self) -> usize {
         self.bytes.len() + self.file.as_ref().map_or(0, |file| file.len())
     }
@@ -417,9 +404,7 @@ pub struct Traffic {
     pub first_byte: Histogram,
     /// Whether what servers send is kept on a local disk.
     pub is_cached: AtomicBool,
-    /// Reads of what is kept.
     pub cache_hits: AtomicU64,
-    /// Their bytes.
     pub cached_bytes: AtomicU64,
 }
 
@@ -526,7 +511,6 @@ pub trait ReadRecords: Send {
 
 /// Makes examples of records, for one worker.
 pub trait ExampleMaker {
-    /// The type of the examples.
     type Example: Send + 'static;
 
     /// Makes the example of `record`.
@@ -558,7 +542,6 @@ pub struct CarriedRecord {
 /// The position of a stream between two batches, if its batches take as many records as they need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamPosition {
-    /// Draws made.
     pub draws: u64,
     /// The records that the collator holds, in the collator's order.
     pub held: Vec<CarriedRecord>,
@@ -573,9 +556,7 @@ pub type StreamPositions = Arc<[StreamPosition]>;
 /// [`Collate::wants`] examples instead takes as many of each stream as it needs to fill the stream's rows,
 /// and may hold some for later batches. The methods from `wants` on are for such collators only.
 pub trait Collate: Send {
-    /// The type of the examples.
     type Example: Send + 'static;
-    /// The type of the batches.
     type Batch: Send + 'static;
 
     /// Whether a batch of a finite pass without rows, since all its records are bad, is left out if there are
@@ -668,7 +649,6 @@ pub trait Task: Send + Sync + 'static {
     /// Whether [`Task::span`] says which samples of a recording are needed.
     const TAKES_SPANS: bool = false;
 
-    /// The stage of the workers.
     type Maker: ExampleMaker;
     /// The stage of the collator's thread.
     type Collate: Collate<Example = <Self::Maker as ExampleMaker>::Example> + 'static;
@@ -728,7 +708,5 @@ impl<K: Task> ReadRequest for TaskRequest<'_, K> {
     }
 }
 
-/// The examples of a task.
 pub type ExampleOf<K> = <<K as Task>::Maker as ExampleMaker>::Example;
-/// The batches of a task.
 pub type BatchOf<K> = <<K as Task>::Collate as Collate>::Batch;

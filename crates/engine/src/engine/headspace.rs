@@ -32,7 +32,6 @@ pub struct Headspace {
     pub verdict: String,
 }
 
-/// Where a measurement began.
 #[derive(Debug, Clone, Copy)]
 struct MeasurementStart {
     at: Instant,

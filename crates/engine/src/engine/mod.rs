@@ -159,7 +159,6 @@ pub struct Engine<S: Source, K: Task> {
 
 /// The engine's position before the last batch taken.
 struct PreviousPosition {
-    /// The number of that batch.
     batch: u64,
     stream_positions: Option<StreamPositions>,
     /// The counts since then.
@@ -240,7 +239,6 @@ impl<E> Control<E> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether [`Control::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -525,7 +523,6 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(())
     }
 
-    /// Whether the pass has ended.
     fn is_over(&self) -> bool {
         self.is_over || self.n_batches.is_some_and(|n| self.batch() >= n)
     }
@@ -625,12 +622,10 @@ impl<S: Source, K: Task> Engine<S, K> {
         Ok(())
     }
 
-    /// The source of the records.
     pub fn source(&self) -> Arc<S> {
         self.source.clone()
     }
 
-    /// Rows of all shards.
     pub fn rows(&self) -> u64 {
         self.shard_rows.iter().sum()
     }

@@ -19,7 +19,6 @@ pub const MOST_READERS: usize = 256;
 /// How many tickets may be ahead of the draws: at first, and at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credit {
-    /// At first.
     pub first: u64,
     /// At most: it is raised by need.
     pub most: u64,
@@ -35,7 +34,6 @@ pub fn credit_ahead(n_readers: usize, on_hand: u64, per_batch: u64) -> u64 {
 /// seven fields change no batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The user's seed.
     pub seed: u64,
     /// The order of records; in a mixture, of the records of each source.
     pub order: Order,
@@ -79,14 +77,12 @@ pub struct Plan {
     pub auto: Auto,
 }
 
-/// How sources are mixed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixturePlan {
     /// The weights, one for each source, and the position from which they hold.
     pub stages: Vec<order::WeightStage>,
     /// The number of positions over which the weights hold exactly.
     pub block: u64,
-    /// When a finite pass ends.
     pub stop: Stop,
     /// The first row of each source, then the total number of rows.
     pub starts: Vec<u64>,

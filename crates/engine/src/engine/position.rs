@@ -60,7 +60,6 @@ pub struct Position {
     pub epoch: u64,
     /// The next batch of the pass, even if it is one to leave out.
     pub batch: u64,
-    /// What fixes the streams.
     pub layout: StreamLayout,
     /// Batches of the pass to leave out: disjoint ranges in rising order that do not touch.
     pub skip: Vec<Range<u64>>,

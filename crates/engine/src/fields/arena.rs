@@ -121,7 +121,6 @@ impl ArenaPool {
         Ok(Slot { arena: Some(arena), home: self.resting.clone() })
     }
 
-    /// The size of each arena.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -139,7 +138,6 @@ impl Drop for ArenaPool {
     }
 }
 
-/// An arena in use.
 #[derive(Debug)]
 pub struct Slot {
     /// `None` only during drop.
@@ -153,7 +151,6 @@ impl Slot {
         self.arena.as_ref().unwrap()
     }
 
-    /// The size of the memory.
     pub fn bytes(&self) -> usize {
         self.arena().bytes
     }
@@ -256,12 +253,10 @@ mod system {
         Layout::from_size_align(bytes, ARENA_ALIGN).ok()
     }
 
-    /// The length allocated for `bytes`.
     pub(super) fn mapped_len(bytes: usize) -> Option<usize> {
         Some(bytes)
     }
 
-    /// Allocates zeroed memory.
     pub(super) fn map(bytes: usize) -> io::Result<NonNull<u8>> {
         let start = layout(bytes).and_then(|layout| {
             // SAFETY: `Arena::new` admits no size of 0.

@@ -79,7 +79,6 @@ impl Buffer {
         self.bytes
     }
 
-    /// Whether it has no values.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }

@@ -6,10 +6,8 @@ use super::{Buffer, BufferPool, Field};
 use crate::Result;
 use crate::sync::plain::Mutex;
 
-/// One field of several rows.
 #[derive(Debug, Default)]
 pub struct Column {
-    /// The values of all rows.
     pub values: Buffer,
     /// For a jagged field, where each row begins and the last one ends, in values; for lists of texts, in
     /// texts.
@@ -20,17 +18,14 @@ pub struct Column {
     pub texts: Vec<Arc<str>>,
 }
 
-/// All fields of several rows.
 #[derive(Debug, Default)]
 pub struct Columns {
-    /// The number of rows.
     pub rows: usize,
     /// The columns, in the order of the fields.
     pub columns: Vec<Column>,
 }
 
 impl Columns {
-    /// Bytes of all values.
     pub fn bytes(&self) -> usize {
         self.columns.iter().map(|column| column.values.len()).sum()
     }
@@ -58,7 +53,6 @@ impl ColumnPool {
         Self { fields, rows, slots, pools }
     }
 
-    /// The fields.
     pub fn fields(&self) -> &Arc<[Field]> {
         &self.fields
     }
@@ -105,7 +99,6 @@ impl SharedPool {
         Self { fields: fields.into(), current: Mutex::default() }
     }
 
-    /// The fields.
     pub fn fields(&self) -> &Arc<[Field]> {
         &self.fields
     }

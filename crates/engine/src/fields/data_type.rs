@@ -2,39 +2,26 @@
 
 use crate::dtype::Dtype;
 
-/// A type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DataType {
     /// One byte, 0 or 1.
     Bool,
-    /// 8 bits with sign.
     Int8,
-    /// 16 bits with sign.
     Int16,
-    /// 32 bits with sign.
     Int32,
-    /// 64 bits with sign.
     Int64,
-    /// 8 bits.
     Uint8,
-    /// 16 bits.
     Uint16,
-    /// 32 bits.
     Uint32,
-    /// 64 bits.
     Uint64,
-    /// IEEE 754 binary16.
     Float16,
-    /// IEEE 754 binary32.
     Float32,
-    /// IEEE 754 binary64.
     Float64,
 }
 
 use DataType::*;
 
 impl DataType {
-    /// All types.
     pub const ALL: [Self; 12] =
         [Bool, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Float16, Float32, Float64];
 
@@ -56,12 +43,10 @@ impl DataType {
         }
     }
 
-    /// The type with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// Bytes of a value.
     pub fn bytes(self) -> usize {
         match self {
             Bool | Int8 | Uint8 => 1,

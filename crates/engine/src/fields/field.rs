@@ -41,7 +41,6 @@ impl Field {
         Self::stacked(name, dtype, [])
     }
 
-    /// A field of text.
     pub fn text(name: impl Into<String>) -> Self {
         Self { is_text: true, ..Self::jagged(name, DataType::Uint8, 1) }
     }

@@ -67,13 +67,11 @@ impl<T> FreeList<T> {
         }
     }
 
-    /// The number of items.
     pub fn len(&self) -> usize {
         let places = self.places.iter().map(|place| place.load(Ordering::Relaxed));
         places.filter(|&found| !found.is_null() && found != closed()).count()
     }
 
-    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

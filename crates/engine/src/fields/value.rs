@@ -35,7 +35,6 @@ pub struct Sparse {
 }
 
 impl Value {
-    /// The number of a [`Value::Int`].
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(*number),

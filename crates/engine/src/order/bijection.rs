@@ -60,7 +60,6 @@ const TABLE: u64 = 64;
 const ROUNDS: usize = 8;
 
 impl Bijection {
-    /// The maximum number of values.
     pub const MAX: u64 = 1 << 62;
 
     /// The permutation of `0..n` that belongs to `(seed, purpose, words)`.
@@ -87,7 +86,6 @@ impl Bijection {
         Self { n, form }
     }
 
-    /// The number of values.
     pub fn n(&self) -> u64 {
         self.n
     }

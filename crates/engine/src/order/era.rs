@@ -27,7 +27,6 @@ impl Eras {
         Self { seed, epoch, n, era_length, recent: (0, first) }
     }
 
-    /// The number of rows.
     pub fn n(&self) -> u64 {
         self.n
     }

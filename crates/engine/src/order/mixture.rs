@@ -26,7 +26,6 @@ pub struct WeightStage {
     pub weights: Vec<f64>,
 }
 
-/// When a mixture ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// Never: an exhausted source starts again.

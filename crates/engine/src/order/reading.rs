@@ -38,7 +38,6 @@ pub struct Place {
 pub struct Reading {
     seed: u64,
     order: ShardOrder,
-    /// The rows of each shard.
     shards: Vec<Range<u64>>,
     rows: u64,
     weights: Option<Arc<WeightedRows>>,

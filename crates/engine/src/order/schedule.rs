@@ -76,7 +76,6 @@ impl Order {
 pub struct Layout {
     /// The number of this process, from 0.
     pub rank: u64,
-    /// The number of processes.
     pub world_size: u64,
     /// Rows of a batch on each rank.
     pub batch_size: u64,
@@ -92,7 +91,6 @@ impl Layout {
     }
 }
 
-/// Several sources, mixed by weights.
 #[derive(Debug, Clone)]
 pub struct Sources {
     /// Maps a position to a source and its sample.
@@ -108,13 +106,11 @@ pub struct Rules {
     pub seed: u64,
     /// The order; for a mixture, the order within each source.
     pub order: Order,
-    /// Ranks and streams.
     pub layout: Layout,
     /// Slots of each stream's window; 1 if the order has no streams.
     pub window: u64,
     /// The epoch of a finite pass; the first epoch of an infinite one.
     pub epoch: u64,
-    /// Whether epochs repeat without end.
     pub infinite: bool,
     /// Whether a last batch with fewer rows than the others is left out.
     pub drop_last: bool,
@@ -133,7 +129,6 @@ pub struct Assignment {
     pub repeats: bool,
     /// The random bits that place the crop.
     pub seed: u64,
-    /// The epoch.
     pub epoch: u64,
 }
 
@@ -144,7 +139,6 @@ pub struct Draw {
     pub stream: usize,
     /// The draw's number in its stream.
     pub number: u64,
-    /// The ticket drawn.
     pub ticket: u64,
 }
 
@@ -295,7 +289,6 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// What determines this schedule.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -384,7 +377,6 @@ impl Schedule {
         draws
     }
 
-    /// The record of a ticket.
     pub fn assign(&mut self, stream: usize, ticket: u64) -> Assignment {
         let place = self.place(stream, ticket);
         let Place { epoch, row, following, .. } = place;

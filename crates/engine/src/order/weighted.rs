@@ -17,14 +17,12 @@ use crate::{
     seed::{Purpose, hash, mix},
 };
 
-/// Rows of a block.
 const BLOCK: usize = 256;
 /// The highest weight has this many bits, if sums allow; a lower one loses what it has below bit 0.
 const WEIGHT_BITS: u32 = 56;
 /// Sums times copies stay below two to this power.
 const SUM_BITS: u32 = 126;
 
-/// Rows with weights.
 #[derive(Debug, PartialEq)]
 pub struct WeightedRows {
     n_rows: u64,
@@ -57,10 +55,8 @@ enum Kind {
     Sums(u64),
 }
 
-/// The copies of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copies {
-    /// The offset.
     offset: u128,
     /// The offset divided by N, and the remainder.
     share: (u128, u64),
@@ -153,7 +149,6 @@ impl WeightedRows {
         Ok(guide)
     }
 
-    /// The number of rows.
     pub fn n_rows(&self) -> u64 {
         self.n_rows
     }
@@ -174,12 +169,10 @@ impl WeightedRows {
         self.sums.iter().fold(blocks, |state, &sum| word(state, sum))
     }
 
-    /// Bytes of memory.
     pub fn bytes(&self) -> usize {
         size_of_val(&self.blocks[..]) + size_of_val(&self.sums[..]) + size_of_val(&self.guide[..])
     }
 
-    /// The copies of an epoch.
     pub fn epoch(&self, seed: u64, epoch: u64) -> Copies {
         let [high, low] = [0, 1].map(|word| u128::from(hash(seed, Purpose::Copies, [epoch, word])));
         // The high half of the product of two 128-bit numbers, of which `total` is below 2^126: the exact
@@ -247,7 +240,6 @@ impl WeightedRows {
         end.saturating_sub(copies.offset).div_ceil(self.total) as u64
     }
 
-    /// The copies of a row.
     pub fn copies_of(&self, copies: Copies, row: u64) -> Range<u64> {
         self.before(copies, row)..self.before(copies, row + 1)
     }

@@ -84,7 +84,6 @@ impl Window {
         self.slots.retain(|&ticket| ticket < end);
     }
 
-    /// The number of draws made.
     pub fn draws(&self) -> u64 {
         self.draws
     }
@@ -94,7 +93,6 @@ impl Window {
         self.size
     }
 
-    /// The tickets in the slots.
     pub fn slots(&self) -> &[u64] {
         &self.slots
     }

@@ -24,14 +24,12 @@ use crate::{
     sync::{Condvar, Mutex, MutexGuard},
 };
 
-/// The result of a pop.
 #[derive(Debug)]
 pub enum Popped<T> {
     /// The example of the next draw.
     Item(T),
     /// The record of the next draw is bad, or its source failed. It counts as a draw.
     Failed {
-        /// The ticket that was drawn.
         ticket: u64,
         /// The error that its producer pushed.
         error: Error,
@@ -189,17 +187,14 @@ impl<T> ConcurrentShuffleBuffer<T> {
         self.lock().wanted
     }
 
-    /// The number of outcomes inside.
     pub fn len(&self) -> usize {
         self.lock().inside.len()
     }
 
-    /// The slots of its window.
     pub(crate) fn window_size(&self) -> u64 {
         self.lock().window.size()
     }
 
-    /// Whether it has no outcomes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

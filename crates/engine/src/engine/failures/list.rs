@@ -22,7 +22,6 @@ pub type Losses = BTreeMap<u64, Lost>;
 /// Records left out since the first start because the system failed to read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Their number.
     pub records: u64,
     /// The rows of the first of them.
     pub rows: Vec<u64>,
@@ -34,7 +33,6 @@ pub struct FailureList {
     bad: BTreeMap<u64, Error>,
     most: usize,
     is_full: bool,
-    /// Whether failures are logged.
     logs: bool,
     /// The reasons already logged, by kind.
     told: HashMap<ErrorKind, HashSet<String>>,
@@ -106,7 +104,6 @@ impl FailureList {
         std::mem::take(&mut self.bad).into_values().collect()
     }
 
-    /// The listed rows.
     pub(crate) fn rows(&self) -> impl Iterator<Item = u64> {
         self.bad.keys().copied()
     }

@@ -10,7 +10,6 @@ use std::{collections::HashSet, sync::Arc};
 
 use crate::{Error, ErrorKind, Result, engine::failures::list::LISTED};
 
-/// Which failures are skipped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Whether bad records are left out or replaced; else the first one ends the run.
@@ -42,10 +41,8 @@ impl Default for Policy {
     }
 }
 
-/// How many records may fail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MaxErrors {
-    /// At most this number.
     Count(i64),
     /// At most this share of all records of the shards.
     Share(f64),

@@ -37,11 +37,9 @@ pub enum Step<B> {
     Batch(u64, B),
     /// Not ready within the time given; nothing is lost.
     TimedOut,
-    /// The pass is over.
     End,
 }
 
-/// A complete batch.
 pub(crate) struct Complete<B> {
     pub(crate) batch: B,
     /// The positions of the streams after it, if its number does not determine them.
@@ -57,9 +55,7 @@ struct Returning<E> {
     example: Option<E>,
 }
 
-/// Where a run begins.
 pub(crate) struct RunStart {
-    /// The first batch.
     pub(crate) batch: u64,
     /// Draws made before it, by stream.
     pub(crate) draws: Vec<u64>,

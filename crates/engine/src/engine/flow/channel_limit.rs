@@ -205,7 +205,6 @@ impl ChannelLimit {
         Arc::new(Permit { channel_limit: Arc::clone(self), bytes, keepers })
     }
 
-    /// The limit in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
@@ -293,7 +292,6 @@ impl ChannelLimit {
 }
 
 impl Permit {
-    /// The bytes that are counted.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }

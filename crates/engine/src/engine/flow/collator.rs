@@ -73,9 +73,7 @@ pub(crate) struct Pass<C: Collate> {
     track: ThreadTrack,
 }
 
-/// Where a pass is started.
 pub(crate) struct Start<'a> {
-    /// The batch.
     pub(crate) batch: u64,
     /// The positions of its streams, if its number does not determine them.
     pub(crate) stream_positions: Option<&'a StreamPositions>,
@@ -145,7 +143,6 @@ impl<C: Collate + 'static> Pass<C> {
 }
 
 impl<C: Collate> Pass<C> {
-    /// The run of the pass.
     pub(crate) fn run(&self) -> &Run<C::Example> {
         &self.run
     }
@@ -300,7 +297,6 @@ fn sums(counters: &Counters, now: Instant) -> Sums {
     }
 }
 
-/// The collator's thread.
 struct Collator<'a, C: Collate> {
     shared: &'a Shared<C::Example>,
     assembler: Assembler<C>,

@@ -41,11 +41,9 @@ pub struct Substitute {
 /// A record that is read besides the tickets; its outcome has a channel of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtraRead {
-    /// It replaces a bad record.
     Substitute(Substitute),
     /// The collator held it where the run starts, as the `nth` of its stream.
     Held {
-        /// The stream.
         stream: usize,
         /// Its number among the held records of the stream.
         nth: usize,
@@ -61,16 +59,13 @@ pub enum ExtraRead {
 pub enum ReadJob {
     /// Fetch the record of a ticket.
     Ticket {
-        /// The stream.
         stream: usize,
-        /// The ticket.
         ticket: u64,
         /// Its number among the jobs that are sent in order, if it has one.
         number: Option<u64>,
     },
     /// Fetch the listed tickets.
     Run {
-        /// The stream.
         stream: usize,
         /// Its number among the jobs that are sent in order.
         number: u64,
@@ -86,7 +81,6 @@ struct StreamState {
     admission: Admission,
     /// The number of draws before which the stream has no job.
     idle_until: u64,
-    /// Whether credit is the reason.
     lacks_credit: bool,
 }
 
@@ -100,7 +94,6 @@ pub(crate) struct DemandState {
     runs: usize,
     allowed_runs: usize,
     most_runs: usize,
-    /// Numbered jobs so far.
     n_numbered: u64,
     waiting: usize,
     stopped: bool,
@@ -190,7 +183,6 @@ impl Demand {
         });
     }
 
-    /// Ends the I/O threads.
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
@@ -266,7 +258,6 @@ impl Demand {
     }
 }
 
-/// Why there is no job.
 enum Idle {
     /// None before the next draw.
     Wait,

@@ -48,7 +48,6 @@ pub(crate) struct ReaderLimiter<E> {
     activity: Arc<Activity>,
 }
 
-/// The requests of a read.
 #[derive(Debug, Default)]
 struct PermitRequests {
     permits: Vec<HeldPermit>,
@@ -79,7 +78,6 @@ impl Drop for KeptRecord {
     }
 }
 
-/// The waits.
 #[derive(Debug, Clone, Copy)]
 enum For {
     Turn,

@@ -26,7 +26,6 @@ use crate::{
 /// How the I/O threads of a plan read a source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReaderPlan {
-    /// I/O threads.
     pub(crate) n_readers: usize,
     /// Runs allowed at a time at first, and at most.
     pub(crate) first_runs: usize,
@@ -78,14 +77,12 @@ struct Fetched {
     permits: RecordPermits,
 }
 
-/// An I/O thread.
 pub(crate) struct Reader<S: Source, K: Task> {
     pub(crate) watch: Stopwatch,
     pub(crate) task: Arc<K>,
     pub(crate) source: Arc<S>,
     /// One reader, or one for each stream.
     pub(crate) records: Vec<S::Reader>,
-    /// Grants the readers memory.
     pub(crate) limiter: Arc<ReaderLimiter<ExampleOf<K>>>,
     pub(crate) in_turn: bool,
     pub(crate) policy: Policy,
@@ -178,7 +175,6 @@ impl<S: Source, K: Task> Reader<S, K> {
         }
     }
 
-    /// Reads a record.
     fn fetch(&mut self, destination: Destination, stream: usize, assigned: Assignment) -> Fetched {
         let Assignment { row, run, repeats, seed, epoch, .. } = assigned;
         let request = TaskRequest { task: &*self.task, at: row, seed, repeats };

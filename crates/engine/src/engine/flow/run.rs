@@ -165,7 +165,6 @@ impl<E: Send + 'static> Run<E> {
 }
 
 impl<E: Send + 'static> Run<E> {
-    /// Starts the thread of `activity`.
     pub(crate) fn spawn(
         &mut self,
         activity: Arc<Activity>,

@@ -18,7 +18,6 @@ pub(crate) struct State {
     closed: bool,
 }
 
-/// Whose turn it is.
 #[derive(Debug, Default)]
 pub struct Sequencer {
     state: Mutex<State>,
@@ -47,7 +46,6 @@ impl Sequencer {
         !state.closed
     }
 
-    /// Ends the turn of `job`.
     pub fn pass(&self, job: u64) {
         let mut state = self.lock();
         state.job = job + 1;

@@ -142,7 +142,6 @@ impl<E> Shared<E> {
     }
 }
 
-/// Where an outcome goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Destination {
     Ticket { stream: usize, ticket: u64 },
@@ -219,7 +218,6 @@ pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     )
 }
 
-/// The text of a panic.
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

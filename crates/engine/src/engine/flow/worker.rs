@@ -36,7 +36,6 @@ impl<E> WorkerInput<E> {
     }
 }
 
-/// A worker thread.
 pub(crate) struct Worker<'a, S, K: Task> {
     pub(crate) n: usize,
     pub(crate) shared: &'a Shared<ExampleOf<K>>,

@@ -35,7 +35,6 @@ pub enum State {
     Channel,
     /// An I/O thread waits for a place in the channel before it chooses a record.
     Place,
-    /// A worker makes an example.
     Working,
     /// A worker calls the user's Python code, or waits for the GIL to do so.
     Python,
@@ -59,7 +58,6 @@ pub enum State {
     Batch,
     /// The consumer is outside of `next()`.
     Loop,
-    /// The thread has ended.
     Ended,
 }
 
@@ -121,14 +119,10 @@ impl State {
     }
 }
 
-/// The kinds of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Reads records.
     Reader,
-    /// Makes examples.
     Worker,
-    /// Makes batches.
     Collator,
     /// Takes batches: the caller's thread.
     Consumer,
@@ -146,7 +140,6 @@ impl Role {
     }
 }
 
-/// No item.
 const NONE: u64 = u64::MAX;
 /// The state is in the bits from this one on; the lower bits hold nanoseconds since the epoch, enough for two
 /// years.
@@ -176,12 +169,10 @@ impl Activity {
         self.enter(self.role.working(), at);
     }
 
-    /// The thread's kind.
     pub(crate) fn role(&self) -> Role {
         self.role
     }
 
-    /// The thread's name.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -193,7 +184,6 @@ impl Activity {
         self.state.store(u64::from(state as u8) << SHIFT | nanoseconds & ((1 << SHIFT) - 1), Relaxed);
     }
 
-    /// Sets the item.
     pub(crate) fn on(&self, item: u64) {
         self.item.store(item, Relaxed);
     }
@@ -203,7 +193,6 @@ impl Activity {
         self.detail.store(detail.unwrap_or(NONE), Relaxed);
     }
 
-    /// The state.
     pub(crate) fn state(&self) -> State {
         Self::unpacked(self.state.load(Relaxed)).0
     }
@@ -274,13 +263,10 @@ pub fn during<T>(state: State, work: impl FnOnce() -> T) -> T {
 pub struct ThreadState {
     /// Its name, as the system shows it; `consumer` is the caller's thread.
     pub name: Arc<str>,
-    /// Its kind.
     pub role: Role,
-    /// What it is doing.
     pub state: State,
-    /// The same in words.
+    /// `state` in words.
     pub doing: &'static str,
-    /// For how long.
     pub since: Duration,
     /// The row that it works on or waits for; of the collator and the consumer the batch. If the collator
     /// waits for an example: the row of that example.
@@ -329,7 +315,6 @@ impl Activities {
         &self.threads[self.threads.len() - 1]
     }
 
-    /// What they are doing now.
     pub(crate) fn look(&self) -> Vec<ThreadState> {
         let now = Instant::now();
         self.threads.iter().map(|thread| thread.look(now, &self.words)).collect()

@@ -25,7 +25,6 @@ use crate::{
     histogram::{Histogram, Times, nanoseconds},
 };
 
-/// A sum of times.
 #[derive(Debug)]
 pub(crate) struct Total {
     name: &'static str,
@@ -46,7 +45,6 @@ impl Total {
         self.name
     }
 
-    /// The sum in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
     }
@@ -89,7 +87,6 @@ impl Hunger {
     }
 }
 
-/// The work of one stage.
 #[derive(Debug)]
 pub(crate) struct Meter {
     busy: Total,
@@ -113,12 +110,10 @@ impl Meter {
         self.times.add(time);
     }
 
-    /// Seconds of work.
     pub(crate) fn busy_s(&self) -> f64 {
         self.busy.seconds()
     }
 
-    /// The times of items.
     pub(crate) fn times(&self) -> Times {
         self.times.read()
     }

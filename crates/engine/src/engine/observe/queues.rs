@@ -12,6 +12,5 @@ pub struct QueueSizes {
     pub read_bytes: usize,
     /// Outcomes in the shuffle buffers.
     pub examples: usize,
-    /// Complete batches.
     pub batches: usize,
 }

@@ -40,7 +40,6 @@ pub(crate) struct RunQueue {
     threads: Mutex<Vec<Arc<Thread>>>,
 }
 
-/// The waits so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitSample {
     pub(crate) at: Instant,
@@ -48,7 +47,6 @@ pub(crate) struct WaitSample {
     pub(crate) waited_s: Option<[f64; 3]>,
     /// The thread that takes batches, and its seconds.
     pub(crate) consumer: Option<(Tid, f64)>,
-    /// CPU seconds of the process.
     pub(crate) cpu_s: f64,
 }
 

@@ -27,7 +27,6 @@ pub(crate) struct Snapshot {
 /// Why a call waits for a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stall {
-    /// The batch.
     pub batch: Option<u64>,
     /// How long the call has waited.
     pub waited: Duration,

@@ -140,7 +140,6 @@ struct Waits {
 pub struct Delivered {
     /// Batches. A batch that was taken back counts when it is handed out again.
     pub batches: u64,
-    /// Their rows.
     pub examples: u64,
     /// Rows in which a substitute replaces a record.
     pub substitutes: u64,
@@ -161,7 +160,6 @@ pub struct Delivered {
 pub struct FailureCounts([u64; ErrorKind::FAILURES.len()]);
 
 impl FailureCounts {
-    /// Counts a failure.
     pub(crate) fn count(&mut self, kind: ErrorKind) {
         if let Some(at) = ErrorKind::FAILURES.iter().position(|&known| known == kind) {
             self.0[at] += 1;
@@ -250,9 +248,7 @@ impl Add for Delivered {
 /// were not handed out: ready, in progress, or of an abandoned pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stats {
-    /// Records that I/O threads read.
     pub records_read: u64,
-    /// Records that became examples.
     pub records_decoded: u64,
     /// Bad records, found by an I/O thread or by a worker.
     pub records_failed: u64,
@@ -270,11 +266,9 @@ pub struct Stats {
     pub first_byte: Times,
     /// Reads of ranges that were kept on disk.
     pub cache_hits: u64,
-    /// Their bytes.
     pub cached_bytes: u64,
     /// Bad records that a substitute replaced.
     pub substitutes: u64,
-    /// Batches handed out.
     pub batches: u64,
     /// Records that had become examples when the first batch was complete.
     pub decoded_at_first_batch: u64,
@@ -282,7 +276,6 @@ pub struct Stats {
     pub delivered: Delivered,
 }
 
-/// One stage's work and waits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StageTimes {
     /// `read`, `decode`, `collate` or `consumer`.
@@ -295,7 +288,6 @@ pub struct StageTimes {
     pub busy_s: f64,
     /// Seconds of waiting, by what was waited for.
     pub waits: Vec<(&'static str, f64)>,
-    /// Work on an item.
     pub times: Times,
     /// Recent items per second.
     pub items_per_s: f64,
@@ -375,13 +367,11 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The numbers in force.
     pub(crate) fn numbers(&self) -> Numbers {
         let get = |number: &AtomicUsize| number.load(Ordering::Relaxed);
         Numbers { workers: get(&self.workers), prefetch: get(&self.prefetch) }
     }
 
-    /// Sets the numbers in force.
     pub(crate) fn change(&self, to: Numbers) {
         self.workers.store(to.workers, Ordering::Relaxed);
         self.prefetch.store(to.prefetch, Ordering::Relaxed);
@@ -459,7 +449,6 @@ impl Counters {
         }
     }
 
-    /// The counts so far.
     pub fn read(&self) -> Stats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {

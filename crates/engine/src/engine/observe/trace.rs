@@ -57,7 +57,6 @@ enum TraceEvent {
 
 #[derive(Debug)]
 struct TraceRecording {
-    /// Begin and end.
     time: Range<Instant>,
     tracks: Vec<ThreadTrack>,
     events: Vec<(u32, TraceEvent)>,
@@ -282,7 +281,6 @@ fn refused(path: &Path, cause: io::Error) -> Error {
         .in_shard(path)
 }
 
-/// Writes a recording as JSON.
 fn write(recording: &TraceRecording, out: &mut impl Write) -> io::Result<()> {
     let TraceRecording { tracks, events, left_out, .. } = recording;
     let pid = std::process::id();

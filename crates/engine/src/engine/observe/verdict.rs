@@ -11,10 +11,8 @@ use std::ops::Sub;
 
 use crate::record::TaskLabels;
 
-/// What one stage did.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {
-    /// Finished items.
     pub items: u64,
     /// Seconds of work, over all its threads.
     pub busy_s: f64,
@@ -27,11 +25,8 @@ pub struct Spent {
 pub struct Figures {
     /// Seconds between the samples.
     pub elapsed_s: f64,
-    /// The I/O threads.
     pub read: Spent,
-    /// The workers.
     pub decode: Spent,
-    /// The collator.
     pub collate: Spent,
     /// The consumer: its own work, and its waits in `next()`.
     pub assembler: Spent,
@@ -63,7 +58,6 @@ pub struct CoreWaits {
     pub read: f64,
     /// The same of the workers awake.
     pub decode: f64,
-    /// The same of the collator.
     pub collate: f64,
     /// The same of the consumer's thread; `None` if it was not the same one.
     pub consumer: Option<f64>,
@@ -80,13 +74,11 @@ pub struct Setting {
     pub most_readers: usize,
     /// Workers awake.
     pub n_workers: usize,
-    /// Worker threads.
     pub most_workers: usize,
     /// Whether the loader chooses how many of them work.
     pub is_auto: bool,
     /// Cores that the process may use.
     pub cores: usize,
-    /// Slots of the shuffle window.
     pub window: u64,
     /// The activity of the workers, and the advice.
     pub words: TaskLabels,

@@ -58,7 +58,6 @@ pub struct Auto {
     pub prefetch: bool,
 }
 
-/// The numbers in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Numbers {
     pub(crate) workers: usize,
@@ -68,7 +67,6 @@ pub(crate) struct Numbers {
 /// Running sums; only differences between two of them are used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sums {
-    /// Batches taken by the loop.
     pub(crate) batches: u64,
     /// Seconds that the loop waited for batches.
     pub(crate) starved_s: f64,
@@ -94,7 +92,6 @@ impl Sub for Sums {
     }
 }
 
-/// Chooses [`Numbers`].
 #[derive(Debug)]
 pub(crate) struct Autoscaler {
     auto: Auto,

@@ -15,7 +15,6 @@ use crate::seed;
 
 static FIXED_US: AtomicU64 = AtomicU64::new(0);
 static RANDOM_US: AtomicU64 = AtomicU64::new(0);
-/// No row.
 const NEVER: u64 = u64::MAX;
 static PANIC_AT: AtomicU64 = AtomicU64::new(NEVER);
 
@@ -47,7 +46,6 @@ pub(super) fn refuses_thread() -> bool {
     left == Some(0)
 }
 
-/// The faults of one run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Injected {
     fixed_us: u64,

@@ -73,7 +73,6 @@ impl Drop for Threads {
     }
 }
 
-/// Whether the process is ending.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Notes that the process is ending: threads that are still at work then are no news.
@@ -181,7 +180,6 @@ impl Threads {
         self.process == std::process::id()
     }
 
-    /// Whether all threads have ended.
     pub fn have_ended(&self) -> bool {
         self.handles.iter().all(JoinHandle::is_finished)
     }
