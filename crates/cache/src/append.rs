@@ -19,12 +19,10 @@ use super::{
 };
 use crate::{Error, Result, fallible_alloc};
 
-/// Appends to one array.
 #[derive(Debug)]
 pub struct ArrayWriter {
     folder: PathBuf,
     layout: ArrayLayout,
-    /// Rows so far.
     rows: u64,
     /// The shard that is being filled.
     shard: u64,
@@ -134,12 +132,10 @@ impl ArrayWriter {
         Ok(())
     }
 
-    /// Rows so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// The layout.
     pub fn layout(&self) -> &ArrayLayout {
         &self.layout
     }
@@ -260,7 +256,6 @@ impl ShardChunks {
         Ok(())
     }
 
-    /// Encodes the first chunk again.
     fn set_first(&mut self, layout: &ArrayLayout, values: &[u8]) -> Result<()> {
         let Some(&old) = self.ends.first() else { return Ok(()) };
         let mut first = Vec::new();

@@ -6,21 +6,17 @@ use crate::{
     fields::{DataType, Field},
 };
 
-/// Processed documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Processed {
-    /// Their number.
     pub documents: u64,
     /// One for each field, each with all documents.
     pub columns: Vec<Column>,
 }
 
-/// One field of some documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// The field's path in a document.
     pub name: String,
-    /// The type of the values.
     pub dtype: DataType,
     /// The number of axes of each document.
     pub rank: usize,
@@ -158,7 +154,6 @@ impl Processed {
         Ok(())
     }
 
-    /// The fields.
     pub fn fields(&self) -> impl Iterator<Item = Field> + '_ {
         self.columns.iter().map(|column| Field::of_rank(&column.name, column.dtype, column.rank))
     }

@@ -113,7 +113,6 @@ pub fn reals(bytes: &[u8], from: DataType) -> Box<dyn Iterator<Item = f64> + '_>
 pub struct Misfit {
     /// Its index among the values.
     pub at: usize,
-    /// The number.
     pub number: i128,
 }
 

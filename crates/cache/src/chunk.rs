@@ -86,7 +86,6 @@ fn checked(bytes: &[u8]) -> Result<(&[u8], u32)> {
     }
 }
 
-/// `bytes`, followed by their checksum.
 #[cfg(any(test, fuzzing))]
 pub(super) fn with_check(bytes: &[u8]) -> Vec<u8> {
     [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat()
@@ -101,7 +100,6 @@ fn corrupt(message: &str) -> Error {
 pub enum ChunkIndex {
     /// `chunks` chunks of the same size, without gaps.
     Regular {
-        /// Their number.
         chunks: u64,
         /// Bytes of each.
         size: u64,

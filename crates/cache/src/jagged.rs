@@ -41,7 +41,6 @@ const GAP_BYTES: u64 = 16 << 10;
 /// The most bytes of documents that are read together.
 const TOGETHER_BYTES: u64 = 4 << 20;
 
-/// Some documents of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldDocuments {
     /// The values of all documents, concatenated, little-endian.
@@ -52,7 +51,6 @@ pub struct FieldDocuments {
     pub shapes: Vec<u64>,
 }
 
-/// Reads one field.
 #[derive(Debug)]
 pub struct JaggedReader {
     folder: PathBuf,
@@ -99,12 +97,10 @@ impl JaggedReader {
         Ok(Self { folder: folder.to_owned(), data, offsets, shapes, rank, kept: fork_lock::Mutex::default() })
     }
 
-    /// The type of the values.
     pub fn dtype(&self) -> DataType {
         self.data.dtype()
     }
 
-    /// The number of axes.
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -372,7 +368,6 @@ fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect()
 }
 
-/// Appends to one field.
 #[derive(Debug)]
 pub struct JaggedWriter {
     data: ArrayWriter,
@@ -415,7 +410,6 @@ impl JaggedWriter {
         Ok(writer)
     }
 
-    /// The type of the values.
     pub fn dtype(&self) -> DataType {
         self.data.layout().dtype
     }

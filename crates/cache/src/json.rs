@@ -30,7 +30,6 @@ const METADATA_FILE: u64 = 256 << 20;
 pub enum NoValue {
     /// It would take this many bytes.
     TooLarge(u64),
-    /// The text is not JSON.
     Wrong(serde_json::Error),
 }
 

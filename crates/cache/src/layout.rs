@@ -28,13 +28,10 @@ pub const MAX_RANK: usize = 64;
 /// Bytes of a shard before it is compressed: the most that a commit writes again.
 const SHARD_BYTES: u64 = 16 << 20;
 
-/// The compression of a chunk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Uncompressed.
     #[default]
     None,
-    /// Zstandard at this level.
     Zstd(i32),
 }
 
@@ -57,7 +54,6 @@ impl Compression {
         })
     }
 
-    /// The name that [`Self::from_name`] takes.
     pub fn name(self) -> String {
         match self {
             Self::None => "none".into(),
@@ -69,15 +65,12 @@ impl Compression {
 /// The layout of an array whose first axis grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrayLayout {
-    /// The type of its values.
     pub dtype: DataType,
     /// The length of the second axis, if the array has one.
     pub columns: Option<u64>,
-    /// Rows of a chunk.
     pub chunk_rows: u64,
     /// Rows of a shard, a multiple of `chunk_rows`.
     pub shard_rows: u64,
-    /// The compression of a chunk.
     pub compression: Compression,
 }
 

@@ -36,7 +36,6 @@ const VERSION: u64 = 1;
 /// The committed part of a cache.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ledger {
-    /// Documents.
     pub documents: u64,
     /// Whether all shards have been written.
     pub is_finished: bool,
@@ -57,7 +56,6 @@ pub struct Ledger {
 /// Documents that could not be read or processed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Their number.
     pub documents: u64,
     /// The first ones, up to [`LISTED`], in the order of the cache.
     pub listed: Vec<LeftOut>,
@@ -66,9 +64,7 @@ pub struct Skipped {
 /// A document that was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Its shard, by name.
     pub shard: String,
-    /// The row within the shard.
     pub row: u64,
     /// The name of the kind of its error.
     pub kind: String,
@@ -76,12 +72,9 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// The progress of a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Documents written.
     pub documents: u64,
-    /// Batches processed.
     pub batches: u64,
     /// Whether all its batches are processed.
     pub is_finished: bool,
@@ -281,7 +274,6 @@ fn is_inside(name: &str) -> bool {
     !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// Files of this machine.
 pub(super) fn local() -> Arc<dyn Storage> {
     Arc::new(LocalFiles)
 }

@@ -30,12 +30,10 @@ use crate::{
 /// The pauses between checks of a cache that grows: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// The number of documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLength {
     /// Committed documents.
     pub documents: u64,
-    /// Whether the cache is finished.
     pub is_final: bool,
 }
 
@@ -106,7 +104,6 @@ impl CacheReader {
         urls::is_url(&self.0.folder)
     }
 
-    /// The folder of the split.
     pub fn folder(&self) -> &Path {
         &self.0.folder
     }

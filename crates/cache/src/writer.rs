@@ -33,10 +33,8 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, fields::DataType, fields::Field};
 
-/// Options of a [`CacheWriter`].
 #[derive(Debug, Clone, Default)]
 pub struct WriterOptions {
-    /// The compression of chunks.
     pub compression: Compression,
     /// The processor of the documents: names and texts that a later run must repeat to resume.
     pub made_by: Map<String, Value>,
@@ -66,7 +64,6 @@ pub struct CacheWriter {
 struct NewFiles {
     /// Inner folders first.
     folders: Vec<PathBuf>,
-    /// Files of the split.
     files: Vec<PathBuf>,
     /// The metadata of the folder of all splits.
     group: Option<PathBuf>,

@@ -75,7 +75,6 @@ impl Default for Limits {
     }
 }
 
-/// Some rows of a file.
 #[derive(Debug)]
 pub enum Rows {
     /// A table, as consecutive record batches.
@@ -91,20 +90,17 @@ pub enum Rows {
 /// The part of the rows that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Projection {
-    /// All columns.
     All,
     /// These columns of tables; of JSON, all.
     Columns(Vec<String>),
-    /// Recordings.
     Recordings {
-        /// Their column; None for the default one.
+        /// The column of recordings; None for the default one.
         column: Option<String>,
         /// The files that rows may name.
         allow_paths: AllowPaths,
     },
 }
 
-/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InputFormat {
     Parquet,
@@ -115,7 +111,6 @@ enum InputFormat {
     Table,
 }
 
-/// Files as shards.
 #[derive(Debug)]
 pub struct Files {
     entries: Vec<Entry>,
@@ -153,7 +148,6 @@ impl Files {
         Ok(Self { entries, paths, names, kinds, projection, limits })
     }
 
-    /// The rows of a table.
     fn table(&self, shard: usize) -> Result<Arc<source::Recordings>> {
         let allow_paths = match &self.projection {
             Projection::Recordings { allow_paths, .. } => allow_paths.clone(),
@@ -360,7 +354,6 @@ enum TableBatches {
     Arrow(Box<ArrowTable>),
 }
 
-/// Reads a table.
 struct TableReader {
     batches: TableBatches,
     /// The rest of the record batch that was read last.
@@ -500,7 +493,6 @@ impl ReadShard<Rows> for TableReader {
     }
 }
 
-/// Reads lines.
 struct LineReader {
     lines: Box<dyn BufRead + Send>,
     is_json: bool,
@@ -681,7 +673,6 @@ fn is_wide_window(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Other && error.to_string() == get_error_name(code.wrapping_neg())
 }
 
-/// Reads recordings.
 struct RecordingReader<R> {
     reader: R,
     next: u64,
@@ -733,7 +724,6 @@ impl<R: ReadRecords> ReadShard<Rows> for RecordingReader<R> {
 }
 
 impl Rows {
-    /// The number of rows.
     pub fn len(&self) -> usize {
         match self {
             Self::Table(tables) => tables.iter().map(RecordBatch::num_rows).sum(),
@@ -743,7 +733,6 @@ impl Rows {
         }
     }
 
-    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -60,7 +60,6 @@ const BACKLOG_BYTES: usize = 512 << 20;
 
 /// The source of documents, divided into shards.
 pub trait Shards: Send + Sync + 'static {
-    /// Some documents, unprocessed.
     type Batch: Send + 'static;
 
     /// The name of each shard, in order; no two are equal.
@@ -76,7 +75,6 @@ pub trait Shards: Send + Sync + 'static {
 /// Documents that are read and processed together: a batch, or a part of one.
 #[derive(Debug)]
 pub struct DocumentPiece<B> {
-    /// The documents.
     pub documents: B,
     /// Their number, including those that the reader left out.
     pub rows: u64,
@@ -85,7 +83,6 @@ pub struct DocumentPiece<B> {
 }
 
 impl<B> DocumentPiece<B> {
-    /// All of a batch.
     pub fn whole(documents: B, rows: u64) -> Self {
         Self { documents, rows, ends_batch: true }
     }
@@ -137,30 +134,22 @@ impl Default for Commits {
     }
 }
 
-/// How a cache is built.
 #[derive(Debug, Clone)]
 pub struct BuildPlan {
-    /// The folder of the cache.
     pub path: PathBuf,
-    /// The split.
     pub split: String,
-    /// Documents that are processed together.
     pub batch_size: u64,
-    /// The order of batches.
     pub order: Interleaving,
-    /// Threads that read and process.
     pub n_workers: usize,
     /// The fields to keep, converted to their types where given; None for all, unconverted.
     pub fields: Option<Vec<(String, Option<DataType>)>>,
     /// Whether bad documents are left out; only `skip_bad` and a `max_errors` that is a number are used.
     pub policy: Policy,
-    /// When the build commits.
     pub commits: Commits,
     /// How the cache is written. Its shards are taken from [`Shards`].
     pub options: WriterOptions,
 }
 
-/// The progress of a build.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Progress {
     /// Documents written; not all of them are committed.
@@ -175,9 +164,7 @@ pub struct Progress {
     pub values: u64,
     /// Values written by earlier builds.
     pub values_before: u64,
-    /// Shards written.
     pub finished_shards: u64,
-    /// All shards.
     pub n_shards: u64,
     /// The part of the shards that is read, from 0 to 1, as far as it is known.
     pub part: f64,
@@ -321,7 +308,6 @@ impl Build {
         Ok(build)
     }
 
-    /// The progress so far.
     pub fn progress(&self) -> Progress {
         self.shared.progress()
     }
@@ -439,7 +425,6 @@ fn in_batch(outcome: PieceOutcome, batch: u64, size: u64) -> PieceOutcome {
     }
 }
 
-/// The ordered writer.
 fn write<B: Send>(shared: &BuildShared<B>, mut writer: CacheWriter, names: &[String]) -> Result<u64> {
     let result = append_all(shared, &mut writer, names);
     if let Err(error) = &result

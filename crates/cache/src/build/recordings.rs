@@ -31,7 +31,6 @@ pub struct FeatureBuilder {
     description: Value,
     /// Shorter recordings are padded to this number of samples.
     least_samples: usize,
-    /// Resampling plans, shared by workers.
     resamplers: Arc<Resamplers>,
     max_decoded_seconds: f64,
     damage: Damage,

@@ -32,7 +32,6 @@ pub enum Interleaving {
 /// The result of a piece of a batch.
 #[derive(Debug)]
 pub enum PieceOutcome {
-    /// Documents.
     Done {
         processed: Processed,
         /// The errors of the documents left out.
@@ -241,19 +240,16 @@ impl<B> ShardQueue<B> {
         }
     }
 
-    /// Ends all waits.
     pub fn stop(&self) {
         self.lock().is_stopped = true;
         self.free.notify_all();
         self.ready.notify_all();
     }
 
-    /// Whether it was stopped.
     pub fn is_stopped(&self) -> bool {
         self.lock().is_stopped
     }
 
-    /// Whether all shards are written.
     pub fn is_finished(&self) -> bool {
         self.lock().shards.iter().all(|shard| shard.is_finished)
     }

@@ -10,10 +10,8 @@ use crate::{
 };
 use forebay_text::{Encoder, Tokenizer};
 
-/// Turns texts into ids.
 #[derive(Debug, Clone)]
 pub struct Tokenize {
-    /// The tokenizer.
     pub tokenizer: Tokenizer,
     /// The column of texts, in tables and JSON objects.
     pub text_column: String,
@@ -33,7 +31,6 @@ pub struct TokenizeWorker {
 }
 
 impl Tokenize {
-    /// Makes a worker's part.
     pub fn worker(&self) -> TokenizeWorker {
         TokenizeWorker { what: self.clone(), encoder: self.tokenizer.encoder() }
     }

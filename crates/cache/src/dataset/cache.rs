@@ -5,7 +5,6 @@ use std::{ops::Range, path::Path, sync::Arc};
 use super::{Length, Store};
 use crate::{CacheLength, CacheReader, Error, ErrorKind, Result, fields::Field, fork_lock::OnceLock};
 
-/// One split of a cache.
 #[derive(Debug)]
 pub struct CacheStore {
     reader: CacheReader,

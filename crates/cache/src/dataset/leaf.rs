@@ -4,7 +4,6 @@ use std::{fmt, sync::Arc};
 
 use crate::{Result, fields::Field};
 
-/// A number of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Length {
     /// The rows that can be read now.
@@ -17,7 +16,6 @@ impl Length {
     /// The length of a dataset that starts again after each pass.
     pub const ENDLESS: Self = Self { rows: u64::MAX, is_final: true };
 
-    /// Whether there is no end.
     pub fn is_endless(self) -> bool {
         self == Self::ENDLESS
     }

@@ -17,7 +17,6 @@ use crate::{
 /// How long a wait sleeps between calls of `give_up`.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// A list of documents.
 #[derive(Debug)]
 pub struct ListStore {
     fields: Arc<[Field]>,
@@ -32,7 +31,6 @@ struct ListState {
     columns: Vec<ListField>,
 }
 
-/// One field of all documents.
 #[derive(Debug, Default)]
 struct ListField {
     data: Vec<u8>,
@@ -42,7 +40,6 @@ struct ListField {
 }
 
 impl ListStore {
-    /// A list without documents.
     pub fn new(fields: Vec<Field>) -> Self {
         let columns = fields.iter().map(|_| ListField::default()).collect();
         let held = ListState { documents: 0, is_final: false, columns };

@@ -39,9 +39,7 @@ use crate::{
 /// A row of a leaf; during the mapping, a position in a view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pick {
-    /// The index of the leaf.
     pub leaf: usize,
-    /// The row within the leaf.
     pub row: u64,
 }
 
@@ -210,7 +208,6 @@ impl Dataset {
         Self { leaves: self.leaves.iter().map(typed).collect(), ..self }
     }
 
-    /// The leaves, by index.
     pub fn leaves(&self) -> &[Arc<dyn Leaf>] {
         &self.leaves
     }

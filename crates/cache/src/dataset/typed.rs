@@ -14,7 +14,6 @@ use crate::{
     fields::{DataType, Field},
 };
 
-/// Types of token ids.
 const ID_TYPES: [DataType; 4] = [DataType::Int32, DataType::Int64, DataType::Uint16, DataType::Uint32];
 /// Values that are converted at once, in a buffer on the stack.
 const PIECE: usize = 512;

@@ -20,7 +20,6 @@ use crate::{
     seed::{Purpose, hash},
 };
 
-/// A node of the tree.
 #[derive(Debug, Clone)]
 pub enum View {
     /// The rows of a leaf, by its index.
@@ -31,7 +30,6 @@ pub enum View {
     Permutation(Box<PermutedView>),
     /// The rows of each era in a new order each epoch.
     Eras(Box<EraView>),
-    /// Several views, mixed by weight.
     Mixture(Box<MixtureView>),
 }
 
@@ -84,13 +82,10 @@ pub struct MixtureRules {
     pub stages: Vec<WeightStage>,
     /// Positions in which the shares are exact; `None` for the rows of a global batch.
     pub block: Option<u64>,
-    /// When it ends.
     pub stop: Stop,
-    /// The seed.
     pub seed: u64,
 }
 
-/// Several views, mixed by weight.
 #[derive(Debug, Clone)]
 pub struct MixtureView {
     sources: Vec<MixtureSource>,
@@ -170,7 +165,6 @@ impl View {
         }
     }
 
-    /// Whether there is no end.
     pub(super) fn is_endless(&self) -> bool {
         match self {
             Self::Leaf(_) | Self::Weighted(_) | Self::Permutation(_) => false,
