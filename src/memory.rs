@@ -44,7 +44,6 @@ pub struct Sizes {
     pub example: u64,
     /// Bytes of a batch.
     pub batch: u64,
-    /// Rows of all files.
     pub rows: u64,
     /// Steps that read other recordings; each worker reads and decodes one for each.
     pub readings: u64,

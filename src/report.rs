@@ -16,7 +16,6 @@ pub const NAME: &str = "forebay check";
 /// The version of the report's layout.
 pub const VERSION: u64 = 1;
 
-/// A shard of the report.
 struct ShardReport<'a> {
     path: &'a Path,
     n_rows: u64,

@@ -24,11 +24,8 @@ const EARLIER: [(&str, &str); 1] = [("damage", "error")];
 /// The parameters and properties of the data on which a loader's batches depend, by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Identity {
-    /// The kind of loader.
     pub kind: &'static str,
-    /// Parameters.
     pub config: Map<String, Value>,
-    /// The data.
     pub data: Map<String, Value>,
     /// Values of these two as earlier versions wrote them, by name, where they differ; they are accepted.
     pub former: Map<String, Value>,
@@ -41,7 +38,6 @@ pub struct Identity {
 /// An order that was chosen, for messages about a state of another order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DefaultOrder {
-    /// Why it was chosen.
     pub reason: String,
     /// The values of parameters that only other orders have.
     pub unused: Map<String, Value>,
@@ -50,14 +46,11 @@ pub struct DefaultOrder {
 /// One process among those that share each batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// The process's number, from 0.
     pub rank: u64,
-    /// The number of processes.
     pub world_size: u64,
 }
 
 impl Share {
-    /// The streams of this process.
     fn streams(self, n_streams: u64) -> Range<u64> {
         let each = n_streams / self.world_size.max(1);
         self.rank * each..(self.rank + 1) * each

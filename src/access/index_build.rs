@@ -57,7 +57,6 @@ pub struct Totals {
     pub other_labels: u64,
     /// Indexes that were on disk before.
     pub found: u64,
-    /// Indexes written.
     pub written: u64,
     /// Recordings that need no index.
     pub needless: u64,
@@ -65,18 +64,15 @@ pub struct Totals {
     pub unwritten: u64,
     /// Why one of them could not.
     pub why_unwritten: Option<String>,
-    /// The number of bad records.
     pub n_bad: u64,
-    /// The first of them, by row.
+    /// The first bad records, by row.
     pub bad: BTreeMap<u64, Bad>,
 }
 
-/// A bad record.
 #[derive(Debug)]
 pub struct Bad {
-    /// Its path, as the source has it.
+    /// The recording's path, as the source has it.
     pub path: Option<String>,
-    /// What is wrong.
     pub error: Error,
 }
 
@@ -134,7 +130,6 @@ impl Totals {
     }
 }
 
-/// Work that is done together.
 #[derive(Debug, Clone)]
 enum IndexPart {
     /// Numbers of recordings in files.
@@ -346,7 +341,6 @@ impl IndexBuild {
         Ok(Self { stop, received, left, n_recordings, totals: Totals::default(), _threads: threads })
     }
 
-    /// The number of all recordings.
     pub fn n_recordings(&self) -> u64 {
         self.n_recordings
     }

@@ -42,7 +42,6 @@ const MOST_RUN: usize = 256;
 /// The batches of each size whose memory is kept.
 const SLOTS: usize = 4;
 
-/// A clip of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clip {
     /// The row number over the files as given.
@@ -157,7 +156,6 @@ impl<S: Source> Access<S> {
         self.shared.busy.load(Ordering::SeqCst) > 0
     }
 
-    /// The fields of a batch.
     pub fn fields(&self) -> &Arc<[Field]> {
         self.shared.task.fields()
     }
@@ -167,7 +165,6 @@ impl<S: Source> Access<S> {
         self.shared.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was closed.
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }

@@ -21,14 +21,12 @@ use crate::{
 
 /// Work in parts, on any of a pool's threads.
 pub(super) trait PoolWork<W>: Send + Sync {
-    /// Does one part.
     fn part(&self, worker: &mut W, part: usize);
 
     /// Called instead of the rest of a part that panicked.
     fn lost(&self, part: usize, error: Error);
 }
 
-/// One part of some work.
 type Job<W> = (Arc<dyn PoolWork<W>>, usize);
 
 /// Threads, each with a worker `W` that it keeps from part to part.
@@ -40,7 +38,6 @@ pub(super) struct ThreadPool<W> {
     threads: Mutex<Started>,
 }
 
-/// The threads that were started.
 #[derive(Default)]
 struct Started {
     n: usize,
@@ -60,7 +57,6 @@ impl<W: 'static> ThreadPool<W> {
         Self { jobs, queue, worker: Arc::new(worker), most: most.max(1), threads: Mutex::default() }
     }
 
-    /// The most threads.
     pub(super) fn most(&self) -> usize {
         self.most
     }

@@ -23,7 +23,6 @@ use crate::{
     record::{BatchSizes, CarriedRecord, Collate},
 };
 
-/// A document as token ids.
 #[derive(Debug)]
 pub struct TokenExample {
     /// BOS, then the tokens of the text.
@@ -35,7 +34,6 @@ pub struct TokenExample {
 /// A part of a document in a row, placed by one pick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DocumentPart {
-    /// The row of the batch.
     pub row: usize,
     /// Its first token's index in the row of `seq_len + 1` tokens.
     pub column: usize,
@@ -48,7 +46,6 @@ pub struct DocumentPart {
     pub start: u32,
 }
 
-/// A batch of packed rows.
 #[derive(Debug)]
 pub struct TokenBatch {
     /// `ids`, `[2, rows, seq_len]`: inputs and targets. Then, if requested, `doc_ids`, `[rows, seq_len]`: the
@@ -71,10 +68,8 @@ pub struct PackMeter {
     dropped: AtomicU64,
 }
 
-/// The figures of a [`PackMeter`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Packing {
-    /// Documents held.
     pub documents: u64,
     /// Their tokens; of a document that will be cropped, only those that fit in a row.
     pub tokens: u64,
@@ -88,7 +83,6 @@ pub struct Packing {
 }
 
 impl PackMeter {
-    /// The figures now.
     pub fn read(&self) -> Packing {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Packing {
@@ -118,7 +112,6 @@ struct Lane {
     is_over: bool,
 }
 
-/// Assembles [`TokenBatch`]es.
 #[derive(Debug)]
 pub struct TokenCollate {
     plan: PackPlan,

@@ -12,7 +12,6 @@ use crate::{
     pack::CropRule,
 };
 
-/// How documents are packed.
 #[derive(Debug, Clone)]
 pub struct PackPlan {
     /// T, the number of inputs of a row.
@@ -35,7 +34,6 @@ pub struct PackPlan {
     /// The type of ids in a batch: `int64`, which PyTorch's losses and embeddings take, `int32`, or `uint16`
     /// for vocabularies of at most 65 536.
     pub id_type: DataType,
-    /// The additional outputs about documents.
     pub extras: Extras,
 }
 
@@ -73,7 +71,6 @@ pub fn token_fields(plan: &PackPlan) -> Vec<Field> {
     fields
 }
 
-/// The batch in progress.
 #[derive(Debug)]
 pub(super) struct PackedFields {
     columns: Vec<Column>,

@@ -15,11 +15,9 @@ use crate::{
 /// What is mixed in a batch. Its first field is the features.
 #[derive(Debug)]
 pub struct MixedPairs {
-    /// The recipe.
     pub augment: Augment,
     /// Where bands and frames are in a channel.
     pub axis: FrameAxis,
-    /// The type of the features.
     pub dtype: Dtype,
     /// Fields whose numbers are mixed by the shares of the two examples.
     pub targets: Vec<usize>,

@@ -49,12 +49,10 @@ impl SpareBuffers {
         }
     }
 
-    /// The number of buffers.
     pub fn len(&self) -> usize {
         self.resting.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -147,7 +147,6 @@ impl AccessConfig {
         }
     }
 
-    /// The number of threads.
     pub fn threads(&self) -> usize {
         self.n_threads.map_or_else(|| cores().min(MOST_WORKERS as usize), |n| n as usize)
     }

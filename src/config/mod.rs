@@ -54,7 +54,6 @@ use table::{
 /// A number, or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
-    /// This number.
     Exactly(i64),
     /// The loader chooses the number while it runs.
     Auto,
@@ -87,7 +86,6 @@ impl LoaderConfig {
         Self { drop_last: true, ..Self::default() }
     }
 
-    /// Whether several sources are mixed.
     pub(crate) fn is_mixture(&self) -> bool {
         self.arrow_files.names.is_some()
     }
@@ -187,7 +185,6 @@ impl LoaderConfig {
         ))
     }
 
-    /// The steps of augmentation.
     fn planned_augment(
         &self,
         features: &Features,
@@ -286,7 +283,6 @@ impl LoaderConfig {
         self.batch_size.saturating_mul(self.world_size)
     }
 
-    /// The policy for failed records.
     fn policy(&self) -> PolicyConfig {
         PolicyConfig {
             on_error: self.on_error.clone(),

@@ -38,7 +38,6 @@ pub struct Ordered {
     pub parts: Vec<FilePart>,
     /// The rows of that table for each row; `None`: all in order.
     pub rows: Option<Arc<[u64]>>,
-    /// The Dataset.
     pub object: Opaque,
 }
 
@@ -47,9 +46,7 @@ pub struct Ordered {
 pub struct FilePart {
     /// The number of the file among those of the source.
     pub file: usize,
-    /// The first row.
     pub start: u64,
-    /// The number of rows.
     pub n_rows: u64,
 }
 
@@ -97,16 +94,13 @@ impl Ordered {
 /// The recordings that a step of augmentation reads.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Background {
-    /// The loader's own rows.
     Own {
         /// A column of classes: only rows that have one of the clip's.
         same_class: Option<String>,
     },
-    /// Others.
     Others {
-        /// The files.
         sources: Sources,
-        /// Their column of recordings; as [`ArrowOptions::audio_column`](crate::source::ArrowOptions).
+        /// The column of recordings; as [`ArrowOptions::audio_column`](crate::source::ArrowOptions).
         audio_column: Option<String>,
     },
 }
@@ -124,7 +118,6 @@ impl Background {
 /// A file, a folder or a pattern, or a table as an object of Python.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
-    /// A path.
     Path(PathBuf),
     /// A table, and its object.
     Manifest(Arc<Manifest>, Opaque),
@@ -202,12 +195,9 @@ impl Default for Exclude {
     }
 }
 
-/// An object of `forebay.features`.
 #[derive(Debug, Clone)]
 pub struct FeatureObject {
-    /// The object as JSON.
     pub description: serde_json::Value,
-    /// Its plan.
     pub plan: Features,
 }
 
@@ -217,12 +207,9 @@ impl PartialEq for FeatureObject {
     }
 }
 
-/// An object of `forebay.crops`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CropObject {
-    /// The object as JSON.
     pub description: serde_json::Value,
-    /// What it says.
     pub rule: CropConfig,
 }
 
@@ -231,16 +218,13 @@ pub struct CropObject {
 pub enum CropConfig {
     /// A clip, or several; if there are spans, its place is that of spans.
     Clip(ClipCrop, Option<SpanConfig>),
-    /// Windows.
     Windows(WindowConfig),
 }
 
-/// The spans that place clips.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanConfig {
     /// A column of pairs, or one of starts and one of ends.
     pub columns: Vec<String>,
-    /// Their unit.
     pub unit: SpanUnit,
     /// The least seconds to which one is widened; `None`: clips are inside of one.
     pub widen: Option<f64>,
@@ -249,7 +233,6 @@ pub struct SpanConfig {
 }
 
 impl CropConfig {
-    /// The spans that place clips.
     pub fn spans(&self) -> Option<&SpanConfig> {
         match self {
             Self::Clip(_, spans) => spans.as_ref(),
@@ -266,12 +249,10 @@ impl CropConfig {
     }
 }
 
-/// Windows within clips.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WindowConfig {
     /// Seconds from the start of one to that of the next; `None`: the length.
     pub step: Option<f64>,
-    /// The rule for the end.
     pub end: WindowEnd,
     /// Seconds of the recording on each side of a window that its clip has besides.
     pub context: f64,
@@ -284,9 +265,7 @@ pub enum AugmentObject {
     Crop(bool),
     /// Random crops, and these steps.
     Steps {
-        /// The objects as JSON.
         description: Vec<serde_json::Value>,
-        /// What they do.
         augment: Augment,
         /// The recordings of each step that reads others than the clip's.
         sources: Vec<Background>,
@@ -319,12 +298,9 @@ impl From<bool> for AugmentObject {
     }
 }
 
-/// An object of `forebay.sampling`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingObject {
-    /// The object as JSON.
     pub description: serde_json::Value,
-    /// What it says.
     pub sampling: Sampling,
 }
 

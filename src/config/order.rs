@@ -9,7 +9,6 @@ use crate::{Error, ErrorKind, Result, engine::Plan, order::Order, source::RowSto
 /// An order, and why the loader has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderChoice {
-    /// The order.
     pub order: Order,
     /// Why it is the default; `None`: it was given.
     pub reason: Option<String>,

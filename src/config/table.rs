@@ -29,7 +29,6 @@
 use super::Count;
 use crate::error::shown;
 
-/// The types of parameters.
 pub(super) mod kind {
     use std::{collections::BTreeMap, path::PathBuf};
 
@@ -431,7 +430,6 @@ pub(crate) use {kind_text, python_literal, table};
 /// One parameter: a row of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Parameter {
-    /// The name.
     pub name: &'static str,
     /// Whether this and all later parameters are keyword-only.
     pub starts_keywords: bool,
@@ -455,10 +453,8 @@ pub struct Parameter {
     pub elsewhere: &'static [&'static str],
 }
 
-/// The parameters of a loader.
 #[derive(Debug, Clone, Copy)]
 pub struct ParameterTable {
-    /// The name of the loader.
     pub class: &'static str,
     /// The parameters in the order of the signature.
     pub parameters: &'static [Parameter],
@@ -669,7 +665,6 @@ pub(super) const fn first(items: &[&'static str]) -> Option<&'static str> {
 
 /// A whole number, if one is given.
 pub(super) trait Whole {
-    /// The number.
     fn whole(&self) -> Option<i64>;
 }
 
@@ -696,10 +691,8 @@ impl Whole for Count {
 
 /// A number, if one is given.
 pub(super) trait Number {
-    /// Whether None is allowed.
     const IS_OPTIONAL: bool;
 
-    /// The number.
     fn number(&self) -> Option<f64>;
 }
 
@@ -721,10 +714,8 @@ impl Number for Option<f64> {
 
 /// A text, if one is given.
 pub(super) trait Text {
-    /// Whether None is allowed.
     const IS_OPTIONAL: bool;
 
-    /// The text.
     fn text(&self) -> Option<&str>;
 }
 

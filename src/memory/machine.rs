@@ -9,7 +9,7 @@ pub fn usable() -> Option<u64> {
     group_limit(&groups, Path::new("/sys/fs/cgroup")).into_iter().chain(machine).min()
 }
 
-/// The total of `/proc/meminfo`.
+/// `MemTotal` of `/proc/meminfo`, in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

@@ -27,7 +27,6 @@ use crate::{
 
 /// A configuration that Python's arguments are bound to; [`arguments`](macro@arguments) implements it.
 pub trait Parameters: Default {
-    /// The table.
     const ROWS: ParameterTable;
 
     /// Converts one argument; values out of range are added to `problems`.
@@ -225,14 +224,11 @@ pub fn preset<'py, C: Parameters>(
 
 /// Why an argument cannot be converted.
 pub enum ArgumentError {
-    /// It has the wrong type.
     Type,
-    /// Its conversion raised this exception.
     Raised(PyErr),
 }
 
 impl ArgumentError {
-    /// The exception for an argument.
     pub fn raised(self, name: &str, given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
         match self {
             // An exception that ends the program, or that names the parameter.
@@ -257,12 +253,10 @@ impl From<PyErr> for ArgumentError {
     }
 }
 
-/// A type of arguments.
 pub trait Argument: Sized {
     /// The expected type, for error messages.
     const EXPECTED: &'static str;
 
-    /// Whether None is a value.
     const IS_OPTIONAL: bool = false;
 
     /// Converts an argument; values out of range are added to `problems`.

@@ -28,7 +28,6 @@ use crate::{
 /// A field for Python: name, type, number of dimensions, and the shape if all rows have the same.
 pub type FieldTuple = (String, String, usize, Option<Vec<u64>>);
 
-/// The field of a tuple.
 pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
     let Some(found) = DataType::from_name(&dtype) else {
         let message = format!("field {name:?} has values of type {dtype}, which batches do not support");

@@ -85,7 +85,6 @@ pub fn await_calls() {
     }
 }
 
-/// A running call.
 struct Call;
 
 impl Call {

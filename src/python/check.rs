@@ -25,7 +25,6 @@ use crate::{
     tasks::{CHECKED_TOGETHER, CheckTask, Finding},
 };
 
-/// A row of the report.
 #[derive(IntoPyObject)]
 pub struct ReportRow {
     index: u64,
@@ -148,7 +147,6 @@ impl _Check {
 }
 
 impl _Check {
-    /// A row without findings yet.
     fn blank(&self, index: u64) -> ReportRow {
         let (shard, row) = Source::locate(&*self.source, index);
         ReportRow {

@@ -96,7 +96,6 @@ fn clip(given: &mut RecipeFields<'_>, mode: CropMode) -> PyResult<ClipCrop> {
     Ok(crop)
 }
 
-/// The padding of short recordings.
 fn padding(given: &mut RecipeFields<'_>) -> PyResult<Padding> {
     const RULES: [(&str, Padding); 6] = [
         ("behind", Padding::Behind),
@@ -146,7 +145,6 @@ fn spans(given: &mut RecipeFields<'_>) -> PyResult<SpanConfig> {
     Ok(SpanConfig { columns, unit, widen, are_required })
 }
 
-/// Several clips by another crop.
 fn views(given: &mut RecipeFields<'_>) -> PyResult<CropConfig> {
     let n = whole(given, "n", 1..=MOST_VIEWS)?;
     let crop = given.value("crop")?;

@@ -270,7 +270,6 @@ impl DataLoader {
 struct IdentityInputs<'a> {
     config: &'a RowConfig,
     share: &'a RowShare,
-    /// The description of the dataset.
     text: &'a str,
 }
 

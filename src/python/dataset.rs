@@ -86,7 +86,6 @@ impl _Dataset {
         Self { store: Some(store), ..Self::of(dataset, vec![None]) }
     }
 
-    /// The dataset of the core.
     pub fn dataset(&self) -> &Dataset {
         &self.dataset
     }

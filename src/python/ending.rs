@@ -154,7 +154,6 @@ pub fn begin() {
     IS_ENDING.store(true, Ordering::SeqCst);
 }
 
-/// Whether the interpreter is ending.
 pub fn is_ending() -> bool {
     IS_ENDING.load(Ordering::SeqCst)
 }

@@ -65,7 +65,6 @@ pub trait AnyEngine: Send + Sync {
     fn verdict(&self) -> String;
 }
 
-/// An engine owned by Python.
 pub struct EngineHandle<S: Source, K: Task> {
     engine: FairLock<Engine<S, K>>,
     source: Arc<S>,
@@ -421,7 +420,6 @@ pub fn counted(n: u64, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Shards as dicts.
 pub fn shards<'py>(py: Python<'py>, shards: &[Shard]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for shard in shards {

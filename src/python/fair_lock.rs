@@ -64,7 +64,6 @@ impl<T> FairLock<T> {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Joins the queue.
     pub fn queue(&self) -> Turn<'_, T> {
         let (mut state, here) = (self.lock(), thread::current().id());
         let ticket = state.next_ticket;

@@ -46,7 +46,6 @@ const ALONE: usize = 1 << 20;
 const RESTING: usize = 4;
 
 impl PyFrontEnd {
-    /// The plan.
     pub fn plan(&self) -> &Features {
         &self.plan
     }
@@ -213,7 +212,6 @@ impl PyFrontEnd {
 }
 
 impl FeatureObject {
-    /// An object of `forebay.features`.
     pub fn read(object: &Bound<'_, PyAny>) -> Result<Self, ArgumentError> {
         let plan = plan::<PyFrontEnd>(object)?.ok_or(ArgumentError::Type)?.get().plan().clone();
         let description = state::json(&object.call_method0("to_dict")?)?;
@@ -445,7 +443,6 @@ impl RecipeFields<'_> {
         Ok(Some(RecipeFields::new(value.cast_into()?)))
     }
 
-    /// The compression with these fields.
     fn compression(&mut self) -> PyResult<Compression> {
         Ok(match &*self.get::<String>("type")? {
             "Log10" => Compression::Log10 { floor: self.float("floor")?, range: self.optional("range")? },
@@ -472,7 +469,6 @@ impl RecipeFields<'_> {
         })
     }
 
-    /// The normalization with these fields.
     fn normalization(&mut self) -> PyResult<Normalization> {
         Ok(match &*self.get::<String>("type")? {
             "Standard" => Normalization::Standard {

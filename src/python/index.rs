@@ -19,7 +19,6 @@ use crate::{
 /// The most classes that are listed.
 const MOST_CLASSES: usize = 1000;
 
-/// A bad record.
 #[derive(IntoPyObject)]
 struct BadRow {
     index: u64,
@@ -30,7 +29,6 @@ struct BadRow {
     reason: String,
 }
 
-/// What was found.
 #[derive(IntoPyObject)]
 struct IndexTotals {
     recordings: u64,

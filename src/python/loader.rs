@@ -637,7 +637,6 @@ pub fn described<'py>(
     PyList::new(py, fields.collect::<PyResult<Vec<_>>>()?)
 }
 
-/// What a field is.
 fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
     let target = config.targets.iter().flatten().find(|target| target.name == name);
     if let Some(target) = target {
@@ -673,9 +672,8 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
 /// What the parameters of a loader open.
 pub struct OpenedSource {
     pub source: Recordings,
-    /// The rows at the positions.
     pub positions: Positions,
-    /// Their weights, for each source.
+    /// The weights of the positions, for each source.
     pub weights: Option<Arc<[Arc<WeightedRows>]>>,
     /// The classes of each column that is balanced, with the expected examples of an epoch.
     pub classes: Vec<ClassCounts>,
@@ -805,7 +803,6 @@ enum PlanQuery {
 }
 
 impl Loader {
-    /// How examples are made.
     fn audio(&self) -> &AudioPlan {
         self.planner.plan()
     }

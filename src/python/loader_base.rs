@@ -28,7 +28,6 @@ use crate::{
 
 /// The part of a loader that differs between the classes.
 pub trait LoaderImpl: Send + Sync {
-    /// The engine.
     fn engine(&self) -> &dyn AnyEngine;
 
     /// The data and the batches, for `repr`.
@@ -49,7 +48,6 @@ pub trait LoaderImpl: Send + Sync {
     /// Whether it has one pass, which does not end.
     fn is_infinite(&self) -> bool;
 
-    /// The pass, counted from 0.
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
         self.engine().epoch(py)
     }
@@ -59,13 +57,11 @@ pub trait LoaderImpl: Send + Sync {
         Ok(())
     }
 
-    /// The state as a dict.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let position = self.engine().position(py)?;
         state::to_python(py, &self.identity(py)?.state(&position))
     }
 
-    /// The position of a state.
     fn position_of(&self, state: &Bound<'_, PyAny>) -> PyResult<Position> {
         let py = state.py();
         let identity = self.identity(py)?;

@@ -18,7 +18,6 @@ use crate::sync::check_none_held;
 
 const QUEUED: usize = 1024;
 
-/// The records of a process.
 struct Queue {
     records: ArrayQueue<(Level, String)>,
     process: u32,

@@ -74,7 +74,6 @@ impl PyManifest {
     }
 }
 
-/// The values of a column.
 fn column(name: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<(String, Vec<GivenValue>)> {
     let name: String = name.extract().map_err(|_| wrong_type("the name of a column", name, "a str"))?;
     let mut found = Vec::new();

@@ -39,7 +39,6 @@ impl OwnedObject {
 pub struct Callee(Py<PyWeakrefReference>);
 
 impl Callee {
-    /// The object of `held`.
     pub fn new(held: &Bound<'_, OwnedObject>) -> PyResult<Self> {
         Ok(Self(PyWeakrefReference::new(held)?.unbind()))
     }

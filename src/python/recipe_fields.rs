@@ -20,12 +20,10 @@ pub struct RecipeFields<'py> {
 }
 
 impl<'py> RecipeFields<'py> {
-    /// Of these fields.
     pub fn new(fields: Bound<'py, PyDict>) -> Self {
         Self { fields, problems: Vec::new() }
     }
 
-    /// The value of a field.
     pub fn value(&self, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let found = self.fields.get_item(name)?;
         found.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))
@@ -36,12 +34,10 @@ impl<'py> RecipeFields<'py> {
         named(name, &self.value(name)?)
     }
 
-    /// Whether there is a field.
     pub fn has(&self, name: &str) -> PyResult<bool> {
         self.fields.contains(name)
     }
 
-    /// For errors.
     pub fn py(&self) -> Python<'py> {
         self.fields.py()
     }
@@ -71,7 +67,6 @@ impl<'py> RecipeFields<'py> {
         Ok(self.count(name, most)?.unwrap_or(1))
     }
 
-    /// A number as float32.
     pub fn float(&mut self, name: &str) -> PyResult<f32> {
         let value = self.get(name)?;
         Ok(self.rounded(name, value))

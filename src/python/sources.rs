@@ -152,13 +152,12 @@ fn refuse_splits(name: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
     Err(refused(name, given, &what))
 }
 
-/// The files of one source.
 #[derive(Default)]
 struct SourceFiles {
     group: Vec<Origin>,
-    /// Of a `datasets.Dataset` with all rows of its files, their number;
+    /// Set for a `datasets.Dataset` with all rows of its files.
     n_rows: Option<u64>,
-    /// of any other its rows.
+    /// The rows of any other `datasets.Dataset`.
     order: Option<Ordered>,
     /// Its rate of recordings, hertz, as `cast_column` sets it.
     rate: Option<u32>,

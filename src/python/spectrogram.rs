@@ -16,10 +16,8 @@ use crate::{
     transform::{self, SpectrogramConfig},
 };
 
-/// The parameters.
 const NAMES: [&str; 7] = ["sample_rate", "n_fft", "hop_length", "n_mels", "win_length", "f_min", "f_max"];
 
-/// The positional parameters.
 type Positional = (u32, usize, usize, usize);
 
 /// Computes log-mel spectrograms, as `Loader` does.
@@ -172,7 +170,6 @@ impl SpectrogramTransform {
 }
 
 impl SpectrogramTransform {
-    /// The transform of the core.
     pub fn core(&self) -> &transform::SpectrogramTransform {
         &self.0
     }

@@ -30,7 +30,6 @@ use crate::{
 pub enum Partnering {
     /// The loader's own; with classes, those that share one with the clip's.
     Own(Option<Arc<SameClass>>),
-    /// Others.
     Others(Arc<Recordings>),
 }
 
@@ -54,16 +53,14 @@ pub struct IdentityInputs<'a> {
     pub exclude: &'a [u64],
     /// The recordings that steps of augmentation read.
     pub backgrounds: &'a [Partnering],
-    /// The rows at the positions.
     pub positions: &'a Positions,
-    /// Their weights, for each source.
+    /// The weights of the positions, for each source.
     pub weights: Option<&'a [Arc<WeightedRows>]>,
 }
 
 loader_parameters!(identity);
 
 impl IdentityInputs<'_> {
-    /// The identity of the loader.
     pub fn identity(&self) -> Identity {
         let Self { config, source, .. } = self;
         let mut data = Map::new();
@@ -221,7 +218,6 @@ impl IdentityInputs<'_> {
     }
 }
 
-/// A hash of a text.
 fn digest(text: &str) -> Value {
     hex(text.bytes().fold(0, |state, byte| mix(state ^ mix(u64::from(byte)))))
 }
@@ -230,7 +226,6 @@ pub fn hex(number: u64) -> Value {
     json!(format!("{number:016x}"))
 }
 
-/// The dict of a state.
 pub fn to_python<'py>(py: Python<'py>, state: &Value) -> PyResult<Bound<'py, PyDict>> {
     Ok(py.import("json")?.call_method1("loads", (state.to_string(),))?.cast_into()?)
 }
@@ -247,7 +242,6 @@ pub fn json(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     serde_json::from_str(&text).map_err(|error| PyValueError::new_err(format!("not JSON: {error}")))
 }
 
-/// The state of a dict.
 pub fn from_python(state: &Bound<'_, PyAny>) -> PyResult<Result<Value>> {
     let py = state.py();
     let text = py.import("json")?.call_method1("dumps", (state,)).map_err(|error| {

@@ -225,7 +225,6 @@ impl Tokenizer {
         (self.tokenizer.clone(), self.given.clone_ref(py), self.options.clone())
     }
 
-    /// The tokenizer of the core.
     pub fn core(&self) -> &tokenizer::Tokenizer {
         &self.tokenizer
     }

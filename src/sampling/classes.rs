@@ -23,7 +23,6 @@ use crate::{
 /// Weights by the number of rows of each class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Balance {
-    /// The column of classes.
     pub column: String,
     /// The weight of a class of `n` rows is `(n + offset)` to this power.
     pub power: f64,
@@ -40,18 +39,14 @@ pub struct Balance {
 /// How the weights of several classes make that of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joined {
-    /// The sum.
     Sum,
-    /// The highest.
     Max,
-    /// The mean.
     Mean,
 }
 
 /// How many rows and examples each class of a column has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassCounts {
-    /// The column.
     pub column: String,
     /// The number of the source, in a mixture.
     pub group: usize,
@@ -64,9 +59,7 @@ pub struct ClassCounts {
 pub struct ClassCount {
     /// The class; `None`: rows without any.
     pub class: Option<Key>,
-    /// The rows that are read.
     pub rows: u64,
-    /// The examples of an epoch.
     pub examples: f64,
 }
 
@@ -150,7 +143,6 @@ impl RowClasses {
         }
     }
 
-    /// The classes of a row.
     pub(super) fn of(&self, row: u64) -> &[u32] {
         let row = row as usize;
         let begin = row.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -169,7 +161,6 @@ impl RowClasses {
         [self.by_key.len() as u32]
     }
 
-    /// The number of classes.
     pub(super) fn n(&self) -> usize {
         self.by_key.len()
     }

@@ -30,28 +30,21 @@ use crate::{
 pub struct Sampling {
     /// A number of rows, or their numbers.
     pub subset: Option<Subset>,
-    /// Conditions on columns.
     pub filters: Vec<Filter>,
-    /// Limits for groups.
     pub limits: Vec<Limit>,
-    /// How often rows come.
     pub weights: Vec<Weighting>,
     /// The examples of an epoch; `None`: as many as rows.
     pub epoch_size: Option<u64>,
 }
 
-/// A condition on a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Filter {
-    /// The column.
     pub column: String,
     /// The values, of which a list must have one; `None`: any.
     pub values: Option<Vec<Key>>,
     /// The values, of which a list must have none.
     pub exclude: Option<Vec<Key>>,
-    /// The lowest number.
     pub minimum: Option<f64>,
-    /// The highest number.
     pub maximum: Option<f64>,
     /// Whether the value must be null, or must not be.
     pub is_null: Option<bool>,
@@ -60,20 +53,15 @@ pub struct Filter {
 /// At most so many rows of each value of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
-    /// The column.
     pub column: String,
-    /// How many.
     pub n: u64,
-    /// Chooses which.
     pub seed: u64,
 }
 
-/// Weights of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Weighting {
     /// One for each row of the files.
     Given(Arc<[f64]>),
-    /// The numbers in a column.
     Column(String),
     /// By the number of rows of each class.
     Balanced(Balance),
@@ -95,7 +83,6 @@ fn refused<T>(message: String) -> Result<T> {
 }
 
 impl Sampling {
-    /// The columns that are read.
     pub fn columns(&self) -> impl Iterator<Item = &String> {
         let weighed = self.weights.iter().filter_map(|weighting| match weighting {
             Weighting::Given(_) => None,

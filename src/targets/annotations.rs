@@ -7,9 +7,7 @@ use crate::{Error, ErrorKind, Result};
 /// A clip in its recording, in seconds; without padding.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClipSeconds {
-    /// Its start.
     pub start: f64,
-    /// Its end.
     pub end: f64,
 }
 
@@ -22,7 +20,6 @@ pub struct Annotation {
     pub start: f64,
     /// Seconds.
     pub end: f64,
-    /// The name of the class.
     pub label: String,
 }
 
@@ -105,7 +102,6 @@ impl Annotations {
         self.by_path.keys().map(|path| &**path).min()
     }
 
-    /// Whether a recording has annotations.
     pub fn has(&self, path: &str) -> bool {
         self.find(path).is_some()
     }

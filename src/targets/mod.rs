@@ -33,17 +33,13 @@ use crate::{
 
 pub use annotations::{Annotation, Annotations, ClipSeconds, OverlapRule};
 
-/// The most classes.
 pub const MOST_CLASSES: usize = 1 << 20;
 
 /// How a column becomes a field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TargetConfig {
-    /// The name of the field.
     pub name: String,
-    /// The column.
     pub column: String,
-    /// What is made of it.
     pub form: TargetForm,
     /// The classes, for forms that have any.
     pub classes: ClassSource,
@@ -51,7 +47,6 @@ pub struct TargetConfig {
     pub ignores_unknown: bool,
     /// What a null becomes; `None`: an error.
     pub null: Option<f64>,
-    /// The type of the values.
     pub dtype: DataType,
     /// All of it as JSON, except for the classes.
     pub description: Json,
@@ -76,18 +71,13 @@ pub enum TargetForm {
         /// Its length; `None`: that of the schema's lists.
         size: Option<u64>,
     },
-    /// The number in the column.
     Number,
-    /// The text in the column.
     Text {
-        /// The longest one, bytes.
         max_bytes: u64,
     },
-    /// The column as it is.
     Column,
     /// A vector with a value for each class of the annotations in the clip.
     Annotations {
-        /// Those of all recordings.
         all: Arc<Annotations>,
         /// How much of one must be in the clip.
         least: OverlapRule,
@@ -116,7 +106,6 @@ impl TargetForm {
 pub enum ClassSource {
     /// The schema, if it has names; otherwise numbers are taken as they are.
     Any,
-    /// The schema.
     Schema,
     /// The values in the data, sorted.
     Data,
@@ -129,9 +118,7 @@ pub enum ClassSource {
 /// A value in a column of classes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// A number.
     Number(i64),
-    /// A name.
     Name(Arc<str>),
 }
 
@@ -154,7 +141,6 @@ fn parts<'a>(text: &'a str, separator: &'a str) -> impl Iterator<Item = &'a str>
     text.split(separator).map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// The numbers of classes.
 #[derive(Debug, Clone, Default)]
 pub struct ClassVocabulary {
     /// The names by number; `None` if classes have only numbers.
@@ -310,7 +296,6 @@ pub fn joined_names(names: &[String]) -> Option<(char, usize)> {
 /// What a plan is made of.
 #[derive(Debug)]
 pub struct SourceColumns<'a> {
-    /// The values of a record.
     pub extra_columns: &'a [ExtraColumn],
     /// The names of the other columns, and their types.
     pub columns: (&'a [String], &'a [ColumnType]),
@@ -576,7 +561,6 @@ impl Target {
         }
     }
 
-    /// The field.
     pub fn field(&self) -> &Field {
         &self.field
     }
@@ -591,7 +575,6 @@ impl Target {
         &self.config.column
     }
 
-    /// The names of the classes.
     pub fn class_names(&self) -> Option<&Arc<Vec<String>>> {
         self.vocabulary.names.as_ref()
     }
@@ -941,7 +924,6 @@ fn largest_of_each(hot: &mut Vec<(u32, f32)>) {
 struct ClassCell<'a> {
     column: &'a str,
     value: &'a Value,
-    /// What its classes have.
     weight: f32,
     maps: &'a Maps,
 }
@@ -978,7 +960,6 @@ impl TargetConfig {
         }
     }
 
-    /// The columns that it reads.
     pub fn columns(&self) -> impl Iterator<Item = &String> {
         let secondary = match &self.form {
             TargetForm::MultiHot { secondary: Some((column, _)), .. } => Some(column),

@@ -22,7 +22,6 @@ pub const CHECKED_TOGETHER: usize = 16;
 const SPAN_VALUES: u64 = 1 << 18;
 /// The largest value of 16 bits: samples that reach it were probably clipped.
 const FULL_SCALE: f32 = 32_767.0 / 32_768.0;
-/// The sign of a float.
 const SIGN: u32 = 1 << 31;
 /// One step of 16 bits: samples below it count as silent.
 const ONE_STEP: f32 = 1.0 / 32_768.0;
@@ -91,7 +90,6 @@ impl Finding {
     }
 }
 
-/// Decodes whole recordings.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckTask {
     /// How much of a recording may be silence in place of frames that cannot be decoded.

@@ -31,7 +31,6 @@ pub(super) struct ClipDecoder {
     best: Vec<f32>,
 }
 
-/// The waveforms of a clip.
 pub(super) struct DecodedClip<'a> {
     pub crop: Crop,
     /// Those of the channels that are kept, one after the other.
@@ -40,7 +39,6 @@ pub(super) struct DecodedClip<'a> {
     pub speed: f64,
 }
 
-/// The recording of a record.
 pub(super) struct RowRecording<'a> {
     recording: OpenRecording<'a>,
     /// Of the row, which may be a segment of it.

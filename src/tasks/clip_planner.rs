@@ -35,7 +35,6 @@ pub struct AudioPlan {
     pub clip_samples: usize,
     /// How the place of a clip in its recording is chosen.
     pub crop: ClipRule,
-    /// Random changes.
     pub augment: Augment,
     /// The recordings of each step that reads others.
     pub mix_sources: Vec<MixSource>,
@@ -82,7 +81,6 @@ impl AudioPlan {
         ClipSeconds { start, end }
     }
 
-    /// Values of an example's features.
     pub fn example_len(&self) -> usize {
         self.shape().iter().fold(1, |len, &axis| len.saturating_mul(axis))
     }
@@ -100,9 +98,8 @@ pub enum ClipStart {
     Rule {
         /// The position, of a recording with several windows.
         at: u64,
-        /// Random bits.
         seed: u64,
-        /// Those of the example's first place, from which steps of augmentation draw.
+        /// The seed of the example's first place, from which steps of augmentation draw.
         of_steps: u64,
     },
     /// At this many seconds, rounded to a sample at the target rate; below 0, zeros come first.
@@ -126,7 +123,6 @@ impl ClipStart {
     }
 }
 
-/// A section of a recording.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Section {
     /// The seconds before it.
@@ -145,9 +141,7 @@ pub(super) const MOST_VALUES: u64 = 1 << 30;
 pub struct Waveform {
     /// All channels, one after the other.
     pub samples: Vec<f32>,
-    /// Samples per second.
     pub sample_rate: u32,
-    /// All of the row.
     pub info: Info,
 }
 
@@ -187,9 +181,7 @@ fn beyond(start: f64, least: f64, sample_rate: u32, n_samples: u64) -> Error {
 pub(super) struct ClipRead {
     /// The crop, on the target rate's grid.
     pub crop: Crop,
-    /// The samples of the recording.
     pub span: Range<u64>,
-    /// Makes the clip of them.
     pub resampler: Arc<Resampler>,
     /// The recording's samples per second, as they are played: more, if it is played faster.
     pub played: u32,
@@ -203,9 +195,7 @@ pub struct ClipPlanner {
     blocks: Arc<SpareBlocks>,
     /// Places that were drawn again after silence.
     redraws: Arc<AtomicU64>,
-    /// The rows at the positions.
     positions: Positions,
-    /// The spans that place clips.
     spans: Option<SpanColumns>,
 }
 
@@ -348,7 +338,6 @@ impl ClipPlanner {
             .flat_map(move |view| (0..n_draws).map(move |draw| begin.drawn(crop.as_ref(), view, draw)))
     }
 
-    /// The plan of the examples.
     pub fn plan(&self) -> &AudioPlan {
         &self.plan
     }

@@ -11,11 +11,9 @@ use crate::{decode::layout, fields::Row, record::ReadRequest};
 /// What is taken of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Take {
-    /// A clip, which begins there.
     Clip(ClipStart),
     /// The clips at these positions, which are of one recording; with random bits.
     Clips(Range<u64>, u64),
-    /// A section.
     Section(Section),
 }
 

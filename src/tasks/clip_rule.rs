@@ -15,7 +15,6 @@ pub struct ClipCrop {
     pub place: CropPosition,
     /// What becomes of a short recording.
     pub padding: Padding,
-    /// Whether further places are tried.
     pub draws: CropDraws,
     /// The number of clips of a recording, as an axis of their own; 0 for one without an axis.
     pub views: u32,
@@ -30,7 +29,6 @@ pub enum CropPosition {
     Mode(CropMode),
     /// By spans in columns of the row.
     Spans {
-        /// How they place it.
         rule: SpanRule,
         /// Whether a row without spans is an error; otherwise its clip is at a random place.
         are_required: bool,
@@ -40,7 +38,6 @@ pub enum CropPosition {
 /// The places that are drawn for a clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CropDraws {
-    /// One.
     One,
     /// This many, of which the loudest is taken.
     Loudest(u32),
@@ -101,7 +98,6 @@ impl ClipCrop {
 pub enum ClipRule {
     /// A clip of each recording, or several in one example.
     Clip(ClipCrop),
-    /// The windows of each recording.
     Windows(WindowRule),
 }
 

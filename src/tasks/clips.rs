@@ -51,7 +51,6 @@ impl AudioPlan {
 /// Where the value of a field comes from.
 #[derive(Debug, Clone)]
 enum OutputField {
-    /// The features of the clip.
     Features,
     /// A value of the record, by its index.
     Value(usize),
@@ -63,7 +62,6 @@ enum OutputField {
     Index,
     /// The number of the window in its recording.
     Window,
-    /// What steps of augmentation did.
     Outcome(Outcome),
     /// Where the clip begins in its recording, in seconds.
     Start,
@@ -98,9 +96,7 @@ pub struct Outputs {
     fields: Vec<(OutputField, Field)>,
     /// The first row of each source, and the number of all rows.
     group_starts: Arc<[u64]>,
-    /// The rows at the positions.
     positions: Positions,
-    /// The spans that place clips.
     spans: Option<SpanColumns>,
 }
 
@@ -121,15 +117,12 @@ pub struct OutputInputs<'a> {
     pub path: Option<usize>,
     /// The first row of each source, and the number of all rows.
     pub group_starts: &'a [u64],
-    /// Whether the sources have names.
     pub is_mixture: bool,
     /// The first row of each shard, and the number of all rows.
     pub shard_starts: &'a [u64],
     /// The names of the fields on request.
     pub requested: &'a [String],
-    /// The rows at the positions.
     pub positions: Positions,
-    /// The spans that place clips.
     pub spans: Option<SpanColumns>,
     /// The number of clips of an example, if they have an axis.
     pub views: Option<u32>,
@@ -234,7 +227,6 @@ impl Outputs {
         [unknown, missing, twice("outputs", requested), twice("columns", columns)].into_iter().flatten()
     }
 
-    /// The targets, in order.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.fields.iter().filter_map(|(output, _)| match output {
             OutputField::Target(target) => Some(&**target),
@@ -308,7 +300,6 @@ fn part_of(starts: &[u64], row: u64) -> usize {
     starts.partition_point(|&start| start <= row).saturating_sub(1)
 }
 
-/// Makes features of recordings.
 #[derive(Debug, Clone)]
 pub struct AudioTask {
     planner: ClipPlanner,
@@ -327,7 +318,6 @@ impl AudioTask {
         Self { planner: ClipPlanner::new(plan), spare, outputs, pool, text: None }
     }
 
-    /// The same with other fields.
     pub fn with_outputs(mut self, outputs: Outputs) -> Self {
         self.planner = self.planner.over(outputs.positions.clone(), outputs.spans.clone());
         let text = outputs.targets().find(|target| target.is_text());
@@ -336,7 +326,6 @@ impl AudioTask {
         self
     }
 
-    /// The places of its clips.
     pub fn planner(&self) -> &ClipPlanner {
         &self.planner
     }
@@ -398,14 +387,11 @@ impl Task for AudioTask {
     }
 }
 
-/// A clip of an example.
 struct RenderedClip {
     crop: Crop,
     /// How many times faster than at its own rate the recording is played.
     speed: f64,
-    /// Its random bits.
     bits: Option<u64>,
-    /// What was mixed into it.
     mixed: Range<usize>,
     /// The position of its impulse response.
     response: Option<u64>,

@@ -44,7 +44,6 @@ pub const UNCOUNTED: u64 = 1 << 40;
 pub struct RowShare {
     /// The number of this process, from 0.
     pub rank: u64,
-    /// The number of processes.
     pub world_size: u64,
     /// Rows of a batch on each rank.
     pub batch_size: u64,
@@ -249,17 +248,14 @@ impl ReadRecords for NumberReader {
     }
 }
 
-/// A batch of rows.
 #[derive(Debug)]
 pub struct RowBatch {
-    /// The rows.
     pub columns: Columns,
     /// Whether the batch is past the end of a pass whose length was unknown when it began: then it has no
     /// rows.
     pub is_past_end: bool,
 }
 
-/// Makes batches of rows.
 #[derive(Debug)]
 pub struct DatasetTask {
     dataset: Dataset,

@@ -23,7 +23,6 @@ use crate::{
 /// The most partners that are listed as bad.
 const LISTED: usize = 10_000;
 
-/// A source of partners.
 trait MixPool: Send + Sync {
     fn reader(&self) -> Box<dyn ReadRecords>;
     fn locate(&self, at: u64) -> (Arc<Path>, u64);

@@ -39,9 +39,7 @@ pub struct MixedPartner {
     pub clip: ClipSeconds,
     /// Its other columns, if targets are mixed.
     pub values: Row,
-    /// How loud it is.
     pub amount: Amount,
-    /// What becomes of targets.
     pub targets: MixTargets,
 }
 

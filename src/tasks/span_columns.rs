@@ -10,10 +10,8 @@ use crate::{
     transform::{Crop, Padding, SpanRule},
 };
 
-/// The unit of spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanUnit {
-    /// Seconds.
     Seconds,
     /// Samples at the recording's own rate.
     Samples,
@@ -28,14 +26,12 @@ pub struct SpanColumns {
     unit: SpanUnit,
 }
 
-/// The grid of a recording.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grid {
     /// Samples at the target rate.
     pub n: u64,
     /// Samples in a second of the recording.
     pub rate: f64,
-    /// The recording's own rate.
     pub source_rate: u32,
 }
 

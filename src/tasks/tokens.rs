@@ -38,7 +38,6 @@ impl Encode for Encoder {
 
 /// Creates an [`Encode`] for each worker, on the worker's thread.
 pub trait EncoderFactory: Send + Sync + 'static {
-    /// Creates an encoder.
     fn encoder(&self) -> Box<dyn Encode>;
 }
 
@@ -48,7 +47,6 @@ impl EncoderFactory for Tokenizer {
     }
 }
 
-/// Makes packed rows of documents.
 #[derive(Clone)]
 pub struct TokenTask {
     plan: PackPlan,

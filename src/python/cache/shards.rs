@@ -35,7 +35,6 @@ pub enum DocumentBatch {
     Processed(Processed),
 }
 
-/// The source of documents.
 pub enum AnyShards {
     Files(Files),
     /// For each shard a function from the number of documents to skip to an iterator of documents.
@@ -131,7 +130,6 @@ impl ReadShard<DocumentBatch> for Elsewhere {
     }
 }
 
-/// The processor of documents.
 #[derive(Clone)]
 pub enum AnyProcessor {
     Passthrough,
