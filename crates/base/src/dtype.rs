@@ -11,10 +11,8 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use crate::{Result, fallible_alloc};
 
-/// A type of values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dtype {
-    /// IEEE 754 binary32.
     #[default]
     Float32,
     /// IEEE 754 binary16: 11 bits of precision, up to 65 504.
@@ -26,12 +24,10 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// All types.
     pub const ALL: [Self; 4] = [Self::Float32, Self::Float16, Self::Bfloat16, Self::Int16];
     /// The types of floating-point numbers, which spectrograms may have.
     pub const FLOATS: [Self; 3] = [Self::Float32, Self::Float16, Self::Bfloat16];
 
-    /// The name that users give.
     #[inline]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,13 +38,11 @@ impl Dtype {
         }
     }
 
-    /// The type of that name.
     #[inline]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// Bytes of a value.
     #[inline]
     pub fn bytes(self) -> usize {
         match self {
@@ -61,13 +55,9 @@ impl Dtype {
 /// A container of values of one of the types.
 #[derive(Debug, Clone)]
 pub enum Typed<F32, F16, Bf16, I16> {
-    /// Of [`Dtype::Float32`].
     Float32(F32),
-    /// Of [`Dtype::Float16`].
     Float16(F16),
-    /// Of [`Dtype::Bfloat16`].
     Bfloat16(Bf16),
-    /// Of [`Dtype::Int16`].
     Int16(I16),
 }
 
@@ -127,26 +117,21 @@ impl Dtype {
     }
 }
 
-/// Values in a vector.
 pub type Values = Typed<Vec<f32>, Vec<f16>, Vec<bf16>, Vec<i16>>;
 
-/// Borrowed values to write to.
 pub type ValuesMut<'a> = Typed<&'a mut [f32], &'a mut [f16], &'a mut [bf16], &'a mut [i16]>;
 
 impl Values {
-    /// The number of values.
     #[inline]
     pub fn len(&self) -> usize {
         each!(self, values => values.len())
     }
 
-    /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All values, to write to.
     #[inline]
     pub fn as_mut(&mut self) -> ValuesMut<'_> {
         each!(self, values => typed values.as_mut_slice())
@@ -213,7 +198,6 @@ impl ValuesMut<'_> {
         each!(self, values => typed &mut values[range])
     }
 
-    /// Their type.
     #[inline]
     pub fn dtype(&self) -> Dtype {
         match self {
@@ -224,13 +208,11 @@ impl ValuesMut<'_> {
         }
     }
 
-    /// The number of values.
     #[inline]
     pub fn len(&self) -> usize {
         each!(self, values => values.len())
     }
 
-    /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

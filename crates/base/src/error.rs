@@ -14,7 +14,6 @@ use std::{
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something failed.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -256,7 +255,6 @@ impl Error {
         self
     }
 
-    /// Adds the shard.
     #[must_use]
     pub fn in_shard(mut self, shard: impl AsRef<Path>) -> Self {
         self.place.shard = Some(Arc::new(shard.as_ref().to_owned()));
@@ -270,7 +268,6 @@ impl Error {
         self
     }
 
-    /// Adds the byte offset.
     #[must_use]
     pub fn at_byte(mut self, byte: u64) -> Self {
         self.place.byte = Some(byte);

@@ -23,7 +23,6 @@ const DEFAULT: Word = 0;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const DEFAULT: Word = ();
 
-/// Whose mode a thread has.
 #[derive(Clone, Copy)]
 enum Owner {
     /// That of its owner, who is not forebay.

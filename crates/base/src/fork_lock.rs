@@ -43,14 +43,12 @@ pub struct RwLock<T> {
 }
 
 impl<T> Mutex<T> {
-    /// As in the standard library.
     pub const fn new(value: T) -> Self {
         Self { lock: sync::Mutex::new(value), owner: OwnerProcess::new() }
     }
 }
 
 impl<T> RwLock<T> {
-    /// As in the standard library.
     pub const fn new(value: T) -> Self {
         Self { lock: sync::RwLock::new(value), owner: OwnerProcess::new() }
     }
@@ -235,7 +233,6 @@ impl<T> Default for OnceLock<T> {
 }
 
 impl<T> OnceLock<T> {
-    /// As in the standard library.
     pub const fn new() -> Self {
         Self(std::sync::OnceLock::new())
     }
@@ -245,7 +242,6 @@ impl<T> OnceLock<T> {
         self.0.get()
     }
 
-    /// The value; `make` makes it.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(made) = self.get() {
             return made;

@@ -8,13 +8,11 @@ use std::{
     time::Duration,
 };
 
-/// Octaves of the histogram.
 const OCTAVES: usize = 40;
 /// Buckets of an octave.
 const PARTS: usize = 4;
 const BUCKETS: usize = OCTAVES * PARTS;
 
-/// The bucket of a time.
 fn bucket(nanoseconds: u64) -> usize {
     let octave = nanoseconds.max(1).ilog2() as usize;
     // The two bits after the leading one.
@@ -28,7 +26,6 @@ fn middle(bucket: usize) -> f64 {
     (1u64 << octave) as f64 * (1.0 + (part as f64 + 0.5) / PARTS as f64)
 }
 
-/// A histogram of times.
 #[derive(Debug)]
 pub struct Histogram([AtomicU64; BUCKETS]);
 
@@ -39,12 +36,10 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts a time.
     pub fn add(&self, time: Duration) {
         self.0[bucket(nanoseconds(time))].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts so far.
     pub fn read(&self) -> Times {
         let counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
         let total: u64 = counts.iter().sum();
@@ -64,7 +59,6 @@ impl Histogram {
 /// Count and percentiles of a histogram.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Times {
-    /// The number of times counted.
     pub count: u64,
     /// The median in seconds; 0 if there were none.
     pub p50_s: f64,
@@ -72,7 +66,6 @@ pub struct Times {
     pub p99_s: f64,
 }
 
-/// A time in nanoseconds.
 pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -64,7 +64,6 @@ impl Planes {
         self.takes_mean
     }
 
-    /// Number of channels.
     #[inline]
     pub fn channels(&self) -> u16 {
         self.channels
@@ -76,7 +75,6 @@ impl Planes {
         self.len
     }
 
-    /// Whether there are no samples.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -10,14 +10,10 @@ use smallvec::SmallVec;
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// A part.
 #[derive(Debug)]
 enum SharedPart<T> {
-    /// Not begun.
     Open,
-    /// A worker makes it.
     Begun,
-    /// It is made.
     Made(T),
     /// It could not be made, or all its users have left.
     Gone,

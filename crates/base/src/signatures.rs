@@ -12,7 +12,6 @@ pub const ARROW_MESSAGE: [u8; 4] = [0xff; 4];
 pub const PARQUET: [u8; 4] = *b"PAR1";
 /// A Parquet file whose footer is encrypted.
 pub const ENCRYPTED_PARQUET: [u8; 4] = *b"PARE";
-/// A FLAC file.
 pub const FLAC: [u8; 4] = *b"fLaC";
 /// A page of an Ogg file.
 pub const OGG: [u8; 4] = *b"OggS";

@@ -49,7 +49,6 @@ pub struct Row(pub [f32; LANES]);
 /// The environment variable that forces a level.
 const VARIABLE: &str = "FOREBAY_CPU";
 
-/// The supported instruction sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// The build's baseline.
@@ -130,7 +129,6 @@ impl Level {
 
 /// Work that is compiled once for each level.
 pub trait Work {
-    /// What it gives.
     type Output;
     /// Does it; to be `inline(always)`, as all that it calls with lanes.
     fn run<V: Lanes>(self) -> Self::Output;
@@ -143,9 +141,7 @@ pub trait Work {
 pub unsafe trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
     /// The same value in every lane.
     fn splat(value: f32) -> Self;
-    /// Reads one row.
     fn load(row: &[f32; LANES]) -> Self;
-    /// Writes one row.
     fn store(self, row: &mut [f32; LANES]);
     /// Writes one row, rounded to nearest, ties to even. Values beyond the range become infinite; NaN stays
     /// NaN.
@@ -156,9 +152,7 @@ pub unsafe trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     fn mul_add(self, b: Self, c: Self) -> Self;
     /// `c - self * b`, fused where the CPU can.
     fn neg_mul_add(self, b: Self, c: Self) -> Self;
-    /// Lane-wise quotient.
     fn div(self, b: Self) -> Self;
-    /// Lane-wise square root.
     fn sqrt(self) -> Self;
     /// The larger of each pair; `b` where either is NaN.
     fn max(self, b: Self) -> Self;
@@ -254,7 +248,6 @@ pub unsafe trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
 /// Bits of the `f32` nearest to `sqrt(1/2)`: mantissas are taken relative to it.
 const SQRT_HALF_BITS: i32 = 0x3f35_04f3;
 
-/// The portable implementation.
 #[derive(Clone, Copy)]
 pub struct Portable([f32; LANES]);
 
@@ -358,7 +351,6 @@ mod avx2 {
     use super::{Add, LANES, Lanes, Mul, SQRT_HALF_BITS, Sub, bf16, f16};
     use std::arch::x86_64::*;
 
-    /// A register of eight lanes.
     #[derive(Clone, Copy)]
     pub struct Avx2(__m256);
 
