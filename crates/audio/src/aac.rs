@@ -157,7 +157,6 @@ fn extension(bits: &mut BitReader<'_>) -> Option<bool> {
     Some(ps() == Some(1))
 }
 
-/// The error for HE-AAC.
 pub(super) fn he_aac(has_ps: bool) -> crate::Error {
     let what = if has_ps {
         "HE-AAC v2 (SBR and PS: spectral band replication, parametric stereo)"

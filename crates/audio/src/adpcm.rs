@@ -18,7 +18,6 @@ use super::{
 };
 use crate::Result;
 
-/// Step sizes of IMA ADPCM.
 #[rustfmt::skip]
 static IMA_STEPS: [i32; 89] = [
     7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 23, 25, 28, 31, 34, 37, 41, 45, 50, 55, 60, 66, 73, 80, 88, 97, 107, 118,
@@ -48,7 +47,6 @@ enum AdpcmKind {
 pub(super) struct BlockLayout {
     kind: AdpcmKind,
     channels: usize,
-    /// Bytes of a block.
     block_bytes: usize,
     /// Samples per channel and block.
     block_samples: usize,

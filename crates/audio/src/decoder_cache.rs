@@ -36,7 +36,6 @@ struct CachedDecoder {
     bytes: usize,
 }
 
-/// A worker's kept state.
 #[derive(Default)]
 pub(crate) struct DecoderCache {
     /// Least recently used first.

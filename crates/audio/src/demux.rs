@@ -54,7 +54,6 @@ const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 pub(super) const AAC_SBR_SEARCHED: usize = 4;
 const AAC_SBR_NEEDED: usize = 2;
 
-/// ALAC packets of a container.
 pub(super) struct AlacPackets<'a> {
     /// The decoder's setup.
     pub(super) cookie: &'a [u8],
@@ -66,14 +65,12 @@ pub(super) struct AlacPackets<'a> {
     pub(super) n_valid: u64,
 }
 
-/// The unused vectors of indexes.
 #[derive(Default)]
 pub(super) struct PacketPools {
     pub(super) packets: VecPool<Packet>,
     starts: VecPool<u64>,
 }
 
-/// A recording in packets.
 pub struct PacketRecording<'a> {
     bytes: &'a [u8],
     info: Info,

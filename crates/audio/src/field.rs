@@ -9,12 +9,10 @@ pub(super) enum Endian {
     Big,
 }
 
-/// The `N` bytes at `at`.
 pub(super) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
-/// The 16-bit integer at `at`.
 pub(super) fn u16_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u16> {
     array_at(bytes, at).map(match endian {
         Endian::Little => u16::from_le_bytes,
@@ -22,7 +20,6 @@ pub(super) fn u16_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u16> {
     })
 }
 
-/// The 32-bit integer at `at`.
 pub(super) fn u32_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u32> {
     array_at(bytes, at).map(match endian {
         Endian::Little => u32::from_le_bytes,
@@ -30,7 +27,6 @@ pub(super) fn u32_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u32> {
     })
 }
 
-/// The 64-bit integer at `at`.
 pub(super) fn u64_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u64> {
     array_at(bytes, at).map(match endian {
         Endian::Little => u64::from_le_bytes,

@@ -90,7 +90,6 @@ fn wav(bytes: &[u8]) {
     }
 }
 
-/// AIFF and AIFF-C.
 fn aiff(bytes: &[u8]) {
     if let Ok(pcm) = aiff::open(bytes) {
         last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
@@ -135,14 +134,12 @@ pub(crate) fn range_index(bytes: &[u8]) {
     }
 }
 
-/// Sun AU.
 fn au(bytes: &[u8]) {
     if let Ok(pcm) = au::open(bytes) {
         last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
     }
 }
 
-/// CAF.
 fn caf(bytes: &[u8]) {
     if let Ok(caf::CafRecording::Pcm(pcm)) = caf::open(&mut DecoderCache::default(), bytes) {
         last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
@@ -185,14 +182,12 @@ fn ogg(bytes: &[u8]) {
     }
 }
 
-/// Frames of MPEG audio.
 fn mpeg(bytes: &[u8]) {
     if let Ok(mpeg) = mpeg::Mpeg::open(&mut DecoderCache::default(), CodecBytes::Whole(bytes)) {
         last(mpeg.info(), |cache, span, out| mpeg.read(cache, span, out));
     }
 }
 
-/// Metadata and frames of FLAC.
 fn flac(bytes: &[u8]) {
     for at in 0..bytes.len().min(4096) {
         if let Some(header) = flac_frame::Header::parse(&bytes[at..]) {

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{Result, fallible_alloc};
 
-/// The bytes of a recording.
 #[derive(Debug)]
 pub(super) enum CodecBytes<'a> {
     /// A file, or a part of it, as it is.
@@ -30,7 +29,6 @@ impl Deref for CodecBytes<'_> {
     }
 }
 
-/// The worker's unused vectors.
 #[derive(Default)]
 struct BytePools {
     joined: VecPool<u8>,

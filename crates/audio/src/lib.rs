@@ -43,6 +43,8 @@
 //!
 //! Source: own.
 
+#![warn(missing_docs)]
+
 mod aac;
 mod adpcm;
 mod aiff;
@@ -108,29 +110,29 @@ const MAX_VALUES_PER_SECOND: u64 = 1 << 24;
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Linear integer or float samples.
+    /// PCM: linear integer or float samples.
     Pcm,
-    /// ITU-T G.711 A-law.
+    /// ITU-T G.711 A-law, 8 bits a sample.
     Alaw,
-    /// ITU-T G.711 mu-law.
+    /// ITU-T G.711 mu-law, 8 bits a sample.
     Mulaw,
-    /// Microsoft ADPCM.
+    /// Microsoft ADPCM, in blocks of WAV.
     AdpcmMs,
     /// IMA (Intel, DVI) ADPCM in WAV blocks.
     AdpcmIma,
-    /// Free Lossless Audio Codec.
+    /// RFC 9639, in a file of its own or in Ogg.
     Flac,
-    /// Vorbis I.
+    /// Vorbis I, in Ogg.
     Vorbis,
-    /// MPEG audio layer I.
+    /// MPEG-1 or MPEG-2 audio, layer I.
     Mp1,
-    /// MPEG audio layer II.
+    /// MPEG-1 or MPEG-2 audio, layer II.
     Mp2,
-    /// MPEG audio layer III.
+    /// MPEG audio, layer III, MPEG-2.5 included.
     Mp3,
-    /// Advanced Audio Coding, low complexity.
+    /// MPEG-4 AAC of the low complexity profile; HE-AAC is refused.
     Aac,
-    /// Apple Lossless.
+    /// Apple Lossless, in MP4 or CAF.
     Alac,
 }
 
@@ -168,7 +170,7 @@ impl fmt::Display for Codec {
 /// Codec, rate, channels and length of a recording, checked against its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
-    /// How the samples are coded.
+    /// How the samples are coded, in whichever container.
     pub codec: Codec,
     /// Samples per second and channel; never 0.
     pub sample_rate: u32,
@@ -294,7 +296,7 @@ pub enum Recording<'a> {
     Pcm(pcm::Pcm<'a>),
     /// FLAC, native or taken out of Ogg.
     Flac(flac::Flac<'a>),
-    /// Vorbis in Ogg.
+    /// Vorbis I in Ogg, chained links included.
     Vorbis(vorbis::Vorbis<'a>),
     /// MPEG audio, layers I to III.
     Mpeg(mpeg::Mpeg<'a>),
@@ -445,12 +447,10 @@ fn open<'a>(cache: &mut DecoderCache, file: &'a [u8]) -> Result<Recording<'a>> {
     })
 }
 
-/// An error of kind [`ErrorKind::Corrupt`].
 fn corrupt(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, message)
 }
 
-/// An error of kind [`ErrorKind::Unsupported`].
 fn unsupported(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }

@@ -179,7 +179,6 @@ enum PacketWalk {
 
 /// The packets that tables claim, and the limits of all claims.
 struct SampleTables<'p> {
-    /// Bytes of the file.
     bytes: usize,
     n_packets: usize,
     n_bytes: usize,
@@ -382,7 +381,6 @@ impl<'a> TrackRun<'a> {
         })
     }
 
-    /// Bytes of all packets.
     fn n_bytes(&self) -> u64 {
         match self.size {
             TrackRunValue::Each(size) => u64::from(size) * u64::from(self.n),

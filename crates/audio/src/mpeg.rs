@@ -93,7 +93,6 @@ pub struct Mpeg<'a> {
     foreign: Option<usize>,
 }
 
-/// The unused vectors of indexes.
 #[derive(Default)]
 pub(super) struct MpegPools {
     frames: VecPool<u32>,
@@ -268,7 +267,6 @@ impl<'a> Mpeg<'a> {
         self.cut
     }
 
-    /// Layer, rate, channels and length.
     pub fn info(&self) -> Info {
         Info {
             codec: [Codec::Mp1, Codec::Mp2, Codec::Mp3][usize::from(self.header.layer - 1)],

@@ -14,7 +14,6 @@
 use super::corrupt;
 use crate::{Result, fallible_alloc};
 
-/// The capture pattern.
 const CAPTURE: &[u8; 4] = &crate::signatures::OGG;
 /// Length of a page header before its segment table.
 const HEADER_LEN: usize = 27;
@@ -96,7 +95,6 @@ impl Page {
         &bytes[self.offset + HEADER_LEN..self.body_offset()]
     }
 
-    /// The content of its segments.
     pub fn body<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.body_offset()..self.end()]
     }
@@ -107,7 +105,6 @@ impl Page {
         ends > usize::from(self.continues())
     }
 
-    /// Whether its checksum is correct.
     pub fn is_sound(&self, bytes: &[u8]) -> bool {
         let page = &bytes[self.offset..self.end()];
         let told = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
@@ -194,14 +191,12 @@ pub(super) struct OggPacket {
     page: u32,
     byte: u32,
     len: usize,
-    /// The page it ends on.
     pub last_page: usize,
     /// Its first byte, if it has any.
     pub first: Option<u8>,
 }
 
 impl OggPacket {
-    /// The page it begins on.
     pub fn first_page(&self) -> usize {
         self.page as usize
     }
@@ -317,7 +312,6 @@ pub(super) mod steps {
         static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
 
-    /// Counts one step.
     #[inline]
     pub fn count() {
         #[cfg(test)]

@@ -16,20 +16,23 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// The coding of one sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Coding {
     /// One byte, 128 is zero.
     Unsigned8,
     /// Two's complement of `bytes` bytes, the low-order part of a container of `stride` bytes.
-    Int { bytes: usize, stride: usize, endian: Endian },
+    Int {
+        bytes: usize,
+        stride: usize,
+        endian: Endian,
+    },
     /// IEEE 754 of 4 or 8 bytes.
-    Float { bytes: usize, endian: Endian },
-    /// G.711 A-law.
+    Float {
+        bytes: usize,
+        endian: Endian,
+    },
     Alaw,
-    /// G.711 mu-law.
     Mulaw,
-    /// Blocks of ADPCM.
     Adpcm(BlockLayout),
 }
 
@@ -72,7 +75,7 @@ pub struct FrameLayout {
     pub info: Info,
     /// The byte offset of the first frame.
     pub data_at: u64,
-    /// Bytes of a frame.
+    /// Bytes of one sample of all channels.
     pub frame_bytes: u64,
 }
 

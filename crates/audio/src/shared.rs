@@ -19,7 +19,7 @@ const LEAST_OF_WINDOW: u64 = 4;
 /// The most buffers that rest: those of the windows that some tens of workers have at a time.
 const MOST_SPARE: usize = 64;
 
-/// Spare buffers of blocks.
+/// Spare buffers of decoded blocks, shared by the workers.
 #[derive(Debug, Default)]
 pub struct SpareBlocks(Mutex<Vec<Arc<Planes>>>);
 
@@ -42,7 +42,6 @@ pub struct SharedSpans(OnceLock<Option<SharedBlocks>>);
 
 #[derive(Debug)]
 struct SharedBlocks {
-    /// The samples of each window.
     windows: Box<[Range<u64>]>,
     /// The first sample of each block, then the end of the last.
     starts: Box<[u64]>,

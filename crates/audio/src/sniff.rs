@@ -19,13 +19,9 @@ const FLAC_START: [u8; 8] = *b"fLaC\0\0\0\x22";
 pub(super) enum Format {
     /// RIFF, RIFX, RF64 or BW64 with WAVE.
     Wav,
-    /// Sony Wave64.
     Wave64,
-    /// AIFF or AIFF-C.
     Aiff,
-    /// Sun AU.
     Au,
-    /// Core Audio Format.
     Caf,
     /// Native FLAC, perhaps after ID3v2.
     Flac,
@@ -334,7 +330,6 @@ fn is_free_format(bytes: &[u8]) -> bool {
     mpeg::Header::parse(bytes).is_some_and(|header| header.len == 0)
 }
 
-/// Describes `bytes` for a message.
 fn describe(bytes: &[u8]) -> String {
     // `dolby` and `latm` test too few bits to be used before the search for frames.
     if let Some(name) = known(bytes).or_else(|| dolby(bytes)).or_else(|| latm(bytes)) {

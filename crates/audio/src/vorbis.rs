@@ -152,7 +152,6 @@ impl<'a> Vorbis<'a> {
         Ok(this)
     }
 
-    /// Rate, channels and length.
     pub fn info(&self) -> Info {
         let setup = &self.links[0].headers.setup;
         Info {

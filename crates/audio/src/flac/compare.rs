@@ -19,7 +19,6 @@ pub(super) fn decoders() -> Vec<FrameDecoder> {
     Level::available().into_iter().map(|level| FrameDecoder::at(level, &mut cache)).collect()
 }
 
-/// A decoded frame.
 #[derive(Debug, PartialEq)]
 pub(super) struct Decoded {
     pub(super) planes: Vec<Vec<f32>>,

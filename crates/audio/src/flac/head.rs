@@ -20,7 +20,6 @@ use crate::{Error, ErrorKind, Result};
 
 /// The bytes of the shortest frame: a header of 6 bytes, a constant subframe of 2, a CRC-16 of 2.
 const MIN_FRAME: usize = 10;
-/// Bytes of STREAMINFO.
 pub(super) const STREAMINFO: usize = 34;
 /// The most seek points that are looked at.
 const MAX_SEEK_POINTS: usize = 1 << 16;
@@ -40,7 +39,6 @@ pub(in super::super) struct Shape {
 #[derive(Debug, Clone)]
 pub(in super::super) struct Head {
     pub(in super::super) shape: Shape,
-    /// The seek table's body.
     pub(in super::super) seek_table: Range<u64>,
     /// Byte offset and samples of the first frame.
     pub(in super::super) at: u64,

@@ -16,7 +16,6 @@
 pub(super) trait Sample: Copy {
     /// The lowest bits of `value`.
     fn cut(value: i64) -> Self;
-    /// All bits.
     fn wide(self) -> i64;
 }
 
@@ -75,7 +74,6 @@ impl<T: Sample> Sum<T> for i64 {
     }
 }
 
-/// The samples of a block.
 pub(super) const BLOCK: usize = 4;
 /// The samples before a block whose terms belong to the serial part.
 const RECENT: usize = 2;

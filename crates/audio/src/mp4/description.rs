@@ -27,10 +27,14 @@ const STREAMINFO: usize = 4 + 34;
 #[derive(Debug, Clone)]
 pub(in super::super) enum Coded<'a> {
     /// AAC or ALAC in packets, and the setup of the decoder.
-    Packets { codec: Codec, setup: &'a [u8] },
+    Packets {
+        codec: Codec,
+        setup: &'a [u8],
+    },
     /// FLAC frames, and the block with STREAMINFO.
-    Flac { info: &'a [u8] },
-    /// Frames of MPEG audio.
+    Flac {
+        info: &'a [u8],
+    },
     Mpeg,
     /// Samples or blocks of a fixed number of bytes.
     Linear(Linear),

@@ -204,7 +204,6 @@ impl Rates {
         }
     }
 
-    /// Whether frames have different rates.
     pub(super) fn differ(&self) -> bool {
         self.differ
     }

@@ -3,7 +3,6 @@
 //! Source: ISO/IEC 11172-3 section 2.4.1.3 and 2.4.2.3, ISO/IEC 13818-3 section 2.4.2.3; MPEG-2.5 is the
 //! usual extension of MPEG-2 to half its rates.
 
-/// Length of a frame header.
 pub(super) const HEADER_LEN: usize = 4;
 
 /// Bit rates in kbit/s of MPEG-1 by layer and index; 0 is free format.
@@ -18,10 +17,8 @@ const RATES_2: [[u16; 15]; 2] = [
     [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
 ];
 
-/// A frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Its bytes.
     pub raw: [u8; HEADER_LEN],
     /// 1, 2 or 3.
     pub layer: u8,

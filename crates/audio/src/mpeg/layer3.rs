@@ -99,7 +99,6 @@ impl Tables {
     }
 }
 
-/// A decoder of one stream.
 pub(super) struct Decoder {
     tables: &'static Tables,
     level: Level,

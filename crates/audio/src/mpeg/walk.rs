@@ -28,7 +28,6 @@ pub(crate) const TAIL_LEN: usize = 128 + 9;
 /// Frames that are decoded without a reset of the decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// Numbers of its frames.
     pub(crate) frames: Range<usize>,
     /// Samples to cut at the start.
     pub(crate) delay: u64,
@@ -176,7 +175,6 @@ impl Walk {
 pub(crate) struct Scan {
     /// Byte offset of the next frame.
     pub(crate) at: u64,
-    /// The first frame's header.
     pub(crate) header: Option<Header>,
     /// Whether the bytes before are no frame.
     is_lost: bool,
@@ -190,11 +188,9 @@ pub(crate) struct Scan {
     pub(super) foreign: Option<usize>,
 }
 
-/// A step of a scan.
 enum Step {
     /// A frame: its offset and header.
     Frame(u64, Header),
-    /// The timeline ends.
     End,
     /// The next piece is needed, from [`Scan::at`] on.
     More,
@@ -206,7 +202,6 @@ impl Scan {
         self.cut.is_some() || self.foreign.is_some()
     }
 
-    /// The next frame.
     fn next(&mut self, piece: &Piece<'_>) -> Step {
         let mut is_lost = self.is_lost || self.header.is_none();
         loop {

@@ -101,7 +101,6 @@ impl FlacIndex {
         Ok(Some((shape.info, Self { shape, points: SeekPoints::new(points), hints })))
     }
 
-    /// Reads the frames of `span`.
     pub(super) fn read_window(
         &self,
         cache: &mut DecoderCache,

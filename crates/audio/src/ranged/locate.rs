@@ -47,12 +47,10 @@ impl SeekPoints {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy of the points.
     pub(super) fn list(&self) -> Vec<SeekPoint> {
         self.lock().clone()
     }
 
-    /// Bytes of memory.
     pub(super) fn bytes_held(&self) -> usize {
         self.lock().capacity() * size_of::<SeekPoint>()
     }

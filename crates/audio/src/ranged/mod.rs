@@ -38,7 +38,7 @@ use reader::RangeReader;
 
 /// Bytes of a recording that lies in a file of its own, or in a tar.
 pub trait ReadBytes {
-    /// Bytes of the recording.
+    /// Bytes of the recording; the ranges of [`ReadBytes::read`] end there.
     fn size(&self) -> u64;
 
     /// Reads exactly this range.
@@ -54,7 +54,6 @@ pub trait ReadBytes {
     }
 }
 
-/// The sizes of reads.
 #[derive(Debug, Clone, Copy)]
 struct ReadSizes {
     /// Recordings of up to so many bytes are read whole.
@@ -84,7 +83,6 @@ impl ReadSizes {
 /// It is shared by threads, holds no file, and has a bounded size for a recording of any length.
 #[derive(Debug)]
 pub struct RangeIndex {
-    /// Bytes of the recording.
     size: u64,
     info: Info,
     sizes: ReadSizes,
@@ -113,7 +111,6 @@ enum SpanContext {
     Flac(WindowSamples<Frame>),
     Vorbis,
     Mpeg(mpeg::FirstFrame),
-    /// The packets' numbers.
     Packets(Range<usize>),
 }
 
@@ -270,7 +267,6 @@ impl RangeIndex {
         sidecar::read(&bytes)
     }
 
-    /// Bytes of the recording.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn size(&self) -> u64 {
         self.size
@@ -357,7 +353,7 @@ impl SpanBytes {
         self.index.info
     }
 
-    /// Bytes that it holds.
+    /// Bytes of the file that it holds.
     #[expect(clippy::len_without_is_empty, reason = "a size in bytes; a part has no items")]
     pub fn len(&self) -> usize {
         self.bytes.len()

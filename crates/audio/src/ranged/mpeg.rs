@@ -37,7 +37,6 @@ pub(super) struct MpegIndex {
     pub(super) places: FramePositions,
 }
 
-/// Where frames are.
 #[derive(Debug)]
 pub(super) enum FramePositions {
     /// By arithmetic.
@@ -100,7 +99,6 @@ impl MpegIndex {
         })
     }
 
-    /// Reads the frames of `span`.
     pub(super) fn read_window(
         &self,
         cache: &mut DecoderCache,
@@ -190,7 +188,6 @@ impl MpegIndex {
         Mpeg::window(cache, &piece, self.header, &self.links, at + first.offset, numbers)
     }
 
-    /// Decodes `span` from a window.
     pub(super) fn read(
         &self,
         cache: &mut DecoderCache,

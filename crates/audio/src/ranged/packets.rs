@@ -26,7 +26,6 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// The most packets that are kept: 4 MiB of sizes.
 pub(super) const MAX_PACKETS: usize = 2 << 20;
-/// The most runs.
 pub(super) const MAX_RUNS: usize = 1 << 15;
 /// The most packets of a run, so that a packet is found soon.
 const MAX_RUN: usize = 256;
@@ -38,7 +37,6 @@ const MAX_SPREAD: u64 = 64 << 20;
 /// What is known of a recording in packets.
 #[derive(Debug)]
 pub(super) struct PacketIndex {
-    /// The setup of the decoder.
     pub(super) setup: Vec<u8>,
     /// Bytes of each packet.
     pub(super) lens: Vec<u16>,
@@ -63,7 +61,6 @@ pub(super) struct PacketRun {
     pub(super) dur: u32,
 }
 
-/// The content of a container.
 pub(super) enum ContainerContent {
     Pcm(pcm::PcmFormat),
     Packets(Info, PacketIndex),
@@ -290,7 +287,6 @@ impl PacketIndex {
         run.number as usize + past as usize
     }
 
-    /// Reads the packets of `span`.
     pub(super) fn read_window(
         &self,
         reader: &RangeReader<'_>,

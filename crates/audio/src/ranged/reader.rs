@@ -86,7 +86,6 @@ impl<'a> RangeReader<'a> {
         Ok(bytes)
     }
 
-    /// Forgets the kept pieces.
     pub(super) fn clear_cache(&mut self) {
         self.pieces.clear();
     }

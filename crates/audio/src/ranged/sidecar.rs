@@ -43,7 +43,6 @@ const CODECS: [Codec; 12] = [
     Codec::Alac,
 ];
 
-/// Appends numbers.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
@@ -133,7 +132,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The bytes of an index.
 pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
     let mut to = Writer::default();
     let RangeIndex { size, info, format, .. } = index;
@@ -233,7 +231,6 @@ pub(super) fn write(index: &RangeIndex) -> Vec<u8> {
     bytes
 }
 
-/// Sets the checksum.
 pub(super) fn seal(bytes: &mut [u8]) {
     if let Some((_, rest)) = bytes.split_at_mut_checked(MAGIC.len())
         && let Some((told, body)) = rest.split_first_chunk_mut::<4>()
@@ -264,7 +261,6 @@ fn write_coding(to: &mut Writer, coding: &Coding) {
     }
 }
 
-/// The index that [`write`] wrote.
 pub(super) fn read(bytes: &[u8]) -> Result<RangeIndex> {
     let error = |message: &str| Error::new(ErrorKind::Format, format!("the index of a recording {message}"));
     let rest = bytes

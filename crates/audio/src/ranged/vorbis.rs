@@ -136,7 +136,6 @@ impl VorbisIndex {
         content
     }
 
-    /// Reads the pages of `span`.
     pub(super) fn read_window(
         &self,
         cache: &mut DecoderCache,

@@ -143,7 +143,6 @@ impl Book {
         Ok(this)
     }
 
-    /// Makes the tables.
     fn list(&mut self, mut codes: Vec<Long>) {
         let longest = codes.iter().map(|code| code.length).max().unwrap_or(0);
         self.fast_bits = longest.min(FAST_BITS);
@@ -259,7 +258,6 @@ impl Book {
     }
 }
 
-/// The vectors of all entries.
 fn vectors(setup: &[u8], of: &setup::Codebook, lookup: &setup::Lookup) -> Option<Box<[f32]>> {
     let mut bits = setup::bits(setup, lookup.values_at);
     let (minimum, delta) = (unpack(lookup.minimum), unpack(lookup.delta));

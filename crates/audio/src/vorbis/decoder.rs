@@ -42,7 +42,6 @@ use super::{
 };
 use crate::simd::{Lanes, Level, Work};
 
-/// The most channels.
 const MAX_CHANNELS: u8 = 8;
 
 /// The most lines of a curve: its positions, and the levels of one long line.
@@ -54,7 +53,6 @@ enum Floor {
     Lines(Lines),
 }
 
-/// The state of one channel.
 #[derive(Debug)]
 struct Channel {
     /// Whether the floor of this block is used.
@@ -68,7 +66,6 @@ struct Channel {
     before: Vec<f32>,
 }
 
-/// A decoder of one stream.
 #[derive(Debug)]
 pub(super) struct Decoder {
     level: Level,

@@ -15,7 +15,6 @@ use crate::simd::{LANES, Lanes, Row};
 /// Rows of complex points: real and imaginary parts.
 pub(super) type Rows = [Vec<Row>; 2];
 
-/// A complex vector.
 #[derive(Clone, Copy)]
 struct Complex<V>([V; 2]);
 
@@ -56,14 +55,12 @@ impl<V: Lanes> Complex<V> {
         let ([a, b], [c, d]) = (self.0, other.0);
         Self([a * c - b * d, a * d + b * c])
     }
-    /// The DFT of four points.
     #[inline(always)]
     fn four([a, b, c, d]: [Self; 4]) -> [Self; 4] {
         let (sum, difference) = (a.plus(c), a.minus(c));
         let (other, turned) = (b.plus(d), b.minus(d));
         [sum.plus(other), difference.minus_i(turned), sum.minus(other), difference.plus_i(turned)]
     }
-    /// The DFT of eight points.
     #[inline(always)]
     fn eight(points: [Self; 8]) -> [Self; 8] {
         let [a, b, c, d, e, f, g, h] = points;
@@ -86,7 +83,6 @@ impl<V: Lanes> Complex<V> {
     }
 }
 
-/// The tables of one size.
 #[derive(Debug)]
 pub(super) struct Fft {
     /// The roots of unity of order `m`.

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::fork_lock::OnceLock;
 
-/// The most positions.
 const MAX_POSITIONS: usize = 65;
 /// The most steps of a line for which [`FRACTION`] bits are exact; a longer line is cut into level parts.
 const LONGEST: u32 = 1 << 12;

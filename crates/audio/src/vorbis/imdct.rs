@@ -30,7 +30,6 @@ enum Transform {
     Lanes(Fft),
 }
 
-/// The scratch of a transform.
 #[derive(Debug)]
 pub(super) struct Scratch {
     plain: [Points; 2],
@@ -109,7 +108,6 @@ type Points = [Vec<f32>; 2];
 struct Plain {
     /// The rotation before and after the FFT, by point.
     turn: Points,
-    /// The roots of unity.
     roots: Points,
 }
 

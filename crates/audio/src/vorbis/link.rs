@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// Length of an identification header.
 pub(super) const IDENTIFICATION_LEN: usize = 30;
 
 /// The headers from which a decoder is built.
@@ -306,7 +305,6 @@ pub(super) fn first_granule(paged: Paged<'_>, group: &Group<'_>) -> i64 {
     if paged.pages[group.pages.end - 1].ends_stream() { first.max(0) } else { first }
 }
 
-/// Sets [`Page::reach`] of consecutive pages.
 pub(super) fn set_reach(pages: &mut [Page]) {
     let mut reach = i64::MIN;
     for page in pages {

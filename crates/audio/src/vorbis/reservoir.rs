@@ -12,7 +12,6 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End;
 
-/// Reads bits of one packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reservoir<'a> {
     bytes: &'a [u8],

@@ -58,7 +58,6 @@ pub(super) struct Codebook {
     pub lookup: Option<Lookup>,
 }
 
-/// The vectors of a codebook.
 #[derive(Debug, Clone)]
 pub(super) struct Lookup {
     /// Minimum and step, packed as floats (section 9.2.2).
@@ -73,14 +72,12 @@ pub(super) struct Lookup {
     pub values_at: u64,
 }
 
-/// A floor.
 #[derive(Debug, Clone)]
 pub(super) enum Floor {
     Lsp(Floor0),
     Lines(Floor1),
 }
 
-/// A floor of type 0.
 #[derive(Debug, Clone)]
 pub(super) struct Floor0 {
     pub order: u8,
@@ -91,7 +88,6 @@ pub(super) struct Floor0 {
     pub books: Vec<u8>,
 }
 
-/// A floor of type 1.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Floor1 {
     /// The class of each partition.
@@ -112,7 +108,6 @@ pub(super) struct Class {
     pub books: [Option<u8>; 8],
 }
 
-/// A residue.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Residue {
     pub kind: u8,
@@ -124,7 +119,6 @@ pub(super) struct Residue {
     pub books: Vec<[Option<u8>; 8]>,
 }
 
-/// A mapping.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mapping {
     /// The bit at which the coupling steps begin, after the header's signature.
@@ -205,7 +199,6 @@ impl Setup {
         self.modes.iter().enumerate().map(|(i, &mapping)| (self.long_modes >> i & 1 == 1, mapping)).collect()
     }
 
-    /// Samples of a long block.
     pub fn long_block(&self) -> u16 {
         self.block_sizes[1]
     }

@@ -201,7 +201,6 @@ impl Place {
         }
     }
 
-    /// Bytes of its headers.
     pub(crate) fn headers_len(&self) -> usize {
         self.headers.bytes.len()
     }

@@ -5,10 +5,8 @@
 /// How the lines of a granule are ordered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// One window.
     #[default]
     Long,
-    /// Three windows.
     Short,
     /// One window for the lower two subbands, three for the others.
     Mixed,
@@ -46,7 +44,6 @@ const SHORT: [[u16; 14]; 9] = [
     [0, 8, 16, 24, 36, 52, 72, 96, 124, 160, 162, 164, 166, 192],
 ];
 
-/// Number of sample rates.
 pub(super) const RATES: usize = LONG.len();
 /// The sample rate of 8 kHz, whose bands have another shape.
 pub(super) const RATE_8: usize = 8;
@@ -59,7 +56,6 @@ pub(super) const MIXED_LINES: usize = 36;
 pub(super) struct Bands {
     /// First lines, and the end.
     starts: Vec<u16>,
-    /// Number of long bands.
     pub(super) n_long: usize,
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Reading beyond the bytes gives zeros; the position goes on, by which the caller knows. Source: own.
 
-/// A reader of `bytes`.
 #[derive(Debug, Clone)]
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
@@ -14,7 +13,6 @@ pub(super) struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    /// At bit `at` of `bytes`.
     #[inline(always)]
     pub(super) fn at(bytes: &'a [u8], at: usize) -> Self {
         let mut bits = Self { bytes, next: at / 8, word: 0, held: 0 };

@@ -26,13 +26,11 @@ const UNSIGNED: u32 = 1 << 30;
 /// The offset of a second table from bit 8 on; the length is that of its index.
 const LINK: u32 = 2 << 30;
 
-/// A table of pairs.
 struct Pairs {
     first: Box<[u32; 1 << FIRST]>,
     second: Vec<u32>,
 }
 
-/// The tables of layer III.
 pub(super) struct Huffman {
     pairs: Vec<Pairs>,
     /// For each table that a granule may select: that of `pairs`, and bits that may follow. None: only zeros.

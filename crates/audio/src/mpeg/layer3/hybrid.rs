@@ -20,7 +20,6 @@ use super::{
     side::{Channel, LINES},
 };
 
-/// Subbands.
 pub(super) const SUBBANDS: usize = 32;
 /// Lines of a subband, and samples of it in a granule.
 pub(super) const SLOTS: usize = 18;
@@ -33,7 +32,6 @@ const MIXED_SUBBANDS: usize = 2;
 /// all.
 pub(super) type Line = [Row; GROUPS + 1];
 
-/// Eight values from `at` on.
 #[inline(always)]
 pub(super) fn load<V: Lanes>(values: &[f32], at: usize) -> V {
     let mut row = [0.0; LANES];
@@ -49,7 +47,6 @@ pub(super) fn store<V: Lanes>(row: V, values: &mut [f32], at: usize) {
     values[at..at + LANES].copy_from_slice(&copy);
 }
 
-/// Windows and factors.
 pub(super) struct Tables {
     /// By shape, for the 36 values; short: 12.
     windows: [[Row; 36]; 4],
@@ -122,7 +119,6 @@ fn window_row(shape: usize, i: usize) -> Row {
     Row(std::array::from_fn(|lane| if lane % 2 == 1 && i % 2 == 1 { -value } else { value }))
 }
 
-/// The state of a channel.
 #[derive(Debug, Clone)]
 pub(super) struct Overlap {
     rows: [Line; SLOTS],
@@ -143,7 +139,6 @@ impl Overlap {
     }
 }
 
-/// Adds samples of subbands.
 #[inline(always)]
 pub(super) fn add(sums: &mut [Line], values: &[Line]) {
     for (sums, values) in sums.iter_mut().flatten().zip(values.iter().flatten()) {
@@ -334,7 +329,6 @@ fn mixed<V: Lanes>(tables: &Tables, x: [V; SLOTS], overlap: &mut Overlap, out: &
     }
 }
 
-/// The DCT-IV of 18.
 #[inline(always)]
 fn dct4_18<V: Lanes>(tables: &Tables, x: [V; 18]) -> [V; 18] {
     // Loops, since a closure is compiled without the instructions of its level unless it is inlined.
@@ -359,7 +353,6 @@ fn dct4_18<V: Lanes>(tables: &Tables, x: [V; 18]) -> [V; 18] {
     y
 }
 
-/// The DCT-II of 9.
 #[inline(always)]
 fn dct2_9<V: Lanes>(a: [V; 9]) -> [V; 9] {
     const C30: f32 = 0.866_025_4;

@@ -14,7 +14,6 @@ const _: () = assert!(LEN > 511 + MAX_FREE);
 /// Bytes after these, so that words can be read.
 const SPARE: usize = 16;
 
-/// The main data.
 #[derive(Debug, Clone)]
 pub(super) struct Reservoir {
     bytes: Box<[u8; LEN + SPARE]>,
@@ -56,7 +55,6 @@ impl Reservoir {
         &self.bytes[..]
     }
 
-    /// Number of bits.
     pub(super) fn n_bits(&self) -> usize {
         8 * self.len
     }

@@ -37,7 +37,6 @@ impl Stream {
     }
 }
 
-/// A number for each band.
 #[derive(Debug, Clone)]
 pub(super) struct PerBand(pub(super) [u8; MAX_BANDS]);
 

@@ -40,7 +40,6 @@ const D: [i32; 257] = [
     -74313, -74630, -74856, -74992, 75038,
 ];
 
-/// Window and factors.
 pub(super) struct Tables {
     /// `1 / (2 cos(pi (2 k + 1) / 2 N))` for N of 32, 16, 8, 4 and 2, one after the other.
     halves: [f32; 31],
@@ -74,7 +73,6 @@ impl Tables {
     }
 }
 
-/// The window `D` at `i`.
 pub(super) fn window(i: usize) -> f32 {
     let value = match i {
         0..=256 => D[i],

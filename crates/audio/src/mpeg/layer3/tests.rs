@@ -14,7 +14,6 @@ use symphonia::{
 
 use super::{bands::MIXED_LINES, codes::*, huffman::Huffman, hybrid::SUBBANDS, side::Channel, *};
 
-/// Pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
