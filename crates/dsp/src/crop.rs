@@ -30,13 +30,13 @@ pub fn target_len(source_samples: u64, source_hz: u32, target_hz: u32) -> u64 {
 /// How the start of the clip is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CropMode {
-    /// Training: uniformly random, by hash.
+    /// Uniformly at random, by hash: for training.
     Random,
-    /// Evaluation: the middle.
+    /// The middle of the recording: for evaluation.
     Center,
-    /// The beginning.
+    /// The clip begins with the recording.
     Start,
-    /// The end.
+    /// The clip ends with the recording.
     End,
 }
 
@@ -68,7 +68,7 @@ impl Crop {
         self.pad_front..self.pad_front + self.len
     }
 
-    /// The samples of the recording.
+    /// The samples taken from the recording, at the target rate.
     pub fn samples(&self) -> Range<u64> {
         self.start..self.start + self.len as u64
     }

@@ -27,7 +27,7 @@ pub const MOST_CHANNELS: usize = 256;
 /// Which channels of a recording are used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Channels {
-    /// Their mean: one waveform.
+    /// The mean of all: one waveform.
     #[default]
     Mean,
     /// One, counted from 0: one waveform.
@@ -102,28 +102,28 @@ enum Kind {
     Bands(Arc<FrontEnd>),
 }
 
-/// One thread's working memory.
+/// One thread's working memory for [`Features`]; allocated by the first use.
 #[derive(Debug, Clone)]
 pub enum FeatureScratch {
-    /// For waveforms.
+    /// Working memory of features that are waveforms.
     Waveform(Vec<f32>),
-    /// For spectrograms.
+    /// Working memory of spectrograms and cepstra.
     Bands(Box<FrontEndScratch>),
 }
 
 impl Features {
-    /// The same of other channels.
+    /// The same features of other channels.
     #[must_use]
     pub fn with_channels(self, channels: Channels) -> Self {
         Self { channels, ..self }
     }
 
-    /// Waveforms at `sample_rate`.
+    /// The features are the samples, at this rate, after conditioning.
     pub fn waveform(sample_rate: u32, conditioning: Conditioning, dtype: Dtype, channels: Channels) -> Self {
         Self { kind: Kind::Waveform(conditioning, dtype), channels, sample_rate }
     }
 
-    /// Spectrograms, or cepstra.
+    /// The features are spectrograms or cepstra, at the rate of the front end.
     pub fn bands(front_end: FrontEnd, channels: Channels) -> Self {
         let sample_rate = front_end.config().spectrogram.sample_rate;
         Self { kind: Kind::Bands(Arc::new(front_end)), channels, sample_rate }
@@ -176,7 +176,7 @@ impl Features {
         Err(Error::new(ErrorKind::Config, message))
     }
 
-    /// The name of the field.
+    /// `waveform` or `spectrogram`, as the field of a batch is called.
     pub fn name(&self) -> &'static str {
         match self.kind {
             Kind::Waveform(..) => "waveform",
@@ -184,7 +184,7 @@ impl Features {
         }
     }
 
-    /// The type of the values.
+    /// The type of the values as they are stored.
     pub fn dtype(&self) -> Dtype {
         match &self.kind {
             Kind::Waveform(_, dtype) => *dtype,
@@ -197,7 +197,7 @@ impl Features {
         self.sample_rate
     }
 
-    /// Which channels are used.
+    /// The channels of a recording that are used.
     pub fn channels(&self) -> Channels {
         self.channels
     }

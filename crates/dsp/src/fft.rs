@@ -241,7 +241,6 @@ impl Pass {
     }
 }
 
-/// Eight complex numbers.
 #[derive(Clone, Copy)]
 struct Complex<V> {
     re: V,
@@ -367,7 +366,6 @@ fn butterfly<V: Lanes, const R: usize>(inputs: &[&[[Row; 2]]; R], q: usize) -> [
     out
 }
 
-/// The transform of length 4.
 #[inline(always)]
 fn dft4<V: Lanes>(a: Complex<V>, b: Complex<V>, c: Complex<V>, d: Complex<V>) -> [Complex<V>; 4] {
     let (ac, ac_minus) = (a.plus(c), a.minus(c));

@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use crate::dtype::{Dtype, ValuesMut, each_float};
 use crate::simd::{LANES, Lanes, Row};
 
-/// The order of the axes.
+/// Which of bands and frames is the outer axis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Layout {
     /// `[n_mels, n_frames]`: the frames of a band are adjacent.
@@ -22,7 +22,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The name in user parameters.
+    /// The name in user parameters: `mel` or `time`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mel => "mel",
@@ -30,7 +30,7 @@ impl Layout {
         }
     }
 
-    /// The layout with that name.
+    /// The inverse of [`Self::name`].
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Mel, Self::Time].into_iter().find(|layout| layout.name() == name)
     }
@@ -39,9 +39,9 @@ impl Layout {
 /// The form of features in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Form {
-    /// The type of values.
+    /// The type to which values are rounded.
     pub dtype: Dtype,
-    /// The order of axes.
+    /// Which of bands and frames is the outer axis.
     pub layout: Layout,
     /// The number of frames, for a waveform of any length: missing ones are those of silence, at the end.
     /// `None`: as many as the waveform has.

@@ -53,7 +53,6 @@ pub struct FrontEndScratch {
     waveform: Vec<f32>,
     /// `[n_frames, n_bands]`.
     values: Vec<f32>,
-    /// Eight frames of the output.
     rows: Vec<f32>,
 }
 
@@ -141,7 +140,7 @@ impl FrontEnd {
         Ok(frame)
     }
 
-    /// The configuration of this plan.
+    /// The parameters that this plan was made from.
     pub fn config(&self) -> &FrontEndConfig {
         &self.config
     }

@@ -38,6 +38,8 @@
 //! caller, without an allocation per example. A result is a pure function of the input and the plan; across
 //! CPU feature levels the last bits may differ, because AVX2 code fuses multiply and add.
 
+#![warn(missing_docs)]
+
 pub mod augment;
 pub mod crop;
 pub mod features;

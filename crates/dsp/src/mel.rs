@@ -19,10 +19,10 @@ pub enum MelScale {
 }
 
 impl MelScale {
-    /// All scales.
+    /// All scales, in the order in which messages list them.
     pub const ALL: [Self; 3] = [Self::Htk, Self::Slaney, Self::Kaldi];
 
-    /// The name in user parameters.
+    /// The name in user parameters, such as `htk`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Htk => "htk",
@@ -31,7 +31,7 @@ impl MelScale {
         }
     }
 
-    /// Hertz to mel.
+    /// The mel value of a frequency in hertz.
     pub fn mel(self, hz: f64) -> f64 {
         match self {
             Self::Htk => hz_to_mel(hz),
@@ -41,7 +41,7 @@ impl MelScale {
         }
     }
 
-    /// Mel to hertz.
+    /// The frequency in hertz of a mel value.
     pub fn hz(self, mel: f64) -> f64 {
         match self {
             Self::Htk => mel_to_hz(mel),
@@ -61,10 +61,10 @@ fn slaney_log_step() -> f64 {
     6.4_f64.ln() / 27.0
 }
 
-/// The bands of a [`MelBank`].
+/// How the bands of a [`MelBank`] are placed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bands {
-    /// Their number.
+    /// How many there are, those without a weight included.
     pub n_mels: usize,
     /// The lower edge of the lowest, hertz.
     pub f_min: f64,
@@ -155,7 +155,7 @@ impl MelBank {
         Self { bands, weights: vec![1.0; n] }
     }
 
-    /// Number of bands.
+    /// The number of bands, those without a weight included.
     pub fn n_mels(&self) -> usize {
         self.bands.len()
     }

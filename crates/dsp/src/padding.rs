@@ -11,10 +11,10 @@ use crate::seed::{Purpose, below, hash, mix};
 /// What becomes of a clip whose recording is shorter.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Padding {
-    /// Zeros come behind the recording.
+    /// Zeros follow the recording.
     #[default]
     Behind,
-    /// Zeros come before it.
+    /// Zeros precede the recording.
     Front,
     /// Zeros come on both sides, as many before as behind; of an odd number one more behind.
     Both,

@@ -207,7 +207,7 @@ pub struct Resamplers {
 }
 
 impl Resamplers {
-    /// The most plans kept.
+    /// The most plans that are kept at a time.
     pub const CAPACITY: usize = 32;
 
     /// An empty set for one quality.

@@ -13,7 +13,7 @@ use crate::{
     seed::{Purpose, below, hash},
 };
 
-/// How spans place a clip.
+/// How the spans of a recording place a clip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanRule {
     /// One of the spans, each as likely, is widened to at least this many samples around its middle, and to

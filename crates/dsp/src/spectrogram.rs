@@ -38,7 +38,7 @@ pub enum Pad {
     /// The waveform mirrored at its first and last sample, repeatedly if it is short.
     #[default]
     Reflect,
-    /// Zeros.
+    /// Zeros before the first sample and after the last.
     Constant,
 }
 
@@ -57,11 +57,11 @@ pub struct Kaldi {
 /// A function of each energy alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pointwise {
-    /// The energy itself.
+    /// The energy itself, or the magnitude.
     Linear,
-    /// `ln(max(x, floor))`.
+    /// `ln(max(x, floor))`, with this floor.
     LnFloor(f32),
-    /// `ln(x + eps)`.
+    /// `ln(x + eps)`, with this `eps`.
     LnPlus(f32),
 }
 
@@ -74,7 +74,7 @@ impl Default for Pointwise {
 /// What follows the function of each energy: `a * y + b`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Affine {
-    /// Nothing.
+    /// Values stay as they are.
     #[default]
     None,
     /// The same `a` and `b` for all bands.
@@ -95,7 +95,7 @@ pub struct SpectrogramConfig {
     pub win_length: Option<usize>,
     /// Samples from one frame to the next. 1 to 1 048 576.
     pub hop_length: usize,
-    /// Mel bands. 1 to 4096.
+    /// Mel bands, 1 to 4096; unused without `mel_scale`.
     pub n_mels: usize,
     /// Lower edge of the lowest band, hertz. From 0 to below `f_max`.
     pub f_min: f64,
@@ -110,9 +110,9 @@ pub struct SpectrogramConfig {
     pub pad: Pad,
     /// Leaves the last centred frame out.
     pub drop_last: bool,
-    /// Frames as in Kaldi.
+    /// Kaldi's frames instead of `center` and `pad`.
     pub kaldi: Option<Kaldi>,
-    /// The window function.
+    /// The weights of the samples of a frame.
     pub window: Window,
     /// A factor of all samples. Above 0.
     pub scale: f32,
@@ -123,9 +123,9 @@ pub struct SpectrogramConfig {
     /// Whether sizes with the prime factors 3 and 5 take the eight-frame transform too. The log-mel of
     /// loaders keeps the last bits that it had before there was one.
     pub mixed_radix: bool,
-    /// The function of each energy.
+    /// The function of each band's energy.
     pub pointwise: Pointwise,
-    /// What follows it.
+    /// What is done to that function's values.
     pub affine: Affine,
 }
 
@@ -315,7 +315,6 @@ pub struct SpectrogramTransform {
     bank: MelBank,
 }
 
-/// The FFT implementation.
 #[derive(Clone)]
 enum Engine {
     Lanes(LaneFft),
@@ -394,7 +393,7 @@ impl SpectrogramTransform {
         }
     }
 
-    /// The configuration of this plan.
+    /// The parameters that this plan was made from.
     pub fn config(&self) -> &SpectrogramConfig {
         &self.config
     }
@@ -404,7 +403,7 @@ impl SpectrogramTransform {
         self.level
     }
 
-    /// Rows of the output.
+    /// Rows of the output: mel bands, or bins of the spectrum.
     pub fn n_mels(&self) -> usize {
         self.config.n_bands()
     }

@@ -4,7 +4,7 @@ use std::ops::Add;
 
 use crate::simd::{self, Lanes, Work};
 
-/// The sum of squares.
+/// The sum of squares, with the same bits on every CPU.
 pub fn squares(values: &[f32]) -> f64 {
     reduce(values, |x| x * x, f64::add)
 }

@@ -5,7 +5,7 @@
 
 use std::f64::consts::TAU;
 
-/// A window function.
+/// A window function, by its name in torch or Kaldi.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Window {
     /// Hann, periodic: the weight after the last would be the first.
@@ -17,15 +17,15 @@ pub enum Window {
     Hamming,
     /// Symmetric Hann to the power of 0.85.
     Povey,
-    /// 1 for each sample.
+    /// 1 for each sample: no window.
     Rectangular,
 }
 
 impl Window {
-    /// All windows.
+    /// All windows, in the order in which messages list them.
     pub const ALL: [Self; 5] = [Self::Hann, Self::Hanning, Self::Hamming, Self::Povey, Self::Rectangular];
 
-    /// The name in user parameters.
+    /// The name in user parameters, such as `hann`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hann => "hann",
@@ -36,7 +36,7 @@ impl Window {
         }
     }
 
-    /// The weights.
+    /// The weights of `length` samples, in their order.
     pub fn weights(self, length: usize) -> impl Iterator<Item = f64> {
         let period = if self == Self::Hann { length } else { length.saturating_sub(1) };
         (0..length).map(move |n| {

@@ -14,7 +14,7 @@ use super::Crop;
 pub enum WindowEnd {
     /// A further window has them, with zeros behind.
     Pad,
-    /// They are left out.
+    /// The samples are left out, as is a recording shorter than a window.
     Drop,
     /// A further window ends with the recording, and so begins less than a step after the one before. A
     /// shorter recording is padded.
@@ -30,7 +30,7 @@ pub struct WindowRule {
     pub window: usize,
     /// Samples from the start of a window to that of the next; at least 1.
     pub step: u64,
-    /// The rule for the end.
+    /// What becomes of the samples behind the last whole window.
     pub end: WindowEnd,
     /// Samples on each side of a window that its example has besides; zeros where the recording has none.
     pub context: usize,

@@ -13,12 +13,12 @@ use crate::{
     dtype::{ValuesMut, each_float},
 };
 
-/// The widest mask.
+/// The largest width that a mask can have; widths are drawn from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Width {
-    /// Bands or frames.
+    /// This many bands or frames, or all if there are fewer.
     Count(usize),
-    /// A share of them.
+    /// This share of the bands or frames, rounded down.
     Share(f64),
 }
 
@@ -31,14 +31,14 @@ impl Width {
     }
 }
 
-/// What stands in a mask.
+/// The value that replaces those under a mask.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fill {
-    /// A number.
+    /// This number, as the features are after normalization.
     Number(f32),
     /// The mean of the features that are not padding.
     Mean,
-    /// Their minimum.
+    /// The minimum of the features that are not padding.
     Minimum,
     /// What the features of silence are, band by band: a mask before the logarithm.
     Silence,
@@ -47,15 +47,15 @@ pub enum Fill {
 /// Masks of bands and of frames.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BandMasks {
-    /// The widest mask of bands.
+    /// The largest width of a mask along the band axis.
     pub freq: Width,
-    /// Masks of bands.
+    /// Masks of bands, each drawn by itself.
     pub n_freq: usize,
-    /// The widest mask of frames.
+    /// The largest width of a mask along the frame axis.
     pub time: Width,
-    /// Masks of frames.
+    /// Masks of frames, each drawn by itself.
     pub n_time: usize,
-    /// What stands in them.
+    /// The value under all masks of the step.
     pub fill: Fill,
     /// Whether frames of padding are masked, too.
     pub pads: bool,
@@ -64,15 +64,15 @@ pub struct BandMasks {
 /// Where bands and frames are among the values of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameAxis {
-    /// The order of the axes.
+    /// Which of the two axes is contiguous.
     pub layout: Layout,
-    /// Bands.
+    /// Bands, or cepstral coefficients, of a frame.
     pub n_bands: usize,
-    /// Frames.
+    /// Frames of the features, padding included.
     pub n_frames: usize,
     /// The first frame that is not padding.
     pub first: usize,
-    /// Frames that are not padding.
+    /// Frames from `first` on that are not padding.
     pub n_valid: usize,
 }
 
@@ -89,9 +89,9 @@ impl FrameAxis {
     }
 }
 
-/// A type of features.
+/// A type of features that masks and mixing can compute with.
 pub trait Number: Copy {
-    /// As float32.
+    /// The value as float32, which holds each of the types exactly.
     fn to(self) -> f32;
     /// The nearest number of the type.
     fn of(value: f32) -> Self;
@@ -134,7 +134,6 @@ impl Number for i16 {
 }
 
 impl BandMasks {
-    /// Writes the masks.
     pub(super) fn apply(
         &self,
         draws: &mut Draws,

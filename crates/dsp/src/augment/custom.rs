@@ -24,7 +24,7 @@ pub trait Custom: Any + fmt::Debug + Send + Sync {
 /// A step that calls a function.
 #[derive(Debug, Clone)]
 pub struct Calling {
-    /// The function.
+    /// Shared by all clones of the step.
     pub function: Arc<dyn Custom>,
     /// Whether it changes features; else waveforms.
     pub on_features: bool,

@@ -5,7 +5,7 @@
 
 use std::f64::consts::PI;
 
-/// The response of a filter.
+/// The response of a second-order filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Passes what is below, 12 dB per octave.
@@ -14,7 +14,7 @@ pub enum Shape {
     HighPass,
     /// Passes a band; 0 dB in its middle.
     BandPass,
-    /// Raises or lowers a band.
+    /// Raises or lowers a band by `gain_db`; 0 dB elsewhere.
     Peak,
 }
 

@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 
 use super::{Bounds, Clips, Draws, Loudness, add, ratio, relative, rms, scale};
 
-/// How loud a partner is.
+/// How the level or the weight of a partner is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MixLevel {
     /// The clip stays as it is, so many decibels above the partner.
@@ -24,7 +24,7 @@ pub enum MixLevel {
 /// What becomes of a target if a partner is mixed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MixTargets {
-    /// It stays.
+    /// The clip's values stay as they are.
     Keep,
     /// Each class has the larger of its two values.
     Union,
@@ -46,10 +46,10 @@ impl MixTargets {
     }
 }
 
-/// A step that mixes.
+/// A step that adds clips of other recordings to a clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
-    /// How loud a partner is.
+    /// The level or the weight of each partner.
     pub level: MixLevel,
     /// The most partners; their number is drawn from 1 on.
     pub most: usize,
@@ -58,7 +58,7 @@ pub struct Mixing {
     pub near: Option<u64>,
     /// Whether partners are the loader's own rows.
     pub is_own: bool,
-    /// What becomes of targets.
+    /// What becomes of the clip's targets.
     pub targets: MixTargets,
 }
 
@@ -67,12 +67,12 @@ pub struct Mixing {
 pub enum Amount {
     /// Decibels below the clip.
     Snr(f64),
-    /// The partner's weight.
+    /// The partner's share of the sum, from 0 to 1.
     Weight(f64),
 }
 
 impl MixLevel {
-    /// Draws an amount.
+    /// Draws the level or weight of one partner.
     pub fn draw(&self, draws: &mut Draws) -> Amount {
         match *self {
             Self::Snr { db, .. } => Amount::Snr(draws.within(db)),

@@ -44,9 +44,9 @@ pub const MOST_PARTS: usize = 64;
 /// Numbers between which a value is drawn, uniformly.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
-    /// The lowest.
+    /// The lowest value; at most `high`.
     pub low: f64,
-    /// The highest.
+    /// The highest value; if it is `low`, nothing is random.
     pub high: f64,
 }
 
@@ -61,10 +61,10 @@ pub enum Loudness {
     Clip,
 }
 
-/// What a step does.
+/// What a step does; one variant for each class of `forebay.augment`, but for `CutMix`, a [`Pairing`] too.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// Changes the level by decibels.
+    /// Changes the level of all samples.
     Gain {
         /// Decibels.
         db: Bounds,
@@ -87,9 +87,9 @@ pub enum Kind {
         /// How the clip's level is measured.
         loudness: Loudness,
     },
-    /// Filters the waveform.
+    /// Filters the waveform by second-order filters.
     Filter {
-        /// The response.
+        /// Low-pass, high-pass, band-pass or peak.
         shape: Shape,
         /// Hertz; drawn uniformly on a logarithmic scale.
         freq: Bounds,
@@ -100,7 +100,7 @@ pub enum Kind {
         /// Filters one after the other, each drawn anew.
         n: usize,
     },
-    /// Limits samples.
+    /// Limits samples to a level relative to the clip's peak.
     Clip {
         /// To the peak and these decibels.
         db: Bounds,
@@ -110,11 +110,11 @@ pub enum Kind {
         /// One of these factors is drawn.
         factors: Vec<f64>,
     },
-    /// Mixes further recordings in.
+    /// Mixes clips of other recordings in.
     Mix(Mixing),
-    /// Convolves with an impulse response.
+    /// Convolves with an impulse response, which is another recording.
     Reverb,
-    /// Masks bands and frames.
+    /// Masks bands and frames of the features.
     SpecAugment(BandMasks),
     /// Moves frames that are not padding; what leaves at one end comes in at the other.
     FrameRoll {
@@ -205,10 +205,10 @@ pub struct Reading {
     pub is_response: bool,
 }
 
-/// A step of a recipe.
+/// What is done, and how often.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What it does.
+    /// What the step does when it is applied.
     pub kind: Kind,
     /// The share of examples to which it is applied.
     pub p: f64,
@@ -234,7 +234,7 @@ impl Draws {
         self.reading
     }
 
-    /// The next random bits.
+    /// The next 64 random bits of the step.
     pub fn bits(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -273,17 +273,17 @@ pub struct Augment {
 pub enum Outcome {
     /// The factor by which the recording is played faster.
     Speed,
-    /// Decibels of a `Gain`.
+    /// Decibels by which a `Gain` changes the level.
     Gain,
-    /// The share of a `Roll`.
+    /// The share of the samples by which a `Roll` moves them.
     Roll,
     /// Decibels of a `Noise` below the clip.
     NoiseSnr,
     /// Decibels per octave of a `Noise`.
     NoiseSlope,
-    /// Decibels of a `Clip`.
+    /// Decibels of a `Clip`'s limit, relative to the peak.
     Clip,
-    /// The share of a `FrameRoll`.
+    /// The share of the frames by which a `FrameRoll` moves them.
     FrameRoll,
     /// The partner's row; -1 if there is none.
     MixIndex,
@@ -291,7 +291,7 @@ pub enum Outcome {
     MixStart,
     /// How many decibels the partner is below the clip.
     MixSnr,
-    /// The partner's weight.
+    /// The partner's share of the sum.
     MixWeight,
     /// The row of the impulse response; -1 if there is none.
     ReverbIndex,
@@ -326,7 +326,7 @@ impl Outcome {
     }
 }
 
-/// One thread's working memory.
+/// One thread's working memory; allocated by the first use.
 #[derive(Debug, Clone, Default)]
 pub struct AugmentScratch {
     noise: Vec<f32>,
@@ -337,18 +337,18 @@ pub struct AugmentScratch {
 /// The waveforms of an example, all channels one after the other.
 #[derive(Debug)]
 pub struct Clips<'a> {
-    /// The samples.
+    /// `n` samples of each channel.
     pub samples: &'a mut [f32],
-    /// Samples of a channel.
+    /// Samples of each channel, padding included.
     pub n: usize,
     /// Those that are not padding.
     pub valid: Range<usize>,
-    /// Samples per second.
+    /// Samples per second; filters and levels need it.
     pub sample_rate: u32,
 }
 
 impl Augment {
-    /// The recipe of these steps.
+    /// The recipe of these steps, in this order.
     pub fn new(steps: Vec<Step>) -> Self {
         let mut counts = [0; 64];
         let mut readings = 0;
@@ -387,12 +387,12 @@ impl Augment {
         Self { silence, ..self }
     }
 
-    /// The steps, in order.
+    /// All steps in the order of the recipe.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.steps.iter().map(|(step, ..)| step)
     }
 
-    /// Whether any step changes waveforms.
+    /// Whether any step changes waveforms; `Speed` does not count.
     pub fn changes_waveforms(&self) -> bool {
         self.steps().any(|step| step.kind.is_on_waveforms())
     }
@@ -625,17 +625,14 @@ fn rolled(share: f64, n: usize) -> i64 {
     (share * n as f64).round() as i64
 }
 
-/// The largest absolute value.
 fn peak(values: &[f32]) -> f64 {
     reduce(values, f64::abs, |most, x| if x > most { x } else { most })
 }
 
-/// Multiplies all values.
 fn scale(values: &mut [f32], factor: f32) {
     values.iter_mut().for_each(|x| *x *= factor);
 }
 
-/// Adds `factor` times other values.
 pub fn add(values: &mut [f32], others: &[f32], factor: f64) {
     let factor = factor as f32;
     if factor != 0.0 {

@@ -12,7 +12,6 @@ pub(super) fn gaussian(seed: u64, out: &mut [f32]) {
     Level::detect().run(Gaussian { seed, out });
 }
 
-/// Values that are made together.
 const BLOCK: usize = 64;
 
 pub(super) struct Gaussian<'a> {

@@ -12,9 +12,9 @@ use crate::Layout;
 /// What an example takes of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
-    /// A share of every value.
+    /// A share of every value: the examples are averaged by weight.
     Mixup,
-    /// Some frames.
+    /// All bands of some adjacent frames.
     CutFrames,
     /// Some bands of some frames: a box.
     CutBox,
@@ -23,7 +23,7 @@ pub enum Exchange {
 /// A step that mixes pairs of examples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pairing {
-    /// What is taken.
+    /// Which values are taken.
     pub exchange: Exchange,
     /// How much: its share is distributed as Beta(beta, beta).
     pub beta: f64,
@@ -38,7 +38,6 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Nothing.
     pub const NONE: Self = Self { weight: 0.0, bands: 0..0, frames: 0..0 };
 
     /// The share of the example that is the other's afterwards.
@@ -49,7 +48,6 @@ impl Taken {
 }
 
 impl Pairing {
-    /// Draws what is taken.
     pub(super) fn draw(&self, draws: &mut Draws, axis: FrameAxis) -> Taken {
         let share = MixLevel::Beta(self.beta).draw(draws).weight();
         let mut part = |share: f64, n: usize| {

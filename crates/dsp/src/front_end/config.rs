@@ -12,11 +12,11 @@ use crate::{
 /// What is done to the waveform before frames are cut.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Conditioning {
-    /// Subtracts the mean.
+    /// Subtracts the mean of the clip from each sample.
     pub remove_mean: bool,
     /// Brings the waveform to a level.
     pub level: Level,
-    /// Multiplies each sample.
+    /// A factor of all samples, after the level.
     pub scale: f32,
     /// `y[t] = x[t] - preemphasis * x[t - 1]`; 0 for none.
     pub preemphasis: f32,
@@ -25,10 +25,10 @@ pub struct Conditioning {
     pub drops_first: bool,
 }
 
-/// A level of waveforms.
+/// The level that a waveform is brought to, clip by clip.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Level {
-    /// As it is.
+    /// The level of the recording stays.
     #[default]
     Unchanged,
     /// The largest absolute sample becomes this; silence stays.
@@ -43,18 +43,18 @@ impl Default for Conditioning {
     }
 }
 
-/// The function of the energies.
+/// The function that makes values of energies, or of magnitudes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Compression {
-    /// The energies themselves.
+    /// The energies or magnitudes themselves.
     None,
-    /// `ln(max(x, floor))`.
+    /// `ln(max(x, floor))`, with this floor.
     LnFloor(f32),
-    /// `ln(x + eps)`.
+    /// `ln(x + eps)`, with this `eps`.
     LnPlus(f32),
     /// `log10(max(x, floor))`, raised to the largest value of the example less `range`: Whisper's.
     Log10 {
-        /// The least energy.
+        /// The least energy or magnitude before the logarithm.
         floor: f32,
         /// The distance of the least value to the largest.
         range: Option<f32>,
@@ -64,7 +64,7 @@ pub enum Compression {
     Decibel {
         /// The energy or magnitude of 0 dB; `None`: the largest of the example.
         reference: Option<f32>,
-        /// The least energy or magnitude.
+        /// The least energy or magnitude before the logarithm.
         amin: f32,
         /// The distance of the least value to the largest.
         top_db: Option<f32>,
@@ -76,11 +76,11 @@ pub enum Compression {
         smooth: f32,
         /// The exponent of the smoothed energy.
         gain: f32,
-        /// The offset under the root.
+        /// Added under the root, and its root subtracted again.
         bias: f32,
-        /// The exponent of compression.
+        /// The exponent of the normalized energy.
         root: f32,
-        /// Added to the smoothed energy.
+        /// Added to the smoothed energy, against a division by 0.
         eps: f32,
         /// The smoothed energy before the first frame; `None`: the first frame's energy.
         initial: Option<f32>,
@@ -107,21 +107,21 @@ pub enum Fill {
     Silence,
     /// The least value of the example.
     Minimum,
-    /// A number, before normalization.
+    /// This number, before the normalization.
     Number(f32),
 }
 
-/// The last step of values.
+/// The last step: brings values to a common range.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Normalization {
-    /// None.
+    /// The values stay as they are.
     #[default]
     None,
     /// `(x - mean) / (factor * std)`, with one mean and std, or one for each band.
     Standard {
-        /// Means.
+        /// One mean, or one for each band.
         mean: Vec<f64>,
-        /// Standard deviations.
+        /// One standard deviation, or one for each band.
         std: Vec<f64>,
         /// A factor of all standard deviations: 2 in AST.
         factor: f64,
@@ -134,25 +134,25 @@ pub enum Normalization {
         per_band: bool,
         /// The sum of squares is divided by the number of values less this.
         ddof: u8,
-        /// Added to the standard deviation.
+        /// Added to the standard deviation, against a division by 0.
         eps: f64,
     },
 }
 
-/// The parameters of a [`FrontEnd`](super::FrontEnd).
+/// All parameters of a [`FrontEnd`](super::FrontEnd), in the order of the steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrontEndConfig {
-    /// Of the waveform.
+    /// What is done to the waveform by itself.
     pub conditioning: Conditioning,
     /// Frames, spectrum and bands; `pointwise` and `affine` are chosen by the compression.
     pub spectrogram: SpectrogramConfig,
-    /// The function of the energies.
+    /// The function of each energy, and its limits.
     pub compression: Compression,
-    /// Cepstral coefficients instead of bands.
+    /// The DCT of each frame's bands; `None`: the bands are the features.
     pub cepstrum: Option<Cepstrum>,
-    /// Frames behind the last one.
+    /// What frames behind the last one hold.
     pub fill: Fill,
-    /// The last step of values.
+    /// What is done to the values last.
     pub normalization: Normalization,
     /// Type, layout and number of frames.
     pub form: Form,
@@ -214,7 +214,7 @@ impl FrontEndConfig {
             && matches!(self.normalization, Normalization::None | Normalization::Standard { .. })
     }
 
-    /// Values of a frame.
+    /// Values of a frame: bands, or cepstral coefficients.
     pub fn n_rows(&self) -> usize {
         self.cepstrum.map_or(self.spectrogram.n_bands(), |cepstrum| cepstrum.n_mfcc)
     }

@@ -35,7 +35,6 @@ impl Prototype {
         Self { cutoff: 1.0, half_width, beta: 0.1102 * (attenuation_db - 8.7) }
     }
 
-    /// The kernel at `time`.
     pub(super) fn at(&self, time: f64) -> f64 {
         let inside = 1.0 - (time / self.half_width).powi(2);
         if inside < 0.0 {
