@@ -34,6 +34,8 @@
 //! Promises: ids are equal to those of the library that the file was written for; a file or a text that is
 //! damaged is an error, never a crash; the output is a pure function of the input.
 
+#![warn(missing_docs)]
+
 pub mod tokenizer;
 pub mod pack;
 #[cfg(any(test, fuzzing))]

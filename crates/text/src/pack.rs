@@ -49,7 +49,7 @@ pub enum CropRule {
 pub struct Document {
     /// BOS, then the content from token `start` on.
     pub ids: Vec<u32>,
-    /// Its row over all files.
+    /// Its row, counted over all files in order.
     pub row: u64,
     /// The first content token not yet delivered, counted with the BOS: 1 for a whole document.
     pub start: u32,
@@ -66,7 +66,6 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// No slot.
 const NONE: u32 = u32::MAX;
 
 /// A held document. Its tokens are `tokens[offset..offset + held]`.
@@ -203,7 +202,7 @@ impl Packer {
         beyond
     }
 
-    /// Number of held documents.
+    /// Documents that are held: pushed, and not delivered in full.
     pub fn len(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }

@@ -26,7 +26,6 @@ impl Bits {
         }
     }
 
-    /// Adds `member`.
     pub fn insert(&mut self, mut member: usize) {
         for level in &mut self.levels {
             let word = &mut level[member / 64];
@@ -39,7 +38,6 @@ impl Bits {
         }
     }
 
-    /// Removes `member`.
     pub fn remove(&mut self, mut member: usize) {
         for level in &mut self.levels {
             let word = &mut level[member / 64];
@@ -51,7 +49,6 @@ impl Bits {
         }
     }
 
-    /// The smallest member.
     pub fn first(&self) -> Option<usize> {
         let mut place = 0;
         for level in self.levels.iter().rev() {

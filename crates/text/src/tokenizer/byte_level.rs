@@ -57,7 +57,6 @@ impl TokenBytes {
     }
 }
 
-/// A byte-level tokenizer.
 pub struct ByteLevel {
     splitter: Splitter,
     /// Pieces that are encoded as one token without merging.
@@ -117,7 +116,6 @@ impl ByteLevel {
         self.texts.get(id)
     }
 
-    /// Appends the ids of `text`.
     pub fn encode(&self, scratch: &mut EncoderScratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         match &self.splitter {
             Splitter::Gpt2(scanner) => self.scan(*scanner, scratch, text, ids),

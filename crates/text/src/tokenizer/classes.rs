@@ -34,7 +34,6 @@ const PATTERNS: [(&str, u8); 6] = [
 /// Code points of a page.
 const PAGE: usize = 256;
 
-/// The classes of every character.
 pub struct CharClasses {
     ascii: [u8; 128],
     /// The index in `classes` for each 256 code points.

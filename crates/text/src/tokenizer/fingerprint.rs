@@ -4,7 +4,6 @@
 
 use crate::seed::mix;
 
-/// The state of the hash.
 pub struct Fingerprint(u64);
 
 impl Fingerprint {

@@ -248,12 +248,12 @@ impl Tokenizer {
         batch::encode(self, texts, n_threads, stop)
     }
 
-    /// An encoder for one thread.
+    /// An encoder with working memory of its own: one for each thread.
     pub fn encoder(&self) -> Encoder {
         Encoder { tokenizer: self.clone(), scratch: EncoderScratch::default() }
     }
 
-    /// The largest id plus one.
+    /// The largest id plus one: the rows that a model's embedding needs.
     pub fn n_vocab(&self) -> usize {
         self.0.n_vocab
     }
@@ -343,7 +343,7 @@ impl Encoder {
         self.tokenizer.0.encode(&mut self.scratch, text, ids)
     }
 
-    /// The tokenizer.
+    /// The tokenizer that this encodes with.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }

@@ -11,7 +11,6 @@
 
 use super::classes::{CharClasses, HEAD, LETTER, NEWLINE, NUMBER, SPACE, TAIL};
 
-/// Splits a text into pieces.
 pub trait Scanner {
     /// The end of the piece that begins at `at`; `at` must be before the end of the text.
     fn end(&self, text: &str, at: usize) -> usize;
@@ -251,7 +250,6 @@ fn contraction(bytes: &[u8], at: usize, any_case: bool) -> Option<usize> {
     }
 }
 
-/// A run of white space.
 struct Spaces {
     end: usize,
     /// The start of its last character.
