@@ -133,7 +133,6 @@ impl PathPolicy {
 /// A file outside of the allowed folders.
 #[derive(Debug)]
 pub(crate) struct Outside {
-    /// Its resolved path.
     pub path: PathBuf,
     /// The folder that it should be below.
     pub home: Arc<Path>,

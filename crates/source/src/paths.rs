@@ -66,7 +66,6 @@ pub(crate) struct RecordingFolder {
     pub path: PathBuf,
     /// The recordings below it, in natural order.
     pub recordings: Vec<PathBuf>,
-    /// The tables that describe them.
     pub metadata: Vec<PathBuf>,
 }
 

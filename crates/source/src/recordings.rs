@@ -643,7 +643,6 @@ pub enum RecordingsReader {
 pub struct RowInfo {
     /// Of its recording, or of the segment that it is.
     pub info: Info,
-    /// Its other columns.
     pub values: Row,
 }
 

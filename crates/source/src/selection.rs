@@ -142,7 +142,7 @@ impl Positions {
         starts[row as usize]..starts[row as usize + 1]
     }
 
-    pub fn has_windows(&self) -> bool {
+    pub(crate) fn has_windows(&self) -> bool {
         self.windows.is_some()
     }
 

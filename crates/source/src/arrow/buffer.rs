@@ -29,7 +29,6 @@ const WINDOW: u64 = 64 << 10;
 /// The location of a value's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ValueBytes {
-    /// A range of the shard.
     File(Span),
     Memory(Bytes),
 }

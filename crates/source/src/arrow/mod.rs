@@ -171,7 +171,7 @@ impl ArrowSource {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_groups(
+    pub(crate) fn open_groups(
         storage: Arc<dyn Storage>,
         paths: &[PathBuf],
         ends: &[usize],

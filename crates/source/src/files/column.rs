@@ -15,7 +15,6 @@ use crate::{
     seed::mix,
 };
 
-/// Texts, one after the other.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TextList {
     ends: Vec<u64>,

@@ -72,7 +72,6 @@ pub enum GivenValue {
     Bool(bool),
     Int(i64),
     Float(f64),
-    /// A text, or a path.
     Text(Vec<u8>),
     List(Vec<GivenValue>),
 }
@@ -206,7 +205,6 @@ pub(super) struct Roles {
     pub path: Option<usize>,
     pub start: Option<usize>,
     pub end: Option<usize>,
-    /// Whether the ends are lengths.
     pub are_lengths: bool,
     /// The starts within the files, of a table whose starts and ends are those of several files in a row.
     pub within: Option<usize>,

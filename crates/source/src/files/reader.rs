@@ -43,7 +43,6 @@ const MOST_OPEN: usize = 64;
 /// What the readers of a source share.
 #[derive(Debug)]
 pub(super) struct SharedFiles {
-    /// Large files and archives, open.
     files: Lru<Key, Arc<StoredFile>>,
     indexes: super::indexes::Indexes,
     counts: AtomicReadCounts,

@@ -23,7 +23,6 @@ const DEEPEST: usize = 4;
 /// What was seen of a column.
 #[derive(Debug)]
 enum ObservedColumn {
-    /// Texts, which may be numbers.
     Texts(CellKinds),
     Values(TableColumn),
     /// Values of several types, or nested.

@@ -27,7 +27,6 @@ const PACKED: [(&[u8], &str); 4] =
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub name: Vec<u8>,
-    /// The place of its bytes.
     pub at: u64,
     pub len: u64,
 }

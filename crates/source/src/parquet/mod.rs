@@ -141,7 +141,6 @@ impl ParquetOptions {
 pub struct RowGroup {
     /// The shard that holds it, counted from zero.
     pub shard: usize,
-    /// Its number within the shard.
     pub index: usize,
     /// The number of its first row over all shards.
     pub first_row: u64,
@@ -216,7 +215,7 @@ impl ParquetSource {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_groups(
+    pub(crate) fn open_groups(
         storage: Arc<dyn Storage>,
         paths: &[PathBuf],
         ends: &[usize],

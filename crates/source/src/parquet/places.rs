@@ -18,7 +18,6 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 pub(super) struct ChunkPlaces {
     /// Rows of each row group.
     rows: Vec<u64>,
-    /// The number of requested columns.
     width: usize,
     /// The columns of each row group, one after the other; None if it lacks the column.
     columns: Vec<Option<ChunkPlace>>,

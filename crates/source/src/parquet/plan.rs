@@ -29,7 +29,6 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(super) struct ColumnPlan {
     pub levels: FieldLevels,
-    /// The columns that are decoded.
     pub schema: SchemaDescPtr,
     /// The index in the file of each column that is decoded.
     pub leaves: Vec<usize>,

@@ -327,7 +327,6 @@ pub(super) enum Wrong {
     Not(&'static str),
 }
 
-/// The bytes not yet walked.
 struct ThriftInput<'a>(&'a [u8]);
 
 impl<'a> ThriftInput<'a> {

@@ -37,7 +37,6 @@ pub(super) struct ErrorAnswer {
     pub status: u16,
     /// How long the server asks to wait.
     pub pause: Option<Duration>,
-    /// The region that S3 names.
     region: Option<String>,
 }
 

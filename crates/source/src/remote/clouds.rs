@@ -141,7 +141,6 @@ impl Settings {
         Ok((builder, endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))))
     }
 
-    /// Google Cloud Storage.
     pub(super) fn gs(&self) -> io::Result<(GoogleCloudStorageBuilder, bool)> {
         use GoogleConfigKey as Key;
         let is_credential = |key: &Key| !matches!(key, Key::BaseUrl | Key::Bucket | Key::Client(_));
@@ -164,7 +163,6 @@ impl Settings {
         Ok((builder, is_plain))
     }
 
-    /// Azure Blob Storage.
     pub(super) fn az(&self) -> io::Result<(MicrosoftAzureBuilder, bool)> {
         use AzureConfigKey as Key;
         let is_credential = |key: &Key| {

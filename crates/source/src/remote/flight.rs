@@ -118,7 +118,6 @@ impl Request<'_> {
         }
     }
 
-    /// Notes that all bytes arrived.
     pub(super) fn ended(self) {
         self.flight.arrived(self.left.num_permits());
     }

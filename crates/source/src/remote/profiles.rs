@@ -18,7 +18,6 @@ const MADE: [&str; 5] =
 #[derive(Default)]
 pub(super) struct Profile {
     name: String,
-    /// Whether the user named it.
     is_named: bool,
     values: HashMap<String, String>,
 }

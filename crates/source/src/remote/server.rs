@@ -19,7 +19,6 @@ pub(super) struct Faults {
     pub cut: AtomicU64,
     pub hangs: AtomicBool,
     pub has_no_head: AtomicBool,
-    /// Ranges are ignored.
     pub is_whole: AtomicBool,
     pub status: Mutex<Option<&'static str>>,
     pub redirect: Mutex<Option<String>>,
