@@ -53,7 +53,6 @@ impl TaskLabels {
 /// What readers and workers take at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemKind {
-    /// A row of the files.
     Row,
     Batch,
 }
@@ -141,7 +140,6 @@ impl RawRecord {
         Record { bytes, file, values, window_run, index, seed, epoch }
     }
 
-    /// The bytes that were read.
     pub fn n_bytes(&self) -> usize {
         self.bytes.len() + self.file.as_ref().map_or(0, |file| file.len())
     }

@@ -148,7 +148,6 @@ pub struct Engine<S: Source, K: Task> {
     pass: Option<Pass<K::Collate>>,
     /// A batch that was received and not taken yet, and its number.
     held: Option<(u64, Complete<BatchOf<K>>)>,
-    /// Ends a trace when dropped.
     tracing: Tracing,
     /// Threads of abandoned passes that are ending.
     retired: Retired,
@@ -161,7 +160,6 @@ pub struct Engine<S: Source, K: Task> {
 struct PreviousPosition {
     batch: u64,
     stream_positions: Option<StreamPositions>,
-    /// The counts since then.
     counts: Delivered,
     /// [`Engine::has_taken`] then.
     had_taken: bool,

@@ -202,7 +202,6 @@ mod system {
         bytes.checked_next_multiple_of(page)
     }
 
-    /// Maps zeroed memory.
     pub(super) fn map(bytes: usize) -> io::Result<NonNull<u8>> {
         let too_much = || io::Error::from_raw_os_error(libc::ENOMEM);
         let len = mapped_len(bytes).ok_or_else(too_much)?;

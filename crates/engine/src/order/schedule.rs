@@ -33,10 +33,7 @@ pub enum Order {
     /// A new permutation of all rows each epoch.
     Global,
     /// A new permutation within each era of `length` rows.
-    Era {
-        /// Rows of an era.
-        length: u64,
-    },
+    Era { length: u64 },
     /// Row groups dealt out to streams, each mixed by a window; the collator determines how many records a
     /// batch takes.
     Groups,
@@ -162,7 +159,6 @@ pub struct Schedule {
 #[derive(Debug, Clone)]
 struct Weighted {
     rows: Arc<WeightedRows>,
-    /// The first row.
     begin: u64,
     seed: u64,
     /// The last epoch used.
@@ -259,7 +255,7 @@ impl Schedule {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a stream has no rows.
-    pub fn dealt(rules: Rules, groups: &Groups) -> Result<Self> {
+    pub(crate) fn dealt(rules: Rules, groups: &Groups) -> Result<Self> {
         let (seed, n_streams) = (rules.seed, rules.layout.n_streams);
         // Each stream has its own reading order; that of all shards is unused.
         let mut schedule = Self::new(rules, &[n_streams], None)?;
@@ -319,7 +315,7 @@ impl Schedule {
 
     /// The rows of a full batch that a stream fills; if batches are counted, also the draws that a batch
     /// takes from it.
-    pub fn per_batch(&self) -> u64 {
+    pub(crate) fn per_batch(&self) -> u64 {
         if !self.rules.order.is_streamed() {
             return self.rules.layout.batch_size;
         }
@@ -345,7 +341,7 @@ impl Schedule {
     }
 
     /// The number of draws of a stream before `batch`, if batches are counted.
-    pub fn draws_before(&self, stream: usize, batch: u64) -> u64 {
+    pub(crate) fn draws_before(&self, stream: usize, batch: u64) -> u64 {
         let draws = batch.saturating_mul(self.per_batch());
         self.end(stream).map_or(draws, |end| draws.min(end))
     }
@@ -377,7 +373,7 @@ impl Schedule {
         draws
     }
 
-    pub fn assign(&mut self, stream: usize, ticket: u64) -> Assignment {
+    pub(crate) fn assign(&mut self, stream: usize, ticket: u64) -> Assignment {
         let place = self.place(stream, ticket);
         let Place { epoch, row, following, .. } = place;
         let seed = self.seed_of(place);
@@ -394,7 +390,7 @@ impl Schedule {
     }
 
     /// The number of tickets that the first `rows` rows of a ticket's run have.
-    pub fn tickets_of(&mut self, stream: usize, ticket: u64, rows: u64) -> u64 {
+    pub(crate) fn tickets_of(&mut self, stream: usize, ticket: u64, rows: u64) -> u64 {
         match self.weights {
             None => rows,
             Some(_) => {

@@ -49,7 +49,6 @@ struct Block {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
-    /// All rows have this weight.
     Equal(u64),
     /// The sums begin here.
     Sums(u64),

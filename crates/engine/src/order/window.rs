@@ -79,7 +79,7 @@ impl Window {
 
     /// Ends the stream before ticket `end`, which may already be in a slot: for a stream whose length was
     /// unknown.
-    pub fn end_at(&mut self, end: u64) {
+    pub(crate) fn end_at(&mut self, end: u64) {
         self.end = Some(end);
         self.slots.retain(|&ticket| ticket < end);
     }

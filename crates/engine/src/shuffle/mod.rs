@@ -57,7 +57,6 @@ pub(crate) struct State<T> {
     /// The ticket of the next draw, once the window has drawn it.
     wanted: Option<u64>,
     inside: HashMap<u64, Result<T>, BuildHasherDefault<TicketHasher>>,
-    /// Draws that were handed out.
     draws: u64,
     /// One more than the highest ticket pushed.
     pushed: u64,

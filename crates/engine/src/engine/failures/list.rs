@@ -89,7 +89,6 @@ impl FailureList {
         }
     }
 
-    /// The listed errors, by row.
     pub(crate) fn errors(&self) -> impl Iterator<Item = &Error> {
         self.bad.values()
     }

@@ -135,7 +135,7 @@ impl Admission {
     }
 
     /// Doubles the credit beyond the window, up to its maximum; false if that was reached before.
-    pub fn raise_credit(&mut self) -> bool {
+    pub(crate) fn raise_credit(&mut self) -> bool {
         let before = self.credit;
         let spare = (before - self.window.size()).max(1);
         self.credit = before.saturating_add(spare).min(self.most_credit);

@@ -74,7 +74,6 @@ pub struct ChannelLimit {
     vacated: Condvar,
 }
 
-/// Bytes granted before a read.
 #[derive(Debug)]
 pub struct Permit {
     channel_limit: Arc<ChannelLimit>,
@@ -180,7 +179,7 @@ impl ChannelLimit {
 
     /// Takes `bytes` at once, beyond the limit if need be: for a caller that must not wait, because other
     /// threads wait for bytes that it holds.
-    pub fn force(self: &Arc<Self>, bytes: usize) -> Arc<Permit> {
+    pub(crate) fn force(self: &Arc<Self>, bytes: usize) -> Arc<Permit> {
         self.permit(self.lock(), bytes, 0)
     }
 

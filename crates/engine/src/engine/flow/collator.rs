@@ -77,7 +77,6 @@ pub(crate) struct Start<'a> {
     pub(crate) batch: u64,
     /// The positions of its streams, if its number does not determine them.
     pub(crate) stream_positions: Option<&'a StreamPositions>,
-    /// The failures before it.
     pub(crate) tally: Tally,
 }
 

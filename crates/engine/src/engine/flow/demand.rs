@@ -64,7 +64,6 @@ pub enum ReadJob {
         /// Its number among the jobs that are sent in order, if it has one.
         number: Option<u64>,
     },
-    /// Fetch the listed tickets.
     Run {
         stream: usize,
         /// Its number among the jobs that are sent in order.
@@ -176,7 +175,7 @@ impl Demand {
     }
 
     /// Requests a record besides the tickets.
-    pub fn request_extra(&self, extra: ExtraRead) {
+    pub(crate) fn request_extra(&self, extra: ExtraRead) {
         self.change(|state| {
             state.extra_reads.push_back(extra);
             true
@@ -259,7 +258,6 @@ impl Demand {
 }
 
 enum Idle {
-    /// None before the next draw.
     Wait,
     /// Every ticket of a finite pass was admitted.
     Done,

@@ -124,7 +124,6 @@ pub enum Role {
     Reader,
     Worker,
     Collator,
-    /// Takes batches: the caller's thread.
     Consumer,
 }
 

@@ -10,7 +10,6 @@ pub struct QueueSizes {
     /// Bytes of memory for reads in progress and data read: these records, those in the workers, and
     /// read-ahead.
     pub read_bytes: usize,
-    /// Outcomes in the shuffle buffers.
     pub examples: usize,
     pub batches: usize,
 }

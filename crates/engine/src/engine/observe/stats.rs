@@ -260,7 +260,6 @@ pub struct Stats {
     pub retries: u64,
     /// Requests to servers since then, for recordings by URL.
     pub requests: u64,
-    /// Bytes that servers sent.
     pub received_bytes: u64,
     /// Times from a request to the begin of its answer.
     pub first_byte: Times,
@@ -311,7 +310,6 @@ pub struct Report {
     pub starved: Times,
     /// Seconds of waiting for the first batch of a pass.
     pub start_s: f64,
-    /// Workers awake now.
     pub n_workers: usize,
     /// Batches made ahead now at most.
     pub prefetch_batches: usize,

@@ -23,7 +23,6 @@ pub struct Spent {
 /// What the stages did between two samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
-    /// Seconds between the samples.
     pub elapsed_s: f64,
     pub read: Spent,
     pub decode: Spent,
@@ -72,7 +71,6 @@ pub struct Setting {
     pub n_readers: usize,
     /// The largest useful number of them.
     pub most_readers: usize,
-    /// Workers awake.
     pub n_workers: usize,
     pub most_workers: usize,
     /// Whether the loader chooses how many of them work.

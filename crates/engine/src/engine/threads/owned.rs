@@ -180,7 +180,7 @@ impl Threads {
         self.process == std::process::id()
     }
 
-    pub fn have_ended(&self) -> bool {
+    pub(crate) fn have_ended(&self) -> bool {
         self.handles.iter().all(JoinHandle::is_finished)
     }
 }

@@ -36,7 +36,7 @@ impl Parking {
     }
 
     /// Whether worker `n` is to be awake and take records.
-    pub fn is_called(&self, n: usize) -> bool {
+    pub(crate) fn is_called(&self, n: usize) -> bool {
         n < self.at_work.load(Ordering::Relaxed)
     }
 
