@@ -203,7 +203,7 @@ impl ArrayWriter {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Io`].
-    pub fn set_first(&mut self, value: &[u8]) -> Result<()> {
+    pub(crate) fn set_first(&mut self, value: &[u8]) -> Result<()> {
         let Some(head) = &mut self.head else { return Ok(()) };
         let put = |values: &mut [u8]| values[..value.len()].copy_from_slice(value);
         match &mut head.full {
@@ -271,7 +271,7 @@ impl ShardChunks {
 ///
 /// # Errors
 /// [`crate::ErrorKind::Io`].
-pub fn write_json(folder: &Path, json: &serde_json::Value) -> Result<()> {
+pub(crate) fn write_json(folder: &Path, json: &serde_json::Value) -> Result<()> {
     let path = folder.join("zarr.json");
     let text: Arc<str> = format!("{json:#}\n").into();
     if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {

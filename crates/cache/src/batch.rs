@@ -29,7 +29,6 @@ pub struct Column {
 }
 
 impl Column {
-    /// Documents with one axis.
     pub fn flat(name: impl Into<String>, dtype: DataType, data: Vec<u8>, lengths: Vec<u64>) -> Self {
         Self { name: name.into(), dtype, rank: 1, data, lengths, shapes: Vec::new() }
     }

@@ -97,7 +97,7 @@ pub fn cast(bytes: &[u8], from: DataType, to: DataType) -> Result<Vec<u8>> {
 }
 
 /// The values as `f64`: integers beyond 2^53 are rounded to nearest, booleans are 0 and 1.
-pub fn reals(bytes: &[u8], from: DataType) -> Box<dyn Iterator<Item = f64> + '_> {
+pub(crate) fn reals(bytes: &[u8], from: DataType) -> Box<dyn Iterator<Item = f64> + '_> {
     match from {
         Bool => Box::new(bytes.iter().map(|&value| value.into())),
         Float16 => Box::new(values!(half::f16, bytes).map(f64::from)),
@@ -111,7 +111,6 @@ pub fn reals(bytes: &[u8], from: DataType) -> Box<dyn Iterator<Item = f64> + '_>
 /// A number that does not fit its new type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misfit {
-    /// Its index among the values.
     pub at: usize,
     pub number: i128,
 }

@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// Offset and length in the index of a missing chunk.
 const ABSENT: u64 = u64::MAX;
-/// Bytes of a checksum.
+/// The size of a CRC-32C checksum, in bytes.
 pub(super) const CHECK: usize = 4;
 
 /// Appends the values `raw` as an encoded chunk, padded with zeros.
@@ -99,11 +99,7 @@ fn corrupt(message: &str) -> Error {
 #[derive(Debug, PartialEq, Eq)]
 pub enum ChunkIndex {
     /// `chunks` chunks of the same size, without gaps.
-    Regular {
-        chunks: u64,
-        /// Bytes of each.
-        size: u64,
-    },
+    Regular { chunks: u64, size: u64 },
     /// Offset and length of each chunk; both are [`ABSENT`] for a missing one.
     Table(Box<[(u64, u64)]>),
 }

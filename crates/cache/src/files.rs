@@ -15,7 +15,7 @@ use crate::{Error, Result};
 const PARTIAL: &str = ".forebay-part";
 
 /// The number of a shard, by the name of its file.
-pub fn number_of(name: &str) -> Option<u64> {
+pub(crate) fn number_of(name: &str) -> Option<u64> {
     name.parse::<u64>().ok().filter(|number| number.to_string() == name)
 }
 
@@ -28,7 +28,7 @@ pub fn partial(path: &Path) -> PathBuf {
 }
 
 /// The final name of the file, if `name` is that of a partial one.
-pub fn partial_of(name: &str) -> Option<&str> {
+pub(crate) fn partial_of(name: &str) -> Option<&str> {
     name.strip_prefix('.')?.strip_suffix(PARTIAL)
 }
 
@@ -47,7 +47,7 @@ pub fn remove(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Io`].
-pub fn remove_folder(path: &Path) -> Result<()> {
+pub(crate) fn remove_folder(path: &Path) -> Result<()> {
     let is_left = |kind| matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty);
     match fs::remove_dir(path) {
         Err(error) if !is_left(error.kind()) => Err(Error::io(path, "remove", error)),
@@ -84,7 +84,7 @@ pub fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Io`].
-pub fn sync_folder(folder: &Path) -> Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
     #[cfg(unix)]
     fs::File::open(folder)
         .and_then(|file| file.sync_all())

@@ -288,7 +288,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`Stored::read`].
-    pub fn shapes_of(&self, indices: &[u64], length: u64) -> Result<Vec<u64>> {
+    pub(crate) fn shapes_of(&self, indices: &[u64], length: u64) -> Result<Vec<u64>> {
         let mut shapes = fallible_alloc::with_room(indices.len().saturating_mul(self.rank))?;
         let one = |&index: &u64| self.shapes(index..index + 1, length);
         if self.rank > 1 && self.is_remote() {
@@ -305,7 +305,7 @@ impl JaggedReader {
     ///
     /// # Errors
     /// As [`Stored::read`].
-    pub fn request_ends(&self, indices: &[u64], length: u64) -> Result<()> {
+    pub(crate) fn request_ends(&self, indices: &[u64], length: u64) -> Result<()> {
         let rows = self.offsets.chunk_rows().min(MOST_ENDS);
         let mut chunks = fallible_alloc::with_room(indices.len().saturating_mul(2))?;
         chunks.extend(indices.iter().flat_map(|&index| [index / rows, (index + 1) / rows]));
@@ -342,7 +342,6 @@ type Place = (u64, u64, u64, usize);
 struct ReadGroups<'a> {
     /// Sorted.
     rest: &'a [Place],
-    /// The bytes of a value.
     bytes: u64,
 }
 
@@ -414,7 +413,6 @@ impl JaggedWriter {
         self.data.layout().dtype
     }
 
-    /// Values so far.
     pub fn values(&self) -> u64 {
         self.data.rows()
     }

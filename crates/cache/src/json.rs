@@ -49,7 +49,7 @@ pub fn parse(text: &[u8], most: u64) -> Result<(Value, u64), NoValue> {
 /// # Errors
 /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::Io`](crate::ErrorKind::Io),
 /// [`ErrorKind::Memory`](crate::ErrorKind::Memory).
-pub fn read_metadata(storage: &Arc<dyn Storage>, path: &Path) -> Read<Result<Value, String>> {
+pub(crate) fn read_metadata(storage: &Arc<dyn Storage>, path: &Path) -> Read<Result<Value, String>> {
     let file = StoredFile::open(storage, &path.into())?;
     if file.size() > METADATA_FILE {
         return Ok(Err(format!("it has more than {METADATA_FILE} bytes")));

@@ -111,16 +111,15 @@ impl ArrayLayout {
     }
 
     /// Values of a chunk.
-    pub fn chunk_len(&self) -> u64 {
+    pub(crate) fn chunk_len(&self) -> u64 {
         self.chunk_rows * self.width()
     }
 
     /// Bytes of a chunk before it is compressed.
-    pub fn chunk_bytes(&self) -> usize {
+    pub(crate) fn chunk_bytes(&self) -> usize {
         self.chunk_len() as usize * self.dtype.bytes()
     }
 
-    /// Chunks of a shard.
     pub fn chunks(&self) -> u64 {
         self.shard_rows / self.chunk_rows
     }
@@ -134,7 +133,7 @@ impl ArrayLayout {
     }
 
     /// The array's `zarr.json`, for this number of rows.
-    pub fn zarr_json(&self, rows: u64) -> Value {
+    pub(crate) fn zarr_json(&self, rows: u64) -> Value {
         let shape = |rows: u64| std::iter::once(rows).chain(self.columns).collect::<Vec<_>>();
         let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
         let check = json!({"name": "crc32c"});
@@ -168,7 +167,7 @@ impl ArrayLayout {
 
     /// The layout and the number of rows of an array with this `zarr.json`, if [`Self::zarr_json`] would
     /// write the same.
-    pub fn from_zarr_json(json: &Value) -> Option<(Self, u64)> {
+    pub(crate) fn from_zarr_json(json: &Value) -> Option<(Self, u64)> {
         let numbers = |at: &str| -> Option<Vec<u64>> {
             json.pointer(at)?.as_array()?.iter().map(Value::as_u64).collect()
         };

@@ -68,7 +68,6 @@ pub struct LeftOut {
     pub row: u64,
     /// The name of the kind of its error.
     pub kind: String,
-    /// The error's message and cause.
     pub reason: String,
 }
 
@@ -137,7 +136,7 @@ impl Ledger {
     }
 
     /// Whether a writer can resume from it.
-    pub fn is_begun(&self) -> bool {
+    pub(crate) fn is_begun(&self) -> bool {
         self.documents > 0
             || self.is_finished
             || self.shards.values().any(|standing| *standing != Standing::default())

@@ -25,7 +25,7 @@ const NAMED: usize = 3;
 ///
 /// # Errors
 /// [`ErrorKind::Config`] for any other text.
-pub fn check_split(split: &str) -> Result<()> {
+pub(crate) fn check_split(split: &str) -> Result<()> {
     let mut parts = Path::new(split).components();
     let is_plain =
         matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == split);
@@ -43,7 +43,7 @@ pub fn check_split(split: &str) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Config`], with the first input that is.
-pub fn check_inputs(folder: &Path, shards: &[String]) -> Result<()> {
+pub(crate) fn check_inputs(folder: &Path, shards: &[String]) -> Result<()> {
     // A folder that does not exist has no files.
     let Ok(target) = fs::canonicalize(folder) else { return Ok(()) };
     let inside =
@@ -66,7 +66,7 @@ pub fn check_inputs(folder: &Path, shards: &[String]) -> Result<()> {
 /// # Errors
 /// [`ErrorKind::State`] if the folder has files and no ledger of forebay; [`ErrorKind::Io`];
 /// [`ErrorKind::Format`] for a damaged ledger.
-pub fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
+pub(crate) fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
     if let Some(ledger) = Ledger::read_own(folder)? {
         return Ok(Some(ledger));
     }
@@ -108,7 +108,7 @@ pub fn ledger_of(folder: &Path) -> Result<Option<Ledger>> {
 ///
 /// # Errors
 /// [`ErrorKind::State`] if it has another `zarr.json`; [`ErrorKind::Io`].
-pub fn has_group(folder: &Path) -> Result<bool> {
+pub(crate) fn has_group(folder: &Path) -> Result<bool> {
     let path = folder.join("zarr.json");
     let json = match read_metadata(&local(), &path) {
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
@@ -128,7 +128,7 @@ pub fn has_group(folder: &Path) -> Result<bool> {
 ///
 /// # Errors
 /// [`ErrorKind::State`], with the existing file; [`ErrorKind::Io`].
-pub fn check_room(folder: &Path, fields: &[Field]) -> Result<()> {
+pub(crate) fn check_room(folder: &Path, fields: &[Field]) -> Result<()> {
     let mut owned = Owned::default();
     for field in fields {
         owned.field(folder, field)?;
@@ -208,7 +208,7 @@ impl Owned {
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
-    pub fn remove_partial(&self, folder: &Path) -> Result<()> {
+    pub(crate) fn remove_partial(&self, folder: &Path) -> Result<()> {
         for name in [ledger::FILE, "zarr.json"] {
             remove(&partial(&folder.join(name)))?;
         }

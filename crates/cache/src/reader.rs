@@ -56,7 +56,6 @@ struct CacheState {
 #[derive(Debug)]
 struct LedgerContent {
     length: CacheLength,
-    /// Values of each field.
     values: Vec<u64>,
     made_by: serde_json::Map<String, serde_json::Value>,
 }
@@ -293,7 +292,7 @@ impl CacheReader {
     ///
     /// # Panics
     /// If there is no such field.
-    pub fn shapes_of(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
+    pub(crate) fn shapes_of(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
         self.check(documents.iter().max().map_or(0, |last| last.saturating_add(1)))?;
         self.array(field).shapes_of(documents, self.length()?.documents)
     }
@@ -305,7 +304,7 @@ impl CacheReader {
     ///
     /// # Panics
     /// If there is no such field.
-    pub fn request_ends(&self, field: usize, documents: &[u64]) -> Result<()> {
+    pub(crate) fn request_ends(&self, field: usize, documents: &[u64]) -> Result<()> {
         if !self.is_remote() {
             return Ok(());
         }

@@ -55,7 +55,6 @@ pub struct CacheWriter {
     documents: u64,
     /// What this writer made of a cache that did not exist; empty for any other.
     made: NewFiles,
-    /// Held while this writer exists.
     _lock: Lock,
 }
 

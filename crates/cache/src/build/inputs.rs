@@ -83,7 +83,6 @@ pub enum Rows {
     Json(Vec<Value>),
     /// Lines, one a row.
     Text(Vec<String>),
-    /// Encoded recordings and labels.
     Recordings(Vec<RawRecord>),
 }
 
@@ -265,7 +264,6 @@ impl Files {
 /// The position of a reader in its batch, and the limit of one read.
 #[derive(Debug, Clone, Copy)]
 struct BatchPosition {
-    /// Rows of a batch.
     size: u64,
     /// Rows of the batch that were read.
     row: u64,

@@ -160,7 +160,6 @@ pub struct Progress {
     pub documents_before: u64,
     /// Documents left out, including by earlier builds.
     pub skipped: u64,
-    /// Values written, of all fields.
     pub values: u64,
     /// Values written by earlier builds.
     pub values_before: u64,
@@ -170,7 +169,6 @@ pub struct Progress {
     pub part: f64,
     /// The part that earlier builds read.
     pub part_before: f64,
-    /// Seconds since the build began.
     pub seconds: f64,
 }
 

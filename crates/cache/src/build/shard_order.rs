@@ -25,7 +25,6 @@ pub enum Interleaving {
     /// One batch of each shard in turn.
     #[default]
     RoundRobin,
-    /// One shard after the other.
     Concat,
 }
 
@@ -92,7 +91,6 @@ struct QueuedShard<B> {
     next_piece: u64,
     /// Whether the reader has reached the end, or failed.
     has_ended: bool,
-    /// Batches written, and pieces.
     written: u64,
     written_pieces: u64,
     is_finished: bool,

@@ -14,7 +14,7 @@ pub struct Length {
 
 impl Length {
     /// The length of a dataset that starts again after each pass.
-    pub const ENDLESS: Self = Self { rows: u64::MAX, is_final: true };
+    pub(crate) const ENDLESS: Self = Self { rows: u64::MAX, is_final: true };
 
     pub fn is_endless(self) -> bool {
         self == Self::ENDLESS
