@@ -21,7 +21,6 @@ const FRAME: u32 = 1024;
 const FILL: u64 = 6;
 const END: u64 = 7;
 
-/// Reads bits, most significant first.
 #[derive(Debug, Clone, Copy)]
 struct BitReader<'a> {
     bytes: &'a [u8],

@@ -55,7 +55,6 @@ pub(super) const AAC_SBR_SEARCHED: usize = 4;
 const AAC_SBR_NEEDED: usize = 2;
 
 pub(super) struct AlacPackets<'a> {
-    /// The decoder's setup.
     pub(super) cookie: &'a [u8],
     /// The packets in the file; their ticks are samples per channel.
     pub(super) packets: PooledVec<Packet>,

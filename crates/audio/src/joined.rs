@@ -14,7 +14,6 @@ use crate::{Result, fallible_alloc};
 pub(super) enum CodecBytes<'a> {
     /// A file, or a part of it, as it is.
     Whole(&'a [u8]),
-    /// Extracted from a container.
     Joined(PooledVec<u8>),
 }
 

@@ -122,7 +122,7 @@ pub enum Codec {
     AdpcmIma,
     /// RFC 9639, in a file of its own or in Ogg.
     Flac,
-    /// Vorbis I, in Ogg.
+    /// Vorbis I, in pages of Ogg.
     Vorbis,
     /// MPEG-1 or MPEG-2 audio, layer I.
     Mp1,

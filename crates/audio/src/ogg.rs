@@ -77,12 +77,12 @@ impl Page {
     }
 
     /// Whether it is its stream's first page.
-    pub fn begins_stream(&self) -> bool {
+    pub(crate) fn begins_stream(&self) -> bool {
         self.flags & 2 != 0
     }
 
     /// Whether it is its stream's last page.
-    pub fn ends_stream(&self) -> bool {
+    pub(crate) fn ends_stream(&self) -> bool {
         self.flags & 4 != 0
     }
 
@@ -100,12 +100,12 @@ impl Page {
     }
 
     /// Whether a packet begins and ends on it.
-    pub fn has_whole_packet(&self, bytes: &[u8]) -> bool {
+    pub(crate) fn has_whole_packet(&self, bytes: &[u8]) -> bool {
         let ends = self.lacing(bytes).iter().filter(|&&value| value < 255).count();
         ends > usize::from(self.continues())
     }
 
-    pub fn is_sound(&self, bytes: &[u8]) -> bool {
+    pub(crate) fn is_sound(&self, bytes: &[u8]) -> bool {
         let page = &bytes[self.offset..self.end()];
         let told = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
         let crc = crc32(0, &page[..22]);
@@ -197,7 +197,7 @@ pub(super) struct OggPacket {
 }
 
 impl OggPacket {
-    pub fn first_page(&self) -> usize {
+    pub(crate) fn first_page(&self) -> usize {
         self.page as usize
     }
 
@@ -243,7 +243,7 @@ impl<'a> OggPackets<'a> {
     ///
     /// If there is none, the walk stops after that page and keeps a packet that continues there. So each page
     /// is visited once, for any sequence of limits.
-    pub fn next_until(&mut self, last: usize) -> Option<OggPacket> {
+    pub(crate) fn next_until(&mut self, last: usize) -> Option<OggPacket> {
         while self.page <= last {
             let page = self.pages.get(self.page)?;
             let lacing = page.lacing(self.bytes);

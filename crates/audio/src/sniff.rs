@@ -31,7 +31,6 @@ pub(super) enum Format {
     OggVorbis,
     /// MPEG audio frames, perhaps after ID3v2 or junk.
     Mpeg,
-    /// AAC in ADTS frames.
     Adts,
     /// ISO base media: MP4, M4A, MOV.
     Mp4,

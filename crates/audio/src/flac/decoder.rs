@@ -43,7 +43,6 @@ pub(super) struct FrameDecoder {
     samples: PooledVec<i32>,
     /// The difference channel of 33 bits.
     wide: PooledVec<i64>,
-    /// The samples of a channel.
     block: usize,
     channels: Channels,
     /// The bits that a sample is shorter than 32.

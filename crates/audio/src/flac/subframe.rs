@@ -13,7 +13,7 @@ use super::{
 /// The samples before the first one, which predictors of padded order read and multiply by 0.
 pub(super) const BEFORE: usize = 32;
 
-/// The fixed predictors by order.
+/// The fixed predictors by order: RFC 9639, section 9.2.5.
 const FIXED: [&[i32]; 5] = [&[], &[1], &[2, -1], &[3, -3, 1], &[4, -6, 4, -1]];
 
 /// A sample with the sums that bound predictors need.

@@ -91,12 +91,12 @@ impl Header {
     }
 
     /// Parses the header of another frame of this one's stream, whose frames may be of free format.
-    pub fn parse_next(&self, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse_next(&self, bytes: &[u8]) -> Option<Self> {
         Some(Self::parse(bytes)?.of_free(self.free))
     }
 
     /// The header with these bytes and this [`Self::free`]; None if they contradict each other.
-    pub fn of_parts(raw: &[u8; HEADER_LEN], free: u32) -> Option<Self> {
+    pub(crate) fn of_parts(raw: &[u8; HEADER_LEN], free: u32) -> Option<Self> {
         Self::parse(raw)
             .filter(|header| free as usize <= MAX_FREE && (free > 0) == (header.len == 0))
             .map(|header| header.of_free(free))
@@ -116,7 +116,7 @@ impl Header {
     /// frame with the same fixed bits, if another one follows that one in the same distance.
     ///
     /// Looks at up to `2 * MAX_FREE + 8` bytes.
-    pub fn parse_first(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse_first(bytes: &[u8]) -> Option<Self> {
         let header = Self::parse(bytes)?;
         if header.len > 0 || header.layer != 3 {
             return Some(header);
@@ -150,13 +150,13 @@ impl Header {
     }
 
     /// Whether `other` can be a frame of the same stream.
-    pub fn is_akin(&self, other: &Self) -> bool {
+    pub(crate) fn is_akin(&self, other: &Self) -> bool {
         let key = |it: &Self| (it.layer, it.sample_rate, it.channels);
         key(self) == key(other)
     }
 
     /// Whether `other` has the same bit rate, too.
-    pub fn has_rate_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_rate_of(&self, other: &Self) -> bool {
         self.is_akin(other) && (self.rate, self.is_low_rate) == (other.rate, other.is_low_rate)
     }
 
@@ -181,7 +181,7 @@ impl Header {
     }
 
     /// Length of the side information of layer III.
-    pub fn side_len(&self) -> usize {
+    pub(crate) fn side_len(&self) -> usize {
         match (self.is_low_rate, self.channels) {
             (false, 1) => 17,
             (false, _) => 32,
@@ -191,7 +191,7 @@ impl Header {
     }
 
     /// The offset of the side information in the frame.
-    pub fn side_offset(&self) -> usize {
+    pub(crate) fn side_offset(&self) -> usize {
         HEADER_LEN + if self.has_crc { 2 } else { 0 }
     }
 
@@ -206,7 +206,7 @@ impl Header {
 
     /// Whether the layer III frame `frame` has a mixed block: two windows in one granule, one for its two
     /// lowest subbands and one for the others.
-    pub fn has_mixed_block(&self, frame: &[u8]) -> bool {
+    pub(crate) fn has_mixed_block(&self, frame: &[u8]) -> bool {
         if self.layer != 3 {
             return false;
         }

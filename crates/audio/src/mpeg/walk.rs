@@ -71,9 +71,7 @@ pub(super) fn tail(bytes: &[u8]) -> &[u8] {
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Its offset in the recording.
     pub(crate) base: u64,
-    /// Bytes of the recording.
     pub(crate) size: u64,
     /// The last [`TAIL_LEN`] bytes of the recording.
     pub(crate) tail: &'a [u8],

@@ -30,7 +30,6 @@ const LEAD: usize = 16;
 /// What is known of MPEG audio.
 #[derive(Debug)]
 pub(super) struct MpegIndex {
-    /// Its bytes in the file.
     pub(super) range: Range<u64>,
     pub(super) header: Header,
     pub(super) links: Vec<Link>,
@@ -39,7 +38,6 @@ pub(super) struct MpegIndex {
 
 #[derive(Debug)]
 pub(super) enum FramePositions {
-    /// By arithmetic.
     Constant(Constant),
     /// Frames found by a scan, by number; the last one is the end.
     Found(Vec<SeekPoint>),

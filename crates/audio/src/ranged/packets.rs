@@ -38,7 +38,6 @@ const MAX_SPREAD: u64 = 64 << 20;
 #[derive(Debug)]
 pub(super) struct PacketIndex {
     pub(super) setup: Vec<u8>,
-    /// Bytes of each packet.
     pub(super) lens: Vec<u16>,
     pub(super) runs: Vec<PacketRun>,
     /// Bytes between the packets of a run.

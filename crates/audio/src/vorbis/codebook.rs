@@ -252,7 +252,7 @@ impl Book {
     /// The vector of the next codeword, of a codebook of `D` dimensions. After [`Reservoir::refill`] it may
     /// be called [`PER_REFILL`] times.
     #[inline(always)]
-    pub fn vector_of<const D: usize>(&self, bits: &mut Reservoir<'_>) -> Result<&[f32; D], Stop> {
+    pub(crate) fn vector_of<const D: usize>(&self, bits: &mut Reservoir<'_>) -> Result<&[f32; D], Stop> {
         let at = self.held_entry(bits)? as usize * D;
         self.values.get(at..).and_then(<[f32]>::first_chunk).ok_or(Stop::Fault)
     }

@@ -134,7 +134,7 @@ impl Decoder {
     }
 
     /// As [`Decoder::new`], with the instructions of a level.
-    pub fn at_level(level: Level, bytes: &[u8], setup: &Setup) -> Result<Self, &'static str> {
+    pub(crate) fn at_level(level: Level, bytes: &[u8], setup: &Setup) -> Result<Self, &'static str> {
         if setup.channels > MAX_CHANNELS {
             return Err("more than 8 channels, whose order is not specified");
         }

@@ -30,7 +30,6 @@ pub(super) struct Lines {
     classes: Vec<Class>,
     multiplier: i32,
     points: Vec<Point>,
-    /// The points by position.
     sorted: Vec<u8>,
 }
 

@@ -42,7 +42,6 @@ pub(super) struct Group<'a> {
     pub told: i64,
     /// The number of samples that its packets yield.
     pub n_samples: i64,
-    /// The audio packet before it.
     pub before: Option<(OggPacket, u16)>,
     /// A walk that starts at its first packet.
     pub packets: OggPackets<'a>,
@@ -50,7 +49,7 @@ pub(super) struct Group<'a> {
 
 impl Group<'_> {
     /// The next audio packet that ends in it, with its block size.
-    pub fn next_packet(&mut self, setup: &Setup) -> Option<(OggPacket, u16)> {
+    pub(crate) fn next_packet(&mut self, setup: &Setup) -> Option<(OggPacket, u16)> {
         next_audio(&mut self.packets, &self.pages, setup)
     }
 }

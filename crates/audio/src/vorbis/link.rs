@@ -106,7 +106,7 @@ impl Link {
 
     /// Granule position after the last sample: that of the last page, or the end of the packets if they do
     /// not reach it.
-    pub fn last_granule(&self, paged: Paged<'_>) -> Result<i64> {
+    pub(crate) fn last_granule(&self, paged: Paged<'_>) -> Result<i64> {
         let Paged { pages, .. } = paged;
         let first_page = first_page(pages, pages.len() - 1)?;
         let Some(group) = self.groups(paged, first_page).next()? else { return Ok(0) };
@@ -130,7 +130,7 @@ impl Link {
     }
 
     /// Whether `other` is on the same timeline.
-    pub fn continues_as(&self, other: &Self) -> bool {
+    pub(crate) fn continues_as(&self, other: &Self) -> bool {
         let (this, other) = (&self.headers.setup, &other.headers.setup);
         (this.channels, this.sample_rate) == (other.channels, other.sample_rate)
     }
@@ -282,7 +282,7 @@ impl Link {
     }
 
     /// Builds a decoder; returns it with its estimated bytes.
-    pub fn new_decoder(&self) -> Result<(Decoder, usize)> {
+    pub(crate) fn new_decoder(&self) -> Result<(Decoder, usize)> {
         let Headers { bytes, setup } = &*self.headers;
         let decoder = Decoder::new(&bytes[IDENTIFICATION_LEN..], setup).map_err(|reason| {
             corrupt(format!("a decoder cannot be built from the Vorbis headers: {reason}"))

@@ -90,7 +90,6 @@ pub(super) struct Floor0 {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Floor1 {
-    /// The class of each partition.
     pub partitions: Vec<u8>,
     pub classes: Vec<Class>,
     pub multiplier: u8,
@@ -195,11 +194,11 @@ impl Setup {
     }
 
     /// Whether each mode has long blocks, and its mapping.
-    pub fn mode_list(&self) -> Vec<(bool, u8)> {
+    pub(crate) fn mode_list(&self) -> Vec<(bool, u8)> {
         self.modes.iter().enumerate().map(|(i, &mapping)| (self.long_modes >> i & 1 == 1, mapping)).collect()
     }
 
-    pub fn long_block(&self) -> u16 {
+    pub(crate) fn long_block(&self) -> u16 {
         self.block_sizes[1]
     }
 
@@ -209,7 +208,7 @@ impl Setup {
     /// the tests compare, does it from the first to the last, which is wrong if steps share a channel, as
     /// they do from three channels on.
     #[cfg(test)]
-    pub fn reverse_couplings(&self, setup: &mut [u8]) {
+    pub(crate) fn reverse_couplings(&self, setup: &mut [u8]) {
         let pair = 2 * u64::from(ilog(u32::from(self.channels) - 1));
         for mapping in &self.mappings {
             let begin = mapping.couplings_at + 8 * SIGNATURE.len() as u64;
@@ -226,7 +225,7 @@ impl Setup {
     /// Whether symphonia misreads a residue of it: if several channels share one that is not interleaved, it
     /// lets the last classification word of a channel spill over into the next channel's.
     #[cfg(test)]
-    pub fn is_misread(&self) -> bool {
+    pub(crate) fn is_misread(&self) -> bool {
         self.mappings.iter().any(|mapping| {
             mapping.submaps.iter().enumerate().any(|(i, &[_, residue])| {
                 let n_channels = mapping.mux.iter().filter(|&&submap| usize::from(submap) == i).count();

@@ -20,7 +20,6 @@ use super::{
 };
 use crate::Result;
 
-/// A link without its pages.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) serial: u32,

@@ -54,7 +54,6 @@ pub(super) const MIXED_LINES: usize = 36;
 /// three windows for each short one.
 #[derive(Debug, Clone)]
 pub(super) struct Bands {
-    /// First lines, and the end.
     starts: Vec<u16>,
     pub(super) n_long: usize,
 }

@@ -5,7 +5,6 @@
 #[derive(Debug, Clone)]
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
-    /// The next byte to load.
     next: usize,
     /// The next bits, from the top; those after the first `held` are those of the next bytes or zero.
     word: u64,

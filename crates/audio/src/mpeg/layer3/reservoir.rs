@@ -18,7 +18,6 @@ const SPARE: usize = 16;
 pub(super) struct Reservoir {
     bytes: Box<[u8; LEN + SPARE]>,
     len: usize,
-    /// Bytes that frames have used.
     used: usize,
 }
 

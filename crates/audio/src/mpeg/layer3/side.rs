@@ -46,7 +46,6 @@ impl Default for PerBand {
     }
 }
 
-/// One channel of a granule.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Channel {
     /// Bits of scale factors and lines.
