@@ -30,7 +30,7 @@ impl Layout {
         }
     }
 
-    /// The inverse of [`Self::name`].
+    /// The layout of that name, if there is one.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Mel, Self::Time].into_iter().find(|layout| layout.name() == name)
     }

@@ -151,12 +151,12 @@ impl FrontEnd {
     }
 
     /// Frames of the output for a waveform: with those that are filled, without those that are cut.
-    pub fn n_wanted_frames(&self, n_samples: usize) -> usize {
+    pub(crate) fn n_wanted_frames(&self, n_samples: usize) -> usize {
         self.config.form.n_frames.unwrap_or_else(|| self.n_real_frames(n_samples))
     }
 
     /// Frames of a waveform, before any is filled or cut.
-    pub fn n_real_frames(&self, n_samples: usize) -> usize {
+    pub(crate) fn n_real_frames(&self, n_samples: usize) -> usize {
         self.transform.n_frames(n_samples.saturating_sub(self.n_dropped()))
     }
 

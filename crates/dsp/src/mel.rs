@@ -31,8 +31,7 @@ impl MelScale {
         }
     }
 
-    /// The mel value of a frequency in hertz.
-    pub fn mel(self, hz: f64) -> f64 {
+    pub(crate) fn mel(self, hz: f64) -> f64 {
         match self {
             Self::Htk => hz_to_mel(hz),
             Self::Slaney if hz < SLANEY_HZ => hz / SLANEY_STEP,
@@ -41,8 +40,7 @@ impl MelScale {
         }
     }
 
-    /// The frequency in hertz of a mel value.
-    pub fn hz(self, mel: f64) -> f64 {
+    pub(crate) fn hz(self, mel: f64) -> f64 {
         match self {
             Self::Htk => mel_to_hz(mel),
             Self::Slaney if mel < SLANEY_HZ / SLANEY_STEP => mel * SLANEY_STEP,
@@ -92,12 +90,12 @@ struct Band {
 }
 
 /// Hertz to mel on HTK's scale.
-pub fn hz_to_mel(hz: f64) -> f64 {
+pub(crate) fn hz_to_mel(hz: f64) -> f64 {
     2595.0 * (1.0 + hz / 700.0).log10()
 }
 
 /// Mel on HTK's scale to hertz.
-pub fn mel_to_hz(mel: f64) -> f64 {
+pub(crate) fn mel_to_hz(mel: f64) -> f64 {
     700.0 * (10_f64.powf(mel / 2595.0) - 1.0)
 }
 
@@ -161,12 +159,12 @@ impl MelBank {
     }
 
     /// The number of bands without a weight, whose energy is always 0.
-    pub fn n_empty(&self) -> usize {
+    pub(crate) fn n_empty(&self) -> usize {
         self.bands.iter().filter(|band| band.len == 0).count()
     }
 
     /// The first band without a weight.
-    pub fn first_empty(&self) -> Option<usize> {
+    pub(crate) fn first_empty(&self) -> Option<usize> {
         self.bands.iter().position(|band| band.len == 0)
     }
 

@@ -11,10 +11,10 @@ use crate::seed::{Purpose, below, hash, mix};
 /// What becomes of a clip whose recording is shorter.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Padding {
-    /// Zeros follow the recording.
+    /// Zeros follow the recording, up to the clip's end.
     #[default]
     Behind,
-    /// Zeros precede the recording.
+    /// Zeros precede the recording, which ends with the clip.
     Front,
     /// Zeros come on both sides, as many before as behind; of an odd number one more behind.
     Both,

@@ -59,7 +59,7 @@ pub struct Kaldi {
 pub enum Pointwise {
     /// The energy itself, or the magnitude.
     Linear,
-    /// `ln(max(x, floor))`, with this floor.
+    /// `ln(max(x, floor))`: lower energies are raised to this floor.
     LnFloor(f32),
     /// `ln(x + eps)`, with this `eps`.
     LnPlus(f32),
@@ -74,7 +74,7 @@ impl Default for Pointwise {
 /// What follows the function of each energy: `a * y + b`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Affine {
-    /// Values stay as they are.
+    /// Values of the function stay as they are.
     #[default]
     None,
     /// The same `a` and `b` for all bands.
@@ -250,7 +250,7 @@ impl SpectrogramConfig {
     }
 
     /// The fewest samples of a waveform that make a frame.
-    pub fn samples_of_a_frame(&self) -> usize {
+    pub(crate) fn samples_of_a_frame(&self) -> usize {
         let hop = self.hop_length;
         let n = match self.kaldi {
             None => {
@@ -329,7 +329,6 @@ pub struct Scratch {
     frames: Vec<Row>,
     spare: Vec<Row>,
     power: Vec<Row>,
-    /// One for each band.
     bands: Vec<Row>,
     /// Eight frames of `n_fft` for those that reach over an end.
     edges: Vec<f32>,
@@ -376,7 +375,7 @@ impl SpectrogramTransform {
     }
 
     /// The first mel band in which no frequency bin lies, so that it is constant.
-    pub fn first_empty_band(&self) -> Option<usize> {
+    pub(crate) fn first_empty_band(&self) -> Option<usize> {
         self.bank.first_empty()
     }
 

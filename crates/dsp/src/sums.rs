@@ -10,7 +10,7 @@ pub fn squares(values: &[f32]) -> f64 {
 }
 
 /// The root mean square; 0 of none.
-pub fn rms(values: &[f32]) -> f64 {
+pub(crate) fn rms(values: &[f32]) -> f64 {
     (squares(values) / values.len().max(1) as f64).sqrt()
 }
 

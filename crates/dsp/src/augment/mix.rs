@@ -65,7 +65,7 @@ pub struct Mixing {
 /// How loud a partner is, drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Amount {
-    /// Decibels below the clip.
+    /// Decibels of the partner below the clip.
     Snr(f64),
     /// The partner's share of the sum, from 0 to 1.
     Weight(f64),

@@ -89,7 +89,7 @@ pub enum Kind {
     },
     /// Filters the waveform by second-order filters.
     Filter {
-        /// Low-pass, high-pass, band-pass or peak.
+        /// The response: low-pass, high-pass, band-pass or peak.
         shape: Shape,
         /// Hertz; drawn uniformly on a logarithmic scale.
         freq: Bounds,
@@ -180,7 +180,7 @@ impl Kind {
     }
 
     /// Whether it changes the waveform of a clip.
-    pub fn is_on_waveforms(&self) -> bool {
+    pub(crate) fn is_on_waveforms(&self) -> bool {
         !(self.is_on_features() || matches!(self, Self::Speed { .. } | Self::Pair(_)))
     }
 
@@ -337,11 +337,11 @@ pub struct AugmentScratch {
 /// The waveforms of an example, all channels one after the other.
 #[derive(Debug)]
 pub struct Clips<'a> {
-    /// `n` samples of each channel.
+    /// `n` samples of each channel, one channel after the other.
     pub samples: &'a mut [f32],
     /// Samples of each channel, padding included.
     pub n: usize,
-    /// Those that are not padding.
+    /// The samples of each channel that are not padding.
     pub valid: Range<usize>,
     /// Samples per second; filters and levels need it.
     pub sample_rate: u32,
@@ -633,7 +633,7 @@ fn scale(values: &mut [f32], factor: f32) {
     values.iter_mut().for_each(|x| *x *= factor);
 }
 
-pub fn add(values: &mut [f32], others: &[f32], factor: f64) {
+pub(super) fn add(values: &mut [f32], others: &[f32], factor: f64) {
     let factor = factor as f32;
     if factor != 0.0 {
         values.iter_mut().zip(others).for_each(|(x, other)| *x += factor * other);

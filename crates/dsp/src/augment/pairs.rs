@@ -23,7 +23,7 @@ pub enum Exchange {
 /// A step that mixes pairs of examples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pairing {
-    /// Which values are taken.
+    /// Which values of the other example are taken.
     pub exchange: Exchange,
     /// How much: its share is distributed as Beta(beta, beta).
     pub beta: f64,
@@ -38,7 +38,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    pub const NONE: Self = Self { weight: 0.0, bands: 0..0, frames: 0..0 };
+    pub(super) const NONE: Self = Self { weight: 0.0, bands: 0..0, frames: 0..0 };
 
     /// The share of the example that is the other's afterwards.
     pub fn share(&self, axis: FrameAxis) -> f64 {

@@ -18,12 +18,10 @@ pub struct Convolver {
     spectrum: Vec<Complex32>,
     response: Vec<Complex32>,
     scratch: Vec<Complex32>,
-    /// What the clips become.
     made: Vec<f32>,
 }
 
 struct Plan {
-    /// Samples of a clip.
     n: usize,
     forward: Arc<dyn RealToComplex<f32>>,
     inverse: Arc<dyn ComplexToReal<f32>>,

@@ -46,9 +46,9 @@ impl Default for Conditioning {
 /// The function that makes values of energies, or of magnitudes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Compression {
-    /// The energies or magnitudes themselves.
+    /// The energies or magnitudes as they are.
     None,
-    /// `ln(max(x, floor))`, with this floor.
+    /// `ln(max(x, floor))`: lower energies are raised to this floor.
     LnFloor(f32),
     /// `ln(x + eps)`, with this `eps`.
     LnPlus(f32),
@@ -107,7 +107,7 @@ pub enum Fill {
     Silence,
     /// The least value of the example.
     Minimum,
-    /// This number, before the normalization.
+    /// This number, which the normalization changes like any value.
     Number(f32),
 }
 
@@ -207,7 +207,7 @@ impl FrontEndConfig {
     }
 
     /// Whether the values of a frame do not depend on other frames.
-    pub fn is_by_frame(&self) -> bool {
+    pub(crate) fn is_by_frame(&self) -> bool {
         self.range().is_none()
             && !matches!(self.compression, Compression::Pcen { .. })
             && !matches!(self.compression, Compression::Decibel { reference: None, .. })

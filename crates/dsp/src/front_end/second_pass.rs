@@ -18,7 +18,6 @@ pub(super) struct SecondPass<'a> {
     pub(super) values: &'a mut [f32],
     pub(super) n_real: usize,
     pub(super) n_frames: usize,
-    /// Room for eight frames.
     pub(super) rows: &'a mut [f32],
     pub(super) out: ValuesMut<'a>,
 }
