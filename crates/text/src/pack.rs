@@ -74,7 +74,6 @@ struct Slot {
     offset: usize,
     /// Tokens in memory: `len`, or fewer if the others can never be delivered.
     held: usize,
-    /// Tokens, BOS included.
     len: usize,
     row: u64,
     start: u32,

@@ -62,7 +62,7 @@ impl Bits {
     }
 
     /// The largest member that is at most `limit`.
-    pub fn last_within(&self, limit: usize) -> Option<usize> {
+    pub(crate) fn last_within(&self, limit: usize) -> Option<usize> {
         let mut place = limit;
         // On the lowest level `place` itself may be the result; above it, only words before the one just
         // searched.

@@ -2,7 +2,6 @@
 
 use super::{CropRule, Document, Piece};
 
-/// Documents in order of arrival.
 pub struct Oracle {
     pub capacity: usize,
     pub bos: u32,

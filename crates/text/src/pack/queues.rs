@@ -60,7 +60,7 @@ impl Queues {
     }
 
     /// The greatest length of at most `limit` with a slot, and its first slot.
-    pub fn longest_within(&self, limit: usize) -> Option<(usize, u32)> {
+    pub(crate) fn longest_within(&self, limit: usize) -> Option<(usize, u32)> {
         self.filled.last_within(limit).map(|len| (len, self.ends[len].0))
     }
 

@@ -10,13 +10,13 @@ use regex_syntax::hir::{Class, HirKind};
 use crate::fork_lock::OnceLock;
 
 /// `\p{L}`.
-pub const LETTER: u8 = 1;
+pub(crate) const LETTER: u8 = 1;
 /// `\p{N}`.
-pub const NUMBER: u8 = 2;
+pub(crate) const NUMBER: u8 = 2;
 /// `\s`.
-pub const SPACE: u8 = 4;
+pub(crate) const SPACE: u8 = 4;
 /// `[\r\n]`.
-pub const NEWLINE: u8 = 8;
+pub(crate) const NEWLINE: u8 = 8;
 /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`: the characters that may begin a word in capitals.
 pub const HEAD: u8 = 16;
 /// `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`: the characters of a word in lower case.
@@ -31,7 +31,6 @@ const PATTERNS: [(&str, u8); 6] = [
     (r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", TAIL),
 ];
 
-/// Code points of a page.
 const PAGE: usize = 256;
 
 pub struct CharClasses {

@@ -25,7 +25,6 @@ pub enum FileTokenizer {
     General(Box<General>),
 }
 
-/// The `tokenizers` crate.
 pub struct General {
     tokenizer: tokenizers::Tokenizer,
     pub special_tokens: BTreeMap<String, u32>,

@@ -72,7 +72,6 @@ struct TokenizerInner {
     name: String,
     bos_id: u32,
     eos_id: Option<u32>,
-    /// What the file's post-processor says.
     frame: PostProcessorIds,
     n_vocab: usize,
     fingerprint: u64,

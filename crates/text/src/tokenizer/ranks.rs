@@ -54,7 +54,7 @@ const KNOWN: [PublishedEncoding; 4] = [
 ];
 
 /// Whether a file that begins with `bytes` is a rank file.
-pub fn is_ranks(bytes: &[u8]) -> bool {
+pub(crate) fn is_ranks(bytes: &[u8]) -> bool {
     let line = bytes.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty());
     line.is_some_and(|line| read_line(line).is_some())
 }

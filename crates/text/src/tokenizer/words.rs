@@ -12,7 +12,7 @@ const SLOTS: usize = 1 << 15;
 const SHIFT: u32 = 64 - SLOTS.trailing_zeros();
 
 /// The most ids of a cached word.
-pub const IDS: usize = 3;
+pub(crate) const IDS: usize = 3;
 
 #[derive(Debug, Clone, Copy)]
 struct CachedWord {
