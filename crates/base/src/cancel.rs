@@ -5,7 +5,6 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-/// Says whether work was stopped.
 pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
 thread_local! {

@@ -43,11 +43,9 @@ pub enum ErrorKind {
     NonFinite,
     /// The record is larger than a limit allows.
     TooLarge,
-    /// The user excluded the record.
     Excluded,
     /// A buffer does not have the length that the plan needs.
     Shape,
-    /// A memory allocation failed.
     Memory,
     /// All substitutes for a bad record were bad too.
     Exhausted,
@@ -61,7 +59,6 @@ pub enum ErrorKind {
     State,
     /// An index is out of range.
     Index,
-    /// The loader was closed.
     Closed,
 }
 

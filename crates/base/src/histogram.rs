@@ -9,7 +9,6 @@ use std::{
 };
 
 const OCTAVES: usize = 40;
-/// Buckets of an octave.
 const PARTS: usize = 4;
 const BUCKETS: usize = OCTAVES * PARTS;
 

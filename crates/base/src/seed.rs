@@ -36,7 +36,6 @@ pub enum Purpose {
     Source = 10,
     /// The order of a stream's row groups in an epoch.
     Groups = 11,
-    /// The rows of a subset.
     Subset = 12,
     /// Which rows of fractional expectation come once more in an epoch, with weights.
     Copies = 13,

@@ -19,7 +19,6 @@ pub const OGG: [u8; 4] = *b"OggS";
 pub const RIFF: [u8; 4] = *b"RIFF";
 /// A tag before MPEG audio, mostly.
 pub const ID3: [u8; 3] = *b"ID3";
-/// A Git LFS pointer.
 const LFS: &[u8] = b"version https://git-lfs";
 
 /// Files that users mistake for shards or recordings: first bytes and name with its article.

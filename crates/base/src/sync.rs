@@ -32,7 +32,6 @@ pub mod plain {
     #[cfg(any(loom, not(debug_assertions)))]
     #[allow(clippy::new_without_default, reason = "the other one counts")]
     impl Count {
-        /// Counts nothing.
         pub fn new() -> Self {
             Self
         }
