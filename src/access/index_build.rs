@@ -130,13 +130,12 @@ impl Totals {
     }
 }
 
+/// What a worker indexes at a time: recordings of files, or rows of shards.
 #[derive(Debug, Clone)]
 enum IndexPart {
-    /// Numbers of recordings in files.
     Files(Range<usize>),
     /// Rows of a table, whose labels are counted.
     Labels(Range<u64>),
-    /// Rows of shards.
     Rows(Range<u64>),
 }
 

@@ -119,7 +119,6 @@ pub struct TokenCollate {
     spare: SpareTokens,
     meter: Arc<PackMeter>,
     lanes: Vec<Lane>,
-    /// Rows of a full batch.
     rows: usize,
     under_way: Option<PackedFields>,
     parts: Vec<DocumentPart>,

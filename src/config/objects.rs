@@ -119,7 +119,6 @@ impl Background {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     Path(PathBuf),
-    /// A table, and its object.
     Manifest(Arc<Manifest>, Opaque),
 }
 
@@ -180,7 +179,6 @@ pub struct Weights(pub Vec<(i64, Vec<(String, f64)>)>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names(pub Vec<String>);
 
-/// Rows that are never read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exclude {
     /// Row numbers over all files in the given order.
@@ -263,7 +261,6 @@ pub struct WindowConfig {
 pub enum AugmentObject {
     /// Whether crops are random.
     Crop(bool),
-    /// Random crops, and these steps.
     Steps {
         description: Vec<serde_json::Value>,
         augment: Augment,

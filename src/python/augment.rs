@@ -42,7 +42,6 @@ pub struct PyStep {
     step: Step,
     /// The recordings that it reads besides the clip's.
     source: Option<Background>,
-    /// The function that it calls.
     function: Option<Py<OwnedObject>>,
 }
 

@@ -52,7 +52,6 @@ pub struct ReportRow {
     reason: Option<String>,
     /// How the container's declarations contradict the end of the bytes; None if they do not.
     truncated: Option<String>,
-    /// Warnings about a good recording.
     warnings: Vec<String>,
 }
 
@@ -62,7 +61,6 @@ pub struct ReportRow {
 pub struct _Check {
     engine: EngineHandle<Recordings, CheckTask>,
     source: Arc<Recordings>,
-    /// Reads the paths in rows.
     paths: Arc<Mutex<RecordingsReader>>,
 }
 

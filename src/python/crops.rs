@@ -22,7 +22,7 @@ const LONGEST_STEP: f64 = 86_400.0;
 const LEVELS: RangeInclusive<f64> = -200.0..=0.0;
 /// How many places may be tried for the loudest.
 const PLACES: RangeInclusive<i64> = 2..=64;
-/// The most places after silence.
+/// The most further places that are tried after a silent clip.
 const MOST_REDRAWS: i64 = 64;
 /// The most clips of a recording in one example.
 const MOST_VIEWS: i64 = 256;

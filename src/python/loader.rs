@@ -87,7 +87,6 @@ loader_parameters!(arguments);
 pub struct Loader {
     engine: EngineHandle<Selection<Recordings>, AudioTask>,
     source: Arc<Recordings>,
-    /// The rows that are read.
     selection: Arc<Selection<Recordings>>,
     n_rows: u64,
     config: LoaderConfig,
@@ -798,7 +797,6 @@ fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[Class
 enum PlanQuery {
     /// What a step of augmentation will do.
     Outcome(Outcome),
-    /// Where its clip begins.
     Start,
 }
 

@@ -16,12 +16,10 @@ use crate::{Result, config::Opaque};
 pub struct OwnedObject(Py<PyAny>);
 
 impl OwnedObject {
-    /// Holds `object`.
     pub fn new<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         Bound::new(object.py(), Self(object.clone().unbind()))
     }
 
-    /// The object.
     pub fn object<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
         self.0.bind(py)
     }

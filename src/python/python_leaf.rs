@@ -20,7 +20,6 @@ use crate::{
 /// The time between checks of a growing length: the first, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
 
-/// A user's subclass of `AsyncDataset`.
 #[derive(Debug)]
 pub struct PythonLeaf {
     object: Callee,

@@ -265,7 +265,6 @@ fn row_numbers(given: &Bound<'_, PyAny>) -> PyResult<Option<Arc<[u64]>>> {
     Ok(Some(rows.as_array().iter().copied().collect()))
 }
 
-/// Paths, and tables among them.
 fn origins(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<Origin>> {
     let items: Vec<Bound<'_, PyAny>> =
         match given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {

@@ -508,7 +508,6 @@ fn listed(numbers: &[u64]) -> String {
 /// The values on which the batches of a loader of documents depend.
 struct IdentityInputs<'a> {
     config: &'a TokenConfig,
-    /// The tokenizer's fingerprint.
     tokenizer: u64,
     source: &'a ParquetSource,
     exclude: &'a [u64],

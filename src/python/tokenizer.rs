@@ -65,7 +65,6 @@ pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult
     Ok(Some((made, given.clone().unbind(), options)))
 }
 
-/// What `open` takes.
 pub const EXPECTED: &str =
     "a file or folder with a tokenizer.json, a rank file, or a Tokenizer of forebay or tokenizers";
 
@@ -92,7 +91,6 @@ const MAX_THREADS: i64 = 1024;
 #[pyclass(module = "forebay.tokens", name = "Tokenizer", frozen)]
 pub struct Tokenizer {
     tokenizer: tokenizer::Tokenizer,
-    /// What it was made of.
     given: Py<PyAny>,
     options: TokenizerOptions,
 }

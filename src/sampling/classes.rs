@@ -30,7 +30,6 @@ pub struct Balance {
     pub offset: f64,
     /// The most times that a row comes in an epoch.
     pub cap: Option<f64>,
-    /// For rows of several classes.
     pub joined: Joined,
     /// Separates the names in a text.
     pub separator: Option<String>,

@@ -55,7 +55,6 @@ pub struct TargetConfig {
 /// What is made of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TargetForm {
-    /// The number of the class.
     Class,
     /// A vector with a value for each class.
     MultiHot {
@@ -66,7 +65,6 @@ pub enum TargetForm {
         /// Separates the names in a text.
         separator: Option<String>,
     },
-    /// The vector in the column.
     Soft {
         /// Its length; `None`: that of the schema's lists.
         size: Option<u64>,

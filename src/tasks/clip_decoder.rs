@@ -21,13 +21,11 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct ClipDecoder {
     decoder: AudioDecoder,
-    /// The samples decoded last.
     planes: Planes,
     /// Their range in the row of the record at hand.
     held: Option<Range<u64>>,
     mono: Vec<f32>,
     clip: Vec<f32>,
-    /// The loudest clip so far.
     best: Vec<f32>,
 }
 

@@ -101,7 +101,6 @@ pub struct Outputs {
 }
 
 impl Default for Outputs {
-    /// The row number.
     fn default() -> Self {
         let index = (OutputField::Index, Field::number("index", DataType::Int64));
         Self { fields: vec![index], group_starts: Arc::new([]), positions: Positions::default(), spans: None }

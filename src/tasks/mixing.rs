@@ -170,7 +170,6 @@ pub fn planned_value(plan: &AudioPlan, (own, seed): (u64, u64), outcome: Outcome
     }
 }
 
-/// A value of [`planned_value`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PlannedValue {
     /// A number; NaN where the step is not applied.
