@@ -59,6 +59,7 @@ impl<'a> Bits<'a> {
     #[inline(always)]
     pub(super) fn unsigned(&mut self, n: u32) -> u64 {
         self.refill();
+        // Two shifts, since `n` may be 0 and one shift by 64 would overflow.
         let value = self.word >> 1 >> (63 - n);
         self.skip(n);
         value
@@ -85,6 +86,7 @@ impl<'a> Bits<'a> {
             }
             zeros += u64::from(self.n);
             self.skip(self.n);
+            // Behind the bytes there are only zeros, in which no code ends.
             if self.at > self.bytes.len() + 8 {
                 return None;
             }
@@ -100,6 +102,7 @@ impl<'a> Bits<'a> {
     /// One Rice code, if the certain bits hold it. `bad` becomes negative if they do not.
     #[inline(always)]
     fn code(&mut self, k: u32, bad: &mut i32) -> i64 {
+        // 64 without a one: then `n` wraps, and `bad` tells.
         let zeros = self.word.leading_zeros();
         // With the one on top of the low bits, one shift moves both: `2^k + low`.
         let word = self.word.wrapping_shl(zeros);
@@ -107,6 +110,7 @@ impl<'a> Bits<'a> {
         let value = high.wrapping_add(word >> (63 - k));
         self.word = word << (k + 1);
         self.n = self.n.wrapping_sub(zeros + k + 1);
+        // A code of more than the certain bits makes `n` wrap: the highest bit is collected without a branch.
         *bad |= self.n as i32;
         unfolded(value)
     }
@@ -118,6 +122,8 @@ impl<'a> Bits<'a> {
         let mut bad = 0;
         self.refill();
         let a = self.code(k, &mut bad);
+        // 56 bits are shared by four codes up to `k` of 9, by two up to 20, and are for one above: 5 bits or
+        // more for the unary part of each. Longer codes are read again, one by one.
         // The branches on `k` are the same for a whole partition.
         if k > 20 {
             self.refill();

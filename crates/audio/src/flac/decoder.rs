@@ -166,6 +166,7 @@ impl Work for Narrow<'_> {
         let mut bits = Bits::new(bytes, header.len);
         let n_channels = header.channels.count();
         for (c, samples) in (0..).zip(samples.chunks_exact_mut(BEFORE + header.block as usize)) {
+            // A difference needs one bit more than the samples.
             let width = width + u32::from(header.channels.side() == Some(c));
             let until = if c + 1 == n_channels { until } else { usize::MAX };
             subframe(&mut bits, width, samples, until)?;
@@ -228,6 +229,7 @@ impl<F: Fn(i32, i32) -> i32> Work for Floats<'_, F> {
     #[inline(always)]
     fn run<V: Lanes>(self) {
         for ((y, &a), &b) in self.out.iter_mut().zip(self.a).zip(self.b) {
+            // Full scale as an integer first: the conversion rounds once, and the power of 2 is exact.
             *y = ((self.join)(a, b) << self.unused_bits) as f32 * (1.0 / 2_147_483_648.0);
         }
     }

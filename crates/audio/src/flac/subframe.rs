@@ -49,6 +49,7 @@ pub(super) fn subframe<T: Stored>(
     // All bits may be wasted, as far as symphonia is concerned.
     let width = u64::from(width).checked_sub(wasted)? as u32;
     let wasted = wasted as u32;
+    // Section 9.2.1: 8 to 12 are the fixed predictors of order 0 to 4, 32 to 63 linear ones of order 1 to 32.
     match kind {
         0 => samples[BEFORE..].fill(T::cut(bits.signed(width))),
         1 => verbatim(bits, width, &mut samples[BEFORE..]),
@@ -60,6 +61,7 @@ pub(super) fn subframe<T: Stored>(
             let order = kind - 31;
             verbatim(bits, width, samples.get_mut(BEFORE..BEFORE + order)?);
             let precision = bits.unsigned(4) as u32 + 1;
+            // Section 9.2.6: four set bits are no precision, and a shift must not be negative.
             let shift = u32::try_from(bits.signed(5)).ok().filter(|_| precision < 16)?;
             let mut coefficients = [0; 32];
             for coefficient in &mut coefficients[..order] {
@@ -131,14 +133,17 @@ fn restored<T: Sample, A: Sum<T>, const N: usize>(
     };
     let n_partitions = 1usize << bits.unsigned(4);
     let len = n / n_partitions;
+    // The first partition has `order` residuals fewer than the others.
     if !n.is_multiple_of(n_partitions) || len < order {
         return None;
     }
     let mut i = BEFORE + order;
+    // A copy, which stays in registers.
     let mut here = *bits;
     for partition in 1..=n_partitions {
         let stop = BEFORE + partition * len;
         let k = here.unsigned(parameter_bits) as u32;
+        // The escape: residuals of a fixed width, without codes (section 9.2.7).
         if k == (1 << parameter_bits) - 1 {
             let raw = here.unsigned(5) as u32;
             while i < stop {

@@ -215,6 +215,7 @@ impl Decoder {
                     self.state.lines[granule][channel].fill(0.0);
                     skipped += self.side.granules[granule][channel].len;
                 }
+                // The held bytes begin `missing` bits after the start of the first granule.
                 begin = skipped.saturating_sub(missing);
                 continue;
             }

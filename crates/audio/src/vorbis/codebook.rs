@@ -91,8 +91,10 @@ impl Free {
     /// The leftmost free codeword of `length` bits, its first bit the most significant of 32.
     fn take(&mut self, length: u32) -> Option<u32> {
         let length = length as usize;
+        // The smallest free part that holds the codeword is the leftmost, since free parts grow to the right.
         let part = (0..=length).rev().find(|&part| self.0[part].is_some())?;
         let code = self.0[part].take()?;
+        // On the way down from the part to its leftmost codeword, each right half stays free.
         for (below, free) in self.0.iter_mut().enumerate().take(length + 1).skip(part + 1) {
             *free = Some(code | 1 << (32 - below));
         }
@@ -128,6 +130,7 @@ impl Book {
             entry += run;
         })
         .ok_or(cut)?;
+        // A single codeword of one bit: both values of the bit mean its entry.
         if let [Long { entry, length: 1, .. }] = codes[..] {
             codes.push(Long { code: 1 << 31, entry, length: 1 });
             free = Free([None; 33]);
@@ -153,11 +156,14 @@ impl Book {
         let mut fast = vec![0; 1 << self.fast_bits];
         codes.retain(|&Long { code, entry, length }| {
             if length <= self.fast_bits {
+                // The first bit of a packet is the lowest of an index, so the slots of a codeword differ
+                // above its bits.
                 let (first, step) = (code.reverse_bits() as usize, 1 << length);
                 fast[first..].iter_mut().step_by(step).for_each(|slot| *slot = entry << 6 | length);
             }
             length > self.fast_bits
         });
+        // For the groups below, and for the bisection in `long_entry`.
         codes.sort_unstable_by_key(|long| long.code);
         // At most as many as codewords, here and below.
         let (mut groups, mut second) = (Vec::new(), Vec::new());
@@ -208,6 +214,7 @@ impl Book {
         let next = bits.peek();
         let mask = (1 << self.fast_bits) - 1;
         let Some(&found) = self.fast.get((next & mask) as usize) else { return Err(Stop::Fault) };
+        // Length 0: the bits are the first ones of longer codewords.
         if found & 63 == 0 {
             let (after, entry) = self.long_entry(*bits, found >> 6);
             *bits = after;
@@ -237,6 +244,7 @@ impl Book {
                 None => return (bits, Err(Stop::Fault)),
             }
         };
+        // The caller reads on without a refill of its own, and relies on `PER_REFILL` short codewords.
         let passed = bits.pass(length);
         bits.refill();
         (bits, passed.map(|()| entry).map_err(Stop::from))
@@ -271,12 +279,15 @@ fn vectors(setup: &[u8], of: &setup::Codebook, lookup: &setup::Lookup) -> Option
         for dimension in 0..of.dimensions {
             let number = match lookup.lattice {
                 Some(n) => {
+                    // Lookup type 1: the digits of the entry in base `n`, lowest first, choose the numbers.
                     let digit = rest % n;
                     rest /= n;
                     digit
                 }
+                // Lookup type 2: each value of each entry has a number.
                 None => entry * of.dimensions + dimension,
             };
+            // In the specification's order: a sum of float32 depends on it.
             let value = numbers[number as usize] * delta + minimum + last;
             if lookup.is_sequence {
                 last = value;

@@ -214,15 +214,18 @@ impl Decoder {
         #[cfg(test)]
         (self.ends_early = false);
         let mut bits = Reservoir::new(packet);
+        // Section 4.3.1: the first bit of an audio packet is 0.
         if bits.read(1) != Ok(0) {
             return Err(Fault::Header);
         }
         let mode = bits.read(self.mode_bits).map_err(|_| Fault::Header)?;
         let &(is_long, mapping) = self.modes.get(mode as usize).ok_or(Fault::Header)?;
         if is_long {
+            // Whether the neighbours are long; their own packets tell it, too.
             bits.read(2).map_err(|_| Fault::Header)?;
         }
         let half = usize::from(self.block_sizes[usize::from(is_long)] / 2);
+        // A packet that ends in a floor is a silent block, not an error.
         if !self.read_floors(&mut bits, mapping.into(), is_long, half)? {
             self.channels.iter_mut().for_each(|channel| channel.is_used = false);
         }
@@ -269,6 +272,7 @@ impl Decoder {
         }
         for pair in &mapping.couplings {
             let [magnitude, angle] = pair.map(usize::from);
+            // Section 4.3.3: a coupled pair has residues as soon as one of its channels has a floor.
             let either = is_coded[magnitude] || is_coded[angle];
             (is_coded[magnitude], is_coded[angle]) = (either, either);
         }
@@ -284,6 +288,8 @@ impl Decoder {
             };
             let n_channels = in_submap().count();
             self.starts.clear();
+            // Section 8.6.5: type 2 is one vector, in which channels alternate; of one channel it is
+            // type 1.
             let is_one = residue.kind == 2 && n_channels > 1;
             let vectors = if is_one {
                 if !in_submap().any(|channel| is_coded[channel]) {
@@ -300,6 +306,7 @@ impl Decoder {
             if vectors.starts.is_empty() {
                 continue;
             }
+            // At the packet's end the values read so far count, and the other submaps have none.
             match residue.read(bits, &self.books, vectors, &mut self.classes) {
                 Ok(()) => {}
                 Err(Stop::End) => {
@@ -332,6 +339,7 @@ impl Decoder {
         let stride = self.spectra.len() / self.channels.len();
         let is_used = self.channels.iter().any(|channel| channel.is_used);
         if is_used {
+            // From the last to the first (section 4.3.5): a channel may be in several pairs.
             for pair in self.mappings[mapping].couplings.iter().rev() {
                 let [magnitude, angle] = pair.map(|channel| usize::from(channel) * stride);
                 let (front, back) = self.spectra.split_at_mut(magnitude.max(angle));
@@ -378,6 +386,7 @@ impl Decoder {
     /// Number of samples that the last packet yielded; 0 after the first one.
     pub fn n_samples(&self) -> usize {
         match self.is_long {
+            // From the middle of one block to the middle of the next: a quarter of each.
             [Some(last), Some(before)] => [last, before]
                 .map(|is_long| usize::from(self.block_sizes[usize::from(is_long)] / 4))
                 .iter()
@@ -392,6 +401,7 @@ impl Decoder {
         let [Some(last), Some(before)] = self.is_long else { return };
         let channel = &self.channels[order(self.channels.len() as u8, place)];
         let half = |is_long: bool| usize::from(self.block_sizes[usize::from(is_long)] / 2);
+        // The slopes of both blocks are those of the shorter one.
         let window = &self.plans[usize::from(last && before)].window;
         let (before, after) = (&channel.before[..half(before)], &channel.after[..half(last)]);
         self.level.run(Overlap { before, after, window, range, out });

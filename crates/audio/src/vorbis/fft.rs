@@ -128,6 +128,8 @@ impl Fft {
         let (mut n, mut stride, mut swaps) = (m, 1, 0);
         while n > 1 {
             let from = [&*front[0], &*front[1]];
+            // Stockham's steps write in sorted order to the other buffer, so no bit reversal follows. Radix 4
+            // needs half the passes over memory; an odd power of 2 ends with one step of radix 2.
             if n % 4 == 0 {
                 let part = stride * (n / 4);
                 for p in 0..n / 4 {
@@ -178,6 +180,7 @@ impl Fft {
             }
             let points = Complex::eight(points);
             for (j, point) in points.into_iter().enumerate() {
+                // Lane `k` of point `j` is the frequency `first + k + m j`.
                 let row = (first + m * j) / LANES;
                 point.times(Complex::load(&turn, row)).store(&mut back, row);
             }

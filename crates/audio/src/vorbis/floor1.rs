@@ -63,6 +63,7 @@ impl Lines {
         }
         let points = (0..of.xs.len()).map(|i| {
             let (x, before) = (of.xs[i], of.xs[..i].iter().enumerate());
+            // Sections 9.2.4 and 9.2.5: neighbours among the points listed before this one only.
             let low = before.clone().filter(|(_, other)| **other < x).max_by_key(|(_, other)| **other);
             let high = before.filter(|(_, other)| **other > x).min_by_key(|(_, other)| **other);
             let index = |found: Option<(usize, &u16)>| found.map_or(0, |(i, _)| i as u8);
@@ -92,6 +93,7 @@ impl Lines {
         if bits.read(1)? == 0 {
             return Ok(false);
         }
+        // Section 7.2.3: the number of heights, by the multiplier.
         let range = [256, 128, 86, 64][self.multiplier as usize - 1];
         let width = ilog(range as u32 - 1);
         let mut ys = [0; MAX_POSITIONS];
@@ -107,7 +109,9 @@ impl Lines {
             };
             for y in part {
                 let subclass = selector & ((1 << class.subclass_bits) - 1);
+                // The master codeword holds one subclass for each dimension, the first in the lowest bits.
                 selector >>= class.subclass_bits;
+                // Without a codebook the difference is 0: the point lies on the line between its neighbours.
                 if let Some(book) = class.books[subclass as usize] {
                     *y = books[usize::from(book)].entry(bits)? as i32;
                 }
@@ -130,6 +134,7 @@ impl Lines {
             let (x1, y1) = (self.points[high].x, ys[high]);
             // Heights of codebooks with too many entries may wrap; they are limited when they are drawn.
             let dy = y1.wrapping_sub(y0);
+            // Section 9.2.6, `render_point`. No two positions are equal, so the divisor is not 0.
             let off = (dy.unsigned_abs().wrapping_mul(point.x - x0) / (x1 - x0)) as i32;
             let predicted = if dy < 0 { y0.wrapping_sub(off) } else { y0.wrapping_add(off) };
             let value = ys[i];
@@ -137,9 +142,11 @@ impl Lines {
                 ys[i] = predicted;
                 continue;
             }
+            // A coded point also fixes its neighbours: the curve passes through all three.
             (is_used[low], is_used[high], is_used[i]) = (true, true, true);
             let (high_room, low_room) = (range.wrapping_sub(predicted), predicted);
             let room = high_room.min(low_room).wrapping_mul(2);
+            // Below `room`, odd values go down and even ones up. Above, only the side with more room is left.
             ys[i] = if value >= room {
                 if high_room > low_room {
                     value.wrapping_sub(low_room).wrapping_add(predicted)
@@ -163,6 +170,7 @@ impl Lines {
         half: u32,
         lines: &mut Vec<Line>,
     ) {
+        // The limits matter for crafted streams only: the table of amplitudes has 256 rows.
         let height = |i: usize| ys[i].wrapping_mul(self.multiplier).clamp(0, 255);
         let (mut x0, mut y0) = (0, height(usize::from(self.sorted[0])));
         for &i in &self.sorted[1..] {
@@ -183,6 +191,9 @@ impl Lines {
 fn line([x0, x1]: [u32; 2], [y0, y1]: [i32; 2], half: u32, lines: &mut Vec<Line>) {
     let (length, dy) = (x1 - x0, (y1 - y0).unsigned_abs());
     if length <= LONGEST {
+        // `dy` is at most 255, so 32 bits hold it. Rounded up, the height after `k < length` steps is too
+        // large by less than `length / 2^24`, which is at most `1 / length`. So its integer part is that of
+        // `k dy / length`.
         let up = (dy << FRACTION).div_ceil(length);
         // Downwards, the height is rounded up.
         let (part, step) = if y1 < y0 { ((1 << FRACTION) - 1, up.wrapping_neg()) } else { (0, up) };
@@ -206,6 +217,7 @@ pub(super) fn apply(lines: &[Line], table: &[f32; 256], spectrum: &mut [f32]) {
     let mut begin = 0;
     for &Line { end, mut y, step } in lines {
         for value in &mut spectrum[begin..end as usize] {
+            // Eight bits are left, so the index is below 256 and needs no check.
             *value *= table[(y >> FRACTION) as usize];
             y = y.wrapping_add(step);
         }

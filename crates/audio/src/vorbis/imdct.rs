@@ -41,6 +41,7 @@ impl Scratch {
     pub fn new(block: usize) -> Self {
         let points = || [vec![0.0; MAX_PLAIN], vec![0.0; MAX_PLAIN]];
         // bounded: a block is at most 8192 samples.
+        // A quarter of a block in complex points, eight to a row.
         let rows = || [vec![Row::default(); block / 32], vec![Row::default(); block / 32]];
         Self { plain: [points(), points()], rows: [rows(), rows()] }
     }
@@ -56,6 +57,7 @@ impl Plan {
 
     fn new(block: usize) -> Self {
         let (half, quarter) = (block / 2, block / 4);
+        // Section 4.3.1: the sine of a squared sine; the squares of both slopes add up to 1.
         let window = |i: usize| {
             let sine = libm::sin(FRAC_PI_2 * (i as f64 + 0.5) / half as f64);
             libm::sin(FRAC_PI_2 * sine * sine) as f32
@@ -86,6 +88,7 @@ impl Plan {
             }
         }
         let [re, im] = fft.run::<V>(one, other);
+        // Real parts are the even values, negated imaginary parts the odd ones from the end.
         let out = out.as_chunks_mut::<16>().0;
         let n = out.len();
         for ((out, re), im) in out.iter_mut().zip(&re[..n]).zip(im[..n].iter().rev()) {

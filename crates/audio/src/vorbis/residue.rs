@@ -49,6 +49,7 @@ impl Residue {
             partition_size: of.partition_size as usize,
             class_book: of.class_book.into(),
             n_classes: of.books.len() as u32,
+            // The first pass reads the classes; passes after the last codebook read nothing.
             books: (0..=n_passes.unwrap_or(0))
                 .map(|pass| of.books.iter().map(|books| books[pass]).collect())
                 .collect(),
@@ -80,10 +81,12 @@ impl Residue {
         classes.resize(stride * starts.len(), 0);
         for (pass, pass_books) in self.books.iter().enumerate() {
             for first in (0..n_partitions).step_by(per_word) {
+                // Classes are coded once, in front of the vectors of the first pass (section 8.6.2).
                 if pass == 0 {
                     for vector in 0..starts.len() {
                         let mut word = class_book.entry(bits)?;
                         let at = vector * stride + first;
+                        // The class of the first partition is the highest digit of the codeword's number.
                         for class in classes[at..at + per_word].iter_mut().rev() {
                             *class = (word % self.n_classes) as u8;
                             word /= self.n_classes;
@@ -139,6 +142,7 @@ fn packed(bits: &mut Reservoir<'_>, book: &Book, part: &mut [f32]) -> Result<(),
 fn packed_of<const D: usize>(bits: &mut Reservoir<'_>, book: &Book, part: &mut [f32]) -> Result<(), Stop> {
     // A copy stays in registers.
     let mut local = *bits;
+    // One refill for the codewords that 56 bits are sure to hold; a long one refills by itself.
     for parts in part.as_chunks_mut::<D>().0.chunks_mut(PER_REFILL) {
         local.refill();
         for part in parts {

@@ -27,6 +27,8 @@ impl<'a> Bits<'a> {
             Some(bytes) => u64::from_be_bytes(*bytes),
             None => last(self.bytes, self.next),
         };
+        // As in `vorbis/reservoir.rs`: the bits after `held` are or-ed again with themselves, and only whole
+        // bytes are counted.
         self.word |= word >> self.held;
         self.next += (63 - self.held) >> 3;
         self.held |= 56;
@@ -54,6 +56,7 @@ impl<'a> Bits<'a> {
     /// Takes `n <= 32` of the available bits.
     #[inline(always)]
     pub(super) fn take(&mut self, n: usize) -> usize {
+        // Two shifts, since `n` may be 0 and one shift by 64 would overflow.
         let value = (self.word >> 1 >> (63 - n)) as usize;
         self.skip(n);
         value

@@ -39,6 +39,7 @@ impl Gains {
             if band < bands.n_long {
                 factor += if is_raised { PREEMPHASIS[band] } else { 0 };
             } else {
+                // All terms are quarters of an exponent of 2: a subblock gain is 2, a scale factor 1/2 or 1.
                 base -= 8 * channel.subblock_gain[(band - bands.n_long) % 3];
             }
             let gain = self.powers[(base - (factor << shift) - LOWEST) as usize];

@@ -54,6 +54,7 @@ impl Pairs {
         let mut links = [0usize; 1 << FIRST];
         for code in codes {
             let (len, bits) = ((code >> 12) as usize, (code & 0xfff) as usize);
+            // The longest code with a prefix sets the size of its second table.
             if len > FIRST {
                 let link = &mut links[bits >> (len - FIRST)];
                 *link = (*link).max(len - FIRST);
@@ -79,6 +80,7 @@ impl Pairs {
             let free = FIRST - len;
             for rest in 0..1 << free {
                 let signs = usize::from(x > 0) + usize::from(y > 0);
+                // Signs that do not fit, and values with more bits, are left to `read_long`.
                 first[bits << free | rest] = if signs > free || has_linbits && (x == 15 || y == 15) {
                     unsigned
                 } else {
@@ -103,14 +105,18 @@ impl Huffman {
             &PAIRS_11, &PAIRS_12, &PAIRS_13, &PAIRS_15, &PAIRS_16, &PAIRS_24,
         ];
         let selected = std::array::from_fn(|table| match table {
+            // Table 0 codes zeros in no bits. Tables 4 and 14 do not exist, so the numbers behind them are
+            // lower in `pairs`.
             0 | 4 | 14 => None,
             1..4 => Some((table - 1, 0)),
             5..14 => Some((table - 2, 0)),
             15 => Some((12, 0)),
+            // Tables 16 to 23 have the codes of 16 and tables 24 to 31 those of 24; they differ in `linbits`.
             16..24 => Some((13, usize::from(LINBITS[table - 16]))),
             _ => Some((14, usize::from(LINBITS[table - 16]))),
         });
         let powers: Vec<f32> = (0..=LARGEST).map(|n| (n as f64 * libm::cbrt(n as f64)) as f32).collect();
+        // Table B of quadruples: codes of four bits, the inverted values.
         let quads_b = std::array::from_fn(|i| 4 << 12 | (15 - i as u32));
         Self {
             pairs: books.into_iter().enumerate().map(|(i, codes)| Pairs::new(codes, i > 12)).collect(),
@@ -160,6 +166,7 @@ impl Huffman {
             lines[n..n + 4].copy_from_slice(&self.quad_values[usize::from(values)]);
             n += 4;
         }
+        // The last quadruple took bits of the next granule: what was left before `end` was stuffing.
         if bits.position() > end && n > n_paired {
             n -= 4;
         }
@@ -205,6 +212,7 @@ impl Huffman {
             let index = bits.peek(FIRST + (entry & 0xff) as usize) & ((1 << (entry & 0xff)) - 1);
             entry = pairs.second[((entry & !LINK) >> 8) as usize + index];
         }
+        // No refill: a code of 19 bits and two values of 13 bits and a sign are 47 of at least 56 bits.
         bits.skip((entry & 0xff) as usize);
         [(entry >> 8 & 15) as usize, (entry >> 16 & 15) as usize].map(|mut value| {
             if value == 15 {
@@ -212,6 +220,7 @@ impl Huffman {
             }
             let sign = bits.peek(1) as u32 & u32::from(value > 0);
             bits.skip(usize::from(value > 0));
+            // Signs are random, so they are set without a branch.
             f32::from_bits(self.powers[value].to_bits() | sign << 31)
         })
     }

@@ -72,6 +72,7 @@ impl Tables {
                 row.0[..MIXED_SUBBANDS].copy_from_slice(&normal.0[..MIXED_SUBBANDS]);
             }
         }
+        // ISO/IEC 11172-3 table B.9.
         const C: [f64; 8] = [-0.6, -0.535, -0.33, -0.185, -0.095, -0.041, -0.0142, -0.0037];
         let alias = [0..8, 0..7, 0..1].map(|used: std::ops::Range<usize>| {
             C.map(|c| {
@@ -197,6 +198,7 @@ pub(super) fn filter<V: Lanes>(
             short::<V>(tables, x, group, overlap, out);
         }
     }
+    // Lines above are zero: only what the block before left over is due.
     for group in n_groups..GROUPS {
         let is_live = group < overlap.n_groups;
         for (out, saved) in out.iter_mut().zip(&mut overlap.rows) {
@@ -235,6 +237,7 @@ fn reorder(channel: &Channel, bands: &Bands, lines: &mut [f32; LINES]) -> usize 
 #[inline(always)]
 fn gather<V: Lanes>(lines: &[f32; LINES], group: usize, rows: &mut [Line; SLOTS]) {
     let lines = lines[group * LANES * SLOTS..][..LANES * SLOTS].as_chunks::<SLOTS>().0;
+    // 18 rows are two tiles and a rest: the third tile writes six rows again, with the same values.
     for at in [0, 8, SLOTS - LANES] {
         let mut tile = [V::splat(0.0); LANES];
         for (tile, lines) in tile.iter_mut().zip(lines) {
@@ -279,6 +282,7 @@ fn long<V: Lanes>(
     let y = dct4_18(tables, x);
     for i in 0..SLOTS {
         let saved = &mut overlap.rows[i][group].0;
+        // The order of the 36 values is on the first page; their signs are part of `window`.
         let value = if i < 9 { y[9 + i] } else { y[26 - i] };
         (value * V::load(&window[i].0) + V::load(saved)).store(&mut out[i][group].0);
         let value = if i < 9 { y[8 - i] } else { y[i - 9] };
@@ -317,6 +321,7 @@ fn short<V: Lanes>(tables: &Tables, x: [V; SLOTS], group: usize, overlap: &mut O
 
 /// Transforms the first eight subbands of a mixed block: two with one window, the others with three.
 fn mixed<V: Lanes>(tables: &Tables, x: [V; SLOTS], overlap: &mut Overlap, out: &mut [Line]) {
+    // Both transforms run on all eight subbands; the lower two lanes are then those of `long`.
     let mut lower = overlap.clone();
     let mut lower_out = [Line::default(); SLOTS];
     long::<V>(tables, x, &tables.windows[0], 0, &mut lower, &mut lower_out);

@@ -36,6 +36,7 @@ impl Reservoir {
         if back + main_data.len() > LEN {
             return Err(Damage("a frame refers to more main data than a decoder holds"));
         }
+        // Only bytes that no frame has used can be referred to; what is before them is missing.
         let cache = back.min(self.len - self.used);
         self.bytes.copy_within(self.len - cache..self.len, 0);
         self.len = cache + main_data.len();

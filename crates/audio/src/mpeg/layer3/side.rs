@@ -48,13 +48,13 @@ impl Default for PerBand {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Channel {
-    /// Bits of scale factors and lines.
+    /// `part2_3_length`: bits of scale factors and lines.
     pub(super) len: usize,
-    /// Lines in pairs.
+    /// `big_values`: pairs of lines below the quadruples.
     pub(super) n_pairs: usize,
     pub(super) global_gain: i32,
     pub(super) scalefac_compress: usize,
-    /// The shape of the window: 0 normal, 1 start, 2 short, 3 stop.
+    /// `block_type`, the shape of the window: 0 normal, 1 start, 2 short, 3 stop.
     pub(super) shape: usize,
     /// Whether the two lowest subbands have the normal window.
     pub(super) is_mixed: bool,
@@ -63,9 +63,9 @@ pub(super) struct Channel {
     /// The ends of the regions of pairs.
     pub(super) regions: [usize; 3],
     pub(super) has_preemphasis: bool,
-    /// Whether a step of a scale factor is 2 instead of the root of 2.
+    /// `scalefac_scale`: whether a step of a scale factor is 2 instead of the root of 2.
     pub(super) is_coarse: bool,
-    /// The table of quadruples.
+    /// `count1table_select`: the table of quadruples.
     pub(super) quads: usize,
     pub(super) scalefacs: PerBand,
     /// The direction that stands for none, by band.
@@ -103,6 +103,7 @@ impl Channel {
             it.is_mixed = bits.read(1) == 1;
             it.tables = [bits.read(5), bits.read(5), 0];
             it.subblock_gain = [bits.read(3) as i32, bits.read(3) as i32, bits.read(3) as i32];
+            // With `window_switching_flag` the end of region 0 is implied, and there is no region 2.
             it.regions = [first_region(stream.rate, it.shape == 2), LINES, LINES];
         } else {
             it.tables = [bits.read(5), bits.read(5), bits.read(5)];
@@ -169,6 +170,7 @@ impl Side {
     }
 
     fn read_scalefacs_1(&mut self, bits: &mut Bits<'_>, granule: usize, channel: usize) {
+        // `slen1` and `slen2`, by `scalefac_compress`.
         const BITS: [[usize; 2]; 16] = [
             [0, 0],
             [0, 1],
@@ -192,6 +194,7 @@ impl Side {
             0 => (&mut first[0][channel], None),
             _ => (&mut second[0][channel], Some(&first[0][channel].scalefacs)),
         };
+        // The `is_pos` of MPEG-1 that stands for no intensity stereo.
         it.no_direction = PerBand([7; MAX_BANDS]);
         let [low, high] = BITS[it.scalefac_compress];
         if it.shape == 2 {
@@ -205,6 +208,7 @@ impl Side {
         let groups = [(0..6, low), (6..11, low), (11..16, high), (16..21, high)];
         for ((bands, n_bits), is_shared) in groups.into_iter().zip(self.shared[channel]) {
             match before {
+                // `scfsi`: the group is not coded again in the second granule.
                 Some(before) if is_shared => it.scalefacs.0[bands.clone()].copy_from_slice(&before.0[bands]),
                 _ => it.scalefacs.0[bands].iter_mut().for_each(|factor| *factor = bits.read(n_bits) as u8),
             }
@@ -235,6 +239,7 @@ fn read_scalefacs_2(bits: &mut Bits<'_>, it: &mut Channel, are_directions: bool)
             n @ 0..400 => (3, [(n >> 4) / 5, (n >> 4) % 5, n >> 2 & 3, n & 3]),
             n @ 400..500 => (4, [((n - 400) >> 2) / 5, ((n - 400) >> 2) % 5, n & 3, 0]),
             n => {
+                // MPEG-2 has no bit for it: this range of `scalefac_compress` implies it.
                 it.has_preemphasis = true;
                 (5, [(n - 500) / 3, (n - 500) % 3, 0, 0])
             }

@@ -104,6 +104,7 @@ pub(super) fn synthesize<V: Lanes>(
     out: &mut [f32],
 ) {
     let out = out.as_chunks_mut::<SUBBANDS>().0;
+    // 18 or 36 slots are no multiple of eight: the last batch has more slots than `out`, which `zip` drops.
     for (batch, slots) in
         subbands[..n_slots.next_multiple_of(LANES)].as_chunks::<LANES>().0.iter().enumerate()
     {
@@ -128,6 +129,7 @@ pub(super) fn synthesize<V: Lanes>(
             }
         }
     }
+    // Moved once a frame, so that the filter reads a row as one piece instead of as a ring.
     for row in &mut history.rows {
         row.copy_within(n_slots..n_slots + KEPT, 0);
     }
