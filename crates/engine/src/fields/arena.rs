@@ -223,6 +223,7 @@ mod system {
             if before > 0 {
                 libc::munmap(mapped.cast(), before);
             }
+            // Never 0 bytes, which would be an error: `before` is less than the alignment.
             libc::munmap(start.add(len).cast(), ARENA_ALIGN - before);
             libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
             NonNull::new(start).ok_or_else(too_much)
@@ -232,6 +233,7 @@ mod system {
     /// # Safety
     /// `start` must come from [`map`] with the same `bytes`, and not be used any more.
     pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+        // The same function of `bytes` as in `map`, so the length need not be kept.
         let len = mapped_len(bytes).unwrap_or(bytes);
         // SAFETY: promised by the caller.
         unsafe { libc::munmap(start.as_ptr().cast(), len) };

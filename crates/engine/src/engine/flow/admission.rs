@@ -98,6 +98,7 @@ impl Admission {
         best: Option<impl FnOnce(u64) -> u64>,
         tickets: &mut Vec<u64>,
     ) -> Next {
+        // `window` is ahead of the consumer by the draws in `plan`; one that was not looked up is made now.
         while self.drawn < draws {
             if self.plan.pop_front().is_none() {
                 self.window.draw();
@@ -114,6 +115,8 @@ impl Admission {
         let Some(ticket) = self.turn() else { return Next::Done };
         // A run begins when there is credit for all of it; else each ticket would cost a read.
         let last = best.map(|best| {
+            // Not negative: credit begins with the window's size or more, and only grows. Half of the rest
+            // leaves credit for a second run.
             let longest = (self.credit - self.window.size()) / 2;
             let last = ticket.saturating_add(best(ticket).min(longest).max(1) - 1);
             last.min(self.end.map_or(u64::MAX, |end| end - 1))
@@ -121,6 +124,7 @@ impl Admission {
         if let Some(last) = last.filter(|&last| self.has_credit(last)) {
             return self.run(ticket, last, tickets);
         }
+        // The next draw's ticket is at most `draws + W - 1`, and so always within the credit: no deadlock.
         match self.missing(1) {
             // The ticket that the consumer waits for is within the credit, so the run is not empty.
             Some(missing) if last.is_some() && missing == ticket => {
@@ -128,6 +132,8 @@ impl Admission {
             }
             Some(missing) => Next::Demanded(self.admit(missing)),
             None => {
+                // Until there is credit for all of the run, or until a draw whose ticket was not admitted is
+                // next.
                 let run = last.map_or(u64::MAX, |last| (last + 1).saturating_sub(self.credit));
                 Next::Wait(run.min(self.drawn + self.n_under_way()))
             }
@@ -137,6 +143,7 @@ impl Admission {
     /// Doubles the credit beyond the window, up to its maximum; false if that was reached before.
     pub(crate) fn raise_credit(&mut self) -> bool {
         let before = self.credit;
+        // At least 1, so that credit equal to the window grows, too.
         let spare = (before - self.window.size()).max(1);
         self.credit = before.saturating_add(spare).min(self.most_credit);
         self.credit > before
@@ -162,6 +169,7 @@ impl Admission {
         if let Some(&ticket) = self.held.first() {
             return Some(ticket);
         }
+        // A ticket that is passed here needs no entry any more.
         while self.ahead.remove(&self.in_order) {
             self.in_order += 1;
         }
@@ -171,6 +179,7 @@ impl Admission {
     /// Admits the missing tickets from `ticket` to `last`, up to the first gap.
     fn run(&mut self, ticket: u64, last: u64, tickets: &mut Vec<u64>) -> Next {
         let size = self.window.size().max(1);
+        // By windows admitted so far: the fuller the window, the fewer tickets go out of turn.
         let owed = match self.admitted / size {
             0 => DEMAND,
             1 => DEMAND / 3,
@@ -221,6 +230,7 @@ impl Admission {
     /// How many of the next draws have admitted tickets, at least 1 and at most `look_ahead`.
     fn n_under_way(&mut self) -> u64 {
         self.look_up(self.look_ahead);
+        // At least 1: a wait that ends at once would be a loop without sleep.
         self.plan.iter().take_while(|&&ticket| !self.is_missing(ticket)).count().max(1) as u64
     }
 

@@ -142,6 +142,8 @@ impl Demand {
 
     /// Notes that the consumer waits for an example of `stream`, or no longer waits.
     pub(crate) fn set_starved(&self, stream: Option<usize>) {
+        // Sequentially consistent, as `waiting` is: consumer and I/O thread each store their own state and
+        // then load the other's, so one of them sees both.
         self.starved.store(stream.map_or(0, |stream| stream + 1), SeqCst);
     }
 
@@ -161,6 +163,7 @@ impl Demand {
         self.change(|state| {
             let stream_state = &mut state.streams[stream];
             stream_state.draws += 1;
+            // Before that draw a woken thread would find no job.
             stream_state.draws >= stream_state.idle_until
         });
     }
@@ -203,6 +206,7 @@ impl Demand {
     ) -> Option<ReadJob> {
         let mut state = self.lock();
         if !tickets.is_empty() {
+            // A run is in progress until its thread asks for the next job.
             state.runs -= 1;
             tickets.clear();
         }
@@ -220,12 +224,14 @@ impl Demand {
                     }
                     return Some(job);
                 }
+                // The end is final: every waiting thread has to see it.
                 Err(Idle::Done) => {
                     self.changed.notify_all();
                     return None;
                 }
                 Err(Idle::Wait) => {
                     state.waiting += 1;
+                    // Before the look at `starved`; see `set_starved`.
                     self.waiting.store(state.waiting, SeqCst);
                     if self.is_starved() && !has_records() && state.raise_credit(self.starved.load(SeqCst)) {
                         state.waiting -= 1;
@@ -245,6 +251,7 @@ impl Demand {
     /// Makes a change; `change` returns whether a waiting thread may find a job now.
     fn change(&self, change: impl FnOnce(&mut DemandState) -> bool) {
         let mut state = self.lock();
+        // One thread is enough: it wakes the next if there may be more jobs (`job`).
         let wake = change(&mut state) && state.waiting > 0;
         drop(state);
         if wake {
@@ -296,11 +303,14 @@ impl DemandState {
                 Next::Demanded(ticket) => ReadJob::Ticket { stream, ticket, number: fills.then(number) },
                 Next::Done => continue,
                 Next::Wait(until) => {
+                    // If no run may begin, the wait is for the end of one, which credit does not bring
+                    // closer.
                     (*idle_until, *lacks_credit) = (until, may_run);
                     idle = Idle::Wait;
                     continue;
                 }
             };
+            // The next search begins behind this stream, so that none is starved.
             self.turn = (stream + 1) % n;
             return Ok(job);
         }

@@ -49,15 +49,18 @@ impl Sequencer {
     pub fn pass(&self, job: u64) {
         let mut state = self.lock();
         state.job = job + 1;
+        // A notification costs a system call even if no thread waits.
         let wake = state.waiting > 0;
         drop(state);
         if wake {
+            // All, since one condition variable cannot tell which of them has the next job.
             self.changed.notify_all();
         }
     }
 
     /// Wakes all threads; later waits return at once.
     pub fn close(&self) {
+        // Under the lock: a thread between its check and its wait would miss the wake-up.
         self.lock().closed = true;
         self.changed.notify_all();
     }
