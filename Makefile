@@ -3,7 +3,7 @@
 # make test   run everything that CI runs, fastest first, in the virtual environment build/venv
 # make test-torch  run the tests of forebay.torch, training frameworks and forebay.queue, after `make test`;
 #   downloads 5.5 GB
-# make soak   run the tests of `make test` with 20 times the repetitions, and those of sources by URL
+# make soak   run the tests of `make test` with 20 times the repetitions
 # make bench  run the criterion benches of each stage
 # make digests  write the digests of batches in many configurations to build/digests.json, after `make wheel`;
 #   benches/README.md has the comparison of two of them
@@ -11,16 +11,12 @@
 # make tables  write the stub's signatures and the table in docs/parameters.md from the tables of parameters,
 #   after `make wheel`
 # make docs   build the site of docs/ in build/docs, and check it; warnings are errors
-# make wheel FEATURES=remote  build the wheel under test with the cargo feature `remote`, and install it in build/venv
 # make clean  remove everything that the other targets wrote
 
 PYTHON  ?= python3
 PROFILE ?= ci
 REPEAT  ?= 20
-# Cargo features of the wheel besides the default ones.
-FEATURES ?=
 
-COMMA  := ,
 VENV   := build/venv
 BIN    := $(VENV)/bin
 WHEELS := build/wheels
@@ -69,8 +65,6 @@ rust:
 	cargo fmt --check
 	cargo clippy $(CARGO_PROFILE) --all-targets -- -D warnings
 	cargo clippy $(CARGO_PROFILE) --all-targets --features python -- -D warnings
-	cargo clippy $(CARGO_PROFILE) --no-default-features --features python -- -D warnings
-	cargo clippy $(CARGO_PROFILE) --all-targets --features python,remote -- -D warnings
 	cargo test $(CARGO_PROFILE) --no-fail-fast
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_PROFILE) --no-deps
 	cargo update --quiet --workspace --locked --manifest-path fuzz/Cargo.toml
@@ -85,7 +79,7 @@ wheel:
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
 	rm -rf $(WHEELS)
-	$(BIN)/maturin build --quiet $(CARGO_PROFILE) $(if $(FEATURES),--features python$(COMMA)$(FEATURES)) --out $(WHEELS)
+	$(BIN)/maturin build --quiet $(CARGO_PROFILE) --out $(WHEELS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(WHEELS)/*.whl
 
 lint:
@@ -118,11 +112,8 @@ test-torch:
 pytest:
 	$(OFFLINE) $(BIN)/python -m pytest
 
-# With the feature `remote`, whose Rust tests take another build of about 5 minutes.
-soak: FEATURES := remote
 soak: wheel
 	FOREBAY_SOAK=$(REPEAT) PROPTEST_CASES=10000 cargo test $(CARGO_PROFILE) -- --include-ignored
-	cargo test $(CARGO_PROFILE) -p forebay-source --features remote
 	FOREBAY_SOAK=$(REPEAT) $(OFFLINE) $(BIN)/python -m pytest -o timeout=3600
 
 bench:

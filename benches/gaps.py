@@ -5,7 +5,7 @@
 Each line is a process of its own that makes an infinite loader over WAV files of `--seconds` and takes batches
 without a pause; `--step` seconds of sleep after each batch stand for a training step. Sources: `files` (a folder) and
 `arrow` (a shard of the same recordings); with `--latency`, the same two by URL, from a server on the loopback whose
-answers begin that many ms after their requests (125 MB/s; needs a wheel with the cargo feature `remote`).
+answers begin that many ms after their requests (125 MB/s).
 
 Goals on an idle machine: no gap after the first batch above 3 times the median + 20 ms; 306 short clips in at most
 300 MB, 200 clips of Whisper's 30 s in at most 700 MB (`--whisper`).

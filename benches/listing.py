@@ -2,10 +2,10 @@
 
     python benches/listing.py [--objects 1000000] [--latency 0]
 
-Needs a wheel with the cargo feature `remote` (`make wheel FEATURES=remote`). The server is a process of its own on the
-loopback, which lists `--objects` objects in pages of 1000, each page `--latency` ms after its request. The objects are
-recordings in folders of 1000; only a pattern that matches one of them is opened, by an error that says so, since the
-server has no objects. `memory` is the growth of the largest resident set.
+The server is a process of its own on the loopback, which lists `--objects` objects in pages of 1000, each page
+`--latency` ms after its request. The objects are recordings in folders of 1000; only a pattern that matches one of them
+is opened, by an error that says so, since the server has no objects. `memory` is the growth of the largest resident
+set.
 """
 
 import argparse

@@ -3,12 +3,11 @@
     python benches/remote.py [--rate 125] [--latency 0,10,50] [--rounds 3] [--repeats 8]
         [--seconds 30] [--shards 4] [--cache] [--files] [--peer]
 
-Needs a wheel with the cargo feature `remote` (`make wheel FEATURES=remote`). The server is a process of its own on the
-loopback: each answer begins `--latency` ms after its request, and all answers together have `--rate` MB/s. The
-recordings are 240 of OGG Vorbis of `--seconds` at 32 kHz (soundfile, the recordings of tests/data), each `--repeats`
-times, in Arrow shards with 100 rows a record batch; clips of 5 s, the default log-mel, two workers, one pass. `link` is
-the bytes of the pass over its time, as a share of the rate; `sent` the bytes that the server sent over those of the
-shards. Digests of all batches must be those of local files.
+The server is a process of its own on the loopback: each answer begins `--latency` ms after its request, and all answers
+together have `--rate` MB/s. The recordings are 240 of OGG Vorbis of `--seconds` at 32 kHz (soundfile, the
+recordings of tests/data), each `--repeats` times, in Arrow shards with 100 rows a record batch; clips of 5 s, the
+default log-mel, two workers, one pass. `link` is the bytes of the pass over its time, as a share of the rate; `sent`
+the bytes that the server sent over those of the shards. Digests of all batches must be those of local files.
 `--cache`: two epochs of one loader with `cache_dir`, and one of another loader over the same folder.
 `--files`: the same recordings as an object each, named by a table, in `global`; forebay reads what a clip needs.
 `--peer`: a DataLoader of torch with two worker processes over `datasets` in streaming mode, which reads the same URLs

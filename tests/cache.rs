@@ -24,7 +24,6 @@ use forebay::{
 use proptest::prelude::*;
 use serde_json::json;
 use tempfile::TempDir;
-#[cfg(feature = "zarr")]
 use zarrs::{
     array::{Array, ArraySubset},
     filesystem::FilesystemStore,
@@ -229,7 +228,6 @@ fn many_small_documents() {
     assert_eq!((some.data, some.shapes), (vec![254, 0, 0], vec![]));
 }
 
-#[cfg(feature = "zarr")]
 #[test]
 fn zarrs_reads_the_same() {
     for compression in [Compression::None, Compression::Zstd(3)] {
@@ -248,64 +246,6 @@ fn zarrs_reads_the_same() {
         let some = ArraySubset::new_with_ranges(&[1000..1003, 0..1]);
         assert_eq!(shapes.retrieve_array_subset::<Vec<i64>>(&some).unwrap(), [1, 2, 3]);
     }
-}
-
-/// A layout that forebay does not write, as in caches of the program that defined the convention.
-#[cfg(feature = "zarr")]
-#[test]
-fn caches_of_others_are_read() {
-    use zarrs::array::{ArrayBuilder, codec, data_type};
-    let folder = TempDir::new().unwrap();
-    let field = folder.path().join("train/input_ids");
-    let array = |name: &str, dtype, values: &dyn Fn(&Array<FilesystemStore>)| {
-        fs::create_dir_all(field.join(name)).unwrap();
-        let store = Arc::new(FilesystemStore::new(field.join(name)).unwrap());
-        let blosc: codec::BloscCodecConfiguration = serde_json::from_value(json!({
-            "cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0
-        }))
-        .unwrap();
-        let mut sharding = codec::ShardingCodecBuilder::new(vec![1024.try_into().unwrap()], &dtype);
-        sharding.bytes_to_bytes_codecs(vec![Arc::new(
-            codec::BloscCodec::new_with_configuration(&blosc).unwrap(),
-        )]);
-        let array = ArrayBuilder::new(vec![1 << 54], vec![65_536], dtype, 0)
-            .array_to_bytes_codec(sharding.build_arc())
-            .build(store, "/")
-            .unwrap();
-        array.store_metadata().unwrap();
-        values(&array);
-    };
-    let lengths: Vec<i64> = (0..300).map(|i| i * 37 % 1000).collect();
-    let ends: Vec<i64> = lengths
-        .iter()
-        .scan(0, |end, n| {
-            *end += n;
-            Some(*end)
-        })
-        .collect();
-    let total = ends[299];
-    let ids: Vec<i32> = (0..total as i32).map(|i| i * 7 - 3).collect();
-    array("data", data_type::int32(), &|array| {
-        array.store_array_subset(&ArraySubset::new_with_ranges(&[0..total as u64]), ids.clone()).unwrap();
-    });
-    array("offsets", data_type::int64(), &|array| {
-        let all: Vec<i64> = std::iter::once(300).chain(ends.iter().copied()).collect();
-        array.store_array_subset(&ArraySubset::new_with_ranges(&[0..301]), all).unwrap();
-    });
-    let ledger = json!({"total_num_rows": 300, "shard_rows": {"s": 300}, "is_finished": true, "finished_shards": ["s"],
-        "field_counts": {}, "metadata": {"preprocessor_metadata": {}}});
-    fs::write(folder.path().join("train/shard_ledger.json"), ledger.to_string()).unwrap();
-
-    let reader = CacheReader::open(folder.path(), "train").unwrap();
-    assert_eq!((reader.length().unwrap().documents, reader.flat_len(0).unwrap()), (300, total as u64));
-    assert_eq!((&reader.fields()[0].name[..], reader.fields()[0].dtype), ("input_ids", DataType::Int32));
-    let mut out = vec![0; 2048 * 4];
-    reader.read_flat(0, 70_000, &mut out).unwrap();
-    let expected: Vec<u8> = ids[70_000..72_048].iter().flat_map(|id| id.to_le_bytes()).collect();
-    assert_eq!(out, expected);
-    let found = reader.documents(0, &[299, 1]).unwrap();
-    assert_eq!(found.ends, [lengths[299] as u64, (lengths[299] + lengths[1]) as u64]);
-    assert_eq!(found.data[..4], ids[ends[298] as usize].to_le_bytes());
 }
 
 #[test]

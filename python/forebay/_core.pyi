@@ -35,7 +35,6 @@ from forebay.sampling import _SamplingPart
 from forebay.targets import _TargetPart
 
 __all__ = [
-    "_READS_URLS",
     "AudioDataset",
     "ConfigError",
     "DataLoader",
@@ -81,7 +80,6 @@ __all__ = [
 ]
 
 __version__: Final[str]
-_READS_URLS: Final[bool]
 
 @type_check_only
 class _HubDataset(Protocol):

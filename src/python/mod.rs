@@ -124,7 +124,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     calls::order_forks(py)?;
     quiet_own_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("_READS_URLS", cfg!(feature = "remote"))?;
     module.add_class::<loader_base::LoaderBase>()?;
     module.add_class::<loader::Loader>()?;
     module.add_class::<access::AudioDataset>()?;

@@ -7,12 +7,12 @@
 //! ```text
 //! writer ──▶ jagged ──▶ append ──▶ chunk     documents; one field; one array; bytes
 //! reader ──▶ jagged ──▶ stored ──▶ chunk
-//!    └──── ledger         └──────▶ foreign   what is committed; arrays that others wrote
+//!    └──── ledger                           what is committed
 //! ```
 //!
-//! Why not `zarrs` alone: a random window of tokens takes it some 50 us, mostly for work that is constant
-//! here, and it writes a shard in place, so readers could see a torn one. It reads the layouts that we don't
-//! write, and our tests compare with it.
+//! Why not the crate `zarrs`: a random window of tokens takes it some 50 us, mostly for work that is constant
+//! here, and it writes a shard in place, so readers could see a torn one. Tests compare with zarr-python and
+//! tensorstore.
 //!
 //! `docs/cache.md` defines the layout and the commit.
 //!
@@ -21,7 +21,7 @@
 //! | `build` | many threads read and process shards, one thread writes the batches in a fixed order |
 //! | `batch`, `cast` | the output of a processor, and its conversion to the types of the fields |
 //! | `writer`, `jagged`, `append` | the writers of a cache, of a field and of an array |
-//! | `reader`, `stored`, `foreign` | the readers of a cache and of an array; arrays of other programs |
+//! | `reader`, `stored` | the readers of a cache and of an array |
 //! | `ledger` | which documents are committed, from which shards, and how they were made |
 //! | `layout`, `chunk` | an array in files; chunks, and the index of a shard |
 //! | `files`, `owned` | names and replacement of files; which of a folder belong to the cache |
@@ -34,8 +34,6 @@ pub mod build;
 mod chunk;
 pub mod cast;
 mod files;
-#[cfg(feature = "zarr")]
-mod foreign;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(test)]
@@ -54,8 +52,6 @@ mod stored;
 mod writer;
 pub mod dataset;
 
-#[cfg(feature = "zarr")]
-use forebay_base::catch_panic;
 use forebay_base::{Error, ErrorKind, Result, dtype, fallible_alloc, fork_lock, seed, signatures, sync};
 use forebay_engine::{engine, fields, order, record};
 use forebay_source as source;

@@ -1,8 +1,8 @@
 //! The reader of one array: rows of values, from any position.
 //!
-//! Input: rows and the caller's memory. Output: values. Layouts that forebay writes are read here. The index
-//! of a shard is read once, then the chunks that a read touches: adjacent ones with one `pread`, each
-//! checked, without an allocation. `zarrs` reads every other layout (`foreign`).
+//! Input: rows and the caller's memory. Output: values. Only layouts that forebay writes are read:
+//! `forebay.cache.foreign` has the others. The index of a shard is read once, then the chunks that a read
+//! touches: adjacent ones with one `pread`, each checked, without an allocation.
 //!
 //! A file never changes after it has its final name: a writer replaces the last shard by a longer one. So an
 //! open file is valid for the rows that were committed when it was opened, and is opened again for later
@@ -16,8 +16,6 @@ use std::{
     sync::Arc,
 };
 
-#[cfg(feature = "zarr")]
-use super::foreign::Foreign;
 use super::{
     chunk::{self, ChunkIndex},
     json::read_metadata,
@@ -39,17 +37,7 @@ const MOST_ANNOUNCED: u64 = 16 << 20;
 
 /// An array that can be read; shared by threads.
 #[derive(Debug)]
-pub enum Stored {
-    /// In a layout that forebay writes.
-    Own(Own),
-    /// In any other layout.
-    #[cfg(feature = "zarr")]
-    Foreign(Foreign),
-}
-
-/// An array in a layout that forebay writes.
-#[derive(Debug)]
-pub struct Own {
+pub struct Stored {
     folder: PathBuf,
     layout: ArrayLayout,
     storage: Arc<dyn Storage>,
@@ -68,55 +56,38 @@ impl Stored {
     /// Opens the array in `folder`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if neither forebay nor `zarrs` reads
-    /// it, if another program wrote it and forebay was built without the feature `zarr`, or if another
-    /// program wrote what is read by URL.
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if it has a layout that forebay
+    /// does not write.
     pub fn open(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Self> {
         let path = folder.join("zarr.json");
         let json = read_metadata(storage, &path)?.map_err(|what| {
             let message = format!("{} is not the metadata of a Zarr array: {what}", path.display());
             Error::new(ErrorKind::Format, message)
         })?;
-        match ArrayLayout::from_zarr_json(&json) {
-            Some((layout, _)) => Ok(Self::Own(Own {
-                folder: folder.to_owned(),
-                layout,
-                storage: Arc::clone(storage),
-                shards: fork_lock::RwLock::default(),
-            })),
-            None if urls::is_url(folder) => Err(foreign_url(folder)),
-            #[cfg(feature = "zarr")]
-            None => Foreign::open(folder, &json).map(Self::Foreign),
-            #[cfg(not(feature = "zarr"))]
-            None => Err(not_ours(folder, &json)),
-        }
+        let Some((layout, _)) = ArrayLayout::from_zarr_json(&json) else {
+            return Err(if urls::is_url(folder) { foreign_url(folder) } else { not_ours(folder, &json) });
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            layout,
+            storage: Arc::clone(storage),
+            shards: fork_lock::RwLock::default(),
+        })
     }
 
     /// The type of the values.
     pub fn dtype(&self) -> DataType {
-        match self {
-            Self::Own(own) => own.layout.dtype,
-            #[cfg(feature = "zarr")]
-            Self::Foreign(foreign) => foreign.dtype(),
-        }
+        self.layout.dtype
     }
 
     /// Values of a row.
     pub fn width(&self) -> u64 {
-        match self {
-            Self::Own(own) => own.layout.width(),
-            #[cfg(feature = "zarr")]
-            Self::Foreign(foreign) => foreign.width(),
-        }
+        self.layout.width()
     }
 
     /// Rows that are decoded together.
     pub fn chunk_rows(&self) -> u64 {
-        match self {
-            Self::Own(own) => own.layout.chunk_rows,
-            #[cfg(feature = "zarr")]
-            Self::Foreign(foreign) => foreign.chunk_rows(),
-        }
+        self.layout.chunk_rows
     }
 
     /// Fills `out` with the rows from `start` on; `committed` is the number of rows that may be read.
@@ -136,41 +107,10 @@ impl Stored {
             let message = format!("{n} values from {start} on are requested, and there are {committed}");
             return Err(Error::new(ErrorKind::Index, message));
         }
-        match self {
-            Self::Own(own) => own.read(start, out, committed),
-            #[cfg(feature = "zarr")]
-            Self::Foreign(foreign) => foreign.read(start, out, committed),
-        }
+        self.read_shards(start, out, committed)
     }
-}
 
-/// The error for a cache of another program that is read by URL.
-pub(super) fn foreign_url(folder: &Path) -> Error {
-    let message = format!(
-        "another program wrote {}, which forebay reads on local disks only; download the cache, or build it with \
-         forebay.cache.build",
-        folder.display()
-    );
-    Error::new(ErrorKind::Format, message)
-}
-
-/// The error for an array in a layout that forebay does not write, in a build without `zarrs`.
-#[cfg(any(test, not(feature = "zarr")))]
-fn not_ours(folder: &Path, json: &serde_json::Value) -> Error {
-    let codecs = json["codecs"].as_array().into_iter().flatten();
-    let codecs: Vec<&str> = codecs.filter_map(|codec| codec["name"].as_str()).collect();
-    let message = format!(
-        "another program wrote the Zarr array {} (shape {}, codecs {codecs:?}); this build of forebay reads only the \
-         layout that it writes: read the array with zarr-python and pass its documents to forebay.cache.build, or build \
-         forebay from source with `maturin build --release --features python,zarr`",
-        folder.display(),
-        json["shape"],
-    );
-    Error::new(ErrorKind::Format, message)
-}
-
-impl Own {
-    fn read(&self, start: u64, mut out: &mut [u8], committed: u64) -> Result<()> {
+    fn read_shards(&self, start: u64, mut out: &mut [u8], committed: u64) -> Result<()> {
         let layout = &self.layout;
         let row_bytes = layout.width() * layout.dtype.bytes() as u64;
         let mut row = start;
@@ -332,6 +272,30 @@ fn located(index: &ChunkIndex, chunk: u64) -> Result<(u64, u64)> {
     })
 }
 
+/// The error for a cache of another program that is read by URL.
+pub(super) fn foreign_url(folder: &Path) -> Error {
+    let message = format!(
+        "another program wrote {}, in a layout that forebay does not write: download the cache, and make it one of \
+         forebay's with forebay.cache.convert",
+        folder.display()
+    );
+    Error::new(ErrorKind::Format, message)
+}
+
+/// The error for an array in a layout that forebay does not write.
+fn not_ours(folder: &Path, json: &serde_json::Value) -> Error {
+    let codecs = json["codecs"].as_array().into_iter().flatten();
+    let codecs: Vec<&str> = codecs.filter_map(|codec| codec["name"].as_str()).collect();
+    let message = format!(
+        "another program wrote the Zarr array {} (shape {}, codecs {codecs:?}), in a layout that forebay does not \
+         write: make the cache one of forebay's with forebay.cache.convert, or read it as it is with \
+         forebay.cache.ForeignDataset",
+        folder.display(),
+        json["shape"],
+    );
+    Error::new(ErrorKind::Format, message)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -346,7 +310,7 @@ mod tests {
         let found = "another program wrote the Zarr array cache/train/ids/data \
                      (shape [18014398509481984], codecs [\"bytes\", \"blosc\"])";
         assert!(error.message.starts_with(found), "{error}");
-        assert!(error.message.contains("with zarr-python and pass its documents to forebay.cache.build"));
+        assert!(error.message.contains("with forebay.cache.convert"));
         assert!(not_ours(Path::new("x"), &serde_json::Value::Null).message.contains("shape null, codecs []"));
     }
 }

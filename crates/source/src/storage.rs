@@ -252,7 +252,6 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A failure of a server that says how long to wait, as the cause of an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-#[cfg_attr(not(feature = "remote"), allow(dead_code, reason = "no server is asked"))]
 pub(crate) struct AskedToWait {
     pub message: String,
     pub pause: Duration,

@@ -173,7 +173,6 @@ impl StoreOptions {
     }
 }
 
-#[cfg(feature = "remote")]
 impl StoreOptions {
     /// The options for URLs of a scheme that have values.
     pub(super) fn of(&self, scheme: &str) -> impl Iterator<Item = (&'static str, &str)> {

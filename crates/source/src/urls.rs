@@ -90,12 +90,6 @@ fn refused(path: &Path) -> Option<String> {
     if name.split('/').any(|part| matches!(part, "." | "..") || part.to_ascii_lowercase().contains("%2e")) {
         return Some(format!("{shown} has a part `.` or `..`; name the object without it"));
     }
-    if !cfg!(feature = "remote") {
-        return Some(format!(
-            "{shown} is a URL, and this build of forebay reads local files only; build it with the feature `remote` \
-             (maturin build --release --features python,remote), or download the files"
-        ));
-    }
     None
 }
 
@@ -148,7 +142,6 @@ pub(crate) fn named(path: &Path) -> Result<Named> {
 ///
 /// # Errors
 /// [`ErrorKind::Config`].
-#[cfg_attr(not(feature = "remote"), allow(dead_code, reason = "nothing is opened"))]
 pub fn check(path: &Path) -> Result<()> {
     match named(path)? {
         Named::Object => Ok(()),
@@ -238,14 +231,6 @@ mod tests {
         }
     }
 
-    #[cfg(not(feature = "remote"))]
-    #[test]
-    fn without_the_feature_a_url_is_an_error_that_says_so() {
-        let error = check(Path::new("s3://b/a.arrow")).unwrap_err();
-        assert!(error.message.contains("build it with the feature `remote`"), "{error}");
-    }
-
-    #[cfg(feature = "remote")]
     #[test]
     fn a_url_names_one_object() {
         for url in [

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import Manifest, _core
+from forebay import Manifest
 from recordings import TINY
 from tables import write_recordings
 
@@ -38,34 +38,6 @@ def bad(source: Any, **changes: Any) -> tuple[list[int], list[Any]]:
         except forebay.DecodeError:
             assert not given
         return given, loader.errors()
-
-
-@pytest.mark.skipif(_core._READS_URLS, reason="this build reads URLs")
-@pytest.mark.parametrize(
-    "source",
-    [
-        "https://a.b/c.csv",
-        "s3://bucket/recordings",
-        ["hf://datasets/a/b/c.wav"],
-        Path("s3://bucket/t.csv"),
-        Manifest("gs://bucket/t.csv"),
-        Manifest([{"path": "a.wav"}], root="https://a.b/recordings"),
-    ],
-)
-def test_urls_need_a_build_that_reads_them(source: Any) -> None:
-    for make in (forebay.Loader, forebay.AudioDataset):
-        with pytest.raises(forebay.ConfigError, match=r"reads local files only|is no URL that is read"):
-            make(source)
-
-
-@pytest.mark.skipif(_core._READS_URLS, reason="this build reads URLs")
-def test_commands_say_so_too(tmp_path: Path) -> None:
-    for name in ("check", "inspect"):
-        command = [sys.executable, "-m", "forebay", name, "https://a.b/c.csv"]
-        found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-        assert found.returncode == 2
-        assert "this build of forebay reads local files only" in found.stderr
-        assert "Traceback" not in found.stderr
 
 
 def test_a_root_that_is_none(folder: Path) -> None:

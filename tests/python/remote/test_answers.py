@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 import forebay
-from by_url import ONE_PASS, SECRET, digests, needs_urls
+from by_url import ONE_PASS, SECRET, digests
 from digests import digest
 from served import Server
-
-pytestmark = needs_urls
 
 Answer = Callable[[BaseHTTPRequestHandler], bool]
 

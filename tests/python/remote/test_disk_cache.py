@@ -17,14 +17,12 @@ import pytest
 
 import documents
 import forebay
-from by_url import ONE_PASS, digests, needs_urls
+from by_url import ONE_PASS, digests
 from digests import digest
 from forebay import Manifest
 from recordings import FORMATS, Row, write_shard
 from served import Server
 from tables import write_recordings
-
-pytestmark = needs_urls
 
 OURS = "forebay-objects"
 

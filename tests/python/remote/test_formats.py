@@ -12,13 +12,11 @@ import pytest
 
 import documents
 import forebay
-from by_url import ONE_PASS, needs_urls
+from by_url import ONE_PASS
 from digests import digest
 from recordings import TINY, tiny_rows, write_shard
 from served import Server
 from tables import write_recordings
-
-pytestmark = needs_urls
 
 
 @pytest.fixture

@@ -9,10 +9,8 @@ from urllib.parse import quote
 import pytest
 
 import forebay
-from by_url import ONE_PASS, digests, needs_urls
+from by_url import ONE_PASS, digests
 from served import COMMIT, Server
-
-pytestmark = needs_urls
 
 FOLDER = quote("a folder, ü")
 

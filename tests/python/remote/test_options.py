@@ -12,7 +12,7 @@ import pytest
 
 import documents
 import forebay
-from by_url import ONE_PASS, SECRET, digests, needs_urls
+from by_url import ONE_PASS, SECRET, digests
 from digests import digest
 from served import Server
 
@@ -34,7 +34,6 @@ def options(server: Server, **more: Any) -> dict[str, Any]:
     return {"aws_endpoint_url": server.url, "hf_endpoint": server.url, "region": "eu-west-1", **SECRETS, **more}
 
 
-@needs_urls
 def test_options_reach_every_scheme(server: Server, shards: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     # The environment has another server and another key.
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HF_ENDPOINT"):
@@ -50,7 +49,6 @@ def test_options_reach_every_scheme(server: Server, shards: list[Path], monkeypa
     assert server.credentials == {f"Bearer {SECRET}-hub"}
 
 
-@needs_urls
 def test_a_dataset_and_documents_take_options(server: Server, shards: list[Path], tmp_path: Path) -> None:
     given = options(server)
     with forebay.AudioDataset("s3://bucket", storage_options=given) as data:
@@ -64,7 +62,6 @@ def test_a_dataset_and_documents_take_options(server: Server, shards: list[Path]
     del shards
 
 
-@needs_urls
 def test_secrets_are_in_no_output(
     server: Server, shards: list[Path], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,7 +96,6 @@ def test_secrets_are_in_no_output(
     assert SECRET.encode() not in pickled
 
 
-@needs_urls
 def test_a_pickled_loader_takes_secrets_from_the_environment(
     server: Server, shards: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +112,6 @@ def test_a_pickled_loader_takes_secrets_from_the_environment(
     assert all("Credential=of-environment-AWS_ACCESS_KEY_ID/" in value for value in server.credentials)
 
 
-@needs_urls
 def test_a_state_continues_with_other_credentials(server: Server, shards: list[Path]) -> None:
     given = options(server)
     with forebay.Loader("s3://bucket", **ONE_PASS, storage_options=given) as loader:
@@ -177,7 +172,6 @@ def test_wrong_options_are_named_and_not_quoted(shards: list[Path]) -> None:
             assert SECRET not in str(refused_type.value)
 
 
-@needs_urls
 def test_values_that_no_request_can_have(shards: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     del shards
     keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y", "region": "eu-west-1"}
@@ -196,7 +190,6 @@ def test_values_that_no_request_can_have(shards: list[Path], monkeypatch: pytest
     assert SECRET not in str(refused.value)
 
 
-@needs_urls
 def test_the_password_of_a_proxy_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -210,7 +203,6 @@ def test_the_password_of_a_proxy_is_in_no_error(monkeypatch: pytest.MonkeyPatch)
             assert SECRET not in f"{refused.value} {refused.value!r}"
 
 
-@needs_urls
 def test_a_profile_of_aws(server: Server, shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path.parent / "home-of-profiles"
     (home / ".aws").mkdir(parents=True)

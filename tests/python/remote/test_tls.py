@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 import forebay
-from by_url import ONE_PASS, digests, needs_urls
+from by_url import ONE_PASS, digests
 from served import Server
-
-pytestmark = needs_urls
 
 
 def certificate(path: Path, *extensions: str, host: str = "127.0.0.1") -> Path:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -17,11 +16,10 @@ from typing import Any
 
 import pytest
 
-import documents
 import forebay
-from by_url import ONE_PASS, SECRET, digests, needs_urls
+from by_url import ONE_PASS, SECRET, digests
 from digests import digest
-from forebay import Manifest, _core, cache
+from forebay import Manifest
 from recordings import SMALL, tiny_rows, write_shard
 from served import Server
 from tables import write_recordings, write_table
@@ -29,22 +27,6 @@ from tables import write_recordings, write_table
 ORDERS = ["sequential", "window", "global"]
 
 
-@pytest.mark.skipif(_core._READS_URLS, reason="this build reads URLs")
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/a.arrow", "s3://bucket/a.arrow", "hf://datasets/o/n/a.arrow"])
-def test_without_the_feature_a_url_is_an_error_that_says_so(url: str) -> None:
-    makes: list[Callable[[list[str]], Any]] = [
-        forebay.Loader,
-        forebay.AudioDataset,
-        documents.loader,
-        lambda urls: cache.TreeStore(urls[0]),
-        lambda urls: cache.CacheDataset(urls[0]),
-    ]
-    for make in makes:
-        with pytest.raises(forebay.ConfigError, match="this build of forebay reads local files only"):
-            make([url])
-
-
-@needs_urls
 @pytest.mark.parametrize("order", ORDERS)
 def test_shards_give_the_batches_of_local_files(server: Server, shards: list[Path], order: str) -> None:
     expected = digests(shards, order=order)
@@ -54,7 +36,6 @@ def test_shards_give_the_batches_of_local_files(server: Server, shards: list[Pat
     assert all(wanted for _, wanted in server.requests)
 
 
-@needs_urls
 @pytest.mark.parametrize("order", ["sequential", "window"])
 def test_no_more_is_sent_than_the_shards_have(server: Server, shards: list[Path], order: str) -> None:
     digests([server.named(path) for path in shards], order=order)
@@ -62,7 +43,6 @@ def test_no_more_is_sent_than_the_shards_have(server: Server, shards: list[Path]
     assert server.sent <= 1.05 * sum(path.stat().st_size for path in shards) + 3 * 64 * 1024
 
 
-@needs_urls
 def test_a_bucket_gives_the_batches_of_local_files(
     server: Server, shards: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -96,7 +76,6 @@ def listing(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["s3://bucket", "hf://datasets/o/n"]
 
 
-@needs_urls
 def test_folders_and_patterns_of_objects(listing: list[str], tmp_path: Path) -> None:
     (tmp_path / "top").mkdir()
     rows = tiny_rows(60)
@@ -119,7 +98,6 @@ def test_folders_and_patterns_of_objects(listing: list[str], tmp_path: Path) -> 
         forebay.Loader(f"{listing[0]}/none/", **ONE_PASS)
 
 
-@needs_urls
 def test_objects_without_a_path_are_left_out_with_one_warning(
     server: Server, listing: list[str], shards: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,7 +111,6 @@ def test_objects_without_a_path_are_left_out_with_one_warning(
         assert any(repr(name).strip("'") in warning for name in server.listed)
 
 
-@needs_urls
 @pytest.mark.parametrize(
     ("kind", "body", "told"),
     [
@@ -153,7 +130,6 @@ def test_what_is_no_list_is_an_error(server: Server, listing: list[str], kind: s
     assert len(server.requests) == 1
 
 
-@needs_urls
 def test_a_pickled_loader_reads_the_same_urls(server: Server, shards: list[Path]) -> None:
     urls = [server.named(path) for path in shards]
     with forebay.Loader(urls, **ONE_PASS) as loader, pickle.loads(pickle.dumps(loader)) as copy:
@@ -162,7 +138,6 @@ def test_a_pickled_loader_reads_the_same_urls(server: Server, shards: list[Path]
         assert len(copy) == len(data)
 
 
-@needs_urls
 def test_a_folder_of_recordings_by_url(listing: list[str], tmp_path: Path) -> None:
     names = write_recordings(tmp_path / "train/owl", 6)
     write_recordings(tmp_path / "train/lark", 6)
@@ -177,7 +152,6 @@ def test_a_folder_of_recordings_by_url(listing: list[str], tmp_path: Path) -> No
         assert digests(f"{top}/train/owl/") == digests(str(tmp_path / "train/owl"))
 
 
-@needs_urls
 def test_names_are_those_of_files(listing: list[str], tmp_path: Path) -> None:
     """Letters that mean something else in a URL change neither order nor classes nor which file a table names."""
     special = ["a b", "a%20b", "a%2520b", "d?", "a[1]", "aA", "x#y", "x*y", "50%"]
@@ -202,7 +176,6 @@ def test_names_are_those_of_files(listing: list[str], tmp_path: Path) -> None:
         assert digests(f"{top}/top/aA/") == expected
 
 
-@needs_urls
 def test_expired_credentials_are_no_bad_records(server: Server, tmp_path: Path) -> None:
     names = write_recordings(tmp_path / "audio", 40)
     rows = [{"path": server.named(tmp_path / "audio" / name)} for name in names]
@@ -212,7 +185,6 @@ def test_expired_credentials_are_no_bad_records(server: Server, tmp_path: Path) 
             list(loader)
 
 
-@needs_urls
 def test_commands_read_urls(listing: list[str], shards: list[Path], tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "forebay", *arguments]
@@ -231,7 +203,6 @@ def test_commands_read_urls(listing: list[str], shards: list[Path], tmp_path: Pa
         assert json.loads(run("index", source, "--json", "-"))["summary"]["rows"] == 300
 
 
-@needs_urls
 def test_what_is_requested_ahead_is_within_the_budget(server: Server, shards: list[Path]) -> None:
     least: list[int] = []
     for source in (shards, [server.named(path) for path in shards]):
@@ -242,14 +213,12 @@ def test_what_is_requested_ahead_is_within_the_budget(server: Server, shards: li
     assert "requested ahead of time" in str(refused.value)
 
 
-@needs_urls
 def test_failed_lists_are_asked_for_again(server: Server, listing: list[str], shards: list[Path]) -> None:
     expected = digests(shards)
     server.fails_every = 5
     assert [digests(f"{top}/a folder, ü/") for top in listing] == [expected, expected]
 
 
-@needs_urls
 def test_the_token_of_the_hub_is_in_no_text(server: Server, listing: list[str], shards: list[Path]) -> None:
     with forebay.Loader(f"{listing[1]}/**/*.arrow", **ONE_PASS) as loader:
         assert [digest(batch) for batch in loader] == digests(shards)
@@ -261,7 +230,6 @@ def test_the_token_of_the_hub_is_in_no_text(server: Server, listing: list[str], 
     assert SECRET not in str(missing.value)
 
 
-@needs_urls
 def test_failed_requests_change_no_byte(server: Server, shards: list[Path]) -> None:
     expected = digests(shards)
     server.fails_every = 7
@@ -270,7 +238,6 @@ def test_failed_requests_change_no_byte(server: Server, shards: list[Path]) -> N
     assert len(server.requests) > 7
 
 
-@needs_urls
 def test_a_server_that_starts_again_changes_no_byte(shards: list[Path], tmp_path: Path) -> None:
     expected = digests(shards)
     server = Server(tmp_path)
@@ -284,7 +251,6 @@ def test_a_server_that_starts_again_changes_no_byte(shards: list[Path], tmp_path
     assert found == expected
 
 
-@needs_urls
 def test_a_state_continues_by_url_and_its_shards_are_named(server: Server, shards: list[Path]) -> None:
     urls = [server.named(path) for path in shards]
     with forebay.Loader(urls, **ONE_PASS) as loader:
@@ -295,7 +261,6 @@ def test_a_state_continues_by_url_and_its_shards_are_named(server: Server, shard
         assert before + [digest(batch) for batch in loader] == digests(shards)
 
 
-@needs_urls
 def test_a_changed_object_is_an_error(server: Server, shards: list[Path]) -> None:
     with forebay.Loader([server.named(path) for path in shards], **{**SMALL, "order": "sequential"}) as loader:
         for path in shards:
@@ -304,7 +269,6 @@ def test_a_changed_object_is_an_error(server: Server, shards: list[Path]) -> Non
             list(loader)
 
 
-@needs_urls
 def test_recordings_of_a_table(server: Server, tmp_path: Path) -> None:
     names = write_recordings(tmp_path / "audio", 40)
     local: list[dict[str, Any]] = [
@@ -321,7 +285,6 @@ def test_recordings_of_a_table(server: Server, tmp_path: Path) -> None:
     assert digests(Manifest(server.named(table))) == digests(Manifest(table))
 
 
-@needs_urls
 def test_the_default_order_of_recordings(server: Server, tmp_path: Path) -> None:
     """Of many by URL it is the window, also if only their table is a local file."""
     names = write_recordings(tmp_path / "audio", 12)
@@ -335,7 +298,6 @@ def test_the_default_order_of_recordings(server: Server, tmp_path: Path) -> None
         assert "order global (recordings in local files)" in repr(loader)
 
 
-@needs_urls
 def test_rows_of_a_table_do_not_choose_the_server(server: Server, tmp_path: Path) -> None:
     write_recordings(tmp_path / "audio", 1)
     (tmp_path / "tables").mkdir()
@@ -349,7 +311,6 @@ def test_rows_of_a_table_do_not_choose_the_server(server: Server, tmp_path: Path
     assert server.requests == []
 
 
-@needs_urls
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -368,7 +329,6 @@ def test_urls_that_are_refused(url: str, told: str) -> None:
     assert SECRET not in str(refused.value)
 
 
-@needs_urls
 def test_a_closed_loader_leaves_hanging_requests(server: Server, shards: list[Path]) -> None:
     loader = forebay.Loader([server.named(path) for path in shards], **ONE_PASS)
     server.hangs = True
@@ -390,7 +350,6 @@ def test_a_closed_loader_leaves_hanging_requests(server: Server, shards: list[Pa
     assert "closed" in ended[0]
 
 
-@needs_urls
 @pytest.mark.parametrize("hangs", ["opening", "reading"])
 def test_ctrl_c_leaves_hanging_requests(server: Server, shards: list[Path], hangs: str) -> None:
     code = f"""

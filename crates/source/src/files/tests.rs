@@ -272,13 +272,8 @@ fn cuts_of_lhotse() {
     assert_eq!(segment(&source, 0), Some(Segment::Seconds(0.5, 2.5)));
     assert!(!source.stored(1).by_url);
     let of_url = table("cuts.jsonl", cut("url", "https://a.b/c.wav"), &[]);
-    match cfg!(feature = "remote") {
-        true => {
-            let of_url = of_url.unwrap();
-            assert_eq!((of_url.n_rows(), of_url.stored(1).by_url), (1, true));
-        }
-        false => assert!(of_url.unwrap_err().message.contains("reads local files only")),
-    }
+    let of_url = of_url.unwrap();
+    assert_eq!((of_url.n_rows(), of_url.stored(1).by_url), (1, true));
     let error = table("cuts.jsonl", cut("command", "sox"), &[]).unwrap_err();
     assert!(error.message.contains("a recording of Lhotse with one source"), "{error}");
 }

@@ -320,7 +320,7 @@ fn threads_start_with_the_first_url_and_end_with_the_source() {
 
 #[test]
 fn an_arrow_shard_has_the_rows_of_the_file() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arrow");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/arrow");
     let mut shards: Vec<PathBuf> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     shards.retain(|path| path.extension().is_some_and(|ending| ending == "arrow"));
