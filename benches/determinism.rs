@@ -22,7 +22,7 @@ use forebay::{
 };
 use toy::{SOON, ToyCollate, toy};
 
-#[path = "../tests/toy/mod.rs"]
+#[path = "../crates/engine/tests/toy/mod.rs"]
 mod toy;
 
 const BATCH: usize = 64;

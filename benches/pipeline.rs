@@ -18,7 +18,7 @@ use forebay::{
 };
 use toy::{QUICK, Toy, Work, next, toy};
 
-#[path = "../tests/toy/mod.rs"]
+#[path = "../crates/engine/tests/toy/mod.rs"]
 mod toy;
 
 const BATCH: usize = 64;

@@ -9,6 +9,7 @@
 #![allow(clippy::print_stdout, reason = "the figures")]
 
 mod hostile_common;
+#[path = "../crates/source/tests/source_common/mod.rs"]
 mod source_common;
 
 use std::{

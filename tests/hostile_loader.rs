@@ -9,6 +9,7 @@
 #[path = "hostile_common/mutate.rs"]
 #[allow(dead_code, reason = "a part is used")]
 mod mutate;
+#[path = "../crates/source/tests/source_common/mod.rs"]
 mod source_common;
 
 use std::{

@@ -1,4 +1,4 @@
-"""Makes the golden log-mel spectrograms of tests/transform_features.rs.
+"""Makes the golden log-mel spectrograms of crates/dsp/tests/features.rs.
 
     python make_golden.py FOLDER     # with the recordings that SOURCE.txt names
 

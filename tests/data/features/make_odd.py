@@ -1,4 +1,4 @@
-"""Makes `odd.tsv` and `odd_*.bin`: log-mel spectrograms with an odd `n_fft` or rate, for tests/transform_features.rs.
+"""Makes `odd.tsv` and `odd_*.bin`: log-mel spectrograms with an odd `n_fft` or rate, for crates/dsp/tests/features.rs.
 
     python make_odd.py
 

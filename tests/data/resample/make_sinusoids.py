@@ -1,4 +1,4 @@
-"""Cuts the analytic resampling data for tests/transform_resample.rs.
+"""Cuts the analytic resampling data for crates/dsp/tests/resample.rs.
 
     python make_sinusoids.py FOLDER     # with RATE_to_32000.npz: x, exact_32k, alias_only_in
 

@@ -5,7 +5,7 @@
 SHARDS is the folder of the four shards of classic books, RANKS the file gpt2.tiktoken (see SOURCE.txt). A plain
 implementation of the algorithm packs the rows again from ids of tiktoken's gpt2 and compares them with the golden rows
 token by token. pieces.json has the lengths of the documents (BOS included) in the slices in which they arrive, and for
-each row [document, tokens] of each piece. tests/transform_pack.rs reads it to test packing without a tokenizer. Made
+each row [document, tokens] of each piece. crates/text/tests/pack.rs reads it to test packing without a tokenizer. Made
 with tiktoken 0.14.0, pyarrow 26.0.1.
 """
 

@@ -17,7 +17,7 @@
 //!
 //! Source: Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002 (generalised Feistel,
 //! cycle walking). It is not used as a cipher here: it must pass statistical tests
-//! (`tests/order_quality.rs`), not keep a secret.
+//! (`crates/engine/tests/order_quality.rs`), not keep a secret.
 
 use crate::seed::{Purpose, below, hash, mix};
 
