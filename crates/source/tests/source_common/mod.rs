@@ -46,7 +46,10 @@ pub fn open_with(paths: &[PathBuf], options: &ArrowOptions) -> Result<Arc<ArrowS
 
 /// The committed shards.
 pub fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/arrow").join(name)
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Tests of the root package use this file, too.
+    let root = package.ancestors().find(|folder| folder.join("tests/data").is_dir()).unwrap();
+    root.join("tests/data/arrow").join(name)
 }
 
 /// All batches of a shard, by `arrow-ipc`; of a truncated stream, those before the cut.
