@@ -18,6 +18,7 @@
 from forebay._core import DataLoader
 from forebay._jagged import JaggedArray
 from forebay.cache.building import Features, Tokenize, build
+from forebay.cache.converting import convert
 from forebay.cache.datasets import (
     AsyncDataset,
     CacheDataset,
@@ -29,6 +30,7 @@ from forebay.cache.datasets import (
     TokenSeqDataset,
     WeightedDataset,
 )
+from forebay.cache.foreign import ForeignDataset
 from forebay.cache.running import CacheBuild, Progress
 from forebay.cache.store import TreeStore
 
@@ -43,6 +45,7 @@ __all__ = [
     "Document",
     "EraShufflingDataset",
     "Features",
+    "ForeignDataset",
     "JaggedArray",
     "ListAsyncDataset",
     "MixtureDataset",
@@ -54,4 +57,5 @@ __all__ = [
     "TreeStore",
     "WeightedDataset",
     "build",
+    "convert",
 ]

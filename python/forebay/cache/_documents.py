@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay._jagged import JaggedArray
+
 Field: TypeAlias = tuple[str, str, int, NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 """Name, type and number of axes; the bytes of the values, the number of values of each document, and the shapes."""
 
@@ -62,6 +64,10 @@ def nested(n: int, fields: Iterable[tuple[str, Iterable[NDArray[Any]]]]) -> list
 
 def field(name: str, values: Sequence[Any] | NDArray[Any]) -> Field:
     """One field of some documents."""
+    if isinstance(values, JaggedArray):
+        shapes = values.lengths if values.shapes is None else values.shapes
+        rank = 1 if values.shapes is None else values.shapes.shape[1]
+        return name, type_of(name, values.data), rank, bytes_of(values.data), values.lengths, shapes.reshape(-1)
     if isinstance(values, np.ndarray) and values.ndim:
         # One array for all documents, one row each.
         n = len(values)

@@ -84,6 +84,8 @@ class AsyncDataset:
     """
 
     _known_fields: list[_Field] | None = None
+    _for_windows = ""
+    """The advice for windows of tokens over a dataset that has none."""
 
     # Methods that your own dataset defines.
 
@@ -418,7 +420,12 @@ class TokenSeqDataset(_CoreDataset):
         if not isinstance(field, str):
             raise wrong_type("field", "the name of one field (str)", field)
         self._arguments = (cache, max_seq_len, field, doc_ids, dtype)
-        self._core = _native(cache).tokens(field, max_seq_len, doc_ids, dtype)
+        try:
+            self._core = _native(cache).tokens(field, max_seq_len, doc_ids, dtype)
+        except TypeError as error:
+            if isinstance(cache, AsyncDataset) and cache._for_windows:
+                raise TypeError(f"{error}; {cache._for_windows}") from None
+            raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _token_windows, self._arguments, {"_epoch": self._epoch}
