@@ -58,7 +58,7 @@ def read_json(path: Path) -> Any:
     if size > _VALUE_BYTES:
         raise ValueError(f"its values would take {size} bytes of memory")
     try:
-        return json.loads(text)
+        return json.loads(text.decode())
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     except ValueError as error:

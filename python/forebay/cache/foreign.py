@@ -190,7 +190,7 @@ def _found_fields(folder: Path) -> list[str]:
                 f"{folder} has more than {_MOST_FOLDERS} folders, or is deeper than {_DEEPEST}: it is not the folder "
                 "of a cache"
             )
-        if (here / "data" / "zarr.json").is_file() and (here / "offsets" / "zarr.json").is_file():
+        if (here / "data" / "zarr.json").exists() and (here / "offsets" / "zarr.json").exists():
             names.append(path)
             continue
         with os.scandir(here) as entries:
@@ -215,7 +215,7 @@ class _JaggedField:
         folder = self._folder = cache / name
         self.data = ForeignArray(folder / "data")
         self._offsets = ForeignArray(folder / "offsets")
-        has_shapes = (folder / "shapes" / "zarr.json").is_file()
+        has_shapes = (folder / "shapes" / "zarr.json").exists()
         self._shapes = ForeignArray(folder / "shapes") if has_shapes else None
         of_shapes = 1 if self._shapes is None else self._shapes.shape.width + 1
         self.rank = of_shapes if rank is None else rank

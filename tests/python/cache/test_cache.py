@@ -1,6 +1,5 @@
 """Caches of processed documents: order, kinds of shards, processors, and reading by other libraries."""
 
-import contextlib
 import functools
 import gzip
 import inspect
@@ -451,41 +450,11 @@ def foreign(folder: Path) -> Path:
     return folder
 
 
-def threads() -> dict[str, str]:
-    """Ids and names of all threads of the process, including those started by libraries."""
-    found = {}
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-            found[task.name] = (task / "comm").read_text().strip()
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs a list of threads")
-def test_threads_that_read_foreign_arrays_end_with_the_last_of_them(tmp_path: Path) -> None:
-    paths = [foreign(tmp_path / name) for name in "ab"]
-    before = threads()
-    readers = [cache.TreeStore(path) for path in paths]
-    for reader in readers:
-        assert [int(document["input_ids"][0]) for document in reader.get_batch([4, 0, 2])] == [4000, 0, 2000]
-    started = threads().items() - before.items()
-    assert {name.rsplit("-", 1)[0] for _, name in started} == {"forebay-zarr"}
-    del reader
-    readers.pop()
-    assert int(readers[0][3]["input_ids"][7]) == 3007
-    assert threads().items() - before.items() == started, "readers do not share the threads"
-    readers.pop()
-    eventually(lambda: not threads().items() & started)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
-def test_foreign_arrays_are_read_after_a_fork(tmp_path: Path) -> None:
-    reader = cache.TreeStore(foreign(tmp_path))
-    assert len(reader[0]["input_ids"]) == 1000
-    child = os.fork()
-    if not child:
-        os._exit(0 if int(reader[2]["input_ids"][5]) == 2005 else 1)
-    assert os.waitpid(child, 0)[1] == 0
+def test_a_cache_of_another_program_is_refused(tmp_path: Path) -> None:
+    path = foreign(tmp_path)
+    for make in (cache.TreeStore, cache.CacheDataset):
+        with pytest.raises(ConfigError, match=r"another program wrote .*input_ids/data .*forebay\.cache\.convert"):
+            make(path)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Resume, ranks and orders of `Loader` over real shards; `crates/engine/tests/order.rs` has more cases with a toy source."""
+"""Resume, ranks and orders of `Loader` over real shards; `crates/engine/tests/order.rs` has more, with a toy source."""
 
 import contextlib
 import json

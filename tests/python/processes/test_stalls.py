@@ -1,6 +1,7 @@
 """Reads that do not return, as on a dead network mount, do not delay Ctrl-C, close and the end of the process.
 
-A preloaded library (`stall.c`) stalls the reads, which needs a C compiler. `crates/source/tests/faults.rs` has the same in Rust.
+A preloaded library (`stall.c`) stalls the reads, which needs a C compiler. `crates/source/tests/faults.rs` has the same
+in Rust.
 """
 
 import json
