@@ -1,7 +1,6 @@
 """Datasets with random access, through Python: views, growing datasets, permutations, eras, mixtures, caches."""
 
 import asyncio
-import json
 import logging
 import pickle
 import re
@@ -562,17 +561,9 @@ def test_a_dataset_of_the_users_own_that_grows() -> None:
 
 
 def test_a_cache_on_disk(tmp_path: Path) -> None:
-    """A cache like those of other programs: entry 0 of the offsets is the number of documents, the others are ends."""
-    import zarr
-
     documents = [np.arange(i, i + i % 17, dtype=np.int32) for i in range(300)]
     flat = np.concatenate(documents)
-    ends = np.cumsum([len(found) for found in documents])
-    for name, values in (("data", flat), ("offsets", np.concatenate([[300], ends]).astype(np.int64))):
-        path = str(tmp_path / "train" / "input_ids" / name)
-        zarr.create_array(path, shape=values.shape, dtype=values.dtype, chunks=(512,))[:] = values
-    ledger = {"total_num_rows": 300, "shard_rows": {"a": 300}, "is_finished": True, "finished_shards": ["a"]}
-    (tmp_path / "train" / "shard_ledger.json").write_text(json.dumps({**ledger, "field_counts": {}, "metadata": {}}))
+    build({"a": [{"input_ids": ids} for ids in documents]}, None, tmp_path)
     dataset = CacheDataset(tmp_path)
     assert TreeCache is CacheDataset
     assert (len(dataset), dataset.final_length_is_known()) == (300, True)
