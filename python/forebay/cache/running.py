@@ -17,7 +17,7 @@ SLICE_S = 0.05
 INTERRUPT_S = 2.0
 """How long an interrupted build may take to commit its written documents."""
 
-SAME_CALL = "the same call of build()"
+SAME_CALL = "the same call"
 """In the note of an interrupted build; the command has its own words."""
 
 

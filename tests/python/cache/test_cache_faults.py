@@ -130,7 +130,7 @@ def test_an_interrupted_build_ends_soon_and_is_resumed(tmp_path: Path, whole: di
     claim(0 < n < sum(SIZES) * TIMES, "the interrupt was before the first or after the last commit", n)
     told = re.search(
         rf"KeyboardInterrupt\n(\d+) documents are committed in {folder}/train; "
-        r"the same call of build\(\) continues after them\n$",
+        r"the same call continues after them\n$",
         errors,
     )
     assert told
