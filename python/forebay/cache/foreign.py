@@ -196,6 +196,8 @@ def _found_fields(folder: Path) -> list[str]:
         with os.scandir(here) as entries:
             inner = [entry.name for entry in entries if entry.is_dir() and _is_text(entry.name)]
         rest += [f"{path}/{name}" if path else name for name in inner]
+    if not names:
+        raise ConfigError(f"no folder of {folder} has data/zarr.json and offsets/zarr.json, so the cache has no field")
     return sorted(names)
 
 

@@ -179,17 +179,16 @@ def test_datasets_and_loaders_over_it(how: str, tmp_path: Path) -> None:
     state = loader.state_dict()
     resumed = cache.DataLoader(pickle.loads(pickle.dumps(shuffled)), batch_size=8)
     resumed.load_state_dict(state)
-    for found in resumed:
-        expected = next(loader)
+    for _ in range(8):
+        expected, found = next(loader), next(resumed)
         np.testing.assert_array_equal(expected["ids"].data, found["ids"].data)
         np.testing.assert_array_equal(expected["ids"].offsets, found["ids"].offsets)
     other = cache.ListAsyncDataset([{"ids": np.array([-n], np.int32)} for n in (1, 2)])
     mixed = cache.MixtureDataset({"a": dataset, "b": other}, {"a": 3, "b": 1}, 4, stop="first_exhausted")
-    rows_of_mixture = range(6)
-    leaves, numbers = mixed.locate(rows_of_mixture)
-    for leaf, number, document in zip(leaves, numbers, mixed.get_batch(rows_of_mixture), strict=True):
-        ids = documents["ids"][number] if leaf == 0 else [-1 - number]
-        np.testing.assert_array_equal(document["ids"], ids)
+    leaves, numbers = mixed.locate(range(6))
+    for leaf, number, document in zip(leaves, numbers, mixed.get_batch(range(6)), strict=True):
+        wanted = documents["ids"][number] if leaf == 0 else [-1 - number]
+        np.testing.assert_array_equal(document["ids"], wanted)
     with pytest.raises(TypeError, match=r"windows of tokens need .*; forebay.cache.convert\(path, new_folder\)"):
         cache.TokenSeqDataset(dataset, 8, field="ids")
 
@@ -481,6 +480,10 @@ def test_chunks_that_are_damaged(how: str, tmp_path: Path) -> None:
 
 
 def test_folders_that_are_no_cache(tmp_path: Path) -> None:
+    path = write_cache(tmp_path / "none", {}) / "train" / "shard_ledger.json"
+    path.write_text(json.dumps(ledger_of(3)))
+    with pytest.raises(ConfigError, match=r"has data/zarr.json and offsets/zarr.json, so the cache has no field"):
+        cache.ForeignDataset(tmp_path / "none")
     write_cache(tmp_path, {"ids": [np.arange(3)]})
     (tmp_path / "train" / "loop").symlink_to(tmp_path / "train")
     with pytest.raises(ConfigError, match="or is deeper than 16: it is not the folder of a cache"):
@@ -506,7 +509,7 @@ def test_a_converted_cache_has_the_same_documents(tmp_path: Path, monkeypatch: p
     windows = cache.TokenSeqDataset(cache.CacheDataset(tmp_path / "b"), 64, field="prompt/ids")
     np.testing.assert_array_equal(windows[3]["prompt"]["ids"], flat[192:256])
     # Another number of workers makes the same bytes, and a finished cache is opened.
-    cache.convert(tmp_path / "a", tmp_path / "c", n_workers=1, commit_documents=32)
+    cache.convert(tmp_path / "a", tmp_path / "c", n_workers=1, commit_documents=150)
     assert files(tmp_path / "b") == files(tmp_path / "c")
     before = files(tmp_path / "b")
     cache.convert(tmp_path / "a", tmp_path / "b", n_workers=2)
