@@ -219,7 +219,9 @@ def test_a_cache_that_grows(length: int | None, tmp_path: Path) -> None:
             if length is None:
                 array.resize((len(values),))
             array[: len(values)] = values
-        path.write_text(json.dumps(ledger_of(n, **changes), indent=n))
+        # At once, since a reader may look at it.
+        path.with_suffix(".new").write_text(json.dumps(ledger_of(n, **changes), indent=n))
+        path.with_suffix(".new").replace(path)
 
     path.parent.mkdir()
     path.write_text(json.dumps(ledger_of(0, is_finished=False)))
