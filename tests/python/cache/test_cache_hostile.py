@@ -190,9 +190,9 @@ def test_columns_that_no_array_has(columns: int, tmp_path: Path) -> None:
     json_ = json.loads(path.read_text())
     del json_["forebay"]
     path.write_text(json.dumps(json_))
-    with pytest.raises(ForebayError):
+    with pytest.raises(ForebayError, match="another program wrote|less than 64 columns"):
         cache.TreeStore(tmp_path)
-    with pytest.raises(ForebayError):
+    with pytest.raises(ForebayError, match="less than 64 columns"):
         len(cache.ForeignDataset(tmp_path).get_batch([0]))
 
 
@@ -205,7 +205,7 @@ def test_chunks_larger_than_any_memory(tmp_path: Path) -> None:
     path.write_text(json.dumps(zarr))
     with pytest.raises(ForebayError, match="another program wrote"):
         cache.TreeStore(tmp_path)
-    with pytest.raises(ForebayError, match=r"chunks? .*1073741824|1073741824"):
+    with pytest.raises(ForebayError, match=r"its chunks have \d+ bytes, the limit is 1073741824"):
         len(cache.ForeignDataset(tmp_path).get_batch([0]))
 
 
