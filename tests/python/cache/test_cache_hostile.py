@@ -190,7 +190,7 @@ def test_columns_that_no_array_has(columns: int, tmp_path: Path) -> None:
     json_ = json.loads(path.read_text())
     del json_["forebay"]
     path.write_text(json.dumps(json_))
-    with pytest.raises(ForebayError, match="another program wrote|less than 64 columns"):
+    with pytest.raises(ForebayError, match=r"another program wrote|less than 64 columns"):
         cache.TreeStore(tmp_path)
     with pytest.raises(ForebayError, match="less than 64 columns"):
         len(cache.ForeignDataset(tmp_path).get_batch([0]))
