@@ -102,9 +102,12 @@ def _open(folder: Path) -> _Handle:
 
 
 def _imported(name: str) -> Any:
+    """The library, or None if it is not installed; an installed one that cannot be imported raises its error."""
     try:
         return importlib.import_module(name)
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
         return None
 
 

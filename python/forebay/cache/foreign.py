@@ -68,10 +68,13 @@ class ForeignDataset(AsyncDataset):
 
     @advised("forebay.cache.ForeignDataset", cache_dir="path", folder="path", **_OF_LOADERS)
     def __init__(self, path: str | PathLike[str], split: str = "train") -> None:
-        if "://" in os.fspath(path):
-            raise ConfigError("caches of other programs are read on local disks only; download the cache")
+        place = as_path("path", path)
+        if "://" in os.fsdecode(path):
+            raise ConfigError(
+                f"path is {os.fsdecode(path)}; caches of other programs are read on local disks only: download the cache"
+            )
         self._arguments = (path, split)
-        self.folder = (as_path("path", path) / split).resolve()
+        self.folder = (place / split).resolve()
         self._refreshing = (os.getpid(), threading.Lock())
         self._arrays: list[_JaggedField] = []
         self._seen: _Seen | None = None
