@@ -71,7 +71,7 @@ class ForeignDataset(AsyncDataset):
         place = as_path("path", path)
         if "://" in os.fsdecode(path):
             raise ConfigError(
-                f"path is {os.fsdecode(path)}; caches of other programs are read on local disks only: download the cache"
+                f"path is {os.fsdecode(path)}; another program's cache is read on local disks only: download it"
             )
         self._arguments = (path, split)
         self.folder = (place / split).resolve()
