@@ -2,44 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod largest_allocation;
 mod source_common;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    fs,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-};
+use std::{fs, path::Path, sync::Arc};
 
 use arrow_array::ArrayRef;
 use forebay_base::ErrorKind;
 use forebay_source::ArrowSource;
+use largest_allocation::largest_allocation;
 use source_common::*;
-
-/// Records the largest allocation: none may depend on a number in a header alone.
-struct Noting;
-
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Noting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Noting = Noting;
 
 /// The largest allocation allowed for a shard of at most a few hundred kilobytes.
 const ALLOWED: usize = 16 << 20;
@@ -56,7 +28,7 @@ fn read_within_reason(source: &Arc<ArrowSource>) {
         }
         let _ = reader.path(row);
     }
-    assert!(LARGEST.load(Relaxed) < ALLOWED, "an allocation of {} bytes", LARGEST.load(Relaxed));
+    assert!(largest_allocation() < ALLOWED, "an allocation of {} bytes", largest_allocation());
 }
 
 /// A shard of some kilobytes with three batches.

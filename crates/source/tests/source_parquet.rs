@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod largest_allocation;
 mod source_common;
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -21,6 +21,7 @@ use forebay_source::{
     LocalFiles, ReadAt, Storage, Version,
     parquet::{ParquetOptions, ParquetSource, RowGroup},
 };
+use largest_allocation::largest_allocation;
 use parquet::{
     basic::{Compression, Encoding},
     file::{
@@ -31,34 +32,6 @@ use parquet::{
 };
 use proptest::prelude::*;
 use source_common::*;
-
-/// Records the largest allocation: none may depend on a number in a header alone.
-struct Noting;
-
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Noting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Noting = Noting;
 
 /// The largest allocation allowed for a file of at most a few hundred kilobytes.
 const ALLOWED: usize = 32 << 20;
@@ -252,7 +225,7 @@ fn read_within_reason(source: &Arc<ParquetSource>) -> Vec<Result<Vec<u8>, ErrorK
         verdicts.push(verdict(read));
         assert_eq!(verdict(alone.read(row, 1)), verdicts[row as usize], "row {row}");
     }
-    assert!(LARGEST.load(Relaxed) < ALLOWED, "an allocation of {} bytes", LARGEST.load(Relaxed));
+    assert!(largest_allocation() < ALLOWED, "an allocation of {} bytes", largest_allocation());
     verdicts
 }
 
