@@ -61,6 +61,7 @@ pub use self::{
     jagged::FieldDocuments,
     layout::{Compression, MAX_RANK},
     ledger::{Ledger, LeftOut, Skipped, Standing},
-    reader::{CacheLength, CacheReader},
+    reader::{CacheLength, CacheReader, field_names},
+    stored::array_metadata,
     writer::{CacheWriter, WriterOptions},
 };

@@ -430,11 +430,8 @@ fn open_arrays(
     if urls::is_url(folder) {
         return Err(foreign_url(folder));
     }
-    let mut names = Vec::new();
-    find_fields(folder, "", &mut names, &mut 0)?;
-    names.sort();
     let mut opened = (Vec::new(), Vec::new());
-    for name in names {
+    for name in field_names(folder)? {
         let array = JaggedReader::open(storage, &folder.join(&name), None)?;
         opened.0.push(Field::of_rank(name, array.dtype(), array.rank()));
         opened.1.push(array);
@@ -455,6 +452,18 @@ fn believed(folder: &Path, values: u64) -> Result<u64> {
 /// The most folders searched for fields, and the greatest depth: links may form cycles.
 const MOST_FOLDERS: usize = 10_000;
 const DEEPEST: usize = 16;
+
+/// The fields of a cache whose ledger does not name them: the paths of the folders with `data` and `offsets`,
+/// sorted.
+///
+/// # Errors
+/// [`ErrorKind::Io`] if a folder cannot be listed, [`ErrorKind::Format`] if there are too many.
+pub fn field_names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    find_fields(folder, "", &mut names, &mut 0)?;
+    names.sort();
+    Ok(names)
+}
 
 /// Adds the paths of the folders with `data` and `offsets`.
 fn find_fields(folder: &Path, path: &str, names: &mut Vec<String>, seen: &mut usize) -> Result<()> {

@@ -59,11 +59,7 @@ impl Stored {
     /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Format`] if it has a layout that forebay
     /// does not write.
     pub fn open(storage: &Arc<dyn Storage>, folder: &Path) -> Result<Self> {
-        let path = folder.join("zarr.json");
-        let json = read_metadata(storage, &path)?.map_err(|what| {
-            let message = format!("{} is not the metadata of a Zarr array: {what}", path.display());
-            Error::new(ErrorKind::Format, message)
-        })?;
+        let json = array_metadata(storage, folder)?;
         let Some((layout, _)) = ArrayLayout::from_zarr_json(&json) else {
             return Err(if urls::is_url(folder) { foreign_url(folder) } else { not_ours(folder, &json) });
         };
@@ -269,6 +265,19 @@ fn located(index: &ChunkIndex, chunk: u64) -> Result<(u64, u64)> {
         let message =
             format!("chunk {chunk} of the shard is missing; build the cache again with overwrite=True");
         Error::new(ErrorKind::Corrupt, message)
+    })
+}
+
+/// The metadata of the Zarr array in `folder`, within the limits of JSON; no claim in them is checked.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Io`] if they cannot be read, [`ErrorKind::Format`]
+/// if they are not JSON, or more than fits the limits.
+pub fn array_metadata(storage: &Arc<dyn Storage>, folder: &Path) -> Result<serde_json::Value> {
+    let path = folder.join("zarr.json");
+    read_metadata(storage, &path)?.map_err(|what| {
+        let message = format!("{} is not the metadata of a Zarr array: {what}", path.display());
+        Error::new(ErrorKind::Format, message)
     })
 }
 

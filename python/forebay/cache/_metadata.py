@@ -1,22 +1,17 @@
 """Untrusted metadata of caches that other programs wrote: the ledger, and the `zarr.json` of an array.
 
-Files of this kind are read by the core if forebay wrote them (`crates/cache/src/json.rs`, `ledger.rs`); the limits
-here are the same.
+The core reads both files, within its limits of size and memory. Here the claims in `zarr.json` are checked.
 """
 
 import errno
 import json
-import os
-import stat
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-from forebay._core import ConfigError, StateError
+from forebay._core import ConfigError, StateError, _array_metadata, _cache_ledger
 
 LEDGER = "shard_ledger.json"
 """The ledger's name, within the folder of a split."""
-VERSION = 1
-"""The version of the ledger's entries under `forebay`."""
 MAX_COUNT = 1 << 48
 """The most documents or values of a cache."""
 MAX_RANK = 64
@@ -33,45 +28,14 @@ DTYPES = {
 }  # fmt: skip
 """The types of values, and their bytes."""
 
-# Of a file, and of its parsed values.
-_FILE_BYTES = 256 << 20
-_VALUE_BYTES = 1 << 30
-# Upper bounds of the bytes of an object, a list, and each further value in one of them.
-_OBJECT, _LIST, _VALUE = 640, 160, 128
-
-
-def read_json(path: Path) -> Any:
-    """The JSON in a file; its size is checked before memory is allocated for it.
-
-    Raises `OSError`, and `ValueError` with the problem of the text.
-    """
-    # A pipe would make `open` wait.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        if status.st_size > _FILE_BYTES:
-            raise ValueError(f"it has more than {_FILE_BYTES} bytes")
-        text = file.read(_FILE_BYTES + 1)
-    # Brackets within strings are counted too: the bound is only larger.
-    size = len(text) + _OBJECT * text.count(b"{") + _LIST * text.count(b"[") + _VALUE * text.count(b",")
-    if size > _VALUE_BYTES:
-        raise ValueError(f"its values would take {size} bytes of memory")
-    try:
-        return json.loads(text.decode())
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-    except ValueError as error:
-        raise ValueError(f"it is not JSON ({error})") from None
-
 
 class Ledger(NamedTuple):
     """The committed part of a cache."""
 
     documents: int
     is_final: bool
-    made_by: dict[str, Any]
-    """The parameters that made the cache."""
+    made_by: str
+    """The parameters that made the cache, as JSON."""
     fields: list[tuple[str, str, int]]
     """Name, type and number of axes; empty if another program wrote the ledger."""
 
@@ -81,68 +45,18 @@ def read_ledger(folder: Path) -> Ledger:
 
     Raises `FileNotFoundError` if there is none, `ConfigError` if it is none, `StateError` if the writer failed.
     """
-    path = folder / LEDGER
-    try:
-        found = _ledger(read_json(path))
-    except FileNotFoundError:
-        raise no_cache(folder) from None
-    except ValueError as error:
-        raise ConfigError(
-            f"{path} is not the ledger of a cache: {error}; build the cache again in another folder"
-        ) from None
-    if isinstance(found, str):
-        raise StateError(f"the writer of the cache {folder} failed: {found}")
-    return found
+    found = _cache_ledger(folder)
+    if found is None:
+        raise no_cache(folder)
+    documents, is_final, made_by, fields, failure = found
+    if failure is not None:
+        raise StateError(f"the writer of the cache {folder} failed: {failure}")
+    return Ledger(documents, is_final, made_by, fields)
 
 
 def no_cache(folder: Path) -> FileNotFoundError:
     """The error for a folder without a ledger."""
     return FileNotFoundError(errno.ENOENT, f"there is no cache in this folder: it has no {LEDGER}", str(folder))
-
-
-def _ledger(found: Any) -> Ledger | str:
-    """The ledger, or the error that ended the build of the cache."""
-    if not isinstance(found, dict):
-        raise ValueError("it is not an object")
-    documents = found.get("total_num_rows")
-    if not _is_count(documents, MAX_COUNT):
-        raise ValueError("total_num_rows is not a count up to 2^48")
-    own = _object(found.get("forebay"))
-    version = own.get("version")
-    if _is_count(version, 1 << 64) and version > VERSION:
-        raise ValueError("a newer version of forebay wrote it")
-    if isinstance(own.get("failure"), str):
-        return str(own["failure"])
-    fields = own.get("fields")
-    made_by = _object(_object(found.get("metadata")).get("preprocessor_metadata"))
-    return Ledger(
-        documents,
-        found.get("is_finished") is True,
-        made_by,
-        [_field(field) for field in fields] if isinstance(fields, list) else [],
-    )
-
-
-def _field(found: Any) -> tuple[str, str, int]:
-    field = _object(found)
-    name, dtype, rank = field.get("name"), field.get("dtype"), field.get("rank")
-    if not (
-        isinstance(name, str)
-        and _is_inside(name)
-        and isinstance(dtype, str)
-        and dtype in DTYPES
-        and _is_count(rank, MAX_RANK)
-    ):
-        raise ValueError(
-            "a field lacks its name, a known dtype or a rank of at most 64, or its name leads out of the cache"
-        )
-    return name, dtype, rank
-
-
-def _is_inside(name: str) -> bool:
-    """Whether a field's path stays in the cache's folder."""
-    path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def _object(found: Any) -> dict[str, Any]:
@@ -176,7 +90,7 @@ def read_shape(folder: Path) -> ArrayShape:
     Raises `OSError` if they cannot be read, `ConfigError` if they are damaged or beyond the limits.
     """
     try:
-        return _shape(_object(read_json(folder / "zarr.json")))
+        return _shape(_object(json.loads(_array_metadata(folder))))
     except ValueError as error:
         raise ConfigError(f"cannot read the Zarr array {folder}: {error}") from None
 

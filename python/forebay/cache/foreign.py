@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from forebay._checks import advised, as_path
-from forebay._core import ConfigError, DecodeError, StateError
+from forebay._core import ConfigError, DecodeError, StateError, _cache_fields
 from forebay._jagged import JaggedArray
 from forebay.cache._documents import nested
 from forebay.cache._metadata import LEDGER, MAX_COUNT, MAX_RANK, no_cache, read_ledger
@@ -30,9 +30,6 @@ _KEPT_BYTES = 32 << 20
 # Rows with gaps of at most this many bytes are read together, up to this many bytes.
 _GAP_BYTES = 16 << 10
 _TOGETHER_BYTES = 4 << 20
-# The most folders searched for fields, and the greatest depth: links may form cycles.
-_MOST_FOLDERS = 10_000
-_DEEPEST = 16
 
 _Numbers = NDArray[np.int64]
 
@@ -43,7 +40,7 @@ class _Seen(NamedTuple):
     mark: tuple[int, int, int]
     documents: int
     is_final: bool
-    made_by: dict[str, Any]
+    made_by: str
     values: list[int]
     """Values of each field."""
 
@@ -182,31 +179,10 @@ def _shapes_of(rows: JaggedArray) -> _Numbers:
 
 
 def _found_fields(folder: Path) -> list[str]:
-    """The paths of the folders with `data` and `offsets`, sorted."""
-    names, rest, n_folders = [], [""], 0
-    while rest:
-        path = rest.pop()
-        here = folder / path
-        n_folders += 1
-        if n_folders > _MOST_FOLDERS or path.count("/") >= _DEEPEST:
-            raise ConfigError(
-                f"{folder} has more than {_MOST_FOLDERS} folders, or is deeper than {_DEEPEST}: it is not the folder "
-                "of a cache"
-            )
-        if (here / "data" / "zarr.json").exists() and (here / "offsets" / "zarr.json").exists():
-            names.append(path)
-            continue
-        with os.scandir(here) as entries:
-            inner = [entry.name for entry in entries if entry.is_dir() and _is_text(entry.name)]
-        rest += [f"{path}/{name}" if path else name for name in inner]
-    if not names:
-        raise ConfigError(f"no folder of {folder} has data/zarr.json and offsets/zarr.json, so the cache has no field")
-    return sorted(names)
-
-
-def _is_text(name: str) -> bool:
-    """Whether the name of a folder is UTF-8."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+    """The names of the fields, sorted, which the ledger of another program does not have."""
+    if names := _cache_fields(folder):
+        return names
+    raise ConfigError(f"no folder of {folder} has data/zarr.json and offsets/zarr.json, so the cache has no field")
 
 
 class _JaggedField:

@@ -311,7 +311,7 @@ def _deep(text: str) -> str:
     ("ledger", "message"),
     [
         ("{", "it is not JSON"),
-        ("[3]", "it is not an object"),
+        ("[3]", "total_num_rows is not a count"),
         ("{}", "total_num_rows is not a count"),
         ('{"total_num_rows": true}', "total_num_rows is not a count"),
         ('{"total_num_rows": -1}', "total_num_rows is not a count"),
