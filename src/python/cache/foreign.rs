@@ -1,5 +1,5 @@
-//! Metadata of caches that other programs wrote, for `forebay.cache.ForeignDataset`: the ledger, the names of the
-//! fields and `zarr.json` are read within the same limits as those of forebay.
+//! Metadata of caches that other programs wrote, for `forebay.cache.ForeignDataset`: the ledger, the names of
+//! the fields and `zarr.json` are read within the same limits as those of forebay.
 
 use std::{path::PathBuf, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! An allocator that records the largest allocation of a test program: none may depend on a number in a header
-//! alone.
+//! An allocator that records the largest allocation of a test program: none may depend on a number in a
+//! header alone.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
