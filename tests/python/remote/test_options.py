@@ -3,7 +3,9 @@
 import logging
 import pickle
 import socket
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,33 @@ def test_options_reach_every_scheme(server: Server, shards: list[Path], monkeypa
     server.credentials.clear()
     assert digests("hf://datasets/o/n", storage_options=given) == expected
     assert server.credentials == {f"Bearer {SECRET}-hub"}
+
+
+def test_without_credentials_an_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The machine is asked for a role; here it refuses, as one without a role does."""
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.send_error(403)
+
+        def log_message(self, *_: object) -> None:
+            """Prints nothing."""
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SKIP_SIGNATURE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    machine = HTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=machine.serve_forever)
+    thread.start()
+    try:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{machine.server_port}")
+        with pytest.raises(OSError, match=r"set AWS_ACCESS_KEY_ID and .*, or AWS_PROFILE; for a public bucket"):
+            forebay.Loader("s3://bucket/a.arrow", storage_options={"region": "eu-west-1"})
+    finally:
+        machine.shutdown()
+        thread.join()
+        machine.server_close()
 
 
 def test_a_dataset_and_documents_take_options(server: Server, shards: list[Path], tmp_path: Path) -> None:

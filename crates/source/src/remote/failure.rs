@@ -7,8 +7,9 @@ use object_store::client::HttpError;
 use super::{client::ErrorAnswer, list_answer::Unusable};
 use crate::storage::AskedToWait;
 
-/// Advice on certificates, by the text of the error.
-const ADVICE: [(&str, &str); 2] = [
+/// Advice by the text of the error: on certificates, and for a machine without a role, which a store's client
+/// asks if the environment has no credentials.
+const ADVICE: [(&str, &str); 5] = [
     (
         "invalid peer certificate",
         "if the server is yours, set SSL_CERT_FILE to a file with the certificate of the authority that signed its own",
@@ -16,6 +17,21 @@ const ADVICE: [(&str, &str); 2] = [
     (
         "No CA certificates were loaded",
         "install the system's package of certificates, or set SSL_CERT_FILE to a file of them",
+    ),
+    (
+        "/latest/api/token",
+        "the environment has no credentials, so this machine was asked for a role: set AWS_ACCESS_KEY_ID and \
+         AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for a public bucket set AWS_SKIP_SIGNATURE=true",
+    ),
+    (
+        "/computeMetadata/",
+        "the environment has no credentials, so this machine was asked for its own: log in by gcloud, or set \
+         GOOGLE_APPLICATION_CREDENTIALS; for a public bucket set GOOGLE_SKIP_SIGNATURE=true",
+    ),
+    (
+        "/metadata/identity/",
+        "the environment has no credentials, so this machine was asked for its own: set AZURE_STORAGE_ACCOUNT_KEY or \
+         AZURE_STORAGE_SAS_TOKEN; for a public container set AZURE_SKIP_SIGNATURE=true",
     ),
 ];
 
