@@ -401,7 +401,7 @@ impl Decoder {
         let [Some(last), Some(before)] = self.is_long else { return };
         let channel = &self.channels[order(self.channels.len() as u8, place)];
         let half = |is_long: bool| usize::from(self.block_sizes[usize::from(is_long)] / 2);
-        // The slopes of both blocks are those of the shorter one.
+        // Both blocks have the slopes of the shorter one.
         let window = &self.plans[usize::from(last && before)].window;
         let (before, after) = (&channel.before[..half(before)], &channel.after[..half(last)]);
         self.level.run(Overlap { before, after, window, range, out });

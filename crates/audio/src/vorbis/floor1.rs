@@ -192,7 +192,7 @@ fn line([x0, x1]: [u32; 2], [y0, y1]: [i32; 2], half: u32, lines: &mut Vec<Line>
     let (length, dy) = (x1 - x0, (y1 - y0).unsigned_abs());
     if length <= LONGEST {
         // `dy` is at most 255, so 32 bits hold it. Rounded up, the height after `k < length` steps is too
-        // large by less than `length / 2^24`, which is at most `1 / length`. So its integer part is that of
+        // large by less than `length / 2^24`, which is at most `1 / length`. So it has the integer part of
         // `k dy / length`.
         let up = (dy << FRACTION).div_ceil(length);
         // Downwards, the height is rounded up.

@@ -33,7 +33,7 @@ impl<'a> Reservoir<'a> {
     pub fn refill(&mut self) {
         match self.bytes.get(self.next..).and_then(<[u8]>::first_chunk::<8>) {
             Some(chunk) => {
-                // Bits above `held` are zero or those of the same bytes, so or-ing them again changes
+                // Bits above `held` are zero, or bits of the same bytes, so or-ing them again changes
                 // nothing. `held` is at most 63: the mask only spares the check of the shift.
                 self.bits |= u64::from_le_bytes(*chunk) << (self.held & 63);
                 // As many whole bytes as fit: `held` becomes 56 plus its lowest three bits.

@@ -321,7 +321,7 @@ fn short<V: Lanes>(tables: &Tables, x: [V; SLOTS], group: usize, overlap: &mut O
 
 /// Transforms the first eight subbands of a mixed block: two with one window, the others with three.
 fn mixed<V: Lanes>(tables: &Tables, x: [V; SLOTS], overlap: &mut Overlap, out: &mut [Line]) {
-    // Both transforms run on all eight subbands; the lower two lanes are then those of `long`.
+    // Both transforms run on all eight subbands; the lower two lanes then take the result of `long`.
     let mut lower = overlap.clone();
     let mut lower_out = [Line::default(); SLOTS];
     long::<V>(tables, x, &tables.windows[0], 0, &mut lower, &mut lower_out);

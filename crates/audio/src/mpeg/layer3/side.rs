@@ -103,7 +103,7 @@ impl Channel {
             it.is_mixed = bits.read(1) == 1;
             it.tables = [bits.read(5), bits.read(5), 0];
             it.subblock_gain = [bits.read(3) as i32, bits.read(3) as i32, bits.read(3) as i32];
-            // With `window_switching_flag` the end of region 0 is implied, and there is no region 2.
+            // With `window_switching_flag` the end of region 0 is implied, and region 2 does not exist.
             it.regions = [first_region(stream.rate, it.shape == 2), LINES, LINES];
         } else {
             it.tables = [bits.read(5), bits.read(5), bits.read(5)];
