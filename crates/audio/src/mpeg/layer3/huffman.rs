@@ -111,7 +111,8 @@ impl Huffman {
             1..4 => Some((table - 1, 0)),
             5..14 => Some((table - 2, 0)),
             15 => Some((12, 0)),
-            // Tables 16 to 23 share the codes of 16, and tables 24 to 31 share those of 24; they differ in `linbits`.
+            // Tables 16 to 23 share the codes of 16, and tables 24 to 31 those of 24, with other
+            // `linbits`.
             16..24 => Some((13, usize::from(LINBITS[table - 16]))),
             _ => Some((14, usize::from(LINBITS[table - 16]))),
         });
