@@ -128,14 +128,14 @@ fn batches(criterion: &mut Criterion) {
             ..RowConfig::new(ROWS as i64)
         };
         let Ok((plan, share)) = config.check() else { continue };
-        let task = SharedTask(Arc::new(DatasetTask::new(dataset.clone(), share, 16)));
-        let Ok(source) = DatasetSource::new(dataset.clone(), share) else { continue };
-        let Ok(mut engine) = Engine::new(Arc::new(source), task, plan) else { continue };
+        let Ok(source) = DatasetSource::new(dataset.clone(), share).map(Arc::new) else { continue };
+        let task = SharedTask(Arc::new(DatasetTask::new(source.clone(), 16)));
+        let Ok(mut engine) = Engine::new(source, task, plan) else { continue };
         group.bench_function(format!("engine, {n_workers} workers"), |bench| {
             bench.iter(|| {
                 loop {
                     match engine.next(Duration::from_secs(1)) {
-                        Ok(Step::Batch(_, rows)) => break black_box(rows.columns.rows),
+                        Ok(Step::Batch(_, rows)) => break black_box(rows.rows),
                         Ok(Step::TimedOut) => {}
                         end => assert!(matches!(end, Ok(Step::End)) && engine.rewind().is_ok(), "{end:?}"),
                     }

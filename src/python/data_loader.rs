@@ -26,9 +26,10 @@ use crate::{
     config::{RowConfig, rows::row_parameters},
     dataset::{Length, id_type},
     engine::{Engine, Position},
+    fields::Columns,
     seed::mix,
     state::{Identity, Share},
-    tasks::{DatasetSource, DatasetTask, RowBatch, RowShare, SharedTask},
+    tasks::{DatasetSource, DatasetTask, RowShare, SharedTask},
 };
 
 row_parameters!(arguments);
@@ -116,9 +117,9 @@ impl DataLoader {
             let (source, task, text, length) = detach(py, || -> Result<_> {
                 let text = opened.describe();
                 let opened = opened.with_block(share.global_batch())?;
-                let source = Arc::new(DatasetSource::new(opened.clone(), share)?);
+                let source = Arc::new(DatasetSource::new(opened, share)?);
                 let length = source.length(0)?;
-                Ok((source, SharedTask(Arc::new(DatasetTask::new(opened, share, ahead))), text, length))
+                Ok((source.clone(), SharedTask(Arc::new(DatasetTask::new(source, ahead))), text, length))
             })
             .map_err(raise)?;
             let mut engine = detach(py, || Engine::new(source.clone(), task.clone(), plan)).map_err(raise)?;
@@ -178,18 +179,7 @@ impl LoaderImpl for DataLoader {
     }
 
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        while let Some(rows) = self.engine.next(py)? {
-            if !rows.is_past_end {
-                return self.to_dict(py, rows).map(Some);
-            }
-            // The rows ended during the pass, so this batch is discarded.
-            self.engine.look(py)?;
-            self.engine.ask(py, |engine| {
-                engine.take_back();
-                engine.recount()
-            })?;
-        }
-        Ok(None)
+        self.engine.next(py)?.map(|columns| self.to_dict(py, columns)).transpose()
     }
 
     fn length(&self, py: Python<'_>) -> PyResult<usize> {
@@ -206,7 +196,7 @@ impl LoaderImpl for DataLoader {
     }
 
     fn headspace<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
-        self.engine.headspace(py, seconds, |rows| rows.columns.rows, |rows| self.to_dict(py, rows))
+        self.engine.headspace(py, seconds, |columns| columns.rows, |columns| self.to_dict(py, columns))
     }
 
     fn identity(&self, py: Python<'_>) -> PyResult<Cow<'_, Identity>> {
@@ -254,9 +244,9 @@ impl LoaderImpl for DataLoader {
 }
 
 impl DataLoader {
-    fn to_dict<'py>(&self, py: Python<'py>, rows: RowBatch) -> PyResult<Bound<'py, PyDict>> {
+    fn to_dict<'py>(&self, py: Python<'py>, columns: Columns) -> PyResult<Bound<'py, PyDict>> {
         let pool = self.task.0.pool().map_err(|error| to_python(py, &error))?;
-        to_dict(py, rows.columns, pool.fields())
+        to_dict(py, columns, pool.fields())
     }
 
     fn rows(&self, py: Python<'_>) -> PyResult<Length> {

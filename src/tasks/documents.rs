@@ -10,7 +10,7 @@
 //! it.
 //!
 //! While rows are still added, the number of batches is unknown: the pass then has [`UNCOUNTED`] batches, and
-//! the first batch past the end reports the end ([`RowBatch::is_past_end`]).
+//! the first batch past the end ends it ([`ErrorKind::PastEnd`]).
 
 use std::{
     path::Path,
@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, cancel,
     dataset::{Dataset, Length},
     engine::{State, during},
     fields::{ColumnPool, Columns, Row},
@@ -249,17 +249,8 @@ impl ReadRecords for NumberReader {
 }
 
 #[derive(Debug)]
-pub struct RowBatch {
-    pub columns: Columns,
-    /// Whether the batch is past the end of a pass whose length was unknown when it began: then it has no
-    /// rows.
-    pub is_past_end: bool,
-}
-
-#[derive(Debug)]
 pub struct DatasetTask {
-    dataset: Dataset,
-    share: RowShare,
+    source: Arc<DatasetSource>,
     slots: usize,
     /// Created with the first batch, when the fields are known.
     pool: OnceLock<ColumnPool>,
@@ -268,10 +259,10 @@ pub struct DatasetTask {
 }
 
 impl DatasetTask {
-    /// Creates a task for batches of `dataset`, of which up to `ahead` are made ahead.
-    pub fn new(dataset: Dataset, share: RowShare, ahead: usize) -> Self {
+    /// Creates a task for the batches of `source`, of which up to `ahead` are made ahead.
+    pub fn new(source: Arc<DatasetSource>, ahead: usize) -> Self {
         let slots = batch_slots(ahead);
-        Self { dataset, share, slots, pool: OnceLock::new(), made: Default::default() }
+        Self { source, slots, pool: OnceLock::new(), made: Default::default() }
     }
 
     /// The memory for batches.
@@ -282,7 +273,8 @@ impl DatasetTask {
         if let Some(pool) = self.pool.get() {
             return Ok(pool);
         }
-        let made = ColumnPool::new(self.dataset.fields()?, self.share.batch_size as usize, self.slots);
+        let DatasetSource { leaves, share, .. } = &*self.source;
+        let made = ColumnPool::new(leaves.fields()?, share.batch_size as usize, self.slots);
         Ok(self.pool.get_or_init(|| made))
     }
 
@@ -312,7 +304,7 @@ impl Task for SharedTask {
     type Collate = Handover;
 
     fn maker(&self) -> RowMaker {
-        RowMaker { dataset: self.0.dataset.clone(), task: self.0.clone() }
+        RowMaker { dataset: self.0.source.leaves.clone(), task: self.0.clone() }
     }
 
     fn collate(&self, _batches: BatchSizes) -> Handover {
@@ -330,28 +322,30 @@ pub struct RowMaker {
 
 impl RowMaker {
     /// This rank's rows of a batch.
-    fn rows(&mut self, epoch: u64, batch: u64, is_stopped: &dyn Fn() -> bool) -> Result<RowBatch> {
+    fn rows(&mut self, epoch: u64, batch: u64) -> Result<Columns> {
         let Self { dataset, task } = self;
-        let share = &task.share;
+        let DatasetSource { share, .. } = &*task.source;
         // The batch is known to be full only when its last row exists.
         let end = batch.saturating_add(1).saturating_mul(share.global_batch());
-        let length = during(State::Rows, || dataset.wait(epoch, end, is_stopped))?;
+        let length = during(State::Rows, || dataset.wait(epoch, end, &cancel::is_stopped))?;
         if !length.is_final && length.rows < end {
             return Err(Error::new(ErrorKind::Closed, "the pass was abandoned while it waited for rows"));
         }
+        let Some(positions) = share.positions(batch, length.rows) else {
+            // The engine counts the batches of the pass again.
+            task.source.look()?;
+            return Err(Error::new(ErrorKind::PastEnd, "the pass ended before this batch"));
+        };
         let pool = task.pool()?;
-        let positions = share.positions(batch, length.rows);
-        let is_past_end = positions.is_none();
-        let picks = dataset.locate(epoch, positions.unwrap_or_default())?;
+        let picks = dataset.locate(epoch, positions)?;
         let columns = dataset.read(&picks, pool).map_err(|error| {
             let rows: Vec<_> = picks.iter().take(SHOWN).map(|pick| pick.row.to_string()).collect();
             let more = if picks.len() > SHOWN { ", ..." } else { "" };
             Error { message: format!("{}, rows [{}{more}]", error.message, rows.join(", ")), ..error }
         })?;
         task.made[0].fetch_add(columns.rows as u64, Ordering::Relaxed);
-        let bytes = columns.bytes() as u64;
-        task.made[1].fetch_add(bytes, Ordering::Relaxed);
-        Ok(RowBatch { columns, is_past_end })
+        task.made[1].fetch_add(columns.bytes() as u64, Ordering::Relaxed);
+        Ok(columns)
     }
 }
 
@@ -376,36 +370,32 @@ fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error
 }
 
 impl ExampleMaker for RowMaker {
-    type Example = RowBatch;
+    type Example = Columns;
 
-    fn run(&mut self, record: &Record) -> Result<RowBatch> {
-        self.run_until(record, &|| false)
-    }
-
-    fn run_until(&mut self, record: &Record, is_stopped: &dyn Fn() -> bool) -> Result<RowBatch> {
-        let made = self.rows(record.epoch, record.index, is_stopped);
-        made.map_err(|error| at_batch(error, record.epoch, record.index, &self.task.share))
+    fn run(&mut self, record: &Record) -> Result<Columns> {
+        let made = self.rows(record.epoch, record.index);
+        made.map_err(|error| at_batch(error, record.epoch, record.index, &self.task.source.share))
     }
 }
 
 /// Hands over a worker's rows: a batch of the engine is one example.
 #[derive(Debug)]
-pub struct Handover(Option<RowBatch>);
+pub struct Handover(Option<Columns>);
 
 impl Collate for Handover {
-    type Example = RowBatch;
-    type Batch = RowBatch;
+    type Example = Columns;
+    type Batch = Columns;
 
-    fn put(&mut self, _stream: usize, _row: usize, example: RowBatch) -> Result<()> {
+    fn put(&mut self, _stream: usize, _row: usize, example: Columns) -> Result<()> {
         self.0 = Some(example);
         Ok(())
     }
 
-    fn take(&mut self, _rows: usize) -> RowBatch {
-        self.0.take().unwrap_or(RowBatch { columns: Columns::default(), is_past_end: true })
+    fn take(&mut self, _rows: usize) -> Columns {
+        self.0.take().unwrap_or_default()
     }
 
-    fn examples(batch: &RowBatch, _rows: usize) -> usize {
-        batch.columns.rows
+    fn examples(batch: &Columns, _rows: usize) -> usize {
+        batch.rows
     }
 }

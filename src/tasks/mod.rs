@@ -19,8 +19,7 @@ pub use clip_request::Take;
 pub use clip_rule::{ClipCrop, ClipRule, CropDraws, CropPosition};
 pub use clips::{AudioTask, ClipMaker, OutputInputs, Outputs};
 pub use documents::{
-    COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowBatch, RowMaker, RowShare, SharedTask, Steps,
-    UNCOUNTED,
+    COUNTED_PASSES, DatasetSource, DatasetTask, Handover, RowMaker, RowShare, SharedTask, Steps, UNCOUNTED,
 };
 pub use mix_source::MixSource;
 pub use mixing::{PlannedValue, planned_value};

@@ -44,6 +44,8 @@ pub enum ErrorKind {
     /// The record is larger than a limit allows.
     TooLarge,
     Excluded,
+    /// The data ended before this record: the pass ends.
+    PastEnd,
     /// A buffer does not have the length that the plan needs.
     Shape,
     Memory,
@@ -118,6 +120,7 @@ impl ErrorKind {
             NonFinite => "non_finite",
             TooLarge => "too_large",
             Excluded => "excluded",
+            PastEnd => "past_end",
             Shape => "shape",
             Memory => "memory",
             Exhausted => "exhausted",

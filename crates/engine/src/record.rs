@@ -502,8 +502,8 @@ pub trait ReadRecords: Send {
     /// Of a large record a source may read only what is wanted.
     ///
     /// # Errors
-    /// With a kind for which [`crate::ErrorKind::is_record`] holds, the row is bad; any other kind ends the
-    /// run.
+    /// With a kind for which [`crate::ErrorKind::is_record`] holds, the row is bad; [`ErrorKind::PastEnd`] ends
+    /// the pass before the batch of this row; any other kind ends the run.
     fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord>;
 }
 
@@ -511,21 +511,12 @@ pub trait ReadRecords: Send {
 pub trait ExampleMaker {
     type Example: Send + 'static;
 
-    /// Makes the example of `record`.
+    /// Makes the example of `record`. A stage that waits returns soon after [`forebay_base::cancel::is_stopped`],
+    /// with any error.
     ///
     /// # Errors
-    /// With a kind for which [`crate::ErrorKind::is_record`] holds, the record is bad; any other kind ends
-    /// the run.
+    /// As [`ReadRecords::read`].
     fn run(&mut self, record: &Record) -> Result<Self::Example>;
-
-    /// As [`ExampleMaker::run`], for a stage that may wait: it returns soon after `is_stopped` is true, with
-    /// any error.
-    ///
-    /// # Errors
-    /// As [`ExampleMaker::run`].
-    fn run_until(&mut self, record: &Record, _is_stopped: &dyn Fn() -> bool) -> Result<Self::Example> {
-        self.run(record)
-    }
 }
 
 /// A record that a collator holds for later batches.

@@ -259,6 +259,28 @@ fn iter_begins_the_next_pass_after_a_failure_of_another_batch() {
 }
 
 #[test]
+fn a_pass_ends_where_the_data_end() {
+    let source = Toy { unreadable: |row| (row >= 21).then_some(ErrorKind::PastEnd), ..toy(&[1 << 40]) };
+    let plan = Plan { order: Order::Sequential, batch_size: 1, ..plan() };
+    let mut engine = engine(plan, source, QUICK);
+    let first = batches(&mut engine, 100);
+    assert_eq!(rows(&first), (0..21).collect::<Vec<_>>());
+    assert_eq!((engine.batch(), engine.position().epoch, engine.position().batch), (21, 1, 0));
+    assert!(next(&mut engine).is_none());
+    let stats = engine.stats();
+    assert_eq!((stats.batches, stats.delivered.batches, stats.records_failed), (21, 21, 0));
+    // The pass is over: it is no longer the current one where no batch was taken.
+    engine.set_epoch(0).unwrap();
+    assert_eq!(batches(&mut engine, 100), first);
+    engine.rewind().unwrap();
+    assert_eq!(engine.epoch(), 1);
+    // A position past the end is at the end.
+    engine.seek(30).unwrap();
+    assert!(next(&mut engine).is_none());
+    assert_eq!((engine.position().epoch, engine.position().batch), (2, 0));
+}
+
+#[test]
 fn an_infinite_engine_counts_its_epochs() {
     let mut engine = engine(Plan { infinite: true, window: 1, ..plan() }, toy(&[20]), QUICK);
     batches(&mut engine, 5);

@@ -349,14 +349,44 @@ def test_a_cache_that_grows(n: int, drop_last: bool) -> None:
         writer.join()
         second = xs(loader)
         assert len(loader) == len(first) == len(second)
-        # The internal batch that only marks the end of the rows is not counted.
-        delivered = loader.stats()["delivered"]
-        assert delivered["batches"] == 2 * len(first)
+        # Only batches that the loop received are counted, and no attempt to make one past the end.
+        stats = loader.stats()
+        delivered = stats["delivered"]
+        assert stats["batches"] == delivered["batches"] == 2 * len(first)
+        assert stats["records_failed"] == 0
         assert delivered["examples"] == sum(map(len, first + second))
     with DataLoader(
         EraShufflingDataset(ListAsyncDataset([{"x": i} for i in range(n)]), 16, 1), 8, drop_last=drop_last
     ) as loader:
         assert (first, second) == (xs(loader), xs(loader))
+
+
+def test_after_the_end_of_a_cache_that_grew() -> None:
+    dataset, writer = growing(20)
+    with DataLoader(EraShufflingDataset(dataset, 16, 1), 8) as loader:
+        writer.start()
+        first = xs(loader)
+        assert (loader.batch, len(loader)) == (3, 3)
+        # The pass is over, and can be chosen again.
+        loader.set_epoch(0)
+        assert loader.batch == 0
+        assert xs(loader) == first
+        with pytest.raises(ConfigError, match="batch is 4, must be 0 to 3"):
+            loader.seek(4)
+        state = loader.state_dict()
+        assert (state["epoch"], state["batch"]) == (1, 0)
+    writer.join()
+
+
+def test_a_batch_past_the_end_of_a_growing_cache() -> None:
+    dataset, writer = growing(20)
+    with DataLoader(dataset, 8) as loader:
+        loader.seek(30)  # the length is not known yet
+        writer.start()
+        assert list(loader) == []
+        assert (loader.batch, len(loader)) == (3, 3)
+        assert list(loader) != []
+    writer.join()
 
 
 def test_a_state_of_a_cache_that_grew() -> None:

@@ -387,15 +387,16 @@ impl<S: Source, K: Task> Engine<S, K> {
                 Step::Batch(_, None) => {}
                 Step::TimedOut => return Ok(Step::TimedOut),
                 Step::End => {
+                    let batch = pass.batch();
                     if !mem::replace(&mut self.is_over, true) {
-                        log::debug!(
-                            "the pass of epoch {} is over after {} batches",
-                            self.epoch,
-                            pass.batch()
-                        );
+                        log::debug!("the pass of epoch {} is over after {batch} batches", self.epoch);
                     }
                     self.deliver_rest();
                     self.check_pass()?;
+                    if self.n_batches.is_some_and(|n| batch < n) {
+                        // Rows were still added when the pass began.
+                        self.count(&self.schedule(self.epoch)?);
+                    }
                     return Ok(Step::End);
                 }
             }
@@ -559,9 +560,14 @@ impl<S: Source, K: Task> Engine<S, K> {
     fn enter(&mut self, epoch: u64, batch: u64, schedule: &Schedule) {
         self.leave(batch);
         self.epoch = epoch;
-        self.n_batches = schedule.n_batches();
         self.is_over = false;
         self.skip.clear();
+        self.count(schedule);
+    }
+
+    /// Sets the number of batches of the current pass.
+    fn count(&mut self, schedule: &Schedule) {
+        self.n_batches = schedule.n_batches();
         let per_epoch = self.n_batches.unwrap_or_else(|| self.per_epoch().div_ceil(self.global_batch()));
         self.control.batches_per_epoch.store(per_epoch, Ordering::Relaxed);
     }
@@ -602,22 +608,6 @@ impl<S: Source, K: Task> Engine<S, K> {
             ));
         }
         if self.epoch == epoch && self.is_fresh() { Ok(()) } else { self.begin(epoch) }
-    }
-
-    /// Recounts the batches of a pass to which rows were still added when it began; batches past its end are
-    /// discarded.
-    ///
-    /// # Errors
-    /// Only those of [`Engine::new`].
-    pub fn recount(&mut self) -> Result<()> {
-        self.n_batches = self.schedule(self.epoch)?.n_batches();
-        if let Some(n) = self.n_batches {
-            self.control.batches_per_epoch.store(n, Ordering::Relaxed);
-            if self.next_batch() >= n {
-                self.leave(n);
-            }
-        }
-        Ok(())
     }
 
     pub fn source(&self) -> Arc<S> {

@@ -155,6 +155,7 @@ impl<C: Collate> Assembler<C> {
         match step {
             Ok(false) => return Ok(Step::TimedOut),
             Ok(true) => {}
+            Err(error) if error.kind == ErrorKind::PastEnd => return Ok(Step::End),
             Err(error) => {
                 if error.kind != ErrorKind::Closed {
                     self.report_bad(&mut report);

@@ -235,6 +235,8 @@ impl<C: Collate> Pass<C> {
                     }
                     Ok(BatchOutcome::End) => {
                         self.is_over = true;
+                        // If the data ended before the schedule, records past the end are still in flight.
+                        self.run.shared.stop();
                         Ok(Step::End)
                     }
                     Err(error) => {

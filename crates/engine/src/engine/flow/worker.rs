@@ -14,7 +14,10 @@ use crate::engine::{
     observe::meter::Stopwatch,
     observe::stats::Counters,
 };
-use crate::record::{ExampleMaker, Source, Task};
+use crate::{
+    ErrorKind,
+    record::{ExampleMaker, Source, Task},
+};
 #[cfg(debug_assertions)]
 use crate::{engine::threads::inject::Injected, record::Record};
 
@@ -90,19 +93,17 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
             }
             #[cfg(debug_assertions)]
             self.inject(&record);
-            let outcome =
-                catch_unwind(AssertUnwindSafe(|| stage.run_until(&record, &|| shared.is_stopped())))
-                    .unwrap_or_else(|panic| {
-                        // The panic is reported at its record's position; until then other records are
-                        // processed by a new stage.
-                        stage = task.maker();
-                        Err(panicked(&*panic))
-                    });
-            let counter = match outcome {
-                Ok(_) => &shared.counters.records_decoded,
-                Err(_) => &shared.counters.records_failed,
-            };
-            Counters::add(counter);
+            let outcome = catch_unwind(AssertUnwindSafe(|| stage.run(&record))).unwrap_or_else(|panic| {
+                // The panic is reported at its record's position; until then other records are processed by a
+                // new stage.
+                stage = task.maker();
+                Err(panicked(&*panic))
+            });
+            match &outcome {
+                Ok(_) => Counters::add(&shared.counters.records_decoded),
+                Err(error) if error.kind == ErrorKind::PastEnd => {}
+                Err(_) => Counters::add(&shared.counters.records_failed),
+            }
             completion.give(outcome.map_err(|error| located(error, self.source, record.index)));
             watch.item(&meters.decode, record.index);
             if !shared.parking.is_called(self.n) {
