@@ -57,8 +57,8 @@ impl ReadRecords for Silence {
 impl Source for Watching {
     type Reader = Silence;
 
-    fn shard_rows(&self) -> Vec<u64> {
-        vec![8]
+    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
+        Ok(vec![8])
     }
 
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {

@@ -219,6 +219,11 @@ impl LoaderImpl for DataLoader {
         self.is_endless
     }
 
+    fn before_pass(&self, py: Python<'_>) -> PyResult<()> {
+        self.engine.check_process()?;
+        detach(py, || self.source.update_lengths()).map_err(|error| to_python(py, &error))
+    }
+
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
         let [rows, bytes] = self.task.0.made();
         stats.set_item("rows", rows)?;
@@ -250,8 +255,7 @@ impl DataLoader {
     }
 
     fn rows(&self, py: Python<'_>) -> PyResult<Length> {
-        self.engine.check_process()?;
-        self.engine.look(py)?;
+        self.before_pass(py)?;
         detach(py, || self.source.length(0)).map_err(|error| to_python(py, &error))
     }
 }

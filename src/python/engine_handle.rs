@@ -67,7 +67,6 @@ pub trait AnyEngine: Send + Sync {
 
 pub struct EngineHandle<S: Source, K: Task> {
     engine: FairLock<Engine<S, K>>,
-    source: Arc<S>,
     control: Arc<engine::Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
     /// Seconds after which a waiting call logs a warning with the reason.
@@ -84,7 +83,6 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
         remember(&control);
         Self {
             control,
-            source: engine.source(),
             counters: engine.counters(),
             stall_warning_s,
             warned: AtomicU64::new(0),
@@ -113,13 +111,6 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
             ));
         }
         Ok(())
-    }
-
-    /// Brings the lengths of the source up to date, before a pass is chosen: it may call the user's Python,
-    /// which is not called with the engine taken.
-    pub fn look(&self, py: Python<'_>) -> PyResult<()> {
-        self.check_process()?;
-        detach(py, || self.source.look()).map_err(|error| to_python(py, &error))
     }
 
     /// Calls `work` with the engine, detached. While another thread has the engine, waits in slices, with
@@ -300,7 +291,6 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
     }
 
     fn rewind(&self, py: Python<'_>) -> PyResult<()> {
-        self.look(py)?;
         self.ask(py, Engine::rewind)
     }
 
@@ -313,12 +303,10 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
     }
 
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
-        self.look(py)?;
         self.ask(py, |engine| engine.set_epoch(epoch))
     }
 
     fn seek(&self, py: Python<'_>, batch: u64) -> PyResult<()> {
-        self.look(py)?;
         self.ask(py, |engine| engine.seek(batch))
     }
 
@@ -335,7 +323,6 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
     }
 
     fn restore(&self, py: Python<'_>, position: Position) -> PyResult<()> {
-        self.look(py)?;
         self.ask(py, |engine| engine.restore(position.clone()))
     }
 

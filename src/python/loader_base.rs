@@ -52,6 +52,11 @@ pub trait LoaderImpl: Send + Sync {
         self.engine().epoch(py)
     }
 
+    /// Called before a pass is chosen. May call the user's code, which is never called with the engine taken.
+    fn before_pass(&self, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
+
     /// Adds the figures of this class to `stats`.
     fn add_stats(&self, _stats: &Bound<'_, PyDict>) -> PyResult<()> {
         Ok(())
@@ -164,6 +169,7 @@ impl LoaderBase {
             this.engine().batch(py)?; // raises in a fork
             slf.get().iterations.started();
         } else {
+            this.before_pass(py)?;
             this.engine().rewind(py)?;
         }
         Batches::of(slf)
@@ -271,6 +277,7 @@ impl LoaderBase {
             let own = this.epoch(py)?;
             return slf.get().iterations.check(number, own).map_err(|error| to_python(py, &error));
         }
+        this.before_pass(py)?;
         this.engine().set_epoch(py, number)
     }
 
@@ -432,7 +439,9 @@ impl LoaderBase {
     /// empty buffer, so some documents are lost.
     fn load_state_dict(slf: &Bound<'_, Self>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let this = kind(slf)?;
-        this.engine().restore(slf.py(), this.position_of(state)?)?;
+        let position = this.position_of(state)?;
+        this.before_pass(slf.py())?;
+        this.engine().restore(slf.py(), position)?;
         slf.get().iterations.restored();
         Ok(())
     }

@@ -6,8 +6,8 @@
 //! it makes this rank's rows of each batch.
 //!
 //! A dataset may be written in Python. Its methods are called by workers, and by the caller's thread before
-//! the engine is taken ([`Source::look`]): a method may call the loader, and a signal handler may interrupt
-//! it.
+//! the engine is taken ([`DatasetSource::update_lengths`]): a method may call the loader, and a signal handler
+//! may interrupt it.
 //!
 //! While rows are still added, the number of batches is unknown: the pass then has [`UNCOUNTED`] batches, and
 //! the first batch past the end ends it ([`ErrorKind::PastEnd`]).
@@ -98,6 +98,19 @@ impl DatasetSource {
         Ok(Self { dataset: Mutex::new(dataset.clone()), leaves: dataset, lengths, share, name })
     }
 
+    /// Asks the leaves for their lengths, unless these are final.
+    ///
+    /// # Errors
+    /// Those of leaves.
+    pub fn update_lengths(&self) -> Result<()> {
+        if self.lengths().iter().all(|length| length.is_final) {
+            return Ok(());
+        }
+        let found = self.leaves.lengths()?.into();
+        *self.lengths.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(())
+    }
+
     fn lengths(&self) -> Arc<[Length]> {
         self.lengths.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -137,7 +150,7 @@ impl DatasetSource {
         Ok(Steps { epoch: 0, left: step, all_alike: (least == most).then_some(least) })
     }
 
-    /// The number of rows in `epoch` as of the last [`Self::look`].
+    /// The number of rows in `epoch` as of the last [`Self::update_lengths`].
     ///
     /// # Errors
     /// As [`Dataset::length_of`].
@@ -165,14 +178,14 @@ impl Steps {
     /// `time`.
     ///
     /// # Errors
-    /// As [`Source::shard_rows_in`].
+    /// As [`Source::shard_rows`].
     pub fn go_on(&mut self, source: &DatasetSource, time: Duration) -> Result<Option<(u64, u64)>> {
         if let Some(n @ 1..) = self.all_alike {
             return Ok(Some((self.epoch + self.left / n, self.left % n)));
         }
         let begin = Instant::now();
         loop {
-            let n: u64 = source.shard_rows_in(self.epoch)?.iter().sum();
+            let n: u64 = source.shard_rows(self.epoch)?.iter().sum();
             if self.left < n {
                 return Ok(Some((self.epoch, self.left)));
             }
@@ -188,11 +201,7 @@ impl Steps {
 impl Source for DatasetSource {
     type Reader = NumberReader;
 
-    fn shard_rows(&self) -> Vec<u64> {
-        vec![UNCOUNTED]
-    }
-
-    fn shard_rows_in(&self, epoch: u64) -> Result<Vec<u64>> {
+    fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
         let length = self.length(epoch)?;
         if !length.is_final || length.is_endless() {
             return Ok(vec![UNCOUNTED]);
@@ -209,16 +218,6 @@ impl Source for DatasetSource {
             )),
             n => Ok(vec![n]),
         }
-    }
-
-    /// Asks the leaves for their lengths, unless these are final.
-    fn look(&self) -> Result<()> {
-        if self.lengths().iter().all(|length| length.is_final) {
-            return Ok(());
-        }
-        let found = self.leaves.lengths()?.into();
-        *self.lengths.lock().unwrap_or_else(PoisonError::into_inner) = found;
-        Ok(())
     }
 
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
@@ -333,7 +332,7 @@ impl RowMaker {
         }
         let Some(positions) = share.positions(batch, length.rows) else {
             // The engine counts the batches of the pass again.
-            task.source.look()?;
+            task.source.update_lengths()?;
             return Err(Error::new(ErrorKind::PastEnd, "the pass ended before this batch"));
         };
         let pool = task.pool()?;

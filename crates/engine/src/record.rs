@@ -418,26 +418,14 @@ pub trait Source: Send + Sync + 'static {
     /// The state of one I/O thread: open files, the current record batch, recycled blocks.
     type Reader: ReadRecords;
 
-    /// The number of rows of each shard, in the order given.
-    fn shard_rows(&self) -> Vec<u64>;
-
-    /// Brings the lengths up to date that [`Source::shard_rows_in`] returns. Called before a pass is chosen,
-    /// without a lock: it may call the user's code, which no other method does on the caller's thread.
+    /// The number of rows of each shard in the pass `epoch`, in the order given. Passes may differ.
+    ///
+    /// While rows are still added it is the most that there may be, and the first read past the end ends the
+    /// pass ([`ErrorKind::PastEnd`]); the engine then asks again.
     ///
     /// # Errors
-    /// Those of the user's code.
-    fn look(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// The number of rows of each shard in `epoch`, called before each pass. Epochs may differ, and rows may
-    /// still be added.
-    ///
-    /// # Errors
-    /// [`crate::ErrorKind::Config`] if the pass is impossible.
-    fn shard_rows_in(&self, _epoch: u64) -> Result<Vec<u64>> {
-        Ok(self.shard_rows())
-    }
+    /// [`ErrorKind::Config`] if the pass is impossible.
+    fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>>;
 
     /// The shard of `row` (a number over all files) and the row within it.
     fn locate(&self, row: u64) -> (Arc<Path>, u64);

@@ -427,8 +427,8 @@ struct BreakingCollate(Part, <Work as Task>::Collate, usize);
 impl Source for Breaking {
     type Reader = BreakingReader;
 
-    fn shard_rows(&self) -> Vec<u64> {
-        self.1.shard_rows()
+    fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
+        self.1.shard_rows(epoch)
     }
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
         self.1.locate(row)

@@ -89,7 +89,7 @@ fn parquet_file(bytes: &[u8]) {
 }
 
 fn read_rows<S: Source>(source: &Arc<S>) {
-    let n: u64 = source.shard_rows().iter().sum();
+    let n: u64 = source.shard_rows(0).iter().flatten().sum();
     let (mut alone, mut in_order) = (source.reader(), source.reader());
     for row in 0..n.min(40) {
         let found = [alone.read(row, 1, &WholeRecord), in_order.read(row, u64::MAX, &WholeRecord)];

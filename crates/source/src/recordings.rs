@@ -574,11 +574,11 @@ fn is_parquet(path: &Path) -> bool {
 impl Source for Recordings {
     type Reader = RecordingsReader;
 
-    fn shard_rows(&self) -> Vec<u64> {
+    fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
         if let Some(order) = &self.order {
-            return order.shards.iter().map(|shard| shard.n_rows).collect();
+            return Ok(order.shards.iter().map(|shard| shard.n_rows).collect());
         }
-        either!(&self.files, OpenFiles, source => source.shard_rows())
+        either!(&self.files, OpenFiles, source => source.shard_rows(epoch))
     }
 
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {

@@ -226,17 +226,17 @@ impl<S: Source> Selection<S> {
 impl<S: Source> Source for Selection<S> {
     type Reader = SelectionReader<S::Reader>;
 
-    fn shard_rows(&self) -> Vec<u64> {
-        let ends = self.source.shard_rows().into_iter().scan(0, |end, n| {
+    fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
+        let ends = self.source.shard_rows(epoch)?.into_iter().scan(0, |end, n| {
             *end += n;
             Some(*end)
         });
         let mut before = 0;
-        ends.map(|end| {
+        let rows = ends.map(|end| {
             let until = self.positions.before(end);
             until - std::mem::replace(&mut before, until)
-        })
-        .collect()
+        });
+        Ok(rows.collect())
     }
 
     fn locate(&self, at: u64) -> (Arc<Path>, u64) {
@@ -425,8 +425,8 @@ mod tests {
 
     impl Source for Told {
         type Reader = ToldReader;
-        fn shard_rows(&self) -> Vec<u64> {
-            vec![4]
+        fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
+            Ok(vec![4])
         }
         fn locate(&self, row: u64) -> (Arc<Path>, u64) {
             (Path::new("told").into(), row)

@@ -144,8 +144,8 @@ impl AsRef<[u8]> for Held {
 impl Source for Large {
     type Reader = LargeReader;
 
-    fn shard_rows(&self) -> Vec<u64> {
-        vec![ROWS / 3; 3]
+    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
+        Ok(vec![ROWS / 3; 3])
     }
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
         (Path::new("large").into(), row)

@@ -119,7 +119,8 @@ use crate::sync::plain::{Mutex, MutexGuard};
 pub struct Engine<S: Source, K: Task> {
     plan: Plan,
     layout: StreamLayout,
-    shard_rows: Vec<u64>,
+    /// Rows of the first pass.
+    rows: u64,
     source: Arc<S>,
     task: Arc<K>,
     epoch: u64,
@@ -268,8 +269,8 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// Creates an engine with a task that other engines may share.
     fn over(source: Arc<S>, task: Arc<K>, plan: Plan) -> Result<Self> {
-        let shard_rows = source.shard_rows();
-        if shard_rows.iter().sum::<u64>() == 0 {
+        let rows = source.shard_rows(0)?.iter().sum::<u64>();
+        if rows == 0 {
             return Err(Error::new(
                 ErrorKind::Config,
                 "the files contain no rows; check that these are the right files",
@@ -278,7 +279,6 @@ impl<S: Source, K: Task> Engine<S, K> {
         if plan.order.is_scattered() {
             source.check_scattered()?;
         }
-        let rows = shard_rows.iter().sum::<u64>();
         if let Some(weights) = &plan.weights
             && weights.iter().map(|weights| weights.n_rows()).sum::<u64>() != rows
         {
@@ -305,7 +305,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             tracing: Tracing::of(&counters.trace),
             counters,
             plan,
-            shard_rows,
+            rows,
             source,
             task,
             epoch: 0,
@@ -610,12 +610,8 @@ impl<S: Source, K: Task> Engine<S, K> {
         if self.epoch == epoch && self.is_fresh() { Ok(()) } else { self.begin(epoch) }
     }
 
-    pub fn source(&self) -> Arc<S> {
-        self.source.clone()
-    }
-
     pub fn rows(&self) -> u64 {
-        self.shard_rows.iter().sum()
+        self.rows
     }
 
     /// Examples of an epoch: rows, or with weights their copies.
@@ -745,9 +741,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         let sources = sources.transpose()?;
         match (&self.plan.groups, &self.plan.weights) {
             (Some(groups), _) => Schedule::dealt(rules, groups),
-            (None, None) => Schedule::new(rules, &self.source.shard_rows_in(epoch)?, sources),
+            (None, None) => Schedule::new(rules, &self.source.shard_rows(epoch)?, sources),
             (None, Some(weights)) => {
-                Schedule::weighted(rules, &self.source.shard_rows_in(epoch)?, sources, weights.clone())
+                Schedule::weighted(rules, &self.source.shard_rows(epoch)?, sources, weights.clone())
             }
         }
     }

@@ -37,8 +37,8 @@ pub struct ToyReader(Arc<Toy>);
 impl Source for Toy {
     type Reader = ToyReader;
 
-    fn shard_rows(&self) -> Vec<u64> {
-        self.shards.clone()
+    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
+        Ok(self.shards.clone())
     }
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {
         (Path::new("toy").into(), row)

@@ -266,8 +266,8 @@ impl ArrowSource {
 impl Source for ArrowSource {
     type Reader = ArrowReader;
 
-    fn shard_rows(&self) -> Vec<u64> {
-        self.shards.iter().map(|shard| shard.n_rows).collect()
+    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
+        Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
     }
 
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {

@@ -373,8 +373,8 @@ impl Source for ParquetSource {
         self.traffic.clone()
     }
 
-    fn shard_rows(&self) -> Vec<u64> {
-        self.shards.iter().map(|shard| shard.n_rows).collect()
+    fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
+        Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
     }
 
     fn locate(&self, row: u64) -> (Arc<Path>, u64) {

@@ -182,7 +182,7 @@ impl ReadRows for ParquetReader {
 
 /// Reads all of `source` in order, backwards, alone and in runs, and compares with the oracle.
 pub fn check_all<S: Source<Reader: ReadRows>>(source: &Arc<S>, rows: &[Row]) {
-    let n: u64 = source.shard_rows().iter().sum();
+    let n: u64 = source.shard_rows(0).unwrap().iter().sum();
     assert_eq!(n, rows.len() as u64);
     for run in [1, 3, 1000] {
         let mut reader = source.reader();
