@@ -83,6 +83,8 @@ impl RowConfig {
         }
         let plan = Plan {
             n_workers: n_workers as usize,
+            // A record is a batch: the one in progress, and one that waits for its hand-over.
+            records_per_worker: 2,
             worker_nice: self.worker_nice as u8,
             channel_size: n_workers as usize,
             channel_bytes: RAW_CHANNEL_BYTES as usize,

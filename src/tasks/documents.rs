@@ -288,8 +288,6 @@ impl DatasetTask {
 pub struct SharedTask(pub Arc<DatasetTask>);
 
 impl Task for SharedTask {
-    /// The batch in progress, and one that waits for its hand-over.
-    const ON_HAND: u64 = 2;
     const WORDS: TaskLabels = TaskLabels {
         work: "reading documents",
         item: ItemKind::Batch,

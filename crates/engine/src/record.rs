@@ -616,10 +616,6 @@ pub struct BatchSizes {
 
 /// A kind of loading: how examples are made and how they become batches.
 pub trait Task: Send + Sync + 'static {
-    /// Records per worker, in the worker and in the queues: enough to keep it busy. As many examples may be
-    /// in memory.
-    const ON_HAND: u64 = 8;
-
     /// The words of messages for the threads' work.
     const WORDS: TaskLabels = TaskLabels::DEFAULT;
 

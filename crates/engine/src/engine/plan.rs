@@ -8,7 +8,6 @@ use crate::{
         threads::autoscale::{Auto, Numbers},
     },
     order::{self, Groups, Order, Stop, WeightedRows},
-    record::Task,
 };
 
 /// Batches whose examples may be made ahead of the draws before the credit is raised.
@@ -30,8 +29,8 @@ pub fn credit_ahead(n_readers: usize, on_hand: u64, per_batch: u64) -> u64 {
     (n_readers as u64).saturating_add(on_hand).saturating_add(BATCHES_AHEAD.saturating_mul(per_batch))
 }
 
-/// How records are ordered, grouped into batches and transported, and how failed ones are handled. The last
-/// seven fields change no batch.
+/// How records are ordered, grouped into batches and transported, and how failed ones are handled. The
+/// fields from `buffer_size` on change no batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub seed: u64,
@@ -63,6 +62,9 @@ pub struct Plan {
     pub buffer_size: u64,
     /// Worker threads; the maximum if the loader chooses the number.
     pub n_workers: usize,
+    /// Records for each worker, in the worker and in the queues: enough to keep it busy. As many examples may
+    /// be in memory.
+    pub records_per_worker: u64,
     /// What is added to the niceness of the workers.
     pub worker_nice: u8,
     /// The maximum number of I/O threads. In storage order it is 1 if several threads cannot read the source.
@@ -118,6 +120,7 @@ impl Default for Plan {
             policy: Policy::default(),
             buffer_size: 1,
             n_workers: 1,
+            records_per_worker: 8,
             worker_nice: 0,
             n_readers: 1,
             channel_size: 1,
@@ -131,11 +134,16 @@ impl Default for Plan {
 impl Plan {
     /// The credit of a stream with a window of `size` slots, read by `n_readers` threads, of which a batch
     /// has `per_batch` examples.
-    pub(crate) fn credit<K: Task>(&self, size: u64, n_readers: usize, per_batch: u64) -> Credit {
-        let on_hand = K::ON_HAND * self.n_workers as u64;
+    pub(crate) fn credit(&self, size: u64, n_readers: usize, per_batch: u64) -> Credit {
+        let on_hand = self.on_hand();
         let most = self.buffer_size.max(size + on_hand);
         let ahead = credit_ahead(n_readers, on_hand, per_batch);
         Credit { first: size.saturating_add(ahead).min(most), most }
+    }
+
+    /// Records for all workers, in the workers and in the queues.
+    pub fn on_hand(&self) -> u64 {
+        self.records_per_worker * self.n_workers as u64
     }
 
     /// The maximum numbers of workers and of batches ahead.

@@ -75,7 +75,7 @@ impl<E: Send + 'static> Run<E> {
         let (mut buffers, mut accounts) = (Vec::new(), Vec::new());
         for (stream, &draws) in draws.iter().enumerate() {
             let window = schedule.window(stream, draws);
-            let credit = plan.credit::<K>(window.size(), n_readers, per_batch);
+            let credit = plan.credit(window.size(), n_readers, per_batch);
             let end = schedule.end(stream);
             let admission = Admission::new(window.clone(), end, credit, look_ahead, demand_first);
             accounts.push((window.draws(), admission));
