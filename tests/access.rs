@@ -4,7 +4,6 @@
 mod patience;
 
 use std::{
-    path::Path,
     sync::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -16,6 +15,7 @@ use std::{
 use forebay::{
     LoaderConfig, Result,
     access::{Access, Clip},
+    error::Place,
     fields::Row,
     record::{RawRecord, ReadRecords, ReadRequest, Source},
     tasks::AudioTask,
@@ -61,12 +61,8 @@ impl Source for Watching {
         Ok(vec![8])
     }
 
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
-        (Path::new("silence").into(), row)
-    }
-
-    fn recording(&self, _row: u64) -> Option<String> {
-        None
+    fn place(&self, row: u64) -> Place {
+        Place::in_shard("silence", row)
     }
 
     fn random_access(&self) -> bool {

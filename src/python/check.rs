@@ -20,6 +20,7 @@ use crate::{
     config::DamageConfig,
     decode::Info,
     engine::Engine,
+    error::Place,
     record::Source,
     source::{AllowPaths, ArrowOptions, ColumnChoice, Recordings, RecordingsReader},
     tasks::{CHECKED_TOGETHER, CheckTask, Finding},
@@ -146,11 +147,11 @@ impl _Check {
 
 impl _Check {
     fn blank(&self, index: u64) -> ReportRow {
-        let (shard, row) = Source::locate(&*self.source, index);
+        let Place { shard, row, .. } = self.source.place(index);
         ReportRow {
             index,
-            shard: shard.display().to_string(),
-            row,
+            shard: shard.unwrap_or_default().display().to_string(),
+            row: row.unwrap_or_default(),
             path: None,
             bytes: None,
             codec: None,

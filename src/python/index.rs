@@ -11,7 +11,9 @@ use super::{
 use crate::{
     Error, Result,
     access::{IndexBuild, Totals, closed},
-    engine, fork_lock,
+    engine,
+    error::Place,
+    fork_lock,
     record::Source,
     source::{AllowPaths, ArrowOptions, Recordings},
 };
@@ -161,11 +163,11 @@ impl _Index {
         let mut labels: Vec<(i64, u64)> = totals.labels.iter().map(|(&label, &n)| (label, n)).collect();
         labels.sort_by_key(|&(label, n)| (std::cmp::Reverse(n), label));
         let bad = totals.bad.iter().map(|(&index, bad)| {
-            let (file, row) = Source::locate(&*self.source, index);
+            let Place { shard, row, .. } = self.source.place(index);
             BadRow {
                 index,
-                file: file.display().to_string(),
-                row,
+                file: shard.unwrap_or_default().display().to_string(),
+                row: row.unwrap_or_default(),
                 path: bad.path.clone(),
                 kind: bad.error.kind.name(),
                 reason: bad.error.reason(),

@@ -13,7 +13,6 @@
 //! the first batch past the end ends it ([`ErrorKind::PastEnd`]).
 
 use std::{
-    path::Path,
     sync::{
         Arc, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -27,11 +26,12 @@ use crate::{
     Error, ErrorKind, Result, cancel,
     dataset::{Dataset, Length},
     engine::{State, during},
+    error::Place,
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
     record::{
-        BatchSizes, Collate, ExampleMaker, ItemKind, RawRecord, ReadRecords, ReadRequest, Record, Source,
-        Task, TaskLabels,
+        BatchSizes, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task,
+        TaskLabels,
     },
     sync::plain::{Mutex, MutexGuard},
 };
@@ -84,7 +84,6 @@ pub struct DatasetSource {
     /// The lengths of the leaves when they were last asked.
     lengths: Mutex<Arc<[Length]>>,
     share: RowShare,
-    name: Arc<Path>,
 }
 
 impl DatasetSource {
@@ -93,9 +92,8 @@ impl DatasetSource {
     /// # Errors
     /// Those of leaves.
     pub fn new(dataset: Dataset, share: RowShare) -> Result<Self> {
-        let name = Path::new(&dataset.describe()).into();
         let lengths = Mutex::new(dataset.lengths()?.into());
-        Ok(Self { dataset: Mutex::new(dataset.clone()), leaves: dataset, lengths, share, name })
+        Ok(Self { dataset: Mutex::new(dataset.clone()), leaves: dataset, lengths, share })
     }
 
     /// Asks the leaves for their lengths, unless these are final.
@@ -220,12 +218,8 @@ impl Source for DatasetSource {
         }
     }
 
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
-        (self.name.clone(), row)
-    }
-
-    fn recording(&self, _row: u64) -> Option<String> {
-        None
+    fn place(&self, _row: u64) -> Place {
+        Place::default()
     }
 
     fn random_access(&self) -> bool {
@@ -290,7 +284,7 @@ pub struct SharedTask(pub Arc<DatasetTask>);
 impl Task for SharedTask {
     const WORDS: TaskLabels = TaskLabels {
         work: "reading documents",
-        item: ItemKind::Batch,
+        item: "batch",
         cheaper: "make get_batch() of the dataset faster",
         smaller: "make rows smaller",
         readable: "use faster storage",

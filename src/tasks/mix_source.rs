@@ -5,7 +5,6 @@ use std::{
     collections::BTreeMap,
     fmt,
     ops::Range,
-    path::Path,
     sync::{Arc, PoisonError},
 };
 
@@ -13,6 +12,7 @@ use crate::sync::plain::{Mutex, MutexGuard};
 use crate::{
     Error,
     engine::located,
+    error::Place,
     record::{ReadRecords, Source},
     sampling::SameClass,
     seed::below,
@@ -25,7 +25,7 @@ const LISTED: usize = 10_000;
 
 trait MixPool: Send + Sync {
     fn reader(&self) -> Box<dyn ReadRecords>;
-    fn locate(&self, at: u64) -> (Arc<Path>, u64);
+    fn place(&self, at: u64) -> Place;
     fn located(&self, error: Error, at: u64) -> Error;
 }
 
@@ -36,8 +36,8 @@ impl<S: Source> MixPool for PoolOf<S> {
         Box::new(self.0.reader())
     }
 
-    fn locate(&self, at: u64) -> (Arc<Path>, u64) {
-        self.0.locate(at)
+    fn place(&self, at: u64) -> Place {
+        self.0.place(at)
     }
 
     fn located(&self, error: Error, at: u64) -> Error {
@@ -154,9 +154,10 @@ impl MixSource {
 
     /// The error of a partner that the system does not read, for the record that it was to be mixed into.
     pub(super) fn unread(&self, reading: Reading, at: u64, error: &Error) -> Error {
-        let (shard, row) = self.pool.locate(at);
         let what = if reading.is_response { "an impulse response" } else { "a recording to mix in" };
-        let message = format!("cannot read {what}, row {row} of {}", shard.display());
+        let Place { shard, row, .. } = self.pool.place(at);
+        let place = shard.zip(row).map(|(shard, row)| format!(", row {row} of {}", shard.display()));
+        let message = format!("cannot read {what}{}", place.unwrap_or_default());
         Error::new(error.kind, message).because(error.clone())
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     fallible_alloc,
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
-    record::{BatchSizes, ExampleMaker, ItemKind, Record, Task, TaskLabels},
+    record::{BatchSizes, ExampleMaker, Record, Task, TaskLabels},
 };
 
 /// The maximum number of spare vectors, and the largest capacity that is reused, in tokens.
@@ -84,7 +84,7 @@ impl fmt::Debug for TokenTask {
 impl Task for TokenTask {
     const WORDS: TaskLabels = TaskLabels {
         work: "tokenizing",
-        item: ItemKind::Row,
+        item: "row",
         cheaper: "use a faster tokenizer, or tokenize once with forebay.cache",
         smaller: "shorten rows (seq_len)",
         readable: "use faster storage",

@@ -156,6 +156,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// The place of a row within a shard.
+    pub fn in_shard(shard: impl AsRef<Path>, row: u64) -> Self {
+        Self { shard: Some(Arc::new(shard.as_ref().to_owned())), row: Some(row), ..Self::default() }
+    }
+
     /// Writes the place; of the recording's path only what `message` and the shard's path do not say.
     fn write(&self, f: &mut fmt::Formatter<'_>, message: &str) -> fmt::Result {
         let mut before = "";

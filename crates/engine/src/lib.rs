@@ -25,4 +25,4 @@ pub mod engine;
 #[path = "../../../tests/patience/mod.rs"]
 mod patience;
 
-use forebay_base::{Error, ErrorKind, Result, cancel, dtype, float_mode, histogram, seed, sync};
+use forebay_base::{Error, ErrorKind, Result, cancel, dtype, error, float_mode, histogram, seed, sync};

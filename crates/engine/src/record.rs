@@ -5,7 +5,6 @@
 use std::{
     fmt::Debug,
     ops::Range,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,6 +16,7 @@ use forebay_audio::{SharedSpans, SpanBytes};
 
 use crate::{
     Error, ErrorKind, Result,
+    error::Place,
     fields::{Row, Value},
     histogram::Histogram,
 };
@@ -26,8 +26,8 @@ use crate::{
 pub struct TaskLabels {
     /// A worker's activity, such as "decoding".
     pub work: &'static str,
-    /// The unit of readers and workers.
-    pub item: ItemKind,
+    /// What readers and workers take at a time, such as "row".
+    pub item: &'static str,
     /// What to do if this work limits the loader and no core is free.
     pub cheaper: &'static str,
     /// What to do if copying into batches limits the loader.
@@ -42,28 +42,12 @@ impl TaskLabels {
     /// The words for recordings in files.
     pub const DEFAULT: Self = Self {
         work: "decoding",
-        item: ItemKind::Row,
+        item: "row",
         cheaper: "make examples cheaper (sample_rate, clip_seconds, a format that decodes faster)",
         smaller: "make examples smaller (n_mels, clip_seconds, hop_length)",
         readable: "use Arrow files without compression, or faster storage",
         roomier: "raise shuffle_buffer_size, so that more examples can be made ahead",
     };
-}
-
-/// What readers and workers take at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ItemKind {
-    Row,
-    Batch,
-}
-
-impl ItemKind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Row => "row",
-            Self::Batch => "batch",
-        }
-    }
 }
 
 /// The label of a row whose label is null.
@@ -427,12 +411,9 @@ pub trait Source: Send + Sync + 'static {
     /// [`ErrorKind::Config`] if the pass is impossible.
     fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>>;
 
-    /// The shard of `row` (a number over all files) and the row within it.
-    fn locate(&self, row: u64) -> (Arc<Path>, u64);
-
-    /// The path of the row's recording as its table, folder or archive has it, for messages; none of a row
-    /// of a shard.
-    fn recording(&self, row: u64) -> Option<String>;
+    /// The shard of `row` (a number over all files), the row within it, and the path of its recording, as far
+    /// as it has them, for messages.
+    fn place(&self, row: u64) -> Place;
 
     /// Whether one row can be read without its neighbours.
     fn random_access(&self) -> bool;

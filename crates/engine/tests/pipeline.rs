@@ -7,7 +7,6 @@ mod patience;
 mod toy;
 
 use std::{
-    path::Path,
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -16,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_base::{ErrorKind, Result, seed};
+use forebay_base::{ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
     engine::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     order::Order,
@@ -430,11 +429,8 @@ impl Source for Breaking {
     fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
         self.1.shard_rows(epoch)
     }
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
-        self.1.locate(row)
-    }
-    fn recording(&self, row: u64) -> Option<String> {
-        self.1.recording(row)
+    fn place(&self, row: u64) -> Place {
+        self.1.place(row)
     }
     fn random_access(&self) -> bool {
         self.1.random_access()

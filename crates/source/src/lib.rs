@@ -68,7 +68,7 @@ mod fuzzed;
 mod in_memory;
 
 use forebay_base::{
-    Error, ErrorKind, Result, cancel, catch_panic, fallible_alloc, fork_lock, seed, signatures,
+    Error, ErrorKind, Result, cancel, catch_panic, error, fallible_alloc, fork_lock, seed, signatures,
 };
 use forebay_engine::{fields, order, record};
 

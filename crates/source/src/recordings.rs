@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    error::Place,
     fields::{Row, Value},
     record::{MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic},
 };
@@ -581,14 +582,9 @@ impl Source for Recordings {
         either!(&self.files, OpenFiles, source => source.shard_rows(epoch))
     }
 
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+    fn place(&self, row: u64) -> Place {
         let row = self.file_row(row);
-        either!(&self.files, OpenFiles, source => Source::locate(&**source, row))
-    }
-
-    fn recording(&self, row: u64) -> Option<String> {
-        let row = self.file_row(row);
-        either!(&self.files, OpenFiles, source => source.recording(row))
+        either!(&self.files, OpenFiles, source => source.place(row))
     }
 
     fn random_access(&self) -> bool {

@@ -4,10 +4,12 @@
 //! position are those of a dataset with these rows. Rows that are not selected are not read; of a recording
 //! with several windows, a run of neighbours shares one read. Source: own.
 
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result,
+    error::Place,
+    fallible_alloc,
     order::Bijection,
     record::{
         MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Retained, RunRequest, Source, Traffic, WindowRun,
@@ -239,12 +241,8 @@ impl<S: Source> Source for Selection<S> {
         Ok(rows.collect())
     }
 
-    fn locate(&self, at: u64) -> (Arc<Path>, u64) {
-        self.source.locate(self.positions.row(at))
-    }
-
-    fn recording(&self, at: u64) -> Option<String> {
-        self.source.recording(self.positions.row(at))
+    fn place(&self, at: u64) -> Place {
+        self.source.place(self.positions.row(at))
     }
 
     fn random_access(&self) -> bool {
@@ -428,11 +426,8 @@ mod tests {
         fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
             Ok(vec![4])
         }
-        fn locate(&self, row: u64) -> (Arc<Path>, u64) {
-            (Path::new("told").into(), row)
-        }
-        fn recording(&self, _row: u64) -> Option<String> {
-            None
+        fn place(&self, row: u64) -> Place {
+            Place::in_shard("told", row)
         }
         fn random_access(&self) -> bool {
             self.random_access

@@ -10,7 +10,6 @@ mod toy;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
-    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -20,7 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_base::{Error, ErrorKind, Result, seed::mix};
+use forebay_base::{Error, ErrorKind, Result, error::Place, seed::mix};
 use forebay_engine::{
     engine::{Engine, MixturePlan, Plan, Step},
     order::{Order, Stop, WeightStage, WeightedRows},
@@ -147,11 +146,8 @@ impl Source for Large {
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
         Ok(vec![ROWS / 3; 3])
     }
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
-        (Path::new("large").into(), row)
-    }
-    fn recording(&self, _row: u64) -> Option<String> {
-        None
+    fn place(&self, row: u64) -> Place {
+        Place::in_shard("large", row)
     }
     fn random_access(&self) -> bool {
         true

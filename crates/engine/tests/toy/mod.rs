@@ -3,7 +3,6 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part; a test fails by panicking")]
 
 use std::{
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_base::{Error, ErrorKind, Result, seed};
+use forebay_base::{Error, ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
     engine::{Engine, Plan, Step},
     fields::Value,
@@ -40,11 +39,8 @@ impl Source for Toy {
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
         Ok(self.shards.clone())
     }
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
-        (Path::new("toy").into(), row)
-    }
-    fn recording(&self, _row: u64) -> Option<String> {
-        None
+    fn place(&self, row: u64) -> Place {
+        Place::in_shard("toy", row)
     }
     fn random_access(&self) -> bool {
         self.random_access

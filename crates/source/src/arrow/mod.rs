@@ -55,6 +55,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    error::Place,
     record::{
         BLOCKS_AHEAD, MAX_RECORD_BYTES, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic,
     },
@@ -270,13 +271,9 @@ impl Source for ArrowSource {
         Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
     }
 
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+    fn place(&self, row: u64) -> Place {
         let (shard, row) = self.locate(row);
-        (self.shards[shard].path.clone(), row)
-    }
-
-    fn recording(&self, _row: u64) -> Option<String> {
-        None
+        Place::in_shard(&self.shards[shard].path, row)
     }
 
     fn random_access(&self) -> bool {

@@ -48,7 +48,9 @@ use super::{
     storage::{CountedStorage, Storage},
 };
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result,
+    error::Place,
+    fallible_alloc,
     fields::{DataType, Value},
     record::{BLOCKS_AHEAD, NO_LABEL, Source, Traffic},
     seed::mix,
@@ -419,14 +421,11 @@ impl Source for FilesSource {
         Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
     }
 
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
-        let (shard, row) = locate(&self.shards, row);
-        (self.shards[shard].path.clone(), row)
-    }
-
-    fn recording(&self, row: u64) -> Option<String> {
+    fn place(&self, row: u64) -> Place {
+        let (shard, row_in_shard) = locate(&self.shards, row);
         let (_, table, row) = self.table(row);
-        name_of(table, row)
+        let recording = name_of(table, row).map(Arc::new);
+        Place { recording, ..Place::in_shard(&self.shards[shard].path, row_in_shard) }
     }
 
     fn random_access(&self) -> bool {

@@ -62,7 +62,9 @@ use super::{
     store_options::StoreOptions,
 };
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result,
+    error::Place,
+    fallible_alloc,
     record::{MAX_RECORD_BYTES, Source, Traffic},
     seed::mix,
 };
@@ -377,13 +379,9 @@ impl Source for ParquetSource {
         Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
     }
 
-    fn locate(&self, row: u64) -> (Arc<Path>, u64) {
+    fn place(&self, row: u64) -> Place {
         let (shard, row) = self.locate(row);
-        (self.shards[shard].path.clone(), row)
-    }
-
-    fn recording(&self, _row: u64) -> Option<String> {
-        None
+        Place::in_shard(&self.shards[shard].path, row)
     }
 
     /// False: reading one row costs the whole pages that hold it.

@@ -34,7 +34,7 @@ use crate::{
         threads::{parking::Parking, scheduling},
     },
     order::Schedule,
-    record::{CarriedRecord, ExampleMaker, ItemKind, ReadRecords, Source, Task},
+    record::{CarriedRecord, ExampleMaker, ReadRecords, Source, Task},
     shuffle::ConcurrentShuffleBuffer,
 };
 
@@ -102,7 +102,7 @@ impl<E: Send + 'static> Run<E> {
             schedule: schedule.clone(),
             place: {
                 let source = source.clone();
-                Box::new(move |row| (words.item == ItemKind::Row).then(|| source.locate(row)))
+                Box::new(move |row| source.place(row))
             },
         });
         // Threads that do not send in turn take a place before they read, also for the record in hand.

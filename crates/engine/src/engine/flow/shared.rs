@@ -6,7 +6,6 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
     sync::{
         Arc, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -28,13 +27,14 @@ use crate::{
         observe::stats::Counters,
         threads::parking::Parking,
     },
+    error::Place,
     order::Schedule,
     record::{Record, Source},
     shuffle::ConcurrentShuffleBuffer,
 };
 
-/// Finds the shard of a row, and the row in it; `None` if the task's items are not rows.
-type Places = Box<dyn Fn(u64) -> Option<(Arc<Path>, u64)> + Send + Sync>;
+/// As [`Source::place`].
+type Places = Box<dyn Fn(u64) -> Place + Send + Sync>;
 
 /// The state shared by all threads of a run.
 pub(crate) struct Shared<E> {
@@ -93,7 +93,7 @@ impl<E> Shared<E> {
                 *item = ticket.map(|ticket| self.schedule.clone().assign(stream as usize, ticket).row);
             }
             if matches!(role, Role::Reader | Role::Worker) || *state == State::Example {
-                *place = item.and_then(&self.place);
+                *place = item.map(&self.place).and_then(|place| place.shard.zip(place.row));
             }
         }
         let words = self.activities.words;
@@ -232,10 +232,8 @@ pub fn located<S: Source>(mut error: Error, source: &S, row: u64) -> Error {
     if error.place.index.is_some() {
         return error;
     }
-    let (shard, row_in_shard) = source.locate(row);
-    error.place.index = Some(row);
-    error.place.recording = source.recording(row).map(Arc::new);
-    error.in_shard(shard).at_row(row_in_shard)
+    error.place = Place { index: Some(row), byte: error.place.byte, ..source.place(row) };
+    error
 }
 
 /// The error of a loader that was closed.

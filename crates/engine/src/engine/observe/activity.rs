@@ -7,7 +7,7 @@
 
 use std::{
     cell::RefCell,
-    path::Path,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -273,7 +273,7 @@ pub struct ThreadState {
     /// The number of an I/O thread's job, if it has one; the stream that the collator draws from.
     pub detail: Option<u64>,
     /// The row's shard, and the row in it.
-    pub place: Option<(Arc<Path>, u64)>,
+    pub place: Option<(Arc<PathBuf>, u64)>,
 }
 
 /// The activities of all threads of a run: I/O threads, workers, the collator, the consumer.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::{
     engine::observe::activity::{Role, State, ThreadState},
-    record::{ItemKind, TaskLabels},
+    record::TaskLabels,
 };
 
 /// The states of a run's threads at one moment.
@@ -68,7 +68,7 @@ impl Snapshot {
         let name = &collator.name;
         match (collator.state, collator.item) {
             (State::Example, Some(item)) => {
-                links.push(format!("{name} waits for {} {item}", self.words.item.name()))
+                links.push(format!("{name} waits for {} {item}", self.words.item))
             }
             (State::Example, None) => links.push(format!("{name} waits for an example")),
             (State::Substitute, _) => links.push(format!("{name} waits for a record in place of a bad one")),
@@ -133,7 +133,7 @@ impl Snapshot {
     fn doing(&self, thread: &ThreadState) -> String {
         let ThreadState { name, state, doing, role, .. } = thread;
         let takes_items = [Role::Reader, Role::Worker].contains(role);
-        let noun = if takes_items { self.words.item } else { ItemKind::Batch }.name();
+        let noun = if takes_items { self.words.item } else { "batch" };
         let item = thread.item.map(|item| format!("{noun} {item}"));
         let place = thread.place.as_ref().map(|(shard, row)| format!("row {row} of {}", shard.display()));
         let time = format!("for {:.1} s", thread.since.as_secs_f64());
@@ -165,7 +165,7 @@ impl ThreadState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+    use std::sync::Arc;
 
     /// A thread that has been in `state` for some seconds.
     fn thread(name: &str, state: State, item: Option<u64>, seconds: u64) -> ThreadState {
@@ -183,7 +183,7 @@ mod tests {
             since: Duration::from_secs(seconds),
             item,
             detail: None,
-            place: item.map(|item| (Path::new("a.arrow").into(), item % 1000)),
+            place: item.map(|item| (Arc::new("a.arrow".into()), item % 1000)),
         }
     }
 
