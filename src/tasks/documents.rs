@@ -6,8 +6,8 @@
 //! it makes this rank's rows of each batch.
 //!
 //! A dataset may be written in Python. Its methods are called by workers, and by the caller's thread before
-//! the engine is taken ([`DatasetSource::update_lengths`]): a method may call the loader, and a signal handler
-//! may interrupt it.
+//! the engine is taken ([`DatasetSource::update_lengths`]): a method may call the loader, and a signal
+//! handler may interrupt it.
 //!
 //! While rows are still added, the number of batches is unknown: the pass then has [`UNCOUNTED`] batches, and
 //! the first batch past the end ends it ([`ErrorKind::PastEnd`]).

@@ -471,8 +471,8 @@ pub trait ReadRecords: Send {
     /// Of a large record a source may read only what is wanted.
     ///
     /// # Errors
-    /// With a kind for which [`crate::ErrorKind::is_record`] holds, the row is bad; [`ErrorKind::PastEnd`] ends
-    /// the pass before the batch of this row; any other kind ends the run.
+    /// With a kind for which [`crate::ErrorKind::is_record`] holds, the row is bad; [`ErrorKind::PastEnd`]
+    /// ends the pass before the batch of this row; any other kind ends the run.
     fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord>;
 }
 
@@ -480,8 +480,8 @@ pub trait ReadRecords: Send {
 pub trait ExampleMaker {
     type Example: Send + 'static;
 
-    /// Makes the example of `record`. A stage that waits returns soon after [`forebay_base::cancel::is_stopped`],
-    /// with any error.
+    /// Makes the example of `record`. A stage that waits returns soon after
+    /// [`forebay_base::cancel::is_stopped`] is true, with any error.
     ///
     /// # Errors
     /// As [`ReadRecords::read`].
