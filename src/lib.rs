@@ -44,7 +44,7 @@ pub use config::LoaderConfig;
 pub use forebay_base::{Error, ErrorKind, Result, dtype, error, seed, shared_once};
 use forebay_base::{cancel, fallible_alloc, float_mode, sync};
 #[cfg(feature = "python")]
-use forebay_base::{catch_panic, fork_lock};
+use forebay_base::{catch_panic, fork_lock, parallel};
 pub use forebay_cache::{self as cache, dataset};
 pub use forebay_dsp as transform;
 pub use forebay_engine::{engine, fields, order, record, shuffle};

@@ -1,6 +1,6 @@
 //! The objects of `forebay.features`, planned: from the values of their fields to [`Features`].
 
-use std::{ops::Range, thread};
+use std::ops::Range;
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::{
@@ -18,11 +18,11 @@ use super::{
     spectrogram, state,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Result,
     config::FeatureObject,
     dtype::{Dtype, Typed, Values, ValuesMut},
     error::shown,
-    float_mode, fork_lock,
+    float_mode, fork_lock, parallel,
     transform::{
         Channels, FeatureScratch, Features, FrontEnd, FrontEndConfig, Kaldi, Layout, MelScale, Pad,
         SpectrogramConfig, Window,
@@ -94,23 +94,18 @@ fn on_all_cores(plan: &Features, waveforms: &[f32], n: usize, n_samples: usize) 
     let len = len_of(plan, n_samples);
     let mut values = plan.dtype().zeros(n.saturating_mul(len))?;
     let share = n.div_ceil(super::_cores().max(1)).max(1);
-    thread::scope(|scope| -> Result<()> {
-        let mut rest = values.as_mut();
-        let mut threads = Vec::new();
-        for first in (0..n).step_by(share) {
-            let numbers = first..n.min(first + share);
-            let (out, others) = rest.split_at(numbers.len() * len);
-            rest = others;
-            let work = move || work(plan, waveforms, numbers, n_samples, &mut plan.scratch(), out);
-            let thread = thread::Builder::new().name("forebay-features".into());
-            // bounded: one for each core.
-            threads.push(thread.spawn_scoped(scope, work));
-        }
-        for thread in threads {
-            let thread = thread.map_err(|error| Error::new(ErrorKind::Io, "no thread").because(error))?;
-            thread.join().map_err(|_| Error::new(ErrorKind::Io, "a thread panicked"))??;
-        }
-        Ok(())
+    let mut rest = values.as_mut();
+    // bounded: one for each core.
+    let mut shares = Vec::new();
+    for first in (0..n).step_by(share) {
+        let numbers = first..n.min(first + share);
+        let (out, others) = rest.split_at(numbers.len() * len);
+        rest = others;
+        shares.push((numbers, out));
+    }
+    let n_threads = shares.len();
+    parallel::each("forebay-features", shares, n_threads, |(numbers, out)| {
+        work(plan, waveforms, numbers, n_samples, &mut plan.scratch(), out)
     })?;
     Ok(values)
 }

@@ -6,6 +6,7 @@
 //! | `fallible_alloc` | allocations of sizes that files claim, which fail with an error instead of an abort |
 //! | `catch_panic` | panics of libraries become errors |
 //! | `cancel` | tells a wait for a server that its work was stopped |
+//! | `parallel` | the same work for each item of a list, on several threads |
 //! | `sync` | locks that loom can replace, and a count of the guards that a thread holds |
 //! | `fork_lock` | locks with a time limit in forked children; a fork waits for values in the making |
 //! | `shared_once` | values that several workers need, each made by one of them |
@@ -26,6 +27,7 @@ pub mod fallible_alloc;
 pub mod float_mode;
 pub mod fork_lock;
 pub mod histogram;
+pub mod parallel;
 pub mod planes;
 pub mod seed;
 pub mod shared_once;

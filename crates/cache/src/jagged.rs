@@ -24,12 +24,8 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::DataType,
-    fork_lock,
-    source::{
-        Storage,
-        parallel::{self, OF_URLS},
-        urls,
-    },
+    fork_lock, parallel,
+    source::{Storage, urls},
 };
 
 /// Bytes of decoded ends cached for each field.
@@ -258,7 +254,7 @@ impl JaggedReader {
         };
         if self.is_remote() {
             let groups: Vec<_> = ReadGroups { rest: &spans, bytes }.collect();
-            let read = parallel::each(&groups, OF_URLS, |&(_, first, end)| {
+            let read = parallel::each("forebay-read", &groups, urls::THREADS, |&(_, first, end)| {
                 let mut read = fallible_alloc::zero_bytes(((end - first) * bytes) as usize)?;
                 self.data.read(first, &mut read, values).map(|()| read)
             })?;
@@ -292,7 +288,7 @@ impl JaggedReader {
         let mut shapes = fallible_alloc::with_room(indices.len().saturating_mul(self.rank))?;
         let one = |&index: &u64| self.shapes(index..index + 1, length);
         if self.rank > 1 && self.is_remote() {
-            shapes.extend(parallel::each(indices, OF_URLS, one)?.into_iter().flatten());
+            shapes.extend(parallel::each("forebay-read", indices, urls::THREADS, one)?.into_iter().flatten());
         } else if self.rank > 0 {
             for index in indices {
                 shapes.extend(one(index)?);
@@ -311,7 +307,10 @@ impl JaggedReader {
         chunks.extend(indices.iter().flat_map(|&index| [index / rows, (index + 1) / rows]));
         chunks.sort_unstable();
         chunks.dedup();
-        parallel::each(&chunks, OF_URLS, |&chunk| self.ends(chunk * rows, length).map(drop)).map(drop)
+        parallel::each("forebay-read", &chunks, urls::THREADS, |&chunk| {
+            self.ends(chunk * rows, length).map(drop)
+        })
+        .map(drop)
     }
 
     /// The document that `value` is in; `length` is the number of all documents.

@@ -52,7 +52,9 @@ mod stored;
 mod writer;
 pub mod dataset;
 
-use forebay_base::{Error, ErrorKind, Result, dtype, fallible_alloc, fork_lock, seed, signatures, sync};
+use forebay_base::{
+    Error, ErrorKind, Result, dtype, fallible_alloc, fork_lock, parallel, seed, signatures, sync,
+};
 use forebay_engine::{engine, fields, order, record};
 use forebay_source as source;
 

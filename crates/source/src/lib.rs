@@ -28,7 +28,6 @@
 //! | `path_or_url`, `urls` | the storage of all sources: a path is a local file, a URL an object |
 //! | `remote`, `store_options` | object stores and web servers, and what a user passes of them |
 //! | `block`, `memory_permits` | memory that records are read into; permits for large reads |
-//! | `parallel` | the same work for each file of a list, on several threads |
 
 #[cfg(any(test, fuzzing))]
 extern crate self as forebay_source;
@@ -43,7 +42,6 @@ mod open_recording;
 mod mapped;
 mod memory_permits;
 mod order_of_rows;
-pub mod parallel;
 pub mod parquet;
 mod path_or_url;
 mod path_policy;
@@ -68,7 +66,8 @@ mod fuzzed;
 mod in_memory;
 
 use forebay_base::{
-    Error, ErrorKind, Result, cancel, catch_panic, error, fallible_alloc, fork_lock, seed, signatures,
+    Error, ErrorKind, Result, cancel, catch_panic, error, fallible_alloc, fork_lock, parallel, seed,
+    signatures,
 };
 use forebay_engine::{fields, order, record};
 

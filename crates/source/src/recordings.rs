@@ -19,7 +19,6 @@ use super::{
     contents::Contents,
     files::{FilesReader, FilesSource, Manifest, ReadCounts, TablePlan},
     order_of_rows::RowOrder,
-    parallel,
     parquet::{ParquetOptions, ParquetReader, ParquetSource},
     paths::{self, Reads},
     shard::Shard,
@@ -30,6 +29,7 @@ use crate::{
     Error, ErrorKind, Result,
     error::Place,
     fields::{Row, Value},
+    parallel,
     record::{MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic},
 };
 use forebay_audio::{AudioDecoder, Info, layout};
@@ -300,7 +300,7 @@ impl Recordings {
                 Some(Arc::new(source.reopened(&options, stop)?))
             }
         };
-        parallel::each(self.shards(), THREADS, |shard| {
+        parallel::each("forebay-index", self.shards(), THREADS, |shard| {
             let mut reader = match (&self.files, &alone) {
                 (OpenFiles::Parquet(_), Some(alone)) => RecordingsReader::Parquet(Box::new(alone.reader())),
                 _ => self.reader_of(),
@@ -346,26 +346,27 @@ impl Recordings {
         const TOGETHER: u64 = 256;
         let n = rows.map_or(self.n_rows(), |rows| rows.len() as u64);
         let pieces: Vec<_> = (0..n.div_ceil(TOGETHER)).map(|piece| piece * TOGETHER).collect();
-        let found = parallel::each(&pieces, THREADS, |&first| {
-            let (mut reader, mut decoder) = (self.reader_of(), AudioDecoder::new());
-            let end = n.min(first + TOGETHER);
-            // bounded: 256.
-            let mut infos = Vec::with_capacity((end - first) as usize);
-            for at in first..end {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+        let start = || (self.reader_of(), AudioDecoder::new());
+        let found =
+            parallel::each_with("forebay-index", &pieces, THREADS, start, |(reader, decoder), &first| {
+                let end = n.min(first + TOGETHER);
+                // bounded: 256.
+                let mut infos = Vec::with_capacity((end - first) as usize);
+                for at in first..end {
+                    if stop.load(Ordering::Relaxed) {
+                        return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+                    }
+                    let row = rows.map_or(at, |rows| rows[at as usize]);
+                    let run = if rows.is_none() { end - at } else { 1 };
+                    let found = match reader.info(decoder, row, run) {
+                        Ok(info) => Some(info),
+                        Err(error) if error.kind.is_record() => None,
+                        Err(error) => return Err(error),
+                    };
+                    infos.push(of(at as usize, found));
                 }
-                let row = rows.map_or(at, |rows| rows[at as usize]);
-                let run = if rows.is_none() { end - at } else { 1 };
-                let found = match reader.info(&mut decoder, row, run) {
-                    Ok(info) => Some(info),
-                    Err(error) if error.kind.is_record() => None,
-                    Err(error) => return Err(error),
-                };
-                infos.push(of(at as usize, found));
-            }
-            Ok(infos)
-        })?;
+                Ok(infos)
+            })?;
         Ok(found.into_iter().flatten().collect())
     }
 

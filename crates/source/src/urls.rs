@@ -7,6 +7,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{Error, ErrorKind, Result};
@@ -24,6 +25,14 @@ pub(crate) fn split(path: &Path) -> Option<(&'static str, &str)> {
         let (start, rest) = text.split_at_checked(scheme.len())?;
         Some((scheme, rest.strip_prefix("://")?)).filter(|_| start.eq_ignore_ascii_case(scheme))
     })
+}
+
+/// The least threads that read from servers: each waits for an answer most of the time.
+pub const THREADS: usize = 32;
+
+/// How many threads read the headers of files, if `threads` read those of local ones.
+pub(crate) fn threads_for(paths: &[Arc<Path>], threads: usize) -> usize {
+    if paths.iter().any(|path| is_url(path)) { threads.max(THREADS) } else { threads }
 }
 
 /// Whether a path is a URL.

@@ -7,11 +7,7 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use super::{Leaf, LeafSelection, Length};
-use crate::{
-    Result, fallible_alloc,
-    fields::Field,
-    source::parallel::{self, OF_URLS},
-};
+use crate::{Result, fallible_alloc, fields::Field, parallel, source::urls};
 
 /// Documents as one array for each field: their concatenated values.
 pub trait Store: fmt::Debug + Send + Sync {
@@ -155,7 +151,7 @@ pub(super) fn read_spans(
     let bytes = |span: &Range<u64>| (span.end - span.start) as usize * size;
     if store.is_remote() {
         // All requests at once: one after the other, their latencies would add up.
-        let read = parallel::each(&spans, OF_URLS, |(span, _)| {
+        let read = parallel::each("forebay-read", &spans, urls::THREADS, |(span, _)| {
             let mut read = fallible_alloc::zero_bytes(bytes(span))?;
             store.read_flat(field, span.start, &mut read).map(|()| read)
         })?;

@@ -44,7 +44,6 @@ use super::{
     contents::{Contents, DescribedShards},
     mapped::MappedFiles,
     memory_permits::MemoryPermits,
-    parallel,
     path_or_url::PathOrUrl,
     path_policy::{AllowPaths, PathPolicy},
     paths::{self, Reads},
@@ -52,10 +51,12 @@ use super::{
     shard::{Shard, locate, shards_of},
     storage::{CountedStorage, Storage, StoredFile},
     store_options::StoreOptions,
+    urls,
 };
 use crate::{
     Error, ErrorKind, Result,
     error::Place,
+    parallel,
     record::{
         BLOCKS_AHEAD, MAX_RECORD_BYTES, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic,
     },
@@ -349,8 +350,8 @@ fn index_all(
     stop: &AtomicBool,
 ) -> Result<Vec<Arc<ShardIndex>>> {
     let features = FeatureCache::default();
-    let threads = parallel::threads_for(paths, options.threads);
-    parallel::each(paths, threads, |path| {
+    let threads = urls::threads_for(paths, options.threads);
+    parallel::each("forebay-index", paths, threads, |path| {
         ShardIndex::build(&StoredFile::open(storage, path)?, options, &features, stop).map(Arc::new)
     })
 }

@@ -42,7 +42,6 @@ use super::{
     block::BlockPool,
     columns::{ColumnType, Described, ExtraColumn, Item, Nesting, SchemaColumn},
     contents::{Contents, DescribedShards},
-    parallel,
     path_policy::PathPolicy,
     shard::{Shard, locate, shards_of},
     storage::{CountedStorage, Storage},
@@ -52,6 +51,7 @@ use crate::{
     error::Place,
     fallible_alloc,
     fields::{DataType, Value},
+    parallel,
     record::{BLOCKS_AHEAD, NO_LABEL, Source, Traffic},
     seed::mix,
 };
@@ -104,8 +104,9 @@ impl FilesSource {
         }
         let (storage, traffic) = CountedStorage::over(storage);
         let asked = TableRequest { label: &options.label_column, others: &options.columns };
-        let mut tables =
-            parallel::each(plans, options.threads, |plan| Table::open(plan, &storage, &asked, stop))?;
+        let mut tables = parallel::each("forebay-index", plans, options.threads, |plan| {
+            Table::open(plan, &storage, &asked, stop)
+        })?;
         // With the names of classes, before they become numbers.
         let hash_of = |of: &dyn Fn(&Table) -> u64| {
             tables.iter().fold(mix(tables.len() as u64), |state, table| mix(state ^ of(table)))

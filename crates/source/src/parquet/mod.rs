@@ -53,18 +53,18 @@ use super::{
     block::BlockPool,
     columns::{ColumnChoice, Described, FeatureCache, Payload},
     contents::{Contents, DescribedShards},
-    parallel,
     path_or_url::PathOrUrl,
     path_policy::{AllowPaths, PathPolicy},
     remote::DiskCache,
     shard::{Shard, locate, shards_of},
     storage::{CountedStorage, Storage, StoredFile, Version},
     store_options::StoreOptions,
+    urls,
 };
 use crate::{
     Error, ErrorKind, Result,
     error::Place,
-    fallible_alloc,
+    fallible_alloc, parallel,
     record::{MAX_RECORD_BYTES, Source, Traffic},
     seed::mix,
 };
@@ -231,8 +231,8 @@ impl ParquetSource {
         let (storage, traffic) = CountedStorage::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
         let (features, plans, turns) = (FeatureCache::default(), Plans::default(), Mutex::default());
-        let threads = parallel::threads_for(&paths, options.threads);
-        let indexes = parallel::each(&paths, threads, |path| {
+        let threads = urls::threads_for(&paths, options.threads);
+        let indexes = parallel::each("forebay-index", &paths, threads, |path| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
             }
