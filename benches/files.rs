@@ -9,7 +9,7 @@ use std::{
     env, fs,
     io::{BufWriter, Write},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::Instant,
 };
 
@@ -61,9 +61,7 @@ fn n_open() -> usize {
 /// Opens a source of small files, and reads each.
 fn read_files(what: &str, path: &Path, files: u64) {
     let (begin, before) = (Instant::now(), n_open());
-    let source =
-        Recordings::open::<PathBuf>(&[[path.to_owned()]], &ArrowOptions::default(), &AtomicBool::new(false))
-            .unwrap();
+    let source = Recordings::open::<PathBuf>(&[[path.to_owned()]], &ArrowOptions::default()).unwrap();
     let opened = begin.elapsed().as_secs_f64();
     assert_eq!(source.n_rows(), files);
     let (source, mut most) = (Arc::new(source), 0);
@@ -93,7 +91,7 @@ fn main() {
     let options = ArrowOptions { columns: vec!["quality".to_owned()], ..ArrowOptions::default() };
     for round in 0..3 {
         let begin = Instant::now();
-        let source = Recordings::open(&[[path.clone()]], &options, &AtomicBool::new(false)).unwrap();
+        let source = Recordings::open(&[[path.clone()]], &options).unwrap();
         let seconds = begin.elapsed().as_secs_f64();
         assert_eq!(source.n_rows(), rows);
         println!(

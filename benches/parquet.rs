@@ -11,7 +11,7 @@
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::Instant,
 };
 
@@ -34,14 +34,14 @@ const ROUNDS: usize = 9;
 const BYTES_PER_TOKEN: f64 = 4.3;
 
 fn open(files: &[PathBuf]) -> Arc<ParquetSource> {
-    Arc::new(ParquetSource::open(files, &ParquetOptions::text("text"), &AtomicBool::new(false)).unwrap())
+    Arc::new(ParquetSource::open(files, &ParquetOptions::text("text")).unwrap())
 }
 
 /// The documents of a folder, or 32 MB of words with the lengths of web pages.
 fn documents(folder: Option<&str>) -> Vec<String> {
     if let Some(folder) = folder {
-        let (local, stop): (Arc<dyn Storage>, _) = (Arc::new(LocalFiles), AtomicBool::new(false));
-        let source = open(&paths::expand(&[folder], Reads::Documents, &local, &stop).unwrap());
+        let local: Arc<dyn Storage> = Arc::new(LocalFiles);
+        let source = open(&paths::expand(&[folder], Reads::Documents, &local).unwrap());
         let mut reader = source.reader();
         let n = source.n_rows();
         let texts = (0..n).filter_map(|row| reader.read(row, n - row).ok());

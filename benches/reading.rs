@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -199,7 +199,7 @@ fn run(source: ArrowSource, plan: Plan, reads: &AtomicU64, from: u64, most: u64)
 }
 
 fn open(storage: Arc<dyn Storage>, paths: &[PathBuf]) -> ArrowSource {
-    ArrowSource::open_in(storage, paths, &ArrowOptions::default(), &AtomicBool::new(false)).unwrap()
+    ArrowSource::open_in(storage, paths, &ArrowOptions::default()).unwrap()
 }
 
 /// The numbers after `name=` on the command line, or the default.

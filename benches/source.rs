@@ -8,7 +8,7 @@
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
@@ -28,7 +28,7 @@ fn write(path: &Path, len: usize, n_batches: usize) {
 }
 
 fn open(paths: &[PathBuf]) -> Arc<ArrowSource> {
-    Arc::new(ArrowSource::open(paths, &ArrowOptions::default(), &AtomicBool::new(false)).unwrap())
+    Arc::new(ArrowSource::open(paths, &ArrowOptions::default()).unwrap())
 }
 
 fn rows(c: &mut Criterion) {

@@ -6,11 +6,7 @@
 //!
 //! Built for tests and with `--cfg fuzzing` only. Source: own.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{
     LoaderConfig,
@@ -29,8 +25,8 @@ pub type Target = fn(&[u8]);
 /// The targets by name. The other packages have their own, such as `forebay_audio::fuzz`.
 pub const TARGETS: [(&str, Target); 3] = [("loader", loader), ("check", check), ("state", state)];
 
-fn in_memory(bytes: &[u8]) -> (Arc<dyn Storage>, [PathBuf; 1], AtomicBool) {
-    (Arc::new(InMemory::new(bytes)), [PathBuf::from("a")], AtomicBool::new(false))
+fn in_memory(bytes: &[u8]) -> Arc<dyn Storage> {
+    Arc::new(InMemory::new(bytes))
 }
 
 /// The limit of a record in the targets, small enough that code which ignores it shows in memory use.
@@ -43,10 +39,10 @@ const MOST_TIME: Duration = Duration::from_secs(60);
 
 /// Opens a whole shard, Arrow or Parquet, as the Python classes do.
 fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
-    let (storage, _, stop) = in_memory(bytes);
+    let storage = in_memory(bytes);
     let name = if bytes.starts_with(&forebay_base::signatures::PARQUET) { "a.parquet" } else { "a.arrow" };
     let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
-    Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop).ok().map(Arc::new)
+    Recordings::open_in(storage, &[[PathBuf::from(name)]], &options).ok().map(Arc::new)
 }
 
 /// Takes the first batches of a pass. Returns their rows, found by `rows`, and after a whole pass the failed

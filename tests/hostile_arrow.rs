@@ -15,7 +15,7 @@ mod source_common;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
 use arrow_array::{
@@ -56,12 +56,12 @@ const MOST_BYTES: usize = 64 << 20;
 
 fn open_arrow(path: &Path, max_record_bytes: u64) -> Result<Arc<ArrowSource>> {
     let options = ArrowOptions { threads: 1, max_record_bytes, ..ArrowOptions::default() };
-    ArrowSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
+    ArrowSource::open(&[path.into()], &options).map(Arc::new)
 }
 
 fn open_parquet(path: &Path, max_record_bytes: u64) -> Result<Arc<ParquetSource>> {
     let options = ParquetOptions { threads: 1, max_record_bytes, ..ParquetOptions::text("text") };
-    ParquetSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
+    ParquetSource::open(&[path.into()], &options).map(Arc::new)
 }
 
 /// Reads a limited number of rows of a source, alone and in order; returns the first error's kind, if any.
@@ -198,7 +198,7 @@ fn nested_batch(range: std::ops::Range<usize>) -> arrow_array::RecordBatch {
 fn open_columns(path: &Path) -> Result<Arc<ArrowSource>> {
     let columns = NESTED.map(ToOwned::to_owned).to_vec();
     let options = ArrowOptions { threads: 1, columns, ..ArrowOptions::default() };
-    ArrowSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
+    ArrowSource::open(&[path.into()], &options).map(Arc::new)
 }
 
 fn nested() -> [arrow_array::RecordBatch; 3] {
@@ -221,7 +221,7 @@ fn parquet_lists_and_structs() {
     mutants("parquet_lists_and_structs", &bases, |path| {
         let columns = NESTED.map(ToOwned::to_owned).to_vec();
         let options = ParquetOptions { threads: 1, columns, ..ParquetOptions::audio() };
-        ParquetSource::open(&[path.into()], &options, &AtomicBool::new(false)).map(Arc::new)
+        ParquetSource::open(&[path.into()], &options).map(Arc::new)
     });
 }
 
@@ -252,8 +252,7 @@ fn lists_beyond_their_items() {
             shard[at..at + usual.len()].copy_from_slice(&offsets(wrong));
             fs::write(&path, shard).unwrap();
             let options = ArrowOptions { columns: vec!["several".into()], ..ArrowOptions::default() };
-            let source = ArrowSource::open(std::slice::from_ref(&path), &options, &AtomicBool::new(false))
-                .map(Arc::new);
+            let source = ArrowSource::open(std::slice::from_ref(&path), &options).map(Arc::new);
             let mut reader = source.unwrap().reader();
             for row in 0..6 {
                 let read = reader.read(row, 1);
@@ -509,7 +508,7 @@ fn footers_that_lie() {
     }
     let paths = ["a.parquet", "b.parquet"].map(|name| folder.path().join(name));
     let options = ParquetOptions { threads: 2, ..ParquetOptions::text("text") };
-    let error = ParquetSource::open(&paths, &options, &AtomicBool::new(false)).unwrap_err();
+    let error = ParquetSource::open(&paths, &options).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Schema, "{error}");
 }
 

@@ -18,7 +18,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -73,7 +73,7 @@ const BATCHES: usize = 16;
 
 fn open(path: &Path) -> Result<Arc<Recordings>> {
     let options = ArrowOptions { max_record_bytes: 4 << 20, ..ArrowOptions::default() };
-    Recordings::open(&[[path.to_owned()]], &options, &AtomicBool::new(false)).map(Arc::new)
+    Recordings::open(&[[path.to_owned()]], &options).map(Arc::new)
 }
 
 fn loader(order: &str) -> (Plan, AudioTask) {

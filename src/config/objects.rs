@@ -1,11 +1,6 @@
 //! Types of parameters that are neither a number nor a text.
 
-use std::{
-    any::Any,
-    fmt,
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
@@ -137,8 +132,8 @@ impl Sources {
     /// # Errors
     /// Those of [`Recordings::open`]; [`ErrorKind::Config`] if a `datasets.Dataset` has other rows than its
     /// files.
-    pub fn open(&self, options: &ArrowOptions, stop: &AtomicBool) -> Result<Recordings> {
-        let found = Recordings::open(&self.groups, options, stop)?;
+    pub fn open(&self, options: &ArrowOptions) -> Result<Recordings> {
+        let found = Recordings::open(&self.groups, options)?;
         self.check_rows(&found.group_starts(), found.n_rows())?;
         let starts = found.group_starts();
         let orders = self.orders.iter().enumerate().map(|(group, order)| {

@@ -1,11 +1,6 @@
 //! `forebay.AudioDataset`.
 
-use std::{
-    collections::BTreeSet,
-    mem,
-    sync::{Arc, atomic::AtomicBool},
-    time::Instant,
-};
+use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
 
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::{
@@ -147,8 +142,7 @@ impl AudioDataset {
                 return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
             };
             let (asked, clips) = (config.clone(), (audio.crop, audio.features.sample_rate()));
-            let opened =
-                run_interruptible(py, "forebay-index", move |stop| OpenedSource::new(&asked, clips, stop))?;
+            let opened = run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, clips))?;
             let class_names = opened.class_names();
             let (access, source, positions) = accessed(opened, &audio, &given);
             let n_rows = positions.len_of(source.n_rows());
@@ -295,7 +289,7 @@ impl AudioDataset {
         self.access(py)?; // raises if closed
         let row = self.positions.row(self.clip(named("index", index)?, None)?.row);
         let source = self.source.clone();
-        run_interruptible(py, "forebay-path", move |_| source.reader().path(row))
+        run_interruptible(py, "forebay-path", move || source.reader().path(row))
     }
 
     /// A column of all rows, in their order, without the recordings: an array of numbers, a list of str, or
@@ -306,9 +300,7 @@ impl AudioDataset {
         let (name, config) = (name.to_owned(), self.config.clone());
         let (source, positions) = (self.source.clone(), self.positions.clone());
         let (columns, fields) = logging::emitting(py, || {
-            run_interruptible(py, "forebay-column", move |stop| {
-                column(&config, &source, &positions, &name, stop)
-            })
+            run_interruptible(py, "forebay-column", move || column(&config, &source, &positions, &name))
         })?;
         let dict = to_dict(py, columns, &fields)?;
         dict.values().get_item(0)
@@ -465,8 +457,7 @@ impl AudioDataset {
         let parents = parents.get().map_err(raise)?;
         let again = if parents.is_busy() {
             let (asked, clips) = (self.config.clone(), (self.audio.crop, self.audio.features.sample_rate()));
-            let opened =
-                run_interruptible(py, "forebay-index", move |stop| OpenedSource::new(&asked, clips, stop))?;
+            let opened = run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, clips))?;
             accessed(opened, &self.audio, &self.given).0
         } else {
             parents.again()
@@ -569,7 +560,6 @@ fn column(
     source: &Recordings,
     positions: &Positions,
     name: &str,
-    stop: &AtomicBool,
 ) -> Result<(Columns, Arc<[Field]>)> {
     let reopened;
     let source = if source.column_names().iter().any(|known| known == name) {
@@ -583,7 +573,7 @@ fn column(
             cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };
-        reopened = config.arrow_files.open(&options, stop)?;
+        reopened = config.arrow_files.open(&options)?;
         &reopened
     };
     let number = source.column_names().iter().position(|known| known == name).unwrap_or_default();
@@ -594,7 +584,7 @@ fn column(
     };
     let target = Target::plan(TargetConfig::column(name), &source_columns, &mut |_, _| Ok(BTreeSet::new()))?;
     let keep = |found: &mut Vec<Value>, value: Result<&Value>| fallible_alloc::push(found, value?.clone());
-    let shards = source.collect(name, keep, stop)?;
+    let shards = source.collect(name, keep)?;
     let starts = source.shard_starts();
     let n = positions.len_of(source.n_rows());
     let pool = Arc::new(ColumnPool::new(Arc::new([target.field().clone()]), n as usize, 0));

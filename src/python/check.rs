@@ -91,9 +91,8 @@ impl _Check {
                 allow_paths: allow_paths.unwrap_or_default(),
                 ..ArrowOptions::default()
             };
-            let source = run_interruptible(py, "forebay-index", move |stop| {
-                Recordings::open(&[files], &options, stop)
-            })?;
+            let source =
+                run_interruptible(py, "forebay-index", move || Recordings::open(&[files], &options))?;
             let source = Arc::new(source);
             let mut engine =
                 Engine::new(source.clone(), CheckTask { damage }, CheckTask::plan()).map_err(raise)?;
@@ -117,7 +116,7 @@ impl _Check {
         let wanted = rows.iter().map(|row| (all || row.kind.is_some()).then_some(row.index));
         let (wanted, reader): (Vec<_>, _) = (wanted.collect(), self.paths.clone());
         // On a separate thread, since a read may take any time.
-        let paths = run_interruptible(py, "forebay-paths", move |_| {
+        let paths = run_interruptible(py, "forebay-paths", move || {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
             // A path that cannot be read is None; `reason` says why the record is bad.
             let mut path = |row| reader.path(row).ok().flatten();

@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -25,7 +25,7 @@ use super::{
     python_leaf::PythonLeaf,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, cancel,
     dataset::{
         CacheStore, Dataset, DocumentLeaf, Length, ListStore, MixtureRules, Store, TokenLeaf, id_type,
     },
@@ -169,7 +169,7 @@ impl _Dataset {
     /// The documents of a split of a cache.
     #[staticmethod]
     fn cache(py: Python<'_>, path: PathBuf, split: String) -> PyResult<Self> {
-        let store = run_interruptible(py, "forebay-cache", move |_| CacheStore::open(&path, &split))?;
+        let store = run_interruptible(py, "forebay-cache", move || CacheStore::open(&path, &split))?;
         Ok(Self::of_store(Arc::new(store)))
     }
 
@@ -221,8 +221,8 @@ impl _Dataset {
         let made = match weights.extract::<String>() {
             Ok(field) => {
                 self.await_rows(py, 0, i64::MAX as u64, None)?;
-                run_interruptible(py, "forebay-weights", move |stop| {
-                    let weights = dataset.numbers(&field, &|| stop.load(Ordering::Relaxed))?;
+                run_interruptible(py, "forebay-weights", move || {
+                    let weights = dataset.numbers(&field, &cancel::is_stopped)?;
                     dataset.weighted(&weights, epoch_size, seed)
                 })?
             }
@@ -368,7 +368,7 @@ impl _Dataset {
         };
         let (columns, fields) = if self.dataset.is_remote() {
             let (mut mapping, dataset) = (self.dataset.clone(), self.dataset.clone());
-            run_interruptible(py, "forebay-read", move |_| read(&mut mapping, &dataset, positions))?
+            run_interruptible(py, "forebay-read", move || read(&mut mapping, &dataset, positions))?
         } else {
             let read = || self.mapped(|mapping| read(mapping, &self.dataset, positions));
             detach(py, read).map_err(|error| to_python(py, &error))?

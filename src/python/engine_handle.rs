@@ -28,7 +28,7 @@ use super::{
     logging, remember, stats,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, cancel,
     engine::{self, BatchOf, Counters, Engine, ExampleOf, Position, QueueSizes, Step},
     record::{Source, Task},
     source::Shard,
@@ -241,8 +241,8 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
         let aside = self.ask(py, |engine| engine.aside())?;
         remember(&aside.control());
         let control = self.control.clone();
-        let measured = run_interruptible(py, "forebay-headspace", move |stop| {
-            let go_on = || !stop.load(Ordering::Relaxed) && !control.is_closed();
+        let measured = run_interruptible(py, "forebay-headspace", move || {
+            let go_on = || !cancel::is_stopped() && !control.is_closed();
             aside.headspace(length, go_on, rows)
         })?;
         let Some((measured, batch)) = measured else {

@@ -182,7 +182,7 @@ impl PyFrontEnd {
             }
             false => {
                 let (plan, waveforms) = (self.plan.clone(), waveforms.to_vec());
-                run_interruptible(py, "forebay-features", move |_| {
+                run_interruptible(py, "forebay-features", move || {
                     on_all_cores(&plan, &waveforms, n, n_samples)
                 })?
             }

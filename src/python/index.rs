@@ -80,8 +80,8 @@ impl _Index {
                 allow_paths,
                 ..ArrowOptions::default()
             };
-            let (source, build) = run_interruptible(py, "forebay-index", move |stop| {
-                let source = Arc::new(Recordings::open(&[files], &options, stop)?);
+            let (source, build) = run_interruptible(py, "forebay-index", move || {
+                let source = Arc::new(Recordings::open(&[files], &options)?);
                 let build = IndexBuild::begin(source.clone(), engine::cores())?;
                 Ok((source, build))
             })?;

@@ -15,25 +15,22 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, cancel, engine::builder, float_mode};
 
-/// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow. On Ctrl-C `work`
-/// gets a stop request.
+/// Runs `work` on a separate thread, so that Ctrl-C works even if the file system is slow. On Ctrl-C
+/// [`cancel::is_stopped`] is true for `work`.
 pub fn run_interruptible<T: Send + 'static>(
     py: Python<'_>,
     name: &str,
-    work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     let _inside = Inside::begin(py);
     let stop = Arc::new(AtomicBool::new(false));
     let (done_tx, done) = crossbeam_channel::bounded(1);
-    builder(name.into()).spawn({
-        let stop = stop.clone();
-        move || {
-            let is_stopped = stop.clone();
-            let is_stopped = move || is_stopped.load(Ordering::Relaxed);
-            let done = float_mode::own(|| cancel::during(Some(Arc::new(is_stopped)), || work(&stop)));
-            // The caller may have been interrupted.
-            let _ = done_tx.send(done);
-        }
+    let flag = stop.clone();
+    builder(name.into()).spawn(move || {
+        let is_stopped = move || flag.load(Ordering::Relaxed);
+        let done = float_mode::own(|| cancel::during(Some(Arc::new(is_stopped)), work));
+        // The caller may have been interrupted.
+        let _ = done_tx.send(done);
     })?;
     loop {
         if let Err(interrupt) = py.check_signals() {

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -31,7 +31,7 @@ use super::{
     state::{IdentityInputs, Partnering},
 };
 use crate::{
-    Error, ErrorKind, LoaderConfig,
+    Error, ErrorKind, LoaderConfig, cancel,
     config::{
         AugmentObject, Background, CropConfig, Exclude, FeatureObject, OrderChoice, Origin, Sources,
         loader::loader_parameters, shown,
@@ -132,9 +132,8 @@ impl Loader {
             };
             let raise = |error: Error| to_python(py, &error);
             let (asked, clips, rate) = (config.clone(), audio.crop, audio.features.sample_rate());
-            let opened = run_interruptible(py, "forebay-index", move |stop| {
-                OpenedSource::new(&asked, (clips, rate), stop)
-            })?;
+            let opened =
+                run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, (clips, rate)))?;
             let class_names = opened.class_names();
             let OpenedSource { source, positions, weights, classes, outputs, backgrounds } = opened;
             let n_rows = positions.len_of(source.n_rows());
@@ -304,8 +303,8 @@ impl Loader {
     ) -> PyResult<Bound<'py, PyDict>> {
         let replay = self.engine.ask(py, |engine| engine.replay(batch))?;
         let control = self.engine.control().clone();
-        let made = run_interruptible(py, "forebay-replay", move |stop| {
-            replay.run(|| !stop.load(Ordering::Relaxed) && !control.is_closed())
+        let made = run_interruptible(py, "forebay-replay", move || {
+            replay.run(|| !cancel::is_stopped() && !control.is_closed())
         })?;
         match made {
             Some(batch) => self.to_dict(py, batch),
@@ -341,46 +340,40 @@ impl Loader {
         let control = self.engine.control().clone();
         let positions = self.selection.positions().clone();
         let row = move |position: u64| positions.row(position) as i64;
-        let go_on = move |stop: &AtomicBool| !stop.load(Ordering::Relaxed) && !control.is_closed();
+        let go_on = move || !cancel::is_stopped() && !control.is_closed();
         let Some(asked) = asked else {
-            let rows = run_interruptible(py, "forebay-plan", move |stop| {
-                upcoming.examples(n, || go_on(stop), |position, _| row(position))
+            let rows = run_interruptible(py, "forebay-plan", move || {
+                upcoming.examples(n, &go_on, |position, _| row(position))
             })?;
             let rows = rows.ok_or_else(|| to_python(py, &closed()))?;
             return Ok(PyArray1::from_vec(py, rows).into_any());
         };
         let kinds: Vec<_> = asked.iter().map(|(_, asked)| *asked).collect();
         let audio = self.audio().clone();
-        let made = run_interruptible(py, "forebay-plan", move |stop| {
-            upcoming.examples(
-                n,
-                || go_on(stop),
-                |position, seed| {
-                    let number = |asked: &PlanQuery| match asked {
-                        PlanQuery::Start => f64::NAN,
-                        PlanQuery::Outcome(outcome) => {
-                            match planned_value(&audio, (position, seed), *outcome) {
-                                PlannedValue::Number(number) => number,
-                                PlannedValue::Row(at) => at.map_or(-1.0, |at| at as f64),
-                                PlannedValue::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
-                            }
-                        }
-                    };
-                    let numbers = kinds.iter().map(number).collect::<SmallVec<[f64; 2]>>();
-                    (row(position), (position, seed), numbers)
-                },
-            )
+        let made = run_interruptible(py, "forebay-plan", move || {
+            upcoming.examples(n, &go_on, |position, seed| {
+                let number = |asked: &PlanQuery| match asked {
+                    PlanQuery::Start => f64::NAN,
+                    PlanQuery::Outcome(outcome) => match planned_value(&audio, (position, seed), *outcome) {
+                        PlannedValue::Number(number) => number,
+                        PlannedValue::Row(at) => at.map_or(-1.0, |at| at as f64),
+                        PlannedValue::OwnRow(at) => at.map_or(-1.0, |at| row(at) as f64),
+                    },
+                };
+                let numbers = kinds.iter().map(number).collect::<SmallVec<[f64; 2]>>();
+                (row(position), (position, seed), numbers)
+            })
         })?;
         let made = made.ok_or_else(|| to_python(py, &closed()))?;
         let starts = if asked.iter().any(|(_, asked)| *asked == PlanQuery::Start) {
             let rows: Vec<u64> = made.iter().map(|(row, ..)| *row as u64).collect();
             let records: Vec<_> = made.iter().map(|(_, record, _)| *record).collect();
             let (planner, source) = (self.planner.clone(), self.source.clone());
-            run_interruptible(py, "forebay-plan", move |stop| {
+            run_interruptible(py, "forebay-plan", move || {
                 let start = |at: usize, row: Option<RowInfo>| {
                     row.map_or(Ok(f64::NAN), |row| planner.planned_value(records[at], &row))
                 };
-                source.infos(Some(&rows), stop, start)?.into_iter().collect::<crate::Result<Vec<_>>>()
+                source.infos(Some(&rows), start)?.into_iter().collect::<crate::Result<Vec<_>>>()
             })?
         } else {
             Vec::new()
@@ -446,10 +439,10 @@ impl Loader {
         }
         let copies = self.engine.ask(py, |engine| engine.copies(epoch))?;
         let (source, selection) = (self.source.clone(), self.selection.clone());
-        let counts = run_interruptible(py, "forebay-counts", move |stop| {
+        let counts = run_interruptible(py, "forebay-counts", move || {
             let counts = columns.iter().map(|(column, separator)| {
                 let column = (column.as_str(), separator.as_deref());
-                class_counts(&source, column, selection.positions(), &copies, stop)
+                class_counts(&source, column, selection.positions(), &copies)
             });
             Ok(counts.collect::<Result<Vec<_>, Error>>()?.concat())
         })?;
@@ -683,16 +676,12 @@ pub struct OpenedSource {
 }
 
 impl OpenedSource {
-    /// Opens the files, for clips by a rule at a sample rate. `stop` is checked between reads.
+    /// Opens the files, for clips by a rule at a sample rate. The stop flag is checked between reads.
     ///
     /// # Errors
     /// Those of [`Recordings::open`], [`Subset::rows`](crate::source::Subset::rows) and [`Target::plan`];
     /// [`ErrorKind::Config`] if a `datasets.Dataset` has other rows than its files.
-    pub fn new(
-        config: &LoaderConfig,
-        (clips, rate): (ClipRule, u32),
-        stop: &AtomicBool,
-    ) -> Result<Self, Error> {
+    pub fn new(config: &LoaderConfig, (clips, rate): (ClipRule, u32)) -> Result<Self, Error> {
         let mut options = ArrowOptions {
             audio_column: config.audio_column.clone(),
             label_column: config.label_column.clone().into(),
@@ -709,18 +698,18 @@ impl OpenedSource {
         if config.targets.is_some() {
             options.label_column = ColumnChoice::Nothing;
         }
-        let source = config.arrow_files.open(&options, stop)?;
-        let sampled = config.sampled().map(|sampling| sampling.choose(&source, stop)).transpose()?;
+        let source = config.arrow_files.open(&options)?;
+        let sampled = config.sampled().map(|sampling| sampling.choose(&source)).transpose()?;
         let Chosen { rows, weights, classes } = sampled.unwrap_or_default();
         source.try_first(rows.as_deref(), &config.exclude.rows(source.shards())?)?;
         let mut positions = Positions::new(rows);
         if let ClipRule::Windows(_) = clips {
             let windows = |_, found: Option<RowInfo>| clips.windows(found.map(|row| row.info), rate);
-            let windows = source.infos(positions.rows(), stop, windows)?;
+            let windows = source.infos(positions.rows(), windows)?;
             positions = positions.with_windows(windows.into_iter())?;
         }
-        let outputs = outputs(config, &source, positions.clone(), stop)?;
-        let backgrounds = backgrounds(config, &outputs, (&source, &positions), stop)?;
+        let outputs = outputs(config, &source, positions.clone())?;
+        let backgrounds = backgrounds(config, &outputs, (&source, &positions))?;
         tell_of_rate(config, &source, rate);
         tell_of_separators(config, &outputs, &classes);
         Ok(Self { source, positions, weights, classes, outputs, backgrounds })
@@ -839,7 +828,6 @@ fn backgrounds(
     config: &LoaderConfig,
     outputs: &Outputs,
     (own, positions): (&Recordings, &Positions),
-    stop: &AtomicBool,
 ) -> Result<Vec<Partnering>, Error> {
     let AugmentObject::Steps { augment, sources, .. } = &config.augment else { return Ok(Vec::new()) };
     let mut problems: Vec<_> = augment
@@ -867,7 +855,7 @@ fn backgrounds(
             Background::Others { sources, audio_column } => (sources, audio_column),
             Background::Own { same_class: None } => return Ok(Partnering::Own(None)),
             Background::Own { same_class: Some(column) } => {
-                let classes = SameClass::of_column(own, column, positions.clone(), stop)?;
+                let classes = SameClass::of_column(own, column, positions.clone())?;
                 return Ok(Partnering::Own(Some(Arc::new(classes))));
             }
         };
@@ -881,7 +869,7 @@ fn backgrounds(
             cache: config.disk_cache()?,
             ..ArrowOptions::default()
         };
-        let found = source.open(&options, stop).map_err(|error| Error {
+        let found = source.open(&options).map_err(|error| Error {
             message: format!("the source of {name}: {}", error.message),
             ..error
         })?;
@@ -919,12 +907,7 @@ pub fn source_problems(parameter: &str, sources: &Sources) -> Vec<String> {
 ///
 /// # Errors
 /// Those of [`Target::plan`].
-fn outputs(
-    config: &LoaderConfig,
-    source: &Recordings,
-    positions: Positions,
-    stop: &AtomicBool,
-) -> Result<Outputs, Error> {
+fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> Result<Outputs, Error> {
     let Contents { extra_columns, columns, class_names, .. } = source.contents();
     let source_columns =
         SourceColumns { extra_columns, columns: (source.column_names(), columns), class_names };
@@ -945,7 +928,7 @@ fn outputs(
                 false => Ok(()),
             }
         };
-        Ok(source.collect(column, keep, stop)?.into_iter().flatten().collect())
+        Ok(source.collect(column, keep)?.into_iter().flatten().collect())
     };
     let place = |sought| extra_columns.iter().position(|extra| *extra == sought);
     let label = place(ExtraColumn::Label).map(|at| Target::label(at, class_names)).transpose()?;
@@ -955,7 +938,7 @@ fn outputs(
         targets.push(Target::plan(target, &source_columns, &mut scan)?);
     }
     for target in &targets {
-        check_annotations(target, source, stop)?;
+        check_annotations(target, source)?;
     }
     let crop = config.crop.as_ref().map(|object| &object.rule);
     let spans = crop.and_then(CropConfig::spans);
@@ -979,12 +962,12 @@ fn outputs(
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if none has.
-fn check_annotations(target: &Target, source: &Recordings, stop: &AtomicBool) -> Result<(), Error> {
+fn check_annotations(target: &Target, source: &Recordings) -> Result<(), Error> {
     let Some(all) = target.annotations() else { return Ok(()) };
     let (Some(known), true) = (all.any_path(), source.has_cheap_paths()) else { return Ok(()) };
     let mut first = None;
     for path in source.paths() {
-        if stop.load(Ordering::Relaxed) {
+        if cancel::is_stopped() {
             return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
         }
         let Some(path) = path? else { continue };

@@ -1,11 +1,6 @@
 //! Reads row groups of text for `forebay.tokens`, whose iterators are written in Python.
 
-use std::{
-    ffi::OsString,
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-    time::Instant,
-};
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use pyo3::{exceptions::PyIndexError, prelude::*, types::PyString};
@@ -42,11 +37,7 @@ pub fn _parquet_files(
                 return Err(Error::new(ErrorKind::Config, message));
             }
         };
-        split(
-            &source::paths::expand(&paths, Reads::Documents, &storage, &AtomicBool::new(false))?,
-            part,
-            val.as_deref(),
-        )
+        split(&source::paths::expand(&paths, Reads::Documents, &storage)?, part, val.as_deref())
     };
     detach(py, files).map_err(|error| to_python(py, &error))
 }
@@ -61,8 +52,8 @@ pub fn _shards(py: Python<'_>, name: &str, given: &Bound<'_, PyAny>, reads: &str
         "inputs" => Reads::Inputs,
         _ => Reads::Documents,
     };
-    let files = run_interruptible(py, "forebay-shards", move |stop| {
-        source::paths::expand(&paths, reads, &PathOrUrl::files(&StoreOptions::default(), None), stop)
+    let files = run_interruptible(py, "forebay-shards", move || {
+        source::paths::expand(&paths, reads, &PathOrUrl::files(&StoreOptions::default(), None))
     })?;
     Ok(files.into_iter().map(PathBuf::into_os_string).collect())
 }
@@ -79,7 +70,7 @@ impl _ParquetText {
     #[new]
     fn new(py: Python<'_>, files: Vec<PathBuf>, text_column: &str) -> PyResult<Self> {
         let options = ParquetOptions::text(text_column);
-        let open = || ParquetSource::open(&files, &options, &AtomicBool::new(false));
+        let open = || ParquetSource::open(&files, &options);
         let source = Arc::new(detach(py, open).map_err(|error| to_python(py, &error))?);
         let reader = fork_lock::Mutex::new(source.reader());
         Ok(Self { source, reader })

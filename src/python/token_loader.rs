@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     sync::{
         Arc, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -560,9 +560,9 @@ fn open(py: Python<'_>, config: &TokenConfig) -> PyResult<ParquetSource> {
         .map_err(|error| to_python(py, &error))?;
     let (paths, val) = (config.parquet_files.clone(), config.val.clone().map(|names| names.0));
     let storage = PathOrUrl::files(&config.storage_options, options.cache.clone());
-    run_interruptible(py, "forebay-index", move |stop: &AtomicBool| {
-        let files = paths::expand(&paths, Reads::Documents, &storage, stop)?;
+    run_interruptible(py, "forebay-index", move || {
+        let files = paths::expand(&paths, Reads::Documents, &storage)?;
         let files = split(&files, part, val.as_deref())?;
-        ParquetSource::open_in(storage, &files, &options, stop)
+        ParquetSource::open_in(storage, &files, &options)
     })
 }

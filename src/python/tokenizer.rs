@@ -44,7 +44,7 @@ pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult
     }
     let made = if let Some(path) = path(given)? {
         let options = options.clone();
-        run_interruptible(py, "forebay-tokenizer", move |_| tokenizer::Tokenizer::open(&path, &options))?
+        run_interruptible(py, "forebay-tokenizer", move || tokenizer::Tokenizer::open(&path, &options))?
     } else {
         // An object of transformers has that of tokenizers; both are imported already, if it is there.
         let backend = given.getattr_opt("backend_tokenizer")?.unwrap_or_else(|| given.clone());
@@ -54,7 +54,7 @@ pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult
         }
         let json: String = backend.call_method0("to_str")?.extract()?;
         let options = options.clone();
-        run_interruptible(py, "forebay-tokenizer", move |_| {
+        run_interruptible(py, "forebay-tokenizer", move || {
             tokenizer::Tokenizer::new("tokenizer".to_owned(), json.as_bytes(), &options)
         })?
     };
@@ -173,8 +173,8 @@ impl Tokenizer {
             return Err(to_python(py, &Error::new(ErrorKind::Config, message)));
         }
         let tokenizer = self.tokenizer.clone();
-        let made = run_interruptible(py, "forebay-encode", move |stop| {
-            tokenizer.encode_batch(&texts, n_threads as usize, stop)
+        let made = run_interruptible(py, "forebay-encode", move || {
+            tokenizer.encode_batch(&texts, n_threads as usize)
         })?;
         Ok(made.into_iter().map(|ids| PyArray1::from_vec(py, ids)).collect())
     }

@@ -5,15 +5,12 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt::Display,
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use super::refused;
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result, cancel, fallible_alloc,
     fields::Value,
     order::{Copies, WeightedRows},
     source::{Positions, Recordings},
@@ -83,12 +80,7 @@ pub(super) struct RowClasses {
 
 impl RowClasses {
     /// The classes of each row of a column.
-    pub(super) fn of_column(
-        source: &Recordings,
-        column: &str,
-        separator: Option<&str>,
-        stop: &AtomicBool,
-    ) -> Result<Self> {
+    pub(super) fn of_column(source: &Recordings, column: &str, separator: Option<&str>) -> Result<Self> {
         let keep = |classes: &mut Self, value: Result<&Value>| {
             // A bad row has no class; it is reported when it is read.
             if let Ok(value) = value {
@@ -108,7 +100,7 @@ impl RowClasses {
             classes.ends.push(classes.ids.len());
             Ok(())
         };
-        let parts = source.collect(column, keep, stop)?;
+        let parts = source.collect(column, keep)?;
         let mut all = Self::default();
         let mut parts: Vec<_> = parts.into_iter().map(Some).collect();
         of_groups(source, column, |shard, names| {
@@ -386,15 +378,14 @@ fn limit(weights: &[f64], cap: f64, n_copies: u64) -> Result<f64> {
 /// position comes once.
 ///
 /// # Errors
-/// [`ErrorKind::Closed`] once `stop` is set; as [`Recordings::collect`].
+/// [`ErrorKind::Closed`] once the work is stopped; as [`Recordings::collect`].
 pub fn class_counts(
     source: &Recordings,
     (column, separator): (&str, Option<&str>),
     positions: &Positions,
     copies: &[(Arc<WeightedRows>, Copies)],
-    stop: &AtomicBool,
 ) -> Result<Vec<ClassCounts>> {
-    let classes = RowClasses::of_column(source, column, separator, stop)?;
+    let classes = RowClasses::of_column(source, column, separator)?;
     let names = names_of(source, column);
     let groups = groups(source, positions.rows());
     let counts = groups.iter().enumerate().map(|(group, range)| {
@@ -415,9 +406,9 @@ pub fn class_counts(
             (row, n as f64)
         });
         const POLLED: u64 = 1 << 16;
-        let is_stopped = |row: u64| row.is_multiple_of(POLLED) && stop.load(Ordering::Relaxed);
+        let is_stopped = |row: u64| row.is_multiple_of(POLLED) && cancel::is_stopped();
         let classes = classes.counts(rows.take_while(|(row, _)| !is_stopped(*row)), names(group));
-        if stop.load(Ordering::Relaxed) {
+        if cancel::is_stopped() {
             return Err(Error::new(ErrorKind::Closed, "counting was stopped"));
         }
         Ok(ClassCounts { column: column.to_owned(), group, classes })

@@ -9,7 +9,7 @@ mod same_class;
 use std::{
     collections::{HashMap, HashSet},
     ops::Range,
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
 pub use classes::{Balance, ClassCount, ClassCounts, Joined, class_counts};
@@ -136,18 +136,18 @@ impl Sampling {
     /// # Errors
     /// [`ErrorKind::Config`] if no row is left, or for weights that are not possible; as
     /// [`Recordings::collect`].
-    pub fn choose(&self, source: &Recordings, stop: &AtomicBool) -> Result<Chosen> {
+    pub fn choose(&self, source: &Recordings) -> Result<Chosen> {
         let n_rows = source.n_rows();
         let mut rows = self.subset.as_ref().map(|subset| subset.rows(n_rows)).transpose()?;
         for filter in &self.filters {
-            let passes = filter.passes(source, stop)?;
+            let passes = filter.passes(source)?;
             rows = Some(kept(rows, n_rows, |row| passes[row as usize])?);
             if rows.as_ref().is_some_and(|rows| rows.is_empty()) {
                 return refused(format!("no row is left by {}", filter.described()));
             }
         }
         for limit in &self.limits {
-            rows = Some(limit.rows(source, rows, stop)?);
+            rows = Some(limit.rows(source, rows)?);
         }
         if !self.weighs() {
             return Ok(Chosen { rows, ..Chosen::default() });
@@ -173,7 +173,7 @@ impl Sampling {
                     }
                 }
                 Weighting::Column(column) => {
-                    let found = numbers(source, column, stop)?;
+                    let found = numbers(source, column)?;
                     for (weight, at) in weights.iter_mut().zip(0..) {
                         let row = row_of(at);
                         let number = found[row as usize];
@@ -189,7 +189,7 @@ impl Sampling {
                 }
                 Weighting::Balanced(balance) => {
                     let separator = balance.separator.as_deref();
-                    let classes = RowClasses::of_column(source, &balance.column, separator, stop)?;
+                    let classes = RowClasses::of_column(source, &balance.column, separator)?;
                     let mut unbalanced = Unbalanced::default();
                     for group in &groups {
                         let own = balance.weights(
@@ -243,12 +243,12 @@ fn kept(rows: Option<Arc<[u64]>>, n_rows: u64, is_kept: impl Fn(u64) -> bool) ->
 }
 
 /// The number in each row of a column; NaN for what is none.
-fn numbers(source: &Recordings, column: &str, stop: &AtomicBool) -> Result<Vec<f64>> {
+fn numbers(source: &Recordings, column: &str) -> Result<Vec<f64>> {
     let keep = |found: &mut Vec<f64>, value: Result<&Value>| {
         found.push(value.ok().and_then(number).unwrap_or(f64::NAN));
         Ok(())
     };
-    Ok(source.collect(column, keep, stop)?.into_iter().flatten().collect())
+    Ok(source.collect(column, keep)?.into_iter().flatten().collect())
 }
 
 fn number(value: &Value) -> Option<f64> {
@@ -329,7 +329,7 @@ impl Filter {
     }
 
     /// Whether each row satisfies it. A bad row does, and is reported when it is read.
-    fn passes(&self, source: &Recordings, stop: &AtomicBool) -> Result<Vec<bool>> {
+    fn passes(&self, source: &Recordings) -> Result<Vec<bool>> {
         // What a column of classes with names has to be, by number too.
         let mut all_names: Vec<Option<Vec<String>>> = Vec::new();
         of_groups(source, &self.column, |_, names| all_names.push(names.cloned()));
@@ -371,7 +371,7 @@ impl Filter {
             judged.rows.push((fits && has, if are_open { unnamed } else { Vec::new() }));
             Ok(())
         };
-        let shards = source.collect(&self.column, keep, stop)?;
+        let shards = source.collect(&self.column, keep)?;
         let has_kinds = shards.iter().fold([false; 2], |[numbers, names], judged| {
             [numbers | judged.has_kinds[0], names | judged.has_kinds[1]]
         });
@@ -397,8 +397,8 @@ impl Filter {
 
 impl Limit {
     /// Those of `rows` that are within the limit of their group.
-    fn rows(&self, source: &Recordings, rows: Option<Arc<[u64]>>, stop: &AtomicBool) -> Result<Arc<[u64]>> {
-        let classes = RowClasses::of_column(source, &self.column, None, stop)?;
+    fn rows(&self, source: &Recordings, rows: Option<Arc<[u64]>>) -> Result<Arc<[u64]>> {
+        let classes = RowClasses::of_column(source, &self.column, None)?;
         let n_rows = source.n_rows();
         let n = rows.as_ref().map_or(n_rows, |rows| rows.len() as u64);
         let row_of = |at: u64| rows.as_ref().map_or(at, |rows| rows[at as usize]);

@@ -1,7 +1,7 @@
 //! [`SameClass`]: the rows that share a class with a row, of which a step of augmentation takes a partner.
 //! Source: own.
 
-use std::{fmt, ops::Range, sync::atomic::AtomicBool};
+use std::{fmt, ops::Range};
 
 use super::classes::RowClasses;
 use crate::{
@@ -25,17 +25,12 @@ impl fmt::Debug for SameClass {
 }
 
 impl SameClass {
-    /// By a column of classes. `stop` is checked between reads.
+    /// By a column of classes. The stop flag is checked between reads.
     ///
     /// # Errors
     /// Those of reading the column; [`ErrorKind::Memory`](crate::ErrorKind::Memory).
-    pub fn of_column(
-        source: &Recordings,
-        column: &str,
-        positions: Positions,
-        stop: &AtomicBool,
-    ) -> Result<Self> {
-        let classes = RowClasses::of_column(source, column, None, stop)?;
+    pub fn of_column(source: &Recordings, column: &str, positions: Positions) -> Result<Self> {
+        let classes = RowClasses::of_column(source, column, None)?;
         let n = positions.len_of(source.n_rows());
         // bounded: there are as many keys.
         let mut ends = vec![0_usize; classes.n()];

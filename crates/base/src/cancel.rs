@@ -1,7 +1,8 @@
-//! Whether the work of the current thread was stopped, so that a wait for a network ends soon.
+//! Whether the work of the current thread was stopped: opening files, long loops and waits for rows or for a
+//! server end soon after that.
 //!
 //! The flag is set where a thread's work begins, by [`during`]. A parameter would pass through every function
-//! that reads a file, although files of this machine never need it.
+//! that opens or reads a file.
 
 use std::{cell::RefCell, sync::Arc};
 

@@ -5,7 +5,7 @@
 //! | `error` | [`Error`]: kind, place, cause; [`ErrorKind::is_record`]: only the record is bad |
 //! | `fallible_alloc` | allocations of sizes that files claim, which fail with an error instead of an abort |
 //! | `catch_panic` | panics of libraries become errors |
-//! | `cancel` | tells a wait for a server that its work was stopped |
+//! | `cancel` | whether the work of the current thread was stopped |
 //! | `parallel` | the same work for each item of a list, on several threads |
 //! | `sync` | locks that loom can replace, and a count of the guards that a thread holds |
 //! | `fork_lock` | locks with a time limit in forked children; a fork waits for values in the making |

@@ -1,8 +1,9 @@
-//! The same work for each item of a list, on several threads: the parallel loop of all code beside the engine.
+//! The same work for each item of a list, on several threads: the parallel loop of all code beside the
+//! engine.
 //!
-//! A free thread takes the next item, so that a long item does not delay the others. The caller's thread works
-//! too. Results are in the order of the items, and do not depend on the threads. All threads have the stop
-//! flag of the caller's ([`cancel`]).
+//! A free thread takes the next item, so that a long item does not delay the others. The caller's thread
+//! works too. Results are in the order of the items, and do not depend on the threads. All threads have the
+//! stop flag of the caller's ([`cancel`]).
 
 use std::{
     iter,

@@ -1,10 +1,7 @@
 //! Fuzz targets: the readers of files of records as functions of bytes. See `fuzz/README.md`. Built for tests
 //! and with `--cfg fuzzing` only.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use crate::{
     ArrowOptions, ArrowSource, Recordings, Storage,
@@ -21,8 +18,8 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: [(&str, Target); 5] =
     [("arrow", arrow), ("parquet", parquet_file), ("table", table), ("tar", tar), ("pages", pages)];
 
-fn in_memory(bytes: &[u8]) -> (Arc<dyn Storage>, [PathBuf; 1], AtomicBool) {
-    (Arc::new(InMemory::new(bytes)), [PathBuf::from("a")], AtomicBool::new(false))
+fn in_memory(bytes: &[u8]) -> Arc<dyn Storage> {
+    Arc::new(InMemory::new(bytes))
 }
 
 /// The limit of a record in the targets, small enough that code which ignores it shows in memory use.
@@ -30,9 +27,9 @@ const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// Parses an Arrow shard and reads its rows, alone and in order.
 fn arrow(bytes: &[u8]) {
-    let (storage, paths, stop) = in_memory(bytes);
+    let (storage, paths) = (in_memory(bytes), [PathBuf::from("a")]);
     let options = ArrowOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ArrowOptions::default() };
-    if let Ok(source) = ArrowSource::open_in(storage, &paths, &options, &stop) {
+    if let Ok(source) = ArrowSource::open_in(storage, &paths, &options) {
         read_rows(&Arc::new(source));
     }
 }
@@ -40,14 +37,14 @@ fn arrow(bytes: &[u8]) {
 /// Parses a table that names recordings, as each format of text.
 fn table(bytes: &[u8]) {
     for name in ["a.csv", "a.tsv", "a.txt", "a.jsonl"] {
-        let (storage, _, stop) = in_memory(bytes);
+        let storage = in_memory(bytes);
         let options = ArrowOptions {
             threads: 1,
             max_record_bytes: MAX_RECORD_BYTES,
             paths: true,
             ..ArrowOptions::default()
         };
-        if let Ok(source) = Recordings::open_in(storage, &[[PathBuf::from(name)]], &options, &stop) {
+        if let Ok(source) = Recordings::open_in(storage, &[[PathBuf::from(name)]], &options) {
             let (rows, source) = (source.n_rows(), Arc::new(source));
             assert!(rows <= bytes.len() as u64);
             let mut reader = source.reader();
@@ -61,7 +58,7 @@ fn table(bytes: &[u8]) {
 
 /// Parses an archive of recordings and reads its members.
 fn tar(bytes: &[u8]) {
-    let (storage, _, stop) = in_memory(bytes);
+    let storage = in_memory(bytes);
     let columns = vec!["txt".to_owned(), "x".to_owned()];
     for columns in [Vec::new(), columns] {
         let options = ArrowOptions {
@@ -71,7 +68,7 @@ fn tar(bytes: &[u8]) {
             ..ArrowOptions::default()
         };
         let path = [PathBuf::from("a.tar")];
-        if let Ok(source) = Recordings::open_in(storage.clone(), &[path], &options, &stop) {
+        if let Ok(source) = Recordings::open_in(storage.clone(), &[path], &options) {
             assert!(source.n_rows() * 512 <= bytes.len() as u64);
             read_rows(&Arc::new(source));
         }
@@ -80,10 +77,10 @@ fn tar(bytes: &[u8]) {
 
 /// Parses a Parquet file with a column `text` and reads its rows, alone and in order.
 fn parquet_file(bytes: &[u8]) {
-    let (storage, paths, stop) = in_memory(bytes);
+    let (storage, paths) = (in_memory(bytes), [PathBuf::from("a")]);
     let options =
         ParquetOptions { threads: 1, max_record_bytes: MAX_RECORD_BYTES, ..ParquetOptions::text("text") };
-    if let Ok(source) = ParquetSource::open_in(storage, &paths, &options, &stop) {
+    if let Ok(source) = ParquetSource::open_in(storage, &paths, &options) {
         read_rows(&Arc::new(source));
     }
 }

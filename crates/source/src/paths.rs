@@ -24,16 +24,13 @@ use std::{
     ffi::OsStr,
     fs,
     path::{self, Component, Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{self, AtomicBool},
-    },
+    sync::Arc,
 };
 
 use serde_json::Value;
 
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result, cancel, fallible_alloc,
     pattern::Pattern,
     splits,
     storage::{Storage, StoredFile},
@@ -124,16 +121,11 @@ impl Reads {
 /// [`ErrorKind::NotFound`] for a folder without shards or a pattern without match; [`ErrorKind::Config`] for
 /// an invalid pattern, shards of several formats in a folder, too many entries, a loop of links, or a file
 /// that a folder or a pattern has and that is named again; [`ErrorKind::Format`] for a folder of several
-/// splits, or a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set. A
-/// path that does not exist is an error; shards of recordings, and a list of recordings, are left to their
+/// splits, or a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once the work is
+/// stopped. A path that does not exist is an error; shards of recordings, and a list of recordings, are left to their
 /// storage.
-pub fn expand(
-    paths: &[impl AsRef<Path>],
-    reads: Reads,
-    storage: &Arc<dyn Storage>,
-    stop: &AtomicBool,
-) -> Result<Vec<PathBuf>> {
-    expand_folders(paths, reads, storage, stop).map(|(files, _)| files)
+pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, storage: &Arc<dyn Storage>) -> Result<Vec<PathBuf>> {
+    expand_folders(paths, reads, storage).map(|(files, _)| files)
 }
 
 /// The same, and the folders of recordings among what is found.
@@ -144,9 +136,8 @@ pub(crate) fn expand_folders(
     paths: &[impl AsRef<Path>],
     reads: Reads,
     storage: &Arc<dyn Storage>,
-    stop: &AtomicBool,
 ) -> Result<(Vec<PathBuf>, Vec<RecordingFolder>)> {
-    let mut walk = FolderWalk::new(reads, storage, stop);
+    let mut walk = FolderWalk::new(reads, storage);
     let mut files = Vec::new();
     fallible_alloc::reserve(&mut files, paths.len())?;
     // The entry that each file is from, and whether it is the entry itself.
@@ -294,7 +285,6 @@ struct Way {
 struct FolderWalk<'a> {
     reads: Reads,
     storage: &'a Arc<dyn Storage>,
-    stop: &'a AtomicBool,
     tree: Tree,
     /// The entries of folders that may still be looked at.
     left: u64,
@@ -304,13 +294,13 @@ struct FolderWalk<'a> {
 }
 
 impl<'a> FolderWalk<'a> {
-    fn new(reads: Reads, storage: &'a Arc<dyn Storage>, stop: &'a AtomicBool) -> Self {
+    fn new(reads: Reads, storage: &'a Arc<dyn Storage>) -> Self {
         let (tree, left, folders) = (Tree::Local, MOST_ENTRIES, Vec::new());
-        Self { reads, storage, stop, tree, left, has_links: false, folders }
+        Self { reads, storage, tree, left, has_links: false, folders }
     }
 
     fn check_stop(&self) -> Result<()> {
-        match self.stop.load(atomic::Ordering::Relaxed) {
+        match cancel::is_stopped() {
             true => Err(Error::new(ErrorKind::Closed, "opening was stopped")),
             false => Ok(()),
         }
@@ -496,11 +486,11 @@ impl<'a> FolderWalk<'a> {
         match &named {
             Named::Object => fallible_alloc::push(files, url.to_owned())?,
             Named::Folder => {
-                self.tree = Tree::listed(self.storage, url, left, self.stop)?;
+                self.tree = Tree::listed(self.storage, url, left)?;
                 self.folder(url, files)?;
             }
             Named::Pattern(folder, parts) => {
-                self.tree = Tree::listed(self.storage, folder, left, self.stop)?;
+                self.tree = Tree::listed(self.storage, folder, left)?;
                 self.pattern(folder.clone(), parts, url, files)?;
             }
         }
@@ -800,7 +790,7 @@ mod tests {
 
     fn expand_as(paths: &[PathBuf], reads: Reads) -> Result<Vec<PathBuf>> {
         let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
-        expand(paths, reads, &storage, &AtomicBool::new(false))
+        expand(paths, reads, &storage)
     }
 
     /// What `named`, joined by commas, stands for below a folder; or the kind of the error and its message.
@@ -961,9 +951,8 @@ mod tests {
     #[test]
     fn the_work_is_bounded() {
         let all = folder(&["a.arrow", "b.arrow", "c/d.arrow"]);
-        let stop = AtomicBool::new(false);
         let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
-        let mut walk = FolderWalk { left: 4, ..FolderWalk::new(Reads::Recordings, &storage, &stop) };
+        let mut walk = FolderWalk { left: 4, ..FolderWalk::new(Reads::Recordings, &storage) };
         let mut files = Vec::new();
         walk.folder(all.path(), &mut files).unwrap();
         assert_eq!((files.len(), walk.left), (3, 0));
@@ -977,11 +966,10 @@ mod tests {
                 "{named}"
             );
         }
-        stop.store(true, atomic::Ordering::Relaxed);
-        assert_eq!(
-            expand(&[all.path()], Reads::Recordings, &storage, &stop).unwrap_err().kind,
-            ErrorKind::Closed
-        );
+        let stopped = cancel::during(Some(Arc::new(|| true)), || {
+            expand(&[all.path()], Reads::Recordings, &storage).unwrap_err()
+        });
+        assert_eq!(stopped.kind, ErrorKind::Closed);
     }
 
     #[test]

@@ -7,10 +7,7 @@ use std::{
     fs,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use super::open_recording::{OpenRecording, info_of_row};
@@ -26,7 +23,7 @@ use super::{
     urls,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, cancel,
     error::Place,
     fields::{Row, Value},
     parallel,
@@ -113,18 +110,14 @@ macro_rules! either {
 impl Recordings {
     /// Opens local files in groups, one after the other; [`Self::group_starts`] returns where each begins.
     ///
-    /// Folders and patterns are [expanded](paths). `stop` is checked between
-    /// reads. Relative paths, those in rows too, are resolved against the folder that is current now.
+    /// Folders and patterns are [expanded](paths). The stop flag is checked between reads. Relative paths,
+    /// those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
     /// Those of [`ArrowSource::open`] or [`ParquetSource::open`]; [`ErrorKind::Config`] if both kinds of
     /// files are given, or Parquet is to be mapped.
-    pub fn open<T: Clone + Into<Entry>>(
-        groups: &[impl AsRef<[T]>],
-        options: &ArrowOptions,
-        stop: &AtomicBool,
-    ) -> Result<Self> {
-        Self::open_in(options.storage(), groups, options, stop)
+    pub fn open<T: Clone + Into<Entry>>(groups: &[impl AsRef<[T]>], options: &ArrowOptions) -> Result<Self> {
+        Self::open_in(options.storage(), groups, options)
     }
 
     /// The same for files of any storage.
@@ -135,19 +128,18 @@ impl Recordings {
         storage: Arc<dyn Storage>,
         groups: &[impl AsRef<[T]>],
         options: &ArrowOptions,
-        stop: &AtomicBool,
     ) -> Result<Self> {
         let (mut parts, mut ends) = (Vec::new(), Vec::new());
         for group in groups {
             let entries: Vec<Entry> = group.as_ref().iter().cloned().map(Into::into).collect();
-            parts_of(entries, &storage, &mut parts, stop)?;
+            parts_of(entries, &storage, &mut parts)?;
             ends.push(parts.len());
         }
         let column_names = options.columns.clone();
         let files = match shards_or_tables(parts)? {
             Ok(files) => files,
             Err(plans) => {
-                let source = FilesSource::open(storage, &plans, &ends, options, stop)?;
+                let source = FilesSource::open(storage, &plans, &ends, options)?;
                 return Ok(Self {
                     files: OpenFiles::Table(Arc::new(source)),
                     groups: ends,
@@ -163,12 +155,10 @@ impl Recordings {
             }
             true => {
                 let options = ParquetOptions::recordings(options);
-                let source = ParquetSource::open_groups(storage, &files, &ends, &options, stop)?;
+                let source = ParquetSource::open_groups(storage, &files, &ends, &options)?;
                 OpenFiles::Parquet(Arc::new(source))
             }
-            false => {
-                OpenFiles::Arrow(Arc::new(ArrowSource::open_groups(storage, &files, &ends, options, stop)?))
-            }
+            false => OpenFiles::Arrow(Arc::new(ArrowSource::open_groups(storage, &files, &ends, options)?)),
         };
         Ok(Self { files: opened, groups: ends, column_names, order: None })
     }
@@ -280,12 +270,11 @@ impl Recordings {
     /// all rows, or of the errors of bad ones, on several threads: a result for each shard.
     ///
     /// # Errors
-    /// As [`ReadRecords::read`]; those of `keep`; [`ErrorKind::Closed`] once `stop` is set.
+    /// As [`ReadRecords::read`]; those of `keep`; [`ErrorKind::Closed`] once the work is stopped.
     pub fn collect<T: Default + Send + Sync>(
         &self,
         column: &str,
         keep: impl Fn(&mut T, Result<&Value>) -> Result<()> + Sync,
-        stop: &AtomicBool,
     ) -> Result<Vec<T>> {
         const THREADS: usize = 8;
         const POLLED: u64 = 1024;
@@ -297,7 +286,7 @@ impl Recordings {
             OpenFiles::Arrow(_) | OpenFiles::Table(_) => None,
             OpenFiles::Parquet(source) => {
                 let options = ParquetOptions::columns(vec![column.to_owned()]);
-                Some(Arc::new(source.reopened(&options, stop)?))
+                Some(Arc::new(source.reopened(&options)?))
             }
         };
         parallel::each("forebay-index", self.shards(), THREADS, |shard| {
@@ -309,7 +298,7 @@ impl Recordings {
             let mut kept = T::default();
             let end = shard.first_row + shard.n_rows;
             for row in shard.first_row..end {
-                if row % POLLED == 0 && stop.load(Ordering::Relaxed) {
+                if row % POLLED == 0 && cancel::is_stopped() {
                     return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
                 }
                 let value = |values: Row| values.into_iter().nth(number).unwrap_or(Value::Null);
@@ -339,7 +328,6 @@ impl Recordings {
     pub fn infos<T: Send + Sync>(
         &self,
         rows: Option<&[u64]>,
-        stop: &AtomicBool,
         of: impl Fn(usize, Option<RowInfo>) -> T + Sync,
     ) -> Result<Vec<T>> {
         const THREADS: usize = 8;
@@ -353,7 +341,7 @@ impl Recordings {
                 // bounded: 256.
                 let mut infos = Vec::with_capacity((end - first) as usize);
                 for at in first..end {
-                    if stop.load(Ordering::Relaxed) {
+                    if cancel::is_stopped() {
                         return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
                     }
                     let row = rows.map_or(at, |rows| rows[at as usize]);
@@ -454,12 +442,7 @@ enum ShardOrTable {
 }
 
 /// Adds the parts of one source.
-fn parts_of(
-    entries: Vec<Entry>,
-    storage: &Arc<dyn Storage>,
-    parts: &mut Vec<ShardOrTable>,
-    stop: &AtomicBool,
-) -> Result<()> {
+fn parts_of(entries: Vec<Entry>, storage: &Arc<dyn Storage>, parts: &mut Vec<ShardOrTable>) -> Result<()> {
     let mut entries = entries.into_iter().peekable();
     while let Some(entry) = entries.next() {
         let path = match entry {
@@ -477,7 +460,7 @@ fn parts_of(
         for path in paths.iter().filter(|path| !path.exists()) {
             super::files::check_named(path)?;
         }
-        let (files, folders) = paths::expand_folders(&paths, Reads::Recordings, storage, stop)?;
+        let (files, folders) = paths::expand_folders(&paths, Reads::Recordings, storage)?;
         let (mut folders, mut list) = (folders.into_iter().peekable(), Vec::new());
         for file in files {
             if paths::is_recording(file.as_os_str())

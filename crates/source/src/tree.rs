@@ -5,17 +5,14 @@ use std::{
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use super::{
     storage::{self, LocalFiles, OmittedObjects, Storage},
     urls,
 };
-use crate::{Error, ErrorKind, Result, fallible_alloc};
+use crate::{Error, ErrorKind, Result, cancel, fallible_alloc};
 
 /// The most bytes of the names in a list.
 const MOST_NAME_BYTES: usize = 256 << 20;
@@ -46,20 +43,15 @@ impl Tree {
     /// Lists what is below the folder `url`: at most `most` objects.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there are more; those of [`storage::page`]; [`ErrorKind::Closed`] once `stop`
-    /// is set.
-    pub(super) fn listed(
-        storage: &Arc<dyn Storage>,
-        url: &Path,
-        most: u64,
-        stop: &AtomicBool,
-    ) -> Result<Self> {
+    /// [`ErrorKind::Config`] if there are more; those of [`storage::page`]; [`ErrorKind::Closed`] once the
+    /// work is stopped.
+    pub(super) fn listed(storage: &Arc<dyn Storage>, url: &Path, most: u64) -> Result<Self> {
         let storage = storage.clone();
         let mut listed = FolderListing { entries: HashMap::from([(url.to_owned(), Vec::new())]), storage };
         let (mut next, mut n_listed, mut left_out) = (None::<String>, 0, OmittedObjects::default());
         let mut n_bytes = 0;
         loop {
-            if stop.load(Ordering::Relaxed) {
+            if cancel::is_stopped() {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
             }
             let page = storage::page(&*listed.storage, url, next.as_deref())?;

@@ -155,7 +155,7 @@ fn shard(folder: &Path, name: &str) -> PathBuf {
 
 fn open_on(disk: &Disk, paths: &[PathBuf]) -> Arc<ArrowSource> {
     let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
-    Arc::new(ArrowSource::open_in(Arc::new(disk.clone()), paths, &options, &AtomicBool::new(false)).unwrap())
+    Arc::new(ArrowSource::open_in(Arc::new(disk.clone()), paths, &options).unwrap())
 }
 
 fn plan(order: Order, policy: Policy) -> Plan {

@@ -215,7 +215,7 @@ fn engine_of(far: &Arc<Far>, paths: &[PathBuf], plan: Plan, sum: Sum) -> Engine<
 fn source_of(far: &Arc<Far>, paths: &[PathBuf]) -> Arc<ArrowSource> {
     let storage = Arc::new(FarFiles(far.clone()));
     let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
-    Arc::new(ArrowSource::open_in(storage, paths, &options, &AtomicBool::new(false)).unwrap())
+    Arc::new(ArrowSource::open_in(storage, paths, &options).unwrap())
 }
 
 fn next<S: Source>(engine: &mut Engine<S, Sum>) -> Result<Option<Vec<(u64, u64)>>> {

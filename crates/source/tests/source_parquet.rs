@@ -10,12 +10,12 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
-use forebay_base::{Error, ErrorKind, Result};
+use forebay_base::{Error, ErrorKind, Result, cancel};
 use forebay_engine::record::RawRecord;
 use forebay_source::{
     LocalFiles, ReadAt, Storage, Version,
@@ -173,8 +173,7 @@ fn missing_columns_are_named() {
     write_parquet(&path, &WriterProperties::default(), &[batch([("id", id), ("content", content)])]);
     let message = |column: &str| {
         let options = ParquetOptions::text(column);
-        let error =
-            ParquetSource::open(std::slice::from_ref(&path), &options, &AtomicBool::new(false)).unwrap_err();
+        let error = ParquetSource::open(std::slice::from_ref(&path), &options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Schema);
         error.to_string()
     };
@@ -185,7 +184,8 @@ fn missing_columns_are_named() {
         message("text")
     );
     assert!(message("id").contains(listed) && message("id").contains("Int64 and holds no documents"));
-    let closed = ParquetSource::open(&[path], &ParquetOptions::text("content"), &AtomicBool::new(true));
+    let open = || ParquetSource::open(&[path], &ParquetOptions::text("content"));
+    let closed = cancel::during(Some(Arc::new(|| true)), open);
     assert_eq!(closed.unwrap_err().kind, ErrorKind::Closed);
 }
 
@@ -195,7 +195,7 @@ fn data(name: &str) -> PathBuf {
 
 fn open_column(path: &Path, column: &str) -> Result<Arc<ParquetSource>> {
     let options = ParquetOptions::text(column);
-    ParquetSource::open(&[path.to_owned()], &options, &AtomicBool::new(false)).map(Arc::new)
+    ParquetSource::open(&[path.to_owned()], &options).map(Arc::new)
 }
 
 #[test]
@@ -386,8 +386,7 @@ fn only_the_requested_column_is_read_in_large_pieces() {
     write_parquet(&path, &properties, &[batch([("other", other), ("text", text)])]);
     let disk = Disk::default();
     let options = ParquetOptions::text("text");
-    let source =
-        ParquetSource::open_in(Arc::new(disk.clone()), &[path], &options, &AtomicBool::new(false)).unwrap();
+    let source = ParquetSource::open_in(Arc::new(disk.clone()), &[path], &options).unwrap();
     let counts = || [0, 1].map(|n: usize| disk.0[n].swap(0, Relaxed));
     let [n_reads, n_bytes] = counts();
     assert!(n_reads == 1 && n_bytes <= 64 << 10, "{n_reads} reads of {n_bytes} bytes to open");

@@ -13,14 +13,14 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
 
 use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use arrow_schema::Schema;
-use forebay_base::{ErrorKind, Result};
+use forebay_base::{ErrorKind, Result, cancel};
 use forebay_source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version};
 use patience::undisturbed;
 use source_common::*;
@@ -87,7 +87,7 @@ impl ReadAt for WatchedFile {
 
 fn open_on(disk: &Disk, paths: &[PathBuf]) -> Result<Arc<ArrowSource>> {
     let options = ArrowOptions { threads: 1, ..ArrowOptions::default() };
-    ArrowSource::open_in(Arc::new(disk.clone()), paths, &options, &AtomicBool::new(false)).map(Arc::new)
+    ArrowSource::open_in(Arc::new(disk.clone()), paths, &options).map(Arc::new)
 }
 
 /// 200 MB: 10 batches of 100 recordings of 200 kB.
@@ -239,7 +239,8 @@ fn opening_many_shards_keeps_their_order_and_can_be_stopped() {
         assert!(source.shards().iter().zip(&paths).all(|(shard, path)| *shard.path == **path));
         assert!(source.shards().iter().map(|shard| shard.n_rows).eq(1..61));
 
-        let stopped = ArrowSource::open(&paths, &options, &AtomicBool::new(true)).unwrap_err();
+        let open = || ArrowSource::open(&paths, &options);
+        let stopped = cancel::during(Some(Arc::new(|| true)), open).unwrap_err();
         assert_eq!(stopped.kind, ErrorKind::Closed);
 
         // The first error in the order of the files, whichever occurs first.

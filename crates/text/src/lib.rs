@@ -44,7 +44,9 @@ pub mod fuzz;
 #[path = "../../../tests/hostile_common/fuzzed.rs"]
 mod fuzzed;
 
-use forebay_base::{Error, ErrorKind, Result, catch_panic, fallible_alloc, fork_lock, parallel, seed};
+use forebay_base::{
+    Error, ErrorKind, Result, cancel, catch_panic, fallible_alloc, fork_lock, parallel, seed,
+};
 
 pub use pack::{CropRule, Document, Packer, Piece};
 pub use tokenizer::{Encoder, Tokenizer, TokenizerOptions};

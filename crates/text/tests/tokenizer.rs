@@ -4,7 +4,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
 };
 
 use forebay_base::ErrorKind;
@@ -88,9 +87,9 @@ fn a_batch_is_its_texts_one_by_one() {
     let texts = texts.repeat(4);
     let one_by_one: Vec<_> = texts.iter().map(|text| encode(&tokenizer, text)).collect();
     for n_threads in [1, 2, 7] {
-        assert_eq!(tokenizer.encode_batch(&texts, n_threads, &AtomicBool::new(false)).unwrap(), one_by_one);
+        assert_eq!(tokenizer.encode_batch(&texts, n_threads).unwrap(), one_by_one);
     }
-    assert!(tokenizer.encode_batch::<&str>(&[], 4, &AtomicBool::new(false)).unwrap().is_empty());
+    assert!(tokenizer.encode_batch::<&str>(&[], 4).unwrap().is_empty());
 }
 
 #[test]
@@ -203,7 +202,7 @@ fn a_panic_of_the_library_is_an_error_of_the_text() {
         assert_eq!((error.kind, &ids[..]), (ErrorKind::Corrupt, &[7][..]));
         assert!(error.message.starts_with("the tokenizers library cannot encode the text: "), "{error}");
     }
-    let error = tokenizer.encode_batch(&["", "hello"], 2, &AtomicBool::new(false)).unwrap_err();
+    let error = tokenizer.encode_batch(&["", "hello"], 2).unwrap_err();
     assert_eq!((error.kind, error.place.row), (ErrorKind::Corrupt, Some(1)));
 }
 

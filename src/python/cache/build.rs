@@ -231,7 +231,7 @@ impl _CacheBuild {
                 ..WriterOptions::default()
             },
         };
-        let build = run_interruptible(py, "forebay-build", move |_| {
+        let build = run_interruptible(py, "forebay-build", move || {
             let shards = given.shards(projection, limits, is_processed)?;
             let options = WriterOptions { made_by, ..plan.options.clone() };
             Build::start(BuildPlan { options, ..plan }, shards, processor)
@@ -255,7 +255,7 @@ impl _CacheBuild {
                 what => dict.set_item("processor", state::to_python(py, &what)?)?,
             }
         }
-        let found = run_interruptible(py, "forebay-shards", move |_| {
+        let found = run_interruptible(py, "forebay-shards", move || {
             match given.shards(projection, limits, false)? {
                 AnyShards::Files(files) => files.fingerprints().map(Some),
                 _ => Ok(None),

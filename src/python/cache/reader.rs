@@ -23,7 +23,7 @@ type Parts<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<i64>>, Bound<'p
 impl _CacheReader {
     #[new]
     fn new(py: Python<'_>, path: PathBuf, split: String) -> PyResult<Self> {
-        run_interruptible(py, "forebay-open", move |_| CacheReader::open(&path, &split)).map(Self)
+        run_interruptible(py, "forebay-open", move || CacheReader::open(&path, &split)).map(Self)
     }
 
     /// Name, type and number of axes of each field.
@@ -117,7 +117,7 @@ impl _CacheReader {
     ) -> PyResult<T> {
         if self.0.is_remote() {
             let reader = self.0.clone();
-            return run_interruptible(py, "forebay-read", move |_| work(&reader));
+            return run_interruptible(py, "forebay-read", move || work(&reader));
         }
         detach(py, || work(&self.0)).map_err(|error| to_python(py, &error))
     }

@@ -13,7 +13,7 @@ use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
 use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
@@ -159,7 +159,7 @@ impl Files {
             ..ArrowOptions::default()
         };
         let entries = [&self.entries[shard..=shard]];
-        source::Recordings::open(&entries, &options, &AtomicBool::new(false)).map(Arc::new)
+        source::Recordings::open(&entries, &options).map(Arc::new)
     }
 
     /// The name and fingerprint of each file: its size, and a hash of both its ends; of a table, a hash of
@@ -207,11 +207,7 @@ impl Shards for Files {
                     max_record_bytes,
                     ..ParquetOptions::audio()
                 };
-                let source = Arc::new(ParquetSource::open(
-                    std::slice::from_ref(path),
-                    &options,
-                    &AtomicBool::new(false),
-                )?);
+                let source = Arc::new(ParquetSource::open(std::slice::from_ref(path), &options)?);
                 let rows = source.n_rows();
                 Ok(RecordingReader::over(source.reader(), rows, skip, at))
             }
@@ -223,11 +219,7 @@ impl Shards for Files {
                     max_record_bytes,
                     ..ArrowOptions::default()
                 };
-                let source = Arc::new(ArrowSource::open(
-                    std::slice::from_ref(path),
-                    &options,
-                    &AtomicBool::new(false),
-                )?);
+                let source = Arc::new(ArrowSource::open(std::slice::from_ref(path), &options)?);
                 if let Some(damage) = source.shards().first().and_then(|shard| shard.damage.clone()) {
                     return Err(damage);
                 }

@@ -9,8 +9,6 @@
 //! Source: Arrow columnar format, "IPC streaming format", "IPC file format", "Buffer flattening", "Variadic
 //! buffers".
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use arrow_ipc::{Block, MessageHeader};
 use arrow_schema::{DataType, Field, Fields, Schema};
 
@@ -25,7 +23,7 @@ use super::{
     walk::locate,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, cancel,
     columns::{ArrayColumns, ArrayRequest, FeatureCache, Payload, ValueLayout},
     fallible_alloc,
     shard::check_rows,
@@ -73,14 +71,9 @@ impl ShardIndex {
     ///
     /// # Errors
     /// [`ErrorKind::Format`] if the file is not Arrow, [`ErrorKind::Schema`] if its columns do not fit,
-    /// [`ErrorKind::Closed`] if `stop` was set, [`ErrorKind::Io`], [`ErrorKind::Memory`]. Damage is not an
-    /// error but a part of the index.
-    pub(crate) fn build(
-        file: &StoredFile,
-        options: &ArrowOptions,
-        features: &FeatureCache,
-        stop: &AtomicBool,
-    ) -> Result<Self> {
+    /// [`ErrorKind::Closed`] if the work was stopped, [`ErrorKind::Io`], [`ErrorKind::Memory`]. Damage is
+    /// not an error but a part of the index.
+    pub(crate) fn build(file: &StoredFile, options: &ArrowOptions, features: &FeatureCache) -> Result<Self> {
         let mut indexer = Indexer {
             index: Self {
                 version: file.version(),
@@ -94,7 +87,6 @@ impl ShardIndex {
             schema: Schema::empty(),
             options,
             features,
-            stop,
         };
         let path = file.path().clone();
         match indexer.run(file) {
@@ -120,7 +112,6 @@ struct Indexer<'a> {
     schema: Schema,
     options: &'a ArrowOptions,
     features: &'a FeatureCache,
-    stop: &'a AtomicBool,
 }
 
 impl Indexer<'_> {
@@ -307,7 +298,7 @@ impl Indexer<'_> {
     }
 
     fn poll(&self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) {
+        if cancel::is_stopped() {
             return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
         }
         Ok(())

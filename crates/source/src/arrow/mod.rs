@@ -141,31 +141,26 @@ const SCATTERED_BATCH_BYTES: u64 = 16 << 20;
 impl ArrowSource {
     /// Opens local files: reads only their schemas and message headers, on several threads.
     ///
-    /// Folders and patterns are [expanded](paths). `stop` is checked between
-    /// reads. Relative paths, those in rows too, are resolved against the folder that is current now.
+    /// Folders and patterns are [expanded](paths). The stop flag is checked between reads. Relative paths,
+    /// those in rows too, are resolved against the folder that is current now.
     ///
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
     /// for a file that is not Arrow, [`ErrorKind::Schema`] for columns that do not fit or differ between
-    /// shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once `stop` is set. A damaged shard
-    /// is no error.
-    pub fn open(paths: &[PathBuf], options: &ArrowOptions, stop: &AtomicBool) -> Result<Self> {
+    /// shards, [`ErrorKind::Config`] for no files, [`ErrorKind::Closed`] once the work is stopped. A damaged
+    /// shard is no error.
+    pub fn open(paths: &[PathBuf], options: &ArrowOptions) -> Result<Self> {
         let storage = options.storage();
-        let files = paths::expand(paths, Reads::Recordings, &storage, stop)?;
-        Self::open_in(storage, &files, options, stop)
+        let files = paths::expand(paths, Reads::Recordings, &storage)?;
+        Self::open_in(storage, &files, options)
     }
 
     /// The same for files of any storage.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_in(
-        storage: Arc<dyn Storage>,
-        paths: &[PathBuf],
-        options: &ArrowOptions,
-        stop: &AtomicBool,
-    ) -> Result<Self> {
-        Self::open_groups(storage, paths, &[paths.len()], options, stop)
+    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &ArrowOptions) -> Result<Self> {
+        Self::open_groups(storage, paths, &[paths.len()], options)
     }
 
     /// The same for groups of files: `ends` has the number of files up to the end of each. The files of a
@@ -178,7 +173,6 @@ impl ArrowSource {
         paths: &[PathBuf],
         ends: &[usize],
         options: &ArrowOptions,
-        stop: &AtomicBool,
     ) -> Result<Self> {
         if paths.is_empty() {
             return Err(Error::new(
@@ -188,7 +182,7 @@ impl ArrowSource {
         }
         let (storage, traffic) = CountedStorage::over(storage);
         let paths: Vec<Arc<Path>> = paths.iter().map(|path| Arc::from(path.as_path())).collect();
-        let indexes = index_all(&storage, &paths, options, stop)?;
+        let indexes = index_all(&storage, &paths, options)?;
         let rows = indexes.iter().map(|index| (index.n_rows, index.version.size, index.damage.clone()));
         let (shards, n_rows) = shards_of(paths.iter().zip(rows))?;
         for shard in &shards {
@@ -347,11 +341,10 @@ fn index_all(
     storage: &Arc<dyn Storage>,
     paths: &[Arc<Path>],
     options: &ArrowOptions,
-    stop: &AtomicBool,
 ) -> Result<Vec<Arc<ShardIndex>>> {
     let features = FeatureCache::default();
     let threads = urls::threads_for(paths, options.threads);
     parallel::each("forebay-index", paths, threads, |path| {
-        ShardIndex::build(&StoredFile::open(storage, path)?, options, &features, stop).map(Arc::new)
+        ShardIndex::build(&StoredFile::open(storage, path)?, options, &features).map(Arc::new)
     })
 }

@@ -21,10 +21,7 @@ mod table;
 mod tar;
 mod text;
 
-use std::{
-    path::Path,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{path::Path, sync::Arc};
 
 pub use indexes::IndexLocation;
 pub use manifest::{GivenRows, GivenValue, Manifest, RowSource, Unit};
@@ -79,8 +76,8 @@ pub struct FilesSource {
 }
 
 impl FilesSource {
-    /// Reads tables in groups: `ends` has the number of tables up to the end of each. `stop` is checked
-    /// between rows.
+    /// Reads tables in groups: `ends` has the number of tables up to the end of each. The stop flag is
+    /// checked between rows.
     ///
     /// # Errors
     /// As [`Table::open`]; [`ErrorKind::Schema`] if columns have different types, or a label is no class;
@@ -90,7 +87,6 @@ impl FilesSource {
         plans: &[TablePlan],
         ends: &[usize],
         options: &ArrowOptions,
-        stop: &AtomicBool,
     ) -> Result<Self> {
         let refused = |message: &str| Err(Error::new(ErrorKind::Config, message));
         if options.mmap {
@@ -105,7 +101,7 @@ impl FilesSource {
         let (storage, traffic) = CountedStorage::over(storage);
         let asked = TableRequest { label: &options.label_column, others: &options.columns };
         let mut tables = parallel::each("forebay-index", plans, options.threads, |plan| {
-            Table::open(plan, &storage, &asked, stop)
+            Table::open(plan, &storage, &asked)
         })?;
         // With the names of classes, before they become numbers.
         let hash_of = |of: &dyn Fn(&Table) -> u64| {

@@ -3,10 +3,7 @@
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use serde_json::Value as Json;
@@ -19,7 +16,7 @@ use super::{
     text::{Csv, JsonLines},
 };
 use crate::{
-    Error, ErrorKind, Result, cells,
+    Error, ErrorKind, Result, cancel, cells,
     columns::{self, ColumnChoice, MOST_TEXT_BYTES, SchemaColumn, in_column},
     fallible_alloc,
     fields::Value,
@@ -113,12 +110,11 @@ impl Table {
     /// # Errors
     /// [`ErrorKind::Schema`] for a column that is missing or whose type is not supported;
     /// [`ErrorKind::Format`] for a table that cannot be read; [`ErrorKind::Config`] for rows that cannot be;
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Closed`] once `stop` is set.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Closed`] once the work is stopped.
     pub(super) fn open(
         plan: &TablePlan,
         storage: &Arc<dyn Storage>,
         asked: &TableRequest<'_>,
-        stop: &AtomicBool,
     ) -> Result<Self> {
         match plan {
             TablePlan::Folder { folder, files } => Self::of_folder(folder, files, asked),
@@ -141,12 +137,12 @@ impl Table {
                     check_root(&**storage, root)?;
                 }
                 let read = match &manifest.rows {
-                    RowSource::File(_) => builder.read(storage, &path, manifest, asked, stop),
+                    RowSource::File(_) => builder.read(storage, &path, manifest, asked),
                     RowSource::Given(rows) => builder.given(rows, manifest, asked),
                 };
                 read.map_err(|error| error.in_shard(&path))?;
                 if in_archives {
-                    builder.find_in(&root, storage, stop)?;
+                    builder.find_in(&root, storage)?;
                 }
                 let mut table = builder.finish(path, root);
                 table.is_of_manifest = true;
@@ -528,15 +524,14 @@ impl Builder {
         path: &Arc<Path>,
         manifest: &Manifest,
         asked: &TableRequest<'_>,
-        stop: &AtomicBool,
     ) -> Result<()> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let version = match &ending[..] {
-            "csv" | "tsv" | "tab" | "txt" => self.csv(storage, path, manifest, asked, stop)?,
+            "csv" | "tsv" | "tab" | "txt" => self.csv(storage, path, manifest, asked)?,
             // NeMo gives lines this ending, too.
-            "jsonl" | "ndjson" | "json" => self.json(storage, path, manifest, asked, stop)?,
-            "parquet" => self.parquet(storage, path, manifest, asked, stop)?,
-            "tar" => self.tar(storage, path, manifest, asked, stop)?,
+            "jsonl" | "ndjson" | "json" => self.json(storage, path, manifest, asked)?,
+            "parquet" => self.parquet(storage, path, manifest, asked)?,
+            "tar" => self.tar(storage, path, manifest, asked)?,
             _ => {
                 let packed = match &ending[..] {
                     "gz" | "tgz" | "zst" | "bz2" | "xz" | "zip" => "; unpack it first",
@@ -559,7 +554,6 @@ impl Builder {
         path: &Arc<Path>,
         manifest: &Manifest,
         asked: &TableRequest<'_>,
-        stop: &AtomicBool,
     ) -> Result<Version> {
         let mut csv = Csv::open(storage, path, manifest.columns.as_deref())?;
         let stem = recording_of(path);
@@ -574,7 +568,7 @@ impl Builder {
         let mut others: Vec<TextList> = roles.others.iter().map(|_| TextList::default()).collect();
         let mut views = RavenViews::of(&csv.names, &roles);
         while let Some(line) = csv.row()? {
-            check_stop(self.n_rows() as u64, stop)?;
+            check_stop(self.n_rows() as u64)?;
             if views.as_mut().is_some_and(|views| views.repeats(&csv)) {
                 continue;
             }
@@ -613,11 +607,10 @@ impl Builder {
         path: &Arc<Path>,
         manifest: &Manifest,
         asked: &TableRequest<'_>,
-        stop: &AtomicBool,
     ) -> Result<Version> {
         let mut later = Vec::new();
         loop {
-            if let Some(version) = self.json_lines(storage, path, manifest, asked, &mut later, stop)? {
+            if let Some(version) = self.json_lines(storage, path, manifest, asked, &mut later)? {
                 return Ok(version);
             }
             *self = Self { unit: self.unit, ..Self::default() };
@@ -632,7 +625,6 @@ impl Builder {
         manifest: &Manifest,
         asked: &TableRequest<'_>,
         later: &mut Vec<String>,
-        stop: &AtomicBool,
     ) -> Result<Option<Version>> {
         let mut lines = JsonLines::open(storage, path)?;
         self.lines = Some(LineNumbers::default());
@@ -646,7 +638,7 @@ impl Builder {
         // bounded: the columns that the user names.
         let mut seen = vec![false; asked.others.len()];
         while let Some((line, object)) = lines.next()? {
-            check_stop(self.n_rows() as u64, stop)?;
+            check_stop(self.n_rows() as u64)?;
             if inference.row() {
                 inference.object(&object);
             }
@@ -730,7 +722,6 @@ impl Builder {
         path: &Arc<Path>,
         manifest: &Manifest,
         asked: &TableRequest<'_>,
-        stop: &AtomicBool,
     ) -> Result<Version> {
         let mut table = ParquetTable::open(storage, path, MAX_RECORD_BYTES)?;
         let names: Vec<String> = table.schema().fields().iter().map(|field| field.name().clone()).collect();
@@ -752,7 +743,7 @@ impl Builder {
         self.others = roles.others.iter().map(|_| TableColumn::default()).collect();
         while let Some(batch) = table.next_batch()? {
             for row in 0..batch.num_rows() {
-                check_stop(self.n_rows() as u64, stop)?;
+                check_stop(self.n_rows() as u64)?;
                 let number_of_row = self.n_rows();
                 let value = |role: usize| {
                     cells::value(batch.column(place(role)), row)
@@ -802,7 +793,6 @@ impl Builder {
         path: &Arc<Path>,
         manifest: &Manifest,
         asked: &TableRequest<'_>,
-        stop: &AtomicBool,
     ) -> Result<Version> {
         let mut tar = Tar::open(storage, path)?;
         let chosen = manifest.path_column.as_deref().map(|ending| ending.trim_start_matches('.'));
@@ -830,7 +820,7 @@ impl Builder {
                 }
                 Err(error) => return Err(error),
             };
-            check_stop(groups.len() as u64, stop)?;
+            check_stop(groups.len() as u64)?;
             let Some((key, ending)) = tar::split(&member.name) else { continue };
             let key = keys.number(key)? as usize;
             if key == groups.len() {
@@ -974,15 +964,15 @@ impl Builder {
     }
 
     /// Finds the files in the archives at `root`, which may be a pattern.
-    fn find_in(&mut self, root: &Path, storage: &Arc<dyn Storage>, stop: &AtomicBool) -> Result<()> {
-        let archives = paths::expand(&[root], Reads::Recordings, storage, stop)?;
+    fn find_in(&mut self, root: &Path, storage: &Arc<dyn Storage>) -> Result<()> {
+        let archives = paths::expand(&[root], Reads::Recordings, storage)?;
         fallible_alloc::resize(&mut self.places, self.names.texts().len(), None)?;
         for (number, path) in (0..).zip(&archives) {
             let path: Arc<Path> = path.as_path().into();
             let mut read = || -> Result<()> {
                 let mut tar = Tar::open(storage, &path)?;
                 while let Some(member) = tar.next()? {
-                    check_stop(0, stop)?;
+                    check_stop(0)?;
                     let name = member.name.strip_prefix(b"./").unwrap_or(&member.name);
                     // Cuts have names without endings.
                     let stem =
@@ -1045,8 +1035,8 @@ impl Builder {
     }
 }
 
-fn check_stop(row: u64, stop: &AtomicBool) -> Result<()> {
-    if row.is_multiple_of(POLLED) && stop.load(Ordering::Relaxed) {
+fn check_stop(row: u64) -> Result<()> {
+    if row.is_multiple_of(POLLED) && cancel::is_stopped() {
         return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
     }
     Ok(())

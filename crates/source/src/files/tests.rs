@@ -1,6 +1,6 @@
 //! Tests of tables, folders and recordings in files.
 
-use std::{fs, path::PathBuf, sync::atomic::AtomicBool};
+use std::{fs, path::PathBuf};
 
 use super::*;
 use crate::{
@@ -28,7 +28,7 @@ impl Folder {
 }
 
 fn open(entries: Vec<Entry>, options: &ArrowOptions) -> Result<Arc<Recordings>> {
-    Recordings::open(&[entries], options, &AtomicBool::new(false)).map(Arc::new)
+    Recordings::open(&[entries], options).map(Arc::new)
 }
 
 fn reading(columns: &[&str]) -> ArrowOptions {

@@ -32,10 +32,7 @@ mod values;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
 pub use self::{
@@ -62,7 +59,7 @@ use super::{
     urls,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, cancel,
     error::Place,
     fallible_alloc, parallel,
     record::{MAX_RECORD_BYTES, Source, Traffic},
@@ -187,29 +184,24 @@ struct FooterIndex {
 impl ParquetSource {
     /// Opens local files: reads only their footers, on several threads.
     ///
-    /// `stop` is checked between files. Relative paths, those in rows too, are resolved against the folder
-    /// that is current now.
+    /// The stop flag is checked between files. Relative paths, those in rows too, are resolved against the
+    /// folder that is current now.
     ///
     /// # Errors
     /// The first in the order of the files: [`ErrorKind::NotFound`], [`ErrorKind::Io`], [`ErrorKind::Format`]
     /// for a file that is not Parquet, cut off or encrypted, [`ErrorKind::Schema`] for columns that do not
     /// fit or differ between shards, [`ErrorKind::Config`] for no files,
-    /// [`ErrorKind::Closed`] once `stop` is set. Damage in row groups is found when they are read.
-    pub fn open(paths: &[PathBuf], options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
-        Self::open_in(PathOrUrl::files(&StoreOptions::default(), options.cache.clone()), paths, options, stop)
+    /// [`ErrorKind::Closed`] once the work is stopped. Damage in row groups is found when they are read.
+    pub fn open(paths: &[PathBuf], options: &ParquetOptions) -> Result<Self> {
+        Self::open_in(PathOrUrl::files(&StoreOptions::default(), options.cache.clone()), paths, options)
     }
 
     /// The same for files of any storage.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_in(
-        storage: Arc<dyn Storage>,
-        paths: &[PathBuf],
-        options: &ParquetOptions,
-        stop: &AtomicBool,
-    ) -> Result<Self> {
-        Self::open_groups(storage, paths, &[paths.len()], options, stop)
+    pub fn open_in(storage: Arc<dyn Storage>, paths: &[PathBuf], options: &ParquetOptions) -> Result<Self> {
+        Self::open_groups(storage, paths, &[paths.len()], options)
     }
 
     /// The same for groups of files: `ends` has the number of files up to the end of each. The files of a
@@ -222,7 +214,6 @@ impl ParquetSource {
         paths: &[PathBuf],
         ends: &[usize],
         options: &ParquetOptions,
-        stop: &AtomicBool,
     ) -> Result<Self> {
         if paths.is_empty() {
             let message = "there are no files to read; name at least one Parquet file";
@@ -233,7 +224,7 @@ impl ParquetSource {
         let (features, plans, turns) = (FeatureCache::default(), Plans::default(), Mutex::default());
         let threads = urls::threads_for(&paths, options.threads);
         let indexes = parallel::each("forebay-index", &paths, threads, |path| {
-            if stop.load(Ordering::Relaxed) {
+            if cancel::is_stopped() {
                 return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
             }
             FooterIndex::read(&storage, path, options, (&features, &plans), &turns)
@@ -332,9 +323,9 @@ impl ParquetSource {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn reopened(&self, options: &ParquetOptions, stop: &AtomicBool) -> Result<Self> {
+    pub fn reopened(&self, options: &ParquetOptions) -> Result<Self> {
         let paths: Vec<_> = self.shards.iter().map(|shard| shard.path.to_path_buf()).collect();
-        Self::open_in(self.storage.clone(), &paths, options, stop)
+        Self::open_in(self.storage.clone(), &paths, options)
     }
 
     pub fn reader(self: &Arc<Self>) -> ParquetReader {

@@ -365,7 +365,7 @@ impl ReadRecords for ParquetReader {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, path::Path, sync::atomic::AtomicBool};
+    use std::{fs::File, path::Path};
 
     use ::parquet::{
         arrow::ArrowWriter,
@@ -393,7 +393,7 @@ mod tests {
 
     fn open(path: &Path) -> Arc<ParquetSource> {
         let paths = [path.to_owned()];
-        Arc::new(ParquetSource::open(&paths, &ParquetOptions::text("text"), &AtomicBool::new(false)).unwrap())
+        Arc::new(ParquetSource::open(&paths, &ParquetOptions::text("text")).unwrap())
     }
 
     /// Reads all rows in order, by a reader and as tables. Returns how often each decompressed the pages'

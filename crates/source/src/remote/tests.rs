@@ -330,10 +330,8 @@ fn an_arrow_shard_has_the_rows_of_the_file() {
         let mut content = Vec::new();
         std::fs::File::open(&path).unwrap().read_to_end(&mut content).unwrap();
         let server = Server::start(&content);
-        let stop = AtomicBool::new(false);
-        let open = |path: &Path| {
-            ArrowSource::open(&[path.to_owned()], &ArrowOptions::default(), &stop).map(Arc::new)
-        };
+        let open =
+            |path: &Path| ArrowSource::open(&[path.to_owned()], &ArrowOptions::default()).map(Arc::new);
         let Ok(local) = open(&path) else { continue };
         let remote = open(Path::new(&server.url)).unwrap();
         assert_eq!(remote.n_rows(), local.n_rows(), "{}", path.display());

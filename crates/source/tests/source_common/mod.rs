@@ -7,7 +7,7 @@ use std::{
     fs::File,
     io::{BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
 };
 
 use arrow_array::{
@@ -41,7 +41,7 @@ pub fn open(paths: &[PathBuf]) -> Result<Arc<ArrowSource>> {
 
 /// Opens with options.
 pub fn open_with(paths: &[PathBuf], options: &ArrowOptions) -> Result<Arc<ArrowSource>> {
-    ArrowSource::open(paths, options, &AtomicBool::new(false)).map(Arc::new)
+    ArrowSource::open(paths, options).map(Arc::new)
 }
 
 /// The committed shards.
@@ -203,12 +203,12 @@ pub fn check_all<S: Source<Reader: ReadRows>>(source: &Arc<S>, rows: &[Row]) {
 /// Opens with the default columns.
 pub fn open_parquet(paths: &[PathBuf]) -> Result<Arc<ParquetSource>> {
     let options = ParquetOptions { threads: 2, ..ParquetOptions::audio() };
-    ParquetSource::open(paths, &options, &AtomicBool::new(false)).map(Arc::new)
+    ParquetSource::open(paths, &options).map(Arc::new)
 }
 
 /// Opens documents in the column `text`.
 pub fn open_text(paths: &[PathBuf]) -> Result<Arc<ParquetSource>> {
-    ParquetSource::open(paths, &ParquetOptions::text("text"), &AtomicBool::new(false)).map(Arc::new)
+    ParquetSource::open(paths, &ParquetOptions::text("text")).map(Arc::new)
 }
 
 /// Ways to write Parquet: every codec, both versions of pages, with and without dictionaries, pages of many

@@ -23,12 +23,7 @@ pub(crate) mod split;
 mod table;
 mod words;
 
-use std::{
-    collections::BTreeMap,
-    fmt, fs,
-    path::Path,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
 
 use byte_level::EncoderScratch;
 use fingerprint::Fingerprint;
@@ -233,18 +228,13 @@ impl Tokenizer {
         }
     }
 
-    /// Encodes each text, on up to `n_threads` threads, including the caller's. Once `stop` is set the
+    /// Encodes each text, on up to `n_threads` threads, including the caller's. Once the work is stopped, the
     /// remaining texts are skipped, and their ids are empty.
     ///
     /// # Errors
     /// As [`Self::encode_ordinary`], for the first text that cannot be encoded, with its index as the row.
-    pub fn encode_batch<T: AsRef<str> + Sync>(
-        &self,
-        texts: &[T],
-        n_threads: usize,
-        stop: &AtomicBool,
-    ) -> Result<Vec<Vec<u32>>> {
-        batch::encode(self, texts, n_threads, stop)
+    pub fn encode_batch<T: AsRef<str> + Sync>(&self, texts: &[T], n_threads: usize) -> Result<Vec<Vec<u32>>> {
+        batch::encode(self, texts, n_threads)
     }
 
     /// An encoder with working memory of its own: one for each thread.
