@@ -23,7 +23,7 @@ use crate::{
     Error, ErrorKind, Result, cancel,
     decode::{AudioDecoder, Info},
     fields::Value,
-    record::{self, GrantedMemory, MemoryLimiter, NO_LABEL, Permit, ReadRecords, Retained},
+    record::NO_LABEL,
     source::{ExtraColumn, Recordings, RecordingsReader, RowInfo, files::IndexLocation},
 };
 
@@ -146,7 +146,7 @@ struct Job {
     parts: Vec<IndexPart>,
     /// The place of the label in the values of a row.
     label: Option<usize>,
-    stop: Arc<CancelLimiter>,
+    stop: Arc<AtomicBool>,
     replies: Sender<Result<Totals>>,
 }
 
@@ -169,7 +169,7 @@ impl Job {
             }
             IndexPart::Files(files) => {
                 for &row in &self.files[files.clone()] {
-                    self.stop.check()?;
+                    cancel::check("the survey")?;
                     let RecordingsReader::Table(reader) = &mut worker.reader else { continue };
                     match reader.index(row) {
                         Ok((info, n_bytes, kept)) => {
@@ -191,7 +191,7 @@ impl Job {
             }
             IndexPart::Rows(rows) => {
                 for row in rows.clone() {
-                    self.stop.check()?;
+                    cancel::check("the survey")?;
                     match worker.reader.info(&mut worker.decoder, row, rows.end - row) {
                         Ok(RowInfo { info, values }) => {
                             totals.good(info);
@@ -222,12 +222,12 @@ impl Job {
 
 impl PoolWork<IndexWorker> for Job {
     fn part(&self, worker: &mut IndexWorker, part: usize) {
-        // The survey was stopped: no thread waits for the result.
-        if !self.stop.is_stopped() {
-            let stop = self.stop.clone();
+        let stop = self.stop.clone();
+        let is_stopped = move || stop.load(Ordering::Relaxed);
+        // Once the survey is stopped no thread waits for the result.
+        if !is_stopped() {
             let count = || self.count(worker, &self.parts[part]);
-            let counted = cancel::during(Some(Arc::new(move || stop.is_stopped())), count);
-            let _ = self.replies.send(counted);
+            let _ = self.replies.send(cancel::during(Some(Arc::new(is_stopped)), count));
         }
     }
 
@@ -236,54 +236,9 @@ impl PoolWork<IndexWorker> for Job {
     }
 }
 
-/// Ends long reads. Each thread holds one recording, so memory needs no other bound.
-#[derive(Debug, Default)]
-struct CancelLimiter(AtomicBool);
-
-#[derive(Debug)]
-struct UnlimitedMemory;
-
-impl GrantedMemory for UnlimitedMemory {
-    fn keep(&self) {}
-
-    fn release(&self) {}
-
-    fn shrink(&self, _: u64) {}
-}
-
-impl CancelLimiter {
-    fn check(&self) -> Result<()> {
-        if self.is_stopped() { Err(Error::new(ErrorKind::Closed, "the survey was stopped")) } else { Ok(()) }
-    }
-}
-
-impl MemoryLimiter for CancelLimiter {
-    fn admit(&self, _: u64) -> Result<Permit> {
-        self.check().map(|()| Arc::new(UnlimitedMemory) as Permit)
-    }
-
-    fn keep(&self, _: u64) -> Result<record::Kept> {
-        self.check().map(|()| record::Kept::new(Arc::new(UnlimitedMemory)))
-    }
-
-    fn kept(&self, _: u64) -> record::Kept {
-        record::Kept::new(Arc::new(UnlimitedMemory))
-    }
-
-    fn mark_counted(&self) {}
-
-    fn retain(&self) -> Option<Retained> {
-        Some(Retained::default())
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 /// An index build at work. Dropping it ends its threads.
 pub struct IndexBuild {
-    stop: Arc<CancelLimiter>,
+    stop: Arc<AtomicBool>,
     received: Receiver<Result<Totals>>,
     /// Parts that are not answered.
     left: usize,
@@ -294,7 +249,7 @@ pub struct IndexBuild {
 
 impl Drop for IndexBuild {
     fn drop(&mut self) {
-        self.stop.0.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -325,15 +280,12 @@ impl IndexBuild {
             }
         }
         let (replies, received) = unbounded();
-        let (left, stop) = (parts.len(), Arc::<CancelLimiter>::default());
+        let (left, stop) = (parts.len(), Arc::<AtomicBool>::default());
         let n_recordings = if source.files().is_some() { files.len() as u64 } else { n_rows };
         let threads = ThreadPool::new(n_threads, {
-            let (source, stop) = (source.clone(), stop.clone());
-            move || {
-                let mut reader = source.reader();
-                reader.set_limiter(stop.clone());
-                IndexWorker { reader, decoder: AudioDecoder::new() }
-            }
+            // Without a limiter: each thread holds one recording.
+            let source = source.clone();
+            move || IndexWorker { reader: source.reader(), decoder: AudioDecoder::new() }
         });
         let label = source.contents().extra_columns.iter().position(|value| *value == ExtraColumn::Label);
         threads.begin(&Arc::new(Job { source, files, parts, label, stop: stop.clone(), replies }), left)?;

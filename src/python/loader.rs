@@ -967,9 +967,7 @@ fn check_annotations(target: &Target, source: &Recordings) -> Result<(), Error> 
     let (Some(known), true) = (all.any_path(), source.has_cheap_paths()) else { return Ok(()) };
     let mut first = None;
     for path in source.paths() {
-        if cancel::is_stopped() {
-            return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
-        }
+        cancel::check("opening")?;
         let Some(path) = path? else { continue };
         if all.has(&path) {
             return Ok(());

@@ -408,9 +408,7 @@ pub fn class_counts(
         const POLLED: u64 = 1 << 16;
         let is_stopped = |row: u64| row.is_multiple_of(POLLED) && cancel::is_stopped();
         let classes = classes.counts(rows.take_while(|(row, _)| !is_stopped(*row)), names(group));
-        if cancel::is_stopped() {
-            return Err(Error::new(ErrorKind::Closed, "counting was stopped"));
-        }
+        cancel::check("counting")?;
         Ok(ClassCounts { column: column.to_owned(), group, classes })
     });
     counts.collect()

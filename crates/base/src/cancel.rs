@@ -6,6 +6,8 @@
 
 use std::{cell::RefCell, sync::Arc};
 
+use crate::{Error, ErrorKind, Result};
+
 pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
 thread_local! {
@@ -35,6 +37,17 @@ pub fn current() -> Option<Stop> {
 /// Whether this thread's work was stopped.
 pub fn is_stopped() -> bool {
     STOP.with_borrow(|stop| stop.as_ref().is_some_and(|stop| stop()))
+}
+
+/// Checks that this thread's work may continue; `work` is its name in the message.
+///
+/// # Errors
+/// [`ErrorKind::Closed`] if it was stopped.
+pub fn check(work: &str) -> Result<()> {
+    match is_stopped() {
+        true => Err(Error::new(ErrorKind::Closed, format!("{work} was stopped"))),
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]

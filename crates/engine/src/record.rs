@@ -344,9 +344,6 @@ pub trait MemoryLimiter: Send + Sync {
     /// keeps the record for later rows. `None` if it must not keep the record: the thread's other readers
     /// keep too much already.
     fn retain(&self) -> Option<Retained>;
-
-    /// Whether the run is stopped; a long read must then end soon, with or without an error.
-    fn is_stopped(&self) -> bool;
 }
 
 /// A record as it is sent through the channel to a worker.

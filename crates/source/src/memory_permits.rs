@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 
 use crate::{
-    Error, ErrorKind, Result,
+    Result,
     record::{Kept, MemoryLimiter, Permit, SMALL_READ},
 };
 
@@ -49,19 +49,6 @@ impl MemoryPermits {
     pub(crate) fn mark_counted(&self) {
         if let Some(limiter) = &self.0 {
             limiter.mark_counted();
-        }
-    }
-
-    /// Checks that a long read may continue.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Closed`] once the run is stopped.
-    pub(crate) fn check(&self) -> Result<()> {
-        match &self.0 {
-            Some(limiter) if limiter.is_stopped() => {
-                Err(Error::new(ErrorKind::Closed, "the loader was closed during the read"))
-            }
-            _ => Ok(()),
         }
     }
 }

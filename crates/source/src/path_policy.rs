@@ -152,7 +152,7 @@ pub(crate) fn read_whole(
     let len = file.size() as usize;
     let permit = permits.admit(BlockPool::size_of(len) as u64)?;
     let mut block = blocks.take(len, permit)?;
-    file.read_long(block.as_mut_slice(), 0, permits)?;
+    file.read_long(block.as_mut_slice(), 0)?;
     Ok(Bytes::from_owner(block))
 }
 

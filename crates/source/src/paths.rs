@@ -122,8 +122,8 @@ impl Reads {
 /// an invalid pattern, shards of several formats in a folder, too many entries, a loop of links, or a file
 /// that a folder or a pattern has and that is named again; [`ErrorKind::Format`] for a folder of several
 /// splits, or a `state.json` without shards; [`ErrorKind::Io`]; [`ErrorKind::Closed`] once the work is
-/// stopped. A path that does not exist is an error; shards of recordings, and a list of recordings, are left to their
-/// storage.
+/// stopped. A path that does not exist is an error; shards of recordings, and a list of recordings, are left
+/// to their storage.
 pub fn expand(paths: &[impl AsRef<Path>], reads: Reads, storage: &Arc<dyn Storage>) -> Result<Vec<PathBuf>> {
     expand_folders(paths, reads, storage).map(|(files, _)| files)
 }
@@ -144,7 +144,7 @@ pub(crate) fn expand_folders(
     let mut from = Vec::new();
     fallible_alloc::reserve(&mut from, paths.len())?;
     for (entry, path) in paths.iter().map(AsRef::as_ref).enumerate() {
-        walk.check_stop()?;
+        cancel::check("opening")?;
         if urls::is_url(path) {
             let is_literal = walk.url(path, &mut files)?;
             fallible_alloc::resize(&mut from, files.len(), (entry, is_literal))?;
@@ -299,16 +299,9 @@ impl<'a> FolderWalk<'a> {
         Self { reads, storage, tree, left, has_links: false, folders }
     }
 
-    fn check_stop(&self) -> Result<()> {
-        match cancel::is_stopped() {
-            true => Err(Error::new(ErrorKind::Closed, "opening was stopped")),
-            false => Ok(()),
-        }
-    }
-
     /// The entries of a folder in natural order, broken links as files.
     fn list(&mut self, folder: &Path) -> Result<Vec<FolderEntry>> {
-        self.check_stop()?;
+        cancel::check("opening")?;
         let mut entries = Vec::new();
         let Self { tree, left, has_links, .. } = self;
         let most = if matches!(tree, Tree::Local) { MOST_ENTRIES } else { MOST_LISTED };

@@ -298,8 +298,8 @@ impl Recordings {
             let mut kept = T::default();
             let end = shard.first_row + shard.n_rows;
             for row in shard.first_row..end {
-                if row % POLLED == 0 && cancel::is_stopped() {
-                    return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
+                if row % POLLED == 0 {
+                    cancel::check("opening")?;
                 }
                 let value = |values: Row| values.into_iter().nth(number).unwrap_or(Value::Null);
                 let found = match (&mut reader, &self.files) {
@@ -341,9 +341,7 @@ impl Recordings {
                 // bounded: 256.
                 let mut infos = Vec::with_capacity((end - first) as usize);
                 for at in first..end {
-                    if cancel::is_stopped() {
-                        return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
-                    }
+                    cancel::check("opening")?;
                     let row = rows.map_or(at, |rows| rows[at as usize]);
                     let run = if rows.is_none() { end - at } else { 1 };
                     let found = match reader.info(decoder, row, run) {

@@ -19,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{memory_permits::MemoryPermits, urls};
+use super::urls;
 use crate::{Error, ErrorKind, Result, cancel, record::Traffic, seed::mix};
 
 /// Opens files by path.
@@ -415,11 +415,11 @@ impl StoredFile {
     ///
     /// # Errors
     /// As there, and [`ErrorKind::Closed`].
-    pub(crate) fn read_long(&self, buffer: &mut [u8], at: u64, permits: &MemoryPermits) -> Result<()> {
+    pub(crate) fn read_long(&self, buffer: &mut [u8], at: u64) -> Result<()> {
         let mut at = at;
         for (n, slice) in buffer.chunks_mut(SLICE).enumerate() {
             if n > 0 {
-                permits.check()?;
+                cancel::check("the read")?;
             }
             self.read_exact(slice, at)?;
             at = at.saturating_add(slice.len() as u64);
@@ -432,13 +432,7 @@ impl StoredFile {
     ///
     /// # Errors
     /// As [`Self::read_long`].
-    pub(crate) fn mapped_long(
-        &self,
-        at: u64,
-        len: usize,
-        needed: Range<usize>,
-        permits: &MemoryPermits,
-    ) -> Option<Result<Bytes>> {
+    pub(crate) fn mapped_long(&self, at: u64, len: usize, needed: Range<usize>) -> Option<Result<Bytes>> {
         let mut from = needed.start;
         loop {
             let to = needed.end.min(from.saturating_add(SLICE));
@@ -446,7 +440,7 @@ impl StoredFile {
             if bytes.is_err() || to >= needed.end {
                 return Some(bytes);
             }
-            if let Err(stopped) = permits.check() {
+            if let Err(stopped) = cancel::check("the read") {
                 return Some(Err(stopped));
             }
             from = to;

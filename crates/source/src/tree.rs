@@ -51,9 +51,7 @@ impl Tree {
         let (mut next, mut n_listed, mut left_out) = (None::<String>, 0, OmittedObjects::default());
         let mut n_bytes = 0;
         loop {
-            if cancel::is_stopped() {
-                return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
-            }
+            cancel::check("opening")?;
             let page = storage::page(&*listed.storage, url, next.as_deref())?;
             // An empty page counts too, or a server could send them for ever.
             n_listed += page.names.len().max(1) as u64;

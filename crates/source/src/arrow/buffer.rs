@@ -17,8 +17,8 @@ use bytes::Bytes;
 
 use super::{message::BodyCodec, shard::OpenShard, spans::Span};
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
-    memory_permits::{MemoryPermits, covered},
+    Error, ErrorKind, Result, cancel, fallible_alloc,
+    memory_permits::covered,
     record::{Kept, Permit},
     storage::{StoredFile, past_the_end},
 };
@@ -131,8 +131,7 @@ impl ArrowBuffer {
     fn decompressed(&mut self, shard: &OpenShard) -> Result<&Bytes> {
         if self.memory.is_none() {
             let (permit, kept) = ask(shard, self.span)?;
-            let bytes =
-                decompress(&shard.file, self.span, self.codec, shard.max_record_bytes(), &shard.permits)?;
+            let bytes = decompress(&shard.file, self.span, self.codec, shard.max_record_bytes())?;
             if let Some(permit) = &permit {
                 permit.shrink(bytes.len() as u64);
             }
@@ -179,13 +178,12 @@ pub(crate) const USUAL_RATIO: u64 = 64;
 /// The bytes decompressed between two checks for a stopped run.
 const SLICE: u64 = 8 << 20;
 
-/// Reads and decompresses a whole buffer. `permits` is checked in between for a stopped run.
+/// Reads and decompresses a whole buffer. The stop flag is checked in between.
 pub(crate) fn decompress(
     file: &StoredFile,
     span: Span,
     codec: Option<BodyCodec>,
     max_record_bytes: u64,
-    permits: &MemoryPermits,
 ) -> Result<Bytes> {
     if span.len == 0 {
         return Ok(Bytes::new());
@@ -198,7 +196,7 @@ pub(crate) fn decompress(
     // The file's size bounds the allocation.
     let len = usize::try_from(span.len).map_err(|_| corrupt(format!("a buffer of {} bytes", span.len)))?;
     let mut compressed = fallible_alloc::zero_bytes(len)?;
-    file.read_long(&mut compressed, span.at, permits)?;
+    file.read_long(&mut compressed, span.at)?;
     let Some((prefix, _)) = compressed.split_first_chunk::<8>() else {
         return Err(corrupt(format!("a compressed buffer of {len} bytes: too short for its length prefix")));
     };
@@ -241,7 +239,7 @@ pub(crate) fn decompress(
         if (n as u64) < slice || out.len() as u64 == limit {
             break;
         }
-        permits.check()?;
+        cancel::check("the read")?;
     }
     if out.len() as u64 != expected {
         return Err(corrupt(format!("a compressed buffer claims {expected} bytes and holds {}", out.len())));
@@ -260,28 +258,16 @@ mod tests {
     use std::{path::Path, sync::Arc};
 
     use super::*;
-    use crate::{
-        record::{MemoryLimiter, Retained},
-        storage::{LocalFiles, Storage},
-    };
+    use crate::storage::{LocalFiles, Storage};
 
     fn decompressed(prefix: i64, payload: &[u8], codec: BodyCodec) -> Result<Vec<u8>> {
-        decompressed_until(prefix, payload, codec, &MemoryPermits::default())
-    }
-
-    fn decompressed_until(
-        prefix: i64,
-        payload: &[u8],
-        codec: BodyCodec,
-        permits: &MemoryPermits,
-    ) -> Result<Vec<u8>> {
         let folder = tempfile::tempdir().unwrap();
         let path: Arc<Path> = folder.path().join("a").into();
         std::fs::write(&path, [&prefix.to_le_bytes(), payload].concat()).unwrap();
         let storage: Arc<dyn Storage> = Arc::new(LocalFiles);
         let file = StoredFile::open(&storage, &path)?;
         let span = Span { at: 0, len: file.size() };
-        decompress(&file, span, Some(codec), 1 << 21, permits).map(|bytes| bytes.to_vec())
+        decompress(&file, span, Some(codec), 1 << 21).map(|bytes| bytes.to_vec())
     }
 
     fn compressed(content: &[u8]) -> [(BodyCodec, Vec<u8>); 2] {
@@ -313,31 +299,8 @@ mod tests {
         }
     }
 
-    /// The limiter of a stopped run.
-    struct Stopped;
-
-    impl MemoryLimiter for Stopped {
-        fn admit(&self, _bytes: u64) -> Result<Permit> {
-            unreachable!()
-        }
-        fn keep(&self, _bytes: u64) -> Result<Kept> {
-            unreachable!()
-        }
-        fn kept(&self, _bytes: u64) -> Kept {
-            unreachable!()
-        }
-        fn mark_counted(&self) {}
-        fn retain(&self) -> Option<Retained> {
-            None
-        }
-        fn is_stopped(&self) -> bool {
-            true
-        }
-    }
-
     #[test]
     fn a_buffer_is_left_between_slices() {
-        let stopped = MemoryPermits::of(Arc::new(Stopped));
         for slices in [1, 2, 3] {
             // Partly noise, so that it compresses to more than a 64th.
             let content: Vec<u8> =
@@ -347,8 +310,8 @@ mod tests {
                 let codec = *codec;
                 assert!(decompressed(n, payload, codec).unwrap() == content);
                 assert_eq!(decompressed(n - 1, payload, codec).unwrap_err().kind, ErrorKind::Corrupt);
-                let error =
-                    decompressed_until(n, payload, codec, &stopped).map(|bytes| bytes.len()).unwrap_err();
+                let stopped = cancel::during(Some(Arc::new(|| true)), || decompressed(n, payload, codec));
+                let error = stopped.map(|bytes| bytes.len()).unwrap_err();
                 assert_eq!(error.kind, ErrorKind::Closed, "{slices}: {error}");
             }
         }

@@ -170,7 +170,7 @@ impl Indexer<'_> {
 
     /// Reads the schema message at `at`; returns where the next message starts.
     fn read_schema(&mut self, file: &StoredFile, at: u64) -> Result<u64, IndexStop> {
-        self.poll()?;
+        cancel::check("opening")?;
         let head = match self.scanner.step(file, at)? {
             MessageStep::Message(head) => head,
             MessageStep::End { .. } => {
@@ -188,7 +188,7 @@ impl Indexer<'_> {
     /// Adds all messages from `at` on.
     fn walk_stream(&mut self, file: &StoredFile, mut at: u64) -> Result<StreamEnd, IndexStop> {
         loop {
-            self.poll()?;
+            cancel::check("opening")?;
             match self.scanner.step(file, at)? {
                 MessageStep::Message(head) => at = self.add(file, head)?,
                 MessageStep::End { after } => return Ok(StreamEnd { after, marked: after > at }),
@@ -209,7 +209,7 @@ impl Indexer<'_> {
             (footer.recordBatches(), MessageHeader::RecordBatch),
         ] {
             for block in blocks.iter().flatten() {
-                self.poll()?;
+                cancel::check("opening")?;
                 let end = self.add_block(file, block, header)?;
                 let len = u64::try_from(block.offset()).ok().and_then(|at| end.checked_sub(at));
                 left = len.and_then(|len| left.checked_sub(len)).ok_or_else(|| names_twice(found.at))?;
@@ -295,13 +295,6 @@ impl Indexer<'_> {
             }
             _ => None,
         })
-    }
-
-    fn poll(&self) -> Result<()> {
-        if cancel::is_stopped() {
-            return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
-        }
-        Ok(())
     }
 }
 

@@ -337,11 +337,11 @@ impl ArrowReader {
         let len = (end - span.at) as usize;
         let permits = &self.permits;
         let permit = permits.admit(BlockPool::size_of(len) as u64)?;
-        let bytes = match open.file.mapped_long(span.at, len, 0..len, permits) {
+        let bytes = match open.file.mapped_long(span.at, len, 0..len) {
             Some(bytes) => bytes.map(|bytes| covered(bytes, permit)),
             None => {
                 let mut block = self.source.blocks.take(len, permit)?;
-                open.file.read_long(block.as_mut_slice(), span.at, permits).map(|()| Bytes::from_owner(block))
+                open.file.read_long(block.as_mut_slice(), span.at).map(|()| Bytes::from_owner(block))
             }
         };
         if bytes.is_err() && len as u64 > span.len {
@@ -497,7 +497,7 @@ fn read_in_parts(
     let was_part = part.is_some();
     let part = part.unwrap_or(HEAD_BYTES..len);
     let permit = permits.admit(BlockPool::size_of_part(len, HEAD_BYTES + part.len()) as u64)?;
-    if let Some(bytes) = file.mapped_long(span.at, len, part.clone(), permits) {
+    if let Some(bytes) = file.mapped_long(span.at, len, part.clone()) {
         return Ok((covered(bytes?, permit), was_part));
     }
     let mut block = blocks.take(len, permit)?;
@@ -510,7 +510,7 @@ fn read_in_parts(
         bytes.fill(0xA5);
     }
     bytes[..HEAD_BYTES].copy_from_slice(&head);
-    file.read_long(&mut bytes[part.clone()], span.at + part.start as u64, permits)?;
+    file.read_long(&mut bytes[part.clone()], span.at + part.start as u64)?;
     Ok((Bytes::from_owner(block), was_part))
 }
 

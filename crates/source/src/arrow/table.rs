@@ -34,7 +34,6 @@ use crate::{
     Error, ErrorKind, Result,
     catch_panic::guarded,
     fallible_alloc,
-    memory_permits::MemoryPermits,
     storage::{Storage, StoredFile, past_the_end},
 };
 
@@ -275,8 +274,7 @@ impl ArrowTable {
             };
             let aligned = body_of_ours.len().next_multiple_of(ALIGNMENT);
             let begin = if codec.is_some() {
-                let values =
-                    decompress(&self.file, *span, codec, self.max_record_bytes, &MemoryPermits::default())?;
+                let values = decompress(&self.file, *span, codec, self.max_record_bytes)?;
                 hold(values.len() as u64)?;
                 let begin = aligned + ALIGNMENT - PREFIX;
                 lengthen(&mut body_of_ours, begin)?;

@@ -70,7 +70,7 @@ impl RecordingFile<'_> {
         let len = len as usize;
         let permit = self.permits.admit(BlockPool::size_of(len) as u64)?;
         let mut block = self.source.blocks.take(len, permit)?;
-        self.file.read_long(block.as_mut_slice(), self.at.saturating_add(range.start), self.permits)?;
+        self.file.read_long(block.as_mut_slice(), self.at.saturating_add(range.start))?;
         let AtomicReadCounts { reads, bytes, .. } = self.source.opened.counted();
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);

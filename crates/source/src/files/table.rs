@@ -1036,10 +1036,7 @@ impl Builder {
 }
 
 fn check_stop(row: u64) -> Result<()> {
-    if row.is_multiple_of(POLLED) && cancel::is_stopped() {
-        return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
-    }
-    Ok(())
+    if row.is_multiple_of(POLLED) { cancel::check("opening") } else { Ok(()) }
 }
 
 /// Checks a path that the user names.

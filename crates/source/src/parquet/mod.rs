@@ -224,9 +224,7 @@ impl ParquetSource {
         let (features, plans, turns) = (FeatureCache::default(), Plans::default(), Mutex::default());
         let threads = urls::threads_for(&paths, options.threads);
         let indexes = parallel::each("forebay-index", &paths, threads, |path| {
-            if cancel::is_stopped() {
-                return Err(Error::new(ErrorKind::Closed, "opening was stopped"));
-            }
+            cancel::check("opening")?;
             FooterIndex::read(&storage, path, options, (&features, &plans), &turns)
                 .map_err(|error| error.in_shard(path))
         })?;

@@ -251,8 +251,4 @@ impl<E: Send> MemoryLimiter for ReaderLimiter<E> {
         let record = KeptRecord { _kept: kept, bytes, retained: self.retained.clone() };
         Some(Retained { is_granted, _kept: Some(Box::new(record)) })
     }
-
-    fn is_stopped(&self) -> bool {
-        self.shared.is_stopped()
-    }
 }
