@@ -17,7 +17,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use forebay::{
     LoaderConfig,
     decode::{AudioDecoder, Planes},
-    record::{BatchSizes, Collate, ExampleMaker, RawRecord, Task},
+    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, Task},
     seed::{below, mix},
     tasks::AudioTask,
 };
@@ -70,7 +70,7 @@ fn example(criterion: &mut Criterion) {
             bench.iter(|| {
                 record.seed = mix(record.seed);
                 let example = stage.run(&record).unwrap();
-                collate.put(0, 0, example).unwrap();
+                collate.put(BatchSlot::at_row(0), example).unwrap();
             });
         });
     }

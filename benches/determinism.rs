@@ -16,7 +16,7 @@ use std::{
 use forebay::{
     Result,
     engine::{Engine, Plan, Step},
-    order::Order,
+    order::{Batching, Order},
     record::{BatchSizes, ExampleMaker, ReadRecords, Record, Source, Task, WholeRecord},
     seed::mix,
 };
@@ -65,7 +65,7 @@ fn plan(order: Order, window: u64) -> Plan {
     Plan {
         order,
         window,
-        batch_size: BATCH,
+        batching: Batching::Rows(BATCH),
         infinite: true,
         buffer_size: 10_000,
         n_workers: WORKERS,

@@ -14,7 +14,7 @@ use std::{
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use forebay::{
     engine::{Engine, Plan, meter_examples},
-    order::Order,
+    order::{Batching, Order},
 };
 use toy::{QUICK, Toy, Work, next, toy};
 
@@ -27,7 +27,7 @@ fn engine(n_workers: usize, order: Order) -> Engine<Toy, Work> {
     let plan = Plan {
         order,
         window: 8000,
-        batch_size: BATCH,
+        batching: Batching::Rows(BATCH),
         infinite: true,
         buffer_size: 10_000,
         n_workers,

@@ -26,8 +26,8 @@ use arrow_ipc::writer::StreamWriter;
 use forebay::{
     Result,
     engine::{Engine, Plan, Step},
-    order::Order,
-    record::{BatchSizes, Collate, ExampleMaker, Record, Task},
+    order::{Batching, Order},
+    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };
 
@@ -111,7 +111,7 @@ impl Collate for Touch {
     type Example = u8;
     type Batch = usize;
 
-    fn put(&mut self, _stream: usize, _row: usize, _example: u8) -> Result<()> {
+    fn put(&mut self, _slot: BatchSlot, _example: u8) -> Result<()> {
         Ok(())
     }
 
@@ -156,7 +156,7 @@ fn plan(order: Order, n_readers: usize) -> Plan {
         seed: 1,
         order,
         window: 500,
-        batch_size: 64,
+        batching: Batching::Rows(64),
         infinite: true,
         buffer_size: 1000,
         n_workers: 2,

@@ -151,7 +151,7 @@ const LARGE_PLAN: u64 = 2 << 30;
 /// read-ahead, and its batches. [`total`] is the upper bound, with all read-ahead that is allowed.
 pub fn log_large(plan: &Plan, sizes: Sizes) {
     let window = if plan.order.is_streamed() { plan.window.min(sizes.rows) } else { 1 };
-    let examples = window + credit_ahead(plan.n_readers, plan.on_hand(), plan.batch_size as u64);
+    let examples = window + credit_ahead(plan.n_readers, plan.on_hand(), plan.batching.most_rows() as u64);
     let examples = examples.min(plan.buffer_size);
     let examples = if plan.infinite { examples } else { examples.min(sizes.rows) };
     let batches = batch_slots(plan.prefetch_batches) as u64;

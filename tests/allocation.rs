@@ -17,7 +17,7 @@ use bytes::Bytes;
 use forebay::{
     LoaderConfig,
     pack::{CropRule, Document, Packer},
-    record::{BatchSizes, Collate, ExampleMaker, RawRecord, Task},
+    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, Task},
     seed::mix,
     tasks::AudioTask,
 };
@@ -136,7 +136,7 @@ fn a_warm_worker_allocates_nothing_of_its_own() {
             record.seed = mix(record.seed);
             let counts = allocations(|| {
                 let example = stage.run(record).unwrap();
-                collate.put(0, 0, example).unwrap();
+                collate.put(BatchSlot::at_row(0), example).unwrap();
             });
             // Scratch memory grows to its size in the first rounds.
             if round >= 20 && counts.allocations >= worst.allocations {

@@ -28,7 +28,7 @@ use crate::{
     engine::located,
     fallible_alloc,
     fields::{ColumnPool, Columns, Field},
-    record::{Collate, ReadRecords, Record, Source, Task},
+    record::{BatchSlot, Collate, ReadRecords, Record, Source, Task},
     seed::{Purpose, hash},
     tasks::{AudioTask, ClipMaker, ClipStart, Section, Take, Waveform},
 };
@@ -340,7 +340,9 @@ impl<S: Source> PendingBatch<S> {
             self.left -= 1;
             match made {
                 // A batch that fails needs no more rows.
-                Some(Ok(example)) if self.failed.is_none() => self.collate.put(0, place, example)?,
+                Some(Ok(example)) if self.failed.is_none() => {
+                    self.collate.put(BatchSlot::at_row(place), example)?
+                }
                 Some(Err(error)) if error.kind == ErrorKind::Panic => return Err(error),
                 Some(Err(error)) if self.failed.as_ref().is_none_or(|(first, _)| place < *first) => {
                     self.failed = Some((place, error));

@@ -20,7 +20,7 @@ use crate::{
     Error, ErrorKind, Result,
     fields::{Column, ColumnPool, Columns},
     pack::{Document, Packer, Piece},
-    record::{BatchSizes, CarriedRecord, Collate},
+    record::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows},
 };
 
 #[derive(Debug)]
@@ -210,39 +210,12 @@ impl Collate for TokenCollate {
     type Example = TokenExample;
     type Batch = TokenBatch;
 
-    fn put(&mut self, stream: usize, _row: usize, example: TokenExample) -> Result<()> {
+    fn put(&mut self, BatchSlot { stream, .. }: BatchSlot, example: TokenExample) -> Result<()> {
         let TokenExample { ids, row } = example;
         self.lanes[stream].packer.push(Document { ids, row, start: 1 });
         self.give_back(stream);
         self.count(stream, row);
         Ok(())
-    }
-
-    fn wants(&mut self, stream: usize) -> Result<Option<bool>> {
-        loop {
-            let Lane { packer, rows, unit, is_over, .. } = &self.lanes[stream];
-            if *rows == self.rows_per_stream() {
-                return Ok(Some(false));
-            }
-            if !is_over && (*unit > 0 || packer.len() < self.plan.buffer_size) {
-                return Ok(Some(true));
-            }
-            if !self.pick(stream)? {
-                return Ok(Some(false));
-            }
-        }
-    }
-
-    fn miss(&mut self, stream: usize, row: u64) {
-        self.count(stream, row);
-    }
-
-    fn end(&mut self, stream: usize) {
-        self.lanes[stream].is_over = true;
-    }
-
-    fn rows(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.rows).sum()
     }
 
     fn take(&mut self, rows: usize) -> TokenBatch {
@@ -280,6 +253,41 @@ impl Collate for TokenCollate {
             None => Columns { rows, columns: self.pool.fields().iter().map(|_| Column::default()).collect() },
         };
         TokenBatch { columns, parts, packing: held }
+    }
+
+    fn packer(&mut self) -> Option<&mut dyn PackRows<Example = TokenExample>> {
+        Some(self)
+    }
+}
+
+impl PackRows for TokenCollate {
+    type Example = TokenExample;
+
+    fn wants(&mut self, stream: usize) -> Result<bool> {
+        loop {
+            let Lane { packer, rows, unit, is_over, .. } = &self.lanes[stream];
+            if *rows == self.rows_per_stream() {
+                return Ok(false);
+            }
+            if !is_over && (*unit > 0 || packer.len() < self.plan.buffer_size) {
+                return Ok(true);
+            }
+            if !self.pick(stream)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn miss(&mut self, stream: usize, row: u64) {
+        self.count(stream, row);
+    }
+
+    fn end(&mut self, stream: usize) {
+        self.lanes[stream].is_over = true;
+    }
+
+    fn rows(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.rows).sum()
     }
 
     fn held(&self, stream: usize) -> Vec<CarriedRecord> {
@@ -347,9 +355,9 @@ mod tests {
     }
 
     fn feed(collate: &mut TokenCollate, stream: usize, documents: &mut impl Iterator<Item = TokenExample>) {
-        while collate.wants(stream).unwrap() == Some(true) {
+        while collate.wants(stream).unwrap() {
             match documents.next() {
-                Some(document) => collate.put(stream, 0, document).unwrap(),
+                Some(document) => collate.put(BatchSlot { stream, row: 0, draw: 0 }, document).unwrap(),
                 None => collate.end(stream),
             }
         }
@@ -458,7 +466,7 @@ mod tests {
                 let drain = |collate: &mut TokenCollate| {
                     collate.end(0);
                     let mut rows = Vec::new();
-                    while collate.wants(0).unwrap() == Some(false) && collate.rows() == 2 {
+                    while !collate.wants(0).unwrap() && collate.rows() == 2 {
                         rows.push(halves(&collate.take(2)));
                     }
                     rows

@@ -15,7 +15,7 @@ use crate::{
     dtype::{Values, each},
     fallible_alloc,
     fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field, Row, Sparse, Value},
-    record::Collate,
+    record::{BatchSlot, Collate},
 };
 
 /// One row, ready for a model: the values of its fields, in order.
@@ -206,7 +206,7 @@ impl Collate for RowCollate {
     type Example = Example;
     type Batch = Columns;
 
-    fn put(&mut self, _stream: usize, row: usize, example: Example) -> Result<()> {
+    fn put(&mut self, BatchSlot { row, draw, .. }: BatchSlot, example: Example) -> Result<()> {
         let n_fields = self.pool.fields().len();
         let n_values = n_fields + usize::from(self.pairs.is_some());
         if example.len() != n_values {
@@ -217,7 +217,7 @@ impl Collate for RowCollate {
             self.under_way = Some(self.acquire()?);
         }
         if let (Some(paired), Some(Value::Int(bits))) = (&mut self.pairs, example.last()) {
-            paired.rows[row].1 = *bits as u64;
+            paired.rows[row] = (draw, *bits as u64);
         }
         let under_way = self.under_way.iter_mut().flatten();
         for ((written, value), field) in under_way.zip(example).zip(self.pool.fields().iter()) {
@@ -252,12 +252,6 @@ impl Collate for RowCollate {
         }
         self.written[row] = true;
         Ok(())
-    }
-
-    fn slot(&mut self, row: usize, slot: usize) {
-        if let Some(paired) = &mut self.pairs {
-            paired.rows[row].0 = slot;
-        }
     }
 
     fn complete(&mut self, rows: usize) -> Result<()> {
@@ -336,8 +330,8 @@ mod tests {
     #[test]
     fn rows_go_where_they_belong_and_buffers_go_back() {
         let mut collate = collate(3, DataType::Float32, 2);
-        collate.put(0, 1, example(1, 2)).unwrap();
-        collate.put(0, 0, example(5, 2)).unwrap();
+        collate.put(BatchSlot::at_row(1), example(1, 2)).unwrap();
+        collate.put(BatchSlot::at_row(0), example(5, 2)).unwrap();
         let batch = collate.take(2);
         let [spectrogram, _, start, path] = &batch.columns[..] else { panic!("{batch:?}") };
         assert_eq!(spectrogram.values.values::<f32>(), [5.0, 5.0, 1.0, 1.0]);
@@ -361,7 +355,7 @@ mod tests {
             // An int64 is as large as two float32.
             let at = if matches!(wrong, Value::Int(_)) { 3 } else { 0 };
             example[at] = wrong;
-            assert_eq!(collate.put(0, 0, example).unwrap_err().kind, ErrorKind::Shape);
+            assert_eq!(collate.put(BatchSlot::at_row(0), example).unwrap_err().kind, ErrorKind::Shape);
         }
     }
 
@@ -383,8 +377,8 @@ mod tests {
         let len = SMALL / 4;
         let mut collate = collate(2, DataType::Float32, len);
         let mut batch = |n: i64| {
-            collate.put(0, 0, example(n, len)).unwrap();
-            collate.put(0, 1, example(-n, len)).unwrap();
+            collate.put(BatchSlot::at_row(0), example(n, len)).unwrap();
+            collate.put(BatchSlot::at_row(1), example(-n, len)).unwrap();
             collate.take(2)
         };
         let values = |batch: &Columns| batch.columns[0].values.values::<f32>().to_vec();
@@ -409,10 +403,10 @@ mod tests {
     fn a_missing_row_is_not_handed_out() {
         let mut collate = collate(3, DataType::Float32, 2);
         for row in [0, 1, 2] {
-            collate.put(0, row, example(0, 2)).unwrap();
+            collate.put(BatchSlot::at_row(row), example(0, 2)).unwrap();
         }
         collate.take(3);
-        collate.put(0, 1, example(0, 2)).unwrap();
+        collate.put(BatchSlot::at_row(1), example(0, 2)).unwrap();
         collate.take(2);
     }
 
@@ -431,7 +425,7 @@ mod tests {
                 }
                 let mut example = example(0, 0);
                 example[0] = Value::Array(spectrogram);
-                collate.put(0, row, example).unwrap();
+                collate.put(BatchSlot::at_row(row), example).unwrap();
             }
             let spectrogram = collate.take(rows).columns.swap_remove(0).values;
             for row in 0..rows {
@@ -500,7 +494,7 @@ mod tests {
     }
 
     fn put(collate: &mut RowCollate, row: usize, value: Value) -> Result<()> {
-        collate.put(0, row, [value].into_iter().collect())
+        collate.put(BatchSlot::at_row(row), [value].into_iter().collect())
     }
 
     fn list(items: &[Value]) -> Value {

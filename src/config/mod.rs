@@ -36,7 +36,7 @@ use crate::{
     engine::{AUTO_PREFETCH, Auto, MOST_READERS, MixturePlan, Plan, cores},
     float_mode,
     memory::{self, RAW_CHANNEL_BYTES},
-    order::{Mixture, Order, Stop, WeightStage},
+    order::{Batching, Mixture, Order, Stop, WeightStage},
     sampling::Sampling,
     source::Subset,
     targets::{TargetConfig, TargetForm},
@@ -471,7 +471,7 @@ impl LoaderConfig {
             seed: self.seed,
             order,
             mixture,
-            batch_size: self.batch_size as usize,
+            batching: Batching::Rows(self.batch_size as usize),
             rank: self.rank as u64,
             world_size: self.world_size as u64,
             n_streams: self.n_streams.map(|n| n as u64),
@@ -511,7 +511,7 @@ impl LoaderConfig {
         if let Some(problem) = self.batch_problem(audio.example_bytes() as u64, most_rows) {
             return Err(Error::new(ErrorKind::Config, problem));
         }
-        let batch_rows = most_rows.min(plan.batch_size as u64);
+        let batch_rows = most_rows.min(plan.batching.most_rows() as u64);
         let batch = audio.batch_bytes(batch_rows as usize, outputs) as u64;
         // Texts and lists are stored with their examples, and again in batches.
         let [of_example, of_row] = outputs.most_bytes();

@@ -12,7 +12,7 @@ use crate::{
     batch::{Extras, PackPlan},
     engine::{Auto, Plan},
     fields::DataType,
-    order::{Groups, Order, Stride},
+    order::{Batching, Groups, Order, Stride},
     pack::CropRule,
 };
 
@@ -241,7 +241,7 @@ impl TokenConfig {
             order: Order::Groups,
             groups: Some(Arc::new(groups)),
             window: self.window().max(1) as u64,
-            batch_size: self.batch_size as usize,
+            batching: Batching::Collator(self.batch_size as usize),
             rank: self.rank as u64,
             world_size: self.world_size as u64,
             n_streams: self.n_streams.map(|n| n as u64),

@@ -32,7 +32,7 @@ use crate::{
     fallible_alloc,
     fields::{ColumnPool, Columns, Field, Row, Value},
     fork_lock,
-    record::Collate,
+    record::{BatchSlot, Collate},
     source::{ArrowOptions, ColumnChoice, ExtraColumn, Positions, Recordings, Selection},
     targets::{self, SourceColumns, Target, TargetConfig},
     tasks::{AudioPlan, AudioTask, Section, Waveform},
@@ -598,7 +598,7 @@ fn column(
             let error = error.in_shard(&source.shards()[shard].path);
             error.at_row(row - starts[shard])
         })?;
-        collate.put(0, place as usize, [made].into_iter().collect())?;
+        collate.put(BatchSlot::at_row(place as usize), [made].into_iter().collect())?;
     }
     collate.complete(n as usize)?;
     Ok((collate.take(n as usize), pool.fields().clone()))

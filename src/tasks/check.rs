@@ -10,7 +10,8 @@ use crate::{
     Error, ErrorKind, Result,
     decode::{AudioDecoder, Claims, Damage, Info, Planes, Repairs},
     engine::{Plan, Policy, cores},
-    record::{BatchSizes, Collate, ExampleMaker, Record, Task},
+    order::Batching,
+    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
     source::{OpenRecording, info_of_row},
 };
 
@@ -101,7 +102,7 @@ impl CheckTask {
     pub fn plan() -> Plan {
         let n_workers = cores();
         Plan {
-            batch_size: CHECKED_TOGETHER,
+            batching: Batching::Rows(CHECKED_TOGETHER),
             // The caller reports all failures.
             policy: Policy { skip_io: true, logs: false, ..Policy::default() },
             // Findings are small, and a long recording delays those after it.
@@ -200,7 +201,7 @@ impl Collate for CheckCollate {
     /// The report counts records batch by batch, so empty batches must not be left out.
     const LEAVES_OUT_EMPTY: bool = false;
 
-    fn put(&mut self, _stream: usize, row: usize, finding: Finding) -> Result<()> {
+    fn put(&mut self, BatchSlot { row, .. }: BatchSlot, finding: Finding) -> Result<()> {
         self.findings[row] = Some(finding);
         Ok(())
     }

@@ -30,8 +30,8 @@ use crate::{
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
     record::{
-        BatchSizes, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task,
-        TaskLabels,
+        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source,
+        Task, TaskLabels,
     },
     sync::plain::{Mutex, MutexGuard},
 };
@@ -377,7 +377,7 @@ impl Collate for Handover {
     type Example = Columns;
     type Batch = Columns;
 
-    fn put(&mut self, _stream: usize, _row: usize, example: Columns) -> Result<()> {
+    fn put(&mut self, _slot: BatchSlot, example: Columns) -> Result<()> {
         self.0 = Some(example);
         Ok(())
     }

@@ -505,11 +505,24 @@ pub struct StreamPosition {
 /// The [`StreamPosition`] of each stream of a rank.
 pub type StreamPositions = Arc<[StreamPosition]>;
 
+/// The place of an example in the current batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchSlot {
+    pub stream: usize,
+    /// The row, if the order determines it.
+    pub row: usize,
+    /// The number of its draw in the batch. Rows after a bad record of a finite pass have smaller numbers.
+    pub draw: usize,
+}
+
+impl BatchSlot {
+    /// The place of an example in a batch of one stream without bad records.
+    pub fn at_row(row: usize) -> Self {
+        Self { stream: 0, row, draw: row }
+    }
+}
+
 /// Puts examples into the rows of a batch.
-///
-/// Most batches have one row for each example, and the order determines the row. A collator that
-/// [`Collate::wants`] examples instead takes as many of each stream as it needs to fill the stream's rows,
-/// and may hold some for later batches. The methods from `wants` on are for such collators only.
 pub trait Collate: Send {
     type Example: Send + 'static;
     type Batch: Send + 'static;
@@ -518,16 +531,12 @@ pub trait Collate: Send {
     /// no other ranks. False for tasks that number the batches by their hand-over.
     const LEAVES_OUT_EMPTY: bool = true;
 
-    /// Writes `example` into `row` of the current batch, each row once. A collator that `wants` examples adds
-    /// it to `stream` instead.
+    /// Adds `example` to the current batch: in the row of `slot`, each row once, or wherever a [`PackRows`]
+    /// puts it.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Memory`] if the batch cannot be allocated, which ends the run.
-    fn put(&mut self, stream: usize, row: usize, example: Self::Example) -> Result<()>;
-
-    /// Called before `put`: `row` is of this draw of the batch. Rows after a bad record of a finite pass have
-    /// smaller numbers than their draws.
-    fn slot(&mut self, _row: usize, _slot: usize) {}
+    fn put(&mut self, slot: BatchSlot, example: Self::Example) -> Result<()>;
 
     /// Called before [`Collate::take`], with the same number of rows: allocates what only a complete batch
     /// shows.
@@ -546,38 +555,41 @@ pub trait Collate: Send {
         rows
     }
 
-    /// Fills the current batch as far as possible, and returns whether it needs another example of `stream`;
-    /// `None` if the order determines that.
+    /// Decides how many examples a batch takes, with [`Batching::Collator`](crate::order::Batching).
+    fn packer(&mut self) -> Option<&mut dyn PackRows<Example = Self::Example>> {
+        None
+    }
+}
+
+/// Takes as many examples of each stream as it needs to fill the stream's rows of a batch, and may hold some
+/// for later batches.
+pub trait PackRows {
+    type Example;
+
+    /// Fills the current batch as far as possible, and returns whether it needs another example of `stream`.
     ///
     /// # Errors
     /// As [`Collate::put`].
-    fn wants(&mut self, _stream: usize) -> Result<Option<bool>> {
-        Ok(None)
-    }
+    fn wants(&mut self, stream: usize) -> Result<bool>;
 
-    /// Called instead of `put` if the next record of `stream`, in `row`, is bad.
+    /// Called instead of [`Collate::put`] if the next record of `stream`, in `row` over the files as given, is
+    /// bad.
     fn miss(&mut self, _stream: usize, _row: u64) {}
 
     /// Called when `stream` has no further example in this pass.
-    fn end(&mut self, _stream: usize) {}
+    fn end(&mut self, stream: usize);
 
     /// The number of complete rows of the current batch.
-    fn rows(&self) -> usize {
-        0
-    }
+    fn rows(&self) -> usize;
 
-    /// The records of `stream` that the collator holds between two batches.
-    fn held(&self, _stream: usize) -> Vec<CarriedRecord> {
-        Vec::new()
-    }
+    /// The records of `stream` that it holds between two batches.
+    fn held(&self, stream: usize) -> Vec<CarriedRecord>;
 
-    /// Restores a held record of `stream`; called once for each, in the order of [`Collate::held`].
+    /// Restores a held record of `stream`; called once for each, in the order of [`PackRows::held`].
     ///
     /// # Errors
     /// [`crate::ErrorKind::State`] if the example cannot have been used so far.
-    fn hold(&mut self, _stream: usize, _held: CarriedRecord, _example: Self::Example) -> Result<()> {
-        Ok(())
-    }
+    fn hold(&mut self, stream: usize, held: CarriedRecord, example: Self::Example) -> Result<()>;
 }
 
 /// The number and size of the batches that a collator makes.
@@ -585,8 +597,7 @@ pub trait Collate: Send {
 pub struct BatchSizes {
     /// The most rows of a batch.
     pub size: usize,
-    /// Streams that fill a batch. If the collator `wants` examples, each stream fills the same number of
-    /// rows.
+    /// Streams that fill a batch. With a [`PackRows`] each stream fills the same number of rows.
     pub n_streams: usize,
     /// Batches made ahead: a pool should keep the memory of as many released batches, and of a few more.
     pub ahead: usize,

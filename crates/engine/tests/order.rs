@@ -19,7 +19,7 @@ use std::{
 use forebay_base::ErrorKind;
 use forebay_engine::{
     engine::{Engine, MixturePlan, Plan, Position, Step, StreamLayout},
-    order::{Order, Stop, WeightStage, WeightedRows},
+    order::{Batching, Order, Stop, WeightStage, WeightedRows},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
@@ -41,7 +41,7 @@ fn plans() -> Vec<Plan> {
     for infinite in [false, true] {
         for order in orders {
             let n_streams = (order == Order::Window).then_some(8);
-            plans.push(Plan { order, n_streams, infinite, batch_size: GLOBAL, ..plan() });
+            plans.push(Plan { order, n_streams, infinite, batching: Batching::Rows(GLOBAL), ..plan() });
         }
         let stops =
             if infinite { vec![Stop::Restart] } else { vec![Stop::FirstExhausted, Stop::AllExhausted] };
@@ -49,7 +49,13 @@ fn plans() -> Vec<Plan> {
             let stages = [(0, vec![0.7, 0.3]), (64, vec![0.25, 0.75])];
             let stages = stages.map(|(start, weights)| WeightStage { start, weights }).into();
             let mixture = Some(MixturePlan { stages, block: 16, stop, starts: STARTS.to_vec() });
-            plans.push(Plan { order: Order::Global, mixture, infinite, batch_size: GLOBAL, ..plan() });
+            plans.push(Plan {
+                order: Order::Global,
+                mixture,
+                infinite,
+                batching: Batching::Rows(GLOBAL),
+                ..plan()
+            });
         }
     }
     let weighted: Vec<_> = plans.iter().map(|plan| with(plan, weight, 1.25)).collect();
@@ -117,7 +123,7 @@ fn shards() -> Toy {
 
 /// The plan of one of `world` ranks that share the plan's batches.
 fn part(plan: &Plan, rank: u64, world: u64) -> Plan {
-    Plan { batch_size: GLOBAL / world as usize, rank, world_size: world, ..plan.clone() }
+    Plan { batching: Batching::Rows(GLOBAL / world as usize), rank, world_size: world, ..plan.clone() }
 }
 
 /// The next `n` batches; a finite engine continues with its next pass.
@@ -244,22 +250,33 @@ fn resumes_with_other_ranks() {
 #[test]
 fn the_window_of_a_rank_is_shared_among_its_streams() {
     // Two ranks with 2 streams each: a stream's window is half of the rank's, and stays so on one rank.
-    let two = Plan { window: 20, n_streams: Some(4), infinite: true, batch_size: 8, world_size: 2, ..plan() };
+    let two = Plan {
+        window: 20,
+        n_streams: Some(4),
+        infinite: true,
+        batching: Batching::Rows(8),
+        world_size: 2,
+        ..plan()
+    };
     let mut ranks: Vec<_> =
         (0..2).map(|rank| engine(Plan { rank, ..two.clone() }, shards(), QUICK)).collect();
     let position = ranks[0].position();
     let expected = together(&mut ranks, 20);
-    let mut one = engine(Plan { n_streams: None, batch_size: 16, world_size: 1, ..two }, shards(), QUICK);
+    let mut one =
+        engine(Plan { n_streams: None, batching: Batching::Rows(16), world_size: 1, ..two }, shards(), QUICK);
     one.restore(position).unwrap();
     assert_eq!(on(&mut one, 20), expected);
 }
 
 #[test]
 fn a_world_size_that_cannot_share_the_streams_is_refused() {
-    let four = Plan { infinite: true, n_streams: Some(4), batch_size: 12, ..plan() };
+    let four = Plan { infinite: true, n_streams: Some(4), batching: Batching::Rows(12), ..plan() };
     let position = engine(four.clone(), shards(), QUICK).position();
-    let mut three =
-        engine(Plan { n_streams: None, batch_size: 4, world_size: 3, ..four.clone() }, shards(), QUICK);
+    let mut three = engine(
+        Plan { n_streams: None, batching: Batching::Rows(4), world_size: 3, ..four.clone() },
+        shards(),
+        QUICK,
+    );
     let error = three.restore(position.clone()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::State);
     assert!(error.message.contains("4 streams") && error.message.contains("3 ranks"), "{error}");
@@ -424,7 +441,7 @@ fn a_short_last_batch_can_be_left_out() {
 
 #[test]
 fn too_many_streams_for_the_rows_are_refused() {
-    let wide = Plan { batch_size: 64, n_streams: Some(64), infinite: true, ..plan() };
+    let wide = Plan { batching: Batching::Rows(64), n_streams: Some(64), infinite: true, ..plan() };
     let error = Engine::new(std::sync::Arc::new(toy(&[10])), QUICK, wide).err().unwrap();
     assert_eq!(error.kind, ErrorKind::Config);
     assert!(error.message.contains("64 streams") && error.message.contains("10 rows"), "{error}");
@@ -468,7 +485,7 @@ fn a_restored_or_sought_position_survives_iter_and_the_same_epoch() {
 
 #[test]
 fn states_that_no_engine_wrote_are_refused() {
-    let plan = Plan { infinite: true, batch_size: 16, ..plan() };
+    let plan = Plan { infinite: true, batching: Batching::Rows(16), ..plan() };
     let good = engine(plan.clone(), shards(), QUICK).position();
     let layout =
         |n_streams, world_size| Position { layout: StreamLayout { n_streams, world_size }, ..good.clone() };
@@ -493,7 +510,7 @@ fn states_that_no_engine_wrote_are_refused() {
 
 #[test]
 fn a_pass_without_batches_is_refused() {
-    let empty = Plan { drop_last: true, batch_size: 1000, ..plan() };
+    let empty = Plan { drop_last: true, batching: Batching::Rows(1000), ..plan() };
     let error = Engine::new(std::sync::Arc::new(shards()), QUICK, empty).err().unwrap();
     assert_eq!(error.kind, ErrorKind::Config);
     assert!(error.message.contains("140 rows") && error.message.contains("1000"), "{error}");
@@ -504,7 +521,13 @@ fn a_rank_without_rows_ends_its_pass() {
     let has_positions = |plan: &Plan| !plan.infinite && plan.mixture.is_none() && plan.order != Order::Window;
     for plan in plans().into_iter().filter(|plan| has_positions(plan) && plan.weights.is_none()) {
         for _ in 0..50 {
-            let one = Plan { rank: 0, world_size: 2, batch_size: 2, prefetch_batches: 1, ..plan.clone() };
+            let one = Plan {
+                rank: 0,
+                world_size: 2,
+                batching: Batching::Rows(2),
+                prefetch_batches: 1,
+                ..plan.clone()
+            };
             let mut rank = engine(one, toy(&[1]), QUICK);
             assert_eq!(next(&mut rank), Some(vec![]));
             assert_eq!(next(&mut rank), None);

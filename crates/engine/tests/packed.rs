@@ -12,8 +12,8 @@ use std::sync::Arc;
 use forebay_base::{Error, ErrorKind, Result, seed};
 use forebay_engine::{
     engine::{Delivered, Engine, Plan, Position, Step},
-    order::{Groups, Order, Stride},
-    record::{BatchSizes, CarriedRecord, Collate, StreamPosition, Task},
+    order::{Batching, Groups, Order, Stride},
+    record::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, Task},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, plan, toy};
@@ -81,24 +81,32 @@ impl Collate for Bins {
     type Example = (u64, u64);
     type Batch = Vec<Row>;
 
-    fn put(&mut self, stream: usize, _row: usize, (row, _): (u64, u64)) -> Result<()> {
+    fn put(&mut self, BatchSlot { stream, .. }: BatchSlot, (row, _): (u64, u64)) -> Result<()> {
         self.packers[stream].held.push(CarriedRecord { row, used: 0 });
         Ok(())
-    }
-    fn wants(&mut self, stream: usize) -> Result<Option<bool>> {
-        Ok(Some(self.packers[stream].pack(self.per_stream)))
-    }
-    fn end(&mut self, stream: usize) {
-        self.packers[stream].at_end = true;
-    }
-    fn rows(&self) -> usize {
-        self.packers.iter().map(|packer| packer.rows.len()).sum()
     }
     fn take(&mut self, rows: usize) -> Vec<Row> {
         let batch: Vec<Row> =
             self.packers.iter_mut().flat_map(|packer| std::mem::take(&mut packer.rows)).collect();
         assert_eq!(batch.len(), rows);
         batch
+    }
+    fn packer(&mut self) -> Option<&mut dyn PackRows<Example = (u64, u64)>> {
+        Some(self)
+    }
+}
+
+impl PackRows for Bins {
+    type Example = (u64, u64);
+
+    fn wants(&mut self, stream: usize) -> Result<bool> {
+        Ok(self.packers[stream].pack(self.per_stream))
+    }
+    fn end(&mut self, stream: usize) {
+        self.packers[stream].at_end = true;
+    }
+    fn rows(&self) -> usize {
+        self.packers.iter().map(|packer| packer.rows.len()).sum()
     }
     fn held(&self, stream: usize) -> Vec<CarriedRecord> {
         self.packers[stream].held.clone()
@@ -146,7 +154,7 @@ fn packed(infinite: bool, is_shuffled: bool, window: u64) -> Plan {
         order: Order::Groups,
         groups: Some(Arc::new(groups(is_shuffled))),
         n_streams: Some(PACKERS),
-        batch_size: GLOBAL,
+        batching: Batching::Collator(GLOBAL),
         infinite,
         window,
         ..plan()
@@ -166,7 +174,13 @@ fn plans() -> Vec<Plan> {
 fn part(plan: &Plan, rank: u64, world: u64) -> Plan {
     // Keeps the window of each packer the same.
     let window = plan.window / world;
-    Plan { batch_size: GLOBAL / world as usize, rank, world_size: world, window, ..plan.clone() }
+    Plan {
+        batching: Batching::Collator(GLOBAL / world as usize),
+        rank,
+        world_size: world,
+        window,
+        ..plan.clone()
+    }
 }
 
 const SOME_BAD: Work = Work { bad_in_100: 6, dawdles: true, ..QUICK };
@@ -412,7 +426,7 @@ fn impossible_positions_are_refused() {
 
 #[test]
 fn a_stream_without_rows_is_an_error() {
-    let plan = Plan { n_streams: Some(32), batch_size: 32, ..packed(true, false, 1) };
+    let plan = Plan { n_streams: Some(32), batching: Batching::Collator(32), ..packed(true, false, 1) };
     let error = Engine::new(Arc::new(toy(&SHARDS)), Pack(QUICK), plan).map(drop).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Config);
     assert!(error.message.contains("32 packers") && error.message.contains("packer 20"), "{error}");

@@ -18,8 +18,8 @@ use std::{
 use forebay_base::{ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
     engine::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
-    order::Order,
-    record::{BatchSizes, Collate, RawRecord, ReadRecords, ReadRequest, Source, Task},
+    order::{Batching, Order},
+    record::{BatchSizes, BatchSlot, Collate, RawRecord, ReadRecords, ReadRequest, Source, Task},
 };
 use patience::{undisturbed, until};
 use proptest::prelude::*;
@@ -72,7 +72,7 @@ proptest! {
         shards in proptest::collection::vec(0u64..60, 1..6), random_access: bool,
     ) {
         prop_assume!(shards.iter().sum::<u64>() > 0);
-        let base = Plan { seed, window, batch_size, infinite, ..plan() };
+        let base = Plan { seed, window, batching: Batching::Rows(batch_size), infinite, ..plan() };
         let mut expected = None;
         for (n_workers, channel_size, buffer_size, dawdles) in
             [(1, 1, 1, false), (2, 256, window, true), (8, 3, 1000, true), (3, 256, 2 * window, false)]
@@ -260,7 +260,7 @@ fn iter_begins_the_next_pass_after_a_failure_of_another_batch() {
 #[test]
 fn a_pass_ends_where_the_data_end() {
     let source = Toy { unreadable: |row| (row >= 21).then_some(ErrorKind::PastEnd), ..toy(&[1 << 40]) };
-    let plan = Plan { order: Order::Sequential, batch_size: 1, ..plan() };
+    let plan = Plan { order: Order::Sequential, batching: Batching::Rows(1), ..plan() };
     let mut engine = engine(plan, source, QUICK);
     let first = batches(&mut engine, 100);
     assert_eq!(rows(&first), (0..21).collect::<Vec<_>>());
@@ -312,7 +312,7 @@ fn the_last_epochs_do_not_overflow() {
 fn the_last_batches_do_not_overflow() {
     for order in [Order::Sequential, Order::Window, Order::Global, Order::Era { length: 7 }] {
         let plan = Plan { infinite: true, order, ..plan() };
-        let farthest = MAX_EPOCH / plan.batch_size as u64;
+        let farthest = MAX_EPOCH / plan.batching.most_rows() as u64;
         let mut engine = engine(plan, toy(&[20, 10]), QUICK);
         for batch in [farthest + 1, u64::MAX] {
             assert_eq!(engine.seek(batch).unwrap_err().kind, ErrorKind::Config);
@@ -340,8 +340,14 @@ fn the_first_batch_needs_its_own_records() {
         READ.lock().unwrap().push(row);
         None
     };
-    let wide =
-        Plan { window: 8000, buffer_size: 10_000, batch_size: 64, infinite: true, n_workers: 8, ..plan() };
+    let wide = Plan {
+        window: 8000,
+        buffer_size: 10_000,
+        batching: Batching::Rows(64),
+        infinite: true,
+        n_workers: 8,
+        ..plan()
+    };
     for seed in 0..5 {
         READ.lock().unwrap().clear();
         let slow = Work { slow: Duration::from_micros(200), ..QUICK };
@@ -464,9 +470,9 @@ impl Collate for BreakingCollate {
     type Example = (u64, u64);
     type Batch = Vec<(u64, u64)>;
 
-    fn put(&mut self, stream: usize, row: usize, example: (u64, u64)) -> Result<()> {
+    fn put(&mut self, slot: BatchSlot, example: (u64, u64)) -> Result<()> {
         assert!(self.0 != Part::Put || example.0 != 33, "asked for");
-        self.1.put(stream, row, example)
+        self.1.put(slot, example)
     }
     fn take(&mut self, rows: usize) -> Vec<(u64, u64)> {
         self.2 += 1;

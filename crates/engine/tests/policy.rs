@@ -10,7 +10,7 @@ use std::sync::Arc;
 use forebay_base::{ErrorKind, seed};
 use forebay_engine::{
     engine::{Delivered, Engine, FailureCounts, LISTED, Losses, Lost, MaxErrors, Plan, Policy, Step},
-    order::Order,
+    order::{Batching, Order},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, rows, toy};
@@ -303,7 +303,8 @@ fn one_process_leaves_out_a_batch_without_rows_and_its_number_stays() {
 #[test]
 fn ranks_hand_out_a_batch_without_rows() {
     for rank in 0..2 {
-        let given = Plan { order: Order::Sequential, batch_size: 4, rank, world_size: 2, ..plan() };
+        let given =
+            Plan { order: Order::Sequential, batching: Batching::Rows(4), rank, world_size: 2, ..plan() };
         let mut engine = engine(given, Toy { unreadable: in_bad_batches, ..toy(&[40, 60]) }, QUICK);
         let got = batches(&mut engine, 100);
         assert_eq!(got.len(), 13);
@@ -316,7 +317,13 @@ fn ranks_hand_out_a_batch_without_rows() {
 fn the_list_is_bounded() {
     let hopeless = Work { bad_in_100: 100, ..QUICK };
     let n = LISTED as u64 + 500;
-    let given = Plan { batch_size: 256, n_workers: 2, buffer_size: 2000, order: Order::Sequential, ..plan() };
+    let given = Plan {
+        batching: Batching::Rows(256),
+        n_workers: 2,
+        buffer_size: 2000,
+        order: Order::Sequential,
+        ..plan()
+    };
     let mut engine = engine(given, toy(&[n]), hopeless);
     assert_eq!(engine.next(SOON).unwrap_err().kind, ErrorKind::TooMany);
     assert_eq!(engine.stats().records_failed, n);
@@ -342,7 +349,7 @@ fn a_finite_pass_without_a_good_record_ends_with_an_error() {
     }
     // A rank with few records may have bad ones only, and other ranks good ones.
     for (rows, is_error) in [(40, true), (20, false)] {
-        let shared = Plan { world_size: 2, rank: 1, batch_size: 5, ..given.clone() };
+        let shared = Plan { world_size: 2, rank: 1, batching: Batching::Rows(5), ..given.clone() };
         let mut engine = engine(shared, toy(&[rows]), all_bad);
         let mut last = engine.next(SOON);
         while let Ok(Step::Batch(..) | Step::TimedOut) = last {

@@ -18,7 +18,7 @@ use std::{
 use forebay_base::{ErrorKind, Result};
 use forebay_engine::{
     engine::{Control, Engine, Plan, State, Step},
-    record::{BatchSizes, Collate, Source, Task},
+    record::{BatchSizes, BatchSlot, Collate, Source, Task},
 };
 use patience::until;
 use toy::{QUICK, Toy, ToyCollate, Work, plan, toy};
@@ -130,9 +130,9 @@ impl Task for Halting {
 impl Collate for HaltingCollate {
     type Example = Example;
     type Batch = Vec<Example>;
-    fn put(&mut self, stream: usize, row: usize, example: Example) -> Result<()> {
+    fn put(&mut self, slot: BatchSlot, example: Example) -> Result<()> {
         GATE.pass();
-        self.0.put(stream, row, example)
+        self.0.put(slot, example)
     }
     fn take(&mut self, rows: usize) -> Vec<Example> {
         self.0.take(rows)

@@ -26,8 +26,8 @@ use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use forebay_base::{Error, ErrorKind, Result, seed};
 use forebay_engine::{
     engine::{Engine, JOIN_TIMEOUT, Plan, Policy, Step},
-    order::Order,
-    record::{BatchSizes, Collate, ExampleMaker, Record, Task},
+    order::{Batching, Order},
+    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
 };
 use forebay_source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version};
 use patience::{undisturbed, until};
@@ -130,7 +130,7 @@ impl Collate for Sums {
     type Example = (u64, u64);
     type Batch = Vec<(u64, u64)>;
 
-    fn put(&mut self, _stream: usize, row: usize, example: (u64, u64)) -> Result<()> {
+    fn put(&mut self, BatchSlot { row, .. }: BatchSlot, example: (u64, u64)) -> Result<()> {
         self.0[row] = example;
         Ok(())
     }
@@ -163,7 +163,7 @@ fn plan(order: Order, policy: Policy) -> Plan {
         seed: 5,
         order,
         window: if order == Order::Window { 30 } else { 1 },
-        batch_size: 8,
+        batching: Batching::Rows(8),
         policy,
         buffer_size: 40,
         n_workers: 2,

@@ -24,8 +24,8 @@ use forebay_engine::{
     engine::{Engine, MixturePlan, Plan, Step},
     order::{Order, Stop, WeightStage, WeightedRows},
     record::{
-        BatchSizes, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, RawRecord, ReadRecords, ReadRequest,
-        Record, SMALL_READ, Source, Task,
+        BatchSizes, BatchSlot, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, RawRecord, ReadRecords,
+        ReadRequest, Record, SMALL_READ, Source, Task,
     },
 };
 use forebay_source::{Positions, RowWindows, Selection};
@@ -254,7 +254,7 @@ impl Collate for Numbers {
     type Example = u64;
     type Batch = Vec<u64>;
 
-    fn put(&mut self, _stream: usize, row: usize, example: u64) -> Result<()> {
+    fn put(&mut self, BatchSlot { row, .. }: BatchSlot, example: u64) -> Result<()> {
         self.0[row] = Some(example);
         Ok(())
     }
@@ -311,7 +311,7 @@ fn bytes_in_flight_are_bounded_by_bytes_in_every_order() {
                 assert!(peak > LARGEST, "nothing large was read: {plan:?}");
                 if infinite {
                     assert!(batches.iter().flatten().all(|&row| !is_bad(row)), "{plan:?}");
-                    assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), 12 * plan.batch_size);
+                    assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), 12 * plan.batching.most_rows());
                 } else if plan.mixture.is_none() {
                     let mut rows = batches.concat();
                     rows.sort_unstable();

@@ -24,8 +24,8 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use forebay_base::{ErrorKind, Result};
 use forebay_engine::{
     engine::{Engine, JOIN_TIMEOUT, Plan, Step},
-    order::{Order, WeightedRows},
-    record::{BatchSizes, Collate, ExampleMaker, Record, Source, Task},
+    order::{Batching, Order, WeightedRows},
+    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Source, Task},
 };
 use forebay_source::{
     ArrowOptions, ArrowSource, LocalFiles, MappedFiles, Positions, ReadAt, Selection, Storage, Version,
@@ -157,7 +157,7 @@ impl Collate for Rows {
     type Example = (u64, u64);
     type Batch = Vec<(u64, u64)>;
 
-    fn put(&mut self, _stream: usize, row: usize, example: (u64, u64)) -> Result<()> {
+    fn put(&mut self, BatchSlot { row, .. }: BatchSlot, example: (u64, u64)) -> Result<()> {
         self.0[row] = Some(example);
         Ok(())
     }
@@ -193,7 +193,7 @@ fn plan(order: Order, n_readers: usize) -> Plan {
         seed: 7,
         order,
         window: if order == Order::Window { 60 } else { 1 },
-        batch_size: 16,
+        batching: Batching::Rows(16),
         buffer_size: 150,
         n_workers: 2,
         n_readers,
@@ -561,7 +561,7 @@ fn the_first_batch_is_read_by_many_at_once() {
         (0..4).map(|n| shard(&folder.path().join(format!("{n}.arrow")), 500 * n, 500, 2000)).collect();
     let first = |order| {
         let far = Arc::new(Far { latency: Duration::from_millis(100), ..Far::default() });
-        let plan = Plan { window: 1000, buffer_size: 1200, batch_size: 64, ..plan(order, 32) };
+        let plan = Plan { window: 1000, buffer_size: 1200, batching: Batching::Rows(64), ..plan(order, 32) };
         let mut engine = engine(&far, &paths, plan);
         let begin = Instant::now();
         assert_eq!(next(&mut engine).unwrap().unwrap().len(), 64);

@@ -99,7 +99,7 @@ pub use {
 
 use crate::{
     Error, ErrorKind, Result,
-    order::{Layout, Mixture, Rules, Schedule, Sources, WeightedRows},
+    order::{Layout, Mixture, Order, Rules, Schedule, Sources, WeightedRows},
     record::{Source, StreamPositions, Task},
     seed::{Purpose, hash},
     shuffle::ConcurrentShuffleBuffer,
@@ -278,6 +278,13 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         if plan.order.is_scattered() {
             source.check_scattered()?;
+        }
+        let is_packed = !plan.batching.is_planned();
+        if [plan.order == Order::Groups, plan.groups.is_some()] != [is_packed; 2] {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "the order `groups`, row groups and batches that a collator counts belong together",
+            ));
         }
         if let Some(weights) = &plan.weights
             && weights.iter().map(|weights| weights.n_rows()).sum::<u64>() != rows
@@ -627,7 +634,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     }
 
     fn global_batch(&self) -> u64 {
-        self.plan.batch_size as u64 * self.plan.world_size
+        self.plan.batching.most_rows() as u64 * self.plan.world_size
     }
 
     /// The failed records so far, each once, by row: up to [`LISTED`], or more if `max_errors` allows more.
@@ -727,10 +734,11 @@ impl<S: Source, K: Task> Engine<S, K> {
         let rules = Rules {
             seed,
             order,
+            batching: self.plan.batching.clone(),
             layout: Layout {
                 rank,
                 world_size,
-                batch_size: self.plan.batch_size as u64,
+                batch_size: self.plan.batching.most_rows() as u64,
                 n_streams: self.layout.n_streams,
             },
             window: self.layout.per_stream(self.plan.window).max(1),

@@ -7,7 +7,7 @@ use crate::{
         failures::policy::Policy,
         threads::autoscale::{Auto, Numbers},
     },
-    order::{self, Groups, Order, Stop, WeightedRows},
+    order::{self, Batching, Groups, Order, Stop, WeightedRows},
 };
 
 /// Batches whose examples may be made ahead of the draws before the credit is raised.
@@ -44,8 +44,8 @@ pub struct Plan {
     pub groups: Option<Arc<Groups>>,
     /// Slots of this rank's shuffle window at the first start; at most the rows of an epoch are used.
     pub window: u64,
-    /// Rows of a batch on this rank.
-    pub batch_size: usize,
+    /// Which draws become a batch of this rank.
+    pub batching: Batching,
     /// The number of this process, from 0.
     pub rank: u64,
     /// The number of processes that share each batch.
@@ -111,7 +111,7 @@ impl Default for Plan {
             weights: None,
             groups: None,
             window: 1,
-            batch_size: 1,
+            batching: Batching::Rows(1),
             rank: 0,
             world_size: 1,
             n_streams: None,

@@ -79,7 +79,7 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// The pass of a finite engine; for an infinite one, the examples before this batch divided by the number
     /// of rows, rounded down (packed: always 0).
     pub fn epoch(&self) -> u64 {
-        if !self.plan.infinite || !self.plan.order.is_counted() {
+        if !self.plan.infinite || !self.plan.batching.is_planned() {
             return self.epoch;
         }
         self.batch().saturating_mul(self.global_batch()) / self.per_epoch()
@@ -140,7 +140,7 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// Checks that a batch can be made without the batches before it.
     fn check_counted(&self) -> Result<()> {
-        if self.plan.order.is_counted() {
+        if self.plan.batching.is_planned() {
             return Ok(());
         }
         Err(Error::new(
@@ -261,12 +261,12 @@ impl<S: Source, K: Task> Engine<S, K> {
         schedule: &Schedule,
     ) -> Result<(), String> {
         let Some(stream_positions) = stream_positions else {
-            return match self.plan.order.is_counted() || batch == 0 {
+            return match self.plan.batching.is_planned() || batch == 0 {
                 true => Ok(()),
                 false => Err(format!("the state is at batch {batch}, but has no positions of the packers")),
             };
         };
-        if self.plan.order.is_counted() || stream_positions.len() != schedule.n_streams() {
+        if self.plan.batching.is_planned() || stream_positions.len() != schedule.n_streams() {
             return Err(format!(
                 "the state has {} packers for this rank, which has {}",
                 stream_positions.len(),
@@ -358,7 +358,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let place = |stream: usize| {
             let draws = match &self.stream_positions {
                 Some(stream_positions) => stream_positions[stream].draws,
-                None if self.plan.order.is_counted() => schedule.draws_before(stream, self.batch()),
+                None if self.plan.batching.is_planned() => schedule.draws_before(stream, self.batch()),
                 None => 0,
             };
             schedule.place(stream, draws)

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Result,
     order::{Assignment, Schedule},
-    record::{BatchSizes, Collate, ExampleMaker, ReadRecords, Source, Task, TaskRequest},
+    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, ReadRecords, Source, Task, TaskRequest},
 };
 
 /// A batch that can be made on any thread.
@@ -56,8 +56,7 @@ impl<S: Source, K: Task> Replay<S, K> {
                 }
                 match make(assigned)? {
                     ControlFlow::Break(example) => {
-                        collate.slot(filled, slot);
-                        collate.put(draw.stream, filled, example)?;
+                        collate.put(BatchSlot { stream: draw.stream, row: filled, draw: slot }, example)?;
                         filled += 1;
                         break;
                     }

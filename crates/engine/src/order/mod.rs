@@ -6,6 +6,7 @@
 //! shard)`: timing, threads and the number of ranks change no batch, and any such batch can be computed
 //! without those before it.
 
+mod batching;
 mod bijection;
 mod era;
 mod groups;
@@ -15,6 +16,7 @@ mod schedule;
 mod weighted;
 mod window;
 
+pub use batching::Batching;
 pub use bijection::Bijection;
 pub use era::Eras;
 pub use groups::{Groups, Stride};

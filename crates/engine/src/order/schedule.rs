@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use super::{
-    Bijection, Copies, Eras, Groups, Mixture, Place, Reading, ShardOrder, WeightedRows, Window,
+    Batching, Bijection, Copies, Eras, Groups, Mixture, Place, Reading, ShardOrder, WeightedRows, Window,
     groups::Stride,
 };
 use crate::{
@@ -34,8 +34,7 @@ pub enum Order {
     Global,
     /// A new permutation within each era of `length` rows.
     Era { length: u64 },
-    /// Row groups dealt out to streams, each mixed by a window; the collator determines how many records a
-    /// batch takes.
+    /// Row groups dealt out to streams, each mixed by a window.
     Groups,
 }
 
@@ -59,12 +58,6 @@ impl Order {
     /// Whether it is defined over canonical streams, which are divided among ranks; else over positions.
     pub fn is_streamed(self) -> bool {
         matches!(self, Self::Window | Self::Groups)
-    }
-
-    /// Whether all batches take the same number of records of a stream, so that a batch's number determines
-    /// where it begins.
-    pub fn is_counted(self) -> bool {
-        self != Self::Groups
     }
 }
 
@@ -103,6 +96,7 @@ pub struct Rules {
     pub seed: u64,
     /// The order; for a mixture, the order within each source.
     pub order: Order,
+    pub batching: Batching,
     pub layout: Layout,
     /// Slots of each stream's window; 1 if the order has no streams.
     pub window: u64,
@@ -297,7 +291,7 @@ impl Schedule {
     /// The number of batches of a finite pass, equal on every rank; `None` without end, or if batches are not
     /// counted.
     pub fn n_batches(&self) -> Option<u64> {
-        if !self.rules.order.is_counted() {
+        if !self.rules.batching.is_planned() {
             return None;
         }
         let global = self.rules.layout.global_batch();

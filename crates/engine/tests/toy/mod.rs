@@ -16,8 +16,11 @@ use forebay_base::{Error, ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
     engine::{Engine, Plan, Step},
     fields::Value,
-    order::Order,
-    record::{BatchSizes, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source, Task},
+    order::{Batching, Order},
+    record::{
+        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source,
+        Task,
+    },
 };
 
 /// How long a test waits for a batch that must come.
@@ -119,7 +122,7 @@ impl ExampleMaker for Work {
 impl Collate for ToyCollate {
     type Example = (u64, u64);
     type Batch = Vec<(u64, u64)>;
-    fn put(&mut self, _stream: usize, row: usize, example: (u64, u64)) -> Result<()> {
+    fn put(&mut self, BatchSlot { row, .. }: BatchSlot, example: (u64, u64)) -> Result<()> {
         assert!(self.0[row].replace(example).is_none(), "row {row} was written twice");
         Ok(())
     }
@@ -136,7 +139,7 @@ pub fn plan() -> Plan {
         seed: 1,
         order: Order::Window,
         window: 20,
-        batch_size: 8,
+        batching: Batching::Rows(8),
         buffer_size: 50,
         n_workers: 2,
         n_readers: 3,

@@ -23,7 +23,7 @@ use crate::{
         observe::stats::{Counters, Delivered},
     },
     order::{Draw, Schedule},
-    record::{CarriedRecord, Collate, StreamPosition, StreamPositions},
+    record::{BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, StreamPositions},
     shuffle::Popped,
 };
 
@@ -75,6 +75,9 @@ pub(crate) struct Assembler<C: Collate> {
     batch: u64,
     /// Draws made, by stream.
     draws: Vec<u64>,
+    /// Draws made by the end of the batch in progress, by stream; empty before its first draw, and with a
+    /// packer.
+    due: Vec<u64>,
     /// The stream of the next draw.
     stream: usize,
     /// Draws for the batch in progress, and its filled rows.
@@ -123,6 +126,7 @@ impl<C: Collate> Assembler<C> {
             // bounded: by `n_streams`, as the schedule is.
             failing: vec![0; draws.len()],
             draws,
+            due: Vec::new(),
             stream: 0,
             drawn: 0,
             filled: 0,
@@ -166,19 +170,22 @@ impl<C: Collate> Assembler<C> {
         }
         self.report_bad(&mut report);
         let rules = self.schedule.rules();
-        let is_counted = rules.order.is_counted();
-        let rows = match rules.infinite {
-            _ if !is_counted => self.collate.rows(),
-            true => self.drawn,
-            false => self.filled,
+        let is_infinite = rules.infinite;
+        let (drop_last, world_size, most_rows) =
+            (rules.drop_last, rules.layout.world_size, rules.layout.batch_size);
+        let rows = match self.packer() {
+            Some(packer) => packer.rows(),
+            None if is_infinite => self.drawn,
+            None => self.filled,
         };
-        if !is_counted && (rows == 0 || rules.drop_last && (rows as u64) < rules.layout.batch_size) {
+        if self.is_packed() && (rows == 0 || drop_last && (rows as u64) < most_rows) {
             return self.end_of_packed(rows).map(|()| Step::End);
         }
         // Ranks must take the same number of batches, so with several ranks an empty batch is handed out.
-        let is_left_out = rows == 0 && rules.layout.world_size == 1 && C::LEAVES_OUT_EMPTY;
+        let is_left_out = rows == 0 && world_size == 1 && C::LEAVES_OUT_EMPTY;
         let examples = std::mem::take(&mut self.filled);
         (self.stream, self.drawn) = (0, 0);
+        self.due.clear();
         self.batch += 1;
         if is_left_out {
             return Ok(Step::Batch(self.batch - 1, None));
@@ -186,11 +193,12 @@ impl<C: Collate> Assembler<C> {
         self.shared.counters.made(examples);
         self.collate.complete(rows)?;
         let batch = self.collate.take(rows);
-        let stream_positions = (!is_counted).then(|| {
-            let stream_position =
-                |(stream, &draws)| StreamPosition { draws, held: self.collate.held(stream) };
-            self.draws.iter().enumerate().map(stream_position).collect()
+        let draws = std::mem::take(&mut self.draws);
+        let stream_positions = self.packer().map(|packer| {
+            let stream_position = |(stream, &draws)| StreamPosition { draws, held: packer.held(stream) };
+            draws.iter().enumerate().map(stream_position).collect()
         });
+        self.draws = draws;
         let examples = C::examples(&batch, rows) as u64;
         let counts = Delivered { batches: 1, examples, ..std::mem::take(&mut self.counts) };
         Ok(Step::Batch(self.batch - 1, Some(Complete { batch, stream_positions, counts })))
@@ -212,7 +220,9 @@ impl<C: Collate> Assembler<C> {
                 for (held, example) in
                     returning.into_iter().filter_map(|Returning { held, example }| Some((held, example?)))
                 {
-                    self.collate.hold(stream, held, example)?;
+                    if let Some(packer) = self.packer() {
+                        packer.hold(stream, held, example)?;
+                    }
                 }
             }
         }
@@ -281,17 +291,18 @@ impl<C: Collate> Assembler<C> {
         let mut has_drawn = false;
         while self.stream < self.draws.len() {
             let stream = self.stream;
-            let wants = self.collate.wants(stream)?;
-            let is_complete = match wants {
-                Some(wants) => !wants,
-                None => self.draws[stream] >= self.schedule.draws_before(stream, self.batch + 1),
+            let is_complete = match self.packer() {
+                Some(packer) => !packer.wants(stream)?,
+                None => self.draws[stream] >= self.due(stream),
             };
             if is_complete {
                 self.stream += 1;
                 continue;
             }
-            if wants.is_some() && self.schedule.end(stream).is_some_and(|end| self.draws[stream] >= end) {
-                self.collate.end(stream);
+            let is_over =
+                self.is_packed() && self.schedule.end(stream).is_some_and(|end| self.draws[stream] >= end);
+            if let Some(packer) = self.packer().filter(|_| is_over) {
+                packer.end(stream);
                 continue;
             }
             // Copying a large batch takes time even if all examples are ready, so check the deadline.
@@ -322,16 +333,15 @@ impl<C: Collate> Assembler<C> {
             match popped {
                 Popped::Item(example) => {
                     let row = if self.schedule.rules().infinite { self.drawn } else { self.filled };
-                    self.collate.slot(row, self.drawn);
-                    self.collate.put(stream, row, example)?;
+                    self.collate.put(BatchSlot { stream, row, draw: self.drawn }, example)?;
                     self.filled += 1;
                     self.failing[stream] = 0;
                     self.tally.good();
                     self.counts.records_good += 1;
                 }
                 Popped::Failed { ticket, error } => {
-                    if wants.is_some() {
-                        self.collate.miss(stream, error.place.index.unwrap_or_default());
+                    if let Some(packer) = self.packer() {
+                        packer.miss(stream, error.place.index.unwrap_or_default());
                     }
                     let draw = Draw { stream, number: self.draws[stream], ticket };
                     self.note(Substitute { draw, row: self.drawn, attempt: 0 }, error)?;
@@ -364,8 +374,8 @@ impl<C: Collate> Assembler<C> {
                     self.pending -= 1;
                     match outcome {
                         Ok(example) => {
-                            self.collate.slot(substitute.row, substitute.row);
-                            self.collate.put(substitute.draw.stream, substitute.row, example)?;
+                            let Substitute { draw: Draw { stream, .. }, row, .. } = substitute;
+                            self.collate.put(BatchSlot { stream, row, draw: row }, example)?;
                             self.filled += 1;
                             Counters::add(&self.shared.counters.substitutes);
                             self.counts.substitutes += 1;
@@ -395,7 +405,7 @@ impl<C: Collate> Assembler<C> {
     fn note(&mut self, failed: Substitute, error: Error) -> Result<()> {
         let Substitute { draw, row, attempt } = failed;
         let is_substitute = attempt > 0;
-        let is_counted = self.schedule.rules().order.is_counted();
+        let is_planned = self.schedule.rules().batching.is_planned();
         let exhausted = match attempt {
             SUBSTITUTES => Some(exhausted(&error)),
             _ => self.dried_up(draw.stream, &error),
@@ -407,7 +417,7 @@ impl<C: Collate> Assembler<C> {
             }
             let is_listed = skips || error.kind.is_record();
             // A packed batch may skip any number of documents: further ones are only counted.
-            if is_listed && (is_counted || self.bad.len() < LISTED) {
+            if is_listed && (is_planned || self.bad.len() < LISTED) {
                 self.bad.push((row, attempt, error.clone()));
             }
             if skips && !is_substitute {
@@ -427,7 +437,7 @@ impl<C: Collate> Assembler<C> {
         };
         *count += 1;
         self.counts.kinds.count(error.kind);
-        if !self.schedule.rules().infinite || !is_counted {
+        if !self.schedule.rules().infinite || !is_planned {
             return Ok(());
         }
         self.pending += 1;
@@ -439,7 +449,7 @@ impl<C: Collate> Assembler<C> {
 
     /// The error of an infinite stream of documents once every row has failed; `None` before.
     fn dried_up(&mut self, stream: usize, last: &Error) -> Option<Error> {
-        if self.schedule.rules().order.is_counted() {
+        if self.schedule.rules().batching.is_planned() {
             return None;
         }
         self.failing[stream] += 1;
@@ -454,6 +464,24 @@ impl<C: Collate> Assembler<C> {
             );
             Error::new(ErrorKind::Exhausted, message)
         })
+    }
+
+    fn is_packed(&self) -> bool {
+        !self.schedule.rules().batching.is_planned()
+    }
+
+    /// The packer, if it decides how many draws a batch takes.
+    fn packer(&mut self) -> Option<&mut dyn PackRows<Example = C::Example>> {
+        if self.is_packed() { self.collate.packer() } else { None }
+    }
+
+    /// The draws of a stream by the end of the batch in progress, whose number determines them.
+    fn due(&mut self, stream: usize) -> u64 {
+        if self.due.is_empty() {
+            let (schedule, end) = (&self.schedule, self.batch + 1);
+            self.due.extend((0..self.draws.len()).map(|stream| schedule.draws_before(stream, end)));
+        }
+        self.due[stream]
     }
 
     fn stopped(&self) -> Error {

@@ -95,15 +95,15 @@ impl<C: Collate + 'static> Pass<C> {
     {
         let asked = Instant::now();
         // No batch of a finite pass has more rows than the pass.
-        let is_counted = schedule.rules().order.is_counted();
-        let rows = if plan.infinite || !is_counted { u64::MAX } else { schedule.positions() };
-        let size = (plan.batch_size as u64).min(rows) as usize;
+        let is_planned = schedule.rules().batching.is_planned();
+        let rows = if plan.infinite || !is_planned { u64::MAX } else { schedule.positions() };
+        let size = (plan.batching.most_rows() as u64).min(rows) as usize;
         let n_streams = schedule.n_streams();
         let collate = task.collate(BatchSizes { size, n_streams, ahead: plan.prefetch_batches });
         let n_batches = schedule.n_batches();
         let (draws, held) = match stream_positions {
             Some(stream_positions) => stream_positions.iter().map(|at| (at.draws, at.held.clone())).unzip(),
-            None if is_counted => {
+            None if is_planned => {
                 ((0..n_streams).map(|stream| schedule.draws_before(stream, batch)).collect(), Vec::new())
             }
             // bounded: by `n_streams`, as the schedule is.
