@@ -4,7 +4,10 @@
 //! `cargo bench --bench order`; the goal: 40 ns for an index of a full shuffle of any size.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay::order::{Bijection, Eras, Mixture, Stop, WeightStage, WeightedRows, Window};
+use forebay::order::{
+    Bijection, Buckets, Budget, CHAPTER, Chapter, Eras, Mixture, Rest, Stop, WeightStage, WeightedRows,
+    Window,
+};
 use forebay::seed::Purpose;
 use std::hint::black_box;
 
@@ -47,6 +50,31 @@ fn bijection(criterion: &mut Criterion) {
     criterion.bench_function("bijection/new", |bench| {
         bench.iter(|| Bijection::new(1, Purpose::Global, [black_box(0), 0], 1_000_000_000));
     });
+}
+
+/// The plan of a chapter of batches by length, of 2^20 draws in a full shuffle of `n` rows: what a resume
+/// takes.
+fn chapter(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("chapter");
+    group.sample_size(10).throughput(Throughput::Elements(CHAPTER));
+    for n in [1_000_000_u64, 100_000_000] {
+        let seconds = |row| 1.0 + (forebay::seed::mix(row) % 20_000) as f32 / 1000.0;
+        let budget = Budget { max_duration: 400.0, quadratic_duration: None, max_examples: None };
+        let Ok(buckets) = Buckets::new((0..n).map(seconds).collect(), budget, 30) else { return };
+        let shuffle = Bijection::new(1, Purpose::Global, [0, 0], n);
+        group.bench_function(format!("{n:e} rows"), |bench| {
+            bench.iter(|| {
+                let rows: Vec<u64> = (0..CHAPTER).map(|draw| shuffle.at(draw % n)).collect();
+                let lengths = rows.into_iter().map(|row| buckets.length(row)).collect();
+                let rest = Rest { is_kept: false, is_local: false };
+                Chapter::new(&buckets, lengths, 8, rest, |n| {
+                    let steps = Bijection::new(1, Purpose::Steps, [0, 0], n);
+                    move |step| steps.at(step)
+                })
+            });
+        });
+    }
+    group.finish();
 }
 
 /// The row of a copy, in storage order and scattered. `FOREBAY_ROWS` adds a number of rows: 1e9 take 16 GB.
@@ -112,5 +140,5 @@ fn window(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, bijection, weighted, mixture, window);
+criterion_group!(benches, bijection, chapter, weighted, mixture, window);
 criterion_main!(benches);

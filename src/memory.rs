@@ -150,7 +150,8 @@ const LARGE_PLAN: u64 = 2 << 30;
 /// Logs what a plan will usually hold, if that is large: the decoded examples of its window and a little
 /// read-ahead, and its batches. [`total`] is the upper bound, with all read-ahead that is allowed.
 pub fn log_large(plan: &Plan, sizes: Sizes) {
-    let window = if plan.order.is_streamed() { plan.window.min(sizes.rows) } else { 1 };
+    let is_mixed = plan.order.is_streamed() && !plan.batching.is_cut();
+    let window = if is_mixed { plan.window.min(sizes.rows) } else { 1 };
     let examples = window + credit_ahead(plan.n_readers, plan.on_hand(), plan.batching.most_rows() as u64);
     let examples = examples.min(plan.buffer_size);
     let examples = if plan.infinite { examples } else { examples.min(sizes.rows) };

@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error, ErrorKind, Result,
-    engine::{Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position, StreamLayout},
+    engine::{CutPosition, Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position, StreamLayout},
+    order::ChapterStart,
     record::{CarriedRecord, StreamPosition, StreamPositions},
 };
 
@@ -60,7 +61,7 @@ impl Share {
 impl Identity {
     /// The state of this loader at a position.
     pub fn state(&self, position: &Position) -> Value {
-        let Position { epoch, batch, layout, skip, stream_positions, lost } = position;
+        let Position { epoch, batch, layout, skip, stream_positions, cut, lost } = position;
         let skip: Vec<[u64; 2]> = skip.iter().map(|range| [range.start, range.end]).collect();
         let mut state = json!({
             "version": VERSION,
@@ -75,6 +76,9 @@ impl Identity {
         });
         if !lost.is_empty() {
             state["lost"] = losses(lost);
+        }
+        if let Some(CutPosition { start, world_size }) = cut {
+            state["chapter"] = json!([start.chapter, start.steps, world_size]);
         }
         if let Some(stream_positions) = stream_positions {
             let packers = self.share.streams(layout.n_streams).zip(&**stream_positions);
@@ -191,8 +195,20 @@ impl Identity {
         let lost = lost(state.get("lost")).ok_or_else(|| {
             wrong(format!("the state's \"lost\" is {}, expected what state_dict() wrote", state["lost"]))
         })?;
-        Ok(Position { epoch: whole("epoch")?, batch: whole("batch")?, layout, skip, stream_positions, lost })
+        let cut = chapter(state.get("chapter")).ok_or_else(|| {
+            wrong(format!("the state's \"chapter\" is {}, expected three whole numbers", state["chapter"]))
+        })?;
+        let (epoch, batch) = (whole("epoch")?, whole("batch")?);
+        Ok(Position { epoch, batch, layout, skip, stream_positions, cut, lost })
     }
+}
+
+/// Where the chapter of a state begins, if it has one: its number, the steps before it, and the ranks.
+fn chapter(chapter: Option<&Value>) -> Option<Option<CutPosition>> {
+    let Some(chapter) = chapter else { return Some(None) };
+    let [chapter, steps, world_size] = chapter.as_array()?.as_slice() else { return None };
+    let start = ChapterStart { chapter: chapter.as_u64()?, steps: steps.as_u64()? };
+    Some(Some(CutPosition { start, world_size: world_size.as_u64()? }))
 }
 
 /// A packer as JSON, which [`stream_position`] reads: the number of documents read, and the held documents.
@@ -362,6 +378,7 @@ mod tests {
             layout: StreamLayout { n_streams: 8, world_size: 2 },
             skip: vec![3..5, 9..10],
             stream_positions: None,
+            cut: Some(CutPosition { start: ChapterStart { chapter: 7, steps: 1 << 30 }, world_size: 2 }),
             lost: Losses::from([(1, Lost { records: 3, rows: vec![7, 5, 7] })]),
         }
     }

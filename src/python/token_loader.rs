@@ -463,6 +463,7 @@ impl TokenLoader {
             layout: now.layout,
             skip: Vec::new(),
             stream_positions: Some(stream_positions),
+            cut: None,
             lost,
         })
     }

@@ -43,6 +43,8 @@ pub enum Purpose {
     Limit = 14,
     /// What a step of augmentation draws.
     Augment = 15,
+    /// The order of the steps of batches by length.
+    Steps = 16,
     /// How the padding of a short recording is divided.
     Padding = 20,
     /// The samples of noise beside a short recording.

@@ -572,8 +572,8 @@ pub trait PackRows {
     /// As [`Collate::put`].
     fn wants(&mut self, stream: usize) -> Result<bool>;
 
-    /// Called instead of [`Collate::put`] if the next record of `stream`, in `row` over the files as given, is
-    /// bad.
+    /// Called instead of [`Collate::put`] if the next record of `stream` is bad; `row` is counted over the
+    /// files as given.
     fn miss(&mut self, _stream: usize, _row: u64) {}
 
     /// Called when `stream` has no further example in this pass.

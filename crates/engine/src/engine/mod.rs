@@ -80,7 +80,7 @@ pub use observe::queues::QueueSizes;
 pub use observe::stall::Stall;
 pub use observe::stats::{Counters, Delivered, FailureCounts, Report, StageTimes, Stats, cores};
 pub use plan::{MOST_READERS, MixturePlan, Plan, credit_ahead};
-pub use position::{MAX_WORLD, Position, SKIPS, StreamLayout, Upcoming};
+pub use position::{CutPosition, MAX_WORLD, Position, SKIPS, StreamLayout, Upcoming};
 pub use replay::Replay;
 pub use threads::autoscale::{AUTO_PREFETCH, Auto};
 #[cfg(debug_assertions)]
@@ -99,7 +99,7 @@ pub use {
 
 use crate::{
     Error, ErrorKind, Result,
-    order::{Layout, Mixture, Order, Rules, Schedule, Sources, WeightedRows},
+    order::{Batching, ChapterStart, Cuts, Layout, Mixture, Order, Rules, Schedule, Sources, WeightedRows},
     record::{Source, StreamPositions, Task},
     seed::{Purpose, hash},
     shuffle::ConcurrentShuffleBuffer,
@@ -135,6 +135,8 @@ pub struct Engine<S: Source, K: Task> {
     has_taken: bool,
     /// Whether a pass was left early before; only the first time is logged.
     has_left: bool,
+    /// The batches of the pass, if they follow from the lengths of rows.
+    cuts: Option<Arc<Cuts<Schedule>>>,
     /// The positions of the streams after the last batch taken, if its number does not determine them.
     stream_positions: Option<StreamPositions>,
     /// The engine's position before that batch. Cleared by any call that leaves the pass.
@@ -276,7 +278,7 @@ impl<S: Source, K: Task> Engine<S, K> {
                 "the files contain no rows; check that these are the right files",
             ));
         }
-        if plan.order.is_scattered() {
+        if plan.is_scattered() {
             source.check_scattered()?;
         }
         let is_packed = !plan.batching.is_planned();
@@ -321,6 +323,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             start: 0,
             has_taken: false,
             has_left: false,
+            cuts: None,
             stream_positions: None,
             before: None,
             so_far: Some(Delivered::default()),
@@ -574,8 +577,12 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// Sets the number of batches of the current pass.
     fn count(&mut self, schedule: &Schedule) {
+        self.cuts = schedule.cuts().cloned();
         self.n_batches = schedule.n_batches();
-        let per_epoch = self.n_batches.unwrap_or_else(|| self.per_epoch().div_ceil(self.global_batch()));
+        let per_epoch = self.n_batches.unwrap_or_else(|| match &self.cuts {
+            Some(cuts) => cuts.about_per_epoch(),
+            None => self.per_epoch().div_ceil(self.global_batch()),
+        });
         self.control.batches_per_epoch.store(per_epoch, Ordering::Relaxed);
     }
 
@@ -711,6 +718,25 @@ impl<S: Source, K: Task> Engine<S, K> {
 
     /// The schedule of the pass `epoch`, or of the infinite pass.
     fn schedule(&self, epoch: u64) -> Result<Schedule> {
+        let schedule = self.uncut_schedule(epoch)?;
+        match (&self.cuts, &self.plan.batching) {
+            // Chapters that are planned already.
+            (Some(cuts), _) if epoch == self.epoch => Ok(schedule.with_cuts(cuts.clone())),
+            (_, Batching::Cuts(buckets)) => schedule.cut(buckets.clone(), ChapterStart::default()),
+            _ => Ok(schedule),
+        }
+    }
+
+    /// The schedule of the pass `epoch`; of batches by length, from the chapter `start` on.
+    fn schedule_from(&self, epoch: u64, start: ChapterStart) -> Result<Schedule> {
+        let schedule = self.uncut_schedule(epoch)?;
+        match &self.plan.batching {
+            Batching::Cuts(buckets) => schedule.cut(buckets.clone(), start),
+            _ => Ok(schedule),
+        }
+    }
+
+    fn uncut_schedule(&self, epoch: u64) -> Result<Schedule> {
         let Plan { seed, order, infinite, drop_last, rank, world_size, .. } = self.plan;
         // The epochs of a mixture's sources count from 0 in each pass, so each pass gets its own seed.
         let seed = match self.plan.mixture {
@@ -741,7 +767,11 @@ impl<S: Source, K: Task> Engine<S, K> {
                 batch_size: self.plan.batching.most_rows() as u64,
                 n_streams: self.layout.n_streams,
             },
-            window: self.layout.per_stream(self.plan.window).max(1),
+            window: match self.plan.batching.is_cut() {
+                // One window for all ranks.
+                true => self.plan.window.saturating_mul(self.layout.world_size),
+                false => self.layout.per_stream(self.plan.window).max(1),
+            },
             epoch,
             infinite,
             drop_last,

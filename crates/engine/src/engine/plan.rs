@@ -132,6 +132,16 @@ impl Default for Plan {
 }
 
 impl Plan {
+    /// Whether each record costs a read of its own: by the order, or because rows of one length lie apart.
+    pub fn is_scattered(&self) -> bool {
+        self.order.is_scattered() || self.batching.is_cut()
+    }
+
+    /// Whether ranks divide canonical streams, whose number the first start fixes.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.order.is_streamed() || self.batching.is_cut()
+    }
+
     /// The credit of a stream with a window of `size` slots, read by `n_readers` threads, of which a batch
     /// has `per_batch` examples.
     pub(crate) fn credit(&self, size: u64, n_readers: usize, per_batch: u64) -> Credit {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    order::{Copies, Place, Schedule, WeightedRows},
+    order::{CHAPTER, ChapterStart, Copies, Cuts, Place, SCANNED, Schedule, WeightedRows},
     record::{Source, StreamPositions, Task},
 };
 
@@ -41,7 +41,7 @@ impl StreamLayout {
     /// The streams of a first start.
     pub(crate) fn first(plan: &Plan) -> Self {
         let world_size = plan.world_size;
-        match plan.order.is_streamed() {
+        match plan.has_streams() {
             true => Self { n_streams: plan.n_streams.unwrap_or(world_size), world_size },
             false => Self::ONE,
         }
@@ -65,8 +65,18 @@ pub struct Position {
     pub skip: Vec<Range<u64>>,
     /// The positions of this rank's streams, if the number of the batch does not determine them and is not 0.
     pub stream_positions: Option<StreamPositions>,
+    /// The chapter that has the next batch, with [`Batching::Cuts`].
+    pub cut: Option<CutPosition>,
     /// Records missing in earlier batches because the system failed to read them.
     pub lost: Losses,
+}
+
+/// Where a chapter begins in a pass; with it no earlier one is planned again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutPosition {
+    pub start: ChapterStart,
+    /// The ranks that counted [`Position::batch`]: each takes its streams of a step one after the other.
+    pub world_size: u64,
 }
 
 impl<S: Source, K: Task> Engine<S, K> {
@@ -82,6 +92,9 @@ impl<S: Source, K: Task> Engine<S, K> {
         if !self.plan.infinite || !self.plan.batching.is_planned() {
             return self.epoch;
         }
+        if let Some(cuts) = &self.cuts {
+            return cuts.epoch_of(self.batch());
+        }
         self.batch().saturating_mul(self.global_batch()) / self.per_epoch()
     }
 
@@ -94,6 +107,7 @@ impl<S: Source, K: Task> Engine<S, K> {
             self.check_counted()?;
         }
         self.check_batch(batch, true)?;
+        self.find_cut(batch)?;
         if self.next_batch() == batch && self.pass.as_ref().is_none_or(|pass| pass.fatal().is_none()) {
             // The position is already there; from now on it counts as set by `seek`.
             self.start = batch;
@@ -149,6 +163,32 @@ impl<S: Source, K: Task> Engine<S, K> {
         ))
     }
 
+    /// Finds the chapter of a batch by length.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if too many chapters would have to be planned for that.
+    fn find_cut(&mut self, batch: u64) -> Result<()> {
+        let Some(cuts) = &self.cuts else { return Ok(()) };
+        // The pass was resumed after it.
+        if batch < cuts.first_batch() {
+            let schedule = self.schedule_from(self.epoch, ChapterStart::default())?;
+            self.cuts = schedule.cuts().cloned();
+        }
+        self.cuts.as_ref().map_or(Ok(()), |cuts| Self::check_found(cuts, batch))
+    }
+
+    /// Checks that the chapter of a batch can be found soon.
+    fn check_found(cuts: &Cuts<Schedule>, batch: u64) -> Result<()> {
+        if cuts.can_find(batch) {
+            return Ok(());
+        }
+        let message = format!(
+            "batch is {batch}, which is more than {SCANNED} chapters of {CHAPTER} draws ahead; batches by length are counted \
+             from chapter to chapter, so save a state there instead"
+        );
+        Err(Error::new(ErrorKind::Config, message))
+    }
+
     /// Moves the position past the batches to leave out.
     pub(crate) fn skip_ahead(&mut self) -> Result<()> {
         let to = self.batch();
@@ -187,13 +227,16 @@ impl<S: Source, K: Task> Engine<S, K> {
                 layout,
                 skip: Vec::new(),
                 stream_positions: None,
+                cut: None,
                 lost,
             };
         }
         // All ranges are kept, and the batch may be in one: `seek` may return to earlier batches, and `skip`
         // may remove the ranges.
         let (batch, skip) = (self.next_batch(), self.skip.clone());
-        Position { epoch, batch, layout, skip, stream_positions: self.stream_positions.clone(), lost }
+        let world_size = self.plan.world_size;
+        let cut = self.cuts.as_ref().map(|cuts| CutPosition { start: cuts.chapter_of(batch), world_size });
+        Position { epoch, batch, layout, skip, stream_positions: self.stream_positions.clone(), cut, lost }
     }
 
     /// Continues at a position of this engine, or of another one over the same data.
@@ -201,14 +244,14 @@ impl<S: Source, K: Task> Engine<S, K> {
     /// # Errors
     /// [`ErrorKind::State`] if the ranks cannot share the streams evenly, or the position is impossible.
     pub fn restore(&mut self, position: Position) -> Result<()> {
-        let Position { epoch, batch, layout, skip, stream_positions, lost } = position;
+        let Position { epoch, mut batch, layout, mut skip, stream_positions, cut, lost } = position;
         let wrong = |message| Err(Error::new(ErrorKind::State, message));
         if epoch > MAX_EPOCH || batch > self.farthest() || self.plan.infinite && epoch > 0 {
             return wrong(format!(
                 "the state is at batch {batch} of epoch {epoch}, which this loader cannot reach"
             ));
         }
-        let layout = if self.plan.order.is_streamed() { layout } else { StreamLayout::ONE };
+        let layout = if self.plan.has_streams() { layout } else { StreamLayout::ONE };
         let layout = match self.layout_problem(layout) {
             None => layout,
             // No pass is split here: the next one may be dealt to other streams.
@@ -217,8 +260,20 @@ impl<S: Source, K: Task> Engine<S, K> {
             }
             Some(problem) => return wrong(problem.message),
         };
+        let cut = cut.filter(|_| self.plan.batching.is_cut() && batch > 0);
+        if let Some(CutPosition { world_size, .. }) = cut {
+            let batches = std::iter::once(&mut batch)
+                .chain(skip.iter_mut().flat_map(|range| [&mut range.start, &mut range.end]));
+            for batch in batches {
+                *batch = match self.renumbered(*batch, layout.n_streams, world_size) {
+                    Ok(batch) => batch,
+                    Err(message) => return wrong(message),
+                };
+            }
+        }
+        let start = cut.map_or_else(ChapterStart::default, |cut| cut.start);
         let before = std::mem::replace(&mut self.layout, layout);
-        let schedule = match self.schedule(epoch) {
+        let schedule = match self.schedule_from(epoch, start) {
             Ok(schedule) if schedule.n_batches().is_none_or(|n| batch < n) => schedule,
             found => {
                 self.layout = before;
@@ -228,6 +283,10 @@ impl<S: Source, K: Task> Engine<S, K> {
                 };
             }
         };
+        if schedule.cuts().is_some_and(|cuts| batch < cuts.first_batch() || !cuts.can_find(batch)) {
+            self.layout = before;
+            return wrong(format!("the state is at batch {batch}, which its chapter does not have"));
+        }
         if let Err(problem) = self.check_stream_positions(batch, stream_positions.as_ref(), &schedule) {
             self.layout = before;
             return wrong(problem);
@@ -251,6 +310,27 @@ impl<S: Source, K: Task> Engine<S, K> {
         let listed: Vec<_> = rows.map(|&row| located(lost_before(), &*self.source, row)).collect();
         self.failures.restore(lost, listed);
         Ok(())
+    }
+
+    /// The number of a batch by length that ranks of another number counted.
+    fn renumbered(&self, batch: u64, n_streams: u64, world_size: u64) -> Result<u64, String> {
+        let ranks = self.plan.world_size;
+        if world_size == ranks {
+            return Ok(batch);
+        }
+        if world_size == 0 || !n_streams.is_multiple_of(world_size) {
+            return Err(format!(
+                "the state has {n_streams} streams for {world_size} ranks: no loader wrote that"
+            ));
+        }
+        let (of_state, own) = (n_streams / world_size, n_streams / ranks);
+        match batch.is_multiple_of(of_state) {
+            true => Ok((batch / of_state).saturating_mul(own)),
+            false => Err(format!(
+                "the state is at batch {batch} of each of {world_size} ranks, in the middle of a step of {of_state}; resume \
+                 with world_size={world_size}, or save after a multiple of {of_state} batches"
+            )),
+        }
     }
 
     /// Checks that these positions of the streams are possible before `batch`.
@@ -292,15 +372,16 @@ impl<S: Source, K: Task> Engine<S, K> {
         let StreamLayout { n_streams, world_size } = layout;
         let ranks = self.plan.world_size;
         // The ranks of the first start shared the streams evenly; a stream's window follows from that.
+        let is_divided = self.plan.batching.is_cut() || self.global_batch().is_multiple_of(n_streams);
         let is_shared = (1..=MAX_WORLD).contains(&world_size) && n_streams.is_multiple_of(world_size);
-        if n_streams == 0 || !is_shared || !self.global_batch().is_multiple_of(n_streams) {
+        if n_streams == 0 || !is_shared || !is_divided {
             let message = format!(
                 "the state has {n_streams} streams, first shared by {world_size} ranks, and batches of {}: no loader wrote that",
                 self.global_batch()
             );
             return Some(LayoutProblem { message, has_remedy: false });
         }
-        if !n_streams.is_multiple_of(if self.plan.order.is_streamed() { ranks } else { 1 }) {
+        if !n_streams.is_multiple_of(if self.plan.has_streams() { ranks } else { 1 }) {
             let elsewhere = match self.plan.infinite {
                 true => "",
                 false => ", load a state from the end of a pass, which every world_size can load",
@@ -391,7 +472,15 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         self.check_counted()?;
         self.check_batch(batch, false)?;
-        let schedule = self.schedule(self.epoch)?;
+        let schedule = match &self.cuts {
+            Some(cuts) if batch < cuts.first_batch() => {
+                self.schedule_from(self.epoch, ChapterStart::default())?
+            }
+            _ => self.schedule(self.epoch)?,
+        };
+        if let Some(cuts) = schedule.cuts() {
+            Self::check_found(cuts, batch)?;
+        }
         let (source, task) = (Arc::clone(&self.source), Arc::clone(&self.task));
         Ok(Replay { schedule, batch, source, task, policy: self.plan.policy.clone() })
     }

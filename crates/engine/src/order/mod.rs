@@ -8,20 +8,27 @@
 
 mod batching;
 mod bijection;
+mod buckets;
+mod cuts;
 mod era;
 mod groups;
 mod mixture;
 mod reading;
+mod rules;
 mod schedule;
 mod weighted;
 mod window;
 
 pub use batching::Batching;
 pub use bijection::Bijection;
+pub use buckets::{Buckets, Budget, CHAPTER, Chapter, Rest};
+pub use cuts::ChapterStart;
+pub(crate) use cuts::{Cuts, SCANNED};
 pub use era::Eras;
 pub use groups::{Groups, Stride};
 pub use mixture::{Mixture, Stop, WeightStage};
 pub use reading::{Place, Reading, ShardOrder};
-pub use schedule::{Assignment, Draw, Layout, Order, Rules, Schedule, Sources};
+pub use rules::{Assignment, Draw, Layout, Order, Rules, Sources};
+pub use schedule::Schedule;
 pub use weighted::{Copies, WeightedRows};
 pub use window::Window;

@@ -86,6 +86,11 @@ impl Reading {
         self.rows
     }
 
+    /// The number of rows, however often an epoch has them.
+    pub fn n_rows(&self) -> u64 {
+        self.weights.as_ref().map_or(self.rows, |weights| weights.n_rows())
+    }
+
     /// The record at `offset` (less than [`Reading::rows`]) of `epoch`'s reading order.
     pub fn place(&mut self, epoch: u64, offset: u64) -> Place {
         let number = if self.order == ShardOrder::Given && self.weights.is_none() { 0 } else { epoch };

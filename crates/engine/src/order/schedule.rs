@@ -15,123 +15,17 @@
 use std::sync::Arc;
 
 use super::{
-    Batching, Bijection, Copies, Eras, Groups, Mixture, Place, Reading, ShardOrder, WeightedRows, Window,
+    Bijection, Copies, Eras, Groups, Place, Reading, ShardOrder, WeightedRows, Window,
+    batching::Batching,
+    buckets::Buckets,
+    cuts::{ChapterStart, CutDraw, Cuts, Draws},
     groups::Stride,
+    rules::{Assignment, Draw, Layout, Order, Rules, Sources},
 };
 use crate::{
     Error, ErrorKind, Result,
     seed::{Purpose, below, hash},
 };
-
-/// The order of the examples of an epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Files and rows as given.
-    Sequential,
-    /// Shards in a new order each epoch, rows in storage order, mixed by a window.
-    Window,
-    /// A new permutation of all rows each epoch.
-    Global,
-    /// A new permutation within each era of `length` rows.
-    Era { length: u64 },
-    /// Row groups dealt out to streams, each mixed by a window.
-    Groups,
-}
-
-impl Order {
-    /// The order's name, as in the user's parameter.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Window => "window",
-            Self::Global => "global",
-            Self::Era { .. } => "era",
-            Self::Groups => "groups",
-        }
-    }
-
-    /// Whether consecutive tickets are scattered in storage, so that each costs a read.
-    pub fn is_scattered(self) -> bool {
-        matches!(self, Self::Global | Self::Era { .. })
-    }
-
-    /// Whether it is defined over canonical streams, which are divided among ranks; else over positions.
-    pub fn is_streamed(self) -> bool {
-        matches!(self, Self::Window | Self::Groups)
-    }
-}
-
-/// How batches are divided among ranks and streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
-    /// The number of this process, from 0.
-    pub rank: u64,
-    pub world_size: u64,
-    /// Rows of a batch on each rank.
-    pub batch_size: u64,
-    /// V, the number of canonical streams: a multiple of the world size that divides the global batch; 1 if
-    /// the order has none.
-    pub n_streams: u64,
-}
-
-impl Layout {
-    /// G, the rows of a batch over all ranks; the order is defined over these batches.
-    pub fn global_batch(&self) -> u64 {
-        self.batch_size * self.world_size
-    }
-}
-
-#[derive(Debug, Clone)]
-pub struct Sources {
-    /// Maps a position to a source and its sample.
-    pub mixture: Mixture,
-    /// `starts[s]` is the first row of source `s`, or the first copy; one more entry than sources.
-    pub starts: Vec<u64>,
-}
-
-/// What determines a schedule, besides the rows of the shards.
-#[derive(Debug, Clone)]
-pub struct Rules {
-    /// The user's seed; for a finite pass of a mixture, a seed derived for the pass.
-    pub seed: u64,
-    /// The order; for a mixture, the order within each source.
-    pub order: Order,
-    pub batching: Batching,
-    pub layout: Layout,
-    /// Slots of each stream's window; 1 if the order has no streams.
-    pub window: u64,
-    /// The epoch of a finite pass; the first epoch of an infinite one.
-    pub epoch: u64,
-    pub infinite: bool,
-    /// Whether a last batch with fewer rows than the others is left out.
-    pub drop_last: bool,
-}
-
-/// The record of a ticket, with its random bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Assignment {
-    /// The row number over the files as given.
-    pub row: u64,
-    /// The number of rows, from this one on, that are consecutive in storage and in the order of tickets.
-    pub run: u64,
-    /// The number of tickets that these rows have: more than rows, if some come several times.
-    pub tickets: u64,
-    /// Whether the next ticket has the same row.
-    pub repeats: bool,
-    /// The random bits that place the crop.
-    pub seed: u64,
-    pub epoch: u64,
-}
-
-/// A draw from a stream of this rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Draw {
-    /// The stream, counted from 0 on this rank.
-    pub stream: usize,
-    /// The draw's number in its stream.
-    pub number: u64,
-    pub ticket: u64,
-}
 
 /// The order of one pass on one rank.
 #[derive(Debug, Clone)]
@@ -147,6 +41,9 @@ pub struct Schedule {
     weights: Option<Vec<Weighted>>,
     /// The last permutation used for each source, with its epoch.
     permutations: Vec<Option<(u64, Permutation)>>,
+    /// With [`Batching::Cuts`]: the batches, and the draws of the last epoch used before they are cut.
+    cuts: Option<Arc<Cuts<Schedule>>>,
+    uncut: Option<(u64, Box<Schedule>)>,
 }
 
 /// The weights of a source's rows.
@@ -204,7 +101,17 @@ impl Schedule {
         let n_sources = sources.as_ref().map_or(0, |sources| sources.starts.len());
         // bounded: as many as there are sources.
         let permutations = vec![None; n_sources + 1];
-        Ok(Self { rules, positions, reading, dealt: Vec::new(), sources, weights: None, permutations })
+        Ok(Self {
+            rules,
+            positions,
+            reading,
+            dealt: Vec::new(),
+            sources,
+            weights: None,
+            permutations,
+            cuts: None,
+            uncut: None,
+        })
     }
 
     /// The schedule over rows with weights: those of all rows, or of each source's.
@@ -279,6 +186,45 @@ impl Schedule {
         Ok(schedule)
     }
 
+    /// The same schedule with batches by length, from a chapter of the pass on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if there are not as many lengths as rows.
+    pub(crate) fn cut(self, buckets: Arc<Buckets>, start: ChapterStart) -> Result<Self> {
+        let rows = self.reading.n_rows();
+        if buckets.n_rows() != rows {
+            let message = format!("there are {} lengths for {rows} rows", buckets.n_rows());
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let Rules { layout, infinite, drop_last, .. } = self.rules;
+        // The positions of an infinite mixture have no end.
+        let is_endless = infinite && self.sources.is_some();
+        let one = Layout { rank: 0, world_size: 1, batch_size: 1, n_streams: 1 };
+        let rules = Rules {
+            batching: Batching::Rows(1),
+            layout: one,
+            infinite: is_endless,
+            drop_last: false,
+            ..self.rules.clone()
+        };
+        let base = Self { rules, ..self.clone() };
+        let per_epoch = (!is_endless).then_some(self.positions);
+        let share = layout.n_streams / layout.world_size;
+        let streams = (layout.n_streams, layout.rank * share..(layout.rank + 1) * share);
+        let is_kept = !infinite && !drop_last;
+        let cuts = Cuts::new(buckets, base, per_epoch, streams, (infinite, is_kept), start)?;
+        Ok(self.with_cuts(Arc::new(cuts)))
+    }
+
+    /// The same schedule with the batches of another one of its pass.
+    pub(crate) fn with_cuts(self, cuts: Arc<Cuts<Self>>) -> Self {
+        Self { cuts: Some(cuts), ..self }
+    }
+
+    pub(crate) fn cuts(&self) -> Option<&Arc<Cuts<Self>>> {
+        self.cuts.as_ref()
+    }
+
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -294,6 +240,9 @@ impl Schedule {
         if !self.rules.batching.is_planned() {
             return None;
         }
+        if let Some(cuts) = &self.cuts {
+            return cuts.n_batches();
+        }
         let global = self.rules.layout.global_batch();
         let n = if self.rules.drop_last { self.positions / global } else { self.positions.div_ceil(global) };
         (!self.rules.infinite).then_some(n)
@@ -301,7 +250,7 @@ impl Schedule {
 
     /// The number of streams of this rank.
     pub fn n_streams(&self) -> usize {
-        if !self.rules.order.is_streamed() {
+        if !self.rules.is_streamed() {
             return 1;
         }
         (self.rules.layout.n_streams / self.rules.layout.world_size) as usize
@@ -310,7 +259,7 @@ impl Schedule {
     /// The rows of a full batch that a stream fills; if batches are counted, also the draws that a batch
     /// takes from it.
     pub(crate) fn per_batch(&self) -> u64 {
-        if !self.rules.order.is_streamed() {
+        if !self.rules.is_streamed() {
             return self.rules.layout.batch_size;
         }
         self.rules.layout.global_batch() / self.rules.layout.n_streams
@@ -321,10 +270,13 @@ impl Schedule {
         if self.rules.infinite {
             return None;
         }
+        if let Some(cuts) = &self.cuts {
+            return cuts.n_draws();
+        }
         let Layout { rank, world_size, batch_size, .. } = self.rules.layout;
         Some(match self.rules.order {
             Order::Window | Order::Groups => {
-                let (begin, end) = self.cut(stream);
+                let (begin, end) = self.part(stream);
                 end - begin
             }
             _ => {
@@ -336,15 +288,18 @@ impl Schedule {
 
     /// The number of draws of a stream before `batch`, if batches are counted.
     pub(crate) fn draws_before(&self, stream: usize, batch: u64) -> u64 {
+        if let Some(cuts) = &self.cuts {
+            return cuts.draws_before(batch);
+        }
         let draws = batch.saturating_mul(self.per_batch());
         self.end(stream).map_or(draws, |end| draws.min(end))
     }
 
     /// The window of a stream after `draws` draws.
     pub fn window(&self, stream: usize, draws: u64) -> Window {
-        let Rules { seed, epoch, window, order, .. } = self.rules;
-        let (begin, end) = self.cut(stream);
-        let size = if order.is_streamed() { window.min(end - begin) } else { 1 };
+        let Rules { seed, epoch, window, .. } = self.rules;
+        let (begin, end) = self.part(stream);
+        let size = if self.rules.is_streamed() { window.min(end - begin) } else { 1 };
         Window::at(seed, self.stream_number(stream), epoch, size, self.end(stream), draws)
     }
 
@@ -373,6 +328,7 @@ impl Schedule {
         let seed = self.seed_of(place);
         let (run, tickets, repeats) = match self.weights {
             None => (following + 1, following + 1, false),
+            Some(_) if self.cuts.is_some() => (1, 1, false),
             Some(_) => self.run(place, u64::MAX),
         };
         Assignment { row, run, tickets, repeats, seed, epoch }
@@ -434,6 +390,15 @@ impl Schedule {
     /// The `attempt`-th substitute, counted from 1, for the bad record of `draw`: a random row of the same
     /// stream or source, and of the same epoch.
     pub fn substitute(&mut self, draw: Draw, attempt: u64) -> Assignment {
+        if let Some(cuts) = self.cuts.clone()
+            && let Some((bad, other)) = cuts.substitute(draw.ticket, attempt)
+        {
+            let uncut = self.uncut(&cuts, bad.epoch);
+            let (bad, other) = (uncut.place(0, bad.ticket), uncut.place(0, other.ticket));
+            let words = [0, bad.epoch, bad.copy, attempt];
+            let seed = hash(self.rules.seed, Purpose::SubstituteCrop, words);
+            return Assignment { row: other.row, run: 1, tickets: 1, repeats: false, seed, epoch: bad.epoch };
+        }
         let Rules { seed, epoch: first_epoch, .. } = self.rules;
         let place = self.place(draw.stream, draw.ticket);
         let number = match self.rules.order {
@@ -454,7 +419,7 @@ impl Schedule {
                 }
             }
             (None, Order::Window | Order::Sequential | Order::Groups) => {
-                let (begin, end) = self.cut(draw.stream);
+                let (begin, end) = self.part(draw.stream);
                 self.reading(draw.stream).place(place.epoch, begin + below(random, end - begin)).row
             }
             (None, _) => self.row_of(0, place.epoch, below(random, self.reading.rows())),
@@ -465,7 +430,7 @@ impl Schedule {
 
     /// The number of a stream of this rank among all streams.
     fn stream_number(&self, stream: usize) -> u64 {
-        if !self.rules.order.is_streamed() {
+        if !self.rules.is_streamed() {
             return 0;
         }
         self.rules.layout.rank * self.n_streams() as u64 + stream as u64
@@ -477,7 +442,7 @@ impl Schedule {
     }
 
     /// Begin and end of a stream's part of each epoch, in reading order.
-    fn cut(&self, stream: usize) -> (u64, u64) {
+    fn part(&self, stream: usize) -> (u64, u64) {
         let (rows, streams) = (self.reading.rows(), self.rules.layout.n_streams);
         match self.rules.order {
             Order::Window => {
@@ -491,7 +456,7 @@ impl Schedule {
 
     /// The number of rows of a stream in each epoch; without canonical streams, all rows.
     pub fn rows_of(&self, stream: usize) -> u64 {
-        let (begin, end) = self.cut(stream);
+        let (begin, end) = self.part(stream);
         end - begin
     }
 
@@ -518,12 +483,26 @@ impl Schedule {
         begin + rank * batch_size + within
     }
 
+    /// The draws of an epoch before they are cut.
+    fn uncut(&mut self, cuts: &Cuts<Self>, epoch: u64) -> &mut Schedule {
+        match self.uncut.take() {
+            Some((known, uncut)) if known == epoch => &mut self.uncut.insert((known, uncut)).1,
+            _ => &mut self.uncut.insert((epoch, Box::new(cuts.base_of(epoch)))).1,
+        }
+    }
+
     /// The epoch and row of a ticket.
     pub fn place(&mut self, stream: usize, ticket: u64) -> Place {
+        if let Some(cuts) = self.cuts.clone() {
+            // After the last draw of a pass comes the first one of the next.
+            let draw = cuts.draw(ticket).unwrap_or(CutDraw { epoch: self.rules.epoch + 1, ticket: 0 });
+            let place = self.uncut(&cuts, draw.epoch).place(0, draw.ticket);
+            return Place { following: 0, ..place };
+        }
         let first = self.rules.epoch;
         match self.rules.order {
             Order::Window | Order::Groups => {
-                let (begin, end) = self.cut(stream);
+                let (begin, end) = self.part(stream);
                 let (epoch, offset) = (first + ticket / (end - begin), begin + ticket % (end - begin));
                 let place = self.reading(stream).place(epoch, offset);
                 Place { following: place.following.min(end - 1 - offset), ..place }
@@ -579,6 +558,28 @@ impl Schedule {
             Permutation::Global(bijection) => bijection.at(offset),
             Permutation::Era(eras) => eras.at(offset),
         }
+    }
+}
+
+impl Draws for Schedule {
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    fn start_at(&mut self, epoch: u64) {
+        self.rules.epoch = epoch;
+    }
+
+    fn n_draws(&self) -> u64 {
+        self.positions
+    }
+
+    fn window(&self, draws: u64) -> Window {
+        Self::window(self, 0, draws)
+    }
+
+    fn place(&mut self, ticket: u64) -> Place {
+        Self::place(self, 0, ticket)
     }
 }
 

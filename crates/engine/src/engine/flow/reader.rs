@@ -38,7 +38,7 @@ pub(crate) struct ReaderPlan {
 
 impl ReaderPlan {
     pub(crate) fn new<S: Source>(plan: &Plan, source: &Arc<S>) -> Self {
-        if plan.order.is_scattered() {
+        if plan.is_scattered() {
             let n_readers = scattered_readers(plan.n_readers, source.traffic().is_remote());
             let most_runs = usize::MAX;
             return Self {
@@ -228,7 +228,7 @@ impl<S: Source, K: Task> Reader<S, K> {
     fn announce(&mut self, stream: usize, tickets: &[u64]) {
         let Some(&first) = tickets.first() else { return };
         // Of single rows there is nothing to announce.
-        if self.schedule.rules().order.is_scattered() {
+        if self.schedule.rules().is_scattered() {
             return;
         }
         let Assignment { row, run, tickets, .. } = self.schedule.assign(stream, first);

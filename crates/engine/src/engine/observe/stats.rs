@@ -351,7 +351,7 @@ impl Counters {
                 most_workers: plan.n_workers,
                 is_auto: plan.auto.workers,
                 cores: cores(),
-                window: if plan.order.is_streamed() { plan.window } else { 1 },
+                window: if plan.order.is_streamed() && !plan.batching.is_cut() { plan.window } else { 1 },
                 words,
                 is_remote: false,
                 is_cached: false,

@@ -1,0 +1,303 @@
+//! [`Buckets`]: batches by length. Which draws go together, so that no batch exceeds a budget when all its
+//! rows are padded to the longest.
+//!
+//! The draws of an epoch are cut into *chapters*. A chapter's draws are scanned once; each goes to the bucket
+//! of its length, and a bucket with `size · V` draws becomes a *step*: one batch of `size` rows for each of
+//! V streams. What is left at the end is sorted by length and cut into steps by the same budget. So a chapter
+//! is a pure function of its draws and their lengths, and nothing is carried into the next one: all streams
+//! take the same number of batches, and each draw is in exactly one (a pass that drops the rest leaves out
+//! fewer than V draws of a chapter).
+//!
+//! Source: own.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::{Error, ErrorKind, Result};
+
+/// What a batch may hold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    /// The most seconds of a batch, after padding.
+    pub max_duration: f64,
+    /// If it is `q`, a row of `d` seconds counts as `d + d² / q`, for models whose cost grows so.
+    pub quadratic_duration: Option<f64>,
+    /// The most rows of a batch.
+    pub max_examples: Option<u32>,
+}
+
+/// What the sum of a budget may exceed `max_duration` by, since durations are rounded.
+const ROUNDING: f64 = 1e-12;
+
+impl Budget {
+    /// What a row of `seconds` counts for.
+    pub fn cost(&self, seconds: f64) -> f64 {
+        seconds + self.quadratic_duration.map_or(0.0, |quadratic| seconds * seconds / quadratic)
+    }
+
+    /// The most rows of a batch that is padded to `seconds`.
+    pub fn rows(&self, seconds: f64) -> u32 {
+        // `as` limits what is beyond the range.
+        let rows = (self.max_duration * (1.0 + ROUNDING) / self.cost(seconds)) as u32;
+        rows.min(self.max_examples.unwrap_or(MAX_ROWS)).min(MAX_ROWS)
+    }
+}
+
+/// The most rows of a batch: as for batches of a fixed size.
+const MAX_ROWS: u32 = 1 << 20;
+
+/// The draws of a chapter; fewer in the last one of an epoch.
+pub const CHAPTER: u64 = 1 << 20;
+
+/// Lengths of rows, and the batches that they fit in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Buckets {
+    /// Seconds of each row over the files as given.
+    lengths: Arc<[f32]>,
+    budget: Budget,
+    /// The longest seconds of each bucket, rising.
+    bounds: Vec<f64>,
+    /// The rows of a full batch of each bucket.
+    sizes: Vec<u32>,
+    chapter: u64,
+}
+
+impl Buckets {
+    /// Up to `n` buckets of about equal total duration over all rows.
+    ///
+    /// # Errors
+    /// As [`Buckets::with_bounds`].
+    pub fn new(lengths: Arc<[f32]>, budget: Budget, n: usize) -> Result<Self> {
+        check(&lengths)?;
+        let mut sorted = lengths.to_vec();
+        sorted.sort_unstable_by(f32::total_cmp);
+        let total: f64 = sorted.iter().map(|&length| f64::from(length)).sum();
+        let (mut sum, mut bounds) = (0.0, Vec::new());
+        for &length in &sorted {
+            sum += f64::from(length);
+            while bounds.len() < n && sum >= total * (bounds.len() + 1) as f64 / n as f64 {
+                bounds.push(f64::from(length));
+            }
+        }
+        bounds.dedup();
+        Self::with_bounds(lengths, budget, bounds)
+    }
+
+    /// Buckets with these upper `bounds` in seconds; longer rows have one more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the bounds do not rise, if a length is no number above 0, or if a row alone
+    /// exceeds the budget.
+    pub fn with_bounds(lengths: Arc<[f32]>, budget: Budget, mut bounds: Vec<f64>) -> Result<Self> {
+        check(&lengths)?;
+        let config = |message| Err(Error::new(ErrorKind::Config, message));
+        let is_above_0 = |number: f64| number.is_finite() && number > 0.0;
+        if !is_above_0(budget.max_duration) || !budget.quadratic_duration.is_none_or(is_above_0) {
+            return config(format!(
+                "max_duration is {} and quadratic_duration is {:?}; both must be above 0",
+                budget.max_duration, budget.quadratic_duration
+            ));
+        }
+        if let Some(two) =
+            bounds.windows(2).find(|two| two[0].partial_cmp(&two[1]) != Some(std::cmp::Ordering::Less))
+        {
+            return config(format!("duration_bins must rise, but {} is followed by {}", two[0], two[1]));
+        }
+        let longest = f64::from(lengths.iter().copied().fold(0.0, f32::max));
+        if bounds.last().is_none_or(|&last| last < longest) {
+            bounds.push(longest);
+        }
+        // Bounds beyond the longest row bound nothing.
+        let last = bounds.partition_point(|&bound| bound < longest);
+        bounds.truncate(last + 1);
+        bounds[last] = longest;
+        let sizes: Vec<u32> = bounds.iter().map(|&bound| budget.rows(bound)).collect();
+        if let Some(k) = sizes.iter().position(|&size| size == 0) {
+            return config(format!(
+                "a row of {} s alone exceeds max_duration={}; raise it, or leave out longer rows",
+                bounds[k], budget.max_duration
+            ));
+        }
+        Ok(Self { lengths, budget, bounds, sizes, chapter: CHAPTER })
+    }
+
+    /// Chapters of `draws`, for tests.
+    #[must_use]
+    pub fn in_chapters(self, draws: u64) -> Self {
+        Self { chapter: draws.clamp(1, CHAPTER), ..self }
+    }
+
+    /// The draws of a chapter that does not end an epoch; at least one for each of `n_streams`.
+    pub(crate) fn chapter(&self, n_streams: u64) -> u64 {
+        self.chapter.max(n_streams)
+    }
+
+    pub fn n_rows(&self) -> u64 {
+        self.lengths.len() as u64
+    }
+
+    /// Seconds of a row.
+    pub fn length(&self, row: u64) -> f32 {
+        self.lengths[row as usize]
+    }
+
+    /// The longest seconds of each bucket, rising.
+    pub fn bounds(&self) -> &[f64] {
+        &self.bounds
+    }
+
+    /// The rows of a full batch of each bucket.
+    pub fn sizes(&self) -> &[u32] {
+        &self.sizes
+    }
+
+    /// The most rows of any batch.
+    pub fn most_rows(&self) -> u32 {
+        let shortest = self.lengths.iter().copied().fold(f32::INFINITY, f32::min);
+        // What is left at the end of a chapter is cut by its own longest row.
+        self.budget.rows(f64::from(shortest))
+    }
+
+    /// The bucket of a length.
+    fn bucket(&self, seconds: f32) -> usize {
+        self.bounds.partition_point(|&bound| bound < f64::from(seconds))
+    }
+}
+
+/// Checks that lengths can be summed.
+fn check(lengths: &[f32]) -> Result<()> {
+    let is_usable = |length: &f32| length.is_finite() && *length > 0.0;
+    let Some(row) = lengths.iter().position(|length| !is_usable(length)) else { return Ok(()) };
+    let message =
+        format!("the length of row {row} is {} s, must be above 0; leave such rows out", lengths[row]);
+    Err(Error::new(ErrorKind::Config, message))
+}
+
+/// The steps of a chapter.
+#[derive(Debug)]
+pub struct Chapter {
+    /// The draws of the chapter, counted from its first, in the order of the steps.
+    draws: Vec<u32>,
+    /// Where each step begins in `draws`, and the end.
+    begins: Vec<u32>,
+    /// The longest seconds that a batch of each step may be padded to.
+    limits: Vec<f64>,
+    /// Seconds of each draw.
+    lengths: Vec<f32>,
+    /// All draws by length, for substitutes.
+    by_length: OnceLock<Vec<u32>>,
+}
+
+/// What a chapter is planned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rest {
+    /// Whether fewer draws than streams become a step too, in which some streams have no row.
+    pub is_kept: bool,
+    /// Whether full steps stay in the order in which their buckets filled up.
+    pub is_local: bool,
+}
+
+impl Chapter {
+    /// Plans the steps of draws with these `lengths` for `n_streams` streams; `mix(n)` gives the permutation
+    /// of `n` steps.
+    pub fn new<M: Fn(u64) -> u64>(
+        buckets: &Buckets,
+        lengths: Vec<f32>,
+        n_streams: u64,
+        rest: Rest,
+        mix: impl FnOnce(u64) -> M,
+    ) -> Self {
+        // bounded: a chapter has at most 2^20 draws, or one for each stream.
+        let mut draws: Vec<u32> = Vec::with_capacity(lengths.len());
+        let (mut begins, mut limits) = (vec![0], Vec::new());
+        let full = |k: usize| u64::from(buckets.sizes[k]).saturating_mul(n_streams);
+        // bounded: by the lengths, of which there are as many as rows.
+        let mut held: Vec<Vec<u32>> = vec![Vec::new(); buckets.bounds.len()];
+        for (draw, &length) in (0..).zip(&lengths) {
+            let k = buckets.bucket(length);
+            held[k].push(draw);
+            if held[k].len() as u64 == full(k) {
+                draws.append(&mut held[k]);
+                begins.push(draws.len() as u32);
+                limits.push(buckets.bounds[k]);
+            }
+        }
+        let n_full = limits.len();
+        // Longest first, so that a step has the size for its first draw; equal ones keep their order.
+        let mut left: Vec<u32> = held.concat();
+        left.sort_by(|&a, &b| lengths[b as usize].total_cmp(&lengths[a as usize]));
+        let mut left = &left[..];
+        while let Some(&longest) = left.first() {
+            let limit = f64::from(lengths[longest as usize]);
+            let size = u64::from(buckets.budget.rows(limit)).saturating_mul(n_streams).min(left.len() as u64);
+            if size < n_streams && !rest.is_kept {
+                break;
+            }
+            let (step, others) = left.split_at(size as usize);
+            draws.extend_from_slice(step);
+            begins.push(draws.len() as u32);
+            limits.push(limit);
+            left = others;
+        }
+        let chapter = Self { draws, begins, limits, lengths, by_length: OnceLock::new() };
+        // The last steps go from long to short, and must not come after all others.
+        let kept = if rest.is_local { n_full } else { 0 };
+        let mixed = mix((chapter.n_steps() - kept) as u64);
+        chapter.permuted(|step| match step.checked_sub(kept) {
+            None => step,
+            Some(of_mixed) => kept + mixed(of_mixed as u64) as usize,
+        })
+    }
+
+    /// The same steps, with `of(i)` as the `i`-th.
+    fn permuted(self, of: impl Fn(usize) -> usize) -> Self {
+        // bounded: as in `new`.
+        let mut draws = Vec::with_capacity(self.draws.len());
+        let (mut begins, mut limits) = (vec![0], Vec::new());
+        for step in (0..self.n_steps()).map(of) {
+            draws.extend_from_slice(self.step(step));
+            begins.push(draws.len() as u32);
+            limits.push(self.limits[step]);
+        }
+        Self { draws, begins, limits, ..self }
+    }
+
+    pub fn n_steps(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// The draws of a step: those of stream `v` are every V-th from the `v`-th on.
+    pub fn step(&self, step: usize) -> &[u32] {
+        &self.draws[self.begins[step] as usize..self.begins[step + 1] as usize]
+    }
+
+    /// The rows of a stream's batch in a step.
+    pub fn rows(&self, step: usize, stream: u64, n_streams: u64) -> u32 {
+        let len = u64::from(self.begins[step + 1] - self.begins[step]);
+        len.saturating_sub(stream).div_ceil(n_streams) as u32
+    }
+
+    /// The longest seconds that a batch of a step is padded to at most.
+    pub fn limit(&self, step: usize) -> f64 {
+        self.limits[step]
+    }
+
+    /// A draw of this chapter that may replace `draw` in `step`, by 64 `random` bits: one of its bucket that
+    /// is no longer than the step's batches; if `draw` is the only one, any that is no longer.
+    pub fn substitute(&self, buckets: &Buckets, step: usize, draw: u32, random: u64) -> u32 {
+        let by_length = self.by_length.get_or_init(|| {
+            let mut draws: Vec<u32> = (0..self.lengths.len() as u32).collect();
+            draws.sort_by(|&a, &b| self.lengths[a as usize].total_cmp(&self.lengths[b as usize]));
+            draws
+        });
+        let length = |draw: u32| f64::from(self.lengths[draw as usize]);
+        let end = by_length.partition_point(|&other| length(other) <= self.limits[step]);
+        let shortest = match buckets.bucket(self.lengths[draw as usize]).checked_sub(1) {
+            None => 0.0,
+            Some(below) => buckets.bounds[below],
+        };
+        let begin = by_length.partition_point(|&other| length(other) <= shortest).min(end);
+        let begin = if end - begin > 1 { begin } else { 0 };
+        let n = (end - begin) as u64;
+        by_length[begin + crate::seed::below(random, n) as usize]
+    }
+}

@@ -1,0 +1,352 @@
+//! [`Cuts`]: the batches of one pass on one rank whose boundaries follow from the lengths of its rows.
+//!
+//! Rank `r` of `w` takes the streams `r V / w` to `(r + 1) V / w - 1` of each step, one batch after the
+//! other; its draws in that order are the tickets of its only stream. A chapter is planned when a batch of it
+//! is first asked for. The numbers of batches and draws before it are those of all earlier chapters, so only
+//! the first start, and a seek, go through them: a state has them for its own chapter.
+//!
+//! All schedules of a pass share one [`Cuts`], so that each chapter is planned once. Source: own.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::{Arc, OnceLock, PoisonError},
+};
+
+use super::{
+    Bijection, Order, Place, Window,
+    buckets::{Buckets, Chapter, Rest},
+    rules::Rules,
+};
+use crate::{
+    Error, ErrorKind, Result,
+    seed::{Purpose, hash},
+    sync::plain::{Mutex, MutexGuard},
+};
+
+/// The position of a chapter in a pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChapterStart {
+    /// The chapter, counted from the start of the pass.
+    pub chapter: u64,
+    /// Steps before it.
+    pub steps: u64,
+}
+
+/// Where a chapter begins on this rank.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    at: ChapterStart,
+    /// The draws of this rank from the first known chapter up to here.
+    draws: u64,
+}
+
+/// A chapter on this rank.
+#[derive(Debug)]
+struct Part {
+    chapter: Chapter,
+    /// The draws of this rank before each of its batches in the chapter, and all.
+    before: Vec<u32>,
+    /// The epoch, and its draws that the chapter has.
+    epoch: u64,
+    draws: Range<u64>,
+    /// The ticket of each draw in the order that the buckets are filled in, if they are not the same.
+    tickets: Option<Vec<u64>>,
+}
+
+/// A chapter that is kept; it is planned outside the lock.
+type Planned = (u64, Arc<OnceLock<Part>>);
+
+/// The chapters kept at a time: what is read, what is drawn, and one between.
+const RECENT: usize = 3;
+
+/// The most chapters that are gone through for the start of another one, some 2.7e8 draws.
+pub(crate) const SCANNED: u64 = 256;
+
+/// A pass without end has fewer chapters: up to there no count of draws overflows.
+const MAX_CHAPTER: u64 = 1 << 40;
+
+/// The draws of one epoch before they are cut: of one stream, in batches of one.
+pub(crate) trait Draws: Clone {
+    fn rules(&self) -> &Rules;
+
+    /// Moves them to another epoch.
+    fn start_at(&mut self, epoch: u64);
+
+    /// The number of draws.
+    fn n_draws(&self) -> u64;
+
+    /// The window after so many draws.
+    fn window(&self, draws: u64) -> Window;
+
+    /// The row of a ticket.
+    fn place(&mut self, ticket: u64) -> Place;
+}
+
+/// The batches of one pass on one rank.
+#[derive(Debug)]
+pub struct Cuts<D> {
+    buckets: Arc<Buckets>,
+    base: D,
+    /// The draws of an epoch; `None` if the pass is one long epoch.
+    per_epoch: Option<u64>,
+    rest: Rest,
+    n_streams: u64,
+    /// This rank's streams.
+    streams: Range<u64>,
+    infinite: bool,
+    known: Mutex<Vec<Known>>,
+    recent: Mutex<VecDeque<Planned>>,
+}
+
+/// A draw of this rank.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CutDraw {
+    pub(super) epoch: u64,
+    /// The ticket of the base order.
+    pub(super) ticket: u64,
+}
+
+impl<D: Draws> Cuts<D> {
+    /// The batches of a pass from the chapter `start` on, cut from the draws of `base`; each epoch has
+    /// `per_epoch` draws.
+    pub(super) fn new(
+        buckets: Arc<Buckets>,
+        base: D,
+        per_epoch: Option<u64>,
+        (n_streams, streams): (u64, Range<u64>),
+        (infinite, is_kept): (bool, bool),
+        start: ChapterStart,
+    ) -> Result<Self> {
+        let is_local = !base.rules().order.is_scattered();
+        let cuts = Self {
+            buckets,
+            base,
+            per_epoch,
+            rest: Rest { is_kept, is_local },
+            n_streams,
+            streams,
+            infinite,
+            known: Mutex::new(vec![Known { at: start, draws: 0 }]),
+            recent: Mutex::default(),
+        };
+        let ChapterStart { chapter, steps } = start;
+        let most_steps = chapter.saturating_mul(cuts.buckets.chapter(n_streams));
+        if chapter >= cuts.end().unwrap_or(MAX_CHAPTER) || steps > most_steps {
+            let message =
+                format!("there are {steps} steps before chapter {chapter}, which the pass does not have");
+            return Err(Error::new(ErrorKind::State, message));
+        }
+        Ok(cuts)
+    }
+
+    /// Batches of this rank in a step.
+    fn share(&self) -> u64 {
+        self.streams.end - self.streams.start
+    }
+
+    /// Chapters of an epoch.
+    fn chapters(&self) -> u64 {
+        let per_chapter = self.buckets.chapter(self.n_streams);
+        self.per_epoch.map_or(u64::MAX, |draws| draws.div_ceil(per_chapter))
+    }
+
+    /// Chapters of the pass; `None` without end.
+    fn end(&self) -> Option<u64> {
+        (!self.infinite).then(|| self.chapters())
+    }
+
+    /// The first batch that these cuts know.
+    pub fn first_batch(&self) -> u64 {
+        self.known()[0].at.steps * self.share()
+    }
+
+    /// The start of the chapter that has `batch`; the last chapter's if the pass is over.
+    pub fn chapter_of(&self, batch: u64) -> ChapterStart {
+        self.find(|at, _| at.steps * self.share() <= batch).at
+    }
+
+    /// The epoch that has `batch`.
+    pub(crate) fn epoch_of(&self, batch: u64) -> u64 {
+        self.base.rules().epoch + self.chapter_of(batch).chapter / self.chapters()
+    }
+
+    /// Whether at most [`SCANNED`] chapters are to be planned to find `batch`.
+    pub(crate) fn can_find(&self, batch: u64) -> bool {
+        if !self.infinite {
+            return true;
+        }
+        let last = self.last_known();
+        let of_one = self.with(last.at.chapter, |part| part.chapter.n_steps() as u64).max(1);
+        (batch / self.share()).saturating_sub(last.at.steps) / of_one <= SCANNED
+    }
+
+    /// Batches of an epoch on this rank, estimated by the first known chapter.
+    pub(crate) fn about_per_epoch(&self) -> u64 {
+        let first = self.known()[0].at.chapter;
+        let (steps, draws) =
+            self.with(first, |part| (part.chapter.n_steps() as u64, part.draws.end - part.draws.start));
+        let per_epoch = self.per_epoch.unwrap_or_else(|| self.base.n_draws());
+        (u128::from(steps) * u128::from(per_epoch) / u128::from(draws.max(1))) as u64 * self.share()
+    }
+
+    /// The number of batches of a finite pass.
+    pub(super) fn n_batches(&self) -> Option<u64> {
+        self.end().map(|_| self.find(|_, _| true).at.steps * self.share())
+    }
+
+    /// The draws of this rank before `batch`, counted from the first known chapter.
+    pub(super) fn draws_before(&self, batch: u64) -> u64 {
+        let Known { at, draws } = self.find(|at, _| at.steps * self.share() <= batch);
+        if self.end() == Some(at.chapter) {
+            return draws;
+        }
+        let within = (batch - (at.steps * self.share()).min(batch)) as usize;
+        draws + self.with(at.chapter, |part| u64::from(part.before[within.min(part.before.len() - 1)]))
+    }
+
+    /// All draws of this rank in a finite pass, counted from the first known chapter.
+    pub(super) fn n_draws(&self) -> Option<u64> {
+        self.end().map(|_| self.find(|_, _| true).draws)
+    }
+
+    /// The draw with this number; `None` beyond the end of a finite pass.
+    pub(super) fn draw(&self, number: u64) -> Option<CutDraw> {
+        let (chapter, within) = self.place(number)?;
+        Some(self.with(chapter, |part| part.draw(part.at(&self.streams, self.n_streams, within).1)))
+    }
+
+    /// The `attempt`-th substitute for the draw with this number.
+    pub(super) fn substitute(&self, number: u64, attempt: u64) -> Option<(CutDraw, CutDraw)> {
+        let (chapter, within) = self.place(number)?;
+        Some(self.with(chapter, |part| {
+            let (step, draw) = part.at(&self.streams, self.n_streams, within);
+            let words = [part.epoch, part.draws.start + u64::from(draw), attempt];
+            let random = hash(self.base.rules().seed, Purpose::Substitute, words);
+            let other = part.chapter.substitute(&self.buckets, step, draw, random);
+            (part.draw(draw), part.draw(other))
+        }))
+    }
+
+    /// The draws of an epoch before they are cut.
+    pub(super) fn base_of(&self, epoch: u64) -> D {
+        let mut base = self.base.clone();
+        base.start_at(epoch);
+        base
+    }
+
+    /// The chapter and the draw within it of this rank.
+    fn place(&self, number: u64) -> Option<(u64, u32)> {
+        let Known { at, draws } = self.find(|_, draws| draws <= number);
+        (self.end() != Some(at.chapter)).then_some((at.chapter, (number - draws) as u32))
+    }
+
+    /// The last chapter for whose start `is_before` holds, or the end of the pass.
+    fn find(&self, is_before: impl Fn(ChapterStart, u64) -> bool) -> Known {
+        let is_before = |known: &Known| is_before(known.at, known.draws);
+        loop {
+            let last = {
+                let known = self.known();
+                let last = known[known.len() - 1];
+                if !is_before(&last) {
+                    return known[known.partition_point(is_before).max(1) - 1];
+                }
+                last
+            };
+            if self.end() == Some(last.at.chapter) {
+                return last;
+            }
+            let next = self.with(last.at.chapter, |part| {
+                let steps = last.at.steps + part.chapter.n_steps() as u64;
+                let at = ChapterStart { chapter: last.at.chapter + 1, steps };
+                Known { at, draws: last.draws + part.before.last().map_or(0, |&draws| u64::from(draws)) }
+            });
+            let mut known = self.known();
+            // Another thread may have gone on.
+            if known[known.len() - 1].at == last.at {
+                known.push(next);
+            }
+        }
+    }
+
+    fn last_known(&self) -> Known {
+        let known = self.known();
+        known[known.len() - 1]
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses a chapter, which is planned if it is not kept.
+    fn with<T>(&self, chapter: u64, of: impl FnOnce(&Part) -> T) -> T {
+        let part = {
+            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            match recent.iter().find(|(number, _)| *number == chapter) {
+                Some((_, part)) => part.clone(),
+                None => {
+                    let part = Arc::default();
+                    recent.truncate(RECENT - 1);
+                    recent.push_front((chapter, Arc::clone(&part)));
+                    part
+                }
+            }
+        };
+        of(part.get_or_init(|| self.plan(chapter)))
+    }
+
+    fn plan(&self, number: u64) -> Part {
+        let per_chapter = self.buckets.chapter(self.n_streams);
+        let (epochs, within) = (number / self.chapters(), number % self.chapters());
+        let begin = within * per_chapter;
+        let end = begin.saturating_add(per_chapter).min(self.per_epoch.unwrap_or(u64::MAX));
+        let epoch = self.base.rules().epoch + epochs;
+        let mut base = self.base_of(epoch);
+        let n = (end - begin) as usize;
+        // bounded: a chapter has at most 2^20 draws, or one for each stream.
+        let (mut rows, mut tickets) = (Vec::with_capacity(n), Vec::new());
+        let mut window = base.window(begin);
+        let is_mixed = base.rules().order == Order::Window;
+        for ticket in std::iter::from_fn(|| window.draw()).take(n) {
+            rows.push(base.place(ticket).row);
+            if is_mixed {
+                tickets.push(ticket);
+            }
+        }
+        // In a loop of its own, so that the reads of a table beyond the caches overlap.
+        let lengths = rows.into_iter().map(|row| self.buckets.length(row)).collect();
+        let seed = base.rules().seed;
+        let chapter = Chapter::new(&self.buckets, lengths, self.n_streams, self.rest, |n| {
+            let bijection = Bijection::new(seed, Purpose::Steps, [epoch, within], n);
+            move |i| bijection.at(i)
+        });
+        let mut before = vec![0];
+        let mut sum = 0;
+        for step in 0..chapter.n_steps() {
+            for stream in self.streams.clone() {
+                sum += chapter.rows(step, stream, self.n_streams);
+                before.push(sum);
+            }
+        }
+        Part { chapter, before, epoch, draws: begin..end, tickets: is_mixed.then_some(tickets) }
+    }
+}
+
+impl Part {
+    /// The step of this rank's draw with this number in the chapter, and the draw among all of the chapter.
+    fn at(&self, streams: &Range<u64>, n_streams: u64, number: u32) -> (usize, u32) {
+        let batch = self.before.partition_point(|&before| before <= number) - 1;
+        let share = (streams.end - streams.start) as usize;
+        let (step, stream) = (batch / share, streams.start + (batch % share) as u64);
+        let nth = stream + u64::from(number - self.before[batch]) * n_streams;
+        (step, self.chapter.step(step)[nth as usize])
+    }
+
+    fn draw(&self, draw: u32) -> CutDraw {
+        let ticket = match &self.tickets {
+            Some(tickets) => tickets[draw as usize],
+            None => self.draws.start + u64::from(draw),
+        };
+        CutDraw { epoch: self.epoch, ticket }
+    }
+}
