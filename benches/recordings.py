@@ -1,12 +1,15 @@
-"""Writes the minute-long recordings that `cargo bench --bench decode` reads, into `target/bench-recordings`.
+"""Writes the minute-long recordings that the benches `decode` and `open` read, into `target/bench-recordings`.
 
     python -m pip install numpy soundfile
     python benches/recordings.py
 
 The mono recordings of `tests/data/recordings`, repeated until a minute is full, are encoded by libsndfile. Their
-samples are treated as if they had the target rate: pitch does not matter here.
+samples are treated as if they had the target rate: pitch does not matter here. AAC is encoded by ffmpeg, if there is
+one; only `open` reads it.
 """
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +25,12 @@ KINDS = [
     ("ogg", 32_000, 1, "OGG", "VORBIS"),
     ("mp3", 32_000, 1, "MP3", "MPEG_LAYER_III"),
     ("ogg_44100_stereo", 44_100, 2, "OGG", "VORBIS"),
+    ("w64", 32_000, 1, "W64", "PCM_16"),
+    ("aiff", 32_000, 1, "AIFF", "PCM_16"),
+    ("au", 32_000, 1, "AU", "PCM_16"),
+    ("caf", 32_000, 1, "CAF", "PCM_16"),
+    ("alac", 32_000, 1, "CAF", "ALAC_16"),
+    ("adpcm", 32_000, 1, "WAV", "IMA_ADPCM"),
 ]
 
 
@@ -38,6 +47,11 @@ def main():
         with sf.SoundFile(path, "w", rate, channels, subtype, format=kind) as file:
             for begin in range(0, len(samples), rate):
                 file.write(samples[begin : begin + rate])
+        print(path, path.stat().st_size)
+    for name in ["aac.m4a", "adts.aac"] if shutil.which("ffmpeg") else []:
+        path = folder / name
+        command = ["ffmpeg", "-v", "error", "-y", "-i", folder / "wav.wav", "-c:a", "aac", "-b:a", "96k", path]
+        subprocess.run(command, check=True)
         print(path, path.stat().st_size)
 
 
