@@ -11,8 +11,7 @@
 //! Source: ISO/IEC 14496-3, sections 1.6.2 (setup), 1.6.5 (signalling of SBR), 1.A.2 (ADTS), 4.4.2
 //! (elements).
 
-use super::{corrupt, packet::Packet, unsupported};
-use crate::{Result, fallible_alloc};
+use crate::{Result, corrupt, fallible_alloc, packet::Packet, unsupported};
 
 /// Samples of a packet.
 const FRAME: u32 = 1024;
@@ -53,7 +52,7 @@ impl BitReader<'_> {
 ///
 /// # Errors
 /// `Unsupported` for anything but low complexity in one or two channels, `Corrupt` if it is cut short.
-pub(super) fn check_setup(setup: &[u8]) -> Result<()> {
+pub(crate) fn check_setup(setup: &[u8]) -> Result<()> {
     let mut bits = BitReader { bytes: setup, at: 0 };
     let cut = || corrupt(format!("the setup of the AAC track is cut short: {} bytes", setup.len()));
     let kind = object_type(&mut bits).ok_or_else(cut)?;
@@ -106,7 +105,7 @@ pub(super) fn check_setup(setup: &[u8]) -> Result<()> {
 
 /// The setup of AAC-LC without what may follow the number of channels: some writers cut it there, although a
 /// flag says that more follows. It stays as it is if even these fields are missing.
-pub(super) fn core_setup(setup: &[u8]) -> Vec<u8> {
+pub(crate) fn core_setup(setup: &[u8]) -> Vec<u8> {
     let mut bits = BitReader { bytes: setup, at: 0 };
     let mut end = || {
         object_type(&mut bits)?;
@@ -156,7 +155,7 @@ fn extension(bits: &mut BitReader<'_>) -> Option<bool> {
     Some(ps() == Some(1))
 }
 
-pub(super) fn he_aac(has_ps: bool) -> crate::Error {
+pub(crate) fn he_aac(has_ps: bool) -> crate::Error {
     let what = if has_ps {
         "HE-AAC v2 (SBR and PS: spectral band replication, parametric stereo)"
     } else {
@@ -169,7 +168,7 @@ pub(super) fn he_aac(has_ps: bool) -> crate::Error {
 }
 
 /// Whether an AAC-LC packet carries SBR; `decodes` returns whether the core's decoder accepts a packet.
-pub(super) fn has_sbr(packet: &[u8], mut decodes: impl FnMut(&[u8]) -> bool) -> bool {
+pub(crate) fn has_sbr(packet: &[u8], mut decodes: impl FnMut(&[u8]) -> bool) -> bool {
     let bits = BitReader { bytes: packet, at: 0 };
     let Some(&last) = packet.last() else { return false };
     if last == 0 {
@@ -215,9 +214,9 @@ fn fill_kind(mut bits: BitReader<'_>, at: usize, end: usize) -> Option<u64> {
 ///
 /// Ends at the last complete frame, or at an invalid header.
 #[derive(Debug, Default)]
-pub(super) struct Adts {
+pub(crate) struct Adts {
     /// Byte offset of the next frame.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// The setup from the first header, and the length of that header.
     setup: Option<([u8; 2], u32)>,
 }
@@ -229,7 +228,7 @@ impl Adts {
     ///
     /// # Errors
     /// `Unsupported` for several packets a frame.
-    pub(super) fn step(
+    pub(crate) fn step(
         &mut self,
         bytes: &[u8],
         base: usize,
@@ -280,7 +279,7 @@ impl Adts {
     ///
     /// # Errors
     /// `Corrupt` without a frame.
-    pub(super) fn setup(&self) -> Result<([u8; 2], u32)> {
+    pub(crate) fn setup(&self) -> Result<([u8; 2], u32)> {
         self.setup.ok_or_else(|| corrupt("no whole ADTS frame"))
     }
 }

@@ -11,12 +11,11 @@
 
 use std::ops::Range;
 
-use super::{
-    Codec, Planes, corrupt,
+use crate::{
+    Codec, Planes, Result, corrupt,
     field::{Endian, u16_at},
     unsupported,
 };
-use crate::Result;
 
 #[rustfmt::skip]
 static IMA_STEPS: [i32; 89] = [
@@ -44,7 +43,7 @@ enum AdpcmKind {
 
 /// The geometry of an ADPCM recording's blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BlockLayout {
+pub(crate) struct BlockLayout {
     kind: AdpcmKind,
     channels: usize,
     block_bytes: usize,
@@ -54,7 +53,7 @@ pub(super) struct BlockLayout {
 
 impl BlockLayout {
     /// Format tag 0x0011. `own` are the codec's fields of the `fmt ` chunk: samples per block.
-    pub(super) fn ima(
+    pub(crate) fn ima(
         own: &[u8],
         endian: Endian,
         channels: u16,
@@ -66,7 +65,7 @@ impl BlockLayout {
 
     /// Format tag 0x0002. `own` are the codec's fields of the `fmt ` chunk: samples per block, number of
     /// coefficient pairs, the pairs.
-    pub(super) fn ms(own: &[u8], endian: Endian, channels: u16, block_bytes: u16, bits: u16) -> Result<Self> {
+    pub(crate) fn ms(own: &[u8], endian: Endian, channels: u16, block_bytes: u16, bits: u16) -> Result<Self> {
         let n = u16_at(own, 2, endian).unwrap_or(0);
         let coefficient = |at| u16_at(own, at, endian).map(|x| x as i16);
         let pairs: Option<Vec<[i16; 2]>> = (0..usize::from(n.min(256)))
@@ -84,7 +83,7 @@ impl BlockLayout {
     ///
     /// # Errors
     /// `Unsupported` for more than two channels, `Corrupt` for none.
-    pub(super) fn apple(channels: u16) -> Result<Self> {
+    pub(crate) fn apple(channels: u16) -> Result<Self> {
         match channels {
             0 => Err(corrupt("the header declares 0 channels")),
             1 | 2 => {
@@ -132,14 +131,14 @@ impl BlockLayout {
     }
 
     /// Numbers from which [`Self::from_fields`] makes equal blocks.
-    pub(super) fn fields(&self) -> (&[[i16; 2]], [usize; 3]) {
+    pub(crate) fn fields(&self) -> (&[[i16; 2]], [usize; 3]) {
         let pairs: &[_] = if let AdpcmKind::Ms(pairs) = &self.kind { pairs } else { &[] };
         (pairs, [self.channels, self.block_bytes, self.block_samples])
     }
 
     /// Blocks of Microsoft ADPCM with these coefficients, of IMA ADPCM without; None if the numbers
     /// contradict each other.
-    pub(super) fn from_fields(pairs: Vec<[i16; 2]>, fields: [usize; 3]) -> Option<Self> {
+    pub(crate) fn from_fields(pairs: Vec<[i16; 2]>, fields: [usize; 3]) -> Option<Self> {
         let [channels, block_bytes, block_samples] = fields;
         let kind = match pairs.is_empty() {
             false => AdpcmKind::Ms(pairs),
@@ -155,7 +154,7 @@ impl BlockLayout {
         is_valid.then_some(blocks)
     }
 
-    pub(super) fn codec(&self) -> Codec {
+    pub(crate) fn codec(&self) -> Codec {
         match self.kind {
             AdpcmKind::Ima | AdpcmKind::Apple => Codec::AdpcmIma,
             AdpcmKind::Ms(_) => Codec::AdpcmMs,
@@ -176,27 +175,27 @@ impl BlockLayout {
     }
 
     /// Samples per channel in `bytes` bytes of blocks, the last of which may be cut short.
-    pub(super) fn n_samples(&self, bytes: u64) -> u64 {
+    pub(crate) fn n_samples(&self, bytes: u64) -> u64 {
         let (block_bytes, block_samples) = self.unit();
         let whole = (bytes / block_bytes).saturating_mul(block_samples);
         whole.saturating_add(self.samples_in((bytes % block_bytes) as usize).min(self.block_samples) as u64)
     }
 
     /// Bytes and samples per channel of a block.
-    pub(super) fn unit(&self) -> (u64, u64) {
+    pub(crate) fn unit(&self) -> (u64, u64) {
         (self.block_bytes as u64, self.block_samples as u64)
     }
 
     /// Whether `n` samples end within the last block of `bytes` bytes. Only then is a `fact` chunk's number
     /// used, since some writers count other units. libsndfile divides by the channels once too often.
-    pub(super) fn is_in_last(&self, n: u64, bytes: u64) -> bool {
+    pub(crate) fn is_in_last(&self, n: u64, bytes: u64) -> bool {
         let total = self.n_samples(bytes);
         let is_divided = self.channels > 1 && n == total / self.channels as u64;
         n <= total && n + self.block_samples as u64 > total && !is_divided
     }
 
     /// Decodes `span` of `data` into `out`; `scratch` holds one block.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         data: &[u8],
         scratch: &mut Vec<i16>,

@@ -16,7 +16,7 @@
 //!
 //! Source: own.
 
-use super::{Codec, Info, Recording, ogg::OggPages};
+use crate::{Codec, Info, Recording, ogg::OggPages};
 
 /// A container's declarations beyond its samples; see the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Claims {
 }
 
 /// Returns the declarations of the container of `recording`, whose bytes are `bytes`.
-pub(super) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
+pub(crate) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
     let Info { n_samples, codec, .. } = recording.info();
     let mut claims = Claims::default();
     // Some writers of tags count the frame that holds the tag.
@@ -92,7 +92,8 @@ fn ends_stream(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::AudioDecoder, *};
+    use super::*;
+    use crate::AudioDecoder;
 
     fn of(bytes: &[u8]) -> (u64, Claims) {
         let recording = AudioDecoder::new().open(bytes).unwrap();

@@ -7,8 +7,7 @@
 //!
 //! Source: own.
 
-use super::Repairs;
-use crate::{Error, Result};
+use crate::{Error, Repairs, Result};
 
 /// How much of a read may be silence in place of damaged frames.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,12 +47,12 @@ pub(crate) struct DamagedFrames {
 
 impl DamagedFrames {
     /// Forgets the last read; frames of the next one are treated as `damage` says.
-    pub(super) fn begin(&mut self, damage: Damage) {
+    pub(crate) fn begin(&mut self, damage: Damage) {
         *self = Self { damage, ..Self::default() };
     }
 
     /// Whether damaged frames may be silent.
-    pub(super) fn allows(&self) -> bool {
+    pub(crate) fn allows(&self) -> bool {
         self.damage.most > 0.0
     }
 
@@ -61,7 +60,7 @@ impl DamagedFrames {
     ///
     /// # Errors
     /// `error`, if it is not one of damaged bytes, or no damage is allowed.
-    pub(super) fn silence(&mut self, n_samples: u64, error: Error) -> Result<()> {
+    pub(crate) fn silence(&mut self, n_samples: u64, error: Error) -> Result<()> {
         use crate::ErrorKind::{Corrupt, TooShort, Unsupported};
         if !self.allows() || !matches!(error.kind, Corrupt | TooShort | Unsupported) {
             return Err(error);
@@ -79,7 +78,7 @@ impl DamagedFrames {
     ///
     /// # Errors
     /// The first error, if that is more than allowed, or all.
-    pub(super) fn end(&mut self, n_samples: u64) -> Result<Repairs> {
+    pub(crate) fn end(&mut self, n_samples: u64) -> Result<Repairs> {
         match self.first.take() {
             Some(error) if !self.damage.allows(self.found.filled, n_samples) => Err(error),
             _ => Ok(self.found),

@@ -16,8 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Codec, damage::DamagedFrames};
-use crate::Result;
+use crate::{Codec, Result, damage::DamagedFrames};
 use crossbeam::queue::ArrayQueue;
 
 /// The most decoders in the cache.
@@ -43,7 +42,7 @@ pub(crate) struct DecoderCache {
     /// Scratch of the ADPCM decoders: one block, interleaved.
     pub(crate) block: Vec<i16>,
     /// The damaged frames of this read.
-    pub(super) losses: DamagedFrames,
+    pub(crate) losses: DamagedFrames,
     /// The unused vectors of each codec, in a type of its own.
     pools: Vec<Box<dyn Any + Send>>,
 }
@@ -51,7 +50,7 @@ pub(crate) struct DecoderCache {
 /// Unused vectors of one kind.
 ///
 /// A recording returns its vectors when it is dropped, which may be after the decoder was dropped.
-pub(super) struct VecPool<T>(Arc<ArrayQueue<Vec<T>>>);
+pub(crate) struct VecPool<T>(Arc<ArrayQueue<Vec<T>>>);
 
 impl<T> Default for VecPool<T> {
     fn default() -> Self {
@@ -61,13 +60,13 @@ impl<T> Default for VecPool<T> {
 
 impl<T> VecPool<T> {
     /// An empty vector, which returns to the pool when it is dropped.
-    pub(super) fn take(&self) -> PooledVec<T> {
+    pub(crate) fn take(&self) -> PooledVec<T> {
         PooledVec { items: self.0.pop().unwrap_or_default(), pool: Self(self.0.clone()) }
     }
 }
 
 /// A vector of a [`VecPool`], in use.
-pub(super) struct PooledVec<T> {
+pub(crate) struct PooledVec<T> {
     items: Vec<T>,
     pool: VecPool<T>,
 }
@@ -146,7 +145,7 @@ impl DecoderCache {
     }
 
     /// The pools `T` of a codec, empty at first.
-    pub(super) fn pools<T: Default + Send + 'static>(&mut self) -> &mut T {
+    pub(crate) fn pools<T: Default + Send + 'static>(&mut self) -> &mut T {
         let found = self.pools.iter().position(|pools| pools.is::<T>());
         let at = found.unwrap_or_else(|| {
             self.pools.push(Box::new(T::default()));

@@ -30,20 +30,20 @@ use symphonia::{
     default::codecs::{AacDecoder, AlacDecoder},
 };
 
-use super::{
-    Codec, DecoderCache, Info, Planes, aac, corrupt,
+use crate::{
+    Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result, aac, corrupt,
     damage::DamagedFrames,
     decoder_cache::{PooledVec, VecPool},
+    fallible_alloc,
     field::{Endian, u32_at},
-    mp4::Edit,
+    formats::mp4::Edit,
     packet::Packet,
     unsupported,
 };
-use crate::{Error, ErrorKind, Result, fallible_alloc};
 
 /// AAC packets decoded before the span's first: one for the overlap, one more for window shapes that depend
 /// on it.
-pub(super) const AAC_PREROLL: usize = 2;
+pub(crate) const AAC_PREROLL: usize = 2;
 
 /// The most bytes of a cached ALAC decoder: for the most frames that the library allows in a packet, in eight
 /// channels.
@@ -51,22 +51,22 @@ const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 
 /// The number of AAC packets searched for SBR that the setup does not signal, and how many of them must have
 /// it, to exclude chance.
-pub(super) const AAC_SBR_SEARCHED: usize = 4;
+pub(crate) const AAC_SBR_SEARCHED: usize = 4;
 const AAC_SBR_NEEDED: usize = 2;
 
-pub(super) struct AlacPackets<'a> {
-    pub(super) cookie: &'a [u8],
+pub(crate) struct AlacPackets<'a> {
+    pub(crate) cookie: &'a [u8],
     /// The packets in the file; their ticks are samples per channel.
-    pub(super) packets: PooledVec<Packet>,
+    pub(crate) packets: PooledVec<Packet>,
     /// Samples before the recording's first.
-    pub(super) delay: u64,
+    pub(crate) delay: u64,
     /// Samples of the recording, from there on; 0 for all.
-    pub(super) n_valid: u64,
+    pub(crate) n_valid: u64,
 }
 
 #[derive(Default)]
-pub(super) struct PacketPools {
-    pub(super) packets: VecPool<Packet>,
+pub(crate) struct PacketPools {
+    pub(crate) packets: VecPool<Packet>,
     starts: VecPool<u64>,
 }
 
@@ -95,7 +95,7 @@ impl<'a> PacketRecording<'a> {
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported` or `Empty`, by the frames and the first packet.
-    pub(super) fn open_adts(cache: &mut DecoderCache, bytes: &'a [u8], start: usize) -> Result<Self> {
+    pub(crate) fn open_adts(cache: &mut DecoderCache, bytes: &'a [u8], start: usize) -> Result<Self> {
         let bytes = &bytes[start..];
         let mut packets = cache.pools::<PacketPools>().packets.take();
         let mut walk = aac::Adts::default();
@@ -108,7 +108,7 @@ impl<'a> PacketRecording<'a> {
     ///
     /// # Errors
     /// Errors of the first packet.
-    pub(super) fn from_track(
+    pub(crate) fn from_track(
         cache: &mut DecoderCache,
         bytes: &'a [u8],
         (codec, setup): (Codec, &[u8]),
@@ -123,7 +123,7 @@ impl<'a> PacketRecording<'a> {
     ///
     /// # Errors
     /// As [`PacketRecording::open_adts`].
-    pub(super) fn from_alac(
+    pub(crate) fn from_alac(
         cache: &mut DecoderCache,
         bytes: &'a [u8],
         from: AlacPackets<'_>,
@@ -163,7 +163,7 @@ impl<'a> PacketRecording<'a> {
 
     /// A window of packets: those at these places in `bytes`, whose first samples (before the edit) are
     /// `starts`, with one more for the end.
-    pub(super) fn window(
+    pub(crate) fn window(
         cache: &mut DecoderCache,
         bytes: &'a [u8],
         info: Info,
@@ -268,7 +268,7 @@ fn parameters(codec: Codec, setup: &[u8]) -> AudioCodecParameters {
 }
 
 /// What the first packets of a recording show.
-pub(super) struct FirstPacket {
+pub(crate) struct FirstPacket {
     codec: Codec,
     params: AudioCodecParameters,
     sample_rate: u32,
@@ -279,7 +279,7 @@ pub(super) struct FirstPacket {
 
 impl FirstPacket {
     /// Decodes the first of these packets, which are up to [`AAC_SBR_SEARCHED`].
-    pub(super) fn decode_first(
+    pub(crate) fn decode_first(
         cache: &mut DecoderCache,
         codec: Codec,
         setup: &[u8],
@@ -328,18 +328,18 @@ impl FirstPacket {
 
     /// Whether only the packet itself says how long it is: the last one of ALAC, and those that the table
     /// does not count in full.
-    pub(super) fn has_own_length(&self, packet: &Packet, timescale: Option<u32>, is_last: bool) -> bool {
+    pub(crate) fn has_own_length(&self, packet: &Packet, timescale: Option<u32>, is_last: bool) -> bool {
         self.codec == Codec::Alac
             && (is_last || self.scale(packet.dur.into(), timescale) != self.packet_samples)
     }
 }
 
 /// The length of a recording, packet by packet.
-pub(super) struct Timeline {
+pub(crate) struct Timeline {
     timescale: Option<u32>,
     edit: Edit,
     /// Samples of the packets so far.
-    pub(super) samples: u64,
+    pub(crate) samples: u64,
     /// Ticks of the packets so far, as the table counts them.
     ticks: u64,
     /// Whether the table counts packets before the last one with other lengths than they have.
@@ -348,13 +348,13 @@ pub(super) struct Timeline {
 
 impl Timeline {
     /// `timescale` is the ticks per second of the packets; None if ticks are samples.
-    pub(super) fn new(timescale: Option<u32>, edit: Edit) -> Self {
+    pub(crate) fn new(timescale: Option<u32>, edit: Edit) -> Self {
         Self { timescale, edit, samples: 0, ticks: 0, is_rounded: false }
     }
 
     /// Adds a packet, whose bytes are `bytes`; they matter only if [`FirstPacket::has_own_length`]. Returns
     /// its samples per channel.
-    pub(super) fn add(&mut self, first: &FirstPacket, packet: &Packet, is_last: bool, bytes: &[u8]) -> u64 {
+    pub(crate) fn add(&mut self, first: &FirstPacket, packet: &Packet, is_last: bool, bytes: &[u8]) -> u64 {
         let timescale = self.timescale;
         let ticks = u64::from(packet.dur);
         self.ticks = self.ticks.saturating_add(ticks);
@@ -378,7 +378,7 @@ impl Timeline {
     }
 
     /// Samples before the edit's first, and the recording after the edit.
-    pub(super) fn edited(&self, first: &FirstPacket) -> (u64, Info) {
+    pub(crate) fn edited(&self, first: &FirstPacket) -> (u64, Info) {
         let &FirstPacket { codec, sample_rate, channels, .. } = first;
         let edit = self.edit;
         let delay = first.scale(edit.delay, edit.timescale);

@@ -4,30 +4,30 @@
 
 /// The order of the bytes in a container's integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Endian {
+pub(crate) enum Endian {
     Little,
     Big,
 }
 
-pub(super) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+pub(crate) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
-pub(super) fn u16_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u16> {
     array_at(bytes, at).map(match endian {
         Endian::Little => u16::from_le_bytes,
         Endian::Big => u16::from_be_bytes,
     })
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u32> {
     array_at(bytes, at).map(match endian {
         Endian::Little => u32::from_le_bytes,
         Endian::Big => u32::from_be_bytes,
     })
 }
 
-pub(super) fn u64_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize, endian: Endian) -> Option<u64> {
     array_at(bytes, at).map(match endian {
         Endian::Little => u64::from_le_bytes,
         Endian::Big => u64::from_be_bytes,

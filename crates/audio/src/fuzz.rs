@@ -6,16 +6,18 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    AudioDecoder, DecoderCache, Info, Planes, RangeIndex, ReadBytes, Recording, aiff, au, caf,
-    flac::{Flac, any_frame},
-    flac_frame,
+use crate::{
+    AudioDecoder, DecoderCache, Info, Planes, RangeIndex, ReadBytes, Recording,
+    formats::{
+        aiff, au, caf,
+        flac::{Flac, any_frame, frame},
+        mp4::{Track, movie},
+        mpeg, ogg_flac,
+        vorbis::Vorbis,
+        wav,
+    },
     joined::CodecBytes,
-    movie,
-    mp4::Track,
-    mpeg, ogg, ogg_flac,
-    vorbis::Vorbis,
-    wav,
+    ogg,
 };
 
 use crate::Result;
@@ -190,7 +192,7 @@ fn mpeg(bytes: &[u8]) {
 
 fn flac(bytes: &[u8]) {
     for at in 0..bytes.len().min(4096) {
-        if let Some(header) = flac_frame::Header::parse(&bytes[at..]) {
+        if let Some(header) = frame::Header::parse(&bytes[at..]) {
             assert!(header.block > 0 && header.len <= bytes.len() - at);
         }
     }

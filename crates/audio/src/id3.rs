@@ -1,14 +1,14 @@
 //! Skips ID3v2 tags before a recording.
 
-use super::header_bytes::HeaderBytes;
+use crate::header_bytes::HeaderBytes;
 
 /// The offset after any ID3v2 tags at the start.
-pub(super) fn skip_id3v2(bytes: &[u8]) -> usize {
+pub(crate) fn skip_id3v2(bytes: &[u8]) -> usize {
     skip(&bytes) as usize
 }
 
 /// The offset after any ID3v2 tags at the start.
-pub(super) fn skip<'a>(file: &impl HeaderBytes<'a>) -> u64 {
+pub(crate) fn skip<'a>(file: &impl HeaderBytes<'a>) -> u64 {
     let mut at = 0;
     while let head = file.get_up_to(at, 10)
         && head.get(3) != Some(&0xff)
@@ -21,7 +21,7 @@ pub(super) fn skip<'a>(file: &impl HeaderBytes<'a>) -> u64 {
 
 /// The length of the ID3v2 tag at the start of `bytes`, which may exceed them. Source: ID3v2.4.0 main
 /// structure, section 3.
-pub(super) fn id3v2_len(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn id3v2_len(bytes: &[u8]) -> Option<usize> {
     let &[b'I', b'D', b'3', _, _, flags, ref size @ ..] = bytes.first_chunk::<10>()? else { return None };
     if size.iter().any(|&byte| byte >= 0x80) {
         return None;

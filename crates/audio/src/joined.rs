@@ -4,14 +4,14 @@
 
 use std::ops::{Deref, Range};
 
-use super::{
-    DecoderCache,
+use crate::{
+    DecoderCache, Result,
     decoder_cache::{PooledVec, VecPool},
+    fallible_alloc,
 };
-use crate::{Result, fallible_alloc};
 
 #[derive(Debug)]
-pub(super) enum CodecBytes<'a> {
+pub(crate) enum CodecBytes<'a> {
     /// A file, or a part of it, as it is.
     Whole(&'a [u8]),
     Joined(PooledVec<u8>),
@@ -34,12 +34,12 @@ struct BytePools {
 }
 
 /// An empty vector for joined bytes, which the worker keeps.
-pub(super) fn pooled_bytes(cache: &mut DecoderCache) -> PooledVec<u8> {
+pub(crate) fn pooled_bytes(cache: &mut DecoderCache) -> PooledVec<u8> {
     cache.pools::<BytePools>().joined.take()
 }
 
 /// The pieces of `bytes` one after the other, after `head`: copied, unless they are one piece.
-pub(super) fn join<'a>(
+pub(crate) fn join<'a>(
     cache: &mut DecoderCache,
     bytes: &'a [u8],
     head: &[u8],

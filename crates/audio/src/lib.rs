@@ -24,11 +24,12 @@
 //! | file | what |
 //! |---|---|
 //! | `sniff`, `id3` | the format of a recording by its first bytes |
-//! | `wav`, `aiff`, `au`, `caf`, `mp4`, `movie`, `ogg` | containers |
-//! | `pcm`, `adpcm` | samples at known places |
-//! | `flac`, `flac_frame`, `ogg_flac`, `mpeg`, `vorbis` | codecs that are decoded here |
-//! | `aac`, `demux`, `packet` | packets that symphonia decodes |
-//! | `ranged` | spans from ranges of a file, by an index that can be kept |
+//! | `formats` | the formats, a file or folder each |
+//! | `pcm`, `adpcm` | samples at known places, which several formats have |
+//! | `ogg` | pages and packets of Ogg |
+//! | `aac`, `demux`, `packet`, `packet_index` | packets that symphonia decodes |
+//! | `range_index`, `index_file` | spans from ranges of a file, by an index that can be kept |
+//! | `read_at`, `locate` | reads of a file, and the search for the bytes of a span |
 //! | `shared` | spans that several windows need, each decoded once |
 //! | `decoder_cache` | decoders that a worker uses again |
 //! | `claims`, `damage` | what a container claims beside what it has; frames that cannot be decoded |
@@ -47,17 +48,11 @@
 
 mod aac;
 mod adpcm;
-mod aiff;
-mod au;
-mod caf;
 mod claims;
 mod damage;
 mod demux;
 mod field;
-mod flac;
-mod flac_frame;
-#[cfg(any(test, fuzzing))]
-mod flac_plain;
+mod formats;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(test)]
@@ -66,19 +61,17 @@ mod fuzzed;
 mod decoder_cache;
 mod header_bytes;
 mod id3;
+mod index_file;
 mod joined;
-mod movie;
-mod mp4;
-mod mpeg;
+mod locate;
 mod ogg;
 mod packet;
-mod ogg_flac;
+mod packet_index;
 mod pcm;
-mod ranged;
+mod range_index;
+mod read_at;
 mod shared;
 mod sniff;
-mod vorbis;
-mod wav;
 
 use std::{
     fmt,
@@ -93,9 +86,10 @@ pub use claims::Claims;
 pub use damage::Damage;
 pub(crate) use decoder_cache::DecoderCache;
 pub use forebay_base::planes::{KEPT_SAMPLES, MAX_RATE, Planes};
+use formats::{aiff, au, caf, flac, mp4::movie, mpeg, ogg_flac, vorbis, wav};
 use joined::CodecBytes;
 pub use pcm::FrameLayout;
-pub use ranged::{RangeIndex, ReadBytes, SpanBytes};
+pub use range_index::{RangeIndex, ReadBytes, SpanBytes};
 pub use shared::{SharedSpans, SpareBlocks};
 use sniff::Format;
 

@@ -11,8 +11,7 @@
 //!
 //! Source: RFC 3533.
 
-use super::corrupt;
-use crate::{Result, fallible_alloc};
+use crate::{Result, corrupt, fallible_alloc};
 
 const CAPTURE: &[u8; 4] = &crate::signatures::OGG;
 /// Length of a page header before its segment table.
@@ -20,7 +19,7 @@ const HEADER_LEN: usize = 27;
 
 /// One page: its header's fields and its position.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Page {
+pub(crate) struct Page {
     /// Byte offset of the capture pattern.
     pub offset: usize,
     /// Serial number of its logical stream.
@@ -133,7 +132,7 @@ impl Page {
 
 /// The pages of all streams, in order.
 #[derive(Debug)]
-pub(super) struct OggPages<'a> {
+pub(crate) struct OggPages<'a> {
     bytes: &'a [u8],
     at: usize,
     /// The bytes that may still be summed to check capture patterns; it bounds the cost of false ones.
@@ -186,7 +185,7 @@ fn find(bytes: &[u8], pattern: &[u8; 4]) -> Option<usize> {
 
 /// The position of a packet in a stream's pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OggPacket {
+pub(crate) struct OggPacket {
     /// The page it begins on, and the offset in that page's body.
     page: u32,
     byte: u32,
@@ -223,7 +222,7 @@ impl OggPacket {
 
 /// Walks the packets of one stream's pages; a copy continues from the same position.
 #[derive(Debug, Clone)]
-pub(super) struct OggPackets<'a> {
+pub(crate) struct OggPackets<'a> {
     bytes: &'a [u8],
     pages: &'a [Page],
     page: usize,
@@ -306,7 +305,7 @@ impl Iterator for OggPackets<'_> {
 }
 
 /// Counts the pages visited and packets found by this thread, for tests.
-pub(super) mod steps {
+pub(crate) mod steps {
     #[cfg(test)]
     std::thread_local! {
         static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
@@ -356,7 +355,7 @@ const fn crc_tables() -> [[u32; 256]; 8] {
 }
 
 /// Continues the checksum `crc` over `bytes`, eight at a time.
-pub(super) fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
     let (eights, rest) = bytes.as_chunks::<8>();
     for eight in eights {
         let [a, b, c, d] = (crc ^ u32::from_be_bytes([eight[0], eight[1], eight[2], eight[3]])).to_be_bytes();

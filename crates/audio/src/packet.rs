@@ -2,9 +2,9 @@
 
 /// The position of a packet, and its duration in ticks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Packet {
+pub(crate) struct Packet {
     /// Byte offset in the bytes that hold the recording's packets.
-    pub(super) at: usize,
-    pub(super) len: u32,
-    pub(super) dur: u32,
+    pub(crate) at: usize,
+    pub(crate) len: u32,
+    pub(crate) dur: u32,
 }

@@ -10,14 +10,13 @@
 
 use std::ops::Range;
 
-use super::{
-    Codec, DecoderCache, Info, Planes, adpcm::BlockLayout, corrupt, field::Endian, joined::CodecBytes,
-    unsupported,
+use crate::{
+    Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result, adpcm::BlockLayout, corrupt, field::Endian,
+    joined::CodecBytes, unsupported,
 };
-use crate::{Error, ErrorKind, Result};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(crate) enum Coding {
     /// One byte, 128 is zero.
     Unsigned8,
     /// Two's complement of `bytes` bytes, the low-order part of a container of `stride` bytes.
@@ -55,7 +54,7 @@ impl Coding {
     }
 
     /// Bytes from a sample of one channel to that of the next channel; 0 for ADPCM.
-    pub(super) fn stride(&self) -> usize {
+    pub(crate) fn stride(&self) -> usize {
         match self {
             Coding::Unsigned8 | Coding::Alaw | Coding::Mulaw => 1,
             Coding::Int { stride, .. } => *stride,
@@ -88,11 +87,11 @@ pub struct Pcm<'a> {
 
 /// The coding of a recording and the place of its samples, without their bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PcmFormat {
-    pub(super) info: Info,
-    pub(super) coding: Coding,
+pub(crate) struct PcmFormat {
+    pub(crate) info: Info,
+    pub(crate) coding: Coding,
     /// The bytes of the file with the samples.
-    pub(super) data: Range<u64>,
+    pub(crate) data: Range<u64>,
     /// Samples per channel that the header declares; None if it declares none.
     declared: Option<u64>,
 }
@@ -103,7 +102,7 @@ impl PcmFormat {
     ///
     /// `limit` is the container's number of samples per channel, if it has one that may shorten the
     /// recording.
-    pub(super) fn new(
+    pub(crate) fn new(
         data: Range<u64>,
         coding: Coding,
         sample_rate: u32,
@@ -125,7 +124,7 @@ impl PcmFormat {
     }
 
     /// Sets the number of bytes of samples that the header declares; `data` has the existing ones.
-    pub(super) fn with_declared_bytes(mut self, bytes: Option<u64>) -> Self {
+    pub(crate) fn with_declared_bytes(mut self, bytes: Option<u64>) -> Self {
         let existing = self.data.end - self.data.start;
         self.declared = bytes.map(|bytes| match bytes > existing {
             true => self.coding.n_samples(bytes, self.info.channels),
@@ -135,24 +134,24 @@ impl PcmFormat {
     }
 
     /// Sets the number of samples per channel that the header declares.
-    pub(super) fn with_declared_samples(mut self, samples: Option<u64>) -> Self {
+    pub(crate) fn with_declared_samples(mut self, samples: Option<u64>) -> Self {
         self.declared = samples;
         self
     }
 
     /// The same samples in a file that has `n` bytes more before them.
-    pub(super) fn after(mut self, n: u64) -> Self {
+    pub(crate) fn after(mut self, n: u64) -> Self {
         self.data = self.data.start + n..self.data.end + n;
         self
     }
 
     /// The recording with the bytes of its file.
-    pub(super) fn of(self, bytes: &[u8]) -> Pcm<'_> {
+    pub(crate) fn of(self, bytes: &[u8]) -> Pcm<'_> {
         self.with(CodecBytes::Whole(bytes))
     }
 
     /// The recording with the bytes of its file, which may be joined.
-    pub(super) fn with(self, file: CodecBytes<'_>) -> Pcm<'_> {
+    pub(crate) fn with(self, file: CodecBytes<'_>) -> Pcm<'_> {
         Pcm { shape: self, file }
     }
 
@@ -165,7 +164,7 @@ impl PcmFormat {
     }
 
     /// The bytes of the file that hold `span`, and the first sample in them.
-    pub(super) fn bytes_of(&self, span: &Range<u64>) -> (Range<u64>, u64) {
+    pub(crate) fn bytes_of(&self, span: &Range<u64>) -> (Range<u64>, u64) {
         let (bytes, samples) = self.unit();
         let (first, end) = (span.start / samples, span.end.div_ceil(samples));
         let end = self.data.end.min(self.data.start.saturating_add(end.saturating_mul(bytes)));
@@ -173,7 +172,7 @@ impl PcmFormat {
     }
 
     /// Decodes `span`, counted from the first sample in `data`.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         cache: &mut DecoderCache,
         data: &[u8],
@@ -206,7 +205,7 @@ impl PcmFormat {
 
 impl Pcm<'_> {
     /// Samples per channel that the header declares, if any.
-    pub(super) fn declared(&self) -> Option<u64> {
+    pub(crate) fn declared(&self) -> Option<u64> {
         self.shape.declared
     }
 
@@ -294,7 +293,7 @@ fn convert<const N: usize>(bytes: &[u8], out: &mut Planes, stride: usize, f: imp
 }
 
 /// The coding of integers of `bits` bits in containers of `stride` bytes.
-pub(super) fn int_coding(bits: u16, stride: usize, endian: Endian) -> Result<Coding> {
+pub(crate) fn int_coding(bits: u16, stride: usize, endian: Endian) -> Result<Coding> {
     let bytes = usize::from(bits.div_ceil(8));
     if bits == 0 || bytes > 8 || stride > 16 {
         return Err(unsupported(format!("{bits}-bit integer samples are not decoded, only 1 to 64 bits")));
@@ -306,7 +305,7 @@ pub(super) fn int_coding(bits: u16, stride: usize, endian: Endian) -> Result<Cod
 }
 
 /// The coding of floats of `bits` bits.
-pub(super) fn float_coding(bits: u16, endian: Endian) -> Result<Coding> {
+pub(crate) fn float_coding(bits: u16, endian: Endian) -> Result<Coding> {
     match bits {
         32 | 64 => Ok(Coding::Float { bytes: usize::from(bits / 8), endian }),
         _ => Err(unsupported(format!("{bits}-bit float samples are not decoded, only 32 and 64 bits"))),

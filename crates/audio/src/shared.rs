@@ -9,8 +9,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use super::Planes;
-use crate::{Result, shared_once::SharedOnce};
+use crate::{Planes, Result, shared_once::SharedOnce};
 
 /// Blocks are shared if all windows together have at least this many times the samples that they span.
 const WORTH: (u64, u64) = (6, 5);

@@ -5,18 +5,16 @@
 //!
 //! Source: the formats' specifications, as their modules cite them.
 
-use super::id3::skip_id3v2;
-use super::{corrupt, mpeg, unsupported};
-use crate::{Error, ErrorKind, Result, signatures};
+use crate::{Error, ErrorKind, Result, corrupt, formats::mpeg, id3::skip_id3v2, signatures, unsupported};
 
 /// The most bytes of junk before the first frame, or before the marker of FLAC.
-pub(super) const MAX_JUNK: usize = 1 << 18;
+pub(crate) const MAX_JUNK: usize = 1 << 18;
 /// The marker of a FLAC file, and the start of the block that must follow it.
 const FLAC_START: [u8; 8] = *b"fLaC\0\0\0\x22";
 
 /// A format that is decoded here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// RIFF, RIFX, RF64 or BW64 with WAVE.
     Wav,
     Wave64,
@@ -42,7 +40,7 @@ pub(super) enum Format {
 /// # Errors
 /// `Empty` without bytes, `Corrupt` for a header that is cut short or damaged, `Unsupported` for formats
 /// other than [`Format`].
-pub(super) fn sniff(bytes: &[u8]) -> Result<(Format, usize)> {
+pub(crate) fn sniff(bytes: &[u8]) -> Result<(Format, usize)> {
     if bytes.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
     }
@@ -56,7 +54,7 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<(Format, usize)> {
 ///
 /// # Errors
 /// As [`sniff`].
-pub(super) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(Format, usize)> {
+pub(crate) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(Format, usize)> {
     if rest.starts_with(&signatures::FLAC) {
         return Ok((Format::Flac, 0));
     }
@@ -77,7 +75,7 @@ pub(super) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(Format, usize
 }
 
 /// The offset of the FLAC marker in the first bytes `head` of a file: 0, or after junk; None without one.
-pub(super) fn flac_marker(head: &[u8]) -> Option<usize> {
+pub(crate) fn flac_marker(head: &[u8]) -> Option<usize> {
     if head.starts_with(&signatures::FLAC) {
         return Some(0);
     }

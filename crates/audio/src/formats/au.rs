@@ -1,0 +1,51 @@
+//! Opens Sun and NeXT AU.
+//!
+//! Source: `audio(4)` header of the NeXT/Sun sound file: six big-endian words, then samples.
+
+use crate::{
+    Result, corrupt,
+    field::{Endian, u32_at},
+    header_bytes::HeaderBytes,
+    pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
+    unsupported,
+};
+
+/// Opens `.snd`.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
+    Ok(find(&bytes)?.of(bytes))
+}
+
+/// Finds the samples in `.snd`.
+///
+/// # Errors
+/// `Corrupt` with a header cut short, `Unsupported` for encodings not decoded here, `Empty` without samples.
+pub(crate) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<PcmFormat> {
+    let head = file.get_up_to(0, 24);
+    let word = |i: usize| {
+        u32_at(head, 4 * i, Endian::Big)
+            .ok_or_else(|| corrupt("the AU header is cut short; 24 bytes are needed"))
+    };
+    // A size of all ones is unknown: the samples then extend to the end.
+    let at = u64::from(word(1)?).min(file.size());
+    let data = at..file.size().min(at + u64::from(word(2)?));
+    let coding = match word(3)? {
+        1 => Coding::Mulaw,
+        27 => Coding::Alaw,
+        kind @ 2..=5 => int_coding(8 * (kind as u16 - 1), kind as usize - 1, Endian::Big)?,
+        6 => float_coding(32, Endian::Big)?,
+        7 => float_coding(64, Endian::Big)?,
+        kind => {
+            return Err(unsupported(format!(
+                "AU encoding {kind} is not decoded, only PCM, float, A-law, mu-law"
+            )));
+        }
+    };
+    let channels = word(5)?;
+    let channels = u16::try_from(channels)
+        .map_err(|_| corrupt(format!("the AU header declares {channels} channels")))?;
+    let size = Some(u64::from(word(2)?)).filter(|&size| size != u64::from(u32::MAX));
+    Ok(PcmFormat::new(data, coding, word(4)?, channels, None)?.with_declared_bytes(size))
+}

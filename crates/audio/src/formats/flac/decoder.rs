@@ -1,0 +1,235 @@
+//! Decodes the samples of a FLAC frame, and converts them to floats.
+//!
+//! Input: the bytes of a frame. Output: planar float32 samples of full scale 1. The samples are exact:
+//! integers of 32 bits, rounded once to float32.
+//!
+//! | RFC 9639 | here |
+//! |---|---|
+//! | 8.2 STREAMINFO, 8.5 seek table | `head` |
+//! | 9.1 frame header, 9.3 frame footer | `flac_frame` |
+//! | 4.2, 9.1.3 stereo decorrelation | [`FrameDecoder::write`] |
+//! | 9.2.1 subframe header, 9.2.2 wasted bits | `subframe` |
+//! | 9.2.3 constant, 9.2.4 verbatim | `subframe` |
+//! | 9.2.5 fixed, 9.2.6 linear prediction | `predict` |
+//! | 9.2.7 coded residual, Rice codes, escapes | `bits`, `subframe` |
+//!
+//! All of it is decoded here: 4 to 32 bits a sample, 33 bits of a difference channel, every block size and
+//! order. A frame is decoded only after its CRC-16 was checked, so the decoder meets bits that no encoder
+//! wrote only in crafted files. It refuses reserved codes, and predictors with a negative shift.
+//!
+//! Source: RFC 9639.
+
+use std::ops::Range;
+
+use super::{
+    FramePools,
+    bits::Bits,
+    subframe::{BEFORE, subframe},
+};
+use crate::{
+    Result,
+    decoder_cache::{DecoderCache, PooledVec},
+    fallible_alloc,
+    formats::flac::frame::{Channels, Header, Stream},
+    simd::{Lanes, Level, Work},
+};
+
+/// Decodes frames, one after the other, in memory that the worker keeps.
+#[derive(Debug)]
+pub(super) struct FrameDecoder {
+    level: Level,
+    /// The channels of the last frame, each after [`BEFORE`] other values.
+    samples: PooledVec<i32>,
+    /// The difference channel of 33 bits.
+    wide: PooledVec<i64>,
+    block: usize,
+    channels: Channels,
+    /// The bits that a sample is shorter than 32.
+    unused_bits: u32,
+}
+
+impl FrameDecoder {
+    /// A decoder with the instructions of this process.
+    pub(super) fn new(cache: &mut DecoderCache) -> Self {
+        Self::at(Level::detect(), cache)
+    }
+
+    /// A decoder with the instructions of `level`.
+    pub(super) fn at(level: Level, cache: &mut DecoderCache) -> Self {
+        let pools = cache.pools::<FramePools>();
+        let (samples, wide) = (pools.samples.take(), pools.wide.take());
+        Self { level, samples, wide, block: 0, channels: Channels::Independent(1), unused_bits: 0 }
+    }
+
+    /// Decodes the frame at the start of `bytes`, and returns the number of its bytes. The CRC-16 is counted,
+    /// but not checked. `None` if the frame is damaged or cut short, or does not agree with `stream`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
+    pub(super) fn decode(&mut self, bytes: &[u8], stream: &Stream) -> Result<Option<usize>> {
+        self.decode_until(bytes, stream, usize::MAX)
+    }
+
+    /// As [`FrameDecoder::decode`], but the samples from `until` on may be missing. The number of bytes is
+    /// then meaningless. Damage in what is missing is not reported; the CRC-16 shows it.
+    ///
+    /// # Errors
+    /// As [`FrameDecoder::decode`].
+    pub(super) fn decode_until(
+        &mut self,
+        bytes: &[u8],
+        stream: &Stream,
+        until: usize,
+    ) -> Result<Option<usize>> {
+        let Some(header) = Header::parse(bytes).filter(|header| header.agrees(stream)) else {
+            return Ok(None);
+        };
+        let stride = BEFORE + header.block as usize;
+        let total = stride * usize::from(header.channels.count());
+        if self.samples.len() < total {
+            fallible_alloc::resize(&mut self.samples, total, 0)?;
+        }
+        let is_wide = stream.bits == 32 && header.channels.side().is_some();
+        if is_wide && self.wide.len() < stride {
+            fallible_alloc::resize(&mut self.wide, stride, 0)?;
+        }
+        (self.block, self.channels) = (header.block as usize, header.channels);
+        self.unused_bits = 32 - u32::from(stream.bits);
+        let samples = &mut self.samples[..total];
+        let end = if is_wide {
+            let wide = &mut self.wide[..stride];
+            self.level.run(Wide { bytes, header: &header, samples, wide })
+        } else {
+            self.level.run(Narrow { bytes, header: &header, samples, bits: stream.bits.into(), until })
+        };
+        if is_wide {
+            // The differences are resolved.
+            self.channels = Channels::Independent(2);
+        }
+        Ok(end.map(|end| end + 2))
+    }
+
+    /// The samples of a channel of the last frame.
+    pub(super) fn block(&self) -> usize {
+        self.block
+    }
+
+    /// Writes the samples `range` of `channel` to `out`, which is as long.
+    pub(super) fn write(&self, channel: u8, range: Range<usize>, out: &mut [f32]) {
+        let plane = |c: u8| {
+            let begin = usize::from(c) * (BEFORE + self.block) + BEFORE;
+            &self.samples[begin + range.start..begin + range.end]
+        };
+        let (level, unused_bits) = (self.level, self.unused_bits);
+        let (a, b) = (plane(0), if self.channels.count() > 1 { plane(1) } else { plane(0) });
+        match (self.channels, channel) {
+            (Channels::LeftSide, 1) => {
+                level.run(Floats { a, b, unused_bits, out, join: |a: i32, b| a.wrapping_sub(b) });
+            }
+            (Channels::SideRight, 0) => {
+                level.run(Floats { a, b, unused_bits, out, join: |a: i32, b| a.wrapping_add(b) });
+            }
+            (Channels::MidSide, 0) => level.run(Floats { a, b, unused_bits, out, join: left }),
+            (Channels::MidSide, _) => {
+                level.run(Floats { a, b, unused_bits, out, join: |a, b| left(a, b).wrapping_sub(b) });
+            }
+            _ => {
+                let a = plane(channel);
+                level.run(Floats { a, b: a, unused_bits, out, join: |a, _| a });
+            }
+        }
+    }
+}
+
+/// The left channel of `mid` and `side`: `(2 mid + (side & 1) + side) / 2`, without the 33rd bit.
+#[inline(always)]
+fn left(mid: i32, side: i32) -> i32 {
+    mid.wrapping_add(side >> 1).wrapping_add(side & 1)
+}
+
+/// The subframes of a frame whose samples have at most 32 bits.
+struct Narrow<'a> {
+    bytes: &'a [u8],
+    header: &'a Header,
+    samples: &'a mut [i32],
+    bits: u32,
+    until: usize,
+}
+
+impl Work for Narrow<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run<V: Lanes>(self) -> Option<usize> {
+        let Self { bytes, header, samples, bits: width, until } = self;
+        let mut bits = Bits::new(bytes, header.len);
+        let n_channels = header.channels.count();
+        for (c, samples) in (0..).zip(samples.chunks_exact_mut(BEFORE + header.block as usize)) {
+            // A difference needs one bit more than the samples.
+            let width = width + u32::from(header.channels.side() == Some(c));
+            let until = if c + 1 == n_channels { until } else { usize::MAX };
+            subframe(&mut bits, width, samples, until)?;
+        }
+        bits.end()
+    }
+}
+
+/// The subframes of a frame of two channels of 32 bits, one of them as a difference of 33 bits.
+struct Wide<'a> {
+    bytes: &'a [u8],
+    header: &'a Header,
+    samples: &'a mut [i32],
+    wide: &'a mut [i64],
+}
+
+impl Work for Wide<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run<V: Lanes>(self) -> Option<usize> {
+        let Self { bytes, header, samples, wide } = self;
+        let mut bits = Bits::new(bytes, header.len);
+        let (first, second) = samples.split_at_mut(BEFORE + header.block as usize);
+        for c in 0..2 {
+            if header.channels.side() == Some(c) {
+                subframe(&mut bits, 33, wide, usize::MAX)?;
+            } else {
+                subframe(&mut bits, 32, if c == 0 { &mut *first } else { &mut *second }, usize::MAX)?;
+            }
+        }
+        let planes = first[BEFORE..].iter_mut().zip(&mut second[BEFORE..]);
+        for ((a, b), &side) in planes.zip(&wide[BEFORE..]) {
+            // The lowest 32 bits of the sums are the samples.
+            match header.channels {
+                Channels::LeftSide => *b = a.wrapping_sub(side as i32),
+                Channels::SideRight => *a = b.wrapping_add(side as i32),
+                _ => {
+                    *a = a.wrapping_add((side >> 1) as i32).wrapping_add((side & 1) as i32);
+                    *b = a.wrapping_sub(side as i32);
+                }
+            }
+        }
+        bits.end()
+    }
+}
+
+/// Joins two channels, and converts the result to floats of full scale 1.
+struct Floats<'a, F> {
+    a: &'a [i32],
+    b: &'a [i32],
+    unused_bits: u32,
+    out: &'a mut [f32],
+    join: F,
+}
+
+impl<F: Fn(i32, i32) -> i32> Work for Floats<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Lanes>(self) {
+        for ((y, &a), &b) in self.out.iter_mut().zip(self.a).zip(self.b) {
+            // Full scale as an integer first: the conversion rounds once, and the power of 2 is exact.
+            *y = ((self.join)(a, b) << self.unused_bits) as f32 * (1.0 / 2_147_483_648.0);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Opens FLAC in Ogg: its concatenated packets are a native FLAC file.
+//!
+//! The bytes of one logical stream are copied out of the pages once (at memory speed), into memory that the
+//! worker keeps. [`Flac`] does the rest. Damage of a page is found by the frames' CRC-16. A second FLAC
+//! stream chained after the first is left out.
+//!
+//! Source: RFC 3533 (Ogg), RFC 9639 section 10.1 (FLAC in Ogg).
+
+use crate::{
+    Result, corrupt,
+    decoder_cache::DecoderCache,
+    fallible_alloc,
+    field::{Endian, u32_at},
+    formats::flac::Flac,
+    joined::{self, CodecBytes},
+};
+
+/// Opens an Ogg file whose first stream is FLAC.
+///
+/// # Errors
+/// As [`Flac::open`].
+pub(crate) fn open<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<'a>> {
+    let mut native = joined::pooled_bytes(cache);
+    fallible_alloc::reserve(&mut native, bytes.len())?;
+    let (mut at, mut serial) = (0, None);
+    while bytes.get(at..at + 4) == Some(&crate::signatures::OGG) {
+        let Some(&n_segments) = bytes.get(at + 26) else { break };
+        let body = at + 27 + usize::from(n_segments);
+        let Some(lacing) = bytes.get(at + 27..body) else { break };
+        let len: usize = lacing.iter().map(|&n| usize::from(n)).sum();
+        let page = &bytes[body.min(bytes.len())..(body + len).min(bytes.len())];
+        let this = u32_at(bytes, at + 14, Endian::Little);
+        if serial.is_none() && page.starts_with(b"\x7fFLAC") {
+            serial = this;
+            // Packet type, signature, version and header count precede the native marker.
+            native.extend_from_slice(page.get(9..).unwrap_or_default());
+        } else if this == serial {
+            native.extend_from_slice(page);
+        }
+        at = body + len;
+    }
+    if native.is_empty() {
+        return Err(corrupt("no FLAC header among the Ogg pages"));
+    }
+    Flac::open(cache, CodecBytes::Joined(native))
+}

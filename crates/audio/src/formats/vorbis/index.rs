@@ -1,0 +1,299 @@
+//! Vorbis in Ogg by head and tail, and windows of pages.
+//!
+//! A file is taken for a single stream if its head has the first page of one only, the last page is of that
+//! stream, and the sequence numbers of first and last page agree with the size of the pages at both ends.
+//! Chains and multiplexed files are scanned once, in pieces: page headers are read, and links and some of the
+//! pages' places are kept.
+//!
+//! Source: Vorbis I specification, appendix A; RFC 3533.
+
+use std::ops::Range;
+
+use crate::{
+    DecoderCache, Error, ErrorKind, Info, Planes, Result, fallible_alloc,
+    formats::vorbis::{MAX_CHAIN_BYTES, Vorbis, window::Place},
+    locate::{ByteWindow, MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, locate, thin},
+    ogg::OggPages,
+    range_index::ReadSizes,
+    read_at::RangeReader,
+    unsupported,
+};
+
+/// The most bytes at an end of a link that are searched for its headers or its last group.
+const MAX_END: u64 = 16 << 20;
+/// The most bytes of a page, and a capture pattern behind it.
+const MAX_PAGE: u64 = (27 + 255 + 255 * 255) + 8;
+/// The most links that are kept, and the most bytes of their headers.
+pub(crate) const MAX_LINKS: usize = 1 << 11;
+const MAX_HEADERS: usize = 512 << 10;
+
+/// What is known of an Ogg Vorbis file.
+#[derive(Debug)]
+pub(crate) struct VorbisIndex {
+    pub(crate) places: Vec<Place>,
+    pub(crate) points: SeekPoints,
+}
+
+/// A stream of a chain, found by a scan.
+struct ScannedStream {
+    /// From its first page to the end of its last one.
+    bytes: Range<u64>,
+    serial: u32,
+    /// OggPages on which a packet begins and ends, and their granule positions.
+    pages: Vec<(u64, i64)>,
+}
+
+impl VorbisIndex {
+    /// Opens a file; None if its links are too many.
+    pub(crate) fn open(
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+        sizes: &ReadSizes,
+    ) -> Result<Option<(Info, Self)>> {
+        if let Some(place) = single(cache, reader, sizes)? {
+            let n_samples = place.n_samples();
+            if n_samples == 0 {
+                return Err(empty());
+            }
+            let points = vec![
+                SeekPoint { at: place.bytes.start, sample: 0 },
+                SeekPoint { at: place.bytes.end, sample: n_samples },
+            ];
+            let info = place.info(n_samples);
+            return Ok(Some((info, Self { places: vec![place], points: SeekPoints::new(points) })));
+        }
+        reader.clear_cache();
+        let Some(streams) = scan(reader, sizes)? else { return Ok(None) };
+        let mut places: Vec<Place> = Vec::new();
+        let mut points = Vec::new();
+        let (mut decoder_bytes, mut headers) = (0, 0);
+        for stream in streams {
+            let ScannedStream { bytes, pages, .. } = stream;
+            let mut place = match link(cache, reader, sizes, bytes) {
+                Ok(Some(place)) => place,
+                Ok(None) => return Ok(None),
+                Err(error) if places.is_empty() || !error.kind.is_record() => return Err(error),
+                Err(_) => break,
+            };
+            if places.first().is_some_and(|first| !first.continues_as(&place)) {
+                break;
+            }
+            let new_bytes = place.decoder_bytes(places.last());
+            decoder_bytes += new_bytes;
+            if decoder_bytes > MAX_CHAIN_BYTES {
+                return Err(unsupported(format!(
+                    "the links of the Ogg chain need decoders of more than {} MiB together; split the recording",
+                    MAX_CHAIN_BYTES >> 20
+                )));
+            }
+            headers += if new_bytes > 0 { place.headers_len() } else { 0 };
+            if places.len() == MAX_LINKS || headers > MAX_HEADERS {
+                return Ok(None);
+            }
+            let begin = places.last().map_or(0, |last| last.begin + last.n_samples());
+            place.begin = begin;
+            if place.n_samples() > 0 {
+                fallible_alloc::push(&mut points, SeekPoint { at: place.bytes.start, sample: begin })?;
+                for (at, granule) in pages {
+                    let point = SeekPoint { at, sample: place.sample(granule) };
+                    let is_next = |last: &SeekPoint| last.at < at && last.sample <= point.sample;
+                    if place.bytes.contains(&at) && points.last().is_none_or(is_next) {
+                        fallible_alloc::push(&mut points, point)?;
+                    }
+                }
+            }
+            fallible_alloc::push(&mut places, place)?;
+        }
+        let Some(last) = places.last() else {
+            return Err(unsupported(
+                "the Ogg recording has no Vorbis stream; expected one that starts with \\x01vorbis",
+            ));
+        };
+        let n_samples = last.begin + last.n_samples();
+        if n_samples == 0 {
+            return Err(empty());
+        }
+        points.push(SeekPoint {
+            at: last.bytes.end.max(points.last().map_or(0, |point| point.at + 1)),
+            sample: n_samples,
+        });
+        while points.len() > MAX_POINTS / 2 {
+            thin(&mut points);
+        }
+        Ok(Some((last.info(n_samples), Self { places, points: SeekPoints::new(points) })))
+    }
+
+    pub(crate) fn bytes_held(&self) -> usize {
+        let mut content = self.points.bytes_held() + self.places.capacity() * size_of::<Place>();
+        let mut before = None;
+        for place in &self.places {
+            content += if place.decoder_bytes(before) > 0 { place.headers_len() } else { 0 };
+            before = Some(place);
+        }
+        content
+    }
+
+    pub(crate) fn read_window(
+        &self,
+        cache: &mut DecoderCache,
+        reader: &RangeReader<'_>,
+        sizes: &ReadSizes,
+        span: &Range<u64>,
+    ) -> Result<ByteWindow<WindowSamples<()>>> {
+        locate(reader, sizes, &self.points, None, span, |at, bytes| {
+            let ends = Vorbis::window(cache, &self.places, bytes, at).ends(&self.places, at);
+            Ok(ends.map(|ends| {
+                let [first, behind] = ends.map(|(at, sample)| SeekPoint { at, sample });
+                WindowSamples { first, behind, codec_state: () }
+            }))
+        })
+    }
+
+    /// Decodes `span` from a window that begins at byte `at`.
+    pub(crate) fn read(
+        &self,
+        cache: &mut DecoderCache,
+        bytes: &[u8],
+        at: u64,
+        span: Range<u64>,
+        out: &mut Planes,
+    ) -> Result<()> {
+        Vorbis::window(cache, &self.places, bytes, at).read(cache, span, out)
+    }
+}
+
+fn empty() -> Error {
+    Error::new(ErrorKind::Empty, "the Vorbis stream has headers but no samples")
+}
+
+/// Opens the link in `range` by its ends; None if they are longer than [`MAX_END`].
+fn link(
+    cache: &mut DecoderCache,
+    reader: &mut RangeReader<'_>,
+    sizes: &ReadSizes,
+    range: Range<u64>,
+) -> Result<Option<Place>> {
+    let mut len = sizes.ends;
+    let mut place = loop {
+        let to = range.end.min(range.start.saturating_add(len));
+        let bytes = reader.read_cached(range.start..to)?;
+        match Place::head(cache, &bytes, range.start, to == range.end)? {
+            Some(place) => break place,
+            None if to == range.end || len >= MAX_END => return Ok(None),
+            None => len *= 8,
+        }
+    };
+    let mut len = sizes.ends;
+    loop {
+        let from = range.end.saturating_sub(len).max(range.start);
+        let bytes = reader.read_cached(from..range.end)?;
+        if place.tail(cache, &bytes, from)? {
+            return Ok(Some(place));
+        }
+        if from == range.start || len >= MAX_END {
+            return Ok(None);
+        }
+        len *= 4;
+    }
+}
+
+/// Opens a file that is a single stream; None if it may have others.
+fn single(
+    cache: &mut DecoderCache,
+    reader: &mut RangeReader<'_>,
+    sizes: &ReadSizes,
+) -> Result<Option<Place>> {
+    let size = reader.size();
+    let Some(place) = link(cache, reader, sizes, 0..size)? else { return Ok(None) };
+    let (mut n_pages, mut n_bytes) = (0u64, 0u64);
+    for range in [0..sizes.ends.min(size), size.saturating_sub(sizes.ends)..size] {
+        let bytes = reader.read_cached(range.clone())?;
+        for page in OggPages::new(&bytes) {
+            let is_first = range.start == 0 && page.offset == 0;
+            if page.serial != place.serial || page.begins_stream() != is_first {
+                return Ok(None);
+            }
+            let at = range.start + page.offset as u64;
+            if place.bytes.contains(&at) {
+                n_pages += 1;
+                n_bytes += (page.end() - page.offset) as u64;
+            }
+        }
+    }
+    let Some(steps) = place.sequences.end.checked_sub(place.sequences.start) else { return Ok(None) };
+    let counted = u128::from(steps) + 1;
+    // The pages' mean size at both ends, against that between them.
+    let (seen, all) = (
+        u128::from(n_bytes) * counted,
+        u128::from(place.bytes.end - place.bytes.start) * u128::from(n_pages),
+    );
+    Ok(Some(place).filter(|_| 5 * all > 3 * seen && 3 * all < 5 * seen))
+}
+
+/// Lists the first Vorbis stream of each link; None if they are too many.
+fn scan(reader: &RangeReader<'_>, sizes: &ReadSizes) -> Result<Option<Vec<ScannedStream>>> {
+    let size = reader.size();
+    let piece = sizes.piece.max(2 * MAX_PAGE);
+    let mut streams: Vec<ScannedStream> = Vec::new();
+    // As in the walk over all pages.
+    let (mut in_head, mut found) = (false, false);
+    let (mut apart, mut n_pages, mut last_page) = (16 << 10, 0, 0);
+    let mut base = 0;
+    while base < size {
+        let end = size.min(base + piece);
+        let bytes = reader.read(base..end)?;
+        // A page near the end of the piece is not seen whole, or not with what follows it.
+        let mut next = if end == size { size } else { end - MAX_PAGE };
+        for page in OggPages::new(&bytes) {
+            let at = base + page.offset as u64;
+            let behind = base + page.end() as u64;
+            if end < size && behind + 5 > end {
+                next = at;
+                break;
+            }
+            next = next.max(behind);
+            if page.begins_stream() {
+                if !in_head {
+                    (in_head, found) = (true, false);
+                }
+                if !found && page.body(&bytes).starts_with(b"\x01vorbis") {
+                    found = true;
+                    let stream = ScannedStream { bytes: at..behind, serial: page.serial, pages: Vec::new() };
+                    fallible_alloc::push(&mut streams, stream)?;
+                    if streams.len() > MAX_LINKS {
+                        return Ok(None);
+                    }
+                }
+                continue;
+            }
+            in_head = false;
+            let Some(stream) = streams.last_mut().filter(|stream| found && stream.serial == page.serial)
+            else {
+                continue;
+            };
+            stream.bytes.end = behind;
+            if let Some(granule) = page.granule
+                && at >= last_page + apart
+                && page.has_whole_packet(&bytes)
+            {
+                fallible_alloc::push(&mut stream.pages, (at, granule))?;
+                (last_page, n_pages) = (at, n_pages + 1);
+                if n_pages > MAX_POINTS / 2 {
+                    apart *= 2;
+                    n_pages = 0;
+                    for stream in &mut streams {
+                        let mut number = 0;
+                        stream.pages.retain(|_| {
+                            number += 1;
+                            number % 2 == 1
+                        });
+                        stream.pages.shrink_to_fit();
+                        n_pages += stream.pages.len();
+                    }
+                }
+            }
+        }
+        base = next;
+    }
+    Ok(Some(streams))
+}

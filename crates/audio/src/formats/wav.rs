@@ -1,0 +1,338 @@
+//! WAV and its larger relatives: RIFF, RIFX (big-endian), RF64 and BW64 (64-bit sizes in `ds64`), Wave64
+//! (GUIDs).
+//!
+//! The chunks are walked by their sizes until both `fmt ` and `data` are found. The data are all bytes to the
+//! end of the file if their size is 0xFFFFFFFF, beyond the end, or 0 at the end of the chunks (a writer that
+//! never filled it in).
+//!
+//! Source: Microsoft/IBM multimedia WAVE registration (RIFF, WAVEFORMATEX, WAVEFORMATEXTENSIBLE); ITU-R
+//! BS.2088 (BW64); EBU Tech 3306 (RF64); Sony Wave64 specification.
+
+use std::ops::Range;
+
+use crate::{
+    Error, ErrorKind, Info, Result,
+    adpcm::BlockLayout,
+    corrupt,
+    field::{Endian, array_at, u16_at, u32_at, u64_at},
+    header_bytes::HeaderBytes,
+    pcm::{Coding, FrameLayout, Pcm, PcmFormat, float_coding, int_coding},
+    unsupported,
+};
+
+/// The format tag of WAVEFORMATEXTENSIBLE, which has the real one in a GUID.
+const EXTENSIBLE: u16 = 0xfffe;
+/// The bytes after the format tag in the SubFormat of WAVEFORMATEXTENSIBLE:
+/// `xxxxxxxx-0000-0010-8000-00aa00389b71`.
+const SUBFORMAT_TAIL: [u8; 8] = [0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
+/// The start of a codec's fields in the `fmt ` chunk: after their size, and after the SubFormat.
+const OWN_FIELDS: usize = 18;
+const OWN_FIELDS_EXTENSIBLE: usize = 40;
+/// The bytes of Wave64's chunk GUIDs after the four letters (all chunks but `riff`).
+const WAVE64_TAIL: [u8; 12] = [0xf3, 0xac, 0xd3, 0x11, 0x8c, 0xd1, 0x00, 0xc0, 0x4f, 0x8e, 0xdb, 0x8a];
+
+/// The most bytes of a `fmt ` chunk that are looked at: more than any coding has.
+const MAX_FMT: u64 = 4096;
+
+/// The content of a WAV file.
+pub(crate) enum WavRecording<'a> {
+    Pcm(Pcm<'a>),
+    /// MPEG audio frames after a WAV header.
+    Mpeg(&'a [u8]),
+}
+
+/// The place of the content in a WAV file.
+pub(crate) enum WavContent {
+    Pcm(PcmFormat),
+    Mpeg(Range<u64>),
+}
+
+/// Sizes from here to 2^32 are placeholders of writers that never fill in the true size.
+const UNKNOWN_SIZE: u64 = 0x7fff_f000;
+
+/// A `data` chunk: the place of its existing bytes, and the number that its header declares, if any.
+#[derive(Clone)]
+struct Data {
+    bytes: Range<u64>,
+    declared: Option<u64>,
+}
+
+impl Data {
+    /// A chunk of `size` bytes from `at` on in a file of `end` bytes.
+    fn new(at: u64, size: u64, end: u64, declared: Option<u64>) -> Self {
+        Self { bytes: at.min(end)..at.saturating_add(size).min(end), declared }
+    }
+}
+
+/// Opens RIFF, RIFX, RF64 and BW64.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn open(bytes: &[u8]) -> Result<WavRecording<'_>> {
+    Ok(match find(&bytes)? {
+        WavContent::Pcm(shape) => WavRecording::Pcm(shape.of(bytes)),
+        WavContent::Mpeg(data) => WavRecording::Mpeg(&bytes[data.start as usize..data.end as usize]),
+    })
+}
+
+/// Finds the samples in RIFF, RIFX, RF64 and BW64.
+///
+/// # Errors
+/// `Corrupt` without `fmt ` or `data`, `Unsupported` for format tags not decoded here, `Empty` without
+/// samples.
+pub(crate) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<WavContent> {
+    let endian = if file.get_up_to(0, 4) == b"RIFX" { Endian::Big } else { Endian::Little };
+    let mut at = 12;
+    let (mut fmt, mut data, mut large, mut fact) = (None, None, None, None);
+    while let Some(head) = file.get(at, 8)
+        && let Some(declared) = u32_at(head, 4, endian)
+    {
+        let body = at + 8;
+        let id = &head[..4];
+        let size = match (id, large) {
+            (b"data", Some(large)) if declared == u32::MAX => large,
+            _ => u64::from(declared),
+        };
+        match id {
+            b"ds64" => large = file.get(body + 8, 8).and_then(|size| u64_at(size, 0, Endian::Little)),
+            b"fmt " => fmt = Some(file.get_up_to(body, size.min(MAX_FMT))),
+            b"fact" => fact = file.get(body, 4).and_then(|fact| u32_at(fact, 0, endian)),
+            b"data" => {
+                let unknown = size == 0 && !chunks_follow(file, body, endian);
+                let is_filler = large.is_none() && (UNKNOWN_SIZE..1 << 32).contains(&size);
+                let declared = Some(size).filter(|_| !unknown && !is_filler);
+                data = Some(Data::new(body, if unknown { u64::MAX } else { size }, file.size(), declared));
+            }
+            _ => {}
+        }
+        if fmt.is_some() && data.is_some() {
+            break;
+        }
+        // Chunks are padded to even sizes. The walk ends at a chunk that reaches the end of the bytes.
+        match body
+            .checked_add(size)
+            .and_then(|end| end.checked_add(size & 1))
+            .filter(|&next| next < file.size())
+        {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    coded(fmt, data, fact, endian)
+}
+
+/// The layout of the samples in a WAV file of `size` bytes, if its first bytes determine it; see
+/// [`FrameLayout`].
+pub(crate) fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
+    if !head.starts_with(b"RIFF") {
+        return None;
+    }
+    // The walk over the chunks ends at `data`, so it finds the same chunks in the head as in the whole file.
+    let Ok(WavContent::Pcm(shape)) = find(&head) else { return None };
+    let frame_bytes = shape.coding.stride() as u64 * u64::from(shape.info.channels);
+    let data_at = shape.data.start;
+    let declared = u32_at(head, data_at as usize - 4, Endian::Little)
+        .filter(|&declared| declared != 0 && declared != u32::MAX)?;
+    let n_samples = u64::from(declared).min(size.checked_sub(data_at)?).checked_div(frame_bytes)?;
+    Some(FrameLayout { info: Info { n_samples, ..shape.info }, data_at, frame_bytes })
+}
+
+/// Whether the bytes from `at` to the end are whole chunks with printable names, at least one.
+fn chunks_follow<'a>(file: &impl HeaderBytes<'a>, mut at: u64, endian: Endian) -> bool {
+    let first = at;
+    while file.size().checked_sub(at).is_some_and(|left| left >= 8) {
+        let Some(head) = file.get(at, 8) else { return false };
+        let named = head[..4].iter().all(|letter| (0x20..0x7f).contains(letter));
+        let Some(size) = u32_at(head, 4, endian).filter(|_| named) else { return false };
+        at = at.saturating_add(8).saturating_add(size.into()).saturating_add((size & 1).into());
+    }
+    at > first && at <= file.size() + 1
+}
+
+/// Opens Wave64.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
+    Ok(find_wave64(&bytes)?.of(bytes))
+}
+
+/// Finds the samples in Wave64: chunks named by GUIDs, sizes of 64 bits that count the chunk's own header,
+/// padded to 8 bytes.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn find_wave64<'a>(file: &impl HeaderBytes<'a>) -> Result<PcmFormat> {
+    let mut at = 40;
+    let (mut fmt, mut data, mut fact) = (None, None, None);
+    while let Some(head) = file.get(at, 24)
+        && let Some(declared) = u64_at(head, 16, Endian::Little)
+    {
+        let body = at + 24;
+        let size = declared.saturating_sub(24);
+        if head[4..16] == WAVE64_TAIL {
+            match &head[..4] {
+                b"fmt " => fmt = Some(file.get_up_to(body, size.min(MAX_FMT))),
+                b"fact" => fact = file.get(body, 4).and_then(|fact| u32_at(fact, 0, Endian::Little)),
+                b"data" => data = Some(Data::new(body, size, file.size(), Some(size))),
+                _ => {}
+            }
+        }
+        if fmt.is_some() && data.is_some() {
+            break;
+        }
+        let next = body.checked_add(size).and_then(|end| end.checked_next_multiple_of(8));
+        match next.filter(|&next| next < file.size()) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    match coded(fmt, data, fact, Endian::Little)? {
+        WavContent::Pcm(shape) => Ok(shape),
+        WavContent::Mpeg(_) => {
+            Err(unsupported("MPEG audio in Wave64 is not decoded; convert it to WAV or MP3"))
+        }
+    }
+}
+
+/// The format tag in the SubFormat of WAVEFORMATEXTENSIBLE; None if the SubFormat is another GUID.
+///
+/// In RIFX the GUID's three numbers are big-endian, or little-endian from writers that copy it.
+fn subformat(fmt: &[u8], endian: Endian) -> Option<u16> {
+    let guid: [u8; 16] = array_at(fmt, 24)?;
+    let tag = |endian| {
+        let is_known = u16_at(&guid, 4, endian) == Some(0)
+            && u16_at(&guid, 6, endian) == Some(0x10)
+            && guid[8..] == SUBFORMAT_TAIL;
+        u32_at(&guid, 0, endian).filter(|_| is_known).and_then(|tag| u16::try_from(tag).ok())
+    };
+    tag(endian).or_else(|| tag(Endian::Little))
+}
+
+/// The name of a format tag that is not decoded, in brackets; empty for unusual ones. Source: RFC 2361.
+fn tag_name(tag: u16) -> &'static str {
+    match tag {
+        0x0020 => " (Yamaha ADPCM)",
+        0x0031 => " (GSM 6.10)",
+        0x0022 => " (TrueSpeech)",
+        0x0040 | 0x0045 | 0x0064 | 0x0065 => " (G.72x ADPCM)",
+        0x00ff | 0x1600 | 0x1602 | 0x1610 => " (AAC)",
+        0x0160..=0x0163 => " (WMA)",
+        0x2000 => " (AC-3)",
+        0x2001 => " (DTS)",
+        0x674f..=0x6751 | 0x676f..=0x6771 => " (Vorbis)",
+        0xf1ac => " (FLAC)",
+        _ => "",
+    }
+}
+
+/// The samples in `data` as declared by `fmt `.
+fn coded(fmt: Option<&[u8]>, data: Option<Data>, fact: Option<u32>, endian: Endian) -> Result<WavContent> {
+    let fmt = fmt.ok_or_else(|| corrupt("the WAV file has no `fmt ` chunk"))?;
+    let Data { bytes: data, declared } = data.ok_or_else(|| corrupt("the WAV file has no `data` chunk"))?;
+    if data.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, "the WAV file has a header but no samples"));
+    }
+    let short = || corrupt(format!("the `fmt ` chunk has {} bytes, at least 16 are needed", fmt.len()));
+    let u16_of = |at| u16_at(fmt, at, endian).ok_or_else(short);
+    let channels = u16_of(2)?;
+    let sample_rate = u32_at(fmt, 4, endian).ok_or_else(short)?;
+    let block = u16_of(12)?;
+    let bits = u16_of(14)?;
+    let (mut tag, mut own) = (u16_of(0)?, fmt.get(OWN_FIELDS..).unwrap_or_default());
+    if tag == EXTENSIBLE {
+        tag = subformat(fmt, endian).ok_or_else(|| {
+            unsupported("the WAV file's extensible format has a SubFormat that is not a format tag")
+        })?;
+        own = fmt.get(OWN_FIELDS_EXTENSIBLE..).unwrap_or_default();
+    }
+    if channels == 0 {
+        return Err(corrupt("the WAV header declares 0 channels"));
+    }
+    // The block is the size of a frame. If a writer left it 0, frames have the smallest size.
+    let least = usize::from(bits.div_ceil(8));
+    let stride = match usize::from(block) {
+        0 => least,
+        block if block % usize::from(channels) == 0 => block / usize::from(channels),
+        block => {
+            return Err(corrupt(format!("blocks of {block} bytes do not divide into {channels} channels")));
+        }
+    };
+    let mut limit = None;
+    let coding = match tag {
+        1 if bits <= 8 && stride == 1 => Coding::Unsigned8,
+        1 => int_coding(bits, stride, endian)?,
+        3 if stride == least => float_coding(bits, endian)?,
+        6 if stride == 1 => Coding::Alaw,
+        7 if stride == 1 => Coding::Mulaw,
+        2 | 0x11 => {
+            let blocks = match tag {
+                2 => BlockLayout::ms(own, endian, channels, block, bits)?,
+                _ => BlockLayout::ima(own, endian, channels, block, bits)?,
+            };
+            limit = fact.map(u64::from).filter(|&n| blocks.is_in_last(n, data.end - data.start));
+            Coding::Adpcm(blocks)
+        }
+        0x50 | 0x55 => return Ok(WavContent::Mpeg(data)),
+        3 | 6 | 7 => return Err(corrupt(format!("blocks of {block} bytes do not fit {bits}-bit samples"))),
+        _ => {
+            return Err(unsupported(format!(
+                "the WAV file's format tag is {tag:#06x}{}; PCM, float, A-law, mu-law, ADPCM and MPEG are decoded",
+                tag_name(tag)
+            )));
+        }
+    };
+    let shape = PcmFormat::new(data, coding, sample_rate, channels, limit)?;
+    Ok(WavContent::Pcm(shape.with_declared_bytes(declared)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with this `fmt ` chunk and data, in the byte order of `id`.
+    fn file(id: &[u8; 4], fmt: &[u8], data: &[u8]) -> Vec<u8> {
+        let size = |bytes: &[u8]| {
+            let n = bytes.len() as u32;
+            if id == b"RIFX" { n.to_be_bytes() } else { n.to_le_bytes() }
+        };
+        [&id[..], &size(data), b"WAVEfmt ", &size(fmt), fmt, b"data", &size(data), data].concat()
+    }
+
+    /// WAVEFORMATEXTENSIBLE of 16 bits, mono, 8 kHz, big-endian.
+    fn extensible(guid: [u8; 16]) -> Vec<u8> {
+        let plain =
+            [0xff, 0xfe, 0, 1, 0, 0, 0x1f, 0x40, 0, 0, 0x3e, 0x80, 0, 2, 0, 16, 0, 22, 0, 16, 0, 0, 0, 4];
+        [&plain[..], &guid].concat()
+    }
+
+    #[test]
+    fn big_endian_extensible_headers_are_read() {
+        let tail = SUBFORMAT_TAIL;
+        let big = [&[0, 0, 0, 1, 0, 0, 0, 0x10][..], &tail].concat();
+        let little = [&[1, 0, 0, 0, 0, 0, 0x10, 0][..], &tail].concat();
+        for guid in [big, little] {
+            let bytes = file(b"RIFX", &extensible(guid.try_into().unwrap()), &[0x40, 0, 0xc0, 0]);
+            let Ok(WavRecording::Pcm(pcm)) = open(&bytes) else { panic!("not opened") };
+            assert_eq!((pcm.info().sample_rate, pcm.info().n_samples), (8000, 2));
+            let mut out = crate::Planes::new();
+            out.reset(1, 2).unwrap();
+            pcm.read(&mut crate::DecoderCache::default(), 0..2, &mut out).unwrap();
+            assert_eq!(out.channel(0), [0.5, -0.5]);
+        }
+        // Ambisonics, and an unknown GUID.
+        for guid in [[1, 0, 0, 0, 0x21, 7, 0xd3, 0x11, 0x86, 0x44, 0xc8, 0xc1, 0xca, 0, 0, 0], [7; 16]] {
+            let Err(error) = open(&file(b"RIFX", &extensible(guid), &[0; 4])) else { panic!("opened") };
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+        }
+    }
+
+    #[test]
+    fn adpcm_of_other_widths_is_refused() {
+        // DVI ADPCM of 3 bits: mono, 8 kHz, blocks of 8 bytes.
+        let fmt = [0x11, 0, 1, 0, 0x40, 0x1f, 0, 0, 0x40, 0x1f, 0, 0, 8, 0, 3, 0, 2, 0, 9, 0];
+        let Err(error) = open(&file(b"RIFF", &fmt, &[0; 16])) else { panic!("opened") };
+        assert_eq!(error.kind, ErrorKind::Unsupported);
+        assert!(error.message.contains("3 bits"), "{error}");
+    }
+}
