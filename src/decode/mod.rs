@@ -7,7 +7,7 @@ pub use forebay_audio as audio;
 pub use forebay_text::tokenizer;
 
 pub use audio::{
-    AudioDecoder, Claims, Codec, Damage, FrameLayout, Info, MAX_RATE, Planes, RangeIndex, ReadBytes,
-    Recording, Repairs, SharedSpans, SpanBytes, SpareBlocks, layout,
+    AudioDecoder, Claims, Codec, Damage, FrameLayout, Info, MAX_RATE, Planes, RangeIndex, ReadAt, Recording,
+    Repairs, SharedSpans, SpanBytes, SpareBlocks, layout,
 };
 pub use tokenizer::{Encoder, Tokenizer, TokenizerOptions};

@@ -14,7 +14,7 @@
 use std::{fs::File, ops::Range, os::unix::fs::FileExt, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use forebay_audio::{AudioDecoder, Planes, RangeIndex, ReadBytes};
+use forebay_audio::{AudioDecoder, Planes, RangeIndex, ReadAt};
 use forebay_base::Result;
 
 /// A file that is read by `pread`.
@@ -23,7 +23,7 @@ struct OnDisk {
     size: u64,
 }
 
-impl ReadBytes for OnDisk {
+impl ReadAt for OnDisk {
     fn size(&self) -> u64 {
         self.size
     }

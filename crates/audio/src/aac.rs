@@ -214,14 +214,14 @@ fn fill_kind(mut bits: BitReader<'_>, at: usize, end: usize) -> Option<u64> {
 ///
 /// Ends at the last complete frame, or at an invalid header.
 #[derive(Debug, Default)]
-pub(crate) struct Adts {
+pub(crate) struct AdtsWalk {
     /// Byte offset of the next frame.
     pub(crate) at: usize,
     /// The setup from the first header, and the length of that header.
     setup: Option<([u8; 2], u32)>,
 }
 
-impl Adts {
+impl AdtsWalk {
     /// Appends the positions of the packets in `bytes`, which begin at byte `base` of the stream; returns
     /// whether the stream ends there. If not, the walk continues with the bytes from [`Self::at`] on.
     /// `is_end` says whether these are the last bytes.

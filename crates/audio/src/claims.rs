@@ -16,7 +16,7 @@
 //!
 //! Source: own.
 
-use crate::{Codec, Info, Recording, ogg::OggPages};
+use crate::{Codec, Info};
 
 /// A container's declarations beyond its samples; see the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,65 +29,19 @@ pub struct Claims {
     pub notices: Vec<String>,
 }
 
-/// Returns the declarations of the container of `recording`, whose bytes are `bytes`.
-pub(crate) fn claims(recording: &Recording<'_>, bytes: &[u8]) -> Claims {
-    let Info { n_samples, codec, .. } = recording.info();
-    let mut claims = Claims::default();
-    // Some writers of tags count the frame that holds the tag.
-    let mut slack = 0;
-    let who = match recording {
-        Recording::Pcm(it) => {
-            claims.declared = it.declared();
-            "the header declares"
-        }
-        Recording::Flac(it) => {
-            claims.declared = it.declared();
-            "STREAMINFO declares"
-        }
-        Recording::Mpeg(it) => {
-            claims.declared = it.declared();
-            slack = it.frame_samples();
-            if let (None, Some((there, said))) = (claims.declared, it.cut_frame()) {
-                claims.cut_short = Some(format!("the last MPEG audio frame has {there} of its {said} bytes"));
-            }
-            if let Some(at) = it.foreign() {
-                let message = format!(
-                    "from byte {at} on the MPEG audio has another layer, rate or number of channels, and is left out"
-                );
-                claims.notices.push(message);
-            }
-            "the Xing, Info or VBRI tag declares"
-        }
-        Recording::Vorbis(_) | Recording::PacketRecording(_) => "the container declares",
-    };
-    if let Some(declared) = claims.declared {
+impl Claims {
+    /// Compares the number of samples that is declared, if any, with that of the recording; `slack` more are
+    /// no contradiction.
+    pub(crate) fn compare(&mut self, info: Info, declared: Option<u64>, slack: u64, who: &str) {
+        let Info { n_samples, codec, .. } = info;
+        self.declared = declared;
+        let Some(declared) = declared else { return };
         if declared > n_samples.saturating_add(slack) {
-            claims.cut_short = Some(format!("{who} {declared} samples, found {n_samples}"));
+            self.cut_short = Some(format!("{who} {declared} samples, found {n_samples}"));
         } else if declared < n_samples && codec == Codec::Flac {
-            claims.notices.push(format!("{who} {declared} samples, the frames hold {n_samples}"));
+            self.notices.push(format!("{who} {declared} samples, the frames hold {n_samples}"));
         }
     }
-    if claims.cut_short.is_none() && bytes.starts_with(&crate::signatures::OGG) && !ends_stream(bytes) {
-        claims.cut_short =
-            Some("the last Ogg page of the recording is not marked as the end of its stream".into());
-    }
-    claims
-}
-
-/// Whether the last page of the last stream of sound in an Ogg file is marked as its end.
-fn ends_stream(bytes: &[u8]) -> bool {
-    let (mut serial, mut has_ended) = (None, false);
-    for page in OggPages::new(bytes) {
-        let begins =
-            || [&b"\x01vorbis"[..], b"\x7fFLAC"].iter().any(|magic| page.body(bytes).starts_with(magic));
-        if page.begins_stream() && begins() {
-            serial = Some(page.serial);
-        }
-        if serial == Some(page.serial) {
-            has_ended = page.ends_stream();
-        }
-    }
-    has_ended
 }
 
 #[cfg(test)]

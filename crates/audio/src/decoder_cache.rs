@@ -61,14 +61,21 @@ impl<T> Default for VecPool<T> {
 impl<T> VecPool<T> {
     /// An empty vector, which returns to the pool when it is dropped.
     pub(crate) fn take(&self) -> PooledVec<T> {
-        PooledVec { items: self.0.pop().unwrap_or_default(), pool: Self(self.0.clone()) }
+        PooledVec { items: self.0.pop().unwrap_or_default(), pool: Some(Self(self.0.clone())) }
     }
 }
 
 /// A vector of a [`VecPool`], in use.
 pub(crate) struct PooledVec<T> {
     items: Vec<T>,
-    pool: VecPool<T>,
+    /// None for a vector that no pool has lent.
+    pool: Option<VecPool<T>>,
+}
+
+impl<T> From<Vec<T>> for PooledVec<T> {
+    fn from(items: Vec<T>) -> Self {
+        Self { items, pool: None }
+    }
 }
 
 impl<T> Deref for PooledVec<T> {
@@ -93,11 +100,12 @@ impl<T: fmt::Debug> fmt::Debug for PooledVec<T> {
 
 impl<T> Drop for PooledVec<T> {
     fn drop(&mut self) {
+        let Some(pool) = &self.pool else { return };
         let mut items = std::mem::take(&mut self.items);
         items.clear();
         if items.capacity().saturating_mul(size_of::<T>()) <= MAX_VECTOR_BYTES {
             // A full pool drops the vector.
-            let _ = self.pool.0.push(items);
+            let _ = pool.0.push(items);
         }
     }
 }

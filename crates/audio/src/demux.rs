@@ -1,4 +1,4 @@
-//! AAC and ALAC: the packets of [`super::mp4`], [`super::caf`] and [`super::aac`] (ADTS), decoded by the
+//! AAC and ALAC: the packets of MP4, CAF and [`super::aac`] (ADTS), decoded by the
 //! library's decoders.
 //!
 //! The positions of the packets are found once, when the recording is opened. The decoder starts a fixed
@@ -14,7 +14,7 @@
 //!
 //! Source: own; ISO/IEC 14496-3 for the overlap; Apple's "ALAC" (frame headers).
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use symphonia::{
     core::{
@@ -33,11 +33,9 @@ use symphonia::{
 use crate::{
     Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result, aac, corrupt,
     damage::DamagedFrames,
-    decoder_cache::{PooledVec, VecPool},
-    fallible_alloc,
+    decoder_cache::VecPool,
     field::{Endian, u32_at},
-    formats::mp4::Edit,
-    packet::Packet,
+    packet::{Edit, Packet},
     unsupported,
 };
 
@@ -54,139 +52,27 @@ const ALAC_DECODER_BYTES: usize = (1 << 16) * (8 * 4 + 2 * 2);
 pub(crate) const AAC_SBR_SEARCHED: usize = 4;
 const AAC_SBR_NEEDED: usize = 2;
 
-pub(crate) struct AlacPackets<'a> {
-    pub(crate) cookie: &'a [u8],
-    /// The packets in the file; their ticks are samples per channel.
-    pub(crate) packets: PooledVec<Packet>,
-    /// Samples before the recording's first.
-    pub(crate) delay: u64,
-    /// Samples of the recording, from there on; 0 for all.
-    pub(crate) n_valid: u64,
-}
-
 #[derive(Default)]
 pub(crate) struct PacketPools {
     pub(crate) packets: VecPool<Packet>,
-    starts: VecPool<u64>,
+    pub(crate) starts: VecPool<u64>,
 }
 
-pub struct PacketRecording<'a> {
-    bytes: &'a [u8],
-    info: Info,
-    params: AudioCodecParameters,
-    packets: PooledVec<Packet>,
+/// Packets of a recording: all of them, or those in a window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packets<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) info: Info,
+    pub(crate) setup: &'a Setup,
+    /// Their places in `bytes`.
+    pub(crate) packets: &'a [Packet],
     /// The first sample of each packet before the edit; one more entry for the end.
-    starts: PooledVec<u64>,
+    pub(crate) starts: &'a [u64],
     /// Samples before the edit's first.
-    delay: u64,
+    pub(crate) delay: u64,
 }
 
-impl std::fmt::Debug for PacketRecording<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PacketRecording")
-            .field("info", &self.info)
-            .field("packets", &self.packets.len())
-            .finish()
-    }
-}
-
-impl<'a> PacketRecording<'a> {
-    /// Opens AAC in ADTS, whose first frame is at byte `start`.
-    ///
-    /// # Errors
-    /// `Corrupt`, `Unsupported` or `Empty`, by the frames and the first packet.
-    pub(crate) fn open_adts(cache: &mut DecoderCache, bytes: &'a [u8], start: usize) -> Result<Self> {
-        let bytes = &bytes[start..];
-        let mut packets = cache.pools::<PacketPools>().packets.take();
-        let mut walk = aac::Adts::default();
-        walk.step(bytes, 0, true, &mut packets)?;
-        let (setup, _) = walk.setup()?;
-        Self::new(cache, bytes, Codec::Aac, &setup, packets, None, Edit::default())
-    }
-
-    /// Opens packets of a sound track.
-    ///
-    /// # Errors
-    /// Errors of the first packet.
-    pub(crate) fn from_track(
-        cache: &mut DecoderCache,
-        bytes: &'a [u8],
-        (codec, setup): (Codec, &[u8]),
-        packets: PooledVec<Packet>,
-        timescale: u32,
-        edit: Edit,
-    ) -> Result<Self> {
-        Self::new(cache, bytes, codec, setup, packets, Some(timescale), edit)
-    }
-
-    /// Opens ALAC in packets of a container.
-    ///
-    /// # Errors
-    /// As [`PacketRecording::open_adts`].
-    pub(crate) fn from_alac(
-        cache: &mut DecoderCache,
-        bytes: &'a [u8],
-        from: AlacPackets<'_>,
-    ) -> Result<Self> {
-        let AlacPackets { cookie, packets, delay, n_valid } = from;
-        let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), rounded_by: 0, timescale: None };
-        Self::new(cache, bytes, Codec::Alac, cookie, packets, None, edit)
-    }
-
-    /// `timescale` is the ticks per second of the packets; None if ticks are samples.
-    fn new(
-        cache: &mut DecoderCache,
-        bytes: &'a [u8],
-        codec: Codec,
-        setup: &[u8],
-        packets: PooledVec<Packet>,
-        timescale: Option<u32>,
-        edit: Edit,
-    ) -> Result<Self> {
-        let mut first_packets = [&[][..]; AAC_SBR_SEARCHED];
-        let n = packets.len().min(AAC_SBR_SEARCHED);
-        for (slot, packet) in first_packets.iter_mut().zip(packets.iter()) {
-            *slot = data(bytes, packet);
-        }
-        let first = FirstPacket::decode_first(cache, codec, setup, &first_packets[..n])?;
-        let mut starts = cache.pools::<PacketPools>().starts.take();
-        fallible_alloc::reserve(&mut starts, packets.len() + 1)?;
-        let mut timeline = Timeline::new(timescale, edit);
-        for (i, packet) in packets.iter().enumerate() {
-            starts.push(timeline.samples);
-            timeline.add(&first, packet, i + 1 == packets.len(), data(bytes, packet));
-        }
-        starts.push(timeline.samples);
-        let (delay, info) = timeline.edited(&first);
-        Ok(Self { bytes, info, params: first.params, packets, starts, delay })
-    }
-
-    /// A window of packets: those at these places in `bytes`, whose first samples (before the edit) are
-    /// `starts`, with one more for the end.
-    pub(crate) fn window(
-        cache: &mut DecoderCache,
-        bytes: &'a [u8],
-        info: Info,
-        setup: &[u8],
-        delay: u64,
-        list: impl Iterator<Item = (Packet, u64)>,
-        behind: u64,
-    ) -> Result<Self> {
-        let mut packets = cache.pools::<PacketPools>().packets.take();
-        let mut starts = cache.pools::<PacketPools>().starts.take();
-        for (packet, start) in list {
-            fallible_alloc::push(&mut packets, packet)?;
-            fallible_alloc::push(&mut starts, start)?;
-        }
-        fallible_alloc::push(&mut starts, behind)?;
-        Ok(Self { bytes, info, params: parameters(info.codec, setup), packets, starts, delay })
-    }
-
-    /// Codec, rate, channels and length, checked against the packets.
-    pub fn info(&self) -> Info {
-        self.info
-    }
-
+impl Packets<'_> {
     /// Decodes `span`. Packets that cannot be decoded are silent, as far as the read may have such.
     pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut losses = std::mem::take(&mut cache.losses);
@@ -204,7 +90,7 @@ impl<'a> PacketRecording<'a> {
     ) -> Result<()> {
         let span = span.start + self.delay..span.end + self.delay;
         let mut new = None;
-        let decoder = decoder(cache, &mut new, self.info.codec, &self.params)?;
+        let decoder = decoder(cache, &mut new, self.setup)?;
         // The packet with the span's first sample. Empty packets start at the same sample as the next one.
         let holds = self.starts.partition_point(|&start| start <= span.start) - 1;
         let preroll = if self.info.codec == Codec::Aac { AAC_PREROLL } else { 0 };
@@ -258,19 +144,43 @@ impl<'a> PacketRecording<'a> {
     }
 }
 
-fn parameters(codec: Codec, setup: &[u8]) -> AudioCodecParameters {
-    let mut params = AudioCodecParameters::new();
-    match codec {
-        Codec::Aac => params.for_codec(CODEC_ID_AAC).with_extra_data(aac::core_setup(setup).into()),
-        _ => params.for_codec(CODEC_ID_ALAC).with_extra_data(setup.into()),
-    };
-    params
+/// The setup of a decoder.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    codec: Codec,
+    params: AudioCodecParameters,
+}
+
+impl Setup {
+    /// The setup of these bytes.
+    pub(crate) fn new(codec: Codec, bytes: &[u8]) -> Self {
+        let mut params = AudioCodecParameters::new();
+        match codec {
+            Codec::Aac => params.for_codec(CODEC_ID_AAC).with_extra_data(aac::core_setup(bytes).into()),
+            _ => params.for_codec(CODEC_ID_ALAC).with_extra_data(bytes.into()),
+        };
+        Self { codec, params }
+    }
+
+    /// As [`Self::new`], if the codec decodes it rightly.
+    ///
+    /// # Errors
+    /// As [`aac::check_setup`].
+    pub(crate) fn checked(codec: Codec, bytes: &[u8]) -> Result<Self> {
+        if codec == Codec::Aac {
+            aac::check_setup(bytes)?;
+        }
+        Ok(Self::new(codec, bytes))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.params.extra_data.as_deref().unwrap_or_default()
+    }
 }
 
 /// What the first packets of a recording show.
 pub(crate) struct FirstPacket {
     codec: Codec,
-    params: AudioCodecParameters,
     sample_rate: u32,
     channels: u16,
     /// Samples per channel of a whole packet.
@@ -281,28 +191,24 @@ impl FirstPacket {
     /// Decodes the first of these packets, which are up to [`AAC_SBR_SEARCHED`].
     pub(crate) fn decode_first(
         cache: &mut DecoderCache,
-        codec: Codec,
-        setup: &[u8],
+        setup: &Setup,
         first_packets: &[&[u8]],
     ) -> Result<Self> {
-        let params = parameters(codec, setup);
-        if codec == Codec::Aac {
-            aac::check_setup(setup)?;
-        }
+        let codec = setup.codec;
         let first = first_packets
             .first()
             .ok_or_else(|| Error::new(ErrorKind::Empty, "the audio track has no packets"))?;
 
         // The decoded first packet determines channels and rate: a container may declare others.
         let mut new = None;
-        let decoder = decoder(cache, &mut new, codec, &params)?;
+        let decoder = decoder(cache, &mut new, setup)?;
         let decoded =
             decode(decoder, first).map_err(|e| corrupt("the first packet is damaged").because(e))?;
         let sample_rate = decoded.spec().rate();
         let channels = decoded.num_planes() as u16;
         let packet_samples = match codec {
             // The first packet may be short, too.
-            Codec::Alac => alac_frame_length(setup).unwrap_or(decoded.frames() as u64),
+            Codec::Alac => alac_frame_length(setup.bytes()).unwrap_or(decoded.frames() as u64),
             _ => decoded.frames() as u64,
         };
         if sample_rate == 0 || channels == 0 {
@@ -314,7 +220,7 @@ impl FirstPacket {
                 return Err(aac::he_aac(false));
             }
         }
-        Ok(Self { codec, params, sample_rate, channels, packet_samples })
+        Ok(Self { codec, sample_rate, channels, packet_samples })
     }
 
     fn scale(&self, ticks: u64, timescale: Option<u32>) -> u64 {
@@ -328,7 +234,7 @@ impl FirstPacket {
 
     /// Whether only the packet itself says how long it is: the last one of ALAC, and those that the table
     /// does not count in full.
-    pub(crate) fn has_own_length(&self, packet: &Packet, timescale: Option<u32>, is_last: bool) -> bool {
+    fn has_own_length(&self, packet: &Packet, timescale: Option<u32>, is_last: bool) -> bool {
         self.codec == Codec::Alac
             && (is_last || self.scale(packet.dur.into(), timescale) != self.packet_samples)
     }
@@ -352,19 +258,29 @@ impl Timeline {
         Self { timescale, edit, samples: 0, ticks: 0, is_rounded: false }
     }
 
-    /// Adds a packet, whose bytes are `bytes`; they matter only if [`FirstPacket::has_own_length`]. Returns
-    /// its samples per channel.
-    pub(crate) fn add(&mut self, first: &FirstPacket, packet: &Packet, is_last: bool, bytes: &[u8]) -> u64 {
+    /// Adds a packet, whose bytes `read` returns if it alone says how long it is. Returns its samples per
+    /// channel; None if `read` does.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(crate) fn add<B: Deref<Target = [u8]>>(
+        &mut self,
+        first: &FirstPacket,
+        packet: &Packet,
+        is_last: bool,
+        read: impl FnOnce() -> Result<Option<B>>,
+    ) -> Result<Option<u64>> {
         let timescale = self.timescale;
         let ticks = u64::from(packet.dur);
         self.ticks = self.ticks.saturating_add(ticks);
         if packet.len == 0 {
-            return 0;
+            return Ok(Some(0));
         }
-        let mut n = match first.has_own_length(packet, timescale, is_last) {
-            true => alac_frames(bytes).map_or(first.packet_samples, |n| n.min(first.packet_samples)),
-            false => first.packet_samples,
-        };
+        let mut n = first.packet_samples;
+        if first.has_own_length(packet, timescale, is_last) {
+            let Some(bytes) = read()? else { return Ok(None) };
+            n = alac_frames(&bytes).map_or(n, |own| own.min(n));
+        }
         if !is_last {
             self.is_rounded |= first.scale(ticks, timescale) != n;
         } else if ticks > 0 && !(self.is_rounded && self.edit.length.is_some()) {
@@ -374,7 +290,7 @@ impl Timeline {
             n = n.min(first.scale(ticks + u64::from(is_coarse), timescale));
         }
         self.samples = self.samples.saturating_add(n);
-        n
+        Ok(Some(n))
     }
 
     /// Samples before the edit's first, and the recording after the edit.
@@ -445,16 +361,15 @@ fn alac_frame_length(setup: &[u8]) -> Option<u64> {
 fn decoder<'k>(
     cache: &'k mut DecoderCache,
     new: &'k mut Option<Box<dyn AudioDecoder>>,
-    codec: Codec,
-    params: &AudioCodecParameters,
+    setup: &Setup,
 ) -> Result<&'k mut dyn AudioDecoder> {
-    if codec == Codec::Alac {
-        let cookie = params.extra_data.as_deref().unwrap_or_default();
-        let decoder =
-            cache.decoder(codec, cookie, || Ok((new_decoder(codec, params)?, ALAC_DECODER_BYTES)))?;
+    let Setup { codec, params } = setup;
+    if *codec == Codec::Alac {
+        let make = || Ok((new_decoder(*codec, params)?, ALAC_DECODER_BYTES));
+        let decoder = cache.decoder(*codec, setup.bytes(), make)?;
         return Ok(decoder.as_mut());
     }
-    Ok(new.insert(new_decoder(codec, params)?).as_mut())
+    Ok(new.insert(new_decoder(*codec, params)?).as_mut())
 }
 
 fn new_decoder(codec: Codec, params: &AudioCodecParameters) -> Result<Box<dyn AudioDecoder>> {

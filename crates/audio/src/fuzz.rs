@@ -7,20 +7,26 @@ use std::{
 };
 
 use crate::{
-    AudioDecoder, DecoderCache, Info, Planes, RangeIndex, ReadBytes, Recording,
+    AudioDecoder, DecoderCache, Info, Planes, RangeIndex, ReadAt, Result,
     formats::{
-        aiff, au, caf,
-        flac::{Flac, any_frame, frame},
-        mp4::{Track, movie},
-        mpeg, ogg_flac,
-        vorbis::Vorbis,
-        wav,
+        Format,
+        aiff::Aiff,
+        au::Au,
+        caf::Caf,
+        flac::{NativeFlac, any_frame, frame},
+        mp4::{Mp4, Track},
+        mpeg::MpegAudio,
+        ogg_flac::OggFlac,
+        vorbis::OggVorbis,
+        wav::{self, Wav},
+        wave64::Wave64,
     },
+    index::Window,
+    index_file,
     joined::CodecBytes,
     ogg,
+    read_at::{HeaderBytes, Reader},
 };
-
-use crate::Result;
 
 /// A parser, called with any bytes.
 pub type Target = fn(&[u8]);
@@ -49,15 +55,22 @@ fn tolerant(work: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
-/// Reads the last samples of an opened recording.
-fn last(info: Info, read: impl FnOnce(&mut DecoderCache, std::ops::Range<u64>, &mut Planes) -> Result<()>) {
+/// Opens bytes as a recording of a format, and decodes its last samples.
+fn last(format: &dyn Format, bytes: &[u8]) -> Option<Info> {
+    let mut cache = DecoderCache::default();
+    let opened = format.open(&mut cache, &mut Reader::of_memory(bytes)).ok()??;
+    let info = opened.info;
     let len = (VALUES / u64::from(info.channels.max(1))).min(info.n_samples);
     let mut planes = Planes::new();
-    if planes.reset(info.channels, len as usize).is_ok() {
+    if info.n_samples > 0 && planes.reset(info.channels, len as usize).is_ok() {
         tolerant(|| {
-            let _ = read(&mut DecoderCache::default(), info.n_samples - len..info.n_samples, &mut planes);
+            let _ = opened.index.repairs(bytes);
+            let bytes = opened.bytes.unwrap_or(CodecBytes::Whole(bytes));
+            let span = info.n_samples - len..info.n_samples;
+            let _ = opened.index.decode(&mut cache, &Window::whole(&bytes[..]), span, &mut planes);
         });
     }
+    Some(info)
 }
 
 /// Opens a recording and decodes its first, middle and last samples.
@@ -77,32 +90,21 @@ fn decode(bytes: &[u8]) {
 
 /// RIFF and Wave64. The layout of the samples must be the same from the head and from the whole file.
 fn wav(bytes: &[u8]) {
-    if let Ok(pcm) = wav::open_wave64(bytes) {
-        last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
-    }
+    last(&Wave64, bytes);
     let layout = wav::layout(&bytes[..bytes.len().min(4096)], bytes.len() as u64);
-    match wav::open(bytes) {
-        Ok(wav::WavRecording::Pcm(pcm)) => {
-            if let Some(layout) = layout {
-                assert_eq!(layout.info, pcm.info());
-            }
-            last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
-        }
-        _ => assert!(layout.is_none(), "a layout of what cannot be opened"),
-    }
+    let info = last(&Wav, bytes);
+    assert!(layout.is_none_or(|layout| Some(layout.info) == info), "a layout of what is opened otherwise");
 }
 
 fn aiff(bytes: &[u8]) {
-    if let Ok(pcm) = aiff::open(bytes) {
-        last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
-    }
+    last(&Aiff, bytes);
 }
 
 /// An index of a recording, and a span by it from a file of as many bytes as it says, up to a limit.
 pub(crate) fn range_index(bytes: &[u8]) {
     struct Pattern(u64);
 
-    impl ReadBytes for Pattern {
+    impl ReadAt for Pattern {
         fn size(&self) -> u64 {
             self.0
         }
@@ -118,8 +120,9 @@ pub(crate) fn range_index(bytes: &[u8]) {
 
     let mut decoder = AudioDecoder::new();
     let mut planes = Planes::new();
-    // As it is, and with the checksum that it should have.
-    for index in [RangeIndex::from_bytes(bytes), RangeIndex::from_unsealed(bytes)].into_iter().flatten() {
+    // As the content of an index file, and as the file.
+    let content = index_file::open(bytes, b"").unwrap_or_default();
+    for index in [RangeIndex::from_bytes(bytes), RangeIndex::from_bytes(content)].into_iter().flatten() {
         let index = Arc::new(index);
         let Info { n_samples, channels, .. } = index.info();
         assert!(n_samples > 0 && channels > 0);
@@ -137,30 +140,23 @@ pub(crate) fn range_index(bytes: &[u8]) {
 }
 
 fn au(bytes: &[u8]) {
-    if let Ok(pcm) = au::open(bytes) {
-        last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
-    }
+    last(&Au, bytes);
 }
 
 fn caf(bytes: &[u8]) {
-    if let Ok(caf::CafRecording::Pcm(pcm)) = caf::open(&mut DecoderCache::default(), bytes) {
-        last(pcm.info(), |cache, span, out| pcm.read(cache, span, out));
-    }
+    last(&Caf, bytes);
 }
 
 /// The boxes of MP4: at most as many packets, and bytes in them, as the file has bytes.
 fn mp4(bytes: &[u8]) {
     let mut packets = Vec::new();
-    let _ = Track::open(&bytes, &mut packets);
+    let _ = Track::open(&HeaderBytes::of(bytes), &mut packets);
     let total: usize = packets.iter().map(|packet| packet.len as usize).sum();
     assert!(packets.len() <= bytes.len() && total <= bytes.len());
     assert!(packets.iter().all(|packet| packet.at + packet.len as usize <= bytes.len()));
-    match movie::open(&mut DecoderCache::default(), bytes) {
-        Ok(Recording::Pcm(it)) => last(it.info(), |cache, span, out| it.read(cache, span, out)),
-        Ok(Recording::Flac(it)) => last(it.info(), |cache, span, out| it.read(cache, span, out)),
-        Ok(Recording::Mpeg(it)) => last(it.info(), |cache, span, out| it.read(cache, span, out)),
-        Ok(_) | Err(_) => {}
-    }
+    tolerant(|| {
+        last(&Mp4, bytes);
+    });
 }
 
 /// Ogg pages and packets, and Vorbis and FLAC in them.
@@ -172,22 +168,14 @@ fn ogg(bytes: &[u8]) {
     let packets = ogg::OggPackets::new(bytes, &pages, 0)
         .map(|packet| packet.data(bytes, &pages, &mut scratch).map_or(0, <[u8]>::len));
     assert!(packets.sum::<usize>() <= total);
-    let mut cache = DecoderCache::default();
     tolerant(|| {
-        if let Ok(vorbis) = Vorbis::open(&mut cache, bytes) {
-            let _ = vorbis.repairs();
-            last(vorbis.info(), |cache, span, out| vorbis.read(cache, span, out));
-        }
+        last(&OggVorbis, bytes);
     });
-    if let Ok(flac) = ogg_flac::open(&mut cache, bytes) {
-        last(flac.info(), |cache, span, out| flac.read(cache, span, out));
-    }
+    last(&OggFlac, bytes);
 }
 
 fn mpeg(bytes: &[u8]) {
-    if let Ok(mpeg) = mpeg::Mpeg::open(&mut DecoderCache::default(), CodecBytes::Whole(bytes)) {
-        last(mpeg.info(), |cache, span, out| mpeg.read(cache, span, out));
-    }
+    last(&MpegAudio, bytes);
 }
 
 fn flac(bytes: &[u8]) {
@@ -196,9 +184,7 @@ fn flac(bytes: &[u8]) {
             assert!(header.block > 0 && header.len <= bytes.len() - at);
         }
     }
-    if let Ok(flac) = Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(bytes)) {
-        last(flac.info(), |cache, span, out| flac.read(cache, span, out));
-    }
+    last(&NativeFlac, bytes);
 }
 
 /// The samples of a FLAC frame, without its checksums.

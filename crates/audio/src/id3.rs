@@ -1,14 +1,14 @@
 //! Skips ID3v2 tags before a recording.
 
-use crate::header_bytes::HeaderBytes;
+use crate::read_at::HeaderBytes;
 
 /// The offset after any ID3v2 tags at the start.
 pub(crate) fn skip_id3v2(bytes: &[u8]) -> usize {
-    skip(&bytes) as usize
+    skip(&HeaderBytes::of(bytes)) as usize
 }
 
 /// The offset after any ID3v2 tags at the start.
-pub(crate) fn skip<'a>(file: &impl HeaderBytes<'a>) -> u64 {
+pub(crate) fn skip(file: &HeaderBytes<'_>) -> u64 {
     let mut at = 0;
     while let head = file.get_up_to(at, 10)
         && head.get(3) != Some(&0xff)

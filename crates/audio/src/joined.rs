@@ -4,11 +4,11 @@
 
 use std::ops::{Deref, Range};
 
-use crate::{
-    DecoderCache, Result,
+use super::{
+    DecoderCache,
     decoder_cache::{PooledVec, VecPool},
-    fallible_alloc,
 };
+use crate::{Result, fallible_alloc};
 
 #[derive(Debug)]
 pub(crate) enum CodecBytes<'a> {

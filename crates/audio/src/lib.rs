@@ -1,10 +1,10 @@
 //! Decodes the samples of a span from the bytes of a recording.
 //!
-//! Input: a recording in memory, in any supported container. Output: planar float32 samples of a span.
-//! Invariant: the samples of a span equal, bit for bit, the same slice of a full decode (AAC: they are a pure
-//! function of bytes and span), and only the part that the span needs is decoded. The length in
-//! [`Recording::info`] is that of a full decode. It is computed from the bytes, never from a header that they
-//! contradict.
+//! Input: a recording in any supported container, in memory or by ranges of a file. Output: planar float32
+//! samples of a span. Invariant: the samples of a span equal, bit for bit, the same slice of a full decode
+//! (AAC: they are a pure function of bytes and span), and only the part that the span needs is decoded. The
+//! length in [`Recording::info`] is that of a full decode. It is computed from the bytes, never from a header
+//! that they contradict.
 //!
 //! ```
 //! use forebay_audio::{AudioDecoder, Planes};
@@ -23,24 +23,26 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `formats` | the formats, a file or folder each, and the table of them |
 //! | `sniff`, `id3` | the format of a recording by its first bytes |
-//! | `formats` | the formats, a file or folder each |
-//! | `pcm`, `adpcm` | samples at known places, which several formats have |
+//! | `read_at` | bytes by range: a slice in memory, a file, a member of a tar, a URL |
+//! | `index` | what a format knows of a recording without its bytes; windows of bytes |
+//! | `range_index`, `locate` | spans of a file from the bytes that they need |
+//! | `index_file` | index files: magic number, version, checksum |
+//! | `pcm`, `adpcm` | samples at known places, of several formats |
+//! | `aac`, `demux`, `packet`, `packet_index` | packets that symphonia decodes, of several formats |
 //! | `ogg` | pages and packets of Ogg |
-//! | `aac`, `demux`, `packet`, `packet_index` | packets that symphonia decodes |
-//! | `range_index`, `index_file` | spans from ranges of a file, by an index that can be kept |
-//! | `read_at`, `locate` | reads of a file, and the search for the bytes of a span |
 //! | `shared` | spans that several windows need, each decoded once |
 //! | `decoder_cache` | decoders that a worker uses again |
 //! | `claims`, `damage` | what a container claims beside what it has; frames that cannot be decoded |
-//! | `header_bytes`, `field`, `joined` | the bytes of a head, and integers in them; bytes joined from pieces |
+//! | `field`, `joined` | integers in the bytes of a head; bytes joined from pieces |
 //!
 //! The libraries' demuxers are not used to seek: they seek inexactly, count encoder delay differently and
 //! scan the file each time. Every format here has its own index (block arithmetic, frames found by bisection,
 //! pages), which feeds whole packets to the decoders.
 //!
-//! Formats are recognised by their first bytes (`sniff`), never by a file name. A new format is one file and
-//! one line in each `match` on [`Recording`].
+//! Formats are recognised by their first bytes (`sniff`), never by a file name. A new format is one file in
+//! `formats`, its `mod` line, and its line in the table `FORMATS`.
 //!
 //! Source: own.
 
@@ -59,9 +61,9 @@ pub mod fuzz;
 #[path = "../../../tests/hostile_common/fuzzed.rs"]
 mod fuzzed;
 mod decoder_cache;
-mod header_bytes;
 mod id3;
-mod index_file;
+mod index;
+pub mod index_file;
 mod joined;
 mod locate;
 mod ogg;
@@ -86,12 +88,14 @@ pub use claims::Claims;
 pub use damage::Damage;
 pub(crate) use decoder_cache::DecoderCache;
 pub use forebay_base::planes::{KEPT_SAMPLES, MAX_RATE, Planes};
-use formats::{aiff, au, caf, flac, mp4::movie, mpeg, ogg_flac, vorbis, wav};
+use formats::{AnyIndex, Format, Opened};
+use index::Window;
 use joined::CodecBytes;
 pub use pcm::FrameLayout;
-pub use range_index::{RangeIndex, ReadBytes, SpanBytes};
+pub use range_index::{RangeIndex, SpanBytes};
+pub use read_at::ReadAt;
+use read_at::Reader;
 pub use shared::{SharedSpans, SpareBlocks};
-use sniff::Format;
 
 /// The most values (samples times channels) of one read: 4 GiB of float32.
 const MAX_VALUES: u64 = 1 << 30;
@@ -285,35 +289,34 @@ impl fmt::Display for Repairs {
 
 /// An opened recording: its headers are read and its index is built, so that any span can be decoded.
 #[derive(Debug)]
-pub enum Recording<'a> {
-    /// WAV, AIFF, AU, CAF, MOV or MP4 with PCM, companded or ADPCM samples.
-    Pcm(pcm::Pcm<'a>),
-    /// FLAC, native or taken out of Ogg.
-    Flac(flac::Flac<'a>),
-    /// Vorbis I in Ogg, chained links included.
-    Vorbis(vorbis::Vorbis<'a>),
-    /// MPEG audio, layers I to III.
-    Mpeg(mpeg::Mpeg<'a>),
-    /// AAC and ALAC, in packets of a container.
-    PacketRecording(demux::PacketRecording<'a>),
+pub struct Recording<'a> {
+    format: &'static dyn Format,
+    info: Info,
+    bytes: CodecBytes<'a>,
+    index: AnyIndex,
 }
 
 impl Recording<'_> {
     /// Codec, rate, channels and length of a recording, checked against its bytes.
     pub fn info(&self) -> Info {
-        match self {
-            Recording::Pcm(it) => it.info(),
-            Recording::Flac(it) => it.info(),
-            Recording::Vorbis(it) => it.info(),
-            Recording::Mpeg(it) => it.info(),
-            Recording::PacketRecording(it) => it.info(),
-        }
+        self.info
     }
 
     /// The declarations of the container beyond the result of a full decode; the recording was opened from
     /// `bytes`.
     pub fn claims(&self, bytes: &[u8]) -> Claims {
-        claims::claims(self, bytes)
+        let mut claims = Claims::default();
+        self.index.add_claims(self.info, &mut claims);
+        if claims.cut_short.is_none() && bytes.starts_with(&signatures::OGG) && !sniff::ends_stream(bytes) {
+            let message = "the last Ogg page of the recording is not marked as the end of its stream";
+            claims.cut_short = Some(message.into());
+        }
+        claims
+    }
+
+    /// The name of its format.
+    pub fn format(&self) -> &'static str {
+        self.format.name()
     }
 }
 
@@ -361,11 +364,7 @@ impl AudioDecoder {
     /// Walks the lengths of all packets and decodes none. Spans are repaired in the same way without this
     /// call.
     pub fn repairs(&mut self, recording: &Recording<'_>) -> Repairs {
-        let found = self.guarded(|_| match recording {
-            Recording::Vorbis(it) => Ok(it.repairs()),
-            _ => Ok(Repairs::default()),
-        });
-        found.unwrap_or_default()
+        self.guarded(|_| Ok(recording.index.repairs(&recording.bytes))).unwrap_or_default()
     }
 
     /// Decodes the samples `span` of every channel into `out`, which then holds exactly `span.len()` samples
@@ -383,13 +382,8 @@ impl AudioDecoder {
         }
         let n_samples = span.end - span.start;
         self.decoder_cache.losses.begin(self.damage);
-        self.guarded(|cache| match recording {
-            Recording::Pcm(it) => it.read(cache, span, out),
-            Recording::Flac(it) => it.read(cache, span, out),
-            Recording::Vorbis(it) => it.read(cache, span, out),
-            Recording::Mpeg(it) => it.read(cache, span, out),
-            Recording::PacketRecording(it) => it.read(cache, span, out),
-        })?;
+        let all = Window::whole(&recording.bytes[..]);
+        self.guarded(|cache| recording.index.decode(cache, &all, span, out))?;
         self.filled = self.decoder_cache.losses.end(n_samples)?;
         out.check_finite()
     }
@@ -411,34 +405,22 @@ impl AudioDecoder {
 ///
 /// Opening and reading such a recording accesses only `head` and the bytes of the span.
 pub fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
-    wav::layout(head, size)
+    formats::wav::layout(head, size)
 }
 
-/// Opens the bytes of a known [`Format`]: one line per format.
+/// Opens a recording in memory.
 fn open<'a>(cache: &mut DecoderCache, file: &'a [u8]) -> Result<Recording<'a>> {
     let (format, start) = sniff::sniff(file)?;
-    let bytes = &file[start..];
-    Ok(match format {
-        Format::Wav => match wav::open(bytes)? {
-            wav::WavRecording::Pcm(pcm) => Recording::Pcm(pcm),
-            wav::WavRecording::Mpeg(data) => {
-                Recording::Mpeg(mpeg::Mpeg::open(cache, CodecBytes::Whole(data))?)
-            }
-        },
-        Format::Wave64 => Recording::Pcm(wav::open_wave64(bytes)?),
-        Format::Aiff => Recording::Pcm(aiff::open(bytes)?),
-        Format::Au => Recording::Pcm(au::open(bytes)?),
-        Format::Caf => match caf::open(cache, bytes)? {
-            caf::CafRecording::Pcm(pcm) => Recording::Pcm(pcm),
-            caf::CafRecording::Packets(packets) => Recording::PacketRecording(packets),
-        },
-        Format::Flac => Recording::Flac(flac::Flac::open(cache, CodecBytes::Whole(file))?),
-        Format::OggFlac => Recording::Flac(ogg_flac::open(cache, bytes)?),
-        Format::OggVorbis => Recording::Vorbis(vorbis::Vorbis::open(cache, bytes)?),
-        Format::Mpeg => Recording::Mpeg(mpeg::Mpeg::open(cache, CodecBytes::Whole(file))?),
-        Format::Adts => Recording::PacketRecording(demux::PacketRecording::open_adts(cache, file, start)?),
-        Format::Mp4 => movie::open(cache, bytes)?,
-    })
+    let file = if format.finds_start() { file } else { &file[start..] };
+    let Opened { info, index, bytes } = format
+        .open(cache, &mut Reader::of_memory(file))?
+        .ok_or_else(|| unsupported(format!("a recording in {} cannot be opened in memory", format.name())))?;
+    Ok(Recording { format, info, bytes: bytes.unwrap_or(CodecBytes::Whole(file)), index })
+}
+
+/// The names of the formats that are decoded, as [`RangeIndex::format`] returns them.
+pub fn formats() -> impl Iterator<Item = &'static str> {
+    formats::FORMATS.iter().map(|format| format.name())
 }
 
 fn corrupt(message: impl Into<String>) -> Error {

@@ -13,7 +13,12 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{Result, corrupt, fallible_alloc, range_index::ReadSizes, read_at::RangeReader};
+use crate::{
+    Result, corrupt, fallible_alloc,
+    index::Window,
+    index_file::{Parser, Writer},
+    read_at::Reader,
+};
 
 /// The most points that an index keeps.
 pub(crate) const MAX_POINTS: usize = 1 << 12;
@@ -32,7 +37,7 @@ pub(crate) struct SeekPoint {
 }
 
 /// Places that were found in a recording, bounded in number and shared by threads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SeekPoints(Mutex<Vec<SeekPoint>>);
 
 impl SeekPoints {
@@ -40,6 +45,15 @@ impl SeekPoints {
     /// the number of samples.
     pub(crate) fn new(points: Vec<SeekPoint>) -> Self {
         Self(Mutex::new(points))
+    }
+
+    /// Reads points from sample 0 to the end of a recording.
+    pub(crate) fn read(from: &mut Parser<'_>, size: u64, n_samples: u64) -> Option<Self> {
+        let points = from.points(2 * MAX_POINTS, size, n_samples)?;
+        let is_whole = points.len() >= 2
+            && points.first().is_some_and(|first| first.sample == 0)
+            && points.last().is_some_and(|last| last.sample == n_samples);
+        is_whole.then(|| Self::new(points))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<SeekPoint>> {
@@ -103,6 +117,37 @@ impl SeekPoints {
     }
 }
 
+impl Writer {
+    pub(crate) fn points(&mut self, points: &[SeekPoint]) {
+        self.word(points.len() as u32);
+        for point in points {
+            self.long(point.at);
+            self.long(point.sample);
+        }
+    }
+}
+
+impl Parser<'_> {
+    /// Points that ascend, up to byte `end` and sample `behind`.
+    pub(crate) fn points(&mut self, most: usize, end: u64, behind: u64) -> Option<Vec<SeekPoint>> {
+        let n = self.word()? as usize;
+        if n > most || n > self.left() / 16 {
+            return None;
+        }
+        // bounded: the bytes have 16 for each.
+        let mut points: Vec<SeekPoint> = Vec::with_capacity(n);
+        for _ in 0..n {
+            let point = SeekPoint { at: self.long()?, sample: self.long()? };
+            let follows = points.last().is_none_or(|last| last.at < point.at && last.sample <= point.sample);
+            if !follows || point.at > end || point.sample > behind {
+                return None;
+            }
+            points.push(point);
+        }
+        Some(points)
+    }
+}
+
 /// Leaves out every second point, but not the ends.
 pub(crate) fn thin(points: &mut Vec<SeekPoint>) {
     let (mut number, last) = (0, points.len().saturating_sub(1));
@@ -120,26 +165,9 @@ pub(crate) fn contradiction(at: u64) -> crate::Error {
 /// What a window of bytes holds: all samples from `first` to `behind`, whose bytes begin and end there. The
 /// samples between damaged bytes count.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WindowSamples<T> {
+pub(crate) struct WindowSamples {
     pub(crate) first: SeekPoint,
     pub(crate) behind: SeekPoint,
-    /// What the codec needs to decode the window.
-    pub(crate) codec_state: T,
-}
-
-/// A window: its byte offset, its bytes and what they hold.
-#[derive(Debug)]
-pub(crate) struct ByteWindow<T> {
-    pub(crate) at: u64,
-    pub(crate) bytes: Bytes,
-    pub(crate) content: T,
-}
-
-impl<T> ByteWindow<T> {
-    /// The same window with what `f` makes of its content.
-    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> ByteWindow<U> {
-        ByteWindow { at: self.at, bytes: self.bytes, content: f(self.content) }
-    }
 }
 
 /// Reads a window that holds the samples `want`.
@@ -149,15 +177,14 @@ impl<T> ByteWindow<T> {
 ///
 /// # Errors
 /// [`crate::ErrorKind::Corrupt`] if the bytes contradict the points, and the errors of reads and of `scan`.
-pub(crate) fn locate<T: Copy>(
-    reader: &RangeReader<'_>,
-    sizes: &ReadSizes,
+pub(crate) fn locate(
+    reader: &Reader<'_>,
     points: &SeekPoints,
     hint: Option<(SeekPoint, SeekPoint)>,
     want: &Range<u64>,
-    mut scan: impl FnMut(u64, &Bytes) -> Result<Option<WindowSamples<T>>>,
-) -> Result<ByteWindow<WindowSamples<T>>> {
-    let size = reader.size();
+    mut scan: impl FnMut(u64, &Bytes) -> Result<Option<WindowSamples>>,
+) -> Result<Window<Bytes>> {
+    let (size, margin) = (reader.size(), reader.sizes.margin);
     let mean = points.mean(want.end - want.start, size);
     let mut is_hint = hint.is_some();
     let (mut low, mut high) = hint.unwrap_or_else(|| points.around(want.start));
@@ -170,16 +197,16 @@ pub(crate) fn locate<T: Copy>(
             true => low.at + gap / 2,
             false => low.at + share(want.start.saturating_sub(low.sample)).min(gap),
         };
-        let is_near = gap <= 2 * sizes.margin || probe >= PATIENCE;
-        let from = if is_near { low.at } else { guess.saturating_sub(sizes.margin).max(low.at) };
+        let is_near = gap <= 2 * margin || probe >= PATIENCE;
+        let from = if is_near { low.at } else { guess.saturating_sub(margin).max(low.at) };
         // Bytes of the span by the rate here, or by that of the whole recording.
         let len = share(want.end - want.start).max(mean);
-        let to = guess.max(from).saturating_add(len + len / 8).saturating_add(sizes.margin).min(size);
+        let to = guess.max(from).saturating_add(len + len / 8).saturating_add(margin).min(size);
         let mut extendable =
             Extendable { reader, at: from, bytes: reader.read(from..to)?, left: MAX_EXTENSIONS };
         let mut content = scan(from, &extendable.bytes)?;
         // Too few bytes for a sample, or for one behind the last known place.
-        let is_short = |content: &Option<WindowSamples<T>>| {
+        let is_short = |content: &Option<WindowSamples>| {
             content.is_none_or(|found| {
                 found.behind.sample <= want.start
                     && found.behind.at <= low.at
@@ -187,7 +214,7 @@ pub(crate) fn locate<T: Copy>(
             })
         };
         while is_short(&content) && extendable.left > MAX_EXTENSIONS / 2 {
-            if !extendable.extend((extendable.bytes.len() as u64).max(sizes.margin))? {
+            if !extendable.extend((extendable.bytes.len() as u64).max(margin))? {
                 break;
             }
             content = scan(from, &extendable.bytes)?;
@@ -198,14 +225,15 @@ pub(crate) fn locate<T: Copy>(
                 while found.behind.sample < want.end {
                     let had = found.behind.sample - found.first.sample;
                     let bytes = scaled(found.behind.at - found.first.at, want.end - found.behind.sample, had);
-                    if !extendable.extend((bytes + bytes / 8).saturating_add(sizes.margin / 4).min(size))? {
+                    if !extendable.extend((bytes + bytes / 8).saturating_add(margin / 4).min(size))? {
                         // The rest is damaged, which decoding will tell.
                         break;
                     }
                     found = scan(from, &extendable.bytes)?.ok_or_else(|| contradiction(from))?;
                 }
                 points.add(found.behind)?;
-                return Ok(ByteWindow { at: from, bytes: extendable.bytes, content: found });
+                let units = Some(found.first.sample..found.behind.sample);
+                return Ok(Window { at: from, bytes: extendable.bytes, units, start: 0 });
             }
             Some(found) if found.first.sample <= want.start && found.behind.at > low.at => {
                 points.add(found.behind)?;
@@ -240,7 +268,7 @@ fn scaled(whole: u64, n: u64, of: u64) -> u64 {
 
 /// A window that grows at its end.
 struct Extendable<'a, 'r> {
-    reader: &'a RangeReader<'r>,
+    reader: &'a Reader<'r>,
     at: u64,
     bytes: Bytes,
     /// The number of times that it may still grow.

@@ -4,30 +4,26 @@
 //! Packets do not say where they end, so their sizes are kept. Recordings with more packets than
 //! [`MAX_PACKETS`] (12 hours of AAC at 44.1 kHz), of larger ones, or in more pieces, are read whole.
 //!
-//! Source: as [`super::super::demux`].
+//! Source: as [`super::demux`].
 
-use std::ops::Range;
+use std::{array, ops::Range};
 
 use bytes::Bytes;
 
 use crate::{
-    Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result, aac,
-    demux::{AAC_PREROLL, AAC_SBR_SEARCHED, FirstPacket, PacketPools, PacketRecording, Timeline},
+    Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result,
+    decoder_cache::PooledVec,
+    demux::{AAC_PREROLL, AAC_SBR_SEARCHED, FirstPacket, PacketPools, Packets, Setup, Timeline},
     fallible_alloc,
-    formats::{
-        caf,
-        mp4::{Coded, Edit, Track},
-    },
-    locate::ByteWindow,
-    packet::Packet,
-    pcm,
-    range_index::ReadSizes,
-    read_at::RangeReader,
+    index::{Index, Window},
+    index_file::{Parser, Writer},
+    packet::{Edit, Packet},
+    read_at::{ReadBytes, Reader},
 };
 
 /// The most packets that are kept: 4 MiB of sizes.
 pub(crate) const MAX_PACKETS: usize = 2 << 20;
-pub(crate) const MAX_RUNS: usize = 1 << 15;
+const MAX_RUNS: usize = 1 << 15;
 /// The most packets of a run, so that a packet is found soon.
 const MAX_RUN: usize = 256;
 /// The most packets that are read to learn how long they are.
@@ -38,20 +34,37 @@ const MAX_SPREAD: u64 = 64 << 20;
 /// What is known of a recording in packets.
 #[derive(Debug)]
 pub(crate) struct PacketIndex {
-    pub(crate) setup: Vec<u8>,
-    pub(crate) lens: Vec<u16>,
-    pub(crate) runs: Vec<PacketRun>,
-    /// Bytes between the packets of a run.
-    pub(crate) gap: u32,
+    info: Info,
+    setup: Setup,
     /// Samples before the recording's first.
-    pub(crate) delay: u64,
+    delay: u64,
+    list: PacketList,
+}
+
+#[derive(Debug)]
+enum PacketList {
+    /// All packets and their first samples, with one more for the end; in memory.
+    All {
+        packets: PooledVec<Packet>,
+        starts: PooledVec<u64>,
+    },
+    Runs(PacketRuns),
+}
+
+/// The packets of a file.
+#[derive(Debug)]
+struct PacketRuns {
+    lens: Vec<u16>,
+    runs: Vec<PacketRun>,
+    /// Bytes between the packets of a run.
+    gap: u32,
     /// Samples of all packets.
-    pub(crate) behind: u64,
+    behind: u64,
 }
 
 /// Packets that lie one after the other.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PacketRun {
+struct PacketRun {
     /// The number of its first packet.
     pub(crate) number: u32,
     /// The place of that packet, and its first sample before the edit.
@@ -61,122 +74,37 @@ pub(crate) struct PacketRun {
     pub(crate) dur: u32,
 }
 
-pub(crate) enum ContainerContent {
-    Pcm(pcm::PcmFormat),
-    Packets(Info, PacketIndex),
-}
-
 /// What a container says of its packets.
-struct PacketTable<'a> {
-    codec: Codec,
-    setup: &'a [u8],
-    packets: &'a [Packet],
-    gap: u32,
-    timescale: Option<u32>,
-    edit: Edit,
+pub(crate) struct PacketTable {
+    pub(crate) setup: Setup,
+    pub(crate) packets: PooledVec<Packet>,
+    /// Bytes between packets that lie one after the other.
+    pub(crate) gap: u32,
+    /// Ticks per second of the packets; None if ticks are samples.
+    pub(crate) timescale: Option<u32>,
+    pub(crate) edit: Edit,
 }
 
-impl PacketIndex {
-    /// Opens MP4, M4A and MOV; None if its packets cannot be kept, or are joined before they are decoded.
-    pub(crate) fn open_mp4(
+impl PacketTable {
+    /// Opens the recording in these packets; None if those of a file cannot be kept.
+    ///
+    /// # Errors
+    /// Errors of the first packet, and of the reads.
+    pub(crate) fn open(
+        self,
         cache: &mut DecoderCache,
-        reader: &mut RangeReader<'_>,
-    ) -> Result<Option<ContainerContent>> {
-        let mut packets = cache.pools::<PacketPools>().packets.take();
-        let found = reader.parse_with_reads(|file| {
-            packets.clear();
-            let Track { coded, timescale, edit } = Track::open(file, &mut packets)?;
-            Ok(match coded {
-                Coded::Packets { codec, setup } => Some(Ok((codec, setup.to_vec(), timescale, edit))),
-                Coded::Linear(linear) => linear.shape(&packets, edit)?.map(Err),
-                Coded::Flac { .. } | Coded::Mpeg => None,
-            })
-        })?;
-        let (codec, setup, timescale, edit) = match found.flatten() {
-            Some(Ok(track)) => track,
-            Some(Err(shape)) => return Ok(Some(ContainerContent::Pcm(shape))),
-            None => return Ok(None),
-        };
+        reader: &mut Reader<'_>,
+    ) -> Result<Option<PacketIndex>> {
+        let Self { setup, packets, gap, timescale, edit } = self;
+        let memory = reader.memory();
         reader.clear_cache();
-        let timescale = Some(timescale);
-        let table = PacketTable { codec, setup: &setup, packets: &packets, gap: 0, timescale, edit };
-        Ok(Self::new(cache, reader, &table)?.map(|(info, index)| ContainerContent::Packets(info, index)))
-    }
-
-    /// Opens CAF; None if its packets cannot be kept.
-    pub(crate) fn open_caf(
-        cache: &mut DecoderCache,
-        reader: &mut RangeReader<'_>,
-    ) -> Result<Option<ContainerContent>> {
-        let found = reader.parse_with_reads(|file| {
-            Ok(match caf::find(cache, file)? {
-                caf::CafContent::Pcm(shape) => Err(shape),
-                caf::CafContent::Packets(it) => Ok((it.cookie.to_vec(), it.packets, it.delay, it.n_valid)),
-            })
-        })?;
-        let (setup, packets, delay, n_valid) = match found {
-            Some(Ok(packets)) => packets,
-            Some(Err(shape)) => return Ok(Some(ContainerContent::Pcm(shape))),
-            None => return Ok(None),
-        };
-        reader.clear_cache();
-        let edit = Edit { delay, length: Some(n_valid).filter(|&n| n > 0), rounded_by: 0, timescale: None };
-        let table = PacketTable {
-            codec: Codec::Alac,
-            setup: &setup,
-            packets: &packets,
-            gap: 0,
-            timescale: None,
-            edit,
-        };
-        Ok(Self::new(cache, reader, &table)?.map(|(info, index)| ContainerContent::Packets(info, index)))
-    }
-
-    /// Opens AAC in ADTS after `start` bytes of tags, by a scan in pieces; None if its packets cannot be
-    /// kept.
-    pub(crate) fn open_adts(
-        cache: &mut DecoderCache,
-        reader: &mut RangeReader<'_>,
-        sizes: &ReadSizes,
-        start: u64,
-    ) -> Result<Option<(Info, Self)>> {
-        reader.clear_cache();
-        let size = reader.size();
-        let mut packets = cache.pools::<PacketPools>().packets.take();
-        let mut walk = aac::Adts::default();
-        walk.at = start as usize;
-        loop {
-            let base = walk.at as u64;
-            // At least the longest frame.
-            let end = size.min(base + sizes.piece.max(16 << 10));
-            let bytes = reader.read(base.min(size)..end)?;
-            if walk.step(&bytes, base as usize, end == size, &mut packets)? {
-                break;
-            }
-            if packets.len() > MAX_PACKETS {
-                return Ok(None);
-            }
-        }
-        let (setup, gap) = walk.setup()?;
-        let edit = Edit::default();
-        let table =
-            PacketTable { codec: Codec::Aac, setup: &setup, packets: &packets, gap, timescale: None, edit };
-        Self::new(cache, reader, &table)
-    }
-
-    fn new(
-        cache: &mut DecoderCache,
-        reader: &mut RangeReader<'_>,
-        table: &PacketTable<'_>,
-    ) -> Result<Option<(Info, Self)>> {
-        let &PacketTable { codec, setup, packets, gap, timescale, edit } = table;
-        if packets.len() > MAX_PACKETS {
+        if memory.is_none() && packets.len() > MAX_PACKETS {
             return Ok(None);
         }
-        let range_of = |packet: &Packet| packet.at as u64..packet.at as u64 + u64::from(packet.len);
-        let mut first_packets = Vec::new();
         let firsts = &packets[..packets.len().min(AAC_SBR_SEARCHED)];
-        if let Some((one, rest)) = firsts.split_first() {
+        if let Some((one, rest)) = firsts.split_first()
+            && memory.is_none()
+        {
             // They usually lie together: one read.
             let nearby = rest
                 .iter()
@@ -186,49 +114,92 @@ impl PacketIndex {
                 reader.read_cached(nearby)?;
             }
         }
-        for packet in firsts {
-            first_packets.push(reader.read_cached(range_of(packet))?);
+        let mut read: [_; AAC_SBR_SEARCHED] = array::from_fn(|_| ReadBytes::Lent(&[]));
+        for (read, packet) in read.iter_mut().zip(firsts) {
+            *read = reader.lend(range_of(packet))?;
         }
-        let slices: Vec<&[u8]> = first_packets.iter().map(|bytes| &bytes[..]).collect();
-        let first = FirstPacket::decode_first(cache, codec, setup, &slices)?;
-        let mut lens: Vec<u16> = fallible_alloc::with_room(packets.len())?;
-        let mut runs: Vec<PacketRun> = Vec::new();
+        let slices: [&[u8]; AAC_SBR_SEARCHED] = array::from_fn(|i| &*read[i]);
+        let first = FirstPacket::decode_first(cache, &setup, &slices[..firsts.len()])?;
+
         let mut timeline = Timeline::new(timescale, edit);
-        let (mut next, mut n_own_lengths) = (u64::MAX, 0);
+        let (mut starts, mut runs) = (cache.pools::<PacketPools>().starts.take(), RunList::default());
+        match memory {
+            Some(_) => fallible_alloc::reserve(&mut starts, packets.len() + 1)?,
+            None => fallible_alloc::reserve(&mut runs.lens, packets.len())?,
+        }
+        let mut n_own_lengths = 0;
         for (i, packet) in packets.iter().enumerate() {
-            let is_last = i + 1 == packets.len();
-            let head = if first.has_own_length(packet, timescale, is_last) {
-                n_own_lengths += 1;
-                if n_own_lengths > MAX_OWN_LENGTHS {
-                    return Ok(None);
-                }
-                reader.read(range_of(packet))?
-            } else {
-                Bytes::new()
-            };
             let start = timeline.samples;
-            let n = timeline.add(&first, packet, is_last, &head);
-            let (Ok(len), Ok(dur)) = (u16::try_from(packet.len), u32::try_from(n)) else { return Ok(None) };
-            let at = packet.at as u64;
-            let continues =
-                runs.last().is_some_and(|run| run.dur == dur && i - (run.number as usize) < MAX_RUN);
-            if !continues || at != next {
-                fallible_alloc::push(&mut runs, PacketRun { number: i as u32, at, start, dur })?;
-                if runs.len() > MAX_RUNS {
-                    return Ok(None);
+            let read = || match memory {
+                Some(bytes) => Ok(Some(ReadBytes::Lent(&bytes[packet.at..packet.at + packet.len as usize]))),
+                None => {
+                    n_own_lengths += 1;
+                    let is_few = n_own_lengths <= MAX_OWN_LENGTHS;
+                    is_few.then(|| reader.read(range_of(packet)).map(ReadBytes::Read)).transpose()
                 }
+            };
+            let Some(n) = timeline.add(&first, packet, i + 1 == packets.len(), read)? else {
+                return Ok(None);
+            };
+            if memory.is_some() {
+                starts.push(start);
+            } else if !runs.push(i, packet, gap, start, n)? {
+                return Ok(None);
             }
-            lens.push(len);
-            next = at + u64::from(len) + u64::from(gap);
         }
         let (delay, info) = timeline.edited(&first);
-        runs.shrink_to_fit();
-        let index = Self { setup: setup.to_vec(), lens, runs, gap, delay, behind: timeline.samples };
-        Ok(Some((info, index)).filter(|(_, index)| index.is_valid(reader.size())))
+        let behind = timeline.samples;
+        let list = match memory {
+            Some(_) => {
+                starts.push(behind);
+                PacketList::All { packets, starts }
+            }
+            None => {
+                let RunList { lens, mut runs, .. } = runs;
+                runs.shrink_to_fit();
+                let runs = PacketRuns { lens, runs, gap, behind };
+                if !runs.is_valid(reader.size()) {
+                    return Ok(None);
+                }
+                PacketList::Runs(runs)
+            }
+        };
+        Ok(Some(PacketIndex { info, setup, delay, list }))
     }
+}
 
+fn range_of(packet: &Packet) -> Range<u64> {
+    packet.at as u64..packet.at as u64 + u64::from(packet.len)
+}
+
+/// Collects packets.
+#[derive(Default)]
+struct RunList {
+    lens: Vec<u16>,
+    runs: Vec<PacketRun>,
+    /// The byte at which the next packet of the last run would begin.
+    next: u64,
+}
+
+impl RunList {
+    /// Adds packet number `i`, which has `n` samples from `start` on; false if it cannot be kept.
+    fn push(&mut self, i: usize, packet: &Packet, gap: u32, start: u64, n: u64) -> Result<bool> {
+        let (Ok(len), Ok(dur)) = (u16::try_from(packet.len), u32::try_from(n)) else { return Ok(false) };
+        let at = packet.at as u64;
+        let continues =
+            self.runs.last().is_some_and(|run| run.dur == dur && i - (run.number as usize) < MAX_RUN);
+        if !continues || at != self.next {
+            fallible_alloc::push(&mut self.runs, PacketRun { number: i as u32, at, start, dur })?;
+        }
+        self.lens.push(len);
+        self.next = at + u64::from(len) + u64::from(gap);
+        Ok(self.runs.len() <= MAX_RUNS)
+    }
+}
+
+impl PacketRuns {
     /// Whether its numbers agree with each other and with a file of `size` bytes.
-    pub(crate) fn is_valid(&self, size: u64) -> bool {
+    fn is_valid(&self, size: u64) -> bool {
         let n = self.lens.len() as u64;
         let is_first = self.runs.first().is_some_and(|run| run.number == 0 && run.start == 0);
         let numbers = self.runs.iter().skip(1).map(|run| u64::from(run.number)).chain([n]);
@@ -248,10 +219,6 @@ impl PacketIndex {
                     && run.start.checked_add(n * u64::from(run.dur)) == Some(start)
                     && run.at.checked_add(bytes).is_some_and(|end| end <= size + u64::from(self.gap))
             })
-    }
-
-    pub(crate) fn bytes_held(&self) -> usize {
-        self.setup.len() + 2 * self.lens.capacity() + self.runs.capacity() * size_of::<PacketRun>()
     }
 
     /// The packets with these numbers, and their first samples.
@@ -287,17 +254,71 @@ impl PacketIndex {
         run.number as usize + past as usize
     }
 
-    pub(crate) fn read_window(
+    /// The first sample of packet number `number`, or of the end.
+    fn start(&self, number: usize) -> u64 {
+        let packet = (number < self.lens.len()).then(|| self.packets(number..number + 1).next()).flatten();
+        packet.map_or(self.behind, |(_, _, start)| start)
+    }
+}
+
+impl PacketIndex {
+    pub(crate) fn info(&self) -> Info {
+        self.info
+    }
+
+    /// Reads what [`Index::write`] wrote.
+    pub(crate) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
+        if !matches!(info.codec, Codec::Aac | Codec::Alac) {
+            return None;
+        }
+        let len = from.word()? as usize;
+        let setup = Setup::new(info.codec, from.bytes(len)?);
+        let gap = from.word().filter(|&gap| gap < 16)?;
+        let (delay, behind) = (from.long()?, from.long()?);
+        let len = from.word()? as usize;
+        let lens = from.bytes(len.checked_mul(2)?)?.as_chunks::<2>().0;
+        let lens = lens.iter().map(|&len| u16::from_le_bytes(len)).collect();
+        let n = from.word().filter(|&n| n as usize <= MAX_RUNS)?;
+        let mut runs: Vec<PacketRun> = Vec::new();
+        for _ in 0..n {
+            let (number, at) = (from.word()?, from.long()?);
+            runs.push(PacketRun { number, at, start: from.long()?, dur: from.word()? });
+        }
+        let runs = PacketRuns { lens, runs, gap, behind };
+        let is_valid = runs.is_valid(size) && delay.checked_add(info.n_samples)? <= behind;
+        is_valid.then(|| Self { info, setup, delay, list: PacketList::Runs(runs) })
+    }
+
+    /// Decodes `span` from these packets.
+    fn decode_packets(
         &self,
-        reader: &RangeReader<'_>,
+        cache: &mut DecoderCache,
+        bytes: &[u8],
+        (packets, starts): (&[Packet], &[u64]),
+        span: Range<u64>,
+        out: &mut Planes,
+    ) -> Result<()> {
+        let Self { info, ref setup, delay, .. } = *self;
+        Packets { bytes, info, setup, packets, starts, delay }.read(cache, span, out)
+    }
+}
+
+impl Index for PacketIndex {
+    fn read_window(
+        &self,
+        _: &mut DecoderCache,
+        reader: &Reader<'_>,
         span: &Range<u64>,
-    ) -> Result<ByteWindow<Range<usize>>> {
+    ) -> Result<Window<Bytes>> {
+        let PacketList::Runs(runs) = &self.list else {
+            return Ok(Window::whole(reader.read(0..reader.size())?));
+        };
         let (start, end) = (span.start + self.delay, span.end + self.delay);
-        let first = self.after(start).saturating_sub(1).saturating_sub(AAC_PREROLL);
+        let first = runs.after(start).saturating_sub(1).saturating_sub(AAC_PREROLL);
         // Up to the first packet that begins at the end or later.
-        let numbers = first..self.after(end - 1);
+        let numbers = first..runs.after(end - 1);
         let (mut from, mut to, mut sum) = (u64::MAX, 0, 0);
-        for (at, len, _) in self.packets(numbers.clone()) {
+        for (at, len, _) in runs.packets(numbers.clone()) {
             (from, to, sum) = (from.min(at), to.max(at + u64::from(len)), sum + u64::from(len));
         }
         if to.saturating_sub(from) > 4 * sum + MAX_SPREAD {
@@ -305,31 +326,62 @@ impl PacketIndex {
                 "the packets of the span are spread over more than 64 MiB; store the recording alone";
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
-        Ok(ByteWindow { at: from, bytes: reader.read(from..to)?, content: numbers })
+        let units = Some(numbers.start as u64..numbers.end as u64);
+        Ok(Window { at: from, bytes: reader.read(from..to)?, units, start: 0 })
     }
 
-    /// Decodes `span` from a window with these packets.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a window")]
-    pub(crate) fn read(
+    fn decode(
         &self,
         cache: &mut DecoderCache,
-        bytes: &[u8],
-        at: u64,
-        numbers: Range<usize>,
-        info: Info,
+        window: &Window<&[u8]>,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {
-        let behind = match numbers.end == self.lens.len() {
-            true => self.behind,
-            false => {
-                self.packets(numbers.end..numbers.end + 1).next().map_or(self.behind, |(_, _, start)| start)
+        let runs = match &self.list {
+            PacketList::All { packets, starts } => {
+                return self.decode_packets(cache, window.bytes, (packets, starts), span, out);
+            }
+            PacketList::Runs(runs) => runs,
+        };
+        let pools = cache.pools::<PacketPools>();
+        let (mut packets, mut starts) = (pools.packets.take(), pools.starts.take());
+        let numbers = window.units.as_ref().map_or(0..0, |units| units.start as usize..units.end as usize);
+        for (here, len, start) in runs.packets(numbers.clone()) {
+            fallible_alloc::push(&mut packets, Packet { at: (here - window.at) as usize, len, dur: 0 })?;
+            fallible_alloc::push(&mut starts, start)?;
+        }
+        fallible_alloc::push(&mut starts, runs.start(numbers.end))?;
+        self.decode_packets(cache, window.bytes, (&packets, &starts), span, out)
+    }
+
+    fn bytes_held(&self) -> usize {
+        let list = match &self.list {
+            PacketList::All { packets, starts } => {
+                packets.capacity() * size_of::<Packet>() + starts.capacity() * size_of::<u64>()
+            }
+            PacketList::Runs(PacketRuns { lens, runs, .. }) => {
+                2 * lens.capacity() + runs.capacity() * size_of::<PacketRun>()
             }
         };
-        let list = self
-            .packets(numbers)
-            .map(|(here, len, start)| (Packet { at: (here - at) as usize, len, dur: 0 }, start));
-        PacketRecording::window(cache, bytes, info, &self.setup, self.delay, list, behind)?
-            .read(cache, span, out)
+        list + self.setup.bytes().len()
+    }
+
+    fn write(&self, to: &mut Writer) {
+        // Of a recording in memory no index is written.
+        let PacketList::Runs(PacketRuns { lens, runs, gap, behind }) = &self.list else { return };
+        to.word(self.setup.bytes().len() as u32);
+        to.bytes(self.setup.bytes());
+        to.word(*gap);
+        to.long(self.delay);
+        to.long(*behind);
+        to.word(lens.len() as u32);
+        lens.iter().for_each(|len| to.bytes(&len.to_le_bytes()));
+        to.word(runs.len() as u32);
+        for &PacketRun { number, at, start, dur } in runs {
+            to.word(number);
+            to.long(at);
+            to.long(start);
+            to.word(dur);
+        }
     }
 }

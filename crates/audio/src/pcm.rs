@@ -10,9 +10,17 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
+
 use crate::{
-    Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result, adpcm::BlockLayout, corrupt, field::Endian,
-    joined::CodecBytes, unsupported,
+    Claims, Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result,
+    adpcm::BlockLayout,
+    corrupt,
+    field::Endian,
+    index::{Index, Window},
+    index_file::{Parser, Writer},
+    read_at::Reader,
+    unsupported,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +61,62 @@ impl Coding {
         }
     }
 
+    fn write(&self, to: &mut Writer) {
+        let big = |endian: &Endian| u8::from(*endian == Endian::Big);
+        match self {
+            Coding::Unsigned8 => to.byte(0),
+            Coding::Int { bytes, stride, endian } => to.bytes(&[1, *bytes as u8, *stride as u8, big(endian)]),
+            Coding::Float { bytes, endian } => to.bytes(&[2, *bytes as u8, big(endian)]),
+            Coding::Alaw => to.byte(3),
+            Coding::Mulaw => to.byte(4),
+            Coding::Adpcm(blocks) => {
+                to.byte(5);
+                let (pairs, fields) = blocks.fields();
+                to.word(pairs.len() as u32);
+                for value in pairs.iter().flatten() {
+                    to.bytes(&value.to_le_bytes());
+                }
+                for field in fields {
+                    to.word(field as u32);
+                }
+            }
+        }
+    }
+
+    fn read(from: &mut Parser<'_>, channels: u16) -> Option<Self> {
+        fn endian(from: &mut Parser<'_>) -> Option<Endian> {
+            from.flag().map(|big| if big { Endian::Big } else { Endian::Little })
+        }
+        Some(match from.byte()? {
+            0 => Coding::Unsigned8,
+            1 => {
+                let (bytes, stride) = (usize::from(from.byte()?), usize::from(from.byte()?));
+                if !(1..=8).contains(&bytes) || !(bytes..=16).contains(&stride) {
+                    return None;
+                }
+                Coding::Int { bytes, stride, endian: endian(from)? }
+            }
+            2 => {
+                let bytes = usize::from(from.byte().filter(|bytes| [4, 8].contains(bytes))?);
+                Coding::Float { bytes, endian: endian(from)? }
+            }
+            3 => Coding::Alaw,
+            4 => Coding::Mulaw,
+            5 => {
+                let n = from.word().filter(|&n| n <= 256)?;
+                let mut pairs = Vec::new();
+                for _ in 0..n {
+                    let [a, b, c, d] = from.array()?;
+                    pairs.push([i16::from_le_bytes([a, b]), i16::from_le_bytes([c, d])]);
+                }
+                let fields = [from.word()? as usize, from.word()? as usize, from.word()? as usize];
+                let blocks = BlockLayout::from_fields(pairs, fields)?;
+                Coding::Adpcm(Some(blocks).filter(|_| fields[0] == usize::from(channels))?)
+            }
+            _ => return None,
+        })
+    }
+
     /// Bytes from a sample of one channel to that of the next channel; 0 for ADPCM.
     pub(crate) fn stride(&self) -> usize {
         match self {
@@ -76,13 +140,6 @@ pub struct FrameLayout {
     pub data_at: u64,
     /// Bytes of one sample of all channels.
     pub frame_bytes: u64,
-}
-
-/// A recording of directly addressable samples.
-#[derive(Debug)]
-pub struct Pcm<'a> {
-    shape: PcmFormat,
-    file: CodecBytes<'a>,
 }
 
 /// The coding of a recording and the place of its samples, without their bytes.
@@ -139,20 +196,12 @@ impl PcmFormat {
         self
     }
 
-    /// The same samples in a file that has `n` bytes more before them.
-    pub(crate) fn after(mut self, n: u64) -> Self {
-        self.data = self.data.start + n..self.data.end + n;
-        self
-    }
-
-    /// The recording with the bytes of its file.
-    pub(crate) fn of(self, bytes: &[u8]) -> Pcm<'_> {
-        self.with(CodecBytes::Whole(bytes))
-    }
-
-    /// The recording with the bytes of its file, which may be joined.
-    pub(crate) fn with(self, file: CodecBytes<'_>) -> Pcm<'_> {
-        Pcm { shape: self, file }
+    /// Reads what [`Index::write`] wrote.
+    pub(crate) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
+        let data = from.range().filter(|data| data.end <= size)?;
+        let coding = Coding::read(from, info.channels)?;
+        let shape = Self::new(data, coding, info.sample_rate, info.channels, Some(info.n_samples)).ok()?;
+        Some(shape).filter(|shape| shape.info == info)
     }
 
     /// Bytes and samples of the units that can be decoded alone: frames, or blocks of ADPCM.
@@ -164,7 +213,7 @@ impl PcmFormat {
     }
 
     /// The bytes of the file that hold `span`, and the first sample in them.
-    pub(crate) fn bytes_of(&self, span: &Range<u64>) -> (Range<u64>, u64) {
+    fn bytes_of(&self, span: &Range<u64>) -> (Range<u64>, u64) {
         let (bytes, samples) = self.unit();
         let (first, end) = (span.start / samples, span.end.div_ceil(samples));
         let end = self.data.end.min(self.data.start.saturating_add(end.saturating_mul(bytes)));
@@ -172,7 +221,7 @@ impl PcmFormat {
     }
 
     /// Decodes `span`, counted from the first sample in `data`.
-    pub(crate) fn read(
+    fn convert(
         &self,
         cache: &mut DecoderCache,
         data: &[u8],
@@ -203,20 +252,43 @@ impl PcmFormat {
     }
 }
 
-impl Pcm<'_> {
-    /// Samples per channel that the header declares, if any.
-    pub(crate) fn declared(&self) -> Option<u64> {
-        self.shape.declared
+impl Index for PcmFormat {
+    fn read_window(
+        &self,
+        _: &mut DecoderCache,
+        reader: &Reader<'_>,
+        span: &Range<u64>,
+    ) -> Result<Window<Bytes>> {
+        let (range, first) = self.bytes_of(span);
+        let units = Some(first..span.end);
+        Ok(Window { at: range.start, bytes: reader.read(range)?, units, start: 0 })
     }
 
-    /// Codec, rate, channels and length, checked against the bytes.
-    pub fn info(&self) -> Info {
-        self.shape.info
+    fn decode(
+        &self,
+        cache: &mut DecoderCache,
+        window: &Window<&[u8]>,
+        span: Range<u64>,
+        out: &mut Planes,
+    ) -> Result<()> {
+        match &window.units {
+            None => {
+                let Range { start, end } = self.data;
+                self.convert(cache, &window.bytes[start as usize..end as usize], span, out)
+            }
+            Some(units) => {
+                self.convert(cache, window.bytes, span.start - units.start..span.end - units.start, out)
+            }
+        }
     }
 
-    pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        let Range { start, end } = self.shape.data;
-        self.shape.read(cache, &self.file[start as usize..end as usize], span, out)
+    fn write(&self, to: &mut Writer) {
+        to.range(&self.data);
+        self.coding.write(to);
+    }
+
+    fn add_claims(&self, info: Info, claims: &mut Claims) {
+        claims.compare(info, self.declared, 0, "the header declares");
     }
 }
 
@@ -357,10 +429,10 @@ mod tests {
         for endian in [Endian::Little, Endian::Big] {
             for n in 1..=7usize {
                 let coding = int_coding(8 * n as u16, n, endian).unwrap();
-                let pcm = PcmFormat::new(0..bytes.len() as u64, coding, 8000, 2, None).unwrap().of(&bytes);
+                let pcm = PcmFormat::new(0..bytes.len() as u64, coding, 8000, 2, None).unwrap();
                 let mut out = Planes::new();
-                out.reset(2, pcm.info().n_samples as usize).unwrap();
-                pcm.read(&mut DecoderCache::default(), 0..pcm.info().n_samples, &mut out).unwrap();
+                out.reset(2, pcm.info.n_samples as usize).unwrap();
+                pcm.convert(&mut DecoderCache::default(), &bytes, 0..pcm.info.n_samples, &mut out).unwrap();
                 for i in 0..out.len() {
                     for c in 0..2 {
                         let at = (2 * i + c) * n;

@@ -1,6 +1,6 @@
 //! Decodes spans of a recording whose bytes are in a file, from the bytes that the spans need.
 //!
-//! Input: reads of ranges of bytes ([`ReadBytes`]). Output: the samples of any span, equal bit for bit to the
+//! Input: reads of ranges of bytes ([`ReadAt`]). Output: the samples of any span, equal bit for bit to the
 //! same slice of a full decode. [`RangeIndex::open`] reads head and tail of the recording, or scans it in
 //! pieces where its format has no other way; [`RangeIndex::span_bytes`] reads the bytes of a span, usually at
 //! once; [`AudioDecoder::read_span`] decodes them by the same code as [`AudioDecoder::read`].
@@ -19,62 +19,29 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use crate::{
-    AudioDecoder, DecoderCache, Error, ErrorKind, Info, Planes, Repairs, Result,
-    formats::{
-        aiff, au,
-        flac::{frame::Frame, index as flac},
-        mpeg::index as mpeg,
-        vorbis::index as vorbis,
-        wav,
-    },
-    id3, index_file,
-    locate::{ByteWindow, WindowSamples},
-    packet_index as packets, pcm,
-    read_at::RangeReader,
-    sniff::{self, Format},
+    AudioDecoder, Codec, DecoderCache, Error, ErrorKind, Info, Planes, Repairs, Result,
+    formats::{self, AnyIndex, Format, Opened},
+    id3,
+    index::Window,
+    index_file::{Parser, Writer},
+    read_at::{ReadAt, ReadSizes, Reader},
+    sniff,
 };
 
-/// Bytes of a recording that lies in a file of its own, or in a tar.
-pub trait ReadBytes {
-    /// Bytes of the recording; the ranges of [`ReadBytes::read`] end there.
-    fn size(&self) -> u64;
-
-    /// Reads exactly this range.
-    ///
-    /// # Errors
-    /// If the range cannot be read, or the file has no such bytes.
-    fn read(&self, range: Range<u64>) -> Result<Bytes>;
-
-    /// The most bytes that may be held at once: those of a span, or of a recording that can only be read
-    /// whole.
-    fn limit(&self) -> u64 {
-        1 << 30
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ReadSizes {
-    /// Recordings of up to so many bytes are read whole.
-    pub(crate) whole: u64,
-    /// Bytes read at the start and at the end when a recording is opened.
-    pub(crate) ends: u64,
-    /// Bytes read at the start to recognise MPEG audio after junk.
-    pub(crate) junk: u64,
-    /// Bytes read before and after those where a span is expected.
-    pub(crate) margin: u64,
-    /// Bytes of the pieces of a scan.
-    pub(crate) piece: u64,
-}
-
-impl ReadSizes {
-    pub(crate) const USUAL: Self = Self {
-        whole: 128 << 10,
-        ends: 64 << 10,
-        junk: 2 * sniff::MAX_JUNK as u64,
-        margin: 48 << 10,
-        piece: 1 << 20,
-    };
-}
+const CODECS: [Codec; 12] = [
+    Codec::Pcm,
+    Codec::Alaw,
+    Codec::Mulaw,
+    Codec::AdpcmMs,
+    Codec::AdpcmIma,
+    Codec::Flac,
+    Codec::Vorbis,
+    Codec::Mp1,
+    Codec::Mp2,
+    Codec::Mp3,
+    Codec::Aac,
+    Codec::Alac,
+];
 
 /// What is known of a recording in a file: codec, length, headers, and places of samples.
 ///
@@ -82,34 +49,13 @@ impl ReadSizes {
 #[derive(Debug)]
 pub struct RangeIndex {
     pub(crate) size: u64,
+    /// The byte at which the format begins, after tags and junk; offsets in the index count from there.
+    pub(crate) start: u64,
+    pub(crate) format: &'static dyn Format,
     pub(crate) info: Info,
     pub(crate) sizes: ReadSizes,
-    pub(crate) format: FormatIndex,
-}
-
-/// What an index knows, by the way in which spans are located.
-#[derive(Debug)]
-pub(crate) enum FormatIndex {
-    /// The recording can only be read whole.
-    Whole,
-    /// Samples or blocks at multiples of a number of bytes.
-    Linear(pcm::PcmFormat),
-    Flac(flac::FlacIndex),
-    Vorbis(vorbis::VorbisIndex),
-    Mpeg(mpeg::MpegIndex),
-    Packets(packets::PacketIndex),
-}
-
-/// What a part needs to decode its bytes.
-#[derive(Debug, Clone)]
-enum SpanContext {
-    Whole,
-    /// The first sample in the bytes.
-    Linear(u64),
-    Flac(WindowSamples<Frame>),
-    Vorbis,
-    Mpeg(mpeg::FirstFrame),
-    Packets(Range<usize>),
+    /// None if the recording can only be read whole.
+    pub(crate) index: Option<AnyIndex>,
 }
 
 /// Bytes of a recording that a span needs, and where they belong.
@@ -117,10 +63,7 @@ enum SpanContext {
 pub struct SpanBytes {
     index: Arc<RangeIndex>,
     span: Range<u64>,
-    /// Byte offset of `bytes` in the recording.
-    at: u64,
-    bytes: Bytes,
-    context: SpanContext,
+    window: Window<Bytes>,
 }
 
 impl RangeIndex {
@@ -129,9 +72,9 @@ impl RangeIndex {
     ///
     /// # Errors
     /// As [`AudioDecoder::open`] over all bytes, as far as they are read; errors of the reads, and
-    /// [`ErrorKind::TooLarge`] if the recording can only be read whole and exceeds [`ReadBytes::limit`].
-    pub fn open(decoder: &mut AudioDecoder, io: &dyn ReadBytes) -> Result<Self> {
-        Self::open_by(decoder, io, ReadSizes::USUAL)
+    /// [`ErrorKind::TooLarge`] if the recording can only be read whole and exceeds [`ReadAt::limit`].
+    pub fn open(decoder: &mut AudioDecoder, io: &dyn ReadAt) -> Result<Self> {
+        Self::open_by(decoder, io, ReadSizes { whole: io.read_whole_up_to(), ..ReadSizes::USUAL })
     }
 
     /// The ranges of a recording of `size` bytes that [`Self::open`] reads in most formats; None if it reads
@@ -141,90 +84,52 @@ impl RangeIndex {
         (size > whole).then(|| [0..ends, size - ends..size])
     }
 
-    fn open_by(decoder: &mut AudioDecoder, io: &dyn ReadBytes, sizes: ReadSizes) -> Result<Self> {
-        let (info, format) = match Self::find(decoder, io, sizes)? {
-            Some(found) => found,
-            None => (decoder.open(&RangeReader::new(io).read(0..io.size())?)?.info(), FormatIndex::Whole),
+    fn open_by(decoder: &mut AudioDecoder, io: &dyn ReadAt, sizes: ReadSizes) -> Result<Self> {
+        let size = io.size();
+        let found = if size > sizes.whole { Self::find(decoder, Reader::new(io, sizes))? } else { None };
+        let this = match found {
+            Some((format, start, Opened { info, index, .. })) => {
+                Self { size, start, format, info, sizes, index: Some(index) }
+            }
+            None => {
+                let bytes = Reader::new(io, sizes).read(0..size)?;
+                let recording = decoder.open(&bytes)?;
+                let (format, info) = (recording.format, recording.info());
+                Self { size, start: 0, format, info, sizes, index: None }
+            }
         };
-        info.check()?;
-        Ok(Self { size: io.size(), info, sizes, format })
+        this.info.check()?;
+        Ok(this)
     }
 
     /// Opens a recording without reading all of its bytes; None if that is not possible.
-    fn find(
+    fn find<'a>(
         decoder: &mut AudioDecoder,
-        io: &dyn ReadBytes,
-        sizes: ReadSizes,
-    ) -> Result<Option<(Info, FormatIndex)>> {
-        if io.size() <= sizes.whole {
-            return Ok(None);
-        }
-        let mut reader = RangeReader::new(io);
-        reader.read_cached(0..io.size().min(sizes.ends))?;
+        mut reader: Reader<'a>,
+    ) -> Result<Option<(&'static dyn Format, u64, Opened<'a>)>> {
+        let (size, ReadSizes { ends, junk, .. }) = (reader.size(), reader.sizes);
+        reader.read_cached(0..size.min(ends))?;
         // Tags at the start have up to some MB, with a picture.
-        let Some(tags) = reader.parse_with_reads(|file| Ok(id3::skip(file)))? else { return Ok(None) };
-        let sniffed = |reader: &mut RangeReader<'_>, len: u64| {
-            let head = reader.read_cached(tags..io.size().min(tags + len))?;
-            sniff::sniff_after(&head, tags > 0)
+        let Some(tags) = reader.parse(|file| Ok(id3::skip(file)))? else { return Ok(None) };
+        let mut sniffed = |len: u64| {
+            let head = reader.read_cached(tags..size.min(tags + len))?;
+            let (format, junk) = sniff::sniff_after(&head, tags > 0)?;
+            Ok::<_, Error>((format, tags + junk as u64))
         };
         // Frames may follow junk, and only those after it show whether they are frames.
-        let (format, junk) = match sniffed(&mut reader, sizes.ends) {
-            Ok(format) if sniffed(&mut reader, sizes.ends / 2).is_ok_and(|again| again == format) => format,
-            _ => sniffed(&mut reader, sizes.junk)?,
+        let is_same = |(one, at): &(&dyn Format, u64), (other, there): (&dyn Format, u64)| {
+            (one.name(), *at) == (other.name(), there)
         };
-        // Formats that find their own start after tags and junk, and others, whose offsets begin with them.
-        let has_start = matches!(format, Format::Flac | Format::Mpeg | Format::Adts | Format::Wav);
-        if tags > 0 && !has_start {
-            return Ok(None);
+        let (format, start) = match sniffed(ends) {
+            Ok(found) if sniffed(ends / 2).is_ok_and(|again| is_same(&found, again)) => found,
+            _ => sniffed(junk)?,
+        };
+        let start = if format.finds_start() { 0 } else { start };
+        if start > 0 {
+            reader = reader.within(start..size);
         }
-        decoder.guarded(|cache| {
-            let mpeg_in = |reader: &mut RangeReader<'_>, range| {
-                let found = mpeg::MpegIndex::open(reader, &sizes, range)?;
-                Ok::<_, Error>(found.map(|(info, index)| (info, FormatIndex::Mpeg(index))))
-            };
-            let linear = |shape: pcm::PcmFormat| Some((shape.info, FormatIndex::Linear(shape)));
-            Ok(match format {
-                Format::Wav => {
-                    let mut behind = RangeReader::within(io, tags..io.size());
-                    let reader = if tags > 0 { &mut behind } else { &mut reader };
-                    match reader.parse_with_reads(|file| wav::find(file))? {
-                        None => None,
-                        Some(wav::WavContent::Pcm(shape)) => linear(shape.after(tags)),
-                        Some(wav::WavContent::Mpeg(data)) => {
-                            let data = data.start + tags..data.end + tags;
-                            mpeg_in(&mut RangeReader::within(io, data.clone()), data)?
-                        }
-                    }
-                }
-                Format::Wave64 => reader.parse_with_reads(|file| wav::find_wave64(file))?.and_then(linear),
-                Format::Aiff => reader.parse_with_reads(|file| aiff::find(file))?.and_then(linear),
-                Format::Au => reader.parse_with_reads(|file| au::find(file))?.and_then(linear),
-                Format::Caf => match packets::PacketIndex::open_caf(cache, &mut reader)? {
-                    Some(packets::ContainerContent::Pcm(shape)) => linear(shape),
-                    Some(packets::ContainerContent::Packets(info, index)) => {
-                        Some((info, FormatIndex::Packets(index)))
-                    }
-                    None => None,
-                },
-                Format::Mp4 => match packets::PacketIndex::open_mp4(cache, &mut reader)? {
-                    Some(packets::ContainerContent::Pcm(shape)) => linear(shape),
-                    Some(packets::ContainerContent::Packets(info, index)) => {
-                        Some((info, FormatIndex::Packets(index)))
-                    }
-                    None => None,
-                },
-                Format::Adts => {
-                    packets::PacketIndex::open_adts(cache, &mut reader, &sizes, tags + junk as u64)?
-                        .map(|(info, index)| (info, FormatIndex::Packets(index)))
-                }
-                Format::OggFlac => None,
-                Format::Flac => flac::FlacIndex::open(cache, &mut reader, &sizes)?
-                    .map(|(info, index)| (info, FormatIndex::Flac(index))),
-                Format::OggVorbis => vorbis::VorbisIndex::open(cache, &mut reader, &sizes)?
-                    .map(|(info, index)| (info, FormatIndex::Vorbis(index))),
-                Format::Mpeg => mpeg_in(&mut reader, 0..io.size())?,
-            })
-        })
+        let opened = decoder.guarded(|cache| format.open(cache, &mut reader))?;
+        Ok(opened.map(|opened| (format, start, opened)))
     }
 
     /// Codec, rate, channels and length, as after opening all bytes.
@@ -232,37 +137,27 @@ impl RangeIndex {
         self.info
     }
 
-    /// Approximate bytes of memory that it holds.
-    pub fn bytes_held(&self) -> usize {
-        let more = match &self.format {
-            FormatIndex::Whole | FormatIndex::Linear(_) => 0,
-            FormatIndex::Flac(index) => index.bytes_held(),
-            FormatIndex::Vorbis(index) => index.bytes_held(),
-            FormatIndex::Mpeg(index) => index.bytes_held(),
-            FormatIndex::Packets(index) => index.bytes_held(),
-        };
-        size_of::<Self>() + more
+    /// The name of its format.
+    pub fn format(&self) -> &'static str {
+        self.format.name()
     }
 
-    /// The index as bytes, with a version and a checksum, for [`Self::from_bytes`].
+    /// Approximate bytes of memory that it holds.
+    pub fn bytes_held(&self) -> usize {
+        size_of::<Self>() + self.index.as_ref().map_or(0, |index| index.bytes_held())
+    }
+
+    /// The index as bytes, the content of an [index file](crate::index_file).
     pub fn to_bytes(&self) -> Vec<u8> {
-        index_file::write(self)
+        write(self)
     }
 
     /// The index that [`Self::to_bytes`] wrote.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`] for bytes of another version, or damaged ones.
+    /// [`ErrorKind::Format`] for bytes that contradict themselves, as far as decoding depends on them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        index_file::read(bytes)
-    }
-
-    /// [`Self::from_bytes`] of bytes whose checksum need not be right.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn from_unsealed(bytes: &[u8]) -> Result<Self> {
-        let mut bytes = bytes.to_vec();
-        index_file::seal(&mut bytes);
-        index_file::read(&bytes)
+        read(bytes)
     }
 
     #[cfg(any(test, fuzzing))]
@@ -275,11 +170,11 @@ impl RangeIndex {
     /// # Errors
     /// [`ErrorKind::Shape`] for a span beyond the recording, [`ErrorKind::Truncated`] if the file has another
     /// size than before, [`ErrorKind::Corrupt`] if its bytes contradict the index, [`ErrorKind::TooLarge`]
-    /// beyond [`ReadBytes::limit`], and errors of the reads.
+    /// beyond [`ReadAt::limit`], and errors of the reads.
     pub fn span_bytes(
         self: &Arc<Self>,
         decoder: &mut AudioDecoder,
-        io: &dyn ReadBytes,
+        io: &dyn ReadAt,
         span: Range<u64>,
     ) -> Result<SpanBytes> {
         let n = self.info.n_samples;
@@ -293,54 +188,29 @@ impl RangeIndex {
                 format!("the recording has {} bytes, it had {} when it was indexed", io.size(), self.size);
             return Err(Error::new(ErrorKind::Truncated, message));
         }
-        let ByteWindow { at, bytes, content: context } = match span.is_empty() {
-            true => ByteWindow { at: 0, bytes: Bytes::new(), content: SpanContext::Whole },
-            false => decoder.guarded(|cache| match self.window(cache, io, &span) {
-                // Among damaged bytes the places of frames and pages are known by all that is before them.
-                Err(error) if error.kind == ErrorKind::Corrupt => {
-                    let whole = |bytes| ByteWindow { at: 0, bytes, content: SpanContext::Whole };
-                    RangeReader::new(io).read(0..self.size).map(whole).map_err(|other| match other.kind {
-                        ErrorKind::TooLarge => error,
-                        _ => other,
-                    })
-                }
-                found => found,
-            })?,
+        let window = match span.is_empty() {
+            true => Window::whole(Bytes::new()),
+            false => decoder.guarded(|cache| self.window(cache, Reader::new(io, self.sizes), &span))?,
         };
-        Ok(SpanBytes { index: self.clone(), span, at, bytes, context })
+        Ok(SpanBytes { index: self.clone(), span, window })
     }
 
     /// Reads the window of `span`, which is not empty.
     fn window(
         &self,
         cache: &mut DecoderCache,
-        io: &dyn ReadBytes,
+        reader: Reader<'_>,
         span: &Range<u64>,
-    ) -> Result<ByteWindow<SpanContext>> {
-        let reader = RangeReader::new(io);
-        match &self.format {
-            FormatIndex::Whole => {
-                Ok(ByteWindow { at: 0, bytes: reader.read(0..self.size)?, content: SpanContext::Whole })
+    ) -> Result<Window<Bytes>> {
+        let whole = || reader.read(0..self.size).map(Window::whole);
+        let Some(index) = &self.index else { return whole() };
+        let found = index.read_window(cache, &reader.within(self.start..self.size), span);
+        match found {
+            // Among damaged bytes the places of frames and pages are known by all that is before them.
+            Err(error) if error.kind == ErrorKind::Corrupt => {
+                whole().map_err(|other| if other.kind == ErrorKind::TooLarge { error } else { other })
             }
-            FormatIndex::Linear(shape) => {
-                let (range, first) = shape.bytes_of(span);
-                Ok(ByteWindow {
-                    at: range.start,
-                    bytes: reader.read(range)?,
-                    content: SpanContext::Linear(first),
-                })
-            }
-            FormatIndex::Flac(index) => {
-                Ok(index.read_window(cache, &reader, &self.sizes, span)?.map(SpanContext::Flac))
-            }
-            FormatIndex::Mpeg(index) => {
-                let reader = RangeReader::within(io, index.range.clone());
-                Ok(index.read_window(cache, &reader, &self.sizes, span)?.map(SpanContext::Mpeg))
-            }
-            FormatIndex::Packets(index) => Ok(index.read_window(&reader, span)?.map(SpanContext::Packets)),
-            FormatIndex::Vorbis(index) => {
-                Ok(index.read_window(cache, &reader, &self.sizes, span)?.map(|_| SpanContext::Vorbis))
-            }
+            found => found,
         }
     }
 }
@@ -352,9 +222,9 @@ impl SpanBytes {
     }
 
     /// Bytes of the file that it holds.
-    #[expect(clippy::len_without_is_empty, reason = "a size in bytes; a part has no items")]
+    #[expect(clippy::len_without_is_empty, reason = "a size in bytes; it has no items")]
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.window.bytes.len()
     }
 }
 
@@ -365,7 +235,8 @@ impl AudioDecoder {
     /// # Errors
     /// As [`AudioDecoder::read`], and [`ErrorKind::Shape`] for samples that the part was not read for.
     pub fn read_span(&mut self, span_bytes: &SpanBytes, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        let RangeIndex { info, format, .. } = &*span_bytes.index;
+        let SpanBytes { index: recording, window, .. } = span_bytes;
+        let RangeIndex { info, index, start, .. } = &**recording;
         self.filled = Repairs::default();
         if !info.prepare(&span, out)? {
             return Ok(());
@@ -378,40 +249,70 @@ impl AudioDecoder {
             );
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        if let SpanContext::Whole = span_bytes.context {
-            let recording = self.open(&span_bytes.bytes)?;
+        let (Some(index), Some(_)) = (index, &window.units) else {
+            let recording = self.open(&window.bytes)?;
             if recording.info() != *info {
                 return Err(super::corrupt("the recording's bytes differ from those that were indexed"));
             }
             return self.read(&recording, span, out);
-        }
+        };
         let n_samples = span.end - span.start;
         self.decoder_cache.losses.begin(self.damage);
-        let decoded = self.guarded(|cache| match (format, &span_bytes.context) {
-            (FormatIndex::Linear(shape), SpanContext::Linear(first)) => {
-                shape.read(cache, &span_bytes.bytes, span.start - first..span.end - first, out)
-            }
-            (FormatIndex::Flac(index), SpanContext::Flac(samples)) => {
-                index.read(cache, &span_bytes.bytes, samples, span, out)
-            }
-            (FormatIndex::Vorbis(index), SpanContext::Vorbis) => {
-                index.read(cache, &span_bytes.bytes, span_bytes.at, span, out)
-            }
-            (FormatIndex::Mpeg(index), SpanContext::Mpeg(first)) => {
-                index.read(cache, &span_bytes.bytes, span_bytes.at, first, span, out)
-            }
-            (FormatIndex::Packets(index), SpanContext::Packets(numbers)) => {
-                index.read(cache, &span_bytes.bytes, span_bytes.at, numbers.clone(), *info, span, out)
-            }
-            _ => Err(Error::new(ErrorKind::Shape, "the part belongs to another recording")),
-        });
+        let decoded = self.guarded(|cache| index.decode(cache, &window.view(), span, out));
         decoded
             .and_then(|()| self.decoder_cache.losses.end(n_samples))
             .map(|filled| self.filled = filled)
             .map_err(|mut error| {
-                error.place.byte = error.place.byte.map(|byte| byte + span_bytes.at);
+                error.place.byte = error.place.byte.map(|byte| byte + start + window.at);
                 error
             })?;
         out.check_finite()
     }
+}
+
+fn write(index: &RangeIndex) -> Vec<u8> {
+    let mut to = Writer::default();
+    let RangeIndex { size, start, format, info, index, .. } = index;
+    to.long(*size);
+    to.long(*start);
+    to.name(format.name());
+    to.byte(CODECS.iter().position(|codec| *codec == info.codec).unwrap_or_default() as u8);
+    to.word(info.sample_rate);
+    to.word(info.channels.into());
+    to.long(info.n_samples);
+    to.byte(index.is_some().into());
+    if let Some(index) = index {
+        index.write(&mut to);
+    }
+    to.into_bytes()
+}
+
+fn read(bytes: &[u8]) -> Result<RangeIndex> {
+    let damaged = || {
+        let message = "the index of a recording is damaged; it is made again from the recording";
+        Error::new(ErrorKind::Format, message)
+    };
+    let mut from = Parser::from(bytes);
+    let index = read_body(&mut from).filter(|_| from.left() == 0).ok_or_else(damaged)?;
+    index.info.check().map_err(|_| damaged())?;
+    Ok(index)
+}
+
+fn read_body(from: &mut Parser<'_>) -> Option<RangeIndex> {
+    // No file is larger, and sums of offsets do not overflow.
+    let size = from.long().filter(|&size| size < 1 << 60)?;
+    let start = from.long().filter(|&start| start <= size)?;
+    let format = formats::of_name(from.name()?)?;
+    let codec = *CODECS.get(usize::from(from.byte()?))?;
+    let info = Info {
+        codec,
+        sample_rate: from.word()?,
+        channels: u16::try_from(from.word()?).ok().filter(|&channels| channels > 0)?,
+        n_samples: from.long()?,
+    };
+    let index = match from.flag()? {
+        true => Some(format.read_index(from, size - start, info)?),
+        false => None,
+    };
+    Some(RangeIndex { size, start, format, info, sizes: ReadSizes::USUAL, index })
 }

@@ -5,42 +5,22 @@
 //!
 //! Source: the formats' specifications, as their modules cite them.
 
-use crate::{Error, ErrorKind, Result, corrupt, formats::mpeg, id3::skip_id3v2, signatures, unsupported};
-
-/// The most bytes of junk before the first frame, or before the marker of FLAC.
-pub(crate) const MAX_JUNK: usize = 1 << 18;
-/// The marker of a FLAC file, and the start of the block that must follow it.
-const FLAC_START: [u8; 8] = *b"fLaC\0\0\0\x22";
-
-/// A format that is decoded here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// RIFF, RIFX, RF64 or BW64 with WAVE.
-    Wav,
-    Wave64,
-    Aiff,
-    Au,
-    Caf,
-    /// Native FLAC, perhaps after ID3v2.
-    Flac,
-    /// Ogg whose first audio stream is FLAC.
-    OggFlac,
-    /// Ogg whose first audio stream is Vorbis.
-    OggVorbis,
-    /// MPEG audio frames, perhaps after ID3v2 or junk.
-    Mpeg,
-    Adts,
-    /// ISO base media: MP4, M4A, MOV.
-    Mp4,
-}
+use crate::{
+    Error, ErrorKind, Result, corrupt,
+    formats::{FORMATS, Format, FrameSync, mpeg},
+    id3::skip_id3v2,
+    ogg::OggPages,
+    read_at::MAX_JUNK,
+    signatures, unsupported,
+};
 
 /// Returns the format of `bytes`, and where it begins: after ID3v2 tags, and after junk before a FLAC marker
 /// or the first frame.
 ///
 /// # Errors
 /// `Empty` without bytes, `Corrupt` for a header that is cut short or damaged, `Unsupported` for formats
-/// other than [`Format`].
-pub(crate) fn sniff(bytes: &[u8]) -> Result<(Format, usize)> {
+/// that are not in [`FORMATS`].
+pub(crate) fn sniff(bytes: &[u8]) -> Result<(&'static dyn Format, usize)> {
     if bytes.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "the recording has no bytes"));
     }
@@ -54,12 +34,14 @@ pub(crate) fn sniff(bytes: &[u8]) -> Result<(Format, usize)> {
 ///
 /// # Errors
 /// As [`sniff`].
-pub(crate) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(Format, usize)> {
-    if rest.starts_with(&signatures::FLAC) {
-        return Ok((Format::Flac, 0));
+pub(crate) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(&'static dyn Format, usize)> {
+    for &format in FORMATS {
+        if format.detect(rest)? {
+            return Ok((format, 0));
+        }
     }
-    if let Some(format) = container(rest)? {
-        return Ok((format, 0));
+    if rest.starts_with(&signatures::OGG) {
+        return Ok((ogg(rest)?, 0));
     }
     match frames(rest) {
         Some(found) => Ok(found),
@@ -74,46 +56,8 @@ pub(crate) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(Format, usize
     }
 }
 
-/// The offset of the FLAC marker in the first bytes `head` of a file: 0, or after junk; None without one.
-pub(crate) fn flac_marker(head: &[u8]) -> Option<usize> {
-    if head.starts_with(&signatures::FLAC) {
-        return Some(0);
-    }
-    let head = &head[..head.len().min(MAX_JUNK)];
-    head.windows(FLAC_START.len()).position(|start| start[0] == b'f' && *start == FLAC_START)
-}
-
-/// Formats with a magic number at the first byte.
-fn container(bytes: &[u8]) -> Result<Option<Format>> {
-    let id = bytes.get(..4).unwrap_or_default();
-    let form = bytes.get(8..12).unwrap_or_default();
-    Ok(Some(match id {
-        b"RIFF" | b"RIFX" | b"RF64" | b"BW64" => match form {
-            b"WAVE" => Format::Wav,
-            b"" => return Err(corrupt("the RIFF header is cut short")),
-            other => {
-                return Err(unsupported(format!("a RIFF file of type `{}`, not WAVE", other.escape_ascii())));
-            }
-        },
-        b"riff" if bytes.get(24..28) == Some(b"wave") => Format::Wave64,
-        b"FORM" => match form {
-            b"AIFF" | b"AIFC" => Format::Aiff,
-            b"" => return Err(corrupt("the AIFF header is cut short")),
-            other => {
-                return Err(unsupported(format!("an IFF file of type `{}`, not AIFF", other.escape_ascii())));
-            }
-        },
-        b".snd" => Format::Au,
-        b"caff" => Format::Caf,
-        id if *id == signatures::OGG => ogg(bytes)?,
-        _ if bytes.get(4..8) == Some(b"ftyp") => Format::Mp4,
-        _ if matches!(bytes.get(4..8), Some(b"moov" | b"mdat" | b"wide" | b"skip" | b"free")) => Format::Mp4,
-        _ => return Ok(None),
-    }))
-}
-
-/// The codec of an Ogg file, by the first packets of its streams.
-fn ogg(bytes: &[u8]) -> Result<Format> {
+/// The format of an Ogg file, by the first packets of its streams.
+fn ogg(bytes: &[u8]) -> Result<&'static dyn Format> {
     let mut found = Vec::new();
     let mut at = 0;
     // In Ogg all streams of a link begin before any continues.
@@ -125,9 +69,10 @@ fn ogg(bytes: &[u8]) -> Result<Format> {
         let Some(&n_segments) = bytes.get(at + 26) else { break };
         let body = at + 27 + usize::from(n_segments);
         let packet = bytes.get(body..).unwrap_or_default();
-        let names: [(&[u8], &str); 9] = [
-            (b"\x01vorbis", "Vorbis"),
-            (b"\x7fFLAC", "FLAC"),
+        if let Some(format) = format_in_ogg(packet) {
+            return Ok(format);
+        }
+        let names: [(&[u8], &str); 7] = [
             (b"OpusHead", "Opus"),
             (b"Speex   ", "Speex"),
             (b"\x80theora", "Theora video"),
@@ -137,11 +82,7 @@ fn ogg(bytes: &[u8]) -> Result<Format> {
             (b"\x80kate\0", "Kate text"),
         ];
         let name = names.iter().find(|(magic, _)| packet.starts_with(magic)).map(|(_, name)| *name);
-        match name {
-            Some("Vorbis") => return Ok(Format::OggVorbis),
-            Some("FLAC") => return Ok(Format::OggFlac),
-            name => found.push(name.unwrap_or("unknown")),
-        }
+        found.push(name.unwrap_or("unknown"));
         let lacing = bytes.get(at + 27..body).unwrap_or_default();
         at = body + lacing.iter().map(|&n| usize::from(n)).sum::<usize>();
     }
@@ -151,71 +92,44 @@ fn ogg(bytes: &[u8]) -> Result<Format> {
     Err(unsupported(format!("an Ogg file with {}; Vorbis and FLAC are decoded", found.join(" and "))))
 }
 
+/// The format of a stream in Ogg, by its first packet.
+fn format_in_ogg(packet: &[u8]) -> Option<&'static dyn Format> {
+    FORMATS.iter().copied().find(|format| format.ogg_packet().is_some_and(|start| packet.starts_with(start)))
+}
+
+/// Whether the last page of the last stream of sound in an Ogg file is marked as its end.
+pub(crate) fn ends_stream(bytes: &[u8]) -> bool {
+    let (mut serial, mut has_ended) = (None, false);
+    for page in OggPages::new(bytes) {
+        if page.begins_stream() && format_in_ogg(page.body(bytes)).is_some() {
+            serial = Some(page.serial);
+        }
+        if serial == Some(page.serial) {
+            has_ended = page.ends_stream();
+        }
+    }
+    has_ended
+}
+
 /// Searches for a FLAC marker, or for MPEG audio or ADTS frames: several in a row, or up to the end, each at
 /// the end of the one before it.
-fn frames(bytes: &[u8]) -> Option<(Format, usize)> {
-    let last = bytes.len().min(MAX_JUNK);
+fn frames(bytes: &[u8]) -> Option<(&'static dyn Format, usize)> {
     // A file of another known format is not searched: its payload may look like frames.
     if known(bytes).is_some() {
         return None;
     }
-    for at in 0..last {
-        if bytes[at] == FLAC_START[0] && bytes[at..].starts_with(&FLAC_START) {
-            return Some((Format::Flac, at));
-        }
-        if bytes[at] == 0xff {
-            for (format, length) in [(Format::Adts, adts_frame as fn(&[u8]) -> _), (Format::Mpeg, mpeg_frame)]
-            {
-                if follows(&bytes[at..], length, at == 0) {
-                    return Some((format, at));
-                }
-            }
-            if mpeg::Header::parse_first(&bytes[at..]).is_some_and(|header| header.free > 0) {
-                return Some((Format::Mpeg, at));
-            }
-        }
+    let mut begins = [false; 256];
+    for sync in FORMATS.iter().filter_map(|format| format.frames()) {
+        begins[usize::from(sync.byte)] = true;
     }
-    None
-}
-
-/// Whether frames with the same fixed bits follow each other: three of them, at the start of the bytes two;
-/// fewer up to the end of the bytes.
-fn follows(bytes: &[u8], frame: fn(&[u8]) -> Option<(usize, u32)>, is_start: bool) -> bool {
-    let (mut at, mut kind) = (0, None);
-    for i in 0..4 {
-        match frame(&bytes[at..]) {
-            Some((len, this)) if kind.is_none_or(|kind| kind == this) => {
-                kind = Some(this);
-                at += len;
-                if at >= bytes.len() {
-                    return is_start || i >= 1;
-                }
-            }
-            // One frame and a tag are a complete, if short, recording.
-            _ if is_start && i == 1 => {
-                return [&b"TAG"[..], b"APETAGEX"].iter().any(|tag| bytes[at..].starts_with(tag));
-            }
-            _ => return i >= if is_start { 2 } else { 3 },
-        }
-    }
-    true
-}
-
-/// Length and fixed bits of an ADTS frame. Source: ISO/IEC 13818-7, section 6.2.
-fn adts_frame(bytes: &[u8]) -> Option<(usize, u32)> {
-    let head = bytes.first_chunk::<7>()?;
-    let rate = (head[2] >> 2) & 15;
-    if head[0] != 0xff || head[1] & 0xf6 != 0xf0 || rate > 12 {
-        return None;
-    }
-    let len = usize::from(head[3] & 3) << 11 | usize::from(head[4]) << 3 | usize::from(head[5] >> 5);
-    (len >= 7).then_some((len, u32::from(head[1]) << 8 | u32::from(head[2] & 0xfc)))
-}
-
-/// Length and fixed bits of an MPEG audio frame.
-fn mpeg_frame(bytes: &[u8]) -> Option<(usize, u32)> {
-    let header = mpeg::Header::parse(bytes).filter(|header| header.len > 0)?;
-    Some((header.len, u32::from(bytes[1] & 0xfe) << 8 | u32::from(bytes[2] & 0x0c)))
+    (0..bytes.len().min(MAX_JUNK)).filter(|&at| begins[usize::from(bytes[at])]).find_map(|at| {
+        let is_frame = |format: &&dyn Format| {
+            format.frames().is_some_and(|FrameSync { byte, is_frame }| {
+                byte == bytes[at] && is_frame(&bytes[at..], at == 0)
+            })
+        };
+        Some((FORMATS.iter().copied().find(is_frame)?, at))
+    })
 }
 
 /// The name of a known format that is not decoded here.
@@ -359,15 +273,20 @@ mod tests {
         frame.repeat(n)
     }
 
+    fn found(bytes: &[u8]) -> (&'static str, usize) {
+        let (format, at) = sniff(bytes).unwrap();
+        (format.name(), at)
+    }
+
     #[test]
     fn frames_count_only_in_a_row() {
-        assert_eq!(sniff(&mpeg(4)).unwrap(), (Format::Mpeg, 0));
-        assert_eq!(sniff(&mpeg(1)).unwrap(), (Format::Mpeg, 0));
-        assert_eq!(sniff(&[&b"junk"[..], &mpeg(5)].concat()).unwrap(), (Format::Mpeg, 4));
-        assert_eq!(sniff(&[&b"ID3\x04\0\0\0\0\0\x02ab"[..], &mpeg(3)].concat()).unwrap(), (Format::Mpeg, 12));
-        assert_eq!(sniff(&[&mpeg(1)[..], b"TAG..."].concat()).unwrap(), (Format::Mpeg, 0));
+        assert_eq!(found(&mpeg(4)), ("mpeg", 0));
+        assert_eq!(found(&mpeg(1)), ("mpeg", 0));
+        assert_eq!(found(&[&b"junk"[..], &mpeg(5)].concat()), ("mpeg", 4));
+        assert_eq!(found(&[&b"ID3\x04\0\0\0\0\0\x02ab"[..], &mpeg(3)].concat()), ("mpeg", 12));
+        assert_eq!(found(&[&mpeg(1)[..], b"TAG..."].concat()), ("mpeg", 0));
         assert!(sniff(&[&mpeg(1)[..], &[1; 99]].concat()).is_err());
-        assert_eq!(sniff(&[&[0; 100_000][..], &mpeg(9)].concat()).unwrap(), (Format::Mpeg, 100_000));
+        assert_eq!(found(&[&[0; 100_000][..], &mpeg(9)].concat()), ("mpeg", 100_000));
         assert!(sniff(&[&[b'.'; 1 << 19][..], &mpeg(9)].concat()).is_err());
     }
 

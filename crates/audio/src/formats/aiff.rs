@@ -3,25 +3,49 @@
 //! Source: Apple "Audio Interchange File Format" 1.3 and "AIFF-C" draft 8/26/91. All integers are big-endian;
 //! the rate is an 80-bit extended float; samples are left-justified in whole bytes.
 
+use super::Format;
 use crate::{
-    Result,
+    DecoderCache, Info, Result,
     adpcm::BlockLayout,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at},
-    header_bytes::HeaderBytes,
-    pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
+    formats::{AnyIndex, Opened},
+    index_file::Parser,
+    pcm::{Coding, PcmFormat, float_coding, int_coding},
+    read_at::{HeaderBytes, Reader},
     unsupported,
 };
 
 /// The most bytes of a `COMM` chunk that are looked at.
 const MAX_COMM: u64 = 4096;
 
-/// Opens `FORM AIFF` and `FORM AIFC`.
-///
-/// # Errors
-/// As [`find`].
-pub(crate) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
-    Ok(find(&bytes)?.of(bytes))
+/// `FORM AIFF` and `FORM AIFC`.
+#[derive(Debug)]
+pub(crate) struct Aiff;
+
+impl Format for Aiff {
+    fn name(&self) -> &'static str {
+        "aiff"
+    }
+
+    fn detect(&self, head: &[u8]) -> Result<bool> {
+        match head.get(8..12) {
+            _ if !head.starts_with(b"FORM") => Ok(false),
+            None => Err(corrupt("the AIFF header is cut short")),
+            Some(b"AIFF" | b"AIFC") => Ok(true),
+            Some(other) => {
+                Err(unsupported(format!("an IFF file of type `{}`, not AIFF", other.escape_ascii())))
+            }
+        }
+    }
+
+    fn open<'a>(&self, _: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+        Ok(reader.parse(find)?.map(Opened::from))
+    }
+
+    fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
+        PcmFormat::read(from, size, info).map(AnyIndex::Pcm)
+    }
 }
 
 /// Finds the samples in `FORM AIFF` and `FORM AIFC`.
@@ -29,7 +53,7 @@ pub(crate) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
 /// # Errors
 /// `Corrupt` without `COMM` or `SSND`, `Unsupported` for compressions not decoded here, `Empty` without
 /// samples.
-pub(crate) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<PcmFormat> {
+fn find(file: &HeaderBytes<'_>) -> Result<PcmFormat> {
     let big = Endian::Big;
     let is_aifc = file.get_up_to(8, 4) == b"AIFC";
     let mut at = 12;

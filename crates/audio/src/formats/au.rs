@@ -2,27 +2,44 @@
 //!
 //! Source: `audio(4)` header of the NeXT/Sun sound file: six big-endian words, then samples.
 
+use super::Format;
 use crate::{
-    Result, corrupt,
+    DecoderCache, Info, Result, corrupt,
     field::{Endian, u32_at},
-    header_bytes::HeaderBytes,
-    pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
+    formats::{AnyIndex, Opened},
+    index_file::Parser,
+    pcm::{Coding, PcmFormat, float_coding, int_coding},
+    read_at::{HeaderBytes, Reader},
     unsupported,
 };
 
-/// Opens `.snd`.
-///
-/// # Errors
-/// As [`find`].
-pub(crate) fn open(bytes: &[u8]) -> Result<Pcm<'_>> {
-    Ok(find(&bytes)?.of(bytes))
+/// `.snd`.
+#[derive(Debug)]
+pub(crate) struct Au;
+
+impl Format for Au {
+    fn name(&self) -> &'static str {
+        "au"
+    }
+
+    fn detect(&self, head: &[u8]) -> Result<bool> {
+        Ok(head.starts_with(b".snd"))
+    }
+
+    fn open<'a>(&self, _: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+        Ok(reader.parse(find)?.map(Opened::from))
+    }
+
+    fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
+        PcmFormat::read(from, size, info).map(AnyIndex::Pcm)
+    }
 }
 
 /// Finds the samples in `.snd`.
 ///
 /// # Errors
 /// `Corrupt` with a header cut short, `Unsupported` for encodings not decoded here, `Empty` without samples.
-pub(crate) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<PcmFormat> {
+fn find(file: &HeaderBytes<'_>) -> Result<PcmFormat> {
     let head = file.get_up_to(0, 24);
     let word = |i: usize| {
         u32_at(head, 4 * i, Endian::Big)

@@ -2,59 +2,73 @@
 //!
 //! symphonia's demuxer rejects the files that libsndfile writes, so the packet table is read here. If the
 //! table counts a partial last packet in full, as ffmpeg's does, its length is read from the packet itself
-//! ([`super::demux`]).
+//! ([`crate::demux`]).
 //!
 //! Source: Apple "Core Audio Format Specification" 1.0.
 
 use std::ops::Range;
 
+use super::Format;
 use crate::{
-    DecoderCache, Result,
+    Codec, DecoderCache, Info, Result,
     adpcm::BlockLayout,
     corrupt,
     decoder_cache::PooledVec,
-    demux::{self, AlacPackets, PacketRecording},
+    demux::{PacketPools, Setup},
     fallible_alloc,
     field::{Endian, u32_at, u64_at},
-    header_bytes::HeaderBytes,
-    packet::Packet,
-    pcm::{Coding, Pcm, PcmFormat, float_coding, int_coding},
+    formats::{AnyIndex, Opened},
+    index_file::Parser,
+    packet::{Edit, Packet},
+    packet_index::{PacketIndex, PacketTable},
+    pcm::{Coding, PcmFormat, float_coding, int_coding},
+    read_at::{HeaderBytes, Reader},
     unsupported,
 };
 
 /// The most bytes of the chunks `desc` and `kuki` that are looked at.
 const MAX_HEAD: u64 = 64 << 10;
 
-/// The content of a CAF file.
-pub(crate) enum CafRecording<'a> {
-    Pcm(Pcm<'a>),
-    Packets(PacketRecording<'a>),
+/// `caff`.
+#[derive(Debug)]
+pub(crate) struct Caf;
+
+impl Format for Caf {
+    fn name(&self) -> &'static str {
+        "caf"
+    }
+
+    fn detect(&self, head: &[u8]) -> Result<bool> {
+        Ok(head.starts_with(b"caff"))
+    }
+
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+        match reader.parse(|file| find(cache, file))? {
+            None => Ok(None),
+            Some(CafContent::Pcm(shape)) => Ok(Some(shape.into())),
+            Some(CafContent::Packets(table)) => Ok(table.open(cache, reader)?.map(Opened::from)),
+        }
+    }
+
+    fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
+        match info.codec {
+            Codec::Alac => PacketIndex::read(from, size, info).map(AnyIndex::Packets),
+            _ => PcmFormat::read(from, size, info).map(AnyIndex::Pcm),
+        }
+    }
 }
 
 /// The place of the content in a CAF file.
-pub(crate) enum CafContent<'a> {
+enum CafContent {
     Pcm(PcmFormat),
-    Packets(AlacPackets<'a>),
-}
-
-/// Opens `caff`.
-///
-/// # Errors
-/// As [`find`].
-pub(crate) fn open<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<CafRecording<'a>> {
-    Ok(match find(cache, &bytes)? {
-        CafContent::Pcm(shape) => CafRecording::Pcm(shape.of(bytes)),
-        CafContent::Packets(packets) => {
-            CafRecording::Packets(PacketRecording::from_alac(cache, bytes, packets)?)
-        }
-    })
+    Packets(PacketTable),
 }
 
 /// Finds the samples or packets in `caff`.
 ///
 /// # Errors
 /// `Corrupt` without `desc` or `data`, `Unsupported` for codecs not decoded here, `Empty` without samples.
-pub(crate) fn find<'a>(cache: &mut DecoderCache, file: &impl HeaderBytes<'a>) -> Result<CafContent<'a>> {
+fn find(cache: &mut DecoderCache, file: &HeaderBytes<'_>) -> Result<CafContent> {
     let big = Endian::Big;
     let mut at = 8;
     let (mut desc, mut data, mut cookie, mut table) = (None, None, None, None);
@@ -104,7 +118,7 @@ pub(crate) fn find<'a>(cache: &mut DecoderCache, file: &impl HeaderBytes<'a>) ->
         let missing = || corrupt("the CAF file lacks the chunk `kuki` or `pakt`, which its codec needs");
         let (cookie, table) = (cookie.ok_or_else(missing)?, table.ok_or_else(missing)?);
         let table = file.get(table.start, table.end - table.start).unwrap_or_default();
-        let packets = cache.pools::<demux::PacketPools>().packets.take();
+        let packets = cache.pools::<PacketPools>().packets.take();
         return alac(packets, cookie, table, data, packet, frames).map(CafContent::Packets);
     }
     if &format.to_be_bytes() == b"ima4" {
@@ -142,14 +156,14 @@ pub(crate) fn find<'a>(cache: &mut DecoderCache, file: &impl HeaderBytes<'a>) ->
 
 /// Splits `data` into packets by the packet table, which has the sizes and lengths that `desc` does not fix,
 /// as numbers of 7 bits a byte.
-fn alac<'a>(
+fn alac(
     mut packets: PooledVec<Packet>,
-    cookie: &'a [u8],
+    cookie: &[u8],
     table: &[u8],
     data: Range<u64>,
     size: u32,
     frames: u32,
-) -> Result<AlacPackets<'a>> {
+) -> Result<PacketTable> {
     let cut = || corrupt("the CAF packet table is cut short");
     let n_valid = u64_at(table, 8, Endian::Big).ok_or_else(cut)?;
     let priming = u32_at(table, 16, Endian::Big).ok_or_else(cut)?;
@@ -183,5 +197,7 @@ fn alac<'a>(
         )?;
         at += u64::from(len);
     }
-    Ok(AlacPackets { cookie, packets, delay: priming.into(), n_valid })
+    let length = Some(n_valid).filter(|&n| n > 0);
+    let edit = Edit { delay: priming.into(), length, rounded_by: 0, timescale: None };
+    Ok(PacketTable { setup: Setup::new(Codec::Alac, cookie), packets, gap: 0, timescale: None, edit })
 }

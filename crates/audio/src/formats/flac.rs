@@ -21,7 +21,7 @@ mod compare;
 mod decoder;
 pub(crate) mod frame;
 mod head;
-pub(crate) mod index;
+mod index;
 #[cfg(test)]
 mod made;
 #[cfg(any(test, fuzzing))]
@@ -36,14 +36,19 @@ use std::ops::Range;
 use crate::{
     DecoderCache, Error, ErrorKind, Info, Planes, Result, corrupt,
     decoder_cache::VecPool,
-    formats::flac::frame::{Frame, Header, crc16, end_of, follower, linked, next_header},
-    joined::CodecBytes,
-    unsupported,
+    formats::{
+        AnyIndex, Format, FrameSync, Opened,
+        flac::frame::{Frame, Header, crc16, end_of, follower, linked, next_header},
+    },
+    index_file::Parser,
+    read_at::{MAX_JUNK, Reader},
+    signatures, unsupported,
 };
 #[cfg(any(test, fuzzing))]
 pub(crate) use compare::any_frame;
 use decoder::FrameDecoder;
-pub(crate) use head::{Head, Shape, seek_points};
+use head::{Head, Shape, seek_points};
+pub(crate) use index::FlacIndex;
 #[cfg(test)]
 pub(crate) use made::{Table, repeated};
 
@@ -60,10 +65,52 @@ struct FramePools {
     wide: VecPool<i64>,
 }
 
-/// A FLAC recording, or a window of its frames.
+/// FLAC in a file of its own, perhaps after ID3v2 or junk.
 #[derive(Debug)]
-pub struct Flac<'a> {
-    bytes: CodecBytes<'a>,
+pub(crate) struct NativeFlac;
+
+impl Format for NativeFlac {
+    fn name(&self) -> &'static str {
+        "flac"
+    }
+
+    fn detect(&self, head: &[u8]) -> Result<bool> {
+        Ok(head.starts_with(&signatures::FLAC))
+    }
+
+    fn frames(&self) -> Option<FrameSync> {
+        Some(FrameSync { byte: FLAC_START[0], is_frame: |bytes, _| bytes.starts_with(&FLAC_START) })
+    }
+
+    fn finds_start(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+        Ok(FlacIndex::open(cache, reader)?.map(|index| Opened::new(index.info(), index)))
+    }
+
+    fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
+        FlacIndex::read(from, size, info).map(AnyIndex::Flac)
+    }
+}
+
+/// The marker of a FLAC file, and the start of the block that must follow it.
+const FLAC_START: [u8; 8] = *b"fLaC\0\0\0\x22";
+
+/// The offset of the FLAC marker in the first bytes `head` of a file: 0, or after junk; None without one.
+fn flac_marker(head: &[u8]) -> Option<usize> {
+    if head.starts_with(&signatures::FLAC) {
+        return Some(0);
+    }
+    let head = &head[..head.len().min(MAX_JUNK)];
+    head.windows(FLAC_START.len()).position(|start| start[0] == b'f' && *start == FLAC_START)
+}
+
+/// The frames of a recording, or of a window of it.
+#[derive(Debug)]
+pub(crate) struct Flac<'a> {
+    bytes: &'a [u8],
     shape: Shape,
     /// The seek table's body in `bytes`.
     seek_table: Range<usize>,
@@ -85,34 +132,15 @@ pub(crate) struct FrameScan {
 }
 
 impl<'a> Flac<'a> {
-    /// Reads the metadata, and the first and the last frame.
-    ///
-    /// # Errors
-    /// As [`Head::find`], and `Corrupt` without a complete frame.
-    pub(crate) fn open(cache: &mut DecoderCache, bytes: CodecBytes<'a>) -> Result<Self> {
-        let mut decoder = FrameDecoder::new(cache);
-        let Head { shape, seek_table, at, block } = Head::find(&&*bytes)?;
-        let first = Frame { at: at as usize, first: 0, block };
-        let mut flac = Self::window(bytes, shape, first, None);
-        flac.seek_table = seek_table.start as usize..seek_table.end as usize;
-        let can_be = flac.shape.can_be(flac.bytes.len() as u64 - at);
-        if !(can_be && flac.ends_at_declared(&mut decoder)?) {
-            let was_fixed = flac.shape.stream.fixed;
-            flac.shape.stream.fixed = flac.numbering();
-            let ends_now =
-                can_be && flac.shape.stream.fixed != was_fixed && flac.ends_at_declared(&mut decoder)?;
-            if !ends_now {
-                flac.shape.info.n_samples = flac.walk(&mut decoder)?;
-            }
-        }
-        if flac.shape.info.n_samples == 0 {
-            return Err(corrupt("none of the FLAC frames is complete").at_byte(at));
-        }
-        Ok(flac)
+    /// The recording in `bytes`.
+    #[cfg(test)]
+    pub(crate) fn open(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
+        let index = FlacIndex::open(cache, &mut Reader::of_memory(bytes))?.unwrap();
+        Ok(index.whole(bytes))
     }
 
     /// A window of frames of a recording, from its frame `first` up to sample `behind`, if that is known.
-    pub(crate) fn window(bytes: CodecBytes<'a>, shape: Shape, first: Frame, behind: Option<u64>) -> Self {
+    fn window(bytes: &'a [u8], shape: Shape, first: Frame, behind: Option<u64>) -> Self {
         let frame_budget = shape.frame_budget();
         Self { bytes, shape, seek_table: 0..0, first, behind, frame_budget }
     }
@@ -131,7 +159,7 @@ impl<'a> Flac<'a> {
         is_end: bool,
     ) -> Result<Option<FrameScan>> {
         let mut decoder = FrameDecoder::new(cache);
-        let (bytes, stream) = (&*self.bytes, &self.shape.stream);
+        let (bytes, stream) = (self.bytes, &self.shape.stream);
         let mut work = self.work();
         let mut found: Option<FrameScan> = None;
         let (mut at, mut next) = (0, None);
@@ -165,19 +193,15 @@ impl<'a> Flac<'a> {
     }
 
     /// Codec, rate, channels and length, checked against the frames.
-    pub fn info(&self) -> Info {
+    #[cfg(test)]
+    pub(crate) fn info(&self) -> Info {
         self.shape.info
-    }
-
-    /// Samples per channel in STREAMINFO, if known.
-    pub(crate) fn declared(&self) -> Option<u64> {
-        Some(self.shape.declared).filter(|&n| n > 0)
     }
 
     /// [`Stream::fixed`] by the numbers of the first two consecutive frames; unchanged if there are none.
     fn numbering(&self) -> Option<u32> {
         let range = self.first.at..self.bytes.len();
-        match linked(&self.bytes, range, self.frame_budget, &mut self.work()) {
+        match linked(self.bytes, range, self.frame_budget, &mut self.work()) {
             Some((one, next)) => self.numbered(&one, &next),
             None => self.shape.stream.fixed,
         }
@@ -187,7 +211,7 @@ impl<'a> Flac<'a> {
     /// them.
     pub(crate) fn numbering_at_start(&self) -> Option<Option<u32>> {
         let one = Header::parse(&self.bytes[self.first.at..])?;
-        let next = follower(&self.bytes, self.first.at, self.frame_budget)?;
+        let next = follower(self.bytes, self.first.at, self.frame_budget)?;
         Some(self.numbered(&one, &next))
     }
 
@@ -209,7 +233,7 @@ impl<'a> Flac<'a> {
     /// # Errors
     /// As [`Self::last_end`].
     fn ends_at_declared(&self, decoder: &mut FrameDecoder) -> Result<bool> {
-        let (bytes, total) = (&*self.bytes, self.shape.declared);
+        let (bytes, total) = (self.bytes, self.shape.declared);
         let lowest = bytes.len().saturating_sub(self.tail()).max(self.first.at);
         let (mut end, mut n_tries) = (bytes.len(), 0);
         while end > lowest && n_tries < 8 {
@@ -254,15 +278,10 @@ impl<'a> Flac<'a> {
         self.ends_at_declared(&mut FrameDecoder::new(cache))
     }
 
-    /// Ends the recording after `n` samples at most.
-    pub(crate) fn limit(&mut self, n: u64) {
-        self.shape.info.n_samples = self.shape.info.n_samples.min(n);
-    }
-
     /// The frame after `frame`, or the end of the recording if it is the last in its bytes; None if it is
     /// damaged, or cut by the end of a window.
     pub(crate) fn step(&self, frame: Frame) -> Option<(usize, Option<Frame>)> {
-        end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget)
+        end_of(self.bytes, &self.shape.stream, frame, self.frame_budget)
     }
 
     /// The most bytes that a search may read without result.
@@ -279,7 +298,7 @@ impl<'a> Flac<'a> {
         let (mut frame, mut valid, mut work) = (self.first, self.first.first, 4 * self.work());
         loop {
             let end = frame.first + u64::from(frame.block);
-            match end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget) {
+            match end_of(self.bytes, &self.shape.stream, frame, self.frame_budget) {
                 Some((_, Some(next))) => (frame, valid) = (next, end),
                 Some((_, None)) => return Ok(end),
                 None => {
@@ -311,7 +330,7 @@ impl<'a> Flac<'a> {
     /// `Unsupported` if it does: a frame's position is then unknown without all earlier frames.
     fn check_number(&self, frame: Frame) -> Result<()> {
         let number = Header::parse(&self.bytes[frame.at..]).map(|header| header.number);
-        let next = follower(&self.bytes, frame.at, self.frame_budget);
+        let next = follower(self.bytes, frame.at, self.frame_budget);
         match (number, next) {
             (Some(number), Some(next))
                 if next.number == number + 1 && next.agrees(&self.shape.stream) && frame.block > 1 =>
@@ -335,7 +354,7 @@ impl<'a> Flac<'a> {
             return Ok(());
         }
         let rest = behind..self.bytes.len();
-        let Some((one, _)) = linked(&self.bytes, rest, self.frame_budget, work) else { return Ok(()) };
+        let Some((one, _)) = linked(self.bytes, rest, self.frame_budget, work) else { return Ok(()) };
         let error = if one.agrees(&self.shape.stream) {
             corrupt(format!(
                 "the numbers of the FLAC frames after sample {n_samples} do not continue; decode and re-encode the recording"
@@ -378,7 +397,7 @@ impl<'a> Flac<'a> {
 
     /// A frame at or before sample `target`, close to it.
     fn seek(&self, target: u64) -> Frame {
-        let bytes = &*self.bytes;
+        let bytes = self.bytes;
         let mut work = self.work();
         let (mut low, mut high) =
             (self.first, (bytes.len(), self.behind.unwrap_or(self.shape.info.n_samples)));
@@ -432,9 +451,9 @@ impl<'a> Flac<'a> {
     ) -> Option<Frame> {
         let stop = range.end.min(range.start.saturating_add(2 * self.frame_budget)).min(self.bytes.len());
         let mut at = range.start;
-        while let Some(frame) = next_header(&self.bytes, &self.shape.stream, at..stop, None) {
+        while let Some(frame) = next_header(self.bytes, &self.shape.stream, at..stop, None) {
             if frame.first > low.first && frame.first < high.1 {
-                if end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget).is_some() {
+                if end_of(self.bytes, &self.shape.stream, frame, self.frame_budget).is_some() {
                     return Some(frame);
                 }
                 *work = work.checked_sub(self.frame_budget.min(self.bytes.len() - frame.at))?;
@@ -446,7 +465,7 @@ impl<'a> Flac<'a> {
 
     /// Decodes `span`. Samples between frames that can be decoded are silent, as far as the read may have
     /// such.
-    pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut decoder = FrameDecoder::new(cache);
         let mut work = 4 * self.work();
         let mut frame = self.seek(span.start);
@@ -498,7 +517,7 @@ impl<'a> Flac<'a> {
         span: &Range<u64>,
         out: &mut Planes,
     ) -> Result<Option<Option<Frame>>> {
-        let (end, next) = match end_of(&self.bytes, &self.shape.stream, frame, self.frame_budget) {
+        let (end, next) = match end_of(self.bytes, &self.shape.stream, frame, self.frame_budget) {
             Some(found) => found,
             None => match self.last_end(frame, decoder)? {
                 Some(end) => (end, None),

@@ -16,31 +16,19 @@
 //! recording.
 
 mod description;
-pub(crate) mod movie;
+mod movie;
 
 use std::ops::Range;
 
 use crate::{
     Result, corrupt, fallible_alloc,
     field::{Endian, u32_at, u64_at},
-    header_bytes::HeaderBytes,
-    packet::Packet,
+    packet::{Edit, Packet},
+    read_at::HeaderBytes,
     unsupported,
 };
-pub(crate) use description::{Coded, Linear};
-
-/// The part of a track's packets that is the recording.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Edit {
-    /// Ticks before the recording's first.
-    pub(crate) delay: u64,
-    /// Ticks of the recording from there on, rounded up; `None` for all.
-    pub(crate) length: Option<u64>,
-    /// The ticks of [`Self::length`] that were added by rounding up.
-    pub(crate) rounded_by: u64,
-    /// Ticks per second; `None` if ticks are samples.
-    pub(crate) timescale: Option<u32>,
-}
+use description::{Coded, Linear};
+pub(crate) use movie::Mp4;
 
 /// The first sound track of a file.
 #[derive(Debug)]
@@ -71,7 +59,7 @@ fn all_boxes(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8], &[u8])> {
 }
 
 /// The boxes of a file: their start, name and the place of their content.
-fn file_boxes<'a>(file: &impl HeaderBytes<'a>) -> impl Iterator<Item = (u64, [u8; 4], Range<u64>)> {
+fn file_boxes(file: &HeaderBytes<'_>) -> impl Iterator<Item = (u64, [u8; 4], Range<u64>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let left = file.size().checked_sub(at)?;
@@ -123,7 +111,7 @@ impl<'a> Track<'a> {
     /// # Errors
     /// `Corrupt` if boxes are missing or their claims are impossible, `Unsupported` without a sound track and
     /// for codecs not decoded here.
-    pub(crate) fn open(file: &impl HeaderBytes<'a>, packets: &mut Vec<Packet>) -> Result<Self> {
+    pub(crate) fn open(file: &HeaderBytes<'a>, packets: &mut Vec<Packet>) -> Result<Self> {
         let missing =
             |name: &str| corrupt(format!("the MP4 file has no `{name}` box: it is damaged or cut short"));
         let moov = file_boxes(file).find(|(_, name, _)| name == b"moov");
@@ -282,7 +270,7 @@ impl SampleTables<'_> {
     }
 
     /// Adds the packets of `track` in the fragments of the file `bytes`; `extends` has their defaults.
-    fn fragments<'a>(&mut self, file: &impl HeaderBytes<'a>, extends: &[u8], track: &[u8]) -> Result<()> {
+    fn fragments(&mut self, file: &HeaderBytes<'_>, extends: &[u8], track: &[u8]) -> Result<()> {
         let header = find(track, &[b"tkhd"]).unwrap_or_default();
         let id = word(header, if header.first() == Some(&1) { 5 } else { 3 });
         let defaults = boxes(extends, b"trex").find(|trex| word(trex, 1) == id).unwrap_or_default();

@@ -33,7 +33,7 @@
 
 mod constant;
 mod header;
-pub(crate) mod index;
+mod index;
 mod layer3;
 mod walk;
 
@@ -55,17 +55,19 @@ use symphonia::{
 use crate::{
     Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result, corrupt,
     damage::DamagedFrames,
-    decoder_cache::{PooledVec, VecPool},
-    id3::skip_id3v2,
-    joined::CodecBytes,
+    decoder_cache::VecPool,
+    formats::{AnyIndex, Format, FrameSync, Opened, follows},
+    index_file::Parser,
+    read_at::Reader,
     simd::Level,
     unsupported,
 };
-use constant::Rates;
 pub(crate) use constant::{Constant, PROOF};
 pub(crate) use header::Header;
 use header::Reservoir;
-use walk::tail;
+#[cfg(test)]
+pub(crate) use index::FramePositions;
+pub(crate) use index::MpegIndex;
 pub(crate) use walk::{AHEAD_BYTES, Link, Piece, TAIL_LEN, Walk};
 
 /// The number of frames by which decoding starts early: two frames and one granule, in whole frames.
@@ -77,21 +79,59 @@ pub(crate) const MISSING: u32 = u32::MAX;
 /// The approximate bytes of a cached decoder of layer I or II.
 const DECODER_BYTES: usize = 40 << 10;
 
-/// An MPEG audio recording whose frames are indexed.
+/// MPEG audio frames, perhaps after ID3v2 or junk.
 #[derive(Debug)]
-pub struct Mpeg<'a> {
-    bytes: CodecBytes<'a>,
+pub(crate) struct MpegAudio;
+
+impl Format for MpegAudio {
+    fn name(&self) -> &'static str {
+        "mpeg"
+    }
+
+    fn frames(&self) -> Option<FrameSync> {
+        let is_frame = |bytes: &[u8], is_start| {
+            follows(bytes, frame_len, is_start)
+                || Header::parse_first(bytes).is_some_and(|header| header.free > 0)
+        };
+        Some(FrameSync { byte: 0xff, is_frame })
+    }
+
+    fn finds_start(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+        let all = 0..reader.size();
+        MpegIndex::open(cache, reader, all)
+    }
+
+    fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
+        MpegIndex::read(from, size, info)
+    }
+}
+
+impl Header {
+    fn codec(&self) -> Codec {
+        [Codec::Mp1, Codec::Mp2, Codec::Mp3][usize::from(self.layer - 1)]
+    }
+}
+
+/// Length and fixed bits of a frame.
+fn frame_len(bytes: &[u8]) -> Option<(usize, u32)> {
+    let header = Header::parse(bytes).filter(|header| header.len > 0)?;
+    Some((header.len, u32::from(bytes[1] & 0xfe) << 8 | u32::from(bytes[2] & 0x0c)))
+}
+
+/// Frames of a recording: all of them, or those in a window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mpeg<'a> {
+    bytes: &'a [u8],
     /// The first frame's header; all frames have its layer, rate and channels.
     header: Header,
-    /// Byte offsets of all frames with audio, or of those in a window; [`MISSING`] for lost ones.
-    frames: PooledVec<u32>,
+    /// Byte offsets of the frames with audio; [`MISSING`] for lost ones.
+    frames: &'a [u32],
     /// The number of the first of these frames.
     first: usize,
-    links: PooledVec<Link>,
-    /// Bytes of an incomplete frame at the end, and the bytes that its header declares.
-    cut: Option<(usize, usize)>,
-    /// The offset of frames of another kind, which are left out.
-    foreign: Option<usize>,
 }
 
 #[derive(Default)]
@@ -100,112 +140,7 @@ pub(crate) struct MpegPools {
     links: VecPool<Link>,
 }
 
-impl<'a> Mpeg<'a> {
-    /// Finds all frames.
-    ///
-    /// Reads their headers, and the side information of layer III: up to 38 bytes of each frame.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`] without frames of known length, or if a frame has a mixed block at 8 kHz,
-    /// [`ErrorKind::TooLarge`] beyond 4 GiB, [`ErrorKind::Empty`] without samples.
-    pub(crate) fn open(cache: &mut DecoderCache, bytes: CodecBytes<'a>) -> Result<Self> {
-        if u32::try_from(bytes.len()).is_err() {
-            return Err(Error::new(ErrorKind::TooLarge, "the MPEG audio recording is larger than 4 GiB"));
-        }
-        let mut frames = cache.pools::<MpegPools>().frames.take();
-        let mut links = cache.pools::<MpegPools>().links.take();
-        let mut walk = Walk::default();
-        let file = Piece { bytes: &bytes, base: 0, size: bytes.len() as u64, tail: tail(&bytes) };
-        let mut rates = Rates::default();
-        walk.step(&file, &mut links, |offset, _| {
-            frames.push(offset as u32);
-            rates.see(&bytes[offset as usize..]);
-            Ok(true)
-        })?;
-        let header = walk.finish(&file, &mut links)?;
-        let size = bytes.len() as u64;
-        if (walk.scan.has_lost || rates.differ())
-            && rates.may_be_constant()
-            && let from = skip_id3v2(&bytes)
-            && let head = &bytes[from..bytes.len().min(from + PROOF as usize)]
-            && let last = &bytes[bytes.len().saturating_sub(PROOF as usize)..]
-            && let Some((header, found, constant)) = Constant::find(head, from as u64, last, size)?
-        {
-            let n_frames = (constant.n_total - constant.n_tags) as usize;
-            if frames.len() != n_frames || !constant.agrees(&bytes, 0, &frames, 0, &header) {
-                constant.place(&bytes, 0, &header, 0..n_frames, &mut frames)?;
-                links.clear();
-                links.extend(found);
-                return Ok(Self { bytes, header, frames, first: 0, links, cut: None, foreign: None });
-            }
-        }
-        Ok(Self { bytes, header, frames, first: 0, links, cut: walk.scan.cut, foreign: walk.scan.foreign })
-    }
-
-    /// Cuts `delay` samples at the start, and what is after `length` samples from there on, as an edit of a
-    /// container says; not if a tag in the frames has cut them, or begins a second link.
-    pub(crate) fn edit(&mut self, delay: u64, length: u64) {
-        if let [link] = &mut self.links[..]
-            && link.delay == 0
-        {
-            link.delay = delay;
-            link.n_samples = link.n_samples.saturating_sub(delay).min(length);
-        }
-    }
-
-    /// The frames in a window of a recording with these links. `start` is the offset in `bytes` of frame
-    /// number `first`; the bytes begin at byte `at` of the recording. Up to `end` frames are listed.
-    pub(crate) fn window(
-        cache: &mut DecoderCache,
-        piece: &Piece<'a>,
-        header: Header,
-        links: &[Link],
-        start: u64,
-        numbers: Range<usize>,
-    ) -> Result<Self> {
-        let mut frames = cache.pools::<MpegPools>().frames.take();
-        let mut found = cache.pools::<MpegPools>().links.take();
-        let mut walk = Walk::default();
-        (walk.scan.at, walk.scan.header) = (start, Some(header));
-        let mut others = cache.pools::<MpegPools>().links.take();
-        walk.step(piece, &mut others, |offset, _| {
-            frames.push((offset - piece.base) as u32);
-            Ok(frames.len() < numbers.end - numbers.start)
-        })?;
-        let behind = numbers.start + frames.len();
-        let overlaps = |link: &&Link| link.frames.start < behind && link.frames.end > numbers.start;
-        found.extend(links.iter().filter(overlaps).cloned());
-        let first = numbers.start;
-        let bytes = CodecBytes::Whole(piece.bytes);
-        Ok(Self { bytes, header, frames, first, links: found, cut: None, foreign: None })
-    }
-
-    /// The frames `numbers` in a window of a recording of a constant bit rate, with lost ones among them.
-    pub(crate) fn placed(
-        cache: &mut DecoderCache,
-        bytes: &'a [u8],
-        at: u64,
-        header: Header,
-        links: &[Link],
-        constant: Constant,
-        numbers: Range<usize>,
-    ) -> Result<Self> {
-        let mut frames = cache.pools::<MpegPools>().frames.take();
-        let mut found = cache.pools::<MpegPools>().links.take();
-        constant.place(bytes, at, &header, numbers.clone(), &mut frames)?;
-        found.extend(links.iter().cloned());
-        let first = numbers.start;
-        Ok(Self {
-            bytes: CodecBytes::Whole(bytes),
-            header,
-            frames,
-            first,
-            links: found,
-            cut: None,
-            foreign: None,
-        })
-    }
-
+impl Mpeg<'_> {
     /// The number of the frame after the last one in a window.
     pub(crate) fn behind(&self) -> usize {
         self.first + self.frames.len()
@@ -216,24 +151,6 @@ impl<'a> Mpeg<'a> {
         self.start(link, wanted).is_some()
     }
 
-    /// Byte offsets in the window of its frames.
-    #[cfg(test)]
-    pub(crate) fn offsets(&self) -> &[u32] {
-        &self.frames
-    }
-
-    /// Decodes the samples `span` of `link` into `out` from its sample `at` on.
-    pub(crate) fn read_from(
-        &self,
-        cache: &mut DecoderCache,
-        link: &Link,
-        span: Range<u64>,
-        out: &mut Planes,
-        at: usize,
-    ) -> Result<()> {
-        self.read_link(link, cache, span, out, at)
-    }
-
     /// The numbers of the frames with the samples `span` of `link`.
     pub(crate) fn frames_of(link: &Link, header: &Header, span: &Range<u64>) -> Range<usize> {
         let per_frame = u64::from(header.n_samples());
@@ -242,61 +159,8 @@ impl<'a> Mpeg<'a> {
         link.frames.start + first as usize..link.frames.start + end as usize
     }
 
-    /// The bytes of a frame in the window.
-    #[cfg(test)]
-    pub(crate) fn bytes_of(&self, number: usize) -> &[u8] {
-        self.frame(number).unwrap().1
-    }
-
-    /// Samples per channel by the counts of the tags, if all links have one.
-    pub(crate) fn declared(&self) -> Option<u64> {
-        self.links.iter().try_fold(0u64, |sum, link| Some(sum.saturating_add(link.declared?)))
-    }
-
-    /// Samples per channel in a frame.
-    pub(crate) fn frame_samples(&self) -> u64 {
-        self.header.n_samples().into()
-    }
-
-    /// The byte at which frames of another layer, rate or number of channels begin, which are left out.
-    pub(crate) fn foreign(&self) -> Option<usize> {
-        self.foreign
-    }
-
-    /// Bytes of an incomplete last frame, and the bytes that its header declares.
-    pub(crate) fn cut_frame(&self) -> Option<(usize, usize)> {
-        self.cut
-    }
-
-    pub fn info(&self) -> Info {
-        Info {
-            codec: [Codec::Mp1, Codec::Mp2, Codec::Mp3][usize::from(self.header.layer - 1)],
-            sample_rate: self.header.sample_rate,
-            channels: u16::from(self.header.channels),
-            n_samples: self.links.iter().map(|link| link.n_samples).sum(),
-        }
-    }
-
-    /// Decodes the samples `span` of every channel into `out`, which already has their shape.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`] if a frame that the span needs cannot be decoded.
-    pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
-        let mut begin = 0;
-        for link in self.links.iter() {
-            let end = begin + link.n_samples;
-            let (from, to) = (span.start.max(begin), span.end.min(end));
-            if from < to {
-                let at = (from - span.start) as usize;
-                self.read_link(link, cache, from - begin..to - begin, out, at)?;
-            }
-            begin = end;
-        }
-        Ok(())
-    }
-
     /// Decodes the samples `span` of `link` into `out` from its sample `at` on.
-    fn read_link(
+    pub(crate) fn read_link(
         &self,
         link: &Link,
         cache: &mut DecoderCache,
@@ -385,7 +249,7 @@ impl<'a> Mpeg<'a> {
         }
         let [low, mid, high, _] = sample_rate.to_le_bytes();
         let setup = [layer, channels, low, mid, high];
-        let decoder = cache.decoder(self.info().codec, &setup, || new_decoder(&self.header))?;
+        let decoder = cache.decoder(self.header.codec(), &setup, || new_decoder(&self.header))?;
         decoder.reset();
         for index in frames {
             match self.decode(decoder.as_mut(), index) {

@@ -6,20 +6,47 @@
 //!
 //! Source: RFC 3533 (Ogg), RFC 9639 section 10.1 (FLAC in Ogg).
 
+use super::{Format, flac::FlacIndex};
 use crate::{
-    Result, corrupt,
-    decoder_cache::DecoderCache,
+    DecoderCache, Info, Result, corrupt,
+    decoder_cache::PooledVec,
     fallible_alloc,
     field::{Endian, u32_at},
-    formats::flac::Flac,
+    formats::{AnyIndex, Opened},
+    index_file::Parser,
     joined::{self, CodecBytes},
+    read_at::Reader,
 };
 
-/// Opens an Ogg file whose first stream is FLAC.
-///
-/// # Errors
-/// As [`Flac::open`].
-pub(crate) fn open<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac<'a>> {
+/// Ogg whose first stream of sound is FLAC.
+#[derive(Debug)]
+pub(crate) struct OggFlac;
+
+impl Format for OggFlac {
+    fn name(&self) -> &'static str {
+        "ogg-flac"
+    }
+
+    fn ogg_packet(&self) -> Option<&'static [u8]> {
+        Some(b"\x7fFLAC")
+    }
+
+    /// In memory only: a file is read whole.
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+        let Some(bytes) = reader.memory() else { return Ok(None) };
+        let native = native(cache, bytes)?;
+        let flac = FlacIndex::open(cache, &mut Reader::of_memory(&native))?;
+        let bytes = Some(CodecBytes::Joined(native));
+        Ok(flac.map(|flac| Opened { bytes, ..Opened::new(flac.info(), flac) }))
+    }
+
+    fn read_index(&self, _: &mut Parser<'_>, _: u64, _: Info) -> Option<AnyIndex> {
+        None
+    }
+}
+
+/// The packets of the first FLAC stream, one after the other.
+fn native(cache: &mut DecoderCache, bytes: &[u8]) -> Result<PooledVec<u8>> {
     let mut native = joined::pooled_bytes(cache);
     fallible_alloc::reserve(&mut native, bytes.len())?;
     let (mut at, mut serial) = (0, None);
@@ -42,5 +69,5 @@ pub(crate) fn open<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Flac
     if native.is_empty() {
         return Err(corrupt("no FLAC header among the Ogg pages"));
     }
-    Flac::open(cache, CodecBytes::Joined(native))
+    Ok(native)
 }

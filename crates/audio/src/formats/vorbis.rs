@@ -31,7 +31,7 @@ mod floor0;
 mod floor1;
 mod groups;
 mod imdct;
-pub(crate) mod index;
+mod index;
 mod link;
 #[cfg(test)]
 mod oracle;
@@ -46,18 +46,42 @@ use std::{ops::Range, sync::Arc};
 use crate::{
     Codec, DecoderCache, Error, ErrorKind, Info, Planes, Repairs, Result,
     decoder_cache::{PooledVec, VecPool},
+    formats::{AnyIndex, Format, Opened},
+    index_file::Parser,
     ogg::{OggPages, Page},
+    read_at::Reader,
     unsupported,
 };
 use groups::Paged;
+pub(crate) use index::VorbisIndex;
 use link::{Headers, Link};
 use setup::Setup;
 
-/// A Vorbis recording whose pages are indexed.
+/// Ogg whose first stream of sound is Vorbis.
 #[derive(Debug)]
-pub struct Vorbis<'a> {
-    bytes: &'a [u8],
-    /// The pages of all links, link by link.
+pub(crate) struct OggVorbis;
+
+impl Format for OggVorbis {
+    fn name(&self) -> &'static str {
+        "ogg-vorbis"
+    }
+
+    fn ogg_packet(&self) -> Option<&'static [u8]> {
+        Some(b"\x01vorbis")
+    }
+
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+        VorbisIndex::open(cache, reader)
+    }
+
+    fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
+        VorbisIndex::read(from, size, info).map(AnyIndex::Vorbis)
+    }
+}
+
+/// The pages of all links, link by link; or those in a window.
+#[derive(Debug)]
+pub(crate) struct Vorbis {
     pages: PooledVec<Page>,
     links: PooledVec<Link>,
 }
@@ -69,7 +93,7 @@ const MAX_HEADERS_LEN: usize = 64 << 10;
 
 /// The worker's unused vectors, and its cache of parsed headers.
 #[derive(Default)]
-pub(crate) struct VorbisPools {
+pub(super) struct VorbisPools {
     pages: VecPool<Page>,
     streams: VecPool<(Page, Range<usize>)>,
     links: VecPool<Link>,
@@ -101,9 +125,9 @@ impl VorbisPools {
 }
 
 /// The most bytes of all decoders of a chain: each change of headers between links needs a new decoder.
-pub(crate) const MAX_CHAIN_BYTES: usize = 256 << 20;
+const MAX_CHAIN_BYTES: usize = 256 << 20;
 
-impl<'a> Vorbis<'a> {
+impl Vorbis {
     /// Reads the headers of every link, and lists its pages.
     ///
     /// Reads page headers, the header packets, and the first bytes of the packets of each link's first and
@@ -112,7 +136,7 @@ impl<'a> Vorbis<'a> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] without a Vorbis stream, [`ErrorKind::Corrupt`] if the first link's headers
     /// are damaged, [`ErrorKind::Empty`] without samples.
-    pub(crate) fn open(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
+    fn open(cache: &mut DecoderCache, bytes: &[u8]) -> Result<Self> {
         let mut links = cache.pools::<VorbisPools>().links.take();
         let mut pages = cache.pools::<VorbisPools>().pages.take();
         let mut streams = cache.pools::<VorbisPools>().streams.take();
@@ -145,14 +169,14 @@ impl<'a> Vorbis<'a> {
                 "the Ogg recording has no Vorbis stream; expected one that starts with \\x01vorbis",
             ));
         }
-        let this = Self { bytes, pages, links };
+        let this = Self { pages, links };
         if this.info().n_samples == 0 {
             return Err(Error::new(ErrorKind::Empty, "the Vorbis stream has headers but no samples"));
         }
         Ok(this)
     }
 
-    pub fn info(&self) -> Info {
+    fn info(&self) -> Info {
         let setup = &self.links[0].headers.setup;
         Info {
             codec: Codec::Vorbis,
@@ -164,9 +188,8 @@ impl<'a> Vorbis<'a> {
 
     /// Counts the samples that are cut or filled by granule positions, except at start and end. Walks all
     /// packets.
-    pub fn repairs(&self) -> Repairs {
-        let repairs =
-            |link: &Link| link.repairs(Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] });
+    fn repairs(&self, bytes: &[u8]) -> Repairs {
+        let repairs = |link: &Link| link.repairs(Paged { bytes, pages: &self.pages[link.pages.clone()] });
         self.links.iter().map(repairs).fold(Repairs::default(), |sum, link| sum + link)
     }
 
@@ -174,13 +197,13 @@ impl<'a> Vorbis<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if a page or packet that the span needs is damaged or lost.
-    pub(crate) fn read(&self, cache: &mut DecoderCache, span: Range<u64>, out: &mut Planes) -> Result<()> {
+    fn read(&self, cache: &mut DecoderCache, bytes: &[u8], span: Range<u64>, out: &mut Planes) -> Result<()> {
         let mut found = 0;
         for link in self.links.iter() {
             let (from, to) = (span.start.max(link.begin), span.end.min(link.behind()));
             if from < to {
                 let at = (from - span.start) as usize;
-                let paged = Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] };
+                let paged = Paged { bytes, pages: &self.pages[link.pages.clone()] };
                 link.read(paged, cache, from - link.begin..to - link.begin, out, at)?;
                 found += to - from;
             }
@@ -259,12 +282,12 @@ mod tests {
         let Info { channels, n_samples, .. } = vorbis.info();
         let mut out = Planes::new();
         out.reset(channels, n_samples as usize).unwrap();
-        let whole = vorbis.read(&mut cache, 0..n_samples, &mut out).map(|()| n_samples);
-        vorbis.repairs();
+        let whole = vorbis.read(&mut cache, bytes, 0..n_samples, &mut out).map(|()| n_samples);
+        vorbis.repairs(bytes);
         let first = steps::take() / n as u64;
         // The pages that a span reads beyond its own are bounded, at any position.
         for start in (0..n_samples.saturating_sub(100)).step_by(1000) {
-            let _ = vorbis.read(&mut cache, start..start + 100, &mut out);
+            let _ = vorbis.read(&mut cache, bytes, start..start + 100, &mut out);
             assert!(steps::take() < 6 * (MAX_GROUP + MAX_BACK) as u64, "the span at {start}");
         }
         (first, whole)

@@ -10,13 +10,16 @@
 
 use std::ops::Range;
 
+use super::{Format, mpeg::MpegIndex};
 use crate::{
-    Error, ErrorKind, Info, Result,
+    Codec, DecoderCache, Error, ErrorKind, Info, Result,
     adpcm::BlockLayout,
     corrupt,
     field::{Endian, array_at, u16_at, u32_at, u64_at},
-    header_bytes::HeaderBytes,
-    pcm::{Coding, FrameLayout, Pcm, PcmFormat, float_coding, int_coding},
+    formats::{AnyIndex, Opened},
+    index_file::Parser,
+    pcm::{Coding, FrameLayout, PcmFormat, float_coding, int_coding},
+    read_at::{HeaderBytes, Reader},
     unsupported,
 };
 
@@ -28,21 +31,12 @@ const SUBFORMAT_TAIL: [u8; 8] = [0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
 /// The start of a codec's fields in the `fmt ` chunk: after their size, and after the SubFormat.
 const OWN_FIELDS: usize = 18;
 const OWN_FIELDS_EXTENSIBLE: usize = 40;
-/// The bytes of Wave64's chunk GUIDs after the four letters (all chunks but `riff`).
-const WAVE64_TAIL: [u8; 12] = [0xf3, 0xac, 0xd3, 0x11, 0x8c, 0xd1, 0x00, 0xc0, 0x4f, 0x8e, 0xdb, 0x8a];
 
 /// The most bytes of a `fmt ` chunk that are looked at: more than any coding has.
-const MAX_FMT: u64 = 4096;
-
-/// The content of a WAV file.
-pub(crate) enum WavRecording<'a> {
-    Pcm(Pcm<'a>),
-    /// MPEG audio frames after a WAV header.
-    Mpeg(&'a [u8]),
-}
+pub(super) const MAX_FMT: u64 = 4096;
 
 /// The place of the content in a WAV file.
-pub(crate) enum WavContent {
+pub(super) enum WavContent {
     Pcm(PcmFormat),
     Mpeg(Range<u64>),
 }
@@ -52,27 +46,52 @@ const UNKNOWN_SIZE: u64 = 0x7fff_f000;
 
 /// A `data` chunk: the place of its existing bytes, and the number that its header declares, if any.
 #[derive(Clone)]
-struct Data {
+pub(super) struct Data {
     bytes: Range<u64>,
     declared: Option<u64>,
 }
 
 impl Data {
     /// A chunk of `size` bytes from `at` on in a file of `end` bytes.
-    fn new(at: u64, size: u64, end: u64, declared: Option<u64>) -> Self {
+    pub(super) fn new(at: u64, size: u64, end: u64, declared: Option<u64>) -> Self {
         Self { bytes: at.min(end)..at.saturating_add(size).min(end), declared }
     }
 }
 
-/// Opens RIFF, RIFX, RF64 and BW64.
-///
-/// # Errors
-/// As [`find`].
-pub(crate) fn open(bytes: &[u8]) -> Result<WavRecording<'_>> {
-    Ok(match find(&bytes)? {
-        WavContent::Pcm(shape) => WavRecording::Pcm(shape.of(bytes)),
-        WavContent::Mpeg(data) => WavRecording::Mpeg(&bytes[data.start as usize..data.end as usize]),
-    })
+/// RIFF, RIFX, RF64 and BW64.
+#[derive(Debug)]
+pub(crate) struct Wav;
+
+impl Format for Wav {
+    fn name(&self) -> &'static str {
+        "wav"
+    }
+
+    fn detect(&self, head: &[u8]) -> Result<bool> {
+        match head.get(8..12) {
+            _ if !matches!(head.get(..4), Some(b"RIFF" | b"RIFX" | b"RF64" | b"BW64")) => Ok(false),
+            None => Err(corrupt("the RIFF header is cut short")),
+            Some(b"WAVE") => Ok(true),
+            Some(other) => {
+                Err(unsupported(format!("a RIFF file of type `{}`, not WAVE", other.escape_ascii())))
+            }
+        }
+    }
+
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+        match reader.parse(find)? {
+            None => Ok(None),
+            Some(WavContent::Pcm(shape)) => Ok(Some(shape.into())),
+            Some(WavContent::Mpeg(data)) => MpegIndex::open(cache, reader, data),
+        }
+    }
+
+    fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
+        match info.codec {
+            Codec::Mp1 | Codec::Mp2 | Codec::Mp3 => MpegIndex::read(from, size, info),
+            _ => PcmFormat::read(from, size, info).map(AnyIndex::Pcm),
+        }
+    }
 }
 
 /// Finds the samples in RIFF, RIFX, RF64 and BW64.
@@ -80,7 +99,7 @@ pub(crate) fn open(bytes: &[u8]) -> Result<WavRecording<'_>> {
 /// # Errors
 /// `Corrupt` without `fmt ` or `data`, `Unsupported` for format tags not decoded here, `Empty` without
 /// samples.
-pub(crate) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<WavContent> {
+fn find(file: &HeaderBytes<'_>) -> Result<WavContent> {
     let endian = if file.get_up_to(0, 4) == b"RIFX" { Endian::Big } else { Endian::Little };
     let mut at = 12;
     let (mut fmt, mut data, mut large, mut fact) = (None, None, None, None);
@@ -128,7 +147,7 @@ pub(crate) fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
         return None;
     }
     // The walk over the chunks ends at `data`, so it finds the same chunks in the head as in the whole file.
-    let Ok(WavContent::Pcm(shape)) = find(&head) else { return None };
+    let Ok(WavContent::Pcm(shape)) = find(&HeaderBytes::of(head)) else { return None };
     let frame_bytes = shape.coding.stride() as u64 * u64::from(shape.info.channels);
     let data_at = shape.data.start;
     let declared = u32_at(head, data_at as usize - 4, Endian::Little)
@@ -138,7 +157,7 @@ pub(crate) fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
 }
 
 /// Whether the bytes from `at` to the end are whole chunks with printable names, at least one.
-fn chunks_follow<'a>(file: &impl HeaderBytes<'a>, mut at: u64, endian: Endian) -> bool {
+fn chunks_follow(file: &HeaderBytes<'_>, mut at: u64, endian: Endian) -> bool {
     let first = at;
     while file.size().checked_sub(at).is_some_and(|left| left >= 8) {
         let Some(head) = file.get(at, 8) else { return false };
@@ -147,52 +166,6 @@ fn chunks_follow<'a>(file: &impl HeaderBytes<'a>, mut at: u64, endian: Endian) -
         at = at.saturating_add(8).saturating_add(size.into()).saturating_add((size & 1).into());
     }
     at > first && at <= file.size() + 1
-}
-
-/// Opens Wave64.
-///
-/// # Errors
-/// As [`open`].
-pub(crate) fn open_wave64(bytes: &[u8]) -> Result<Pcm<'_>> {
-    Ok(find_wave64(&bytes)?.of(bytes))
-}
-
-/// Finds the samples in Wave64: chunks named by GUIDs, sizes of 64 bits that count the chunk's own header,
-/// padded to 8 bytes.
-///
-/// # Errors
-/// As [`find`].
-pub(crate) fn find_wave64<'a>(file: &impl HeaderBytes<'a>) -> Result<PcmFormat> {
-    let mut at = 40;
-    let (mut fmt, mut data, mut fact) = (None, None, None);
-    while let Some(head) = file.get(at, 24)
-        && let Some(declared) = u64_at(head, 16, Endian::Little)
-    {
-        let body = at + 24;
-        let size = declared.saturating_sub(24);
-        if head[4..16] == WAVE64_TAIL {
-            match &head[..4] {
-                b"fmt " => fmt = Some(file.get_up_to(body, size.min(MAX_FMT))),
-                b"fact" => fact = file.get(body, 4).and_then(|fact| u32_at(fact, 0, Endian::Little)),
-                b"data" => data = Some(Data::new(body, size, file.size(), Some(size))),
-                _ => {}
-            }
-        }
-        if fmt.is_some() && data.is_some() {
-            break;
-        }
-        let next = body.checked_add(size).and_then(|end| end.checked_next_multiple_of(8));
-        match next.filter(|&next| next < file.size()) {
-            Some(next) => at = next,
-            None => break,
-        }
-    }
-    match coded(fmt, data, fact, Endian::Little)? {
-        WavContent::Pcm(shape) => Ok(shape),
-        WavContent::Mpeg(_) => {
-            Err(unsupported("MPEG audio in Wave64 is not decoded; convert it to WAV or MP3"))
-        }
-    }
 }
 
 /// The format tag in the SubFormat of WAVEFORMATEXTENSIBLE; None if the SubFormat is another GUID.
@@ -227,7 +200,12 @@ fn tag_name(tag: u16) -> &'static str {
 }
 
 /// The samples in `data` as declared by `fmt `.
-fn coded(fmt: Option<&[u8]>, data: Option<Data>, fact: Option<u32>, endian: Endian) -> Result<WavContent> {
+pub(super) fn coded(
+    fmt: Option<&[u8]>,
+    data: Option<Data>,
+    fact: Option<u32>,
+    endian: Endian,
+) -> Result<WavContent> {
     let fmt = fmt.ok_or_else(|| corrupt("the WAV file has no `fmt ` chunk"))?;
     let Data { bytes: data, declared } = data.ok_or_else(|| corrupt("the WAV file has no `data` chunk"))?;
     if data.is_empty() {
@@ -289,6 +267,7 @@ fn coded(fmt: Option<&[u8]>, data: Option<Data>, fact: Option<u32>, endian: Endi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::{Index, Window};
 
     /// A file with this `fmt ` chunk and data, in the byte order of `id`.
     fn file(id: &[u8; 4], fmt: &[u8], data: &[u8]) -> Vec<u8> {
@@ -313,16 +292,17 @@ mod tests {
         let little = [&[1, 0, 0, 0, 0, 0, 0x10, 0][..], &tail].concat();
         for guid in [big, little] {
             let bytes = file(b"RIFX", &extensible(guid.try_into().unwrap()), &[0x40, 0, 0xc0, 0]);
-            let Ok(WavRecording::Pcm(pcm)) = open(&bytes) else { panic!("not opened") };
-            assert_eq!((pcm.info().sample_rate, pcm.info().n_samples), (8000, 2));
+            let Ok(WavContent::Pcm(pcm)) = find(&HeaderBytes::of(&bytes)) else { panic!("not opened") };
+            assert_eq!((pcm.info.sample_rate, pcm.info.n_samples), (8000, 2));
             let mut out = crate::Planes::new();
             out.reset(1, 2).unwrap();
-            pcm.read(&mut crate::DecoderCache::default(), 0..2, &mut out).unwrap();
+            pcm.decode(&mut DecoderCache::default(), &Window::whole(&bytes[..]), 0..2, &mut out).unwrap();
             assert_eq!(out.channel(0), [0.5, -0.5]);
         }
         // Ambisonics, and an unknown GUID.
         for guid in [[1, 0, 0, 0, 0x21, 7, 0xd3, 0x11, 0x86, 0x44, 0xc8, 0xc1, 0xca, 0, 0, 0], [7; 16]] {
-            let Err(error) = open(&file(b"RIFX", &extensible(guid), &[0; 4])) else { panic!("opened") };
+            let bytes = file(b"RIFX", &extensible(guid), &[0; 4]);
+            let Err(error) = find(&HeaderBytes::of(&bytes)) else { panic!("opened") };
             assert_eq!(error.kind, ErrorKind::Unsupported);
         }
     }
@@ -331,7 +311,8 @@ mod tests {
     fn adpcm_of_other_widths_is_refused() {
         // DVI ADPCM of 3 bits: mono, 8 kHz, blocks of 8 bytes.
         let fmt = [0x11, 0, 1, 0, 0x40, 0x1f, 0, 0, 0x40, 0x1f, 0, 0, 8, 0, 3, 0, 2, 0, 9, 0];
-        let Err(error) = open(&file(b"RIFF", &fmt, &[0; 16])) else { panic!("opened") };
+        let bytes = file(b"RIFF", &fmt, &[0; 16]);
+        let Err(error) = find(&HeaderBytes::of(&bytes)) else { panic!("opened") };
         assert_eq!(error.kind, ErrorKind::Unsupported);
         assert!(error.message.contains("3 bits"), "{error}");
     }

@@ -6,8 +6,12 @@ use std::sync::{
 };
 
 use crate::{
-    Damage, Planes,
-    formats::flac::{Table, repeated},
+    Damage,
+    formats::{
+        flac::{Table, repeated},
+        mpeg::{FramePositions, MpegIndex},
+    },
+    index_file,
     range_index::*,
 };
 
@@ -29,7 +33,7 @@ impl Counted {
     }
 }
 
-impl ReadBytes for Counted {
+impl ReadAt for Counted {
     fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -127,13 +131,18 @@ fn assert_equal_by(
         }
     }
     assert!(index.bytes_held() < 1 << 20, "{name}: {}", index.bytes_held());
-    match index.format {
-        FormatIndex::Whole => "whole",
-        FormatIndex::Linear(_) => "linear",
-        FormatIndex::Flac(_) => "flac",
-        FormatIndex::Vorbis(_) => "vorbis",
-        FormatIndex::Mpeg(_) => "mpeg",
-        FormatIndex::Packets(_) => "packets",
+    kind(&index)
+}
+
+fn kind(index: &RangeIndex) -> &'static str {
+    match &index.index {
+        None => "whole",
+        Some(AnyIndex::Pcm(_)) => "linear",
+        Some(AnyIndex::Flac(_)) => "flac",
+        Some(AnyIndex::Vorbis(_)) => "vorbis",
+        Some(AnyIndex::Mpeg(_)) => "mpeg",
+        Some(AnyIndex::Packets(_)) => "packets",
+        Some(AnyIndex::Boxed(_)) => "boxed",
     }
 }
 
@@ -181,9 +190,8 @@ fn data(name: &str) -> Vec<u8> {
 
 /// Frames of MPEG audio of a constant bit rate, over and over; `count` is written into the tag.
 fn repeated_frames(bytes: &[u8], n_frames: usize, count: Option<u32>) -> Vec<u8> {
-    let mut cache = DecoderCache::default();
-    let mpeg = mpeg_of(&mut cache, bytes);
-    let frames: Vec<Vec<u8>> = (0..mpeg.behind()).map(|number| mpeg.bytes_of(number).to_vec()).collect();
+    let mpeg = MpegIndex::of_memory(&mut DecoderCache::default(), bytes).unwrap();
+    let frames: Vec<&[u8]> = mpeg.frames(bytes).collect();
     let mut out = Vec::new();
     let first = mpeg.offsets()[0] as usize;
     if let Some(count) = count {
@@ -195,13 +203,9 @@ fn repeated_frames(bytes: &[u8], n_frames: usize, count: Option<u32>) -> Vec<u8>
         out[at + id + 8..at + id + 12].copy_from_slice(&count.to_be_bytes());
     }
     for frame in frames.iter().cycle().take(n_frames) {
-        out.extend(frame);
+        out.extend(*frame);
     }
     out
-}
-
-fn mpeg_of<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> super::super::mpeg::Mpeg<'a> {
-    super::super::mpeg::Mpeg::open(cache, super::super::joined::CodecBytes::Whole(bytes)).unwrap()
 }
 
 /// Asserts the most reads and bytes for five seconds at first, and one read afterwards.
@@ -302,7 +306,7 @@ fn an_hour_of_vorbis() {
     for name in ["perch_16000_mono.ogg", "stereo_44100.ogg", "vorbis_q0_44100_stereo.ogg"] {
         let short = data(&format!("vorbis/{name}"));
         let rate = AudioDecoder::new().open(&short).unwrap().info().sample_rate;
-        let long = super::super::vorbis::window::repeated(&short, i64::from(rate) * HOUR as i64);
+        let long = crate::formats::vorbis::window::repeated(&short, i64::from(rate) * HOUR as i64);
         assert_eq!(assert_equal(name, &long, ReadSizes::USUAL, 300), "vorbis");
         assert_reads(name, &long, 3, 1_000_000);
     }
@@ -321,8 +325,8 @@ fn an_hour_of_mpeg() {
         assert_eq!(assert_equal(name, &long, ReadSizes::USUAL, 300), "mpeg");
         let io = Counted::new(long.clone());
         let index = RangeIndex::open(&mut AudioDecoder::new(), &io).unwrap();
-        let FormatIndex::Mpeg(mpeg) = &index.format else { panic!("{name}") };
-        assert_eq!(matches!(mpeg.places, mpeg::FramePositions::Constant { .. }), is_constant, "{name}");
+        let Some(AnyIndex::Mpeg(mpeg)) = &index.index else { panic!("{name}") };
+        assert_eq!(matches!(mpeg.places, FramePositions::Constant { .. }), is_constant, "{name}");
         let most = if is_constant { (3, 1_000_000) } else { (200, u64::MAX) };
         assert_reads(name, &long, most.0, most.1);
     }
@@ -370,20 +374,36 @@ fn a_sidecar_gives_the_same_index() {
             decoder.read_span(&part, span.clone(), &mut got).unwrap();
             assert!(bits(&want) == bits(&got), "{name}: {span:?}");
         }
-        let encoded = index.to_bytes();
+        let content = index.to_bytes();
+        let encoded = index_file::seal(b"key", &content).unwrap();
+        assert_eq!(index_file::open(&encoded, b"key"), Some(&content[..]));
+        assert_eq!(index_file::open(&encoded, b"kez"), None);
         for at in 0..encoded.len() {
             let mut damaged = encoded.clone();
             damaged[at] ^= 1 << (at % 8);
-            assert_eq!(
-                RangeIndex::from_bytes(&damaged).unwrap_err().kind,
-                ErrorKind::Format,
-                "{name}: byte {at}"
-            );
+            assert_eq!(index_file::open(&damaged, b"key"), None, "{name}: byte {at}");
         }
         for at in (0..encoded.len()).step_by(7) {
-            assert!(RangeIndex::from_bytes(&encoded[..at]).is_err(), "{name}: {at} bytes");
+            assert_eq!(index_file::open(&encoded[..at], b"key"), None, "{name}: {at} bytes");
+        }
+        for at in (0..content.len()).step_by(7) {
+            let error = RangeIndex::from_bytes(&content[..at]).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Format, "{name}: {at} bytes");
         }
     }
+}
+
+/// The fuzzer starts from indexes of this version.
+#[test]
+fn the_corpus_can_be_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/range_index");
+    let mut formats = std::collections::BTreeSet::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let index = RangeIndex::from_bytes(&std::fs::read(&path).unwrap());
+        formats.insert(index.unwrap_or_else(|error| panic!("{}: {error}", path.display())).format());
+    }
+    assert!(formats.len() > 5, "{formats:?}");
 }
 
 /// A RIFF file of 6 GiB whose samples are computed: RF64 with a chunk before the samples.
@@ -418,7 +438,7 @@ impl Large {
     }
 }
 
-impl ReadBytes for Large {
+impl ReadAt for Large {
     fn size(&self) -> u64 {
         self.size
     }
@@ -464,7 +484,7 @@ fn chains_of_hours() {
         let n = usize::from(other[at + 26]);
         let len = 27 + n + other[at + 27..at + 27 + n].iter().map(|&n| usize::from(n)).sum::<usize>();
         other[at + 14..at + 18].copy_from_slice(&77u32.to_le_bytes());
-        super::super::ogg::Page::seal(&mut other[at..at + len]);
+        crate::ogg::Page::seal(&mut other[at..at + len]);
         at += len;
     }
     let length = |bytes: &[u8]| AudioDecoder::new().open(bytes).unwrap().info().n_samples;
@@ -489,7 +509,7 @@ fn damaged_sidecars_with_a_right_checksum_do_no_harm() {
                 let at = rng.below(damaged.len() as u64) as usize;
                 damaged[at] = [0, 1, 0x7f, 0xff, rng.below(256) as u8][rng.below(5) as usize];
             }
-            super::super::fuzz::range_index(&damaged);
+            crate::fuzz::range_index(&damaged);
         }
     }
 }
@@ -502,7 +522,7 @@ struct Hostile {
     left: std::cell::Cell<u64>,
 }
 
-impl ReadBytes for Hostile {
+impl ReadAt for Hostile {
     fn size(&self) -> u64 {
         self.bytes.len() as u64
     }

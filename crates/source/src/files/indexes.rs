@@ -27,7 +27,7 @@ use crate::{
     record::{FileRecording, ReadRequest, Segment},
     storage::Version,
 };
-use forebay_audio::{AudioDecoder, Info, RangeIndex, ReadBytes, SpanBytes};
+use forebay_audio::{AudioDecoder, Info, RangeIndex, ReadAt, SpanBytes};
 
 /// The most bytes of all indexes in memory.
 const MOST_BYTES: usize = 64 << 20;
@@ -62,7 +62,7 @@ impl Default for Indexes {
     }
 }
 
-impl ReadBytes for RecordingFile<'_> {
+impl ReadAt for RecordingFile<'_> {
     fn size(&self) -> u64 {
         self.len
     }

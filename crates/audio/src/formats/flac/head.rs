@@ -11,9 +11,8 @@ use std::ops::Range;
 use crate::{
     Codec, Error, ErrorKind, Info, Result, corrupt,
     formats::flac::frame::{Header, MAX_HEADER, Stream},
-    header_bytes::HeaderBytes,
     id3,
-    sniff::{MAX_JUNK, flac_marker},
+    read_at::{HeaderBytes, MAX_JUNK},
     unsupported,
 };
 
@@ -72,11 +71,11 @@ impl Head {
     ///
     /// # Errors
     /// `Corrupt` without STREAMINFO or a valid first frame, `Empty` without frames.
-    pub(crate) fn find<'a>(file: &impl HeaderBytes<'a>) -> Result<Self> {
+    pub(crate) fn find(file: &HeaderBytes<'_>) -> Result<Self> {
         let tags = id3::skip(file);
         let junk = match file.get_up_to(tags, 4) == crate::signatures::FLAC {
             true => Some(0),
-            false => flac_marker(file.get_up_to(tags, MAX_JUNK as u64)),
+            false => super::flac_marker(file.get_up_to(tags, MAX_JUNK as u64)),
         };
         let junk = junk.ok_or_else(|| corrupt("the FLAC marker is missing").at_byte(tags))?;
         let mut at = tags + junk as u64 + 4;

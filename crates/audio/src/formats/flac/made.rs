@@ -15,7 +15,7 @@ pub(crate) enum Table {
 /// Makes a file of `n` samples or some more from the frames of `bytes`, over and over, with right numbers and
 /// checksums.
 pub(crate) fn repeated(bytes: &[u8], n: u64, table: Table) -> Vec<u8> {
-    let flac = Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(bytes)).unwrap();
+    let flac = Flac::open(&mut DecoderCache::default(), bytes).unwrap();
     let block = flac.first.block;
     assert_eq!(flac.shape.stream.fixed, Some(block));
     let mut frames = Vec::new();

@@ -20,7 +20,7 @@ use crate::formats::flac::{frame::crc8, plain};
 
 /// Asserts that both decoders decode every frame of `bytes` to the same samples.
 fn assert_equals_plain(bytes: &[u8]) {
-    let flac = Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(bytes)).unwrap();
+    let flac = Flac::open(&mut DecoderCache::default(), bytes).unwrap();
     let mut plain = Vec::new();
     let mut out = Planes::new();
     out.reset(flac.shape.info.channels, flac.shape.info.n_samples as usize).unwrap();
@@ -28,7 +28,7 @@ fn assert_equals_plain(bytes: &[u8]) {
     let mut frame = Some(flac.first);
     let mut n = 0;
     while let Some(this) = frame {
-        let (end, next) = end_of(&flac.bytes, &flac.shape.stream, this, usize::MAX).unwrap();
+        let (end, next) = end_of(flac.bytes, &flac.shape.stream, this, usize::MAX).unwrap();
         let len = plain::decode(&flac.bytes[this.at..], &flac.shape.stream, &mut plain).unwrap();
         assert_eq!(this.at + len, end);
         for (c, plane) in plain.chunks_exact(this.block as usize).enumerate() {
@@ -116,7 +116,7 @@ fn however_frames_are_numbered() {
             let what = format!("{:?}, {is_variable}, {count:?}, {total} of {n}", &blocks[..3]);
             let bytes = made(blocks, is_variable, count, total);
             let mut cache = DecoderCache::default();
-            let flac = Flac::open(&mut cache, CodecBytes::Whole(&bytes)).unwrap();
+            let flac = Flac::open(&mut cache, &bytes).unwrap();
             assert_eq!(flac.shape.info.n_samples, n, "{what}");
             for span in [0..n, 0..1, n - 1..n, n / 3..n / 3 + 700, n / 2 + 5..n / 2 + 6, n - 900..n - 100] {
                 let mut out = Planes::new();
@@ -136,7 +136,7 @@ fn what_cannot_be_placed_is_an_error_and_never_short() {
         for is_variable in [false, true] {
             for total in [0, blocks.iter().map(|&n| u64::from(n)).sum()] {
                 let bytes = made(&blocks, is_variable, Count::Frames, total);
-                let error = Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(&bytes)).unwrap_err();
+                let error = Flac::open(&mut DecoderCache::default(), &bytes).unwrap_err();
                 assert_eq!(error.kind, ErrorKind::Unsupported, "{blocks:?}, {is_variable}, {total}: {error}");
             }
         }
@@ -146,23 +146,19 @@ fn what_cannot_be_placed_is_an_error_and_never_short() {
         let bytes = made(&[128; 20], false, count, 0);
         let first = frame(128, false, 0, 0).len();
         let cut = [&bytes[..42], &bytes[42 + first..]].concat();
-        let error = Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(&cut)).unwrap_err();
+        let error = Flac::open(&mut DecoderCache::default(), &cut).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
         assert!(error.message.contains("was cut out of another one"), "{error}");
     }
     // Frames of another stream after the last, numbered from 0.
     let one = made(&[128; 20], false, Count::Frames, 0);
     let other = made(&[128; 10], false, Count::Frames, 0);
-    let error = Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(&[&one[..], &other].concat()))
-        .unwrap_err();
+    let error = Flac::open(&mut DecoderCache::default(), &[&one[..], &other].concat()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
     // If STREAMINFO has exactly the number of samples, another file may follow.
     let one = made(&[128; 20], false, Count::Frames, 2560);
     let both = [&one[..], &other].concat();
-    assert_eq!(
-        Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(&both)).unwrap().info().n_samples,
-        2560
-    );
+    assert_eq!(Flac::open(&mut DecoderCache::default(), &both).unwrap().info().n_samples, 2560);
 }
 
 #[test]
@@ -177,7 +173,7 @@ fn a_flood_of_damaged_frames_ends() {
         }
         bytes.extend(frame);
     }
-    let error = Flac::open(&mut DecoderCache::default(), CodecBytes::Whole(&bytes)).unwrap_err();
+    let error = Flac::open(&mut DecoderCache::default(), &bytes).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
 }
 
@@ -250,7 +246,7 @@ fn every_frame_equals_symphonias_at_every_level() {
     let mut n_frames = 0;
     for (path, bytes) in files() {
         let mut cache = DecoderCache::default();
-        let Ok(flac) = Flac::open(&mut cache, CodecBytes::Whole(&bytes)) else { continue };
+        let Ok(flac) = Flac::open(&mut cache, &bytes) else { continue };
         // symphonia's difference channels of 32-bit samples overflow.
         if flac.shape.stream.bits == 32 {
             continue;
@@ -299,7 +295,7 @@ fn damaged_frames_are_decoded_as_symphonia_does_or_refused() {
     let (mut n_equal, mut n_refused) = (0, 0);
     for (path, bytes) in files() {
         let mut cache = DecoderCache::default();
-        let Ok(flac) = Flac::open(&mut cache, CodecBytes::Whole(&bytes)) else { continue };
+        let Ok(flac) = Flac::open(&mut cache, &bytes) else { continue };
         let Some((end, _)) = flac.step(flac.first) else { continue };
         let Some(mut theirs) = symphonia(&flac) else { continue };
         let mut ours = decoders();
@@ -335,7 +331,7 @@ fn damaged_frames_of_any_shape_are_decoded_as_the_plain_decoder_does() {
     let mut random = Random(2);
     for (_, bytes) in files() {
         let mut cache = DecoderCache::default();
-        let Ok(flac) = Flac::open(&mut cache, CodecBytes::Whole(&bytes)) else { continue };
+        let Ok(flac) = Flac::open(&mut cache, &bytes) else { continue };
         let Some((end, _)) = flac.step(flac.first) else { continue };
         let header = Header::parse(&bytes[flac.first.at..]).unwrap();
         let subframes = &bytes[flac.first.at + header.len..end];

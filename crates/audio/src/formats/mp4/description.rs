@@ -6,19 +6,19 @@
 
 use std::ops::Range;
 
-use super::{Edit, all_boxes, find};
+use super::{all_boxes, find};
 use crate::{
     Codec, Result,
     adpcm::BlockLayout,
     corrupt,
     field::{Endian, u16_at, u32_at, u64_at},
-    packet::Packet,
+    packet::{Edit, Packet},
     pcm::{Coding, PcmFormat, float_coding, int_coding},
     unsupported,
 };
 
 /// Bytes of STREAMINFO with the header of its block.
-const STREAMINFO: usize = 4 + 34;
+pub(super) const STREAMINFO: usize = 4 + 34;
 
 /// How a track's samples are coded.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub(crate) enum Coded<'a> {
     },
     /// FLAC frames, and the block with STREAMINFO.
     Flac {
-        info: &'a [u8],
+        info: &'a [u8; STREAMINFO],
     },
     Mpeg,
     /// Samples or blocks of a fixed number of bytes.
@@ -76,7 +76,8 @@ impl<'a> Coded<'a> {
                 Ok(Self::Packets { codec: Codec::Alac, setup: cookie })
             }
             b"fLaC" => {
-                let info = setup(b"dfLa").and_then(|body| body.get(4..4 + STREAMINFO)).ok_or_else(damaged)?;
+                let info =
+                    setup(b"dfLa").and_then(|body| body.get(4..)?.first_chunk()).ok_or_else(damaged)?;
                 Some(Self::Flac { info }).filter(|_| info[0] & 0x7f == 0).ok_or_else(damaged)
             }
             b".mp3" | b"ms\0\x55" => Ok(Self::Mpeg),

@@ -8,50 +8,104 @@
 
 use std::ops::Range;
 
+use super::{Coded, Linear, Track, description::STREAMINFO};
 use crate::{
-    DecoderCache, Error, ErrorKind, Recording, Result,
-    demux::{self, PacketRecording},
-    formats::{
-        flac::Flac,
-        mp4::{Coded, Edit, Track},
-        mpeg::Mpeg,
-    },
+    Codec, DecoderCache, Error, ErrorKind, Info, Result,
+    demux::{PacketPools, Setup},
+    formats::{AnyIndex, Format, Opened, flac::FlacIndex, mpeg::MpegIndex},
+    index_file::Parser,
     joined::join,
+    packet::Edit,
+    packet_index::{PacketIndex, PacketTable},
+    pcm::PcmFormat,
+    read_at::Reader,
     unsupported,
 };
 
-/// Opens MP4, M4A and MOV.
-///
-/// # Errors
-/// As [`Track::open`], and errors of the codec.
-pub(crate) fn open<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Recording<'a>> {
-    let mut packets = cache.pools::<demux::PacketPools>().packets.take();
-    let Track { coded, timescale, edit } = Track::open(&bytes, &mut packets)?;
-    if let Coded::Packets { codec, setup } = coded {
-        return PacketRecording::from_track(cache, bytes, (codec, setup), packets, timescale, edit)
-            .map(Recording::PacketRecording);
+/// ISO base media: MP4, M4A, MOV.
+#[derive(Debug)]
+pub(crate) struct Mp4;
+
+/// How a track's samples are coded, without the bytes of its boxes.
+enum Codes {
+    Packets(Result<Setup>),
+    /// With the block of STREAMINFO.
+    Flac([u8; STREAMINFO]),
+    Mpeg,
+    Linear(Linear),
+}
+
+impl Format for Mp4 {
+    fn name(&self) -> &'static str {
+        "mp4"
     }
-    if packets.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, "the audio track has no packets"));
+
+    fn detect(&self, head: &[u8]) -> Result<bool> {
+        Ok(matches!(head.get(4..8), Some(b"ftyp" | b"moov" | b"mdat" | b"wide" | b"skip" | b"free")))
     }
-    let pieces: Vec<Range<usize>> =
-        packets.iter().map(|packet| packet.at..packet.at + packet.len as usize).collect();
-    Ok(match coded {
-        Coded::Linear(linear) => {
-            // One piece is read in place, also where only ranges of the file are read.
-            match linear.shape(&packets, edit)? {
-                Some(shape) => Recording::Pcm(shape.of(bytes)),
-                None => {
-                    let data = join(cache, bytes, &[], &pieces)?;
-                    Recording::Pcm(linear.cut(0..data.len() as u64, edit)?.with(data))
-                }
-            }
+
+    /// Opens the first sound track; None if its pieces are joined before they are decoded, in a file.
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+        let mut packets = cache.pools::<PacketPools>().packets.take();
+        let found = reader.parse(|file| {
+            packets.clear();
+            let Track { coded, timescale, edit } = Track::open(file, &mut packets)?;
+            let codes = match coded {
+                Coded::Packets { codec, setup } => Codes::Packets(Setup::checked(codec, setup)),
+                Coded::Flac { info } => Codes::Flac(*info),
+                Coded::Mpeg => Codes::Mpeg,
+                Coded::Linear(linear) => Codes::Linear(linear),
+            };
+            Ok((codes, timescale, edit))
+        })?;
+        let Some((codes, timescale, edit)) = found else { return Ok(None) };
+        if let Codes::Packets(setup) = codes {
+            let timescale = Some(timescale);
+            let table = PacketTable { setup: setup?, packets, gap: 0, timescale, edit };
+            return Ok(table.open(cache, reader)?.map(Opened::from));
         }
-        Coded::Flac { info } => {
+        if packets.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "the audio track has no packets"));
+        }
+        if let Codes::Linear(linear) = &codes
+            && let Some(shape) = linear.shape(&packets, edit)?
+        {
+            // One piece is read in place.
+            return Ok(Some(shape.into()));
+        }
+        let Some(bytes) = reader.memory() else { return Ok(None) };
+        let pieces: Vec<Range<usize>> =
+            packets.iter().map(|packet| packet.at..packet.at + packet.len as usize).collect();
+        joined(cache, bytes, &pieces, codes, edit).map(Some)
+    }
+
+    fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
+        match info.codec {
+            Codec::Aac | Codec::Alac => PacketIndex::read(from, size, info).map(AnyIndex::Packets),
+            _ => PcmFormat::read(from, size, info).map(AnyIndex::Pcm),
+        }
+    }
+}
+
+/// Opens a codec whose pieces are joined first.
+fn joined<'a>(
+    cache: &mut DecoderCache,
+    bytes: &'a [u8],
+    pieces: &[Range<usize>],
+    codes: Codes,
+    edit: Edit,
+) -> Result<Opened<'a>> {
+    let whole = || unsupported("the track cannot be opened");
+    let (opened, bytes) = match codes {
+        Codes::Linear(linear) => {
+            let data = join(cache, bytes, &[], pieces)?;
+            (linear.cut(0..data.len() as u64, edit)?.into(), data)
+        }
+        Codes::Flac(info) => {
             let last = [0x80, info[1], info[2], info[3]];
             let head = [&crate::signatures::FLAC[..], &last, &info[4..]].concat();
-            let native = join(cache, bytes, &head, &pieces)?;
-            let mut flac = Flac::open(cache, native)?;
+            let native = join(cache, bytes, &head, pieces)?;
+            let mut flac = FlacIndex::open(cache, &mut Reader::of_memory(&native))?.ok_or_else(whole)?;
             let (delay, length) = scaled(edit, flac.info().sample_rate);
             if delay > 0 {
                 let message = format!(
@@ -60,16 +114,17 @@ pub(crate) fn open<'a>(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Reco
                 return Err(unsupported(message));
             }
             flac.limit(length);
-            Recording::Flac(flac)
+            (Opened::new(flac.info(), flac), native)
         }
-        Coded::Mpeg | Coded::Packets { .. } => {
-            let frames = join(cache, bytes, &[], &pieces)?;
-            let mut mpeg = Mpeg::open(cache, frames)?;
+        Codes::Mpeg | Codes::Packets(_) => {
+            let frames = join(cache, bytes, &[], pieces)?;
+            let mut mpeg = MpegIndex::of_memory(cache, &frames)?;
             let (delay, length) = scaled(edit, mpeg.info().sample_rate);
             mpeg.edit(delay, length);
-            Recording::Mpeg(mpeg)
+            (Opened::new(mpeg.info(), mpeg), frames)
         }
-    })
+    };
+    Ok(Opened { bytes: Some(bytes), ..opened })
 }
 
 /// Samples before an edit's first, and samples of the edit, at a rate.

@@ -9,13 +9,17 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
+
+use super::{MAX_CHAIN_BYTES, Vorbis, window::Place};
 use crate::{
-    DecoderCache, Error, ErrorKind, Info, Planes, Result, fallible_alloc,
-    formats::vorbis::{MAX_CHAIN_BYTES, Vorbis, window::Place},
-    locate::{ByteWindow, MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, locate, thin},
+    DecoderCache, Error, ErrorKind, Info, Planes, Repairs, Result, fallible_alloc,
+    formats::Opened,
+    index::{Index, Window},
+    index_file::{Parser, Writer},
+    locate::{MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, locate, thin},
     ogg::OggPages,
-    range_index::ReadSizes,
-    read_at::RangeReader,
+    read_at::Reader,
     unsupported,
 };
 
@@ -24,14 +28,16 @@ const MAX_END: u64 = 16 << 20;
 /// The most bytes of a page, and a capture pattern behind it.
 const MAX_PAGE: u64 = (27 + 255 + 255 * 255) + 8;
 /// The most links that are kept, and the most bytes of their headers.
-pub(crate) const MAX_LINKS: usize = 1 << 11;
+const MAX_LINKS: usize = 1 << 11;
 const MAX_HEADERS: usize = 512 << 10;
 
 /// What is known of an Ogg Vorbis file.
 #[derive(Debug)]
-pub(crate) struct VorbisIndex {
-    pub(crate) places: Vec<Place>,
-    pub(crate) points: SeekPoints,
+pub(crate) enum VorbisIndex {
+    /// All pages, in memory: a list is faster than to find them again for each span.
+    Pages(Vorbis),
+    /// The links of a file, and places in it.
+    Places { links: Vec<Place>, points: SeekPoints },
 }
 
 /// A stream of a chain, found by a scan.
@@ -44,122 +50,202 @@ struct ScannedStream {
 }
 
 impl VorbisIndex {
-    /// Opens a file; None if its links are too many.
-    pub(crate) fn open(
-        cache: &mut DecoderCache,
-        reader: &mut RangeReader<'_>,
-        sizes: &ReadSizes,
-    ) -> Result<Option<(Info, Self)>> {
-        if let Some(place) = single(cache, reader, sizes)? {
-            let n_samples = place.n_samples();
-            if n_samples == 0 {
-                return Err(empty());
-            }
-            let points = vec![
-                SeekPoint { at: place.bytes.start, sample: 0 },
-                SeekPoint { at: place.bytes.end, sample: n_samples },
-            ];
-            let info = place.info(n_samples);
-            return Ok(Some((info, Self { places: vec![place], points: SeekPoints::new(points) })));
+    /// Opens a recording; None if the links of a file are too many.
+    ///
+    /// # Errors
+    /// As [`Vorbis::open`], and errors of the reads.
+    pub(super) fn open<'a>(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Opened<'a>>> {
+        if let Some(bytes) = reader.memory() {
+            let pages = Vorbis::open(cache, bytes)?;
+            return Ok(Some(Opened::new(pages.info(), Self::Pages(pages))));
         }
-        reader.clear_cache();
-        let Some(streams) = scan(reader, sizes)? else { return Ok(None) };
+        let Some((info, links, points)) = in_file(cache, reader)? else { return Ok(None) };
+        Ok(Some(Opened::new(info, Self::Places { links, points: SeekPoints::new(points) })))
+    }
+
+    /// Reads what [`Index::write`] wrote.
+    pub(super) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
+        let n = from.word().filter(|&n| (1..=MAX_LINKS as u32).contains(&n))?;
         let mut places: Vec<Place> = Vec::new();
-        let mut points = Vec::new();
-        let (mut decoder_bytes, mut headers) = (0, 0);
-        for stream in streams {
-            let ScannedStream { bytes, pages, .. } = stream;
-            let mut place = match link(cache, reader, sizes, bytes) {
-                Ok(Some(place)) => place,
-                Ok(None) => return Ok(None),
-                Err(error) if places.is_empty() || !error.kind.is_record() => return Err(error),
-                Err(_) => break,
-            };
-            if places.first().is_some_and(|first| !first.continues_as(&place)) {
-                break;
+        let mut headers: &[u8] = &[];
+        for _ in 0..n {
+            if from.flag()? {
+                let len = from.word()? as usize;
+                headers = from.bytes(len)?;
             }
-            let new_bytes = place.decoder_bytes(places.last());
-            decoder_bytes += new_bytes;
-            if decoder_bytes > MAX_CHAIN_BYTES {
-                return Err(unsupported(format!(
-                    "the links of the Ogg chain need decoders of more than {} MiB together; split the recording",
-                    MAX_CHAIN_BYTES >> 20
-                )));
+            let mut granule = || from.array().map(i64::from_le_bytes);
+            let granules = [granule()?, granule()?, granule()?];
+            let serial = from.word()?;
+            let bytes = from.range().filter(|bytes| bytes.end <= size)?;
+            let sequences = from.word()?..from.word()?;
+            if places.last().is_some_and(|last| last.bytes.end > bytes.start) {
+                return None;
             }
-            headers += if new_bytes > 0 { place.headers_len() } else { 0 };
-            if places.len() == MAX_LINKS || headers > MAX_HEADERS {
-                return Ok(None);
+            let place = Place::of_parts(places.last(), headers, granules, serial, bytes, sequences)?;
+            if place.info(info.n_samples) != info {
+                return None;
             }
-            let begin = places.last().map_or(0, |last| last.begin + last.n_samples());
-            place.begin = begin;
-            if place.n_samples() > 0 {
-                fallible_alloc::push(&mut points, SeekPoint { at: place.bytes.start, sample: begin })?;
-                for (at, granule) in pages {
-                    let point = SeekPoint { at, sample: place.sample(granule) };
-                    let is_next = |last: &SeekPoint| last.at < at && last.sample <= point.sample;
-                    if place.bytes.contains(&at) && points.last().is_none_or(is_next) {
-                        fallible_alloc::push(&mut points, point)?;
-                    }
-                }
-            }
-            fallible_alloc::push(&mut places, place)?;
+            places.push(place);
         }
-        let Some(last) = places.last() else {
-            return Err(unsupported(
-                "the Ogg recording has no Vorbis stream; expected one that starts with \\x01vorbis",
-            ));
-        };
-        let n_samples = last.begin + last.n_samples();
-        if n_samples == 0 {
-            return Err(empty());
+        let last = places.last()?;
+        if last.begin.checked_add(last.n_samples())? != info.n_samples {
+            return None;
         }
-        points.push(SeekPoint {
-            at: last.bytes.end.max(points.last().map_or(0, |point| point.at + 1)),
-            sample: n_samples,
-        });
-        while points.len() > MAX_POINTS / 2 {
-            thin(&mut points);
-        }
-        Ok(Some((last.info(n_samples), Self { places, points: SeekPoints::new(points) })))
+        Some(Self::Places { points: SeekPoints::read(from, size, info.n_samples)?, links: places })
     }
+}
 
-    pub(crate) fn bytes_held(&self) -> usize {
-        let mut content = self.points.bytes_held() + self.places.capacity() * size_of::<Place>();
-        let mut before = None;
-        for place in &self.places {
-            content += if place.decoder_bytes(before) > 0 { place.headers_len() } else { 0 };
-            before = Some(place);
-        }
-        content
-    }
-
-    pub(crate) fn read_window(
+impl Index for VorbisIndex {
+    fn read_window(
         &self,
         cache: &mut DecoderCache,
-        reader: &RangeReader<'_>,
-        sizes: &ReadSizes,
+        reader: &Reader<'_>,
         span: &Range<u64>,
-    ) -> Result<ByteWindow<WindowSamples<()>>> {
-        locate(reader, sizes, &self.points, None, span, |at, bytes| {
-            let ends = Vorbis::window(cache, &self.places, bytes, at).ends(&self.places, at);
+    ) -> Result<Window<Bytes>> {
+        let Self::Places { links, points } = self else {
+            return Ok(Window::whole(reader.read(0..reader.size())?));
+        };
+        locate(reader, points, None, span, |at, bytes| {
+            let ends = Vorbis::window(cache, links, bytes, at).ends(links, bytes, at);
             Ok(ends.map(|ends| {
                 let [first, behind] = ends.map(|(at, sample)| SeekPoint { at, sample });
-                WindowSamples { first, behind, codec_state: () }
+                WindowSamples { first, behind }
             }))
         })
     }
 
-    /// Decodes `span` from a window that begins at byte `at`.
-    pub(crate) fn read(
+    fn decode(
         &self,
         cache: &mut DecoderCache,
-        bytes: &[u8],
-        at: u64,
+        window: &Window<&[u8]>,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {
-        Vorbis::window(cache, &self.places, bytes, at).read(cache, span, out)
+        match self {
+            Self::Pages(pages) => pages.read(cache, window.bytes, span, out),
+            Self::Places { links, .. } => {
+                Vorbis::window(cache, links, window.bytes, window.at).read(cache, window.bytes, span, out)
+            }
+        }
     }
+
+    fn bytes_held(&self) -> usize {
+        let Self::Places { links, points } = self else { return 0 };
+        let mut held = points.bytes_held() + links.capacity() * size_of::<Place>();
+        let mut before = None;
+        for place in links {
+            held += if place.decoder_bytes(before) > 0 { place.headers_len() } else { 0 };
+            before = Some(place);
+        }
+        held
+    }
+
+    fn write(&self, to: &mut Writer) {
+        // Of a recording in memory no index is written.
+        let Self::Places { links, points } = self else { return };
+        to.word(links.len() as u32);
+        let mut before: Option<&Place> = None;
+        for place in links {
+            let is_new = before.is_none_or(|before| before.headers() != place.headers());
+            to.byte(is_new.into());
+            if is_new {
+                to.word(place.headers().len() as u32);
+                to.bytes(place.headers());
+            }
+            for granule in place.granules() {
+                to.bytes(&granule.to_le_bytes());
+            }
+            to.word(place.serial);
+            to.range(&place.bytes);
+            to.word(place.sequences.start);
+            to.word(place.sequences.end);
+            before = Some(place);
+        }
+        to.points(&points.list());
+    }
+
+    fn repairs(&self, bytes: &[u8]) -> Repairs {
+        match self {
+            Self::Pages(pages) => pages.repairs(bytes),
+            Self::Places { .. } => Repairs::default(),
+        }
+    }
+}
+
+type FoundLinks = (Info, Vec<Place>, Vec<SeekPoint>);
+
+/// Finds the links of a file, and places in it; None if its links are too many.
+fn in_file(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<FoundLinks>> {
+    if let Some(place) = single(cache, reader)? {
+        let n_samples = place.n_samples();
+        if n_samples == 0 {
+            return Err(empty());
+        }
+        let points = vec![
+            SeekPoint { at: place.bytes.start, sample: 0 },
+            SeekPoint { at: place.bytes.end, sample: n_samples },
+        ];
+        return Ok(Some((place.info(n_samples), vec![place], points)));
+    }
+    reader.clear_cache();
+    let Some(streams) = scan(reader)? else { return Ok(None) };
+    let mut places: Vec<Place> = Vec::new();
+    let mut points = Vec::new();
+    let (mut decoder_bytes, mut headers) = (0, 0);
+    for stream in streams {
+        let ScannedStream { bytes, pages, .. } = stream;
+        let mut place = match link(cache, reader, bytes) {
+            Ok(Some(place)) => place,
+            Ok(None) => return Ok(None),
+            Err(error) if places.is_empty() || !error.kind.is_record() => return Err(error),
+            Err(_) => break,
+        };
+        if places.first().is_some_and(|first| !first.continues_as(&place)) {
+            break;
+        }
+        let new_bytes = place.decoder_bytes(places.last());
+        decoder_bytes += new_bytes;
+        if decoder_bytes > MAX_CHAIN_BYTES {
+            return Err(unsupported(format!(
+                "the links of the Ogg chain need decoders of more than {} MiB together; split the recording",
+                MAX_CHAIN_BYTES >> 20
+            )));
+        }
+        headers += if new_bytes > 0 { place.headers_len() } else { 0 };
+        if places.len() == MAX_LINKS || headers > MAX_HEADERS {
+            return Ok(None);
+        }
+        let begin = places.last().map_or(0, |last| last.begin + last.n_samples());
+        place.begin = begin;
+        if place.n_samples() > 0 {
+            fallible_alloc::push(&mut points, SeekPoint { at: place.bytes.start, sample: begin })?;
+            for (at, granule) in pages {
+                let point = SeekPoint { at, sample: place.sample(granule) };
+                let is_next = |last: &SeekPoint| last.at < at && last.sample <= point.sample;
+                if place.bytes.contains(&at) && points.last().is_none_or(is_next) {
+                    fallible_alloc::push(&mut points, point)?;
+                }
+            }
+        }
+        fallible_alloc::push(&mut places, place)?;
+    }
+    let Some(last) = places.last() else {
+        return Err(unsupported(
+            "the Ogg recording has no Vorbis stream; expected one that starts with \\x01vorbis",
+        ));
+    };
+    let n_samples = last.begin + last.n_samples();
+    if n_samples == 0 {
+        return Err(empty());
+    }
+    points.push(SeekPoint {
+        at: last.bytes.end.max(points.last().map_or(0, |point| point.at + 1)),
+        sample: n_samples,
+    });
+    while points.len() > MAX_POINTS / 2 {
+        thin(&mut points);
+    }
+    Ok(Some((last.info(n_samples), places, points)))
 }
 
 fn empty() -> Error {
@@ -167,13 +253,8 @@ fn empty() -> Error {
 }
 
 /// Opens the link in `range` by its ends; None if they are longer than [`MAX_END`].
-fn link(
-    cache: &mut DecoderCache,
-    reader: &mut RangeReader<'_>,
-    sizes: &ReadSizes,
-    range: Range<u64>,
-) -> Result<Option<Place>> {
-    let mut len = sizes.ends;
+fn link(cache: &mut DecoderCache, reader: &mut Reader<'_>, range: Range<u64>) -> Result<Option<Place>> {
+    let mut len = reader.sizes.ends;
     let mut place = loop {
         let to = range.end.min(range.start.saturating_add(len));
         let bytes = reader.read_cached(range.start..to)?;
@@ -183,7 +264,7 @@ fn link(
             None => len *= 8,
         }
     };
-    let mut len = sizes.ends;
+    let mut len = reader.sizes.ends;
     loop {
         let from = range.end.saturating_sub(len).max(range.start);
         let bytes = reader.read_cached(from..range.end)?;
@@ -198,15 +279,11 @@ fn link(
 }
 
 /// Opens a file that is a single stream; None if it may have others.
-fn single(
-    cache: &mut DecoderCache,
-    reader: &mut RangeReader<'_>,
-    sizes: &ReadSizes,
-) -> Result<Option<Place>> {
-    let size = reader.size();
-    let Some(place) = link(cache, reader, sizes, 0..size)? else { return Ok(None) };
+fn single(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Place>> {
+    let (size, ends) = (reader.size(), reader.sizes.ends);
+    let Some(place) = link(cache, reader, 0..size)? else { return Ok(None) };
     let (mut n_pages, mut n_bytes) = (0u64, 0u64);
-    for range in [0..sizes.ends.min(size), size.saturating_sub(sizes.ends)..size] {
+    for range in [0..ends.min(size), size.saturating_sub(ends)..size] {
         let bytes = reader.read_cached(range.clone())?;
         for page in OggPages::new(&bytes) {
             let is_first = range.start == 0 && page.offset == 0;
@@ -231,9 +308,9 @@ fn single(
 }
 
 /// Lists the first Vorbis stream of each link; None if they are too many.
-fn scan(reader: &RangeReader<'_>, sizes: &ReadSizes) -> Result<Option<Vec<ScannedStream>>> {
+fn scan(reader: &Reader<'_>) -> Result<Option<Vec<ScannedStream>>> {
     let size = reader.size();
-    let piece = sizes.piece.max(2 * MAX_PAGE);
+    let piece = reader.sizes.piece.max(2 * MAX_PAGE);
     let mut streams: Vec<ScannedStream> = Vec::new();
     // As in the walk over all pages.
     let (mut in_head, mut found) = (false, false);

@@ -216,9 +216,9 @@ impl Place {
     }
 }
 
-impl<'a> Vorbis<'a> {
+impl Vorbis {
     /// The pages of the links `places` in a window that begins at byte `at`.
-    pub(crate) fn window(cache: &mut DecoderCache, places: &[Place], bytes: &'a [u8], at: u64) -> Self {
+    pub(crate) fn window(cache: &mut DecoderCache, places: &[Place], bytes: &[u8], at: u64) -> Self {
         let mut links = cache.pools::<VorbisPools>().links.take();
         let mut pages = cache.pools::<VorbisPools>().pages.take();
         let mut current = None;
@@ -256,19 +256,19 @@ impl<'a> Vorbis<'a> {
         for link in links.iter() {
             set_reach(&mut pages[link.pages.clone()]);
         }
-        Self { bytes, pages, links }
+        Self { pages, links }
     }
 
     /// The samples that this window of `places` can decode; None if there are none.
-    pub(crate) fn ends(&self, places: &[Place], at: u64) -> Option<Ends> {
-        let first = self.links.iter().find_map(|link| self.first(link, at))?;
-        let last = self.links.iter().rev().find_map(|link| self.last(link, places, at))?;
+    pub(crate) fn ends(&self, places: &[Place], bytes: &[u8], at: u64) -> Option<Ends> {
+        let first = self.links.iter().find_map(|link| self.first(link, bytes, at))?;
+        let last = self.links.iter().rev().find_map(|link| self.last(link, places, bytes, at))?;
         (first.1 < last.1).then_some([first, last])
     }
 
     /// The first sample of `link` in the window, and the byte from which on it can be decoded.
-    fn first(&self, link: &Link, at: u64) -> Option<(u64, u64)> {
-        let paged = Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] };
+    fn first(&self, link: &Link, bytes: &[u8], at: u64) -> Option<(u64, u64)> {
+        let paged = Paged { bytes, pages: &self.pages[link.pages.clone()] };
         let offset = |page: usize| paged.pages.get(page).map(|page| at + page.offset as u64);
         if link.is_start {
             return Some((offset(0)?, link.begin));
@@ -281,12 +281,12 @@ impl<'a> Vorbis<'a> {
     }
 
     /// The sample after the last one of `link` in the window, and the byte from which on it can be decoded.
-    fn last(&self, link: &Link, places: &[Place], at: u64) -> Option<(u64, u64)> {
+    fn last(&self, link: &Link, places: &[Place], bytes: &[u8], at: u64) -> Option<(u64, u64)> {
         if link.is_end {
             let place = places.iter().find(|place| place.begin == link.begin && place.n_samples() > 0)?;
             return Some((place.bytes.end, link.behind()));
         }
-        let paged = Paged { bytes: self.bytes, pages: &self.pages[link.pages.clone()] };
+        let paged = Paged { bytes, pages: &self.pages[link.pages.clone()] };
         let last = paged.pages.iter().rposition(|page| page.granule.is_some())?;
         let granule = paged.pages[last].granule?;
         let (before, _) = Groups::new(paged, &link.headers.setup, last + 1, granule).before?;
