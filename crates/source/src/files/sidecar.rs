@@ -4,10 +4,9 @@
 //! written for this version. A file is never changed: a new one takes its name, so readers see an old one or
 //! a new one. What is missing, damaged or stale is made again; what cannot be written is left out.
 //!
-//! Layout, little endian: `FBIX`, the version of the layout (u32), the recording's size (u64) and time of the
-//! last change (u64 seconds, u32 nanoseconds), the length of its path (u32), the path, the length of the
-//! index (u64), the index, a hash of all before (u64). The name is a hash of the path. To a URL's path a zero
-//! and a hash of the ETag (u64) are added.
+//! The file is an [index file](index_file) whose key is the recording's size (u64) and time of the last
+//! change (u64 seconds, u32 nanoseconds), and its path; to a URL's path a zero and a hash of the ETag (u64)
+//! are added. Its name is a hash of the path.
 
 use std::{
     env, fs,
@@ -17,12 +16,11 @@ use std::{
     time::UNIX_EPOCH,
 };
 
+use forebay_audio::index_file;
+
 use super::column::hash;
 use crate::storage::{Version, open_regular};
 
-const MAGIC: &[u8; 4] = b"FBIX";
-/// The version of the layout, and of the index in it.
-const LAYOUT: u32 = 1;
 /// The most bytes of a file that is read.
 const MOST: u64 = 64 << 20;
 
@@ -83,9 +81,10 @@ impl Sidecars {
         let Some(folder) = &self.folder else {
             return Err(io::Error::other("neither XDG_CACHE_HOME nor HOME is set"));
         };
-        let Some(bytes) = contents(path, version, index) else {
+        let Some(key) = key(path, version) else {
             return Err(io::Error::other("the file system has no times of changes"));
         };
+        let bytes = index_file::seal(&key, index).map_err(io::Error::other)?;
         fs::create_dir_all(folder)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let new = folder.join(format!("{}.{}.{number}.tmp", name(path), std::process::id()));
@@ -106,41 +105,25 @@ fn name(path: &Path) -> String {
     format!("{:016x}{:016x}", hash(1, path), hash(2, path))
 }
 
-/// The bytes of the file; None if the recording has no time.
-fn contents(path: &Path, version: Version, index: &[u8]) -> Option<Vec<u8>> {
-    let mut path = path.as_os_str().as_encoded_bytes().to_vec();
-    if let Some(etag) = version.etag {
-        path.push(0);
-        path.extend_from_slice(&etag.to_le_bytes());
-    }
+/// What an index is made from; None if the recording has no time.
+fn key(path: &Path, version: Version) -> Option<Vec<u8>> {
     let time = version.modified?.duration_since(UNIX_EPOCH).ok()?;
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(index.len() + path.len() + 64).ok()?;
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&LAYOUT.to_le_bytes());
-    bytes.extend_from_slice(&version.size.to_le_bytes());
-    bytes.extend_from_slice(&time.as_secs().to_le_bytes());
-    bytes.extend_from_slice(&time.subsec_nanos().to_le_bytes());
-    bytes.extend_from_slice(&u32::try_from(path.len()).ok()?.to_le_bytes());
-    bytes.extend_from_slice(&path);
-    bytes.extend_from_slice(&(index.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(index);
-    let hash = hash(0, &bytes);
-    bytes.extend_from_slice(&hash.to_le_bytes());
-    Some(bytes)
+    let size = version.size.to_le_bytes();
+    let (seconds, nanoseconds) = (time.as_secs().to_le_bytes(), time.subsec_nanos().to_le_bytes());
+    let mut key = [&size[..], &seconds, &nanoseconds, path.as_os_str().as_encoded_bytes()].concat();
+    if let Some(etag) = version.etag {
+        key.push(0);
+        key.extend_from_slice(&etag.to_le_bytes());
+    }
+    Some(key)
 }
 
 /// The index in the bytes of a file, if they are those of this recording and version.
 pub(super) fn index<'a>(bytes: &'a [u8], path: &Path, version: Version) -> Option<&'a [u8]> {
-    let (bytes, sum) = bytes.split_last_chunk::<8>()?;
-    if bytes.len() as u64 >= MOST || hash(0, bytes) != u64::from_le_bytes(*sum) {
+    if bytes.len() as u64 > MOST {
         return None;
     }
-    // All but the length and the index itself is as it would be written now.
-    let head = contents(path, version, &[])?;
-    let head = &head[..head.len() - 16];
-    let (len, index) = bytes.strip_prefix(head)?.split_first_chunk::<8>()?;
-    (u64::from_le_bytes(*len) == index.len() as u64).then_some(index)
+    index_file::open(bytes, &key(path, version)?)
 }
 
 #[cfg(test)]
