@@ -1,7 +1,9 @@
 //! Against a web server of ranges with ETags, on the loopback.
 
 use std::{
+    collections::BTreeMap,
     io::Read,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -10,6 +12,8 @@ use std::{
     thread,
 };
 
+use bytes::Bytes;
+use forebay_audio::{AudioDecoder, Planes, RangeIndex, ReadAt};
 use object_store::{ClientOptions, ObjectStoreExt, client::HttpConnector};
 
 use super::{
@@ -22,7 +26,7 @@ use super::{
     stores::{Address, ObjectPlace},
 };
 use crate::{
-    ArrowOptions, ArrowSource, ErrorKind, Storage, StoreOptions, cancel, fuzzed::patience::until,
+    ArrowOptions, ArrowSource, ErrorKind, LocalFiles, Storage, StoreOptions, cancel, fuzzed::patience::until,
     path_or_url::PathOrUrl, storage::StoredFile,
 };
 
@@ -352,4 +356,96 @@ fn an_arrow_shard_has_the_rows_of_the_file() {
         }
     }
     assert!(n_read > 0);
+}
+
+/// A recording that lies in a file or at a URL, perhaps after other bytes, as in an archive.
+struct Stored {
+    file: StoredFile,
+    at: u64,
+    size: u64,
+}
+
+impl ReadAt for Stored {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, range: Range<u64>) -> crate::Result<Bytes> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.file.read_exact(&mut bytes, self.at + range.start)?;
+        Ok(bytes.into())
+    }
+
+    fn read_whole_up_to(&self) -> u64 {
+        0
+    }
+}
+
+/// All files of the test data that can be opened, by the name of their format.
+fn recordings() -> BTreeMap<&'static str, Vec<(PathBuf, Vec<u8>)>> {
+    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/audio")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap();
+            if let Ok(recording) = AudioDecoder::new().open(&bytes) {
+                found.entry(recording.format()).or_default().push((path, bytes));
+            }
+        }
+    }
+    found.values_mut().for_each(|files| files.sort());
+    found
+}
+
+/// Spans of every format have the same bits in memory, in a file, in a file after other bytes, and by URL.
+#[test]
+fn spans_have_the_same_bits_in_memory_on_disk_and_by_url() {
+    let recordings = recordings();
+    let folder = tempfile::tempdir().unwrap();
+    let bits = |planes: &Planes| -> Vec<Vec<u32>> {
+        let channel = |c| planes.channel(c).iter().map(|value| value.to_bits()).collect();
+        (0..usize::from(planes.channels())).map(channel).collect()
+    };
+    for format in forebay_audio::formats() {
+        // Files from all parts of the list: mono and stereo, codings, damaged ones.
+        let files = recordings.get(format).unwrap_or_else(|| panic!("no test data of {format}"));
+        for (path, bytes) in files.iter().step_by(files.len().div_ceil(4)) {
+            let name = path.display();
+            let server = Server::start(bytes);
+            let archive = folder.path().join("archive");
+            std::fs::write(&archive, [&[7; 512][..], bytes, &[7; 512]].concat()).unwrap();
+            let local: Arc<dyn Storage> = Arc::new(LocalFiles);
+            let open = |path: &Path| StoredFile::open(&local, &Arc::from(path)).unwrap();
+            let size = bytes.len() as u64;
+            let places = [
+                ("file", Stored { file: open(path), at: 0, size }),
+                ("archive", Stored { file: open(&archive), at: 512, size }),
+                ("url", Stored { file: server.file().unwrap(), at: 0, size }),
+            ];
+            let (mut decoder, mut want, mut got) = (AudioDecoder::new(), Planes::new(), Planes::new());
+            let recording = decoder.open(bytes).unwrap();
+            let info = recording.info();
+            for (place, stored) in &places {
+                let index = Arc::new(RangeIndex::open(&mut decoder, stored).unwrap());
+                assert_eq!((index.info(), index.format()), (info, format), "{name}, {place}");
+                let again = Arc::new(RangeIndex::from_bytes(&index.to_bytes()).unwrap());
+                for number in 0..12 {
+                    let start = crate::seed::mix(number) % info.n_samples;
+                    let span = start..(start + 1 + crate::seed::mix(start) % 9000).min(info.n_samples);
+                    let whole = decoder.read(&recording, span.clone(), &mut want).map_err(|error| error.kind);
+                    for index in [&index, &again] {
+                        let part = index.span_bytes(&mut decoder, stored, span.clone());
+                        let part = part.and_then(|part| decoder.read_span(&part, span.clone(), &mut got));
+                        assert_eq!(part.map_err(|error| error.kind), whole, "{name}, {place}: {span:?}");
+                        assert!(whole.is_err() || bits(&want) == bits(&got), "{name}, {place}: {span:?}");
+                    }
+                }
+            }
+        }
+    }
 }
