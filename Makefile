@@ -1,4 +1,4 @@
-# make demo   build and install the package in .venv, run the demo, write demo.png; about 6 minutes the first time
+# make demo   build and install the package in .venv, run the demo, write demo.png; 7 to 9 minutes the first time
 #   (make says what to install if the build needs it)
 # make test   run everything that CI runs, fastest first, in the virtual environment build/venv
 # make test-torch  run the tests of forebay.torch, training frameworks and forebay.queue, after `make test`;
