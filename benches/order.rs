@@ -5,7 +5,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::order::{
-    Bijection, Buckets, Budget, CHAPTER, Chapter, Eras, Mixture, Rest, Stop, WeightStage, WeightedRows,
+    Bijection, Buckets, Budget, CHAPTER, Chapter, Eras, Mixture, RestRule, Stop, WeightStage, WeightedRows,
     Window,
 };
 use forebay::seed::Purpose;
@@ -66,7 +66,7 @@ fn chapter(criterion: &mut Criterion) {
             bench.iter(|| {
                 let rows: Vec<u64> = (0..CHAPTER).map(|draw| shuffle.at(draw % n)).collect();
                 let lengths = rows.into_iter().map(|row| buckets.length(row)).collect();
-                let rest = Rest { is_kept: false, is_local: false };
+                let rest = RestRule { is_kept: false, is_local: false };
                 Chapter::new(&buckets, lengths, 8, rest, |n| {
                     let steps = Bijection::new(1, Purpose::Steps, [0, 0], n);
                     move |step| steps.at(step)

@@ -40,9 +40,7 @@ const SLOT_BYTES: u64 = 24;
 /// Sizes that are not in the plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// Bytes of an example.
     pub example: u64,
-    /// Bytes of a batch.
     pub batch: u64,
     pub rows: u64,
     /// Steps that read other recordings; each worker reads and decodes one for each.

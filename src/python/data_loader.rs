@@ -76,7 +76,6 @@ pub struct DataLoader {
     native: Py<_Dataset>,
     share: RowShare,
     is_endless: bool,
-    /// The description of the dataset.
     text: String,
 }
 

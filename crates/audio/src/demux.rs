@@ -63,7 +63,7 @@ pub(crate) struct PacketPools {
 pub(crate) struct Packets<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) info: Info,
-    pub(crate) setup: &'a Setup,
+    pub(crate) setup: &'a DecoderSetup,
     /// Their places in `bytes`.
     pub(crate) packets: &'a [Packet],
     /// The first sample of each packet before the edit; one more entry for the end.
@@ -144,15 +144,13 @@ impl Packets<'_> {
     }
 }
 
-/// The setup of a decoder.
 #[derive(Debug)]
-pub(crate) struct Setup {
+pub(crate) struct DecoderSetup {
     codec: Codec,
     params: AudioCodecParameters,
 }
 
-impl Setup {
-    /// The setup of these bytes.
+impl DecoderSetup {
     pub(crate) fn new(codec: Codec, bytes: &[u8]) -> Self {
         let mut params = AudioCodecParameters::new();
         match codec {
@@ -191,7 +189,7 @@ impl FirstPacket {
     /// Decodes the first of these packets, which are up to [`AAC_SBR_SEARCHED`].
     pub(crate) fn decode_first(
         cache: &mut DecoderCache,
-        setup: &Setup,
+        setup: &DecoderSetup,
         first_packets: &[&[u8]],
     ) -> Result<Self> {
         let codec = setup.codec;
@@ -361,9 +359,9 @@ fn alac_frame_length(setup: &[u8]) -> Option<u64> {
 fn decoder<'k>(
     cache: &'k mut DecoderCache,
     new: &'k mut Option<Box<dyn AudioDecoder>>,
-    setup: &Setup,
+    setup: &DecoderSetup,
 ) -> Result<&'k mut dyn AudioDecoder> {
-    let Setup { codec, params } = setup;
+    let DecoderSetup { codec, params } = setup;
     if *codec == Codec::Alac {
         let make = || Ok((new_decoder(*codec, params)?, ALAC_DECODER_BYTES));
         let decoder = cache.decoder(*codec, setup.bytes(), make)?;

@@ -21,11 +21,11 @@ use crate::{
         wav::{self, Wav},
         wave64::Wave64,
     },
-    index::Window,
+    index::SpanWindow,
     index_file,
     joined::CodecBytes,
     ogg,
-    read_at::{HeaderBytes, Reader},
+    read_at::{HeaderBytes, RangeReader},
 };
 
 /// A parser, called with any bytes.
@@ -58,7 +58,7 @@ fn tolerant(work: impl FnOnce()) {
 /// Opens bytes as a recording of a format, and decodes its last samples.
 fn last(format: &dyn Format, bytes: &[u8]) -> Option<Info> {
     let mut cache = DecoderCache::default();
-    let opened = format.open(&mut cache, &mut Reader::of_memory(bytes)).ok()??;
+    let opened = format.open(&mut cache, &mut RangeReader::of_memory(bytes)).ok()??;
     let info = opened.info;
     let len = (VALUES / u64::from(info.channels.max(1))).min(info.n_samples);
     let mut planes = Planes::new();
@@ -67,7 +67,7 @@ fn last(format: &dyn Format, bytes: &[u8]) -> Option<Info> {
             let _ = opened.index.repairs(bytes);
             let bytes = opened.bytes.unwrap_or(CodecBytes::Whole(bytes));
             let span = info.n_samples - len..info.n_samples;
-            let _ = opened.index.decode(&mut cache, &Window::whole(&bytes[..]), span, &mut planes);
+            let _ = opened.index.decode(&mut cache, &SpanWindow::whole(&bytes[..]), span, &mut planes);
         });
     }
     Some(info)

@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{Claims, DecoderCache, Info, Planes, Repairs, Result, index_file::Writer, read_at::Reader};
+use crate::{Claims, DecoderCache, Info, Planes, Repairs, Result, index_file::Writer, read_at::RangeReader};
 
 /// What a format knows of a recording: codec, headers, and places of samples.
 pub(crate) trait Index: fmt::Debug + Send + Sync {
@@ -24,9 +24,9 @@ pub(crate) trait Index: fmt::Debug + Send + Sync {
     fn read_window(
         &self,
         cache: &mut DecoderCache,
-        reader: &Reader<'_>,
+        reader: &RangeReader<'_>,
         span: &Range<u64>,
-    ) -> Result<Window<Bytes>>;
+    ) -> Result<SpanWindow<Bytes>>;
 
     /// Decodes the samples `span` of every channel into `out`, which already has their shape.
     ///
@@ -35,7 +35,7 @@ pub(crate) trait Index: fmt::Debug + Send + Sync {
     fn decode(
         &self,
         cache: &mut DecoderCache,
-        window: &Window<&[u8]>,
+        window: &SpanWindow<&[u8]>,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()>;
@@ -59,7 +59,7 @@ pub(crate) trait Index: fmt::Debug + Send + Sync {
 
 /// Bytes of a recording, and what they hold.
 #[derive(Debug, Clone)]
-pub(crate) struct Window<B> {
+pub(crate) struct SpanWindow<B> {
     /// Byte offset of `bytes` in the recording.
     pub(crate) at: u64,
     pub(crate) bytes: B,
@@ -69,13 +69,12 @@ pub(crate) struct Window<B> {
     pub(crate) start: usize,
 }
 
-impl<B: Deref<Target = [u8]>> Window<B> {
-    /// All bytes of a recording.
+impl<B: Deref<Target = [u8]>> SpanWindow<B> {
     pub(crate) fn whole(bytes: B) -> Self {
         Self { at: 0, bytes, units: None, start: 0 }
     }
 
-    pub(crate) fn view(&self) -> Window<&[u8]> {
-        Window { at: self.at, bytes: &self.bytes, units: self.units.clone(), start: self.start }
+    pub(crate) fn view(&self) -> SpanWindow<&[u8]> {
+        SpanWindow { at: self.at, bytes: &self.bytes, units: self.units.clone(), start: self.start }
     }
 }

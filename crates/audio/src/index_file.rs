@@ -45,7 +45,6 @@ pub fn open<'a>(bytes: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     (found == key).then_some(content)
 }
 
-/// Collects numbers.
 #[derive(Default)]
 pub(crate) struct Writer(Vec<u8>);
 

@@ -89,12 +89,12 @@ pub use damage::Damage;
 pub(crate) use decoder_cache::DecoderCache;
 pub use forebay_base::planes::{KEPT_SAMPLES, MAX_RATE, Planes};
 use formats::{AnyIndex, Format, Opened};
-use index::Window;
+use index::SpanWindow;
 use joined::CodecBytes;
 pub use pcm::FrameLayout;
 pub use range_index::{RangeIndex, SpanBytes};
+use read_at::RangeReader;
 pub use read_at::ReadAt;
-use read_at::Reader;
 pub use shared::{SharedSpans, SpareBlocks};
 
 /// The most values (samples times channels) of one read: 4 GiB of float32.
@@ -382,7 +382,7 @@ impl AudioDecoder {
         }
         let n_samples = span.end - span.start;
         self.decoder_cache.losses.begin(self.damage);
-        let all = Window::whole(&recording.bytes[..]);
+        let all = SpanWindow::whole(&recording.bytes[..]);
         self.guarded(|cache| recording.index.decode(cache, &all, span, out))?;
         self.filled = self.decoder_cache.losses.end(n_samples)?;
         out.check_finite()
@@ -408,12 +408,11 @@ pub fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
     formats::wav::layout(head, size)
 }
 
-/// Opens a recording in memory.
 fn open<'a>(cache: &mut DecoderCache, file: &'a [u8]) -> Result<Recording<'a>> {
     let (format, start) = sniff::sniff(file)?;
     let file = if format.finds_start() { file } else { &file[start..] };
     let Opened { info, index, bytes } = format
-        .open(cache, &mut Reader::of_memory(file))?
+        .open(cache, &mut RangeReader::of_memory(file))?
         .ok_or_else(|| unsupported(format!("a recording in {} cannot be opened in memory", format.name())))?;
     Ok(Recording { format, info, bytes: bytes.unwrap_or(CodecBytes::Whole(file)), index })
 }

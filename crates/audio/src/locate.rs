@@ -15,9 +15,9 @@ use bytes::Bytes;
 
 use crate::{
     Result, corrupt, fallible_alloc,
-    index::Window,
+    index::SpanWindow,
     index_file::{Parser, Writer},
-    read_at::Reader,
+    read_at::RangeReader,
 };
 
 /// The most points that an index keeps.
@@ -178,12 +178,12 @@ pub(crate) struct WindowSamples {
 /// # Errors
 /// [`crate::ErrorKind::Corrupt`] if the bytes contradict the points, and the errors of reads and of `scan`.
 pub(crate) fn locate(
-    reader: &Reader<'_>,
+    reader: &RangeReader<'_>,
     points: &SeekPoints,
     hint: Option<(SeekPoint, SeekPoint)>,
     want: &Range<u64>,
     mut scan: impl FnMut(u64, &Bytes) -> Result<Option<WindowSamples>>,
-) -> Result<Window<Bytes>> {
+) -> Result<SpanWindow<Bytes>> {
     let (size, margin) = (reader.size(), reader.sizes.margin);
     let mean = points.mean(want.end - want.start, size);
     let mut is_hint = hint.is_some();
@@ -233,7 +233,7 @@ pub(crate) fn locate(
                 }
                 points.add(found.behind)?;
                 let units = Some(found.first.sample..found.behind.sample);
-                return Ok(Window { at: from, bytes: extendable.bytes, units, start: 0 });
+                return Ok(SpanWindow { at: from, bytes: extendable.bytes, units, start: 0 });
             }
             Some(found) if found.first.sample <= want.start && found.behind.at > low.at => {
                 points.add(found.behind)?;
@@ -268,7 +268,7 @@ fn scaled(whole: u64, n: u64, of: u64) -> u64 {
 
 /// A window that grows at its end.
 struct Extendable<'a, 'r> {
-    reader: &'a Reader<'r>,
+    reader: &'a RangeReader<'r>,
     at: u64,
     bytes: Bytes,
     /// The number of times that it may still grow.

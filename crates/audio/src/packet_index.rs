@@ -13,12 +13,12 @@ use bytes::Bytes;
 use crate::{
     Codec, DecoderCache, Error, ErrorKind, Info, Planes, Result,
     decoder_cache::PooledVec,
-    demux::{AAC_PREROLL, AAC_SBR_SEARCHED, FirstPacket, PacketPools, Packets, Setup, Timeline},
+    demux::{AAC_PREROLL, AAC_SBR_SEARCHED, DecoderSetup, FirstPacket, PacketPools, Packets, Timeline},
     fallible_alloc,
-    index::{Index, Window},
+    index::{Index, SpanWindow},
     index_file::{Parser, Writer},
     packet::{Edit, Packet},
-    read_at::{ReadBytes, Reader},
+    read_at::{RangeReader, ReadBytes},
 };
 
 /// The most packets that are kept: 4 MiB of sizes.
@@ -35,7 +35,7 @@ const MAX_SPREAD: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct PacketIndex {
     info: Info,
-    setup: Setup,
+    setup: DecoderSetup,
     /// Samples before the recording's first.
     delay: u64,
     list: PacketList,
@@ -51,7 +51,6 @@ enum PacketList {
     Runs(PacketRuns),
 }
 
-/// The packets of a file.
 #[derive(Debug)]
 struct PacketRuns {
     lens: Vec<u16>,
@@ -76,7 +75,7 @@ struct PacketRun {
 
 /// What a container says of its packets.
 pub(crate) struct PacketTable {
-    pub(crate) setup: Setup,
+    pub(crate) setup: DecoderSetup,
     pub(crate) packets: PooledVec<Packet>,
     /// Bytes between packets that lie one after the other.
     pub(crate) gap: u32,
@@ -93,7 +92,7 @@ impl PacketTable {
     pub(crate) fn open(
         self,
         cache: &mut DecoderCache,
-        reader: &mut Reader<'_>,
+        reader: &mut RangeReader<'_>,
     ) -> Result<Option<PacketIndex>> {
         let Self { setup, packets, gap, timescale, edit } = self;
         let memory = reader.memory();
@@ -172,7 +171,6 @@ fn range_of(packet: &Packet) -> Range<u64> {
     packet.at as u64..packet.at as u64 + u64::from(packet.len)
 }
 
-/// Collects packets.
 #[derive(Default)]
 struct RunList {
     lens: Vec<u16>,
@@ -266,13 +264,12 @@ impl PacketIndex {
         self.info
     }
 
-    /// Reads what [`Index::write`] wrote.
     pub(crate) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
         if !matches!(info.codec, Codec::Aac | Codec::Alac) {
             return None;
         }
         let len = from.word()? as usize;
-        let setup = Setup::new(info.codec, from.bytes(len)?);
+        let setup = DecoderSetup::new(info.codec, from.bytes(len)?);
         let gap = from.word().filter(|&gap| gap < 16)?;
         let (delay, behind) = (from.long()?, from.long()?);
         let len = from.word()? as usize;
@@ -289,7 +286,6 @@ impl PacketIndex {
         is_valid.then(|| Self { info, setup, delay, list: PacketList::Runs(runs) })
     }
 
-    /// Decodes `span` from these packets.
     fn decode_packets(
         &self,
         cache: &mut DecoderCache,
@@ -307,11 +303,11 @@ impl Index for PacketIndex {
     fn read_window(
         &self,
         _: &mut DecoderCache,
-        reader: &Reader<'_>,
+        reader: &RangeReader<'_>,
         span: &Range<u64>,
-    ) -> Result<Window<Bytes>> {
+    ) -> Result<SpanWindow<Bytes>> {
         let PacketList::Runs(runs) = &self.list else {
-            return Ok(Window::whole(reader.read(0..reader.size())?));
+            return Ok(SpanWindow::whole(reader.read(0..reader.size())?));
         };
         let (start, end) = (span.start + self.delay, span.end + self.delay);
         let first = runs.after(start).saturating_sub(1).saturating_sub(AAC_PREROLL);
@@ -327,13 +323,13 @@ impl Index for PacketIndex {
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         let units = Some(numbers.start as u64..numbers.end as u64);
-        Ok(Window { at: from, bytes: reader.read(from..to)?, units, start: 0 })
+        Ok(SpanWindow { at: from, bytes: reader.read(from..to)?, units, start: 0 })
     }
 
     fn decode(
         &self,
         cache: &mut DecoderCache,
-        window: &Window<&[u8]>,
+        window: &SpanWindow<&[u8]>,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {

@@ -17,9 +17,9 @@ use crate::{
     adpcm::BlockLayout,
     corrupt,
     field::Endian,
-    index::{Index, Window},
+    index::{Index, SpanWindow},
     index_file::{Parser, Writer},
-    read_at::Reader,
+    read_at::RangeReader,
     unsupported,
 };
 
@@ -196,7 +196,6 @@ impl PcmFormat {
         self
     }
 
-    /// Reads what [`Index::write`] wrote.
     pub(crate) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
         let data = from.range().filter(|data| data.end <= size)?;
         let coding = Coding::read(from, info.channels)?;
@@ -256,18 +255,18 @@ impl Index for PcmFormat {
     fn read_window(
         &self,
         _: &mut DecoderCache,
-        reader: &Reader<'_>,
+        reader: &RangeReader<'_>,
         span: &Range<u64>,
-    ) -> Result<Window<Bytes>> {
+    ) -> Result<SpanWindow<Bytes>> {
         let (range, first) = self.bytes_of(span);
         let units = Some(first..span.end);
-        Ok(Window { at: range.start, bytes: reader.read(range)?, units, start: 0 })
+        Ok(SpanWindow { at: range.start, bytes: reader.read(range)?, units, start: 0 })
     }
 
     fn decode(
         &self,
         cache: &mut DecoderCache,
-        window: &Window<&[u8]>,
+        window: &SpanWindow<&[u8]>,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {

@@ -22,9 +22,9 @@ use crate::{
     AudioDecoder, Codec, DecoderCache, Error, ErrorKind, Info, Planes, Repairs, Result,
     formats::{self, AnyIndex, Format, Opened},
     id3,
-    index::Window,
+    index::SpanWindow,
     index_file::{Parser, Writer},
-    read_at::{ReadAt, ReadSizes, Reader},
+    read_at::{RangeReader, ReadAt, ReadSizes},
     sniff,
 };
 
@@ -63,7 +63,7 @@ pub struct RangeIndex {
 pub struct SpanBytes {
     index: Arc<RangeIndex>,
     span: Range<u64>,
-    window: Window<Bytes>,
+    window: SpanWindow<Bytes>,
 }
 
 impl RangeIndex {
@@ -86,13 +86,13 @@ impl RangeIndex {
 
     fn open_by(decoder: &mut AudioDecoder, io: &dyn ReadAt, sizes: ReadSizes) -> Result<Self> {
         let size = io.size();
-        let found = if size > sizes.whole { Self::find(decoder, Reader::new(io, sizes))? } else { None };
+        let found = if size > sizes.whole { Self::find(decoder, RangeReader::new(io, sizes))? } else { None };
         let this = match found {
             Some((format, start, Opened { info, index, .. })) => {
                 Self { size, start, format, info, sizes, index: Some(index) }
             }
             None => {
-                let bytes = Reader::new(io, sizes).read(0..size)?;
+                let bytes = RangeReader::new(io, sizes).read(0..size)?;
                 let recording = decoder.open(&bytes)?;
                 let (format, info) = (recording.format, recording.info());
                 Self { size, start: 0, format, info, sizes, index: None }
@@ -105,7 +105,7 @@ impl RangeIndex {
     /// Opens a recording without reading all of its bytes; None if that is not possible.
     fn find<'a>(
         decoder: &mut AudioDecoder,
-        mut reader: Reader<'a>,
+        mut reader: RangeReader<'a>,
     ) -> Result<Option<(&'static dyn Format, u64, Opened<'a>)>> {
         let (size, ReadSizes { ends, junk, .. }) = (reader.size(), reader.sizes);
         reader.read_cached(0..size.min(ends))?;
@@ -189,8 +189,8 @@ impl RangeIndex {
             return Err(Error::new(ErrorKind::Truncated, message));
         }
         let window = match span.is_empty() {
-            true => Window::whole(Bytes::new()),
-            false => decoder.guarded(|cache| self.window(cache, Reader::new(io, self.sizes), &span))?,
+            true => SpanWindow::whole(Bytes::new()),
+            false => decoder.guarded(|cache| self.window(cache, RangeReader::new(io, self.sizes), &span))?,
         };
         Ok(SpanBytes { index: self.clone(), span, window })
     }
@@ -199,10 +199,10 @@ impl RangeIndex {
     fn window(
         &self,
         cache: &mut DecoderCache,
-        reader: Reader<'_>,
+        reader: RangeReader<'_>,
         span: &Range<u64>,
-    ) -> Result<Window<Bytes>> {
-        let whole = || reader.read(0..self.size).map(Window::whole);
+    ) -> Result<SpanWindow<Bytes>> {
+        let whole = || reader.read(0..self.size).map(SpanWindow::whole);
         let Some(index) = &self.index else { return whole() };
         let found = index.read_window(cache, &reader.within(self.start..self.size), span);
         match found {

@@ -1,6 +1,6 @@
 //! Bytes of a recording by range: of a slice in memory, a file, a member of a tar, a URL.
 //!
-//! [`ReadAt`] is what a source of bytes implements. Formats read through a [`Reader`]: reads are exact,
+//! [`ReadAt`] is what a source of bytes implements. Formats read through a [`RangeReader`]: reads are exact,
 //! bounded and kept, so that parsers may look at the same bytes again. Over a slice in memory it lends the
 //! bytes as they are, and reads nothing.
 //!
@@ -71,12 +71,12 @@ impl ReadSizes {
 }
 
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum ByteSource<'a> {
     Memory(&'a [u8]),
     Ranges(&'a dyn ReadAt),
 }
 
-/// Bytes that a [`Reader`] lends or has read.
+/// Bytes that a [`RangeReader`] lends or has read.
 #[derive(Debug, Clone)]
 pub(crate) enum ReadBytes<'a> {
     Lent(&'a [u8]),
@@ -95,8 +95,8 @@ impl Deref for ReadBytes<'_> {
 }
 
 /// Reads the bytes of a recording, or of a part of a file that holds it.
-pub(crate) struct Reader<'a> {
-    source: Source<'a>,
+pub(crate) struct RangeReader<'a> {
+    source: ByteSource<'a>,
     pub(crate) sizes: ReadSizes,
     /// Offset of the part in the file.
     offset: u64,
@@ -105,14 +105,13 @@ pub(crate) struct Reader<'a> {
     pieces: Vec<(u64, Bytes)>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RangeReader<'a> {
     pub(crate) fn new(io: &'a dyn ReadAt, sizes: ReadSizes) -> Self {
-        Self { source: Source::Ranges(io), sizes, offset: 0, size: io.size(), pieces: Vec::new() }
+        Self { source: ByteSource::Ranges(io), sizes, offset: 0, size: io.size(), pieces: Vec::new() }
     }
 
-    /// A reader that lends `bytes`.
     pub(crate) fn of_memory(bytes: &'a [u8]) -> Self {
-        let (source, size) = (Source::Memory(bytes), bytes.len() as u64);
+        let (source, size) = (ByteSource::Memory(bytes), bytes.len() as u64);
         Self { source, sizes: ReadSizes::USUAL, offset: 0, size, pieces: Vec::new() }
     }
 
@@ -128,7 +127,7 @@ impl<'a> Reader<'a> {
 
     /// All bytes, if they are in memory.
     pub(crate) fn memory(&self) -> Option<&'a [u8]> {
-        let Source::Memory(bytes) = self.source else { return None };
+        let ByteSource::Memory(bytes) = self.source else { return None };
         Some(&bytes[self.offset as usize..(self.offset + self.size) as usize])
     }
 
@@ -163,8 +162,8 @@ impl<'a> Reader<'a> {
         self.check(n)?;
         let (start, end) = (self.offset + range.start, self.offset + range.end);
         let bytes = match self.source {
-            Source::Memory(bytes) => Bytes::copy_from_slice(&bytes[start as usize..end as usize]),
-            Source::Ranges(io) => io.read(start..end)?,
+            ByteSource::Memory(bytes) => Bytes::copy_from_slice(&bytes[start as usize..end as usize]),
+            ByteSource::Ranges(io) => io.read(start..end)?,
         };
         if bytes.len() as u64 != n {
             let message = format!("{n} bytes of the recording were to be read, {} came", bytes.len());
@@ -179,8 +178,8 @@ impl<'a> Reader<'a> {
     /// [`ErrorKind::TooLarge`] beyond [`ReadAt::limit`].
     pub(crate) fn check(&self, n: u64) -> Result<()> {
         let limit = match self.source {
-            Source::Memory(_) => return Ok(()),
-            Source::Ranges(io) => io.limit(),
+            ByteSource::Memory(_) => return Ok(()),
+            ByteSource::Ranges(io) => io.limit(),
         };
         if n <= limit {
             return Ok(());
@@ -248,12 +247,10 @@ pub(crate) struct HeaderBytes<'a> {
 }
 
 impl<'a> HeaderBytes<'a> {
-    /// All bytes of a file.
     pub(crate) fn of(bytes: &'a [u8]) -> Self {
         Self { memory: bytes, pieces: &[], size: bytes.len() as u64, missing: Cell::new(None) }
     }
 
-    /// Bytes of the file.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }

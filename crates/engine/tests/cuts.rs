@@ -14,7 +14,7 @@ use forebay_base::{
 };
 use forebay_engine::{
     engine::{CutPosition, Engine, MixturePlan, Plan, Position, Step, StreamLayout},
-    order::{Batching, Buckets, Budget, Chapter, Order, Rest, Stop, WeightStage, WeightedRows},
+    order::{Batching, Buckets, Budget, Chapter, Order, RestRule, Stop, WeightStage, WeightedRows},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, toy};
@@ -160,7 +160,7 @@ fn chapters_equal_those_of_the_reference() {
         assert_eq!(buckets.bounds(), numbers("bounds"));
         assert_eq!(buckets.sizes().iter().map(|&n| f64::from(n)).collect::<Vec<_>>(), numbers("sizes"));
         let n_streams = case["n_streams"].as_u64().unwrap();
-        let rest = Rest { is_kept: case["keeps_rest"].as_bool().unwrap(), is_local: true };
+        let rest = RestRule { is_kept: case["keeps_rest"].as_bool().unwrap(), is_local: true };
         let draws: Vec<u64> = numbers("draws").iter().map(|&row| row as u64).collect();
         let chapters = case["chapters"].as_array().unwrap();
         let parts = draws.chunks(case["chapter"].as_u64().unwrap() as usize);
@@ -194,7 +194,7 @@ proptest! {
     fn a_chapter_follows_the_rule(seed: u64, n in 1usize..400, k in 1usize..12, n_streams in 1u64..9, is_kept: bool, is_local: bool) {
         let lengths: Vec<f32> = (0..n as u64).map(|i| seconds(seed.wrapping_add(i))).collect();
         let buckets = Buckets::new(lengths.clone().into(), BUDGET, k).unwrap();
-        let rest = Rest { is_kept, is_local };
+        let rest = RestRule { is_kept, is_local };
         let chapter = Chapter::new(&buckets, lengths.clone(), n_streams, rest, |n| move |i| n - 1 - i);
         let (n_full, mut steps) = oracle(&buckets, BUDGET, &lengths, n_streams as usize, is_kept);
         steps[if is_local { n_full } else { 0 }..].reverse();

@@ -72,20 +72,17 @@ pub struct ListingPage {
 /// Objects of a server that have no path, such as `a//b`.
 #[derive(Debug, Clone, Default)]
 pub struct OmittedObjects {
-    /// How many.
     pub n: u64,
     /// The name of the first.
     pub first: Option<String>,
 }
 
 impl OmittedObjects {
-    /// Counts one.
     pub(crate) fn push(&mut self, name: &str) {
         self.n += 1;
         self.first.get_or_insert_with(|| name.chars().take(256).collect());
     }
 
-    /// Counts others.
     pub(crate) fn add(&mut self, others: Self) {
         self.n += others.n;
         self.first = self.first.take().or(others.first);
@@ -160,7 +157,6 @@ pub trait ReadAt: Send + Sync {
 /// Size, modification time and ETag: they differ between a file and its replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// The length in bytes.
     pub size: u64,
     /// The time of the last change, if the system has it.
     pub modified: Option<SystemTime>,

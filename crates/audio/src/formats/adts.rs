@@ -6,12 +6,12 @@ use super::{Format, FrameSync, follows};
 use crate::{
     Codec, DecoderCache, Info, Result,
     aac::AdtsWalk,
-    demux::{PacketPools, Setup},
+    demux::{DecoderSetup, PacketPools},
     formats::{AnyIndex, Opened},
     index_file::Parser,
     packet::Edit,
     packet_index::{MAX_PACKETS, PacketIndex, PacketTable},
-    read_at::Reader,
+    read_at::RangeReader,
 };
 
 /// AAC in ADTS.
@@ -28,7 +28,7 @@ impl Format for Adts {
     }
 
     /// Lists all packets, of a file in pieces.
-    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         reader.clear_cache();
         let size = reader.size();
         let mut packets = cache.pools::<PacketPools>().packets.take();
@@ -51,7 +51,7 @@ impl Format for Adts {
             },
         }
         let (setup, gap) = walk.setup()?;
-        let setup = Setup::checked(Codec::Aac, &setup)?;
+        let setup = DecoderSetup::checked(Codec::Aac, &setup)?;
         let table = PacketTable { setup, packets, gap, timescale: None, edit: Edit::default() };
         Ok(table.open(cache, reader)?.map(Opened::from))
     }

@@ -12,14 +12,13 @@ use crate::{
     formats::{AnyIndex, Opened},
     index_file::Parser,
     pcm::{Coding, PcmFormat, float_coding, int_coding},
-    read_at::{HeaderBytes, Reader},
+    read_at::{HeaderBytes, RangeReader},
     unsupported,
 };
 
 /// The most bytes of a `COMM` chunk that are looked at.
 const MAX_COMM: u64 = 4096;
 
-/// `FORM AIFF` and `FORM AIFC`.
 #[derive(Debug)]
 pub(crate) struct Aiff;
 
@@ -39,7 +38,7 @@ impl Format for Aiff {
         }
     }
 
-    fn open<'a>(&self, _: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         Ok(reader.parse(find)?.map(Opened::from))
     }
 

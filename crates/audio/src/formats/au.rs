@@ -9,7 +9,7 @@ use crate::{
     formats::{AnyIndex, Opened},
     index_file::Parser,
     pcm::{Coding, PcmFormat, float_coding, int_coding},
-    read_at::{HeaderBytes, Reader},
+    read_at::{HeaderBytes, RangeReader},
     unsupported,
 };
 
@@ -26,7 +26,7 @@ impl Format for Au {
         Ok(head.starts_with(b".snd"))
     }
 
-    fn open<'a>(&self, _: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         Ok(reader.parse(find)?.map(Opened::from))
     }
 

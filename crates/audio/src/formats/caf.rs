@@ -14,7 +14,7 @@ use crate::{
     adpcm::BlockLayout,
     corrupt,
     decoder_cache::PooledVec,
-    demux::{PacketPools, Setup},
+    demux::{DecoderSetup, PacketPools},
     fallible_alloc,
     field::{Endian, u32_at, u64_at},
     formats::{AnyIndex, Opened},
@@ -22,7 +22,7 @@ use crate::{
     packet::{Edit, Packet},
     packet_index::{PacketIndex, PacketTable},
     pcm::{Coding, PcmFormat, float_coding, int_coding},
-    read_at::{HeaderBytes, Reader},
+    read_at::{HeaderBytes, RangeReader},
     unsupported,
 };
 
@@ -42,7 +42,7 @@ impl Format for Caf {
         Ok(head.starts_with(b"caff"))
     }
 
-    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         match reader.parse(|file| find(cache, file))? {
             None => Ok(None),
             Some(CafContent::Pcm(shape)) => Ok(Some(shape.into())),
@@ -199,5 +199,5 @@ fn alac(
     }
     let length = Some(n_valid).filter(|&n| n > 0);
     let edit = Edit { delay: priming.into(), length, rounded_by: 0, timescale: None };
-    Ok(PacketTable { setup: Setup::new(Codec::Alac, cookie), packets, gap: 0, timescale: None, edit })
+    Ok(PacketTable { setup: DecoderSetup::new(Codec::Alac, cookie), packets, gap: 0, timescale: None, edit })
 }

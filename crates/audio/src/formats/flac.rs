@@ -41,7 +41,7 @@ use crate::{
         flac::frame::{Frame, Header, crc16, end_of, follower, linked, next_header},
     },
     index_file::Parser,
-    read_at::{MAX_JUNK, Reader},
+    read_at::{MAX_JUNK, RangeReader},
     signatures, unsupported,
 };
 #[cfg(any(test, fuzzing))]
@@ -86,7 +86,7 @@ impl Format for NativeFlac {
         true
     }
 
-    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         Ok(FlacIndex::open(cache, reader)?.map(|index| Opened::new(index.info(), index)))
     }
 
@@ -132,10 +132,9 @@ pub(crate) struct FrameScan {
 }
 
 impl<'a> Flac<'a> {
-    /// The recording in `bytes`.
     #[cfg(test)]
     pub(crate) fn open(cache: &mut DecoderCache, bytes: &'a [u8]) -> Result<Self> {
-        let index = FlacIndex::open(cache, &mut Reader::of_memory(bytes))?.unwrap();
+        let index = FlacIndex::open(cache, &mut RangeReader::of_memory(bytes))?.unwrap();
         Ok(index.whole(bytes))
     }
 
@@ -198,7 +197,7 @@ impl<'a> Flac<'a> {
         self.shape.info
     }
 
-    /// [`Stream::fixed`] by the numbers of the first two consecutive frames; unchanged if there are none.
+    /// `Stream::fixed` by the numbers of the first two consecutive frames; unchanged if there are none.
     fn numbering(&self) -> Option<u32> {
         let range = self.first.at..self.bytes.len();
         match linked(self.bytes, range, self.frame_budget, &mut self.work()) {
@@ -207,7 +206,7 @@ impl<'a> Flac<'a> {
         }
     }
 
-    /// [`Stream::fixed`] by two consecutive frames at the start of a window; None if the window does not show
+    /// `Stream::fixed` by two consecutive frames at the start of a window; None if the window does not show
     /// them.
     pub(crate) fn numbering_at_start(&self) -> Option<Option<u32>> {
         let one = Header::parse(&self.bytes[self.first.at..])?;
@@ -215,7 +214,7 @@ impl<'a> Flac<'a> {
         Some(self.numbered(&one, &next))
     }
 
-    /// [`Stream::fixed`] by two consecutive frames.
+    /// `Stream::fixed` by two consecutive frames.
     fn numbered(&self, one: &Header, next: &Header) -> Option<u32> {
         if one.number.checked_add(one.block.into()) == Some(next.number) {
             None

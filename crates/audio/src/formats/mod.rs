@@ -25,7 +25,7 @@ use std::{fmt::Debug, ops::Deref};
 
 use crate::{
     DecoderCache, Info, Result, index::Index, index_file::Parser, joined::CodecBytes,
-    packet_index::PacketIndex, pcm::PcmFormat, read_at::Reader,
+    packet_index::PacketIndex, pcm::PcmFormat, read_at::RangeReader,
 };
 use flac::FlacIndex;
 use mpeg::MpegIndex;
@@ -46,7 +46,6 @@ pub(crate) static FORMATS: &[&dyn Format] = &[
     &mpeg::MpegAudio,
 ];
 
-/// A format of recordings.
 pub(crate) trait Format: Debug + Sync {
     /// Its name, by which index files refer to it.
     fn name(&self) -> &'static str;
@@ -79,7 +78,7 @@ pub(crate) trait Format: Debug + Sync {
     ///
     /// # Errors
     /// As [`AudioDecoder::open`](crate::AudioDecoder::open), and errors of the reads.
-    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>>;
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>>;
 
     /// Reads what [`Index::write`] wrote of a recording of `size` bytes; None if
     /// it contradicts itself.
@@ -155,13 +154,11 @@ into_any_index!(Pcm: PcmFormat, Flac: FlacIndex, Vorbis: VorbisIndex, Mpeg: Mpeg
 /// How a frame is recognised.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameSync {
-    /// Its first byte.
     pub(crate) byte: u8,
     /// Whether frames follow each other from the start of these bytes on, which may be the start of the file.
     pub(crate) is_frame: fn(&[u8], bool) -> bool,
 }
 
-/// The format of this name.
 pub(crate) fn of_name(name: &[u8]) -> Option<&'static dyn Format> {
     FORMATS.iter().copied().find(|format| format.name().as_bytes() == name)
 }

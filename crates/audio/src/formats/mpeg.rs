@@ -27,7 +27,7 @@
 //! on the decoder's state is that of a full decode.
 //!
 //! The frames of a stream of free format do not declare their length: it is the distance of three headers
-//! with the same fixed bits, found once ([`Header::free_len`]). Only layer III has such frames here.
+//! with the same fixed bits, found once (`Header::free`). Only layer III has such frames here.
 //!
 //! Source: ISO/IEC 11172-3, ISO/IEC 13818-3; the tags' layouts as their authors published them.
 
@@ -58,7 +58,7 @@ use crate::{
     decoder_cache::VecPool,
     formats::{AnyIndex, Format, FrameSync, Opened, follows},
     index_file::Parser,
-    read_at::Reader,
+    read_at::RangeReader,
     simd::Level,
     unsupported,
 };
@@ -100,7 +100,7 @@ impl Format for MpegAudio {
         true
     }
 
-    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         let all = 0..reader.size();
         MpegIndex::open(cache, reader, all)
     }

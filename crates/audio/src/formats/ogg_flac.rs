@@ -15,7 +15,7 @@ use crate::{
     formats::{AnyIndex, Opened},
     index_file::Parser,
     joined::{self, CodecBytes},
-    read_at::Reader,
+    read_at::RangeReader,
 };
 
 /// Ogg whose first stream of sound is FLAC.
@@ -32,10 +32,10 @@ impl Format for OggFlac {
     }
 
     /// In memory only: a file is read whole.
-    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         let Some(bytes) = reader.memory() else { return Ok(None) };
         let native = native(cache, bytes)?;
-        let flac = FlacIndex::open(cache, &mut Reader::of_memory(&native))?;
+        let flac = FlacIndex::open(cache, &mut RangeReader::of_memory(&native))?;
         let bytes = Some(CodecBytes::Joined(native));
         Ok(flac.map(|flac| Opened { bytes, ..Opened::new(flac.info(), flac) }))
     }

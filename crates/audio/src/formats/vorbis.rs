@@ -49,7 +49,7 @@ use crate::{
     formats::{AnyIndex, Format, Opened},
     index_file::Parser,
     ogg::{OggPages, Page},
-    read_at::Reader,
+    read_at::RangeReader,
     unsupported,
 };
 use groups::Paged;
@@ -70,7 +70,7 @@ impl Format for OggVorbis {
         Some(b"\x01vorbis")
     }
 
-    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         VorbisIndex::open(cache, reader)
     }
 

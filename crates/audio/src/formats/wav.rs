@@ -19,7 +19,7 @@ use crate::{
     formats::{AnyIndex, Opened},
     index_file::Parser,
     pcm::{Coding, FrameLayout, PcmFormat, float_coding, int_coding},
-    read_at::{HeaderBytes, Reader},
+    read_at::{HeaderBytes, RangeReader},
     unsupported,
 };
 
@@ -78,7 +78,7 @@ impl Format for Wav {
         }
     }
 
-    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         match reader.parse(find)? {
             None => Ok(None),
             Some(WavContent::Pcm(shape)) => Ok(Some(shape.into())),
@@ -267,7 +267,7 @@ pub(super) fn coded(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{Index, Window};
+    use crate::index::{Index, SpanWindow};
 
     /// A file with this `fmt ` chunk and data, in the byte order of `id`.
     fn file(id: &[u8; 4], fmt: &[u8], data: &[u8]) -> Vec<u8> {
@@ -296,7 +296,7 @@ mod tests {
             assert_eq!((pcm.info.sample_rate, pcm.info.n_samples), (8000, 2));
             let mut out = crate::Planes::new();
             out.reset(1, 2).unwrap();
-            pcm.decode(&mut DecoderCache::default(), &Window::whole(&bytes[..]), 0..2, &mut out).unwrap();
+            pcm.decode(&mut DecoderCache::default(), &SpanWindow::whole(&bytes[..]), 0..2, &mut out).unwrap();
             assert_eq!(out.channel(0), [0.5, -0.5]);
         }
         // Ambisonics, and an unknown GUID.

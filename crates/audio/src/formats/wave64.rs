@@ -12,7 +12,7 @@ use crate::{
     formats::{AnyIndex, Opened},
     index_file::Parser,
     pcm::PcmFormat,
-    read_at::{HeaderBytes, Reader},
+    read_at::{HeaderBytes, RangeReader},
     unsupported,
 };
 
@@ -32,7 +32,7 @@ impl Format for Wave64 {
         Ok(head.starts_with(b"riff") && head.get(24..28) == Some(b"wave"))
     }
 
-    fn open<'a>(&self, _: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, _: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         Ok(reader.parse(find)?.map(Opened::from))
     }
 

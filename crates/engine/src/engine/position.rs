@@ -65,7 +65,7 @@ pub struct Position {
     pub skip: Vec<Range<u64>>,
     /// The positions of this rank's streams, if the number of the batch does not determine them and is not 0.
     pub stream_positions: Option<StreamPositions>,
-    /// The chapter that has the next batch, with [`Batching::Cuts`].
+    /// The chapter that has the next batch, with [`Batching::Cuts`](crate::order::Batching::Cuts).
     pub cut: Option<CutPosition>,
     /// Records missing in earlier batches because the system failed to read them.
     pub lost: Losses,

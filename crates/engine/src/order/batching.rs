@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Buckets;
 
-/// Which draws become a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Batching {
     /// Each batch takes so many draws on each rank; the last one of a pass takes those that are left.

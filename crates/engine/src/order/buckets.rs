@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{Error, ErrorKind, Result};
 
-/// What a batch may hold.
+/// What a batch may hold, after padding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     /// The most seconds of a batch, after padding.
@@ -135,7 +135,6 @@ impl Buckets {
         self.lengths.len() as u64
     }
 
-    /// Seconds of a row.
     pub fn length(&self, row: u64) -> f32 {
         self.lengths[row as usize]
     }
@@ -157,7 +156,6 @@ impl Buckets {
         self.budget.rows(f64::from(shortest))
     }
 
-    /// The bucket of a length.
     fn bucket(&self, seconds: f32) -> usize {
         self.bounds.partition_point(|&bound| bound < f64::from(seconds))
     }
@@ -172,7 +170,6 @@ fn check(lengths: &[f32]) -> Result<()> {
     Err(Error::new(ErrorKind::Config, message))
 }
 
-/// The steps of a chapter.
 #[derive(Debug)]
 pub struct Chapter {
     /// The draws of the chapter, counted from its first, in the order of the steps.
@@ -189,7 +186,7 @@ pub struct Chapter {
 
 /// What a chapter is planned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rest {
+pub struct RestRule {
     /// Whether fewer draws than streams become a step too, in which some streams have no row.
     pub is_kept: bool,
     /// Whether full steps stay in the order in which their buckets filled up.
@@ -203,7 +200,7 @@ impl Chapter {
         buckets: &Buckets,
         lengths: Vec<f32>,
         n_streams: u64,
-        rest: Rest,
+        rest: RestRule,
         mix: impl FnOnce(u64) -> M,
     ) -> Self {
         // bounded: a chapter has at most 2^20 draws, or one for each stream.

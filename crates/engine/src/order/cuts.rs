@@ -15,7 +15,7 @@ use std::{
 
 use super::{
     Bijection, Order, Place, Window,
-    buckets::{Buckets, Chapter, Rest},
+    buckets::{Buckets, Chapter, RestRule},
     rules::Rules,
 };
 use crate::{
@@ -67,19 +67,16 @@ pub(crate) const SCANNED: u64 = 256;
 const MAX_CHAPTER: u64 = 1 << 40;
 
 /// The draws of one epoch before they are cut: of one stream, in batches of one.
-pub(crate) trait Draws: Clone {
+pub(crate) trait UncutDraws: Clone {
     fn rules(&self) -> &Rules;
 
-    /// Moves them to another epoch.
     fn start_at(&mut self, epoch: u64);
 
-    /// The number of draws.
     fn n_draws(&self) -> u64;
 
     /// The window after so many draws.
     fn window(&self, draws: u64) -> Window;
 
-    /// The row of a ticket.
     fn place(&mut self, ticket: u64) -> Place;
 }
 
@@ -90,7 +87,7 @@ pub struct Cuts<D> {
     base: D,
     /// The draws of an epoch; `None` if the pass is one long epoch.
     per_epoch: Option<u64>,
-    rest: Rest,
+    rest: RestRule,
     n_streams: u64,
     /// This rank's streams.
     streams: Range<u64>,
@@ -107,7 +104,7 @@ pub(super) struct CutDraw {
     pub(super) ticket: u64,
 }
 
-impl<D: Draws> Cuts<D> {
+impl<D: UncutDraws> Cuts<D> {
     /// The batches of a pass from the chapter `start` on, cut from the draws of `base`; each epoch has
     /// `per_epoch` draws.
     pub(super) fn new(
@@ -123,7 +120,7 @@ impl<D: Draws> Cuts<D> {
             buckets,
             base,
             per_epoch,
-            rest: Rest { is_kept, is_local },
+            rest: RestRule { is_kept, is_local },
             n_streams,
             streams,
             infinite,
@@ -145,7 +142,6 @@ impl<D: Draws> Cuts<D> {
         self.streams.end - self.streams.start
     }
 
-    /// Chapters of an epoch.
     fn chapters(&self) -> u64 {
         let per_chapter = self.buckets.chapter(self.n_streams);
         self.per_epoch.map_or(u64::MAX, |draws| draws.div_ceil(per_chapter))
@@ -166,7 +162,6 @@ impl<D: Draws> Cuts<D> {
         self.find(|at, _| at.steps * self.share() <= batch).at
     }
 
-    /// The epoch that has `batch`.
     pub(crate) fn epoch_of(&self, batch: u64) -> u64 {
         self.base.rules().epoch + self.chapter_of(batch).chapter / self.chapters()
     }

@@ -18,7 +18,7 @@ use super::{
     Bijection, Copies, Eras, Groups, Place, Reading, ShardOrder, WeightedRows, Window,
     batching::Batching,
     buckets::Buckets,
-    cuts::{ChapterStart, CutDraw, Cuts, Draws},
+    cuts::{ChapterStart, CutDraw, Cuts, UncutDraws},
     groups::Stride,
     rules::{Assignment, Draw, Layout, Order, Rules, Sources},
 };
@@ -561,7 +561,7 @@ impl Schedule {
     }
 }
 
-impl Draws for Schedule {
+impl UncutDraws for Schedule {
     fn rules(&self) -> &Rules {
         &self.rules
     }

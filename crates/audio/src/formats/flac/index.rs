@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{
     Claims, DecoderCache, Info, Planes, Result, corrupt, fallible_alloc,
-    index::{Index, Window},
+    index::{Index, SpanWindow},
     index_file::{Parser, Writer},
     locate::{MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, contradiction, locate, thin},
-    read_at::{HeaderBytes, Reader},
+    read_at::{HeaderBytes, RangeReader},
 };
 
 /// The most bytes after a damaged frame that are read at once, to find where the recording ends.
@@ -47,7 +47,7 @@ impl FlacIndex {
     ///
     /// # Errors
     /// As [`Head::find`], and `Corrupt` without a complete frame.
-    pub(crate) fn open(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Self>> {
+    pub(crate) fn open(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<Self>> {
         let Some(head) = reader.parse(Head::find)? else { return Ok(None) };
         let Head { mut shape, seek_table, at, block } = head;
         let first = Frame { at: at as usize, first: 0, block };
@@ -122,7 +122,6 @@ impl FlacIndex {
         flac
     }
 
-    /// Reads what [`Index::write`] wrote.
     pub(super) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
         let sample_rate = from.word()?;
         let [channels, bits, is_variable] = from.array()?;
@@ -158,9 +157,9 @@ impl Index for FlacIndex {
     fn read_window(
         &self,
         cache: &mut DecoderCache,
-        reader: &Reader<'_>,
+        reader: &RangeReader<'_>,
         span: &Range<u64>,
-    ) -> Result<Window<Bytes>> {
+    ) -> Result<SpanWindow<Bytes>> {
         let (size, n_samples) = (reader.size(), self.shape.info.n_samples);
         let mut start = 0;
         let mut window = locate(reader, &self.points, self.hint(span.start), span, |at, bytes| {
@@ -181,7 +180,7 @@ impl Index for FlacIndex {
     fn decode(
         &self,
         cache: &mut DecoderCache,
-        window: &Window<&[u8]>,
+        window: &SpanWindow<&[u8]>,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {
@@ -226,7 +225,7 @@ fn hints(file: &HeaderBytes<'_>, table: &Range<u64>) -> Result<Vec<SeekPoint>> {
 /// Whether a complete frame near the end of the bytes ends at the sample that STREAMINFO declares.
 fn ends_at_declared(
     cache: &mut DecoderCache,
-    reader: &mut Reader<'_>,
+    reader: &mut RangeReader<'_>,
     shape: &Shape,
     first: Frame,
 ) -> Result<bool> {
@@ -249,7 +248,7 @@ fn ends_at_declared(
 /// [`Stream::fixed`] by two consecutive frames: the first ones that there are, or in a file those at the
 /// start; None if the file's start does not show them.
 #[expect(clippy::option_option, reason = "unknown, or a number that may be none")]
-fn numbering(reader: &mut Reader<'_>, shape: &Shape, first: Frame) -> Result<Option<Option<u32>>> {
+fn numbering(reader: &mut RangeReader<'_>, shape: &Shape, first: Frame) -> Result<Option<Option<u32>>> {
     if let Some(bytes) = reader.memory() {
         return Ok(Some(Flac::window(bytes, shape.clone(), first, None).numbering()));
     }
@@ -263,7 +262,7 @@ fn numbering(reader: &mut Reader<'_>, shape: &Shape, first: Frame) -> Result<Opt
 /// of a file are damaged long before the end.
 fn walk(
     cache: &mut DecoderCache,
-    reader: &Reader<'_>,
+    reader: &RangeReader<'_>,
     shape: &Shape,
     first: Frame,
     points: &mut Vec<SeekPoint>,

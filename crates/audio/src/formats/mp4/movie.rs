@@ -4,21 +4,21 @@
 //! which copies nothing if they are one piece, and opened as in a file of their own. The edit list trims all
 //! of them.
 //!
-//! Source: as [`super::mp4`].
+//! Source: as [`super`].
 
 use std::ops::Range;
 
 use super::{Coded, Linear, Track, description::STREAMINFO};
 use crate::{
     Codec, DecoderCache, Error, ErrorKind, Info, Result,
-    demux::{PacketPools, Setup},
+    demux::{DecoderSetup, PacketPools},
     formats::{AnyIndex, Format, Opened, flac::FlacIndex, mpeg::MpegIndex},
     index_file::Parser,
     joined::join,
     packet::Edit,
     packet_index::{PacketIndex, PacketTable},
     pcm::PcmFormat,
-    read_at::Reader,
+    read_at::RangeReader,
     unsupported,
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct Mp4;
 
 /// How a track's samples are coded, without the bytes of its boxes.
 enum Codes {
-    Packets(Result<Setup>),
+    Packets(Result<DecoderSetup>),
     /// With the block of STREAMINFO.
     Flac([u8; STREAMINFO]),
     Mpeg,
@@ -45,13 +45,13 @@ impl Format for Mp4 {
     }
 
     /// Opens the first sound track; None if its pieces are joined before they are decoded, in a file.
-    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut Reader<'a>) -> Result<Option<Opened<'a>>> {
+    fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {
         let mut packets = cache.pools::<PacketPools>().packets.take();
         let found = reader.parse(|file| {
             packets.clear();
             let Track { coded, timescale, edit } = Track::open(file, &mut packets)?;
             let codes = match coded {
-                Coded::Packets { codec, setup } => Codes::Packets(Setup::checked(codec, setup)),
+                Coded::Packets { codec, setup } => Codes::Packets(DecoderSetup::checked(codec, setup)),
                 Coded::Flac { info } => Codes::Flac(*info),
                 Coded::Mpeg => Codes::Mpeg,
                 Coded::Linear(linear) => Codes::Linear(linear),
@@ -105,7 +105,7 @@ fn joined<'a>(
             let last = [0x80, info[1], info[2], info[3]];
             let head = [&crate::signatures::FLAC[..], &last, &info[4..]].concat();
             let native = join(cache, bytes, &head, pieces)?;
-            let mut flac = FlacIndex::open(cache, &mut Reader::of_memory(&native))?.ok_or_else(whole)?;
+            let mut flac = FlacIndex::open(cache, &mut RangeReader::of_memory(&native))?.ok_or_else(whole)?;
             let (delay, length) = scaled(edit, flac.info().sample_rate);
             if delay > 0 {
                 let message = format!(

@@ -21,10 +21,10 @@ use crate::{
     fallible_alloc,
     formats::{AnyIndex, Opened},
     id3,
-    index::{Index, Window},
+    index::{Index, SpanWindow},
     index_file::{Parser, Writer},
     locate::{SeekPoint, contradiction, thin},
-    read_at::Reader,
+    read_at::RangeReader,
 };
 
 /// The most places of a scan that are kept.
@@ -66,7 +66,7 @@ impl MpegIndex {
     /// [`ErrorKind::TooLarge`] beyond 4 GiB.
     pub(crate) fn open<'a>(
         cache: &mut DecoderCache,
-        reader: &mut Reader<'_>,
+        reader: &mut RangeReader<'_>,
         range: Range<u64>,
     ) -> Result<Option<Opened<'a>>> {
         check_size(range.end - range.start)?;
@@ -174,7 +174,7 @@ impl MpegIndex {
     }
 
     /// Reads a window with the frames of these numbers.
-    fn read_frames(&self, reader: &Reader<'_>, numbers: Range<usize>) -> Result<Window<Bytes>> {
+    fn read_frames(&self, reader: &RangeReader<'_>, numbers: Range<usize>) -> Result<SpanWindow<Bytes>> {
         let size = reader.size();
         let (range, first) = match &self.places {
             FramePositions::Found(points) => {
@@ -195,7 +195,7 @@ impl MpegIndex {
             FramePositions::All(_) => (0..size, 0),
         };
         let units = Some(first..numbers.end as u64);
-        Ok(Window { at: range.start, bytes: reader.read(range)?, units, start: 0 })
+        Ok(SpanWindow { at: range.start, bytes: reader.read(range)?, units, start: 0 })
     }
 
     /// Lists the frames `numbers` in the bytes of a window that begins at byte `at` of [`Self::range`].
@@ -229,7 +229,6 @@ impl MpegIndex {
         Ok(frames)
     }
 
-    /// Reads what [`Index::write`] wrote.
     pub(crate) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex> {
         let range =
             from.range().filter(|range| range.end <= size && range.end - range.start <= u32::MAX.into())?;
@@ -289,9 +288,9 @@ impl Index for MpegIndex {
     fn read_window(
         &self,
         cache: &mut DecoderCache,
-        reader: &Reader<'_>,
+        reader: &RangeReader<'_>,
         span: &Range<u64>,
-    ) -> Result<Window<Bytes>> {
+    ) -> Result<SpanWindow<Bytes>> {
         let reader = reader.within(self.range.clone());
         let none = || Error::new(ErrorKind::Shape, "the span has no samples");
         let (first, here, _) = self.overlaps(span).next().ok_or_else(none)?;
@@ -324,7 +323,7 @@ impl Index for MpegIndex {
     fn decode(
         &self,
         cache: &mut DecoderCache,
-        window: &Window<&[u8]>,
+        window: &SpanWindow<&[u8]>,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {
@@ -408,7 +407,7 @@ fn check_size(size: u64) -> Result<()> {
 }
 
 /// Finds the frames of a file; None if it has too many links.
-fn in_file(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<MpegIndex>> {
+fn in_file(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<MpegIndex>> {
     let size = reader.size();
     let last = reader.read_cached(size.saturating_sub(reader.sizes.ends.max(TAIL_LEN as u64))..size)?;
     let tail = Bytes::copy_from_slice(&last[last.len().saturating_sub(TAIL_LEN)..]);
@@ -426,7 +425,7 @@ fn in_file(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<M
 type FoundFrames = (Header, Vec<Link>, FramePositions);
 
 /// Proves that the recording has a constant bit rate; None if it is not proven.
-fn constant(reader: &mut Reader<'_>) -> Result<Option<FoundFrames>> {
+fn constant(reader: &mut RangeReader<'_>) -> Result<Option<FoundFrames>> {
     let size = reader.size();
     // After a tag at the start, which may be long.
     let Some(from) = reader.parse(|file| Ok(id3::skip(file)))? else { return Ok(None) };
@@ -437,7 +436,7 @@ fn constant(reader: &mut Reader<'_>) -> Result<Option<FoundFrames>> {
 }
 
 /// Finds all frames, in pieces; None if there are too many links.
-fn scan(reader: &Reader<'_>, tail: &[u8]) -> Result<Option<FoundFrames>> {
+fn scan(reader: &RangeReader<'_>, tail: &[u8]) -> Result<Option<FoundFrames>> {
     let size = reader.size();
     let len = reader.sizes.piece.max(4 * AHEAD_BYTES);
     let mut walk = Walk::default();

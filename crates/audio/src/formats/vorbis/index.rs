@@ -15,11 +15,11 @@ use super::{MAX_CHAIN_BYTES, Vorbis, window::Place};
 use crate::{
     DecoderCache, Error, ErrorKind, Info, Planes, Repairs, Result, fallible_alloc,
     formats::Opened,
-    index::{Index, Window},
+    index::{Index, SpanWindow},
     index_file::{Parser, Writer},
     locate::{MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, locate, thin},
     ogg::OggPages,
-    read_at::Reader,
+    read_at::RangeReader,
     unsupported,
 };
 
@@ -54,7 +54,10 @@ impl VorbisIndex {
     ///
     /// # Errors
     /// As [`Vorbis::open`], and errors of the reads.
-    pub(super) fn open<'a>(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Opened<'a>>> {
+    pub(super) fn open<'a>(
+        cache: &mut DecoderCache,
+        reader: &mut RangeReader<'_>,
+    ) -> Result<Option<Opened<'a>>> {
         if let Some(bytes) = reader.memory() {
             let pages = Vorbis::open(cache, bytes)?;
             return Ok(Some(Opened::new(pages.info(), Self::Pages(pages))));
@@ -63,7 +66,6 @@ impl VorbisIndex {
         Ok(Some(Opened::new(info, Self::Places { links, points: SeekPoints::new(points) })))
     }
 
-    /// Reads what [`Index::write`] wrote.
     pub(super) fn read(from: &mut Parser<'_>, size: u64, info: Info) -> Option<Self> {
         let n = from.word().filter(|&n| (1..=MAX_LINKS as u32).contains(&n))?;
         let mut places: Vec<Place> = Vec::new();
@@ -99,11 +101,11 @@ impl Index for VorbisIndex {
     fn read_window(
         &self,
         cache: &mut DecoderCache,
-        reader: &Reader<'_>,
+        reader: &RangeReader<'_>,
         span: &Range<u64>,
-    ) -> Result<Window<Bytes>> {
+    ) -> Result<SpanWindow<Bytes>> {
         let Self::Places { links, points } = self else {
-            return Ok(Window::whole(reader.read(0..reader.size())?));
+            return Ok(SpanWindow::whole(reader.read(0..reader.size())?));
         };
         locate(reader, points, None, span, |at, bytes| {
             let ends = Vorbis::window(cache, links, bytes, at).ends(links, bytes, at);
@@ -117,7 +119,7 @@ impl Index for VorbisIndex {
     fn decode(
         &self,
         cache: &mut DecoderCache,
-        window: &Window<&[u8]>,
+        window: &SpanWindow<&[u8]>,
         span: Range<u64>,
         out: &mut Planes,
     ) -> Result<()> {
@@ -175,7 +177,7 @@ impl Index for VorbisIndex {
 type FoundLinks = (Info, Vec<Place>, Vec<SeekPoint>);
 
 /// Finds the links of a file, and places in it; None if its links are too many.
-fn in_file(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<FoundLinks>> {
+fn in_file(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<FoundLinks>> {
     if let Some(place) = single(cache, reader)? {
         let n_samples = place.n_samples();
         if n_samples == 0 {
@@ -253,7 +255,7 @@ fn empty() -> Error {
 }
 
 /// Opens the link in `range` by its ends; None if they are longer than [`MAX_END`].
-fn link(cache: &mut DecoderCache, reader: &mut Reader<'_>, range: Range<u64>) -> Result<Option<Place>> {
+fn link(cache: &mut DecoderCache, reader: &mut RangeReader<'_>, range: Range<u64>) -> Result<Option<Place>> {
     let mut len = reader.sizes.ends;
     let mut place = loop {
         let to = range.end.min(range.start.saturating_add(len));
@@ -279,7 +281,7 @@ fn link(cache: &mut DecoderCache, reader: &mut Reader<'_>, range: Range<u64>) ->
 }
 
 /// Opens a file that is a single stream; None if it may have others.
-fn single(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Place>> {
+fn single(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<Place>> {
     let (size, ends) = (reader.size(), reader.sizes.ends);
     let Some(place) = link(cache, reader, 0..size)? else { return Ok(None) };
     let (mut n_pages, mut n_bytes) = (0u64, 0u64);
@@ -308,7 +310,7 @@ fn single(cache: &mut DecoderCache, reader: &mut Reader<'_>) -> Result<Option<Pl
 }
 
 /// Lists the first Vorbis stream of each link; None if they are too many.
-fn scan(reader: &Reader<'_>) -> Result<Option<Vec<ScannedStream>>> {
+fn scan(reader: &RangeReader<'_>) -> Result<Option<Vec<ScannedStream>>> {
     let size = reader.size();
     let piece = reader.sizes.piece.max(2 * MAX_PAGE);
     let mut streams: Vec<ScannedStream> = Vec::new();
