@@ -16,8 +16,8 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use forebay::{
     LoaderConfig,
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, Task},
     decode::{AudioDecoder, Planes},
-    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, Task},
     seed::{below, mix},
     tasks::AudioTask,
 };

@@ -15,9 +15,9 @@ use std::{
 
 use forebay::{
     Result,
+    contract::{BatchSizes, ExampleMaker, ReadRecords, Record, Source, Task, WholeRecord},
     engine::{Engine, Plan, Step},
     order::{Batching, Order},
-    record::{BatchSizes, ExampleMaker, ReadRecords, Record, Source, Task, WholeRecord},
     seed::mix,
 };
 use toy::{SOON, ToyCollate, toy};

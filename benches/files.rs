@@ -14,7 +14,7 @@ use std::{
 };
 
 use forebay::{
-    record::{ReadRecords, WholeRecord},
+    contract::{ReadRecords, WholeRecord},
     source::{ArrowOptions, Recordings},
 };
 

@@ -25,9 +25,9 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use forebay::{
     Result,
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
     engine::{Engine, Plan, Step},
     order::{Batching, Order},
-    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
     source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
 };
 

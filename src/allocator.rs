@@ -23,7 +23,7 @@ use std::{
     ptr,
 };
 
-use crate::record::SMALL_READ;
+use crate::contract::SMALL_READ;
 
 /// The least size of a page, and so the alignment of every mapping.
 const PAGE: usize = 4 << 10;

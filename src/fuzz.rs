@@ -11,9 +11,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use crate::{
     LoaderConfig,
     config::Count,
+    contract::Task,
     engine::{Engine, Plan, Step},
     in_memory::InMemory,
-    record::Task,
     source::{ArrowOptions, Recordings, Storage},
     state::{Identity, Share},
     tasks::{AudioTask, CheckTask},
@@ -51,7 +51,7 @@ fn take<K: Task>(
     source: &Arc<Recordings>,
     task: K,
     plan: Plan,
-    rows: impl Fn(<K::Collate as crate::record::Collate>::Batch) -> Vec<u64>,
+    rows: impl Fn(<K::Collate as crate::contract::Collate>::Batch) -> Vec<u64>,
 ) -> Option<Vec<u64>> {
     let n_rows = source.n_rows();
     let mut engine = Engine::new(Arc::clone(source), task, plan).ok()?;

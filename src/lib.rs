@@ -8,7 +8,7 @@
 //!                                  channel
 //! ```
 //!
-//! Data moves from left to right. A stage knows the types it takes and gives ([`record`]), never its
+//! Data moves from left to right. A stage knows the types it takes and gives ([`contract`]), never its
 //! neighbours; [`engine`] alone connects stages and owns threads; `python` alone knows PyO3. Most stages are
 //! packages below `crates/`, which know nothing of this one; they are exported here.
 //!
@@ -47,6 +47,6 @@ use forebay_base::{cancel, fallible_alloc, float_mode, sync};
 use forebay_base::{catch_panic, fork_lock, parallel};
 pub use forebay_cache::{self as cache, dataset};
 pub use forebay_dsp as transform;
-pub use forebay_engine::{engine, fields, order, record, shuffle};
+pub use forebay_engine::{contract, engine, fields, order, shuffle};
 pub use forebay_source as source;
 pub use forebay_text::pack;

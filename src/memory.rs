@@ -5,15 +5,15 @@
 //! are never changed: if they do not fit, the error lists every part with the parameter to lower.
 //! `docs/tuning.md` lists what is not counted: the interpreter, batches that the caller keeps, decompressed
 //! record batches, and the part of a single recording beyond one and a half times the bytes of the channel.
-//! (Recordings above [`SMALL_READ`](crate::record::SMALL_READ) count in the channel from before they are
+//! (Recordings above [`SMALL_READ`](crate::contract::SMALL_READ) count in the channel from before they are
 //! read.)
 
 mod machine;
 
 use crate::{
     Error, ErrorKind, Result,
+    contract::{BLOCKS_AHEAD, MOST_REQUESTED, scattered_readers},
     engine::{AUTO_PREFETCH, Plan, credit_ahead},
-    record::{BLOCKS_AHEAD, MOST_REQUESTED, scattered_readers},
 };
 
 /// The memory of one thread: a small record, decoders, plans, scratch, a stack.

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error, ErrorKind, Result,
+    contract::{CarriedRecord, StreamPosition, StreamPositions},
     engine::{CutPosition, Losses, Lost, MAX_EPOCH, MAX_WORLD, NAMED, Position, StreamLayout},
     order::ChapterStart,
-    record::{CarriedRecord, StreamPosition, StreamPositions},
 };
 
 /// The version of the layout that is written; older ones are read.

@@ -15,9 +15,9 @@ use std::{
 use forebay::{
     LoaderConfig, Result,
     access::{Access, Clip},
+    contract::{RawRecord, ReadRecords, ReadRequest, Source},
     error::Place,
     fields::Row,
-    record::{RawRecord, ReadRecords, ReadRequest, Source},
     tasks::AudioTask,
 };
 use patience::until;

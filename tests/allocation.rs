@@ -16,8 +16,8 @@ use std::{
 use bytes::Bytes;
 use forebay::{
     LoaderConfig,
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, Task},
     pack::{CropRule, Document, Packer},
-    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, Task},
     seed::mix,
     tasks::AudioTask,
 };

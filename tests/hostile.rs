@@ -15,9 +15,9 @@ use std::{fs, path::Path};
 use bytes::Bytes;
 use forebay::{
     ErrorKind, LoaderConfig,
+    contract::{ExampleMaker, RawRecord, Record, Task},
     dtype::Typed,
     fields::Value,
-    record::{ExampleMaker, RawRecord, Record, Task},
     tasks::{AudioTask, ClipMaker},
 };
 use hostile_common::{

@@ -31,7 +31,7 @@ use forebay::cache::build::{
 };
 use forebay::{
     ErrorKind, Result,
-    record::{ReadRecords, Source, WholeRecord},
+    contract::{ReadRecords, Source, WholeRecord},
     source::{
         ArrowOptions, ArrowSource,
         parquet::{ParquetOptions, ParquetSource},

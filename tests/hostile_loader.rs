@@ -27,8 +27,8 @@ use arrow_array::{ArrayRef, NullArray, StringArray, StructArray};
 use forebay::{
     ErrorKind, LoaderConfig, Result,
     config::Count,
+    contract::{Collate, Task},
     engine::{Engine, Plan, Step},
-    record::{Collate, Task},
     source::{ArrowOptions, Recordings},
     tasks::{AudioTask, CheckTask},
 };

@@ -21,9 +21,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use super::thread_pool::{PoolWork, ThreadPool};
 use crate::{
     Error, ErrorKind, Result, cancel,
+    contract::NO_LABEL,
     decode::{AudioDecoder, Info},
     fields::Value,
-    record::NO_LABEL,
     source::{ExtraColumn, Recordings, RecordingsReader, RowInfo, files::IndexLocation},
 };
 

@@ -25,10 +25,10 @@ use crate::sync::plain::{Mutex, MutexGuard};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Example, RowCollate},
+    contract::{BatchSlot, Collate, ReadRecords, Record, Source, Task},
     engine::located,
     fallible_alloc,
     fields::{ColumnPool, Columns, Field},
-    record::{BatchSlot, Collate, ReadRecords, Record, Source, Task},
     seed::{Purpose, hash},
     tasks::{AudioTask, ClipMaker, ClipStart, Section, Take, Waveform},
 };

@@ -18,9 +18,9 @@ use crossbeam::queue::ArrayQueue;
 use super::packed_fields::{PackPlan, PackedFields};
 use crate::{
     Error, ErrorKind, Result,
+    contract::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows},
     fields::{Column, ColumnPool, Columns},
     pack::{Document, Packer, Piece},
-    record::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows},
 };
 
 #[derive(Debug)]

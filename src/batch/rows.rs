@@ -12,10 +12,10 @@ use super::{pairs::MixedPairs, written::Written};
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
+    contract::{BatchSlot, Collate},
     dtype::{Values, each},
     fallible_alloc,
     fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field, Row, Sparse, Value},
-    record::{BatchSlot, Collate},
 };
 
 /// One row, ready for a model: the values of its fields, in order.

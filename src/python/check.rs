@@ -18,10 +18,10 @@ use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind,
     config::DamageConfig,
+    contract::Source,
     decode::Info,
     engine::Engine,
     error::Place,
-    record::Source,
     source::{AllowPaths, ArrowOptions, ColumnChoice, Recordings, RecordingsReader},
     tasks::{CHECKED_TOGETHER, CheckTask, Finding},
 };

@@ -29,8 +29,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, cancel,
+    contract::{Source, Task},
     engine::{self, BatchOf, Counters, Engine, ExampleOf, Position, QueueSizes, Step},
-    record::{Source, Task},
     source::Shard,
 };
 

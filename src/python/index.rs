@@ -11,10 +11,10 @@ use super::{
 use crate::{
     Error, Result,
     access::{IndexBuild, Totals, closed},
+    contract::Source,
     engine,
     error::Place,
     fork_lock,
-    record::Source,
     source::{AllowPaths, ArrowOptions, Recordings},
 };
 

@@ -35,11 +35,11 @@ use crate::{
     Error, ErrorKind, Result,
     batch::{Extras, Packing, TokenBatch},
     config::{Exclude, TokenConfig, tokens::token_parameters},
+    contract::StreamPosition,
     decode::tokenizer::TokenizerOptions,
     engine::{Engine, Losses, Position},
     fields::Field,
     order::{Groups, Place, Stride},
-    record::StreamPosition,
     source::{
         PathOrUrl, disk_cache,
         parquet::{ParquetOptions, ParquetSource, Split, split},

@@ -21,8 +21,8 @@ use smallvec::SmallVec;
 
 use crate::{
     Error, ErrorKind, Result,
+    contract::NO_LABEL,
     fields::{DataType, Field, Row, Sparse, Value},
-    record::NO_LABEL,
     seed::mix,
     source::{
         ClassNames, ColumnType, ExtraColumn, Item, Nesting,

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use crate::{
     Error, ErrorKind, Result,
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
     decode::{AudioDecoder, Claims, Damage, Info, Planes, Repairs},
     engine::{Plan, Policy, cores},
     order::Batching,
-    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
     source::{OpenRecording, info_of_row},
 };
 
@@ -214,7 +214,7 @@ impl Collate for CheckCollate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::RawRecord;
+    use crate::contract::RawRecord;
 
     #[test]
     fn what_is_heard() {

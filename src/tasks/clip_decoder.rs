@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    contract::{Record, WindowRun},
     decode::{AudioDecoder, Info, Planes},
     fallible_alloc,
-    record::{Record, WindowRun},
     source::{OpenRecording, info_of_row},
     transform::{Channels, Crop, sums::squares},
 };

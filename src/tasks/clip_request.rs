@@ -6,7 +6,7 @@ use super::{
     clip_decoder::joined,
     clip_planner::{ClipPlanner, ClipStart, Section},
 };
-use crate::{decode::layout, fields::Row, record::ReadRequest};
+use crate::{contract::ReadRequest, decode::layout, fields::Row};
 
 /// What is taken of a recording.
 #[derive(Debug, Clone, PartialEq)]

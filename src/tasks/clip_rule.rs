@@ -1,8 +1,8 @@
 //! [`ClipRule`]: which clips of a recording become examples.
 
 use crate::{
+    contract::SMALL_READ,
     decode::Info,
-    record::SMALL_READ,
     seed::{Purpose, hash},
     source::RowWindows,
     transform::{CropMode, Padding, SpanRule, WindowEnd, WindowRule, target_len},

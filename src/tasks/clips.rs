@@ -25,11 +25,11 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     batch::{Example, MixedPairs, RowCollate, SpareBuffers},
+    contract::{BatchSizes, ExampleMaker, ReadRequest, Record, Task},
     decode::Info,
     fallible_alloc,
     fields::{ColumnPool, DataType, Field, Row, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
-    record::{BatchSizes, ExampleMaker, ReadRequest, Record, Task},
     source::{Positions, columns::MOST_PATH_BYTES},
     targets::{self, Target},
     transform::{

@@ -24,15 +24,15 @@ use bytes::Bytes;
 
 use crate::{
     Error, ErrorKind, Result, cancel,
+    contract::{
+        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source,
+        Task, TaskLabels,
+    },
     dataset::{Dataset, Length},
     engine::{State, during},
     error::Place,
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
-    record::{
-        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source,
-        Task, TaskLabels,
-    },
     sync::plain::{Mutex, MutexGuard},
 };
 

@@ -11,9 +11,9 @@ use std::{
 use crate::sync::plain::{Mutex, MutexGuard};
 use crate::{
     Error,
+    contract::{ReadRecords, Source},
     engine::located,
     error::Place,
-    record::{ReadRecords, Source},
     sampling::SameClass,
     seed::below,
     source::Positions,

@@ -15,9 +15,10 @@ use super::{
     mix_source::MixSource,
 };
 use crate::{
-    Result, fallible_alloc,
+    Result,
+    contract::{ReadRecords, Record},
+    fallible_alloc,
     fields::Row,
-    record::{ReadRecords, Record},
     seed::below,
     targets::ClipSeconds,
     transform::augment::{Amount, Clips, Convolver, Draws, Kind, MixTargets, Mixing, Outcome, Reading},

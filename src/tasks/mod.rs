@@ -1,4 +1,4 @@
-//! The tasks that the engine runs. A [`Task`](crate::record::Task) turns records into examples and examples
+//! The tasks that the engine runs. A [`Task`](crate::contract::Task) turns records into examples and examples
 //! into batches.
 
 mod check;

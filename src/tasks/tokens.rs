@@ -10,11 +10,11 @@ use crossbeam::queue::ArrayQueue;
 use crate::{
     Error, ErrorKind, Result,
     batch::{PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, token_fields},
+    contract::{BatchSizes, ExampleMaker, Record, Task, TaskLabels},
     decode::tokenizer::{Encoder, Tokenizer},
     fallible_alloc,
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
-    record::{BatchSizes, ExampleMaker, Record, Task, TaskLabels},
 };
 
 /// The maximum number of spare vectors, and the largest capacity that is reused, in tokens.

@@ -19,7 +19,7 @@ use forebay_base::{Error, ErrorKind};
 use patience::thread_time;
 use proptest::prelude::*;
 
-/// As `record::HEAD_BYTES` of `forebay-engine`.
+/// As `contract::HEAD_BYTES` of `forebay-engine`.
 const HEAD_BYTES: usize = 4096;
 
 fn folder() -> PathBuf {

@@ -55,7 +55,7 @@ pub mod dataset;
 use forebay_base::{
     Error, ErrorKind, Result, dtype, fallible_alloc, fork_lock, parallel, seed, signatures, sync,
 };
-use forebay_engine::{engine, fields, order, record};
+use forebay_engine::{contract, engine, fields, order};
 use forebay_source as source;
 
 pub use self::{

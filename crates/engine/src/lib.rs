@@ -1,12 +1,12 @@
 //! Makes batches of records in a given order, on threads of its own.
 //!
-//! A [`Source`](record::Source) reads records, a [`Task`](record::Task) turns records into examples and
+//! A [`Source`](contract::Source) reads records, a [`Task`](contract::Task) turns records into examples and
 //! examples into batches; [`engine::Engine`] runs both, and knows neither Arrow nor Python.
 //!
 //! | file | what |
 //! |---|---|
 //! | `order` | which record comes when: pure functions of seed, epoch, rank and position |
-//! | `record` | the types and traits between the stages: source, record, task, collator |
+//! | `contract` | the types and traits between the stages: source, record, task, collator |
 //! | `fields` | names, types and buffers of the arrays of a batch |
 //! | `shuffle` | the `ConcurrentShuffleBuffer`: workers insert examples, the collator draws rows |
 //! | `engine` | threads, backpressure, bad records, resume, statistics |
@@ -18,7 +18,7 @@
 // In the order in which data flows.
 pub mod order;
 pub mod fields;
-pub mod record;
+pub mod contract;
 pub mod shuffle;
 pub mod engine;
 #[cfg(test)]

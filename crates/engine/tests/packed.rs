@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use forebay_base::{Error, ErrorKind, Result, seed};
 use forebay_engine::{
+    contract::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, Task},
     engine::{Delivered, Engine, Plan, Position, Step},
     order::{Batching, Groups, Order, Stride},
-    record::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, Task},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, plan, toy};

@@ -17,9 +17,9 @@ use std::{
 
 use forebay_base::{ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
+    contract::{BatchSizes, BatchSlot, Collate, RawRecord, ReadRecords, ReadRequest, Source, Task},
     engine::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
     order::{Batching, Order},
-    record::{BatchSizes, BatchSlot, Collate, RawRecord, ReadRecords, ReadRequest, Source, Task},
 };
 use patience::{undisturbed, until};
 use proptest::prelude::*;

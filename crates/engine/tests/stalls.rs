@@ -17,8 +17,8 @@ use std::{
 
 use forebay_base::{ErrorKind, Result};
 use forebay_engine::{
+    contract::{BatchSizes, BatchSlot, Collate, Source, Task},
     engine::{Control, Engine, Plan, State, Step},
-    record::{BatchSizes, BatchSlot, Collate, Source, Task},
 };
 use patience::until;
 use toy::{QUICK, Toy, ToyCollate, Work, plan, toy};
@@ -44,7 +44,7 @@ impl Gate {
     /// the call gets its batch.
     fn hold<S: Source, K: Task>(&self, mut engine: Engine<S, K>, seen: impl FnOnce(&Control<Example>))
     where
-        K::Maker: forebay_engine::record::ExampleMaker<Example = Example>,
+        K::Maker: forebay_engine::contract::ExampleMaker<Example = Example>,
     {
         let _turn = self.turn.lock().unwrap();
         self.is_shut.store(true, Ordering::Relaxed);

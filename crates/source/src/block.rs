@@ -17,8 +17,9 @@ use std::{
 use memmap2::MmapMut;
 
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
-    record::{Permit, SMALL_READ},
+    Error, ErrorKind, Result,
+    contract::{Permit, SMALL_READ},
+    fallible_alloc,
 };
 
 /// The smallest block; shorter requests get plain memory of their own.

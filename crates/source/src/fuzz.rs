@@ -5,9 +5,9 @@ use std::{path::PathBuf, sync::Arc};
 
 use crate::{
     ArrowOptions, ArrowSource, Recordings, Storage,
+    contract::{ReadRecords, Source, WholeRecord},
     in_memory::InMemory,
     parquet::{ParquetOptions, ParquetSource, pages as page_headers},
-    record::{ReadRecords, Source, WholeRecord},
 };
 
 /// A parser, called with any bytes.

@@ -2,8 +2,8 @@
 //! number.
 //!
 //! A source is opened from a list of files, counts their rows, and makes one reader for each I/O thread. A
-//! reader turns a row number into a [`RawRecord`](crate::record::RawRecord). Rows are numbered from zero over
-//! the files in the order given. Sources are independent of shuffling, decoding and the pipeline's threads.
+//! reader turns a row number into a [`RawRecord`](contract::RawRecord). Rows are numbered from zero over the
+//! files in the order given. Sources are independent of shuffling, decoding and the pipeline's threads.
 //!
 //! Files are read through [`Storage`], so that tests can count bytes and inject faults, and other storage
 //! than local paths can be added. Memory maps ([`MappedFiles`]) are for local disks and off by default: on a
@@ -69,7 +69,7 @@ use forebay_base::{
     Error, ErrorKind, Result, cancel, catch_panic, error, fallible_alloc, fork_lock, parallel, seed,
     signatures,
 };
-use forebay_engine::{fields, order, record};
+use forebay_engine::{contract, fields, order};
 
 pub use arrow::{ArrowOptions, ArrowReader, ArrowSource};
 pub use columns::{ColumnChoice, ColumnType, ExtraColumn, Item, Nesting, Payload, SchemaColumn};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{
     Result,
-    record::{Kept, MemoryLimiter, Permit, SMALL_READ},
+    contract::{Kept, MemoryLimiter, Permit, SMALL_READ},
 };
 
 /// The run's limiter; without one all requests are granted at once.

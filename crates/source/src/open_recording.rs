@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Result, record::FileRecording};
+use crate::{Result, contract::FileRecording};
 use forebay_audio::{AudioDecoder, Info, Planes, Recording, SpanBytes};
 
 #[expect(clippy::large_enum_variant, reason = "one on the stack of a worker")]
@@ -58,7 +58,7 @@ impl<'a> OpenRecording<'a> {
 /// The info of a row, which may be a segment of its recording, and the row's samples in the recording.
 ///
 /// # Errors
-/// As [`Segment::samples`](crate::record::Segment::samples).
+/// As [`Segment::samples`](crate::contract::Segment::samples).
 pub fn info_of_row(info: Info, part: Option<&FileRecording>) -> Result<(Info, Range<u64>)> {
     let Some(segment) = part.and_then(|part| part.segment) else { return Ok((info, 0..info.n_samples)) };
     let samples = segment.samples(info.sample_rate, info.n_samples)?;

@@ -24,10 +24,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, cancel,
+    contract::{MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic},
     error::Place,
     fields::{Row, Value},
     parallel,
-    record::{MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic},
 };
 use forebay_audio::{AudioDecoder, Info, layout};
 

@@ -8,12 +8,12 @@ use std::{ops::Range, sync::Arc};
 
 use crate::{
     Error, ErrorKind, Result,
+    contract::{
+        MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Retained, RunRequest, Source, Traffic, WindowRun,
+    },
     error::Place,
     fallible_alloc,
     order::Bijection,
-    record::{
-        MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Retained, RunRequest, Source, Traffic, WindowRun,
-    },
     seed::Purpose,
 };
 
@@ -377,7 +377,7 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fields::Row, record::WholeRecord};
+    use crate::{contract::WholeRecord, fields::Row};
     use bytes::Bytes;
     use std::sync::Mutex;
 

@@ -25,9 +25,9 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use forebay_base::{Error, ErrorKind, Result, seed};
 use forebay_engine::{
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
     engine::{Engine, JOIN_TIMEOUT, Plan, Policy, Step},
     order::{Batching, Order},
-    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
 };
 use forebay_source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version};
 use patience::{undisturbed, until};

@@ -21,12 +21,12 @@ use std::{
 use bytes::Bytes;
 use forebay_base::{Error, ErrorKind, Result, error::Place, seed::mix};
 use forebay_engine::{
-    engine::{Engine, MixturePlan, Plan, Step},
-    order::{Order, Stop, WeightStage, WeightedRows},
-    record::{
+    contract::{
         BatchSizes, BatchSlot, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, RawRecord, ReadRecords,
         ReadRequest, Record, SMALL_READ, Source, Task,
     },
+    engine::{Engine, MixturePlan, Plan, Step},
+    order::{Order, Stop, WeightStage, WeightedRows},
 };
 use forebay_source::{Positions, RowWindows, Selection};
 use patience::until;

@@ -23,9 +23,9 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use forebay_base::{ErrorKind, Result};
 use forebay_engine::{
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Source, Task},
     engine::{Engine, JOIN_TIMEOUT, Plan, Step},
     order::{Batching, Order, WeightedRows},
-    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Source, Task},
 };
 use forebay_source::{
     ArrowOptions, ArrowSource, LocalFiles, MappedFiles, Positions, ReadAt, Selection, Storage, Version,

@@ -14,7 +14,7 @@ use std::{
 use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::Schema;
 use forebay_base::{Error, ErrorKind};
-use forebay_engine::record::NO_LABEL;
+use forebay_engine::contract::NO_LABEL;
 use forebay_source::{ArrowOptions, ArrowSource};
 use source_common::*;
 use tempfile::TempDir;

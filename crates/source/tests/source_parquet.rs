@@ -16,7 +16,7 @@ use std::{
 
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use forebay_base::{Error, ErrorKind, Result, cancel};
-use forebay_engine::record::RawRecord;
+use forebay_engine::contract::RawRecord;
 use forebay_source::{
     LocalFiles, ReadAt, Storage, Version,
     parquet::{ParquetOptions, ParquetSource, RowGroup},

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use forebay_engine::{
+    contract::{GrantedMemory, Kept},
     engine::{ChannelLimit, Parking, Sequencer},
     order::Window,
-    record::{GrantedMemory, Kept},
     shuffle::{ConcurrentShuffleBuffer, Popped},
 };
 use loom::{

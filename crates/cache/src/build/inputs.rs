@@ -22,9 +22,10 @@ use serde_json::Value;
 
 use super::{DocumentPiece, ReadShard, Shards, Skips};
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
+    Error, ErrorKind, Result,
+    contract::{MAX_RECORD_BYTES, RawRecord, ReadRecords, WholeRecord},
+    fallible_alloc,
     json::{self, NoValue},
-    record::{MAX_RECORD_BYTES, RawRecord, ReadRecords, WholeRecord},
     seed::mix,
     signatures,
     source::{

@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Column, Error, ErrorKind, Processed, Result,
+    contract::RawRecord,
     dtype::{Dtype, each},
     fallible_alloc,
     fields::DataType,
-    record::RawRecord,
     source::{OpenRecording, info_of_row},
 };
 use forebay_audio::{AudioDecoder, Damage, KEPT_SAMPLES, Planes};

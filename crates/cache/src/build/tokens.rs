@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
-    Column, Error, ErrorKind, Processed, Result, fallible_alloc, fields::DataType, record::check_record_bytes,
+    Column, Error, ErrorKind, Processed, Result, contract::check_record_bytes, fallible_alloc,
+    fields::DataType,
 };
 use forebay_text::{Encoder, Tokenizer};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{BatchOf, Engine, Step};
 use crate::{
     Result,
-    record::{Source, Task},
+    contract::{Source, Task},
 };
 
 /// How long one wait lasts before `go_on` is called again.

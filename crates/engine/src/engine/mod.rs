@@ -99,8 +99,8 @@ pub use {
 
 use crate::{
     Error, ErrorKind, Result,
+    contract::{Source, StreamPositions, Task},
     order::{Batching, ChapterStart, Cuts, Layout, Mixture, Order, Rules, Schedule, Sources, WeightedRows},
-    record::{Source, StreamPositions, Task},
     seed::{Purpose, hash},
     shuffle::ConcurrentShuffleBuffer,
 };
@@ -112,7 +112,7 @@ use observe::activity::Activities;
 use observe::trace::Tracing;
 use threads::owned::Retired;
 
-pub use crate::record::{BatchOf, ExampleOf};
+pub use crate::contract::{BatchOf, ExampleOf};
 use crate::sync::plain::{Mutex, MutexGuard};
 
 /// Loads batches: owns the order, the run, the batches in progress and the list of bad records.

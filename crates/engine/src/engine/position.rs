@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    contract::{Source, StreamPositions, Task},
     order::{CHAPTER, ChapterStart, Copies, Cuts, Place, SCANNED, Schedule, WeightedRows},
-    record::{Source, StreamPositions, Task},
 };
 
 /// The maximum number of ranges of batches to skip.

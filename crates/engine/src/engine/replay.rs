@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     Result,
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, ReadRecords, Source, Task, TaskRequest},
     order::{Assignment, Schedule},
-    record::{BatchSizes, BatchSlot, Collate, ExampleMaker, ReadRecords, Source, Task, TaskRequest},
 };
 
 /// A batch that can be made on any thread.

@@ -14,13 +14,13 @@ use std::{
 use bytes::Bytes;
 use forebay_base::{Error, ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
-    engine::{Engine, Plan, Step},
-    fields::Value,
-    order::{Batching, Order},
-    record::{
+    contract::{
         BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source,
         Task,
     },
+    engine::{Engine, Plan, Step},
+    fields::Value,
+    order::{Batching, Order},
 };
 
 /// How long a test waits for a batch that must come.

@@ -17,9 +17,10 @@ use bytes::Bytes;
 
 use super::{message::BodyCodec, shard::OpenShard, spans::Span};
 use crate::{
-    Error, ErrorKind, Result, cancel, fallible_alloc,
+    Error, ErrorKind, Result, cancel,
+    contract::{Kept, Permit},
+    fallible_alloc,
     memory_permits::covered,
-    record::{Kept, Permit},
     storage::{StoredFile, past_the_end},
 };
 

@@ -55,11 +55,11 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    error::Place,
-    parallel,
-    record::{
+    contract::{
         BLOCKS_AHEAD, MAX_RECORD_BYTES, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic,
     },
+    error::Place,
+    parallel,
     seed::mix,
 };
 

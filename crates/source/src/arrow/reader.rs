@@ -24,11 +24,11 @@ use crate::{
     Error, ErrorKind, Result,
     block::BlockPool,
     columns::{ExtraColumn, ValueLayout},
+    contract::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, SMALL_READ, check_record_bytes},
     fallible_alloc,
     fields::{Row, Value},
     memory_permits::{MemoryPermits, covered},
     path_policy,
-    record::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, SMALL_READ, check_record_bytes},
     storage::{StoredFile, past_the_end},
 };
 

@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{
     Result,
+    contract::{FileRecording, ReadRequest, Segment},
     fields::Row,
     info_of_row,
-    record::{FileRecording, ReadRequest, Segment},
     storage::Version,
 };
 use forebay_audio::{AudioDecoder, Info, RangeIndex, ReadAt, SpanBytes};

@@ -45,11 +45,11 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    contract::{BLOCKS_AHEAD, NO_LABEL, Source, Traffic},
     error::Place,
     fallible_alloc,
     fields::{DataType, Value},
     parallel,
-    record::{BLOCKS_AHEAD, NO_LABEL, Source, Traffic},
     seed::mix,
 };
 

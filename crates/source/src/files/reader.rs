@@ -22,14 +22,14 @@ use super::{
     recording_file::{AtomicReadCounts, Key, ReadCounts, RecordingFile},
     table::ArchivePlace,
 };
-use crate::record::WholeRecord;
+use crate::contract::WholeRecord;
 use crate::{
     Error, ErrorKind, Result,
+    contract::{FileRecording, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Segment},
     fields::Row,
     memory_permits::MemoryPermits,
     path_policy::{self, Outside},
     paths::RECORDINGS,
-    record::{FileRecording, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Segment},
     storage::StoredFile,
     urls,
 };

@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 use super::FilesSource;
 use crate::{
-    Result, block::BlockPool, memory_permits::MemoryPermits, record::check_record_bytes, storage::StoredFile,
-    urls,
+    Result, block::BlockPool, contract::check_record_bytes, memory_permits::MemoryPermits,
+    storage::StoredFile, urls,
 };
 use forebay_audio::RangeIndex;
 

@@ -18,11 +18,11 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, cancel, cells,
     columns::{self, ColumnChoice, MOST_TEXT_BYTES, SchemaColumn, in_column},
+    contract::{MAX_RECORD_BYTES, Segment},
     fallible_alloc,
     fields::Value,
     parquet::table::ParquetTable,
     paths::{self, Reads},
-    record::{MAX_RECORD_BYTES, Segment},
     seed::mix,
     storage::{Storage, Version, resolve},
     urls,

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use super::*;
 use crate::{
     AllowPaths, Entry, Recordings, Result,
-    record::{RawRecord, ReadRecords, Segment, WholeRecord},
+    contract::{RawRecord, ReadRecords, Segment, WholeRecord},
 };
 
 struct Folder(tempfile::TempDir);

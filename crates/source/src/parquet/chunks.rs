@@ -23,8 +23,8 @@ use super::chunk::Chunk;
 use crate::{
     Error, ErrorKind, Result,
     block::BlockPool,
+    contract::{Kept, Permit, SMALL_READ},
     memory_permits::MemoryPermits,
-    record::{Kept, Permit, SMALL_READ},
     storage::{StoredFile, past_the_end},
 };
 

@@ -60,9 +60,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, cancel,
+    contract::{MAX_RECORD_BYTES, Source, Traffic},
     error::Place,
     fallible_alloc, parallel,
-    record::{MAX_RECORD_BYTES, Source, Traffic},
     seed::mix,
 };
 

@@ -26,7 +26,7 @@ use ::parquet::{
 };
 
 use super::{chunk::USUAL_RATIO, chunks::ColumnChunks};
-use crate::{Error, ErrorKind, Result, record::SMALL_READ};
+use crate::{Error, ErrorKind, Result, contract::SMALL_READ};
 
 /// The most bytes that a batch of several rows holds beyond the largest page and the dictionary of each
 /// column.

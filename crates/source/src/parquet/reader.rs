@@ -22,11 +22,11 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     columns::{ExtraColumn, Payload},
+    contract::{MemoryLimiter, Permit, RawRecord, ReadRecords, ReadRequest, check_record_bytes},
     fallible_alloc,
     fields::{Row, Value},
     memory_permits::{MemoryPermits, covered},
     path_policy,
-    record::{MemoryLimiter, Permit, RawRecord, ReadRecords, ReadRequest, check_record_bytes},
     storage::StoredFile,
 };
 

@@ -15,8 +15,8 @@ use super::plan::ColumnPlan;
 use crate::{
     Error, ErrorKind, Result, cells,
     columns::in_column,
+    contract::{NO_LABEL, Permit, SMALL_READ},
     fields::{Row, Value},
-    record::{NO_LABEL, Permit, SMALL_READ},
 };
 
 /// Some rows of a row group, decoded.

@@ -22,7 +22,7 @@ use arrow_ipc::{
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
 use forebay_base::{ErrorKind, Result};
-use forebay_engine::record::{NO_LABEL, RawRecord, Source};
+use forebay_engine::contract::{NO_LABEL, RawRecord, Source};
 use forebay_source::parquet::{ParquetOptions, ParquetReader, ParquetSource};
 use forebay_source::{ArrowOptions, ArrowReader, ArrowSource};
 use parquet::{

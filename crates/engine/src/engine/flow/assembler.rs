@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use crate::{
     Error, ErrorKind, Result,
+    contract::{BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, StreamPositions},
     engine::{
         failures::list::LISTED,
         failures::policy::{Policy, Tally},
@@ -23,7 +24,6 @@ use crate::{
         observe::stats::{Counters, Delivered},
     },
     order::{Draw, Schedule},
-    record::{BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, StreamPositions},
     shuffle::Popped,
 };
 

@@ -23,7 +23,7 @@ use std::sync::{
 };
 
 use crate::{
-    record::{GrantedMemory, Kept},
+    contract::{GrantedMemory, Kept},
     sync::{Condvar, Mutex, MutexGuard},
 };
 

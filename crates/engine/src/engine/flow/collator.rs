@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select
 
 use crate::{
     Error, ErrorKind, Result,
+    contract::{BatchSizes, Collate, ExampleMaker, Source, StreamPositions, Task},
     engine::{
         Plan,
         failures::policy::Tally,
@@ -28,7 +29,6 @@ use crate::{
         threads::owned::Threads,
     },
     order::Schedule,
-    record::{BatchSizes, Collate, ExampleMaker, Source, StreamPositions, Task},
 };
 
 /// The longest single wait for examples; their arrival ends it earlier.

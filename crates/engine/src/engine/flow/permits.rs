@@ -18,6 +18,7 @@ use std::{
 
 use crate::{
     Result,
+    contract::{GrantedMemory, Kept, MemoryLimiter, Permit, Retained, SMALL_READ},
     engine::{
         flow::channel_limit,
         flow::shared::Shared,
@@ -25,7 +26,6 @@ use crate::{
         observe::activity::{Activity, State},
         observe::meter::Stopwatch,
     },
-    record::{GrantedMemory, Kept, MemoryLimiter, Permit, Retained, SMALL_READ},
 };
 
 /// The number of a job without a turn.

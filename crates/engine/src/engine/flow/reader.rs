@@ -8,6 +8,7 @@ use crossbeam_channel::{Sender, TrySendError};
 
 use crate::{
     ErrorKind, Result,
+    contract::{RawRecord, ReadRecords, Source, Task, TaskRequest, scattered_readers},
     engine::{
         ExampleOf, Plan,
         failures::policy::Policy,
@@ -20,7 +21,6 @@ use crate::{
         plan::MOST_READERS,
     },
     order::{Assignment, Schedule},
-    record::{RawRecord, ReadRecords, Source, Task, TaskRequest, scattered_readers},
 };
 
 /// How the I/O threads of a plan read a source.

@@ -17,6 +17,7 @@ use crossbeam_channel::Receiver;
 use crate::sync::plain::Mutex;
 use crate::{
     Result, cancel,
+    contract::{CarriedRecord, ExampleMaker, ReadRecords, Source, Task},
     engine::{
         Plan,
         flow::admission::Admission,
@@ -34,7 +35,6 @@ use crate::{
         threads::{parking::Parking, scheduling},
     },
     order::Schedule,
-    record::{CarriedRecord, ExampleMaker, ReadRecords, Source, Task},
     shuffle::ConcurrentShuffleBuffer,
 };
 

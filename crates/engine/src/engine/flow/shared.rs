@@ -17,6 +17,7 @@ use crossbeam_channel::Sender;
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
+    contract::{Record, Source},
     engine::{
         flow::channel_limit::ChannelLimit,
         flow::demand::{Demand, ExtraRead},
@@ -29,7 +30,6 @@ use crate::{
     },
     error::Place,
     order::Schedule,
-    record::{Record, Source},
     shuffle::ConcurrentShuffleBuffer,
 };
 

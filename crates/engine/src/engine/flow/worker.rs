@@ -16,10 +16,10 @@ use crate::engine::{
 };
 use crate::{
     ErrorKind,
-    record::{ExampleMaker, Source, Task},
+    contract::{ExampleMaker, Source, Task},
 };
 #[cfg(debug_assertions)]
-use crate::{engine::threads::inject::Injected, record::Record};
+use crate::{contract::Record, engine::threads::inject::Injected};
 
 /// Where a worker gets its records.
 pub(crate) struct WorkerInput<E> {

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::record::TaskLabels;
+use crate::contract::TaskLabels;
 
 /// What a thread is doing: one list for all kinds of threads, so that each name has one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use crate::{
+    contract::TaskLabels,
     engine::observe::activity::{Role, State, ThreadState},
-    record::TaskLabels,
 };
 
 /// The states of a run's threads at one moment.

@@ -17,6 +17,7 @@ use std::{
 use crate::sync::plain::Mutex;
 use crate::{
     ErrorKind,
+    contract::{TaskLabels, Traffic},
     engine::{
         Plan,
         observe::meter::{Hunger, Meter, Total},
@@ -26,7 +27,6 @@ use crate::{
         threads::autoscale::{Autoscaler, Numbers},
     },
     histogram::{Histogram, Times},
-    record::{TaskLabels, Traffic},
 };
 
 /// The least time between two samples of the figures; rates are computed from their differences.

@@ -9,7 +9,7 @@
 
 use std::ops::Sub;
 
-use crate::record::TaskLabels;
+use crate::contract::TaskLabels;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {

@@ -1,0 +1,76 @@
+//! [`ReadRequest`]: what a task needs of a record that is about to be read.
+
+use std::ops::Range;
+
+use crate::fields::Row;
+
+/// The bytes of a record that a source reads before it calls an [`Excerpt`].
+pub const HEAD_BYTES: usize = 4096;
+
+/// Returns the range of a record's bytes that is needed besides its first [`HEAD_BYTES`], given those and the
+/// record's size; `None` if all bytes are needed.
+pub type Excerpt<'a> = &'a dyn Fn(&[u8], u64) -> Option<Range<u64>>;
+
+/// What a task needs of a record that is about to be read.
+pub trait ReadRequest {
+    /// As [`Excerpt`].
+    fn excerpt(&self, _head: &[u8], _size: u64) -> Option<Range<u64>> {
+        None
+    }
+
+    /// Whether [`ReadRequest::span`] says which samples are needed; otherwise whole recordings are read.
+    fn takes_spans(&self) -> bool;
+
+    /// Whether the same row will be read next.
+    fn repeats(&self) -> bool {
+        false
+    }
+
+    /// The samples that are needed of a row with this rate and length, and these values of other columns;
+    /// `None` if all are, or if the row is bad. A row that is a segment has the segment's length, and the
+    /// range is counted from its start.
+    fn span(&self, _sample_rate: u32, _n_samples: u64, _values: &Row) -> Option<Range<u64>> {
+        None
+    }
+
+    /// As [`ReadRequest::excerpt`], for this position and the following `n - 1`, which are of the same
+    /// record.
+    fn excerpt_of(&self, _n: u64, _head: &[u8], _size: u64) -> Option<Range<u64>> {
+        None
+    }
+
+    /// As [`ReadRequest::span`], for this position and the following `n - 1`, which are of the same record.
+    fn span_of(&self, _n: u64, _sample_rate: u32, _n_samples: u64, _values: &Row) -> Option<Range<u64>> {
+        None
+    }
+}
+
+/// Wants what several neighbouring positions of one record need together.
+pub struct RunRequest<'a> {
+    /// The request of the first position.
+    pub request: &'a dyn ReadRequest,
+    pub n: u64,
+}
+
+impl ReadRequest for RunRequest<'_> {
+    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
+        self.request.excerpt_of(self.n, head, size)
+    }
+
+    fn takes_spans(&self) -> bool {
+        self.request.takes_spans()
+    }
+
+    fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
+        self.request.span_of(self.n, sample_rate, n_samples, values)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WholeRecord;
+
+impl ReadRequest for WholeRecord {
+    fn takes_spans(&self) -> bool {
+        false
+    }
+}
