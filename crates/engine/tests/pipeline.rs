@@ -87,8 +87,8 @@ proptest! {
                     Ok(Step::Batch(_, batch)) => got.push(batch),
                     Ok(Step::End) => break,
                     Ok(Step::TimedOut) => panic!("no batch within {SOON:?}: a deadlock"),
-                    // An epoch with few good rows may run out of substitutes, at the same one in each run, and a
-                    // pass may have no good row.
+                    // An epoch with few good rows may run out of substitutes: at the same one, in each run.
+                    // A pass may have no good row.
                     Err(error) => {
                         let kind = if infinite { ErrorKind::Exhausted } else { ErrorKind::TooMany };
                         prop_assert!(bad > 0 && error.kind == kind, "{}", error);
