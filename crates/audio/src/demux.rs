@@ -1,5 +1,4 @@
-//! AAC and ALAC: the packets of MP4, CAF and [`super::aac`] (ADTS), decoded by the
-//! library's decoders.
+//! AAC and ALAC: the packets of MP4, CAF and [`super::aac`] (ADTS), decoded by the library's decoders.
 //!
 //! The positions of the packets are found once, when the recording is opened. The decoder starts a fixed
 //! number of packets before a span. ALAC packets are independent, so its decoders are cached. AAC overlaps

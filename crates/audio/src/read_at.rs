@@ -115,10 +115,15 @@ impl<'a> RangeReader<'a> {
         Self { source, sizes: ReadSizes::USUAL, offset: 0, size, pieces: Vec::new() }
     }
 
-    /// The part `range` of the bytes, as bytes of their own. What was read so far is not kept.
+    /// The part `range` of the bytes, as bytes of their own, with what was read of it so far.
     pub(crate) fn within(&self, range: Range<u64>) -> Self {
         let Range { start, end } = range;
-        Self { offset: self.offset + start, size: end - start, pieces: Vec::new(), ..*self }
+        let of_part = |(at, bytes): &(u64, Bytes)| {
+            let (from, to) = (start.max(*at), end.min(at + bytes.len() as u64));
+            (from < to).then(|| (from - start, bytes.slice((from - at) as usize..(to - at) as usize)))
+        };
+        let pieces = self.pieces.iter().filter_map(of_part).collect();
+        Self { offset: self.offset + start, size: end - start, pieces, ..*self }
     }
 
     pub(crate) fn size(&self) -> u64 {

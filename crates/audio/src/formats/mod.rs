@@ -1,9 +1,8 @@
 //! The formats of recordings, a file or folder each, and the table of them.
 //!
-//! A format says how it is recognised, opens a recording into an [`Index`], and reads an
-//! index back from its file. Containers of samples at known places open into a
-//! [`PcmFormat`], those of packets that symphonia decodes into a
-//! [`PacketIndex`]; a codec of its own brings an index of its own.
+//! A format says how it is recognised, opens a recording into an [`Index`], and reads an index back from its
+//! file. Containers of samples at known places open into a [`PcmFormat`], those of packets that symphonia
+//! decodes into a [`PacketIndex`]; a codec of its own brings an index of its own.
 //!
 //! A new format is one file here, its `mod` line, and its line in [`FORMATS`].
 //!
@@ -80,8 +79,7 @@ pub(crate) trait Format: Debug + Sync {
     /// As [`AudioDecoder::open`](crate::AudioDecoder::open), and errors of the reads.
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>>;
 
-    /// Reads what [`Index::write`] wrote of a recording of `size` bytes; None if
-    /// it contradicts itself.
+    /// Reads what [`Index::write`] wrote of a recording of `size` bytes; None if it contradicts itself.
     fn read_index(&self, from: &mut Parser<'_>, size: u64, info: Info) -> Option<AnyIndex>;
 }
 
@@ -149,7 +147,14 @@ macro_rules! into_any_index {
     };
 }
 
-into_any_index!(Pcm: PcmFormat, Flac: FlacIndex, Vorbis: VorbisIndex, Mpeg: MpegIndex, Packets: PacketIndex, Boxed: Box<dyn Index>);
+into_any_index!(
+    Pcm: PcmFormat,
+    Flac: FlacIndex,
+    Vorbis: VorbisIndex,
+    Mpeg: MpegIndex,
+    Packets: PacketIndex,
+    Boxed: Box<dyn Index>
+);
 
 /// How a frame is recognised.
 #[derive(Debug, Clone, Copy)]

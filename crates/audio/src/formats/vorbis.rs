@@ -293,7 +293,7 @@ mod tests {
         (first, whole)
     }
 
-    /// OggPages on which no packet ends, with and without granule positions, and packets without audio,
+    /// Pages on which no packet ends, with and without granule positions, and packets without audio,
     /// between those with audio.
     #[test]
     fn pages_and_packets_without_audio_are_passed_once() {

@@ -1,12 +1,11 @@
-//! WAV and its larger relatives: RIFF, RIFX (big-endian), RF64 and BW64 (64-bit sizes in `ds64`), Wave64
-//! (GUIDs).
+//! WAV and its larger relatives: RIFF, RIFX (big-endian), RF64 and BW64 (64-bit sizes in `ds64`).
 //!
 //! The chunks are walked by their sizes until both `fmt ` and `data` are found. The data are all bytes to the
 //! end of the file if their size is 0xFFFFFFFF, beyond the end, or 0 at the end of the chunks (a writer that
 //! never filled it in).
 //!
 //! Source: Microsoft/IBM multimedia WAVE registration (RIFF, WAVEFORMATEX, WAVEFORMATEXTENSIBLE); ITU-R
-//! BS.2088 (BW64); EBU Tech 3306 (RF64); Sony Wave64 specification.
+//! BS.2088 (BW64); EBU Tech 3306 (RF64).
 
 use std::ops::Range;
 

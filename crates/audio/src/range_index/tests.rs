@@ -302,6 +302,34 @@ fn flac_before_other_bytes() {
 }
 
 #[test]
+fn a_head_after_tags_is_read_once() {
+    for name in ["vorbis/perch_16000_mono.ogg", "made/alac16.caf"] {
+        let plain = data(name);
+        let tagged = [&b"ID3\x04\0\0\0\0\0\x21"[..], &[0; 33], &plain].concat();
+        let [plain, tagged] = [plain, tagged].map(|bytes| {
+            let io = Counted::new(bytes);
+            RangeIndex::open_by(&mut AudioDecoder::new(), &io, SMALL).unwrap();
+            io.take().0
+        });
+        assert!(tagged <= plain + 1, "{name}: {tagged} reads with tags, {plain} without");
+    }
+}
+
+#[test]
+fn an_index_of_flac_has_no_other_codec() {
+    let io = Counted::new(data("mewkiz-flac/80574.flac"));
+    let index = RangeIndex::open_by(&mut AudioDecoder::new(), &io, SMALL).unwrap();
+    // After the two lengths and the name of the format.
+    let at = 16 + 1 + index.format().len();
+    let mut written = index.to_bytes();
+    let own = written[at];
+    for codec in 0..12 {
+        written[at] = codec;
+        assert_eq!(RangeIndex::from_bytes(&written).is_ok(), codec == own, "codec {codec}, own {own}");
+    }
+}
+
+#[test]
 fn an_hour_of_vorbis() {
     for name in ["perch_16000_mono.ogg", "stereo_44100.ogg", "vorbis_q0_44100_stereo.ogg"] {
         let short = data(&format!("vorbis/{name}"));

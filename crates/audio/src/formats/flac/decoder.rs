@@ -6,7 +6,7 @@
 //! | RFC 9639 | here |
 //! |---|---|
 //! | 8.2 STREAMINFO, 8.5 seek table | `head` |
-//! | 9.1 frame header, 9.3 frame footer | `flac_frame` |
+//! | 9.1 frame header, 9.3 frame footer | `frame` |
 //! | 4.2, 9.1.3 stereo decorrelation | [`FrameDecoder::write`] |
 //! | 9.2.1 subframe header, 9.2.2 wasted bits | `subframe` |
 //! | 9.2.3 constant, 9.2.4 verbatim | `subframe` |

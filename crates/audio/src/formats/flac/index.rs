@@ -16,7 +16,7 @@ use super::{
     seek_points,
 };
 use crate::{
-    Claims, DecoderCache, Info, Planes, Result, corrupt, fallible_alloc,
+    Claims, Codec, DecoderCache, Info, Planes, Result, corrupt, fallible_alloc,
     index::{Index, SpanWindow},
     index_file::{Parser, Writer},
     locate::{MAX_POINTS, SeekPoint, SeekPoints, WindowSamples, contradiction, locate, thin},
@@ -129,7 +129,8 @@ impl FlacIndex {
         let stream = Stream { sample_rate, channels, bits, is_variable: is_variable == 1, fixed };
         let setup: [u8; 34] = from.array()?;
         let shape = Shape { info, stream, setup, declared: from.long()? };
-        let is_valid = sample_rate == info.sample_rate
+        let is_valid = info.codec == Codec::Flac
+            && sample_rate == info.sample_rate
             && u16::from(channels) == info.channels
             && (1..=8).contains(&channels)
             && (1..=32).contains(&bits)

@@ -45,7 +45,7 @@ struct ScannedStream {
     /// From its first page to the end of its last one.
     bytes: Range<u64>,
     serial: u32,
-    /// OggPages on which a packet begins and ends, and their granule positions.
+    /// Pages on which a packet begins and ends, and their granule positions.
     pages: Vec<(u64, i64)>,
 }
 
