@@ -30,8 +30,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Compares the number of samples that is declared, if any, with that of the recording; `slack` more are
-    /// no contradiction.
+    /// Compares the declared number of samples, if there is one, with the recording's; up to `slack` samples
+    /// too many are accepted.
     pub(crate) fn compare(&mut self, info: Info, declared: Option<u64>, slack: u64, who: &str) {
         let Info { n_samples, codec, .. } = info;
         self.declared = declared;

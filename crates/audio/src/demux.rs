@@ -259,7 +259,7 @@ impl Timeline {
     /// channel; None if `read` does.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// If `read` fails.
     pub(crate) fn add<B: Deref<Target = [u8]>>(
         &mut self,
         first: &FirstPacket,

@@ -2,8 +2,7 @@
 //!
 //! Layout, little-endian: magic number and version of the layout, a checksum of all that follows, the length
 //! of a key (u32), the key, the content. The key says what the content was made from: the reader makes its
-//! own and compares. Files of another version, damaged ones and those of another key are none, and are made
-//! again.
+//! own and compares. A file with another version or key, or a damaged one, is made again.
 //!
 //! The content of an index of a recording is what [`RangeIndex::to_bytes`](crate::RangeIndex::to_bytes)
 //! writes.

@@ -293,6 +293,8 @@ pub struct Recording<'a> {
     format: &'static dyn Format,
     info: Info,
     bytes: CodecBytes<'a>,
+    /// The offset of `bytes` in the file; 0 if they are joined from pieces of it.
+    start: u64,
     index: AnyIndex,
 }
 
@@ -383,7 +385,8 @@ impl AudioDecoder {
         let n_samples = span.end - span.start;
         self.decoder_cache.losses.begin(self.damage);
         let all = SpanWindow::whole(&recording.bytes[..]);
-        self.guarded(|cache| recording.index.decode(cache, &all, span, out))?;
+        self.guarded(|cache| recording.index.decode(cache, &all, span, out))
+            .map_err(from_byte(recording.start))?;
         self.filled = self.decoder_cache.losses.end(n_samples)?;
         out.check_finite()
     }
@@ -410,16 +413,30 @@ pub fn layout(head: &[u8], size: u64) -> Option<FrameLayout> {
 
 fn open<'a>(cache: &mut DecoderCache, file: &'a [u8]) -> Result<Recording<'a>> {
     let (format, start) = sniff::sniff(file)?;
-    let file = if format.finds_start() { file } else { &file[start..] };
+    let start = if format.finds_start() { 0 } else { start };
+    let file = &file[start..];
     let Opened { info, index, bytes } = format
-        .open(cache, &mut RangeReader::of_memory(file))?
+        .open(cache, &mut RangeReader::of_memory(file))
+        .map_err(from_byte(start as u64))?
         .ok_or_else(|| unsupported(format!("a recording in {} cannot be opened in memory", format.name())))?;
-    Ok(Recording { format, info, bytes: bytes.unwrap_or(CodecBytes::Whole(file)), index })
+    let (bytes, start) = match bytes {
+        None => (CodecBytes::Whole(file), start as u64),
+        Some(bytes) => (bytes, 0),
+    };
+    Ok(Recording { format, info, bytes, start, index })
 }
 
 /// The names of the formats that are decoded, as [`RangeIndex::format`] returns them.
 pub fn formats() -> impl Iterator<Item = &'static str> {
     formats::FORMATS.iter().map(|format| format.name())
+}
+
+/// Counts the place of an error from the start of a file, of which the bytes before `start` were left out.
+fn from_byte(start: u64) -> impl Fn(Error) -> Error {
+    move |mut error| {
+        error.place.byte = error.place.byte.map(|byte| byte.saturating_add(start));
+        error
+    }
 }
 
 fn corrupt(message: impl Into<String>) -> Error {

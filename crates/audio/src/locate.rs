@@ -56,6 +56,11 @@ impl SeekPoints {
         is_whole.then(|| Self::new(points))
     }
 
+    /// Whether no point was looked for, since the recording is in memory.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<SeekPoint>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -85,7 +85,7 @@ pub(crate) struct PacketTable {
 }
 
 impl PacketTable {
-    /// Opens the recording in these packets; None if those of a file cannot be kept.
+    /// Opens the recording in these packets; None if a file has too many to keep.
     ///
     /// # Errors
     /// Errors of the first packet, and of the reads.
@@ -341,7 +341,10 @@ impl Index for PacketIndex {
         };
         let pools = cache.pools::<PacketPools>();
         let (mut packets, mut starts) = (pools.packets.take(), pools.starts.take());
-        let numbers = window.units.as_ref().map_or(0..0, |units| units.start as usize..units.end as usize);
+        let numbers = window
+            .units
+            .as_ref()
+            .map_or(0..runs.lens.len(), |units| units.start as usize..units.end as usize);
         for (here, len, start) in runs.packets(numbers.clone()) {
             fallible_alloc::push(&mut packets, Packet { at: (here - window.at) as usize, len, dur: 0 })?;
             fallible_alloc::push(&mut starts, start)?;

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use crate::{
     AudioDecoder, Codec, DecoderCache, Error, ErrorKind, Info, Planes, Repairs, Result,
     formats::{self, AnyIndex, Format, Opened},
-    id3,
+    from_byte, id3,
     index::SpanWindow,
     index_file::{Parser, Writer},
     read_at::{RangeReader, ReadAt, ReadSizes},
@@ -128,7 +128,7 @@ impl RangeIndex {
         if start > 0 {
             reader = reader.within(start..size);
         }
-        let opened = decoder.guarded(|cache| format.open(cache, &mut reader))?;
+        let opened = decoder.guarded(|cache| format.open(cache, &mut reader)).map_err(from_byte(start))?;
         Ok(opened.map(|opened| (format, start, opened)))
     }
 
@@ -204,8 +204,8 @@ impl RangeIndex {
     ) -> Result<SpanWindow<Bytes>> {
         let whole = || reader.read(0..self.size).map(SpanWindow::whole);
         let Some(index) = &self.index else { return whole() };
-        let found = index.read_window(cache, &reader.within(self.start..self.size), span);
-        match found {
+        let part = reader.within(self.start..self.size);
+        match index.read_window(cache, &part, span).map_err(from_byte(self.start)) {
             // Among damaged bytes the places of frames and pages are known by all that is before them.
             Err(error) if error.kind == ErrorKind::Corrupt => {
                 whole().map_err(|other| if other.kind == ErrorKind::TooLarge { error } else { other })
@@ -262,10 +262,7 @@ impl AudioDecoder {
         decoded
             .and_then(|()| self.decoder_cache.losses.end(n_samples))
             .map(|filled| self.filled = filled)
-            .map_err(|mut error| {
-                error.place.byte = error.place.byte.map(|byte| byte + start + window.at);
-                error
-            })?;
+            .map_err(from_byte(start + window.at))?;
         out.check_finite()
     }
 }

@@ -89,12 +89,20 @@ fn ogg(bytes: &[u8]) -> Result<&'static dyn Format> {
     if found.is_empty() {
         return Err(corrupt("the Ogg file does not start with a stream's first page"));
     }
-    Err(unsupported(format!("an Ogg file with {}; Vorbis and FLAC are decoded", found.join(" and "))))
+    let decoded: Vec<_> = FORMATS.iter().filter_map(|format| Some(format.ogg_codec()?.1)).collect();
+    Err(unsupported(format!(
+        "an Ogg file with {}; {} are decoded",
+        found.join(" and "),
+        decoded.join(" and ")
+    )))
 }
 
 /// The format of a stream in Ogg, by its first packet.
 fn format_in_ogg(packet: &[u8]) -> Option<&'static dyn Format> {
-    FORMATS.iter().copied().find(|format| format.ogg_packet().is_some_and(|start| packet.starts_with(start)))
+    FORMATS
+        .iter()
+        .copied()
+        .find(|format| format.ogg_codec().is_some_and(|(start, _)| packet.starts_with(start)))
 }
 
 /// Whether the last page of the last stream of sound in an Ogg file is marked as its end.

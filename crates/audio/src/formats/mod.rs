@@ -62,8 +62,8 @@ pub(crate) trait Format: Debug + Sync {
         None
     }
 
-    /// The first bytes of its first packet, if it is a codec in Ogg.
-    fn ogg_packet(&self) -> Option<&'static [u8]> {
+    /// The first bytes of its first packet and the name of the codec, if it is one in Ogg.
+    fn ogg_codec(&self) -> Option<(&'static [u8], &'static str)> {
         None
     }
 
@@ -88,7 +88,7 @@ pub(crate) trait Format: Debug + Sync {
 pub(crate) struct Opened<'a> {
     pub(crate) info: Info,
     pub(crate) index: AnyIndex,
-    /// The bytes to decode, if they are not those of the file. Only in memory.
+    /// The bytes to decode, if they are joined from pieces of the file. Only in memory.
     pub(crate) bytes: Option<CodecBytes<'a>>,
 }
 
@@ -110,8 +110,8 @@ impl Opened<'_> {
     }
 }
 
-/// Any index. Those of the families below lie in place: a box would be an allocation for each record that is
-/// opened in memory (`tests/allocation.rs`). All others are [`AnyIndex::Boxed`], and have no line here.
+/// An index of any format. The families below are stored without a box, which would be an allocation for each
+/// record that is opened in memory (`tests/allocation.rs`). All others are [`AnyIndex::Boxed`].
 #[derive(Debug)]
 pub(crate) enum AnyIndex {
     Pcm(PcmFormat),

@@ -27,8 +27,8 @@ impl Format for OggFlac {
         "ogg-flac"
     }
 
-    fn ogg_packet(&self) -> Option<&'static [u8]> {
-        Some(b"\x7fFLAC")
+    fn ogg_codec(&self) -> Option<(&'static [u8], &'static str)> {
+        Some((b"\x7fFLAC", "FLAC"))
     }
 
     /// In memory only: a file is read whole.

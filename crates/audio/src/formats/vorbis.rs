@@ -66,8 +66,8 @@ impl Format for OggVorbis {
         "ogg-vorbis"
     }
 
-    fn ogg_packet(&self) -> Option<&'static [u8]> {
-        Some(b"\x01vorbis")
+    fn ogg_codec(&self) -> Option<(&'static [u8], &'static str)> {
+        Some((b"\x01vorbis", "Vorbis"))
     }
 
     fn open<'a>(&self, cache: &mut DecoderCache, reader: &mut RangeReader<'a>) -> Result<Option<Opened<'a>>> {

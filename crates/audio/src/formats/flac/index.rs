@@ -161,6 +161,9 @@ impl Index for FlacIndex {
         reader: &RangeReader<'_>,
         span: &Range<u64>,
     ) -> Result<SpanWindow<Bytes>> {
+        if self.points.is_empty() {
+            return Ok(SpanWindow::whole(reader.read(0..reader.size())?));
+        }
         let (size, n_samples) = (reader.size(), self.shape.info.n_samples);
         let mut start = 0;
         let mut window = locate(reader, &self.points, self.hint(span.start), span, |at, bytes| {

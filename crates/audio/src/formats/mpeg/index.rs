@@ -20,7 +20,7 @@ use crate::{
     decoder_cache::PooledVec,
     fallible_alloc,
     formats::{AnyIndex, Opened},
-    id3,
+    from_byte, id3,
     index::{Index, SpanWindow},
     index_file::{Parser, Writer},
     locate::{SeekPoint, contradiction, thin},
@@ -198,6 +198,40 @@ impl MpegIndex {
         Ok(SpanWindow { at: range.start, bytes: reader.read(range)?, units, start: 0 })
     }
 
+    /// Reads a window for `span` out of [`Self::range`], which `reader` reads.
+    fn find_window(
+        &self,
+        cache: &mut DecoderCache,
+        reader: &RangeReader<'_>,
+        span: &Range<u64>,
+    ) -> Result<SpanWindow<Bytes>> {
+        let none = || Error::new(ErrorKind::Shape, "the span has no samples");
+        let (first, here, _) = self.overlaps(span).next().ok_or_else(none)?;
+        let wanted = Mpeg::frames_of(first, &self.header, &here).start;
+        let (last, here, _) = self.overlaps(span).last().ok_or_else(none)?;
+        let end = Mpeg::frames_of(last, &self.header, &here).end;
+        let mut lead = LEAD;
+        loop {
+            let from = wanted.saturating_sub(lead).max(first.frames.start);
+            let window = self.read_frames(reader, from..end)?;
+            let number = window.units.as_ref().map_or(0, |units| units.start as usize);
+            let frames = self.list(cache, &window.bytes, window.at, number..end)?;
+            let mpeg = Mpeg { bytes: &window.bytes, header: self.header, frames: &frames, first: number };
+            // Only frames that are there can be looked at.
+            if mpeg.behind() < end {
+                return Err(contradiction(window.at));
+            }
+            let is_enough = mpeg.has_start(first, wanted);
+            if !is_enough && number <= first.frames.start {
+                return Err(contradiction(window.at));
+            }
+            if is_enough {
+                return Ok(window);
+            }
+            lead = lead.saturating_mul(8);
+        }
+    }
+
     /// Lists the frames `numbers` in the bytes of a window that begins at byte `at` of [`Self::range`].
     fn list(
         &self,
@@ -291,33 +325,13 @@ impl Index for MpegIndex {
         reader: &RangeReader<'_>,
         span: &Range<u64>,
     ) -> Result<SpanWindow<Bytes>> {
-        let reader = reader.within(self.range.clone());
-        let none = || Error::new(ErrorKind::Shape, "the span has no samples");
-        let (first, here, _) = self.overlaps(span).next().ok_or_else(none)?;
-        let wanted = Mpeg::frames_of(first, &self.header, &here).start;
-        let (last, here, _) = self.overlaps(span).last().ok_or_else(none)?;
-        let end = Mpeg::frames_of(last, &self.header, &here).end;
-        let mut lead = LEAD;
-        loop {
-            let from = wanted.saturating_sub(lead).max(first.frames.start);
-            let mut window = self.read_frames(&reader, from..end)?;
-            let number = window.units.as_ref().map_or(0, |units| units.start as usize);
-            let frames = self.list(cache, &window.bytes, window.at, number..end)?;
-            let mpeg = Mpeg { bytes: &window.bytes, header: self.header, frames: &frames, first: number };
-            // Only frames that are there can be looked at.
-            if mpeg.behind() < end {
-                return Err(contradiction(window.at));
-            }
-            let is_enough = mpeg.has_start(first, wanted);
-            if !is_enough && number <= first.frames.start {
-                return Err(contradiction(window.at));
-            }
-            if is_enough {
-                window.at += self.range.start;
-                return Ok(window);
-            }
-            lead = lead.saturating_mul(8);
+        if let FramePositions::All(_) = self.places {
+            return Ok(SpanWindow::whole(reader.read(0..reader.size())?));
         }
+        let part = reader.within(self.range.clone());
+        let mut window = self.find_window(cache, &part, span).map_err(from_byte(self.range.start))?;
+        window.at += self.range.start;
+        Ok(window)
     }
 
     fn decode(
@@ -328,20 +342,21 @@ impl Index for MpegIndex {
         out: &mut Planes,
     ) -> Result<()> {
         let listed;
-        let mpeg = match (&self.places, &window.units) {
+        let (mpeg, before) = match (&self.places, &window.units) {
             (FramePositions::All(frames), _) => {
                 let bytes = &window.bytes[self.range.start as usize..self.range.end as usize];
-                Mpeg { bytes, header: self.header, frames, first: 0 }
+                (Mpeg { bytes, header: self.header, frames, first: 0 }, self.range.start)
             }
             (_, units) => {
-                let numbers = units.as_ref().map_or(0..0, |units| units.start as usize..units.end as usize);
+                let units = units.as_ref().ok_or_else(|| contradiction(0))?;
+                let numbers = units.start as usize..units.end as usize;
                 let first = numbers.start;
                 listed = self.list(cache, window.bytes, window.at - self.range.start, numbers)?;
-                Mpeg { bytes: window.bytes, header: self.header, frames: &listed, first }
+                (Mpeg { bytes: window.bytes, header: self.header, frames: &listed, first }, 0)
             }
         };
         for (link, here, at) in self.overlaps(&span) {
-            mpeg.read_link(link, cache, here, out, at)?;
+            mpeg.read_link(link, cache, here, out, at).map_err(from_byte(before))?;
         }
         Ok(())
     }
@@ -416,10 +431,7 @@ fn in_file(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Opt
         None => scan(reader, &tail)?,
     };
     let Some((header, found, places)) = found else { return Ok(None) };
-    let mut links = cache.pools::<MpegPools>().links.take();
-    links.extend(found);
-    links.shrink_to_fit();
-    Ok(Some(MpegIndex::new(header, links, places)))
+    Ok(Some(MpegIndex::new(header, found.into(), places)))
 }
 
 type FoundFrames = (Header, Vec<Link>, FramePositions);
