@@ -163,6 +163,8 @@ pub unsafe trait Lanes: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Out
     fn times_two_to(self, n: Self) -> Self;
     /// Transposes an 8 x 8 tile: lane `i` of result `j` is lane `j` of `rows[i]`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
+    /// `sums + x * factors` for four integers, which wrap.
+    fn add_products(sums: [i32; 4], x: i32, factors: &[i32; 4]) -> [i32; 4];
 
     /// 0 where the value is finite, NaN where it is not.
     #[inline(always)]
@@ -339,6 +341,10 @@ unsafe impl Lanes for Portable {
     fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
         std::array::from_fn(|j| Self(std::array::from_fn(|i| rows[i].0[j])))
     }
+    #[inline(always)]
+    fn add_products(sums: [i32; 4], x: i32, factors: &[i32; 4]) -> [i32; 4] {
+        std::array::from_fn(|i| sums[i].wrapping_add(x.wrapping_mul(factors[i])))
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -496,6 +502,15 @@ mod avx2 {
                     Self(_mm256_permute2f128_ps::<0x31>(q3, q7)),
                 ]
             })
+        }
+        #[inline(always)]
+        fn add_products(mut sums: [i32; 4], x: i32, factors: &[i32; 4]) -> [i32; 4] {
+            avx2!({
+                let products = _mm_mullo_epi32(_mm_loadu_si128(factors.as_ptr().cast()), _mm_set1_epi32(x));
+                let total = _mm_add_epi32(_mm_loadu_si128(sums.as_ptr().cast()), products);
+                _mm_storeu_si128(sums.as_mut_ptr().cast(), total);
+            });
+            sums
         }
     }
 }

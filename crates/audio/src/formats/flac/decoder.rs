@@ -168,7 +168,7 @@ impl Work for Narrow<'_> {
             // A difference needs one bit more than the samples.
             let width = width + u32::from(header.channels.side() == Some(c));
             let until = if c + 1 == n_channels { until } else { usize::MAX };
-            subframe(&mut bits, width, samples, until)?;
+            subframe::<V, _>(&mut bits, width, samples, until)?;
         }
         bits.end()
     }
@@ -192,9 +192,9 @@ impl Work for Wide<'_> {
         let (first, second) = samples.split_at_mut(BEFORE + header.block as usize);
         for c in 0..2 {
             if header.channels.side() == Some(c) {
-                subframe(&mut bits, 33, wide, usize::MAX)?;
+                subframe::<V, _>(&mut bits, 33, wide, usize::MAX)?;
             } else {
-                subframe(&mut bits, 32, if c == 0 { &mut *first } else { &mut *second }, usize::MAX)?;
+                subframe::<V, _>(&mut bits, 32, if c == 0 { &mut *first } else { &mut *second }, usize::MAX)?;
             }
         }
         let planes = first[BEFORE..].iter_mut().zip(&mut second[BEFORE..]);

@@ -12,6 +12,8 @@
 //!
 //! Source: RFC 9639, sections 9.2.5 and 9.2.6; the order of the sums is own.
 
+use crate::simd::Lanes;
+
 /// A stored sample: 32 bits, or 64 for a difference of 32-bit channels.
 pub(super) trait Sample: Copy {
     /// The lowest bits of `value`.
@@ -48,6 +50,14 @@ pub(super) trait Sum<T>: Copy {
     fn plus(self, coefficient: i32, sample: T) -> Self;
     /// `self >> shift`.
     fn shifted(self, shift: u32) -> i64;
+    /// [`Sum::plus`] for each sum of a block.
+    #[inline(always)]
+    fn plus_each<V: Lanes>(sums: [Self; BLOCK], coefficients: &[i32; BLOCK], sample: T) -> [Self; BLOCK]
+    where
+        T: Copy,
+    {
+        std::array::from_fn(|i| sums[i].plus(coefficients[i], sample))
+    }
 }
 
 impl Sum<i32> for i32 {
@@ -59,6 +69,11 @@ impl Sum<i32> for i32 {
     #[inline(always)]
     fn shifted(self, shift: u32) -> i64 {
         (self >> shift).into()
+    }
+    // By name, since a compiler that chooses vectors by itself does so in one build and not in the next.
+    #[inline(always)]
+    fn plus_each<V: Lanes>(sums: [i32; BLOCK], coefficients: &[i32; BLOCK], sample: i32) -> [i32; BLOCK] {
+        V::add_products(sums, sample, coefficients)
     }
 }
 
@@ -109,7 +124,7 @@ impl<const N: usize> Predictor<N> {
 
     /// Computes the samples from `i` on. `recent` are the two before, the last one first.
     #[inline(always)]
-    pub(super) fn block<T: Sample, A: Sum<T>>(
+    pub(super) fn block<V: Lanes, T: Sample, A: Sum<T>>(
         &self,
         samples: &mut [T],
         i: usize,
@@ -119,10 +134,7 @@ impl<const N: usize> Predictor<N> {
         let (before, rest) = samples[i - N..i + BLOCK].split_at_mut(N);
         let mut sums = [A::ZERO; BLOCK];
         for j in RECENT..N {
-            let x = before[N - 1 - j];
-            for (sum, &coefficient) in sums.iter_mut().zip(&self.lanes[j]) {
-                *sum = sum.plus(coefficient, x);
-            }
+            sums = A::plus_each::<V>(sums, &self.lanes[j], before[N - 1 - j]);
         }
         let c = |lag: usize| if lag <= N { self.coefficients[lag - 1] } else { 0 };
         let done = |sum: A, b: usize| T::cut(sum.shifted(self.shift).wrapping_add(residuals[b]));

@@ -9,6 +9,7 @@ use super::{
     bits::Bits,
     predict::{BLOCK, Predictor, Sample, Sum},
 };
+use crate::simd::Lanes;
 
 /// The samples before the first one, which predictors of padded order read and multiply by 0.
 pub(super) const BEFORE: usize = 32;
@@ -35,7 +36,7 @@ impl Stored for i64 {
 /// Stops after `until` samples, if this is the last subframe of which more are needed. None if the bits are
 /// no valid subframe.
 #[inline(always)]
-pub(super) fn subframe<T: Stored>(
+pub(super) fn subframe<V: Lanes, T: Stored>(
     bits: &mut Bits<'_>,
     width: u32,
     samples: &mut [T],
@@ -55,7 +56,7 @@ pub(super) fn subframe<T: Stored>(
         1 => verbatim(bits, width, &mut samples[BEFORE..]),
         8..=12 => {
             verbatim(bits, width, samples.get_mut(BEFORE..BEFORE + kind - 8)?);
-            predicted(bits, width, samples, FIXED[kind - 8], 0, until)?;
+            predicted::<V, T>(bits, width, samples, FIXED[kind - 8], 0, until)?;
         }
         32.. => {
             let order = kind - 31;
@@ -67,7 +68,7 @@ pub(super) fn subframe<T: Stored>(
             for coefficient in &mut coefficients[..order] {
                 *coefficient = bits.signed(precision) as i32;
             }
-            predicted(bits, width, samples, &coefficients[..order], shift, until)?;
+            predicted::<V, T>(bits, width, samples, &coefficients[..order], shift, until)?;
         }
         _ => return None,
     }
@@ -87,7 +88,7 @@ fn verbatim<T: Sample>(bits: &mut Bits<'_>, width: u32, samples: &mut [T]) {
 
 /// Reads the residual and adds the prediction, with the loop for this order and width.
 #[inline(always)]
-fn predicted<T: Stored>(
+fn predicted<V: Lanes, T: Stored>(
     bits: &mut Bits<'_>,
     width: u32,
     samples: &mut [T],
@@ -102,9 +103,15 @@ fn predicted<T: Stored>(
     macro_rules! run {
         ($n:literal) => {
             if is_short {
-                restored::<T, T::Short, $n>(bits, samples, order, &Predictor::new(coefficients, shift), until)
+                restored::<V, T, T::Short, $n>(
+                    bits,
+                    samples,
+                    order,
+                    &Predictor::new(coefficients, shift),
+                    until,
+                )
             } else {
-                restored::<T, i64, $n>(bits, samples, order, &Predictor::new(coefficients, shift), until)
+                restored::<V, T, i64, $n>(bits, samples, order, &Predictor::new(coefficients, shift), until)
             }
         };
     }
@@ -118,7 +125,7 @@ fn predicted<T: Stored>(
 
 /// Reads the residual after `order` samples, and adds the prediction.
 #[inline(always)]
-fn restored<T: Sample, A: Sum<T>, const N: usize>(
+fn restored<V: Lanes, T: Sample, A: Sum<T>, const N: usize>(
     bits: &mut Bits<'_>,
     samples: &mut [T],
     order: usize,
@@ -153,7 +160,7 @@ fn restored<T: Sample, A: Sum<T>, const N: usize>(
         } else {
             let mut recent = [samples[i - 1], samples[i - 2]];
             while stop - i >= BLOCK {
-                recent = predictor.block::<T, A>(samples, i, here.rice_4(k)?, recent);
+                recent = predictor.block::<V, T, A>(samples, i, here.rice_4(k)?, recent);
                 i += BLOCK;
             }
             while i < stop {

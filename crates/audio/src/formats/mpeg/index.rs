@@ -80,7 +80,7 @@ impl MpegIndex {
         };
         let found = match reader.memory() {
             Some(bytes) => Some(Self::of_memory(cache, bytes)?),
-            None => in_file(cache, reader)?,
+            None => in_file(reader)?,
         };
         let Some(mut this) = found else { return Ok(None) };
         this.range = range;
@@ -422,7 +422,7 @@ fn check_size(size: u64) -> Result<()> {
 }
 
 /// Finds the frames of a file; None if it has too many links.
-fn in_file(cache: &mut DecoderCache, reader: &mut RangeReader<'_>) -> Result<Option<MpegIndex>> {
+fn in_file(reader: &mut RangeReader<'_>) -> Result<Option<MpegIndex>> {
     let size = reader.size();
     let last = reader.read_cached(size.saturating_sub(reader.sizes.ends.max(TAIL_LEN as u64))..size)?;
     let tail = Bytes::copy_from_slice(&last[last.len().saturating_sub(TAIL_LEN)..]);
