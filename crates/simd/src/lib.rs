@@ -616,6 +616,25 @@ mod tests {
         }
     }
 
+    struct Products([i32; 4], i32, [i32; 4]);
+
+    impl Work for Products {
+        type Output = [i32; 4];
+        #[inline(always)]
+        fn run<V: Lanes>(self) -> [i32; 4] {
+            V::add_products(self.0, self.1, &self.2)
+        }
+    }
+
+    #[test]
+    fn products_of_integers_wrap() {
+        for level in Level::available() {
+            let sums = level.run(Products([1, i32::MAX, -5, 0], 1 << 20, [3, 0, 1 << 12, -1]));
+            assert_eq!(sums, [(3 << 20) + 1, i32::MAX, -5, -(1 << 20)], "{level:?}");
+            assert_eq!(level.run(Products([i32::MAX; 4], 1, [1; 4])), [i32::MIN; 4], "{level:?}");
+        }
+    }
+
     #[test]
     fn transposes() {
         let rows: [Row; LANES] = std::array::from_fn(|i| std::array::from_fn(|j| (8 * i + j) as f32));
