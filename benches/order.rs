@@ -5,8 +5,8 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::order::{
-    Bijection, Buckets, Budget, CHAPTER, Chapter, Eras, Mixture, RestRule, Stop, WeightStage, WeightedRows,
-    Window,
+    Bijection, Buckets, Budget, CHAPTER, Chapter, ChapterRules, Eras, Mixture, Stop, WeightStage,
+    WeightedRows, Window,
 };
 use forebay::seed::Purpose;
 use std::hint::black_box;
@@ -66,8 +66,8 @@ fn chapter(criterion: &mut Criterion) {
             bench.iter(|| {
                 let rows: Vec<u64> = (0..CHAPTER).map(|draw| shuffle.at(draw % n)).collect();
                 let lengths = rows.into_iter().map(|row| buckets.length(row)).collect();
-                let rest = RestRule { is_kept: false, is_local: false };
-                Chapter::new(&buckets, lengths, 8, rest, |n| {
+                let rules = ChapterRules { n_streams: 8, keeps_rest: false, keeps_order: false };
+                Chapter::new(&buckets, lengths, rules, |n| {
                     let steps = Bijection::new(1, Purpose::Steps, [0, 0], n);
                     move |step| steps.at(step)
                 })

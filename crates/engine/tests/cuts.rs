@@ -14,7 +14,7 @@ use forebay_base::{
 };
 use forebay_engine::{
     engine::{CutPosition, Engine, MixturePlan, Plan, Position, Step, StreamLayout},
-    order::{Batching, Buckets, Budget, Chapter, Order, RestRule, Stop, WeightStage, WeightedRows},
+    order::{Batching, Buckets, Budget, Chapter, ChapterRules, Order, Stop, WeightStage, WeightedRows},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, toy};
@@ -160,14 +160,15 @@ fn chapters_equal_those_of_the_reference() {
         assert_eq!(buckets.bounds(), numbers("bounds"));
         assert_eq!(buckets.sizes().iter().map(|&n| f64::from(n)).collect::<Vec<_>>(), numbers("sizes"));
         let n_streams = case["n_streams"].as_u64().unwrap();
-        let rest = RestRule { is_kept: case["keeps_rest"].as_bool().unwrap(), is_local: true };
+        let keeps_rest = case["keeps_rest"].as_bool().unwrap();
+        let rules = ChapterRules { n_streams, keeps_rest, keeps_order: true };
         let draws: Vec<u64> = numbers("draws").iter().map(|&row| row as u64).collect();
         let chapters = case["chapters"].as_array().unwrap();
         let parts = draws.chunks(case["chapter"].as_u64().unwrap() as usize);
         assert_eq!(parts.len(), chapters.len());
         for (draws, expected) in parts.zip(chapters) {
             let of_draws: Vec<f32> = draws.iter().map(|&row| lengths[row as usize]).collect();
-            let chapter = Chapter::new(&buckets, of_draws.clone(), n_streams, rest, |_| |i| i);
+            let chapter = Chapter::new(&buckets, of_draws.clone(), rules, |_| |i| i);
             let rows = |step: usize, stream: u64| -> Vec<u64> {
                 let draw = chapter.step(step).iter().skip(stream as usize).step_by(n_streams as usize);
                 draw.map(|&draw| draws[draw as usize]).collect()
@@ -176,7 +177,7 @@ fn chapters_equal_those_of_the_reference() {
                 .map(|step| (0..n_streams).map(|stream| rows(step, stream)).collect())
                 .collect();
             let reference: Vec<Vec<Vec<u64>>> = serde_json::from_value(expected.clone()).unwrap();
-            let (n_full, _) = oracle(&buckets, budget, &of_draws, n_streams as usize, rest.is_kept);
+            let (n_full, _) = oracle(&buckets, budget, &of_draws, n_streams as usize, keeps_rest);
             assert_eq!(steps[..n_full], reference[..n_full]);
             // The order of the last ones is drawn there.
             let sorted = |steps: &[Vec<Vec<u64>>]| {
@@ -191,20 +192,20 @@ fn chapters_equal_those_of_the_reference() {
 
 proptest! {
     #[test]
-    fn a_chapter_follows_the_rule(seed: u64, n in 1usize..400, k in 1usize..12, n_streams in 1u64..9, is_kept: bool, is_local: bool) {
+    fn a_chapter_follows_the_rule(seed: u64, n in 1usize..400, k in 1usize..12, n_streams in 1u64..9, keeps_rest: bool, keeps_order: bool) {
         let lengths: Vec<f32> = (0..n as u64).map(|i| seconds(seed.wrapping_add(i))).collect();
         let buckets = Buckets::new(lengths.clone().into(), BUDGET, k).unwrap();
-        let rest = RestRule { is_kept, is_local };
-        let chapter = Chapter::new(&buckets, lengths.clone(), n_streams, rest, |n| move |i| n - 1 - i);
-        let (n_full, mut steps) = oracle(&buckets, BUDGET, &lengths, n_streams as usize, is_kept);
-        steps[if is_local { n_full } else { 0 }..].reverse();
+        let rules = ChapterRules { n_streams, keeps_rest, keeps_order };
+        let chapter = Chapter::new(&buckets, lengths.clone(), rules, |n| move |i| n - 1 - i);
+        let (n_full, mut steps) = oracle(&buckets, BUDGET, &lengths, n_streams as usize, keeps_rest);
+        steps[if keeps_order { n_full } else { 0 }..].reverse();
         let own: Vec<Vec<u32>> = (0..chapter.n_steps()).map(|step| chapter.step(step).to_vec()).collect();
         prop_assert_eq!(&own, &steps);
         let mut seen: Vec<u32> = own.concat();
         seen.sort_unstable();
         seen.dedup();
         let left = n - seen.len();
-        prop_assert!(left == 0 || !is_kept && left < n_streams as usize, "{} of {} draws are in no step", left, n);
+        prop_assert!(left == 0 || !keeps_rest && left < n_streams as usize, "{} of {} draws are in no step", left, n);
         for (step, draws) in own.iter().enumerate() {
             for stream in 0..n_streams {
                 let rows = chapter.rows(step, stream, n_streams);

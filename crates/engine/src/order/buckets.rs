@@ -58,6 +58,8 @@ pub struct Buckets {
     bounds: Vec<f64>,
     /// The rows of a full batch of each bucket.
     sizes: Vec<u32>,
+    /// The most rows of any batch.
+    most_rows: u32,
     chapter: u64,
 }
 
@@ -117,7 +119,10 @@ impl Buckets {
                 bounds[k], budget.max_duration
             ));
         }
-        Ok(Self { lengths, budget, bounds, sizes, chapter: CHAPTER })
+        let shortest = lengths.iter().copied().fold(f32::INFINITY, f32::min);
+        // What is left at the end of a chapter is cut by its own longest row.
+        let most_rows = budget.rows(f64::from(shortest));
+        Ok(Self { lengths, budget, bounds, sizes, most_rows, chapter: CHAPTER })
     }
 
     /// Chapters of `draws`, for tests.
@@ -151,9 +156,7 @@ impl Buckets {
 
     /// The most rows of any batch.
     pub fn most_rows(&self) -> u32 {
-        let shortest = self.lengths.iter().copied().fold(f32::INFINITY, f32::min);
-        // What is left at the end of a chapter is cut by its own longest row.
-        self.budget.rows(f64::from(shortest))
+        self.most_rows
     }
 
     fn bucket(&self, seconds: f32) -> usize {
@@ -184,25 +187,25 @@ pub struct Chapter {
     by_length: OnceLock<Vec<u32>>,
 }
 
-/// What a chapter is planned for.
+/// How the steps of a chapter are chosen and ordered, besides lengths and budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RestRule {
+pub struct ChapterRules {
+    pub n_streams: u64,
     /// Whether fewer draws than streams become a step too, in which some streams have no row.
-    pub is_kept: bool,
-    /// Whether full steps stay in the order in which their buckets filled up.
-    pub is_local: bool,
+    pub keeps_rest: bool,
+    /// Whether full steps stay in the order in which their buckets filled up, which is near that of storage.
+    pub keeps_order: bool,
 }
 
 impl Chapter {
-    /// Plans the steps of draws with these `lengths` for `n_streams` streams; `mix(n)` gives the permutation
-    /// of `n` steps.
+    /// Plans the steps of draws with these `lengths`; `mix(n)` gives the permutation of `n` steps.
     pub fn new<M: Fn(u64) -> u64>(
         buckets: &Buckets,
         lengths: Vec<f32>,
-        n_streams: u64,
-        rest: RestRule,
+        rules: ChapterRules,
         mix: impl FnOnce(u64) -> M,
     ) -> Self {
+        let ChapterRules { n_streams, keeps_rest, keeps_order } = rules;
         // bounded: a chapter has at most 2^20 draws, or one for each stream.
         let mut draws: Vec<u32> = Vec::with_capacity(lengths.len());
         let (mut begins, mut limits) = (vec![0], Vec::new());
@@ -226,7 +229,7 @@ impl Chapter {
         while let Some(&longest) = left.first() {
             let limit = f64::from(lengths[longest as usize]);
             let size = u64::from(buckets.budget.rows(limit)).saturating_mul(n_streams).min(left.len() as u64);
-            if size < n_streams && !rest.is_kept {
+            if size < n_streams && !keeps_rest {
                 break;
             }
             let (step, others) = left.split_at(size as usize);
@@ -237,7 +240,7 @@ impl Chapter {
         }
         let chapter = Self { draws, begins, limits, lengths, by_length: OnceLock::new() };
         // The last steps go from long to short, and must not come after all others.
-        let kept = if rest.is_local { n_full } else { 0 };
+        let kept = if keeps_order { n_full } else { 0 };
         let mixed = mix((chapter.n_steps() - kept) as u64);
         chapter.permuted(|step| match step.checked_sub(kept) {
             None => step,

@@ -15,7 +15,7 @@ use std::{
 
 use super::{
     Bijection, Order, Place, Window,
-    buckets::{Buckets, Chapter, RestRule},
+    buckets::{Buckets, Chapter, ChapterRules},
     rules::Rules,
 };
 use crate::{
@@ -35,7 +35,7 @@ pub struct ChapterStart {
 
 /// Where a chapter begins on this rank.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct KnownStart {
     at: ChapterStart,
     /// The draws of this rank from the first known chapter up to here.
     draws: u64,
@@ -43,7 +43,7 @@ struct Known {
 
 /// A chapter on this rank.
 #[derive(Debug)]
-struct Part {
+struct RankChapter {
     chapter: Chapter,
     /// The draws of this rank before each of its batches in the chapter, and all.
     before: Vec<u32>,
@@ -55,7 +55,7 @@ struct Part {
 }
 
 /// A chapter that is kept; it is planned outside the lock.
-type Planned = (u64, Arc<OnceLock<Part>>);
+type RecentChapter = (u64, Arc<OnceLock<RankChapter>>);
 
 /// The chapters kept at a time: what is read, what is drawn, and one between.
 const RECENT: usize = 3;
@@ -87,13 +87,12 @@ pub struct Cuts<D> {
     base: D,
     /// The draws of an epoch; `None` if the pass is one long epoch.
     per_epoch: Option<u64>,
-    rest: RestRule,
-    n_streams: u64,
+    rules: ChapterRules,
     /// This rank's streams.
     streams: Range<u64>,
     infinite: bool,
-    known: Mutex<Vec<Known>>,
-    recent: Mutex<VecDeque<Planned>>,
+    known: Mutex<Vec<KnownStart>>,
+    recent: Mutex<VecDeque<RecentChapter>>,
 }
 
 /// A draw of this rank.
@@ -112,19 +111,18 @@ impl<D: UncutDraws> Cuts<D> {
         base: D,
         per_epoch: Option<u64>,
         (n_streams, streams): (u64, Range<u64>),
-        (infinite, is_kept): (bool, bool),
+        (infinite, keeps_rest): (bool, bool),
         start: ChapterStart,
     ) -> Result<Self> {
-        let is_local = !base.rules().order.is_scattered();
+        let keeps_order = !base.rules().order.is_scattered();
         let cuts = Self {
             buckets,
             base,
             per_epoch,
-            rest: RestRule { is_kept, is_local },
-            n_streams,
+            rules: ChapterRules { n_streams, keeps_rest, keeps_order },
             streams,
             infinite,
-            known: Mutex::new(vec![Known { at: start, draws: 0 }]),
+            known: Mutex::new(vec![KnownStart { at: start, draws: 0 }]),
             recent: Mutex::default(),
         };
         let ChapterStart { chapter, steps } = start;
@@ -143,7 +141,7 @@ impl<D: UncutDraws> Cuts<D> {
     }
 
     fn chapters(&self) -> u64 {
-        let per_chapter = self.buckets.chapter(self.n_streams);
+        let per_chapter = self.buckets.chapter(self.rules.n_streams);
         self.per_epoch.map_or(u64::MAX, |draws| draws.div_ceil(per_chapter))
     }
 
@@ -172,15 +170,15 @@ impl<D: UncutDraws> Cuts<D> {
             return true;
         }
         let last = self.last_known();
-        let of_one = self.with(last.at.chapter, |part| part.chapter.n_steps() as u64).max(1);
+        let of_one = self.with_chapter(last.at.chapter, |part| part.chapter.n_steps() as u64).max(1);
         (batch / self.share()).saturating_sub(last.at.steps) / of_one <= SCANNED
     }
 
     /// Batches of an epoch on this rank, estimated by the first known chapter.
     pub(crate) fn about_per_epoch(&self) -> u64 {
         let first = self.known()[0].at.chapter;
-        let (steps, draws) =
-            self.with(first, |part| (part.chapter.n_steps() as u64, part.draws.end - part.draws.start));
+        let (steps, draws) = self
+            .with_chapter(first, |part| (part.chapter.n_steps() as u64, part.draws.end - part.draws.start));
         let per_epoch = self.per_epoch.unwrap_or_else(|| self.base.n_draws());
         (u128::from(steps) * u128::from(per_epoch) / u128::from(draws.max(1))) as u64 * self.share()
     }
@@ -192,12 +190,13 @@ impl<D: UncutDraws> Cuts<D> {
 
     /// The draws of this rank before `batch`, counted from the first known chapter.
     pub(super) fn draws_before(&self, batch: u64) -> u64 {
-        let Known { at, draws } = self.find(|at, _| at.steps * self.share() <= batch);
+        let KnownStart { at, draws } = self.find(|at, _| at.steps * self.share() <= batch);
         if self.end() == Some(at.chapter) {
             return draws;
         }
         let within = (batch - (at.steps * self.share()).min(batch)) as usize;
-        draws + self.with(at.chapter, |part| u64::from(part.before[within.min(part.before.len() - 1)]))
+        draws
+            + self.with_chapter(at.chapter, |part| u64::from(part.before[within.min(part.before.len() - 1)]))
     }
 
     /// All draws of this rank in a finite pass, counted from the first known chapter.
@@ -207,15 +206,19 @@ impl<D: UncutDraws> Cuts<D> {
 
     /// The draw with this number; `None` beyond the end of a finite pass.
     pub(super) fn draw(&self, number: u64) -> Option<CutDraw> {
-        let (chapter, within) = self.place(number)?;
-        Some(self.with(chapter, |part| part.draw(part.at(&self.streams, self.n_streams, within).1)))
+        let (chapter, within) = self.locate(number)?;
+        Some(
+            self.with_chapter(chapter, |part| {
+                part.draw(part.at(&self.streams, self.rules.n_streams, within).1)
+            }),
+        )
     }
 
     /// The `attempt`-th substitute for the draw with this number.
     pub(super) fn substitute(&self, number: u64, attempt: u64) -> Option<(CutDraw, CutDraw)> {
-        let (chapter, within) = self.place(number)?;
-        Some(self.with(chapter, |part| {
-            let (step, draw) = part.at(&self.streams, self.n_streams, within);
+        let (chapter, within) = self.locate(number)?;
+        Some(self.with_chapter(chapter, |part| {
+            let (step, draw) = part.at(&self.streams, self.rules.n_streams, within);
             let words = [part.epoch, part.draws.start + u64::from(draw), attempt];
             let random = hash(self.base.rules().seed, Purpose::Substitute, words);
             let other = part.chapter.substitute(&self.buckets, step, draw, random);
@@ -231,14 +234,14 @@ impl<D: UncutDraws> Cuts<D> {
     }
 
     /// The chapter and the draw within it of this rank.
-    fn place(&self, number: u64) -> Option<(u64, u32)> {
-        let Known { at, draws } = self.find(|_, draws| draws <= number);
+    fn locate(&self, number: u64) -> Option<(u64, u32)> {
+        let KnownStart { at, draws } = self.find(|_, draws| draws <= number);
         (self.end() != Some(at.chapter)).then_some((at.chapter, (number - draws) as u32))
     }
 
     /// The last chapter for whose start `is_before` holds, or the end of the pass.
-    fn find(&self, is_before: impl Fn(ChapterStart, u64) -> bool) -> Known {
-        let is_before = |known: &Known| is_before(known.at, known.draws);
+    fn find(&self, is_before: impl Fn(ChapterStart, u64) -> bool) -> KnownStart {
+        let is_before = |known: &KnownStart| is_before(known.at, known.draws);
         loop {
             let last = {
                 let known = self.known();
@@ -251,10 +254,10 @@ impl<D: UncutDraws> Cuts<D> {
             if self.end() == Some(last.at.chapter) {
                 return last;
             }
-            let next = self.with(last.at.chapter, |part| {
+            let next = self.with_chapter(last.at.chapter, |part| {
                 let steps = last.at.steps + part.chapter.n_steps() as u64;
                 let at = ChapterStart { chapter: last.at.chapter + 1, steps };
-                Known { at, draws: last.draws + part.before.last().map_or(0, |&draws| u64::from(draws)) }
+                KnownStart { at, draws: last.draws + part.before.last().map_or(0, |&draws| u64::from(draws)) }
             });
             let mut known = self.known();
             // Another thread may have gone on.
@@ -264,17 +267,17 @@ impl<D: UncutDraws> Cuts<D> {
         }
     }
 
-    fn last_known(&self) -> Known {
+    fn last_known(&self) -> KnownStart {
         let known = self.known();
         known[known.len() - 1]
     }
 
-    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+    fn known(&self) -> MutexGuard<'_, Vec<KnownStart>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Uses a chapter, which is planned if it is not kept.
-    fn with<T>(&self, chapter: u64, of: impl FnOnce(&Part) -> T) -> T {
+    fn with_chapter<T>(&self, chapter: u64, of: impl FnOnce(&RankChapter) -> T) -> T {
         let part = {
             let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             match recent.iter().find(|(number, _)| *number == chapter) {
@@ -290,8 +293,8 @@ impl<D: UncutDraws> Cuts<D> {
         of(part.get_or_init(|| self.plan(chapter)))
     }
 
-    fn plan(&self, number: u64) -> Part {
-        let per_chapter = self.buckets.chapter(self.n_streams);
+    fn plan(&self, number: u64) -> RankChapter {
+        let per_chapter = self.buckets.chapter(self.rules.n_streams);
         let (epochs, within) = (number / self.chapters(), number % self.chapters());
         let begin = within * per_chapter;
         let end = begin.saturating_add(per_chapter).min(self.per_epoch.unwrap_or(u64::MAX));
@@ -311,7 +314,7 @@ impl<D: UncutDraws> Cuts<D> {
         // In a loop of its own, so that the reads of a table beyond the caches overlap.
         let lengths = rows.into_iter().map(|row| self.buckets.length(row)).collect();
         let seed = base.rules().seed;
-        let chapter = Chapter::new(&self.buckets, lengths, self.n_streams, self.rest, |n| {
+        let chapter = Chapter::new(&self.buckets, lengths, self.rules, |n| {
             let bijection = Bijection::new(seed, Purpose::Steps, [epoch, within], n);
             move |i| bijection.at(i)
         });
@@ -319,15 +322,15 @@ impl<D: UncutDraws> Cuts<D> {
         let mut sum = 0;
         for step in 0..chapter.n_steps() {
             for stream in self.streams.clone() {
-                sum += chapter.rows(step, stream, self.n_streams);
+                sum += chapter.rows(step, stream, self.rules.n_streams);
                 before.push(sum);
             }
         }
-        Part { chapter, before, epoch, draws: begin..end, tickets: is_mixed.then_some(tickets) }
+        RankChapter { chapter, before, epoch, draws: begin..end, tickets: is_mixed.then_some(tickets) }
     }
 }
 
-impl Part {
+impl RankChapter {
     /// The step of this rank's draw with this number in the chapter, and the draw among all of the chapter.
     fn at(&self, streams: &Range<u64>, n_streams: u64, number: u32) -> (usize, u32) {
         let batch = self.before.partition_point(|&before| before <= number) - 1;

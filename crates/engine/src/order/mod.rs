@@ -21,7 +21,7 @@ mod window;
 
 pub use batching::Batching;
 pub use bijection::Bijection;
-pub use buckets::{Buckets, Budget, CHAPTER, Chapter, RestRule};
+pub use buckets::{Buckets, Budget, CHAPTER, Chapter, ChapterRules};
 pub use cuts::ChapterStart;
 pub(crate) use cuts::{Cuts, SCANNED};
 pub use era::Eras;

@@ -211,8 +211,8 @@ impl Schedule {
         let per_epoch = (!is_endless).then_some(self.positions);
         let share = layout.n_streams / layout.world_size;
         let streams = (layout.n_streams, layout.rank * share..(layout.rank + 1) * share);
-        let is_kept = !infinite && !drop_last;
-        let cuts = Cuts::new(buckets, base, per_epoch, streams, (infinite, is_kept), start)?;
+        let keeps_rest = !infinite && !drop_last;
+        let cuts = Cuts::new(buckets, base, per_epoch, streams, (infinite, keeps_rest), start)?;
         Ok(self.with_cuts(Arc::new(cuts)))
     }
 
