@@ -230,7 +230,7 @@ impl SpanBytes {
 
 impl AudioDecoder {
     /// Decodes the samples `span` (of the recording) of every channel into `out`, which then holds exactly
-    /// `span.len()` samples per channel: those of [`AudioDecoder::read`] over all bytes.
+    /// `span.len()` samples per channel, equal to what [`AudioDecoder::read`] decodes from all bytes.
     ///
     /// # Errors
     /// As [`AudioDecoder::read`], and [`ErrorKind::Shape`] for samples that the part was not read for.

@@ -1,8 +1,8 @@
 //! The formats of recordings, a file or folder each, and the table of them.
 //!
 //! A format says how it is recognised, opens a recording into an [`Index`], and reads an index back from its
-//! file. Containers of samples at known places open into a [`PcmFormat`], those of packets that symphonia
-//! decodes into a [`PacketIndex`]; a codec of its own brings an index of its own.
+//! file. Containers of samples at known places open into a [`PcmFormat`], containers of packets for symphonia
+//! into a [`PacketIndex`]; a codec that is decoded here brings an index of its own.
 //!
 //! A new format is one file here, its `mod` line, and its line in [`FORMATS`].
 //!
