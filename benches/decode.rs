@@ -16,9 +16,10 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use forebay::{
     LoaderConfig,
-    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, Task},
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Task},
     decode::{AudioDecoder, Planes},
     seed::{below, mix},
+    source::RawRecord,
     tasks::AudioTask,
 };
 

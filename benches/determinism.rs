@@ -13,11 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use forebay::{
     Result,
-    contract::{BatchSizes, ExampleMaker, ReadRecords, Record, Source, Task, WholeRecord},
+    contract::{BatchSizes, ExampleMaker, ReadRecords, Record, Source, Task},
     engine::{Engine, Plan, Step},
-    order::{Batching, Order},
+    order::{Assignment, Batching, Order},
     seed::mix,
 };
 use toy::{SOON, ToyCollate, toy};
@@ -36,8 +37,13 @@ const ROWS: u64 = 100_000;
 struct Spin;
 
 impl Task for Spin {
+    type Payload = Bytes;
+    type Request<'a> = ();
     type Maker = Self;
     type Collate = ToyCollate;
+    fn request<R>(&self, _: &Assignment, read: impl FnOnce(&()) -> R) -> R {
+        read(&())
+    }
     fn maker(&self) -> Self {
         Self
     }
@@ -47,11 +53,12 @@ impl Task for Spin {
 }
 
 impl ExampleMaker for Spin {
+    type Payload = Bytes;
     type Example = (u64, u64);
 
     // Not inlined, so that both sides run the same instructions.
     #[inline(never)]
-    fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
+    fn run(&mut self, record: &Record<Bytes>) -> Result<(u64, u64)> {
         let quarters = if mix(record.index).is_multiple_of(8) { 10 } else { 3 };
         let mut state = record.index;
         for _ in 0..quarters * 60_000 {
@@ -107,7 +114,7 @@ fn unordered() -> f64 {
         let mut reader = Source::reader(&source);
         move || {
             for row in 0.. {
-                let record = reader.read(row % ROWS, 1, &WholeRecord).unwrap();
+                let record = reader.read(row % ROWS, 1, &()).unwrap();
                 if to_workers.send(record.numbered(row % ROWS, 0, 0)).is_err() {
                     return;
                 }

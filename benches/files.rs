@@ -14,7 +14,8 @@ use std::{
 };
 
 use forebay::{
-    contract::{ReadRecords, WholeRecord},
+    contract::ReadRecords,
+    source::WholeRecord,
     source::{ArrowOptions, Recordings},
 };
 
@@ -67,8 +68,8 @@ fn read_files(what: &str, path: &Path, files: u64) {
     let (source, mut most) = (Arc::new(source), 0);
     let (mut reader, begin) = (source.reader(), Instant::now());
     for row in 0..files {
-        let record = reader.read(row, 1, &WholeRecord).unwrap();
-        assert_eq!(record.bytes.len(), 300);
+        let record = reader.read(row, 1, &WholeRecord::ONCE).unwrap();
+        assert_eq!(record.payload.bytes.len(), 300);
         if row % 1000 == 0 {
             most = most.max(n_open() - before);
         }

@@ -25,10 +25,13 @@ use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use forebay::{
     Result,
-    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Task},
     engine::{Engine, Plan, Step},
-    order::{Batching, Order},
-    source::{ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, Storage, Version},
+    order::{Assignment, Batching, Order},
+    source::{
+        ArrowOptions, ArrowSource, LocalFiles, MappedFiles, ReadAt, ReadRequest, Record, Storage,
+        StoredRecording, Version, WholeRecord,
+    },
 };
 
 /// Bytes of a record: half a minute of OGG Vorbis.
@@ -100,10 +103,11 @@ impl ReadAt for FarFile {
 struct Touch;
 
 impl ExampleMaker for Touch {
+    type Payload = StoredRecording;
     type Example = u8;
 
     fn run(&mut self, record: &Record) -> Result<u8> {
-        Ok(record.bytes.iter().step_by(4096).fold(0, |sum, byte| sum ^ byte))
+        Ok(record.payload.bytes.iter().step_by(4096).fold(0, |sum, byte| sum ^ byte))
     }
 }
 
@@ -121,9 +125,14 @@ impl Collate for Touch {
 }
 
 impl Task for Touch {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
     type Maker = Self;
     type Collate = Self;
 
+    fn request<R>(&self, assigned: &Assignment, read: impl FnOnce(&Self::Request<'_>) -> R) -> R {
+        read(&WholeRecord { repeats: assigned.repeats })
+    }
     fn maker(&self) -> Self {
         Self
     }

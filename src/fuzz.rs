@@ -11,7 +11,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use crate::{
     LoaderConfig,
     config::Count,
-    contract::Task,
+    contract::TaskFor,
     engine::{Engine, Plan, Step},
     in_memory::InMemory,
     source::{ArrowOptions, Recordings, Storage},
@@ -47,7 +47,7 @@ fn recordings(bytes: &[u8]) -> Option<Arc<Recordings>> {
 
 /// Takes the first batches of a pass. Returns their rows, found by `rows`, and after a whole pass the failed
 /// rows too. None if an error ended the pass.
-fn take<K: Task>(
+fn take<K: TaskFor<Recordings>>(
     source: &Arc<Recordings>,
     task: K,
     plan: Plan,

@@ -12,8 +12,8 @@ mod machine;
 
 use crate::{
     Error, ErrorKind, Result,
-    contract::{BLOCKS_AHEAD, MOST_REQUESTED, scattered_readers},
     engine::{AUTO_PREFETCH, Plan, credit_ahead},
+    source::{BLOCKS_AHEAD, MOST_REQUESTED, scattered_readers},
 };
 
 /// The memory of one thread: a small record, decoders, plans, scratch, a stack.

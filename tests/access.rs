@@ -12,12 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use forebay::{
     LoaderConfig, Result,
     access::{Access, Clip},
-    contract::{RawRecord, ReadRecords, ReadRequest, Source},
+    contract::{ReadRecords, Source},
     error::Place,
     fields::Row,
+    source::{RawRecord, ReadRequest, StoredRecording},
     tasks::AudioTask,
 };
 use patience::until;
@@ -43,6 +45,9 @@ impl Watching {
 struct Silence;
 
 impl ReadRecords for Silence {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
     fn read(&mut self, _row: u64, _run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
         let (rate, n) = (8000_u32, 8000_u32);
         let mut wav = [b"RIFF", &(36 + 2 * n).to_le_bytes()[..], b"WAVEfmt ", &16_u32.to_le_bytes()].concat();
@@ -50,7 +55,7 @@ impl ReadRecords for Silence {
         wav.extend([rate, 2 * rate].iter().flat_map(|field| field.to_le_bytes()));
         wav.extend([2_u16, 16].iter().flat_map(|field| field.to_le_bytes()));
         wav.extend([b"data", &(2 * n).to_le_bytes()[..], &vec![0; 2 * n as usize]].concat());
-        Ok(RawRecord::new(wav.into(), Row::default()))
+        Ok(RawRecord::new(Bytes::from(wav), Row::default()))
     }
 }
 

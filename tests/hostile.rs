@@ -15,9 +15,10 @@ use std::{fs, path::Path};
 use bytes::Bytes;
 use forebay::{
     ErrorKind, LoaderConfig,
-    contract::{ExampleMaker, RawRecord, Record, Task},
+    contract::{ExampleMaker, Task},
     dtype::Typed,
     fields::Value,
+    source::{RawRecord, Record},
     tasks::{AudioTask, ClipMaker},
 };
 use hostile_common::{
@@ -92,7 +93,7 @@ fn mutants(family: &str, files: &[&str]) {
         let what = format!("trial {trial} of {family} ({})", files[base]);
         watchdog.begins(&what);
         let (found, cost) = metered(&what, || outcome(&mut stage, &record));
-        tally.count(&what, name(&found), cost, most_bytes(record.bytes.len()));
+        tally.count(&what, name(&found), cost, most_bytes(record.payload.bytes.len()));
         if trial % 16 == 0 {
             // A new stage has the same outcome: earlier records change nothing.
             assert_eq!(outcome(&mut task.maker(), &record), found, "{what}: a new stage has another outcome");
@@ -167,7 +168,7 @@ fn deceptive_files_take_little_time_and_memory() {
             if cost.time.as_millis() > 100 || cost.peak > 32 << 20 {
                 println!("{what} ({}): {:.0?}, {} MiB", name(&found), cost.time, cost.peak >> 20);
             }
-            tally.count(&what, name(&found), cost, most_bytes(record.bytes.len()));
+            tally.count(&what, name(&found), cost, most_bytes(record.payload.bytes.len()));
         }
     }
     println!("lies: {tally}; panics of libraries: {:?}", panics());

@@ -31,9 +31,9 @@ use forebay::cache::build::{
 };
 use forebay::{
     ErrorKind, Result,
-    contract::{ReadRecords, Source, WholeRecord},
+    contract::ReadRecords,
     source::{
-        ArrowOptions, ArrowSource,
+        ArrowOptions, ArrowSource, RecordingSource, WholeRecord,
         parquet::{ParquetOptions, ParquetSource},
     },
 };
@@ -65,13 +65,13 @@ fn open_parquet(path: &Path, max_record_bytes: u64) -> Result<Arc<ParquetSource>
 }
 
 /// Reads a limited number of rows of a source, alone and in order; returns the first error's kind, if any.
-fn read_rows<S: Source>(source: &Arc<S>) -> Option<ErrorKind> {
+fn read_rows<S: RecordingSource>(source: &Arc<S>) -> Option<ErrorKind> {
     let n: u64 = source.shard_rows(0).unwrap().iter().sum();
     let (mut alone, mut in_order) = (source.reader(), source.reader());
     let mut first = None;
     for row in (0..n.min(60)).chain(n.saturating_sub(3).max(60)..n) {
         for (reader, run) in [(&mut alone, 1), (&mut in_order, u64::MAX)] {
-            if let Err(error) = reader.read(row, run, &WholeRecord) {
+            if let Err(error) = reader.read(row, run, &WholeRecord::ONCE) {
                 assert!(error.place.row.is_some() && error.place.shard.is_some(), "{error}");
                 // A label beyond int64 ends the run; all other errors are the record's.
                 assert!(error.kind.is_record() || error.kind == ErrorKind::Schema, "{error}");
@@ -85,7 +85,7 @@ fn read_rows<S: Source>(source: &Arc<S>) -> Option<ErrorKind> {
     first
 }
 
-fn mutants<S: Source>(family: &str, bases: &[Vec<u8>], open: impl Fn(&Path) -> Result<Arc<S>>) {
+fn mutants<S: RecordingSource>(family: &str, bases: &[Vec<u8>], open: impl Fn(&Path) -> Result<Arc<S>>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mutant");
     let (watchdog, mut tally) = (Watchdog::new(), Tally::default());
@@ -258,7 +258,7 @@ fn lists_beyond_their_items() {
                 let read = reader.read(row, 1);
                 match bad.contains(&row) {
                     true => assert_eq!(read.unwrap_err().kind, ErrorKind::Corrupt, "{wrong:?} row {row}"),
-                    false => assert_eq!(read.unwrap().bytes.len(), 9, "{wrong:?} row {row}"),
+                    false => assert_eq!(read.unwrap().payload.bytes.len(), 9, "{wrong:?} row {row}"),
                 }
             }
         }
@@ -299,9 +299,13 @@ fn zeros() -> ArrayRef {
     Arc::new(BinaryArray::from_vec(vec![&vec![0u8; 48 << 20]]))
 }
 
-fn first_row<S: Source>(what: &str, open: impl FnOnce() -> Result<Arc<S>>) -> (Result<usize>, usize) {
-    let (read, cost) = metered(what, || open().and_then(|source| source.reader().read(0, 9, &WholeRecord)));
-    (read.map(|record| record.bytes.len()), cost.peak)
+fn first_row<S: RecordingSource>(
+    what: &str,
+    open: impl FnOnce() -> Result<Arc<S>>,
+) -> (Result<usize>, usize) {
+    let (read, cost) =
+        metered(what, || open().and_then(|source| source.reader().read(0, 9, &WholeRecord::ONCE)));
+    (read.map(|record| record.payload.bytes.len()), cost.peak)
 }
 
 #[test]
@@ -368,7 +372,7 @@ fn expand_together(path: &Path, n: u64, expected: impl Fn(u64) -> usize) {
         let mut reader = source.reader();
         for row in (0..20).chain(n - 20..n) {
             let (record, cost) = metered("rows together", || reader.read(row, run));
-            assert_eq!(record.unwrap().bytes.len(), expected(row), "row {row}");
+            assert_eq!(record.unwrap().payload.bytes.len(), expected(row), "row {row}");
             assert!(cost.peak < 96 << 20, "{} bytes for row {row}", cost.peak);
         }
     }
@@ -396,7 +400,7 @@ fn records_larger_than_allowed() {
             let (found, cost) = metered("large", || {
                 let mut reader = source.reader();
                 [0, 1, 2, 3].map(|row| {
-                    reader.read(row, run).map(|record| record.bytes.len()).map_err(|error| error.kind)
+                    reader.read(row, run).map(|record| record.payload.bytes.len()).map_err(|error| error.kind)
                 })
             });
             let too_large = Err(ErrorKind::TooLarge);
@@ -459,7 +463,7 @@ fn footers_of_many_row_groups() {
         let mut reader = source.reader();
         for row in [0, GROUPS / 2, GROUPS - 1] {
             let (record, cost) = metered("one of many groups", || reader.read(row, run));
-            assert_eq!(record.unwrap().bytes, "hello");
+            assert_eq!(record.unwrap().payload.bytes, "hello");
             assert!(cost.peak < 1 << 20, "{} bytes for a row", cost.peak);
         }
     }

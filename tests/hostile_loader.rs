@@ -27,7 +27,7 @@ use arrow_array::{ArrayRef, NullArray, StringArray, StructArray};
 use forebay::{
     ErrorKind, LoaderConfig, Result,
     config::Count,
-    contract::{Collate, Task},
+    contract::{Collate, TaskFor},
     engine::{Engine, Plan, Step},
     source::{ArrowOptions, Recordings},
     tasks::{AudioTask, CheckTask},
@@ -95,7 +95,7 @@ fn loader(order: &str) -> (Plan, AudioTask) {
 }
 
 /// Takes some batches; returns the rows delivered, those that failed, and whether the pass ended.
-fn take<K: Task>(
+fn take<K: TaskFor<Recordings>>(
     source: &Arc<Recordings>,
     (plan, task): (Plan, K),
     rows: impl Fn(<K::Collate as Collate>::Batch) -> Vec<u64>,

@@ -25,11 +25,12 @@ use crate::sync::plain::{Mutex, MutexGuard};
 use crate::{
     Error, ErrorKind, Result,
     batch::{Example, RowCollate},
-    contract::{BatchSlot, Collate, ReadRecords, Record, Source, Task},
+    contract::{BatchSlot, Collate, ReadRecords, Task},
     engine::located,
     fallible_alloc,
     fields::{ColumnPool, Columns, Field},
     seed::{Purpose, hash},
+    source::{Record, RecordingSource},
     tasks::{AudioTask, ClipMaker, ClipStart, Section, Take, Waveform},
 };
 pub use index_build::{Bad, IndexBuild, Totals};
@@ -52,7 +53,7 @@ pub struct Clip {
 
 /// Random access to the clips of a source.
 #[derive(Debug)]
-pub struct Access<S: Source> {
+pub struct Access<S: RecordingSource> {
     shared: Arc<AccessShared<S>>,
     threads: ThreadPool<AccessWorker<S>>,
     /// By number of rows, the last one used at the end.
@@ -92,12 +93,12 @@ impl<S> Drop for Busy<S> {
 }
 
 /// What a thread keeps from row to row.
-struct AccessWorker<S: Source> {
+struct AccessWorker<S: RecordingSource> {
     reader: S::Reader,
     maker: ClipMaker,
 }
 
-impl<S: Source> AccessWorker<S> {
+impl<S: RecordingSource> AccessWorker<S> {
     /// Reads a row and makes something of its record; an error names file and row.
     fn make<T>(
         &mut self,
@@ -125,7 +126,7 @@ impl<S> AccessShared<S> {
     }
 }
 
-impl<S: Source> Access<S> {
+impl<S: RecordingSource> Access<S> {
     /// Clips of `source` by `task`, on at most `n_threads` threads, which start when they are needed. `seed`
     /// is that of random crops.
     pub fn new(source: Arc<S>, task: AudioTask, n_threads: usize, seed: u64) -> Self {
@@ -272,7 +273,7 @@ impl<S> ClipBatch<S> {
     }
 }
 
-impl<S: Source> PoolWork<AccessWorker<S>> for ClipBatch<S> {
+impl<S: RecordingSource> PoolWork<AccessWorker<S>> for ClipBatch<S> {
     fn part(&self, worker: &mut AccessWorker<S>, part: usize) {
         let _busy = Busy::new(&self.shared);
         let wanted = &self.wanted[self.of_part(part)];
@@ -305,7 +306,7 @@ impl<S: Source> PoolWork<AccessWorker<S>> for ClipBatch<S> {
 }
 
 /// A batch that is being made. Dropping it ends the work.
-pub struct PendingBatch<S: Source> {
+pub struct PendingBatch<S: RecordingSource> {
     work: Arc<ClipBatch<S>>,
     received: Receiver<(usize, Option<Result<Example>>)>,
     collate: RowCollate,
@@ -315,13 +316,13 @@ pub struct PendingBatch<S: Source> {
     _busy: Busy<S>,
 }
 
-impl<S: Source> Drop for PendingBatch<S> {
+impl<S: RecordingSource> Drop for PendingBatch<S> {
     fn drop(&mut self) {
         self.work.stopped.store(true, Ordering::Relaxed);
     }
 }
 
-impl<S: Source> PendingBatch<S> {
+impl<S: RecordingSource> PendingBatch<S> {
     /// Waits until the batch is complete, at most until `deadline`: then `None`.
     ///
     /// # Errors
@@ -367,7 +368,7 @@ struct One<S> {
     reply: Sender<Result<Waveform>>,
 }
 
-impl<S: Source> PoolWork<AccessWorker<S>> for One<S> {
+impl<S: RecordingSource> PoolWork<AccessWorker<S>> for One<S> {
     fn part(&self, worker: &mut AccessWorker<S>, _part: usize) {
         let _busy = Busy::new(&self.shared);
         let made = worker.make(&self.shared, (self.row, 1), Take::Section(self.section), |maker, record| {

@@ -98,7 +98,7 @@ impl _Check {
                 Engine::new(source.clone(), CheckTask { damage }, CheckTask::plan()).map_err(raise)?;
             engine.seek(first).map_err(raise)?;
             Ok(Self {
-                engine: EngineHandle::new(engine, None),
+                engine: EngineHandle::new(engine, source.traffic().clone(), None),
                 paths: Arc::new(Mutex::new(source.reader())),
                 source,
             })

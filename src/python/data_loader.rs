@@ -132,7 +132,7 @@ impl DataLoader {
             detach(py, || engine.set_epoch(epoch).and_then(|()| engine.seek(batch))).map_err(raise)?;
             let RowConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
             let loader = Self {
-                engine: EngineHandle::new(engine, stall_warning_s),
+                engine: EngineHandle::new(engine, Arc::default(), stall_warning_s),
                 source,
                 task,
                 config,

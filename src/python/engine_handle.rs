@@ -29,9 +29,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, cancel,
-    contract::{Source, Task},
+    contract::{Source, TaskFor},
     engine::{self, BatchOf, Counters, Engine, ExampleOf, Position, QueueSizes, Step},
-    source::Shard,
+    source::{Shard, Traffic},
 };
 
 /// The second warning of a stall is logged after this multiple of the first one's time.
@@ -65,10 +65,11 @@ pub trait AnyEngine: Send + Sync {
     fn verdict(&self) -> String;
 }
 
-pub struct EngineHandle<S: Source, K: Task> {
+pub struct EngineHandle<S: Source, K: TaskFor<S>> {
     engine: FairLock<Engine<S, K>>,
     control: Arc<engine::Control<ExampleOf<K>>>,
     counters: Arc<Counters>,
+    traffic: Arc<Traffic>,
     /// Seconds after which a waiting call logs a warning with the reason.
     stall_warning_s: Option<f64>,
     /// The number of the last warning; 0 if the current batch has none.
@@ -76,14 +77,16 @@ pub struct EngineHandle<S: Source, K: Task> {
     process: u32,
 }
 
-impl<S: Source, K: Task> EngineHandle<S, K> {
-    /// Wraps `engine`. Its threads end at the latest with the interpreter.
-    pub fn new(engine: Engine<S, K>, stall_warning_s: Option<f64>) -> Self {
+impl<S: Source, K: TaskFor<S>> EngineHandle<S, K> {
+    /// Wraps `engine`, whose source counts its reads in `traffic`. Its threads end at the latest with the
+    /// interpreter.
+    pub fn new(engine: Engine<S, K>, traffic: Arc<Traffic>, stall_warning_s: Option<f64>) -> Self {
         let control = engine.control();
         remember(&control);
         Self {
             control,
             counters: engine.counters(),
+            traffic,
             stall_warning_s,
             warned: AtomicU64::new(0),
             process: std::process::id(),
@@ -275,7 +278,7 @@ impl<S: Source, K: Task> EngineHandle<S, K> {
     }
 }
 
-impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
+impl<S: Source, K: TaskFor<S>> AnyEngine for EngineHandle<S, K> {
     fn is_closed(&self) -> bool {
         self.control.is_closed()
     }
@@ -332,7 +335,7 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
             true => (QueueSizes::default(), Vec::new()),
             false => detach(py, || (self.control.queues(), self.control.threads())),
         };
-        stats::dict(py, &self.counters, queues, &threads)
+        stats::dict(py, &self.counters, &self.traffic, queues, &threads)
     }
 
     fn trace(&self, py: Python<'_>, path: PathBuf, seconds: f64) -> PyResult<()> {
@@ -343,7 +346,7 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
     fn verdict(&self) -> String {
         let mut text = match self.counters.read().batches {
             0 => String::new(),
-            _ => format!("; {}", self.counters.verdict()),
+            _ => format!("; {}", self.counters.verdict(self.traffic.labels())),
         };
         if let Some(told) = self.counters.delivered().told() {
             text.insert_str(0, &format!("; {told}"));
@@ -357,7 +360,7 @@ impl<S: Source, K: Task> AnyEngine for EngineHandle<S, K> {
     }
 }
 
-impl<S: Source, K: Task> Drop for EngineHandle<S, K> {
+impl<S: Source, K: TaskFor<S>> Drop for EngineHandle<S, K> {
     fn drop(&mut self) {
         // After a fork the engine must not be touched: locks that another thread held stay locked.
         if self.is_forked() {

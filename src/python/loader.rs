@@ -161,6 +161,7 @@ impl Loader {
             if let Some(mixture) = &mut plan.mixture {
                 mixture.over(starts.clone());
             }
+            let traffic = source.traffic().clone();
             let source = Arc::new(source);
             let selection = Arc::new(Selection::new(source.clone(), positions.clone()));
             let mix_sources = backgrounds.into_iter().map(|background| match background {
@@ -186,7 +187,7 @@ impl Loader {
                 })
             })?;
             let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
-            let engine = EngineHandle::new(engine, stall_warning_s);
+            let engine = EngineHandle::new(engine, traffic, stall_warning_s);
             let loader = Self {
                 engine,
                 identity,

@@ -110,7 +110,7 @@ impl _ParquetText {
         let start = Instant::now();
         for row in row..end {
             match reader.read(row, end - row + 1) {
-                Ok(record) => texts.push(record.bytes),
+                Ok(record) => texts.push(record.payload.bytes),
                 Err(error) if error.kind == ErrorKind::Empty => texts.push(Bytes::new()),
                 Err(error) if error.kind == ErrorKind::Unreadable => {}
                 Err(error) => return Err(error),

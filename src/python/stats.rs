@@ -1,35 +1,42 @@
 //! The figures of a loader as dicts.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use pyo3::{
     prelude::*,
     types::{PyDict, PyList},
 };
 
 use crate::engine::{Counters, Delivered, QueueSizes, Report, StageTimes, ThreadState, Times};
+use crate::source::Traffic;
 
 /// The dict that `stats()` returns.
 pub fn dict<'py>(
     py: Python<'py>,
     counters: &Counters,
+    traffic: &Traffic,
     queues: QueueSizes,
     threads: &[ThreadState],
 ) -> PyResult<Bound<'py, PyDict>> {
     let stats = counters.read();
-    let Report { stages, ready, starved, start_s, n_workers, prefetch_batches, verdict } = counters.report();
+    let Report { stages, ready, starved, start_s, n_workers, prefetch_batches, verdict } =
+        counters.report(traffic.labels());
     let dict = PyDict::new(py);
     dict.set_item("records_read", stats.records_read)?;
     dict.set_item("records_decoded", stats.records_decoded)?;
     dict.set_item("records_failed", stats.records_failed)?;
     dict.set_item("records_excluded", stats.records_excluded)?;
     dict.set_item("records_lost", stats.records_lost)?;
-    dict.set_item("retries", stats.retries)?;
-    dict.set_item("requests", stats.requests)?;
-    dict.set_item("received_bytes", stats.received_bytes)?;
-    dict.set_item("cache_hits", stats.cache_hits)?;
-    dict.set_item("cached_bytes", stats.cached_bytes)?;
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    dict.set_item("retries", get(&traffic.retries))?;
+    dict.set_item("requests", get(&traffic.requests))?;
+    dict.set_item("received_bytes", get(&traffic.received_bytes))?;
+    dict.set_item("cache_hits", get(&traffic.cache_hits))?;
+    dict.set_item("cached_bytes", get(&traffic.cached_bytes))?;
+    let first_byte = traffic.first_byte.read();
     let times = PyDict::new(py);
-    times.set_item("first_byte_p50_s", stats.first_byte.p50_s)?;
-    times.set_item("first_byte_p99_s", stats.first_byte.p99_s)?;
+    times.set_item("first_byte_p50_s", first_byte.p50_s)?;
+    times.set_item("first_byte_p99_s", first_byte.p99_s)?;
     dict.set_item("request_times", times)?;
     dict.set_item("substitutes", stats.substitutes)?;
     dict.set_item("batches", stats.batches)?;

@@ -160,7 +160,7 @@ impl TokenLoader {
             let fields = task.fields().clone();
             let engine = Engine::new(source.clone(), task.clone(), plan).map_err(raise)?;
             let TokenConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
-            let engine = EngineHandle::new(engine, stall_warning_s);
+            let engine = EngineHandle::new(engine, source.traffic().clone(), stall_warning_s);
             let n_batches = AtomicU64::new(0);
             let packing = Mutex::default();
             let loader = Self {

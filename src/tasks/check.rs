@@ -8,11 +8,12 @@ use std::ops::Range;
 
 use crate::{
     Error, ErrorKind, Result,
-    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Payload, Task, TaskLabels},
     decode::{AudioDecoder, Claims, Damage, Info, Planes, Repairs},
     engine::{Plan, Policy, cores},
-    order::Batching,
-    source::{OpenRecording, info_of_row},
+    order::{Assignment, Batching},
+    source::{OpenRecording, ReadRequest, Record, StoredRecording, WholeRecord, info_of_row},
+    tasks::RECORDING_LABELS,
 };
 
 /// Records of a batch of findings.
@@ -58,7 +59,7 @@ impl Finding {
     fn new(record: &Record) -> Self {
         Self {
             index: record.index,
-            n_bytes: record.n_bytes() as u64,
+            n_bytes: record.payload.n_bytes() as u64,
             info: None,
             claims: Claims::default(),
             peak: 0.0,
@@ -118,8 +119,16 @@ impl CheckTask {
 }
 
 impl Task for CheckTask {
+    const WORDS: TaskLabels = RECORDING_LABELS;
+
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
     type Maker = FindingMaker;
     type Collate = CheckCollate;
+
+    fn request<R>(&self, assigned: &Assignment, read: impl FnOnce(&Self::Request<'_>) -> R) -> R {
+        read(&WholeRecord { repeats: assigned.repeats })
+    }
 
     fn maker(&self) -> FindingMaker {
         // A recording is judged as a whole, and decoded in pieces.
@@ -143,9 +152,9 @@ pub struct FindingMaker {
 
 impl FindingMaker {
     fn decode(&mut self, record: &Record, finding: &mut Finding) -> Result<()> {
-        let recording = OpenRecording::open(&mut self.decoder, &record.bytes, record.file.as_deref())?;
+        let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
         let (info, Range { start: mut at, end: last }) =
-            info_of_row(recording.info(), record.file.as_deref())?;
+            info_of_row(recording.info(), record.payload.file.as_deref())?;
         finding.info = Some(info);
         let first = at;
         let mut filled = Repairs::default();
@@ -168,10 +177,10 @@ impl FindingMaker {
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         // A segment does not have the length that its recording declares.
-        let is_all = record.file.as_deref().is_none_or(|part| part.segment.is_none());
+        let is_all = record.payload.file.as_deref().is_none_or(|part| part.segment.is_none());
         if let Some(recording) = recording.whole().filter(|_| is_all) {
             finding.repairs = self.decoder.repairs(recording);
-            finding.claims = recording.claims(&record.bytes);
+            finding.claims = recording.claims(&record.payload.bytes);
         }
         finding.repairs = finding.repairs + filled;
         Ok(())
@@ -179,6 +188,7 @@ impl FindingMaker {
 }
 
 impl ExampleMaker for FindingMaker {
+    type Payload = StoredRecording;
     type Example = Finding;
 
     fn run(&mut self, record: &Record) -> Result<Finding> {
@@ -214,7 +224,7 @@ impl Collate for CheckCollate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::RawRecord;
+    use crate::source::RawRecord;
 
     #[test]
     fn what_is_heard() {

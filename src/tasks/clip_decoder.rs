@@ -10,10 +10,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    contract::{Record, WindowRun},
     decode::{AudioDecoder, Info, Planes},
     fallible_alloc,
-    source::{OpenRecording, info_of_row},
+    source::{OpenRecording, Record, WindowRun, info_of_row},
     transform::{Channels, Crop, sums::squares},
 };
 
@@ -59,9 +58,9 @@ impl ClipDecoder {
     /// As [`AudioDecoder::open`]; [`ErrorKind::TooLarge`] for one that is longer than the plan allows.
     pub fn open<'a>(&mut self, planner: &ClipPlanner, record: &'a Record) -> Result<RowRecording<'a>> {
         self.held = None;
-        let recording = OpenRecording::open(&mut self.decoder, &record.bytes, record.file.as_deref())?;
-        let (info, row) = info_of_row(recording.info(), record.file.as_deref())?;
-        if record.file.is_none() {
+        let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
+        let (info, row) = info_of_row(recording.info(), record.payload.file.as_deref())?;
+        if record.payload.file.is_none() {
             info.check_seconds(planner.plan().max_decoded_seconds)?;
         }
         Ok(RowRecording { recording, info, row })
@@ -77,7 +76,7 @@ impl ClipDecoder {
         takes_mean: bool,
     ) -> Result<()> {
         let RowRecording { recording, info, row } = opened;
-        if record.file.is_some() {
+        if record.payload.file.is_some() {
             // Of a recording in a file of its own, this span alone is read.
             Info { n_samples: span.end - span.start, ..*info }
                 .check_seconds(planner.plan().max_decoded_seconds)?;
@@ -94,7 +93,7 @@ impl ClipDecoder {
                 false => Ok(()),
             }
         };
-        if let Some(WindowRun { positions, spans }) = record.window_run.as_deref()
+        if let Some(WindowRun { positions, spans }) = record.payload.window_run.as_deref()
             && info.codec.is_worth_sharing()
         {
             let number = record.index.saturating_sub(positions.start) as usize;

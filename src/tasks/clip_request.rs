@@ -1,4 +1,4 @@
-//! [`ClipRequest`]: what a reader must read of a record. Source: own.
+//! [`ClipRequest`] and [`DrawRequest`]: what a reader must read of a record. Source: own.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::{
     clip_decoder::joined,
     clip_planner::{ClipPlanner, ClipStart, Section},
 };
-use crate::{contract::ReadRequest, decode::layout, fields::Row};
+use crate::{decode::layout, fields::Row, order::Assignment, source::ReadRequest};
 
 /// What is taken of a recording.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,5 +74,52 @@ impl ReadRequest for ClipRequest<'_> {
                 Some(resampler.input_span(samples, n_samples))
             }
         }
+    }
+}
+
+/// What a reader must read for a draw of the order.
+pub(super) struct DrawRequest<'a> {
+    planner: &'a ClipPlanner,
+    at: u64,
+    seed: u64,
+    repeats: bool,
+}
+
+impl<'a> DrawRequest<'a> {
+    pub(super) fn new(planner: &'a ClipPlanner, assigned: &Assignment) -> Self {
+        let &Assignment { row: at, seed, repeats, .. } = assigned;
+        Self { planner, at, seed, repeats }
+    }
+
+    /// Of this position and the following `n - 1`.
+    fn clips(&self, n: u64) -> ClipRequest<'a> {
+        ClipRequest::of(self.planner, Take::Clips(self.at..self.at + n, self.seed))
+    }
+}
+
+impl ReadRequest for DrawRequest<'_> {
+    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
+        // The next draw needs another excerpt.
+        if self.repeats { None } else { self.excerpt_of(1, head, size) }
+    }
+
+    fn takes_spans(&self) -> bool {
+        true
+    }
+
+    fn repeats(&self) -> bool {
+        self.repeats
+    }
+
+    fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
+        self.span_of(1, sample_rate, n_samples, values)
+    }
+
+    fn excerpt_of(&self, n: u64, head: &[u8], size: u64) -> Option<Range<u64>> {
+        self.clips(n).excerpt(head, size)
+    }
+
+    fn span_of(&self, n: u64, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
+        self.clips(n).span(sample_rate, n_samples, values)
     }
 }

@@ -15,9 +15,10 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
+    RECORDING_LABELS,
     clip_decoder::{ClipDecoder, DecodedClip},
     clip_planner::{AudioPlan, ClipPlanner, ClipStart, Section, Waveform},
-    clip_request::{ClipRequest, Take},
+    clip_request::{ClipRequest, DrawRequest, Take},
     clip_rule::ClipRule,
     mixing::{MixedPartner, Mixer},
     span_columns::SpanColumns,
@@ -25,12 +26,13 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     batch::{Example, MixedPairs, RowCollate, SpareBuffers},
-    contract::{BatchSizes, ExampleMaker, ReadRequest, Record, Task},
+    contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     decode::Info,
     fallible_alloc,
-    fields::{ColumnPool, DataType, Field, Row, SharedPool, Value},
+    fields::{ColumnPool, DataType, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
-    source::{Positions, columns::MOST_PATH_BYTES},
+    order::Assignment,
+    source::{Positions, ReadRequest, Record, StoredRecording, columns::MOST_PATH_BYTES},
     targets::{self, Target},
     transform::{
         Augment, AugmentScratch, Clips, Crop, FeatureScratch,
@@ -351,10 +353,16 @@ impl AudioTask {
 }
 
 impl Task for AudioTask {
-    const TAKES_SPANS: bool = true;
+    const WORDS: TaskLabels = RECORDING_LABELS;
 
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
     type Maker = ClipMaker;
     type Collate = RowCollate;
+
+    fn request<R>(&self, assigned: &Assignment, read: impl FnOnce(&Self::Request<'_>) -> R) -> R {
+        read(&DrawRequest::new(&self.planner, assigned))
+    }
 
     fn maker(&self) -> ClipMaker {
         ClipMaker {
@@ -365,19 +373,6 @@ impl Task for AudioTask {
             mixer: Mixer::new(&self.planner),
             task: self.clone(),
         }
-    }
-
-    fn excerpt(&self, head: &[u8], size: u64, at: Range<u64>, seed: u64) -> Option<Range<u64>> {
-        self.request(Take::Clips(at, seed)).excerpt(head, size)
-    }
-
-    fn span(
-        &self,
-        (sample_rate, n_samples, values): (u32, u64, &Row),
-        at: Range<u64>,
-        seed: u64,
-    ) -> Option<Range<u64>> {
-        self.request(Take::Clips(at, seed)).span(sample_rate, n_samples, values)
     }
 
     fn collate(&self, BatchSizes { size: batch_size, ahead, .. }: BatchSizes) -> RowCollate {
@@ -409,6 +404,7 @@ pub struct ClipMaker {
 }
 
 impl ExampleMaker for ClipMaker {
+    type Payload = StoredRecording;
     type Example = Example;
 
     fn run(&mut self, record: &Record) -> Result<Example> {

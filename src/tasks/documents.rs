@@ -20,19 +20,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-
 use crate::{
     Error, ErrorKind, Result, cancel,
     contract::{
-        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source,
-        Task, TaskLabels,
+        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task,
+        TaskLabels,
     },
     dataset::{Dataset, Length},
     engine::{State, during},
     error::Place,
     fields::{ColumnPool, Columns, Row},
     memory::batch_slots,
+    order::Assignment,
     sync::plain::{Mutex, MutexGuard},
 };
 
@@ -236,8 +235,11 @@ impl Source for DatasetSource {
 pub struct NumberReader;
 
 impl ReadRecords for NumberReader {
-    fn read(&mut self, _row: u64, _run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
-        Ok(RawRecord::new(Bytes::new(), Row::new()))
+    type Payload = ();
+    type Request<'a> = ();
+
+    fn read(&mut self, _row: u64, _run: u64, _request: &()) -> Result<RawRecord<()>> {
+        Ok(RawRecord::new((), Row::new()))
     }
 }
 
@@ -291,8 +293,14 @@ impl Task for SharedTask {
         roomier: "raise prefetch_batches",
     };
 
+    type Payload = ();
+    type Request<'a> = ();
     type Maker = RowMaker;
     type Collate = Handover;
+
+    fn request<R>(&self, _: &Assignment, read: impl FnOnce(&()) -> R) -> R {
+        read(&())
+    }
 
     fn maker(&self) -> RowMaker {
         RowMaker { dataset: self.0.source.leaves.clone(), task: self.0.clone() }
@@ -361,9 +369,10 @@ fn at_batch(mut error: Error, epoch: u64, batch: u64, share: &RowShare) -> Error
 }
 
 impl ExampleMaker for RowMaker {
+    type Payload = ();
     type Example = Columns;
 
-    fn run(&mut self, record: &Record) -> Result<Columns> {
+    fn run(&mut self, record: &Record<()>) -> Result<Columns> {
         let made = self.rows(record.epoch, record.index);
         made.map_err(|error| at_batch(error, record.epoch, record.index, &self.task.source.share))
     }

@@ -11,28 +11,40 @@ use std::{
 use crate::sync::plain::{Mutex, MutexGuard};
 use crate::{
     Error,
-    contract::{ReadRecords, Source},
+    contract::ReadRecords,
     engine::located,
     error::Place,
     sampling::SameClass,
     seed::below,
-    source::Positions,
+    source::{Positions, RawRecord, ReadRecordings, RecordingSource},
+    tasks::clip_request::ClipRequest,
     transform::augment::Reading,
 };
 
 /// The most partners that are listed as bad.
 const LISTED: usize = 10_000;
 
+/// Reads partners, for one thread.
+pub(super) trait ReadPartner: Send {
+    fn read(&mut self, at: u64, request: &ClipRequest<'_>) -> crate::Result<RawRecord>;
+}
+
+impl<R: ReadRecordings> ReadPartner for R {
+    fn read(&mut self, at: u64, request: &ClipRequest<'_>) -> crate::Result<RawRecord> {
+        ReadRecords::read(self, at, 1, request)
+    }
+}
+
 trait MixPool: Send + Sync {
-    fn reader(&self) -> Box<dyn ReadRecords>;
+    fn reader(&self) -> Box<dyn ReadPartner>;
     fn place(&self, at: u64) -> Place;
     fn located(&self, error: Error, at: u64) -> Error;
 }
 
 struct PoolOf<S>(Arc<S>);
 
-impl<S: Source> MixPool for PoolOf<S> {
-    fn reader(&self) -> Box<dyn ReadRecords> {
+impl<S: RecordingSource> MixPool for PoolOf<S> {
+    fn reader(&self) -> Box<dyn ReadPartner> {
         Box::new(self.0.reader())
     }
 
@@ -72,7 +84,7 @@ impl fmt::Debug for MixSource {
 impl MixSource {
     /// Rows of `source`, whose parts begin at `starts`, with the number of all rows at the end, but for those
     /// that are excluded.
-    pub fn new<S: Source>(source: Arc<S>, starts: Arc<[u64]>, mut exclude: Vec<u64>) -> Self {
+    pub fn new<S: RecordingSource>(source: Arc<S>, starts: Arc<[u64]>, mut exclude: Vec<u64>) -> Self {
         exclude.sort_unstable();
         Self {
             pool: Arc::new(PoolOf(source)),
@@ -92,7 +104,7 @@ impl MixSource {
     }
 
     /// Reads the partners, for one thread.
-    pub(super) fn reader(&self) -> Box<dyn ReadRecords> {
+    pub(super) fn reader(&self) -> Box<dyn ReadPartner> {
         self.pool.reader()
     }
 

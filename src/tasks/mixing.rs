@@ -15,12 +15,12 @@ use super::{
     mix_source::MixSource,
 };
 use crate::{
-    Result,
-    contract::{ReadRecords, Record},
-    fallible_alloc,
+    Result, fallible_alloc,
     fields::Row,
     seed::below,
+    source::Record,
     targets::ClipSeconds,
+    tasks::mix_source::ReadPartner,
     transform::augment::{Amount, Clips, Convolver, Draws, Kind, MixTargets, Mixing, Outcome, Reading},
 };
 
@@ -57,7 +57,7 @@ pub struct Mixer {
 
 struct Maker {
     mix_sources: MixSource,
-    reader: Box<dyn ReadRecords>,
+    reader: Box<dyn ReadPartner>,
     decoder: ClipDecoder,
     planner: ClipPlanner,
     reading: Reading,
@@ -214,7 +214,7 @@ impl Maker {
     /// response. `None` if it has no samples.
     fn read(&mut self, at: u64, place: u64, phase: u64, n: usize) -> Result<Option<(ClipSeconds, Row)>> {
         let begin = ClipStart::rule(at, place);
-        let record = self.reader.read(at, 1, &ClipRequest::of(&self.planner, Take::Clip(begin)))?;
+        let record = self.reader.read(at, &ClipRequest::of(&self.planner, Take::Clip(begin)))?;
         let record: Record = record.numbered(at, place, 0);
         let opened = self.decoder.open(&self.planner, &record)?;
         let row_start = opened.row_start();

@@ -13,6 +13,18 @@ mod mixing;
 mod span_columns;
 mod tokens;
 
+use crate::contract::TaskLabels;
+
+/// The words of messages for recordings in files.
+const RECORDING_LABELS: TaskLabels = TaskLabels {
+    work: "decoding",
+    item: "row",
+    cheaper: "make examples cheaper (sample_rate, clip_seconds, a format that decodes faster)",
+    smaller: "make examples smaller (n_mels, clip_seconds, hop_length)",
+    readable: "use Arrow files without compression, or faster storage",
+    roomier: "raise shuffle_buffer_size, so that more examples can be made ahead",
+};
+
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
 pub use clip_planner::{AudioPlan, ClipPlanner, ClipStart, Section, Waveform};
 pub use clip_request::Take;

@@ -10,11 +10,13 @@ use crossbeam::queue::ArrayQueue;
 use crate::{
     Error, ErrorKind, Result,
     batch::{PackMeter, PackPlan, Packing, SpareTokens, TokenCollate, TokenExample, token_fields},
-    contract::{BatchSizes, ExampleMaker, Record, Task, TaskLabels},
+    contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     decode::tokenizer::{Encoder, Tokenizer},
     fallible_alloc,
     fields::{DataType, Field, SharedPool},
     memory::batch_slots,
+    order::Assignment,
+    source::{ReadRequest, Record, StoredRecording, WholeRecord},
 };
 
 /// The maximum number of spare vectors, and the largest capacity that is reused, in tokens.
@@ -91,8 +93,14 @@ impl Task for TokenTask {
         roomier: "raise prefetch_batches",
     };
 
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
     type Maker = TokenMaker;
     type Collate = TokenCollate;
+
+    fn request<R>(&self, assigned: &Assignment, read: impl FnOnce(&Self::Request<'_>) -> R) -> R {
+        read(&WholeRecord { repeats: assigned.repeats })
+    }
 
     fn maker(&self) -> TokenMaker {
         TokenMaker {
@@ -124,10 +132,11 @@ pub struct TokenMaker {
 }
 
 impl ExampleMaker for TokenMaker {
+    type Payload = StoredRecording;
     type Example = TokenExample;
 
     fn run(&mut self, record: &Record) -> Result<TokenExample> {
-        let text = str::from_utf8(&record.bytes)
+        let text = str::from_utf8(&record.payload.bytes)
             .map_err(|cause| Error::new(ErrorKind::Corrupt, "the text is not UTF-8").because(cause))?;
         if text.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the text is empty"));

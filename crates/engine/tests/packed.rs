@@ -9,11 +9,12 @@ mod toy;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_base::{Error, ErrorKind, Result, seed};
 use forebay_engine::{
     contract::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, Task},
     engine::{Delivered, Engine, Plan, Position, Step},
-    order::{Batching, Groups, Order, Stride},
+    order::{Assignment, Batching, Groups, Order, Stride},
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, plan, toy};
@@ -125,9 +126,14 @@ impl PackRows for Bins {
 struct Pack(Work);
 
 impl Task for Pack {
+    type Payload = Bytes;
+    type Request<'a> = ();
     type Maker = Work;
     type Collate = Bins;
 
+    fn request<R>(&self, _: &Assignment, read: impl FnOnce(&()) -> R) -> R {
+        read(&())
+    }
     fn maker(&self) -> Work {
         self.0
     }

@@ -15,11 +15,12 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use forebay_base::{ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
-    contract::{BatchSizes, BatchSlot, Collate, RawRecord, ReadRecords, ReadRequest, Source, Task},
+    contract::{BatchSizes, BatchSlot, Collate, RawRecord, ReadRecords, Source, Task},
     engine::{Auto, Delivered, Engine, MAX_EPOCH, Plan, Position, SUBSTITUTES, Step},
-    order::{Batching, Order},
+    order::{Assignment, Batching, Order},
 };
 use patience::{undisturbed, until};
 use proptest::prelude::*;
@@ -450,16 +451,24 @@ impl Source for Breaking {
 }
 
 impl ReadRecords for BreakingReader {
-    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord> {
+    type Payload = Bytes;
+    type Request<'a> = ();
+
+    fn read(&mut self, row: u64, run: u64, request: &()) -> Result<RawRecord<Bytes>> {
         assert!(self.0 != Part::Read || row != 33, "asked for");
         self.1.read(row, run, request)
     }
 }
 
 impl Task for Breaking {
+    type Payload = Bytes;
+    type Request<'a> = ();
     type Maker = Work;
     type Collate = BreakingCollate;
 
+    fn request<R>(&self, _: &Assignment, read: impl FnOnce(&()) -> R) -> R {
+        read(&())
+    }
     fn maker(&self) -> Work {
         assert!(self.0 != Part::ExampleMaker, "asked for");
         Work { panics_at: (self.0 == Part::Run).then_some(33), ..QUICK }

@@ -15,10 +15,12 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use forebay_base::{ErrorKind, Result};
 use forebay_engine::{
-    contract::{BatchSizes, BatchSlot, Collate, Source, Task},
+    contract::{BatchSizes, BatchSlot, Collate, Source, Task, TaskFor},
     engine::{Control, Engine, Plan, State, Step},
+    order::Assignment,
 };
 use patience::until;
 use toy::{QUICK, Toy, ToyCollate, Work, plan, toy};
@@ -42,7 +44,7 @@ impl Gate {
 
     /// Runs `seen` while a call waits for a batch of `engine` and the gate is shut; then opens the gate, and
     /// the call gets its batch.
-    fn hold<S: Source, K: Task>(&self, mut engine: Engine<S, K>, seen: impl FnOnce(&Control<Example>))
+    fn hold<S: Source, K: TaskFor<S>>(&self, mut engine: Engine<S, K>, seen: impl FnOnce(&Control<Example>))
     where
         K::Maker: forebay_engine::contract::ExampleMaker<Example = Example>,
     {
@@ -117,8 +119,13 @@ struct Halting;
 struct HaltingCollate(ToyCollate);
 
 impl Task for Halting {
+    type Payload = Bytes;
+    type Request<'a> = ();
     type Maker = Work;
     type Collate = HaltingCollate;
+    fn request<R>(&self, _: &Assignment, read: impl FnOnce(&()) -> R) -> R {
+        read(&())
+    }
     fn maker(&self) -> Work {
         QUICK
     }

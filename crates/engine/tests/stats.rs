@@ -17,6 +17,7 @@ use std::{
 
 use forebay_base::ErrorKind;
 use forebay_engine::{
+    contract::StorageLabels,
     engine::{Auto, Control, Counters, Engine, Plan, QueueSizes, Report, Stats, meter_examples},
     order::Order,
 };
@@ -31,7 +32,7 @@ fn infinite() -> Plan {
 }
 
 fn report(engine: &Engine<Toy, Work>) -> Report {
-    engine.counters().report()
+    engine.counters().report(StorageLabels::LOCAL)
 }
 
 /// Makes a stage the slow one on any machine: its work continues until all other stages wait for it, even if

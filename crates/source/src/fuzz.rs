@@ -4,8 +4,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use crate::{
-    ArrowOptions, ArrowSource, Recordings, Storage,
-    contract::{ReadRecords, Source, WholeRecord},
+    ArrowOptions, ArrowSource, RecordingSource, Recordings, Storage, WholeRecord,
+    contract::ReadRecords,
     in_memory::InMemory,
     parquet::{ParquetOptions, ParquetSource, pages as page_headers},
 };
@@ -49,7 +49,7 @@ fn table(bytes: &[u8]) {
             assert!(rows <= bytes.len() as u64);
             let mut reader = source.reader();
             for row in 0..rows.min(40) {
-                assert!(reader.read(row, 1, &WholeRecord).is_err_and(|error| error.kind.is_record()));
+                assert!(reader.read(row, 1, &WholeRecord::ONCE).is_err_and(|error| error.kind.is_record()));
                 let _ = reader.path(row);
             }
         }
@@ -85,12 +85,14 @@ fn parquet_file(bytes: &[u8]) {
     }
 }
 
-fn read_rows<S: Source>(source: &Arc<S>) {
+fn read_rows<S: RecordingSource>(source: &Arc<S>) {
     let n: u64 = source.shard_rows(0).iter().flatten().sum();
     let (mut alone, mut in_order) = (source.reader(), source.reader());
     for row in 0..n.min(40) {
-        let found = [alone.read(row, 1, &WholeRecord), in_order.read(row, u64::MAX, &WholeRecord)];
-        let [alone, in_order] = found.map(|read| read.map(|record| record.bytes).map_err(|error| error.kind));
+        let found =
+            [alone.read(row, 1, &WholeRecord::ONCE), in_order.read(row, u64::MAX, &WholeRecord::ONCE)];
+        let [alone, in_order] =
+            found.map(|read| read.map(|record| record.payload.bytes).map_err(|error| error.kind));
         assert_eq!(alone, in_order, "row {row}");
         assert!(alone.is_ok_and(|bytes| bytes.len() as u64 <= MAX_RECORD_BYTES) || in_order.is_err());
     }

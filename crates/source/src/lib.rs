@@ -2,7 +2,7 @@
 //! number.
 //!
 //! A source is opened from a list of files, counts their rows, and makes one reader for each I/O thread. A
-//! reader turns a row number into a [`RawRecord`](contract::RawRecord). Rows are numbered from zero over the
+//! reader turns a row number into a [`RawRecord`]. Rows are numbered from zero over the
 //! files in the order given. Sources are independent of shuffling, decoding and the pipeline's threads.
 //!
 //! Files are read through [`Storage`], so that tests can count bytes and inject faults, and other storage
@@ -21,12 +21,15 @@
 //! | `shard` | the files of a dataset, and their row numbers |
 //! | `selection` | a part of the rows, or the windows of recordings, as a source of its own |
 //! | `order_of_rows` | the rows in an order of the user |
+//! | `stored_recording` | what is read of a row: bytes, or the part of a file |
+//! | `request` | what a task needs of a record, so that not all of it is read |
 //! | `open_recording` | the recording of a record: all bytes, or the part that was read |
 //! | `paths`, `pattern`, `splits`, `tree` | files, folders, patterns and splits that a user names |
 //! | `path_policy` | recordings that a row gives as a path |
 //! | `storage`, `mapped` | opens files and reads them at an offset; memory maps |
 //! | `path_or_url`, `urls` | the storage of all sources: a path is a local file, a URL an object |
 //! | `remote`, `store_options` | object stores and web servers, and what a user passes of them |
+//! | `traffic` | what reads cost, and how much is read ahead |
 //! | `block`, `memory_permits` | memory that records are read into; permits for large reads |
 
 #[cfg(any(test, fuzzing))]
@@ -49,11 +52,14 @@ pub mod paths;
 pub mod pattern;
 mod recordings;
 mod remote;
+mod request;
 mod selection;
 mod shard;
 mod splits;
 mod storage;
 mod store_options;
+mod stored_recording;
+mod traffic;
 mod tree;
 pub mod urls;
 #[cfg(any(test, fuzzing))]
@@ -80,7 +86,12 @@ pub use path_or_url::PathOrUrl;
 pub use path_policy::AllowPaths;
 pub use recordings::{Entry, Recordings, RecordingsReader, RowInfo, RowStorage};
 pub use remote::{DiskCache, disk_cache};
+pub use request::{Excerpt, HEAD_BYTES, ReadRequest, RunRequest, WholeRecord};
 pub use selection::{Positions, RowWindows, Selection, Subset};
 pub use shard::Shard;
 pub use storage::{LocalFiles, ReadAt, Storage, StoredFile, Version, open_regular};
 pub use store_options::{GivenOption, StoreOptions};
+pub use stored_recording::{
+    FileRecording, RawRecord, ReadRecordings, Record, RecordingSource, Segment, StoredRecording, WindowRun,
+};
+pub use traffic::{BLOCKS_AHEAD, MOST_REQUESTED, Traffic, scattered_readers};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Result, contract::FileRecording};
+use crate::{FileRecording, Result, StoredRecording};
 use forebay_audio::{AudioDecoder, Info, Planes, Recording, SpanBytes};
 
 #[expect(clippy::large_enum_variant, reason = "one on the stack of a worker")]
@@ -12,18 +12,14 @@ pub enum OpenRecording<'a> {
 }
 
 impl<'a> OpenRecording<'a> {
-    /// Opens a record's recording: its bytes, or the part of it.
+    /// Opens what was read of a recording.
     ///
     /// # Errors
     /// As [`AudioDecoder::open`].
-    pub fn open(
-        decoder: &mut AudioDecoder,
-        bytes: &'a [u8],
-        part: Option<&'a FileRecording>,
-    ) -> Result<Self> {
-        match part.and_then(|part| part.span_bytes.as_ref()) {
+    pub fn open(decoder: &mut AudioDecoder, stored: &'a StoredRecording) -> Result<Self> {
+        match stored.file.as_ref().and_then(|file| file.span_bytes.as_ref()) {
             Some(part) => Ok(OpenRecording::Span(part)),
-            None => decoder.open(bytes).map(OpenRecording::Whole),
+            None => decoder.open(&stored.bytes).map(OpenRecording::Whole),
         }
     }
 
@@ -58,7 +54,7 @@ impl<'a> OpenRecording<'a> {
 /// The info of a row, which may be a segment of its recording, and the row's samples in the recording.
 ///
 /// # Errors
-/// As [`Segment::samples`](crate::contract::Segment::samples).
+/// As [`Segment::samples`](crate::Segment::samples).
 pub fn info_of_row(info: Info, part: Option<&FileRecording>) -> Result<(Info, Range<u64>)> {
     let Some(segment) = part.and_then(|part| part.segment) else { return Ok((info, 0..info.n_samples)) };
     let samples = segment.samples(info.sample_rate, info.n_samples)?;

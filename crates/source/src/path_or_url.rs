@@ -12,7 +12,7 @@ use super::{
     store_options::StoreOptions,
     urls,
 };
-use crate::contract::Traffic;
+use crate::Traffic;
 
 /// Storage that resolves relative paths against one folder, and reads URLs from where they lead to. Messages
 /// have the paths as given.

@@ -23,11 +23,11 @@ use super::{
     urls,
 };
 use crate::{
-    Error, ErrorKind, Result, cancel,
-    contract::{MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic},
+    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, Traffic, cancel,
+    contract::{MemoryLimiter, ReadRecords, Source, StorageLabels},
     error::Place,
     fields::{Row, Value},
-    parallel,
+    parallel, scattered_readers,
 };
 use forebay_audio::{AudioDecoder, Info, layout};
 
@@ -409,6 +409,11 @@ impl Recordings {
         self.order.as_ref().map_or(row, |order| order.row(row))
     }
 
+    /// What its files cost so far.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        either!(&self.files, OpenFiles, source => source.traffic())
+    }
+
     /// Whether reading a row's path costs little compared with its recording.
     pub fn has_cheap_paths(&self) -> bool {
         matches!(self.files, OpenFiles::Arrow(_) | OpenFiles::Table(_))
@@ -597,8 +602,12 @@ impl Source for Recordings {
         either!(&self.files, OpenFiles, source => source.rest());
     }
 
-    fn traffic(&self) -> Arc<Traffic> {
-        either!(&self.files, OpenFiles, source => source.traffic())
+    fn scattered_readers(&self, n_readers: usize) -> usize {
+        scattered_readers(n_readers, self.traffic().is_remote())
+    }
+
+    fn storage_labels(&self) -> StorageLabels {
+        self.traffic().labels()
     }
 
     fn reader(self: &Arc<Self>) -> RecordingsReader {
@@ -631,8 +640,8 @@ impl RecordingsReader {
     /// As [`ReadRecords::read`] and [`AudioDecoder::open`].
     pub fn info(&mut self, decoder: &mut AudioDecoder, row: u64, run: u64) -> Result<RowInfo> {
         let record = self.read(row, run, &LengthRequest)?;
-        let part = record.file.as_deref();
-        let (info, _) = info_of_row(OpenRecording::open(decoder, &record.bytes, part)?.info(), part)?;
+        let info = OpenRecording::open(decoder, &record.payload)?.info();
+        let (info, _) = info_of_row(info, record.payload.file.as_deref())?;
         Ok(RowInfo { info, values: record.values })
     }
 
@@ -654,6 +663,9 @@ impl RecordingsReader {
 }
 
 impl ReadRecords for RecordingsReader {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
         match self {
             Self::Arrow(reader) | Self::Ordered(reader, _) => ReadRecords::set_limiter(reader, limiter),

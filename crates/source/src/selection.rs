@@ -7,10 +7,9 @@
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    Error, ErrorKind, Result,
-    contract::{
-        MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Retained, RunRequest, Source, Traffic, WindowRun,
-    },
+    Error, ErrorKind, RawRecord, ReadRecordings, ReadRequest, RecordingSource, Result, RunRequest,
+    StoredRecording, WindowRun,
+    contract::{MemoryLimiter, ReadRecords, Retained, Source, StorageLabels},
     error::Place,
     fallible_alloc,
     order::Bijection,
@@ -225,7 +224,7 @@ impl<S: Source> Selection<S> {
     }
 }
 
-impl<S: Source> Source for Selection<S> {
+impl<S: RecordingSource> Source for Selection<S> {
     type Reader = SelectionReader<S::Reader>;
 
     fn shard_rows(&self, epoch: u64) -> Result<Vec<u64>> {
@@ -273,8 +272,12 @@ impl<S: Source> Source for Selection<S> {
         self.source.rest();
     }
 
-    fn traffic(&self) -> Arc<Traffic> {
-        self.source.traffic()
+    fn scattered_readers(&self, n_readers: usize) -> usize {
+        self.source.scattered_readers(n_readers)
+    }
+
+    fn storage_labels(&self) -> StorageLabels {
+        self.source.storage_labels()
     }
 
     fn reader(self: &Arc<Self>) -> Self::Reader {
@@ -317,7 +320,10 @@ impl<R> SelectionReader<R> {
     }
 }
 
-impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
+impl<R: ReadRecordings> ReadRecords for SelectionReader<R> {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
         self.limiter = Some(limiter.clone());
         self.reader.set_limiter(limiter);
@@ -349,7 +355,7 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         }
         if !self.positions.has_windows() {
             let record = self.reader.read(row, together, request)?;
-            let is_whole = record.file.as_ref().is_none_or(|file| file.is_whole());
+            let is_whole = record.payload.file.as_ref().is_none_or(|file| file.is_whole());
             if request.repeats() && is_whole {
                 self.hold(at..at + 1, &record);
             }
@@ -361,9 +367,9 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
         }
         let mut record = self.reader.read(row, rows, &RunRequest { request, n: together })?;
         let positions = at..at + together;
-        record.window_run = Some(Arc::new(WindowRun::new(positions.clone())));
+        record.payload.window_run = Some(Arc::new(WindowRun::new(positions.clone())));
         if !self.hold(positions, &record) {
-            record.window_run = None;
+            record.payload.window_run = None;
         }
         Ok(record)
     }
@@ -377,7 +383,7 @@ impl<R: ReadRecords> ReadRecords for SelectionReader<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{contract::WholeRecord, fields::Row};
+    use crate::{WholeRecord, fields::Row};
     use bytes::Bytes;
     use std::sync::Mutex;
 
@@ -440,6 +446,9 @@ mod tests {
     struct ToldReader(Arc<Told>);
 
     impl ReadRecords for ToldReader {
+        type Payload = StoredRecording;
+        type Request<'a> = dyn ReadRequest + 'a;
+
         fn read(&mut self, row: u64, run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
             self.0.runs.lock().unwrap().push((row, run));
             Ok(RawRecord::new(Bytes::from_static(b"a"), Row::default()))
@@ -459,8 +468,8 @@ mod tests {
             let mut reader = Arc::new(Selection::new(source.clone(), positions)).reader();
             // The last window is of another run.
             for at in 0..8 {
-                let record = reader.read(at, 8 - at, &WholeRecord).unwrap();
-                assert!(record.window_run.is_some());
+                let record = reader.read(at, 8 - at, &WholeRecord::ONCE).unwrap();
+                assert!(record.payload.window_run.is_some());
             }
             assert_eq!(*source.runs.lock().unwrap(), expected);
         }

@@ -20,7 +20,7 @@ use std::{
 use bytes::Bytes;
 
 use super::urls;
-use crate::{Error, ErrorKind, Result, cancel, contract::Traffic, seed::mix};
+use crate::{Error, ErrorKind, Result, Traffic, cancel, seed::mix};
 
 /// Opens files by path.
 pub trait Storage: fmt::Debug + Send + Sync {

@@ -25,11 +25,14 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use forebay_base::{Error, ErrorKind, Result, seed};
 use forebay_engine::{
-    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Task},
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Task},
     engine::{Engine, JOIN_TIMEOUT, Plan, Policy, Step},
-    order::{Batching, Order},
+    order::{Assignment, Batching, Order},
 };
-use forebay_source::{ArrowOptions, ArrowSource, LocalFiles, ReadAt, Storage, Version};
+use forebay_source::{
+    ArrowOptions, ArrowSource, LocalFiles, ReadAt, ReadRequest, Record, Storage, StoredRecording, Version,
+    WholeRecord,
+};
 use patience::{undisturbed, until};
 use source_common::*;
 
@@ -107,8 +110,13 @@ impl ReadAt for FaultyFile {
 struct Sum;
 
 impl Task for Sum {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
     type Maker = Self;
     type Collate = Sums;
+    fn request<R>(&self, assigned: &Assignment, read: impl FnOnce(&Self::Request<'_>) -> R) -> R {
+        read(&WholeRecord { repeats: assigned.repeats })
+    }
     fn maker(&self) -> Self {
         *self
     }
@@ -118,9 +126,10 @@ impl Task for Sum {
 }
 
 impl ExampleMaker for Sum {
+    type Payload = StoredRecording;
     type Example = (u64, u64);
     fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
-        Ok((record.index, record.bytes.iter().map(|&byte| u64::from(byte)).sum()))
+        Ok((record.index, record.payload.bytes.iter().map(|&byte| u64::from(byte)).sum()))
     }
 }
 
@@ -226,14 +235,14 @@ fn transient_faults_change_no_batch_and_are_counted() {
         assert!(expected.1.is_none());
         let source = open_on(&disk, &paths);
         disk.0.in_1000.store(60, Relaxed);
-        let mut engine = Engine::new(source, Sum, plan(order, Policy::default())).unwrap();
+        let mut engine = Engine::new(source.clone(), Sum, plan(order, Policy::default())).unwrap();
         let (batches, error) = all(&mut engine);
         assert!(error.is_none(), "{error:?}");
         assert_eq!(batches, expected.0);
         let faults = disk.0.n_faults.load(Relaxed);
         println!("{order:?}: {faults} faults in {} reads", disk.0.n_reads.load(Relaxed));
         assert!(order != Order::Global || faults > 0);
-        assert_eq!(engine.stats().retries, faults);
+        assert_eq!(source.traffic().retries.load(Relaxed), faults);
     }
 }
 

@@ -22,13 +22,16 @@ use bytes::Bytes;
 use forebay_base::{Error, ErrorKind, Result, error::Place, seed::mix};
 use forebay_engine::{
     contract::{
-        BatchSizes, BatchSlot, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, RawRecord, ReadRecords,
-        ReadRequest, Record, SMALL_READ, Source, Task,
+        BatchSizes, BatchSlot, Collate, ExampleMaker, Kept, MemoryLimiter, Permit, ReadRecords, SMALL_READ,
+        Source, Task,
     },
     engine::{Engine, MixturePlan, Plan, Step},
-    order::{Order, Stop, WeightStage, WeightedRows},
+    order::{Assignment, Order, Stop, WeightStage, WeightedRows},
 };
-use forebay_source::{Positions, RowWindows, Selection};
+use forebay_source::{
+    Positions, RawRecord, ReadRequest, Record, RecordingSource, RowWindows, Selection, StoredRecording,
+    WholeRecord,
+};
 use patience::until;
 use toy::SOON;
 
@@ -198,6 +201,9 @@ impl LargeReader {
 }
 
 impl ReadRecords for LargeReader {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
         self.limiter = Some(limiter);
     }
@@ -226,8 +232,13 @@ impl ReadRecords for LargeReader {
 struct Number;
 
 impl Task for Number {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
     type Maker = Self;
     type Collate = Numbers;
+    fn request<R>(&self, assigned: &Assignment, read: impl FnOnce(&Self::Request<'_>) -> R) -> R {
+        read(&WholeRecord { repeats: assigned.repeats })
+    }
     fn maker(&self) -> Self {
         *self
     }
@@ -237,13 +248,14 @@ impl Task for Number {
 }
 
 impl ExampleMaker for Number {
+    type Payload = StoredRecording;
     type Example = u64;
 
     fn run(&mut self, record: &Record) -> Result<u64> {
         // Timing only.
         thread::sleep(Duration::from_micros(rand::random_range(0..400)));
-        let row = u64::from_le_bytes(record.bytes[..8].try_into().unwrap());
-        assert!([size(row), PAGE / PAGE_ROWS as usize].contains(&record.bytes.len()));
+        let row = u64::from_le_bytes(record.payload.bytes[..8].try_into().unwrap());
+        assert!([size(row), PAGE / PAGE_ROWS as usize].contains(&record.payload.bytes.len()));
         Ok(row)
     }
 }
@@ -277,7 +289,7 @@ fn plans() -> Vec<Plan> {
 }
 
 /// Takes up to `n` batches; also returns the peak of the process's memory, less the memory before.
-fn run<S: Source>(source: Arc<S>, plan: Plan, n: usize) -> (Vec<Vec<u64>>, usize) {
+fn run<S: RecordingSource>(source: Arc<S>, plan: Plan, n: usize) -> (Vec<Vec<u64>>, usize) {
     let before = NOW.load(Relaxed);
     PEAK.store(before, Relaxed);
     let mut engine = Engine::new(source, Number, plan.clone()).unwrap();

@@ -23,12 +23,13 @@ use std::{
 use arrow_array::{ArrayRef, BinaryArray, Int64Array};
 use forebay_base::{ErrorKind, Result};
 use forebay_engine::{
-    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Record, Source, Task},
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, Task},
     engine::{Engine, JOIN_TIMEOUT, Plan, Step},
-    order::{Batching, Order, WeightedRows},
+    order::{Assignment, Batching, Order, WeightedRows},
 };
 use forebay_source::{
-    ArrowOptions, ArrowSource, LocalFiles, MappedFiles, Positions, ReadAt, Selection, Storage, Version,
+    ArrowOptions, ArrowSource, LocalFiles, MappedFiles, Positions, ReadAt, ReadRequest, Record,
+    RecordingSource, Selection, Storage, StoredRecording, Version, WholeRecord,
 };
 use patience::{undisturbed, until};
 use source_common::*;
@@ -126,9 +127,14 @@ struct Sum {
 struct Rows(Vec<Option<(u64, u64)>>);
 
 impl Task for Sum {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
     type Maker = Self;
     type Collate = Rows;
 
+    fn request<R>(&self, assigned: &Assignment, read: impl FnOnce(&Self::Request<'_>) -> R) -> R {
+        read(&WholeRecord { repeats: assigned.repeats })
+    }
     fn maker(&self) -> Self {
         self.clone()
     }
@@ -139,16 +145,16 @@ impl Task for Sum {
 }
 
 impl ExampleMaker for Sum {
+    type Payload = StoredRecording;
     type Example = (u64, u64);
 
     fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
         self.begun.lock().unwrap().push(record.index);
         thread::sleep(self.slow);
         assert_eq!(record.values[0].as_int(), Some((record.index % 1000) as i64));
-        let sum = record
-            .bytes
-            .iter()
-            .fold(record.bytes.len() as u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let sum = record.payload.bytes.iter().fold(record.payload.bytes.len() as u64, |sum, &byte| {
+            sum.wrapping_mul(31).wrapping_add(byte.into())
+        });
         Ok((record.index, sum))
     }
 }
@@ -218,7 +224,7 @@ fn source_of(far: &Arc<Far>, paths: &[PathBuf]) -> Arc<ArrowSource> {
     Arc::new(ArrowSource::open_in(storage, paths, &options).unwrap())
 }
 
-fn next<S: Source>(engine: &mut Engine<S, Sum>) -> Result<Option<Vec<(u64, u64)>>> {
+fn next<S: RecordingSource>(engine: &mut Engine<S, Sum>) -> Result<Option<Vec<(u64, u64)>>> {
     match engine.next(SOON)? {
         Step::Batch(_, batch) => Ok(Some(batch)),
         Step::End => Ok(None),
@@ -311,7 +317,7 @@ fn any_readers_with_any_bounds_and_latencies() {
 fn place_of(path: &Path, row: u64) -> Range<u64> {
     let content = std::fs::read(path).unwrap();
     let source = open(&[path.into()]).unwrap();
-    let bytes = source.reader().read(row, 1).unwrap().bytes;
+    let bytes = source.reader().read(row, 1).unwrap().payload.bytes;
     let at = content.windows(bytes.len()).position(|window| window == bytes).unwrap() as u64;
     at..at + bytes.len() as u64
 }
@@ -323,7 +329,7 @@ fn places_of(path: &Path, n: usize) -> Vec<Range<u64>> {
     let mut reader = source.reader();
     let mut from = 0;
     let place = |row| {
-        let bytes = reader.read(row, 1).unwrap().bytes;
+        let bytes = reader.read(row, 1).unwrap().payload.bytes;
         let at = from + content[from..].windows(bytes.len()).position(|window| window == bytes).unwrap();
         from = at + bytes.len();
         at as u64..from as u64

@@ -75,7 +75,7 @@ impl Made {
     /// The mark and the label of the first row.
     fn first(&self, audio: Option<&str>, label: Option<&str>) -> (u8, i64) {
         let record = self.open(audio, label).unwrap().reader().read(0, 1).unwrap();
-        (record.bytes[0], record.label())
+        (record.payload.bytes[0], record.label())
     }
 
     fn error(&self, audio: Option<&str>, label: Option<&str>) -> String {
@@ -176,8 +176,10 @@ fn shards_may_differ_in_all_but_their_class_names() {
     let source = same.open(None, None).unwrap();
     assert_eq!(source.contents().class_names.first().unwrap(), ["a", "b"]);
     let mut reader = source.reader();
-    let rows: Vec<_> =
-        (0..6).map(|row| reader.read(row, 6).unwrap()).map(|row| (row.bytes[0], row.label())).collect();
+    let rows: Vec<_> = (0..6)
+        .map(|row| reader.read(row, 6).unwrap())
+        .map(|row| (row.payload.bytes[0], row.label()))
+        .collect();
     assert_eq!(rows, [(1, 0), (1, 1), (2, 1), (2, 0), (3, NO_LABEL), (3, NO_LABEL)]);
 
     for other in [&ba, &abc] {

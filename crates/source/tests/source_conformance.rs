@@ -126,8 +126,8 @@ fn recordings_behind_paths() {
         let shard = folder.path().join("shard.arrow");
         write(&shard, Format::default(), &[batch([("audio", column)])]);
         let mut reader = open(&[shard]).unwrap().reader();
-        assert_eq!(reader.read(0, 1).unwrap().bytes, "first");
-        assert_eq!(reader.read(1, 5).unwrap().bytes, "second");
+        assert_eq!(reader.read(0, 1).unwrap().payload.bytes, "first");
+        assert_eq!(reader.read(1, 5).unwrap().payload.bytes, "second");
         let kinds = [2, 3, 4, 5].map(|row| reader.read(row, 1).unwrap_err().kind);
         assert_eq!(
             kinds,

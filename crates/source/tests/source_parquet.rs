@@ -16,7 +16,7 @@ use std::{
 
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use forebay_base::{Error, ErrorKind, Result, cancel};
-use forebay_engine::contract::RawRecord;
+use forebay_source::RawRecord;
 use forebay_source::{
     LocalFiles, ReadAt, Storage, Version,
     parquet::{ParquetOptions, ParquetSource, RowGroup},
@@ -66,7 +66,7 @@ fn expected(document: Option<&[u8]>) -> Result<&[u8], ErrorKind> {
 }
 
 fn verdict(read: Result<RawRecord>) -> Result<Vec<u8>, ErrorKind> {
-    read.map(|record| record.bytes.to_vec()).map_err(|error| error.kind)
+    read.map(|record| record.payload.bytes.to_vec()).map_err(|error| error.kind)
 }
 
 /// Checks every row, in order, backwards and alone.
@@ -207,7 +207,7 @@ fn encrypted_files() {
     // Columns in plain text are read beside encrypted ones.
     let source =
         open_column(&data("encrypt_columns_plaintext_footer.parquet.encrypted"), "ba_field").unwrap();
-    assert_eq!(source.reader().read(0, 9).unwrap().bytes, "parquet000");
+    assert_eq!(source.reader().read(0, 9).unwrap().payload.bytes, "parquet000");
 }
 
 /// Reads all rows of a file that may be damaged, up to a limit: the verdict on a row must not depend on the
@@ -393,7 +393,7 @@ fn only_the_requested_column_is_read_in_large_pieces() {
     let source = Arc::new(source);
     let mut reader = source.reader();
     for row in 0..1000 {
-        assert_eq!(reader.read(row, 1000 - row).unwrap().bytes.len(), 9000);
+        assert_eq!(reader.read(row, 1000 - row).unwrap().payload.bytes.len(), 9000);
     }
     let [n_reads, n_bytes] = counts();
     assert!(n_reads <= 5 && n_bytes < 9_300_000, "{n_reads} reads of {n_bytes} bytes for 9 MB of text");
@@ -426,7 +426,7 @@ fn records_outlive_their_batch_and_those_read_alone_hold_no_page() {
     write_parquet(&path, &parquet_properties()[1], &[text_batch(&documents)]);
     let mut reader = open_text(&[path]).unwrap().reader();
     let records: Vec<_> =
-        (0..150).map(|row| reader.read(row, 150 - row).ok().map(|record| record.bytes)).collect();
+        (0..150).map(|row| reader.read(row, 150 - row).ok().map(|record| record.payload.bytes)).collect();
     drop(reader);
     for (record, document) in records.iter().zip(&documents) {
         assert_eq!(record.as_deref(), expected(document.as_deref()).ok());

@@ -29,7 +29,7 @@ fn check_pyarrow(reader: &mut ArrowReader, at: u64, row: &Value, place: &str) {
     match (reader.read(at, 4), row[0].as_u64()) {
         (Ok(record), Some(len)) => {
             assert_eq!(
-                (record.bytes.len() as u64, &*fnv1a(&record.bytes)),
+                (record.payload.bytes.len() as u64, &*fnv1a(&record.payload.bytes)),
                 (len, row[1].as_str().unwrap()),
                 "{place}"
             );
@@ -37,7 +37,7 @@ fn check_pyarrow(reader: &mut ArrowReader, at: u64, row: &Value, place: &str) {
         }
         (Err(error), Some(0)) => assert_eq!(error.kind, ErrorKind::Empty, "{place}"),
         (Ok(record), None) => {
-            assert_eq!(record.bytes, fs::read(data(path.unwrap())).unwrap(), "{place}");
+            assert_eq!(record.payload.bytes, fs::read(data(path.unwrap())).unwrap(), "{place}");
             assert_eq!(record.label(), row[3].as_i64().unwrap_or(NO_LABEL), "{place}");
         }
         (Err(error), None) => {

@@ -128,7 +128,7 @@ fn counting_reads_headers_and_reading_reads_rows() {
     // All rows in order: each byte once, in reads of some MiB.
     disk.0.reset();
     for row in 0..1000 {
-        assert_eq!(reader.read(row, 1000 - row).unwrap().bytes.len(), 200_000);
+        assert_eq!(reader.read(row, 1000 - row).unwrap().payload.bytes.len(), 200_000);
     }
     let (n_bytes, n_reads, _) = disk.0.counts();
     assert!(n_bytes < size + size / 100, "{n_bytes} of {size}");

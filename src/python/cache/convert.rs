@@ -97,9 +97,9 @@ pub fn rows(py: Python<'_>, rows: Rows) -> PyResult<Bound<'_, PyList>> {
             Ok(all)
         }
         Rows::Recordings(records) => {
-            let one = |record: crate::contract::RawRecord| {
+            let one = |record: crate::source::RawRecord| {
                 let dict = PyDict::new(py);
-                dict.set_item("bytes", PyBytes::new(py, &record.bytes))?;
+                dict.set_item("bytes", PyBytes::new(py, &record.payload.bytes))?;
                 dict.set_item("label", record.label())?;
                 Ok(dict)
             };

@@ -23,13 +23,14 @@ use serde_json::Value;
 use super::{DocumentPiece, ReadShard, Shards, Skips};
 use crate::{
     Error, ErrorKind, Result,
-    contract::{MAX_RECORD_BYTES, RawRecord, ReadRecords, WholeRecord},
+    contract::{MAX_RECORD_BYTES, Payload},
     fallible_alloc,
     json::{self, NoValue},
     seed::mix,
     signatures,
     source::{
-        self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, OpenRecording, Storage,
+        self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, OpenRecording, RawRecord,
+        ReadRecordings, Storage, WholeRecord,
         arrow::table::ArrowTable,
         info_of_row,
         parquet::{ParquetOptions, ParquetSource, table::ParquetTable},
@@ -673,27 +674,26 @@ struct RecordingReader<R> {
     decoder: AudioDecoder,
 }
 
-impl<R: ReadRecords + 'static> RecordingReader<R> {
+impl<R: ReadRecordings + 'static> RecordingReader<R> {
     fn over(reader: R, rows: u64, skip: u64, at: BatchPosition) -> Box<dyn ReadShard<Rows>> {
         Box::new(Self { reader, next: skip, rows, at, decoder: AudioDecoder::new() })
     }
 }
 
-impl<R: ReadRecords> ReadShard<Rows> for RecordingReader<R> {
+impl<R: ReadRecordings> ReadShard<Rows> for RecordingReader<R> {
     fn next(&mut self, skips: &mut Skips<'_>) -> Result<Option<DocumentPiece<Rows>>> {
         let limits = self.at.limits;
         let begin = self.next;
         let end = begin.saturating_add(self.at.missing()).min(self.rows);
         let (mut records, mut held) = (Vec::new(), 0u64);
         while self.next < end && held < limits.piece_bytes {
-            match self.reader.read(self.next, self.rows - self.next, &WholeRecord) {
+            match self.reader.read(self.next, self.rows - self.next, &WholeRecord::ONCE) {
                 Ok(record) => {
-                    held = held.saturating_add(record.n_bytes() as u64 + limits.recording_bytes);
-                    let part = record.file.as_deref();
+                    held = held.saturating_add(record.payload.n_bytes() as u64 + limits.recording_bytes);
                     // A recording that cannot be decoded counts as empty; the decoder reports the error.
                     if limits.second_bytes > 0.0
-                        && let Ok(recording) = OpenRecording::open(&mut self.decoder, &record.bytes, part)
-                        && let Ok((info, _)) = info_of_row(recording.info(), part)
+                        && let Ok(recording) = OpenRecording::open(&mut self.decoder, &record.payload)
+                        && let Ok((info, _)) = info_of_row(recording.info(), record.payload.file.as_deref())
                     {
                         let seconds = info.n_samples as f64 / f64::from(info.sample_rate.max(1));
                         held = held.saturating_add((seconds * limits.second_bytes) as u64);

@@ -11,11 +11,10 @@ use serde_json::Value;
 use super::{Process, Processor, Skips, inputs::Rows};
 use crate::{
     Column, Error, ErrorKind, Processed, Result,
-    contract::RawRecord,
     dtype::{Dtype, each},
     fallible_alloc,
     fields::DataType,
-    source::{OpenRecording, info_of_row},
+    source::{OpenRecording, RawRecord, info_of_row},
 };
 use forebay_audio::{AudioDecoder, Damage, KEPT_SAMPLES, Planes};
 use forebay_dsp::{
@@ -165,8 +164,8 @@ impl Process<Rows> for FeatureWorker {
 
 impl FeatureWorker {
     fn one(&mut self, record: &RawRecord, features: &mut Column) -> Result<()> {
-        let recording = OpenRecording::open(&mut self.decoder, &record.bytes, record.file.as_deref())?;
-        let (info, samples) = info_of_row(recording.info(), record.file.as_deref())?;
+        let recording = OpenRecording::open(&mut self.decoder, &record.payload)?;
+        let (info, samples) = info_of_row(recording.info(), record.payload.file.as_deref())?;
         info.check_seconds(self.what.max_decoded_seconds)?;
         let plan = &self.what.plan;
         let rate = plan.sample_rate();

@@ -1,4 +1,4 @@
-//! [`TaskLabels`]: the words of messages for the work of a task's threads.
+//! [`TaskLabels`] and [`StorageLabels`]: the words of messages about a task and its source.
 
 /// The words of messages for the work of a task's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,13 +18,26 @@ pub struct TaskLabels {
 }
 
 impl TaskLabels {
-    /// The words for recordings in files.
+    /// Words for any task.
     pub const DEFAULT: Self = Self {
-        work: "decoding",
+        work: "working",
         item: "row",
-        cheaper: "make examples cheaper (sample_rate, clip_seconds, a format that decodes faster)",
-        smaller: "make examples smaller (n_mels, clip_seconds, hop_length)",
-        readable: "use Arrow files without compression, or faster storage",
+        cheaper: "make examples cheaper",
+        smaller: "make examples smaller",
+        readable: "use storage that several threads can read",
         roomier: "raise shuffle_buffer_size, so that more examples can be made ahead",
     };
+}
+
+/// The words of messages if reading limits the loader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorageLabels {
+    /// What bounds the loader, such as "I/O-bound".
+    pub bound: &'static str,
+    /// What to do if no more threads can read.
+    pub faster: &'static str,
+}
+
+impl StorageLabels {
+    pub const LOCAL: Self = Self { bound: "I/O-bound", faster: "read from faster storage" };
 }

@@ -1,36 +1,30 @@
 //! The types and traits between the stages of the pipeline: records in, examples and batches out.
 //!
-//! Stages share only what is defined here, so a stage never depends on its neighbour.
+//! Stages share only what is defined here, so a stage never depends on its neighbour. What a record holds
+//! ([`Payload`]) and what a task may ask of a reader (`Request`) are types of the source and the task: the
+//! engine passes both on.
 //!
 //! | file | what |
 //! |---|---|
 //! | `mod.rs` | `Source` and `ReadRecords`, `Task` and `ExampleMaker` |
 //! | `record.rs` | what a source reads for a row, and what a worker takes |
-//! | `request.rs` | what a task needs of a record that is about to be read |
 //! | `collate.rs` | how examples become batches |
 //! | `memory.rs` | memory for large reads |
-//! | `traffic.rs` | what the files of a source cost |
 //! | `labels.rs` | the words of messages |
 
 mod collate;
 mod labels;
 mod memory;
 mod record;
-mod request;
-mod traffic;
 
-use std::{fmt::Debug, ops::Range, sync::Arc};
+use std::sync::Arc;
 
 pub use collate::{BatchSizes, BatchSlot, CarriedRecord, Collate, PackRows, StreamPosition, StreamPositions};
-pub use labels::TaskLabels;
+pub use labels::{StorageLabels, TaskLabels};
 pub use memory::{GrantedMemory, Kept, MemoryLimiter, Permit, Retained, SMALL_READ};
-pub use record::{
-    FileRecording, MAX_RECORD_BYTES, NO_LABEL, RawRecord, Record, Segment, WindowRun, check_record_bytes,
-};
-pub use request::{Excerpt, HEAD_BYTES, ReadRequest, RunRequest, WholeRecord};
-pub use traffic::{BLOCKS_AHEAD, MOST_REQUESTED, Traffic, scattered_readers};
+pub use record::{MAX_RECORD_BYTES, NO_LABEL, Payload, RawRecord, Record, check_record_bytes};
 
-use crate::{Result, error::Place, fields::Row};
+use crate::{Result, error::Place, order::Assignment};
 
 /// A set of shards whose rows can be read by number.
 pub trait Source: Send + Sync + 'static {
@@ -71,6 +65,11 @@ pub trait Source: Send + Sync + 'static {
         1
     }
 
+    /// The I/O threads for reads of single records, if the user asks for `n_readers`.
+    fn scattered_readers(&self, n_readers: usize) -> usize {
+        n_readers
+    }
+
     /// Bytes of memory that records and reads in flight hold now; 0 if unknown.
     fn bytes_in_use(&self) -> usize {
         0
@@ -79,9 +78,9 @@ pub trait Source: Send + Sync + 'static {
     /// Ends the threads that its files need. They start again if they are needed.
     fn rest(&self) {}
 
-    /// What its files cost so far.
-    fn traffic(&self) -> Arc<Traffic> {
-        Arc::default()
+    /// What limits its reads, in the words of messages.
+    fn storage_labels(&self) -> StorageLabels {
+        StorageLabels::LOCAL
     }
 
     /// A new reader for one thread.
@@ -90,6 +89,11 @@ pub trait Source: Send + Sync + 'static {
 
 /// Reads rows for one thread.
 pub trait ReadRecords: Send {
+    /// What a record holds besides its columns.
+    type Payload: Payload;
+    /// What may be asked of a record, so that not all of it need be read.
+    type Request<'a>: ?Sized;
+
     /// Sets the limiter from which the reader requests memory for large reads. Without a limiter it allocates
     /// without limit.
     fn set_limiter(&mut self, _gate: Arc<dyn MemoryLimiter>) {}
@@ -103,16 +107,18 @@ pub trait ReadRecords: Send {
     fn end_job(&mut self) {}
 
     /// Reads `row`. The next reads will be the `run` rows from `row` on, in storage order (1: this row only).
-    /// Of a large record a source may read only what is wanted.
+    /// Of a large record a source may read only what `request` says.
     ///
     /// # Errors
     /// With a kind for which [`crate::ErrorKind::is_record`] holds, the row is bad;
     /// [`crate::ErrorKind::PastEnd`] ends the pass before the batch of this row; any other kind ends the run.
-    fn read(&mut self, row: u64, run: u64, request: &dyn ReadRequest) -> Result<RawRecord>;
+    fn read(&mut self, row: u64, run: u64, request: &Self::Request<'_>) -> Result<RawRecord<Self::Payload>>;
 }
 
 /// Makes examples of records, for one worker.
 pub trait ExampleMaker {
+    /// As [`ReadRecords::Payload`].
+    type Payload;
     type Example: Send + 'static;
 
     /// Makes the example of `record`. A stage that waits returns soon after
@@ -120,7 +126,7 @@ pub trait ExampleMaker {
     ///
     /// # Errors
     /// As [`ReadRecords::read`].
-    fn run(&mut self, record: &Record) -> Result<Self::Example>;
+    fn run(&mut self, record: &Record<Self::Payload>) -> Result<Self::Example>;
 }
 
 /// A kind of loading: how examples are made and how they become batches.
@@ -128,67 +134,32 @@ pub trait Task: Send + Sync + 'static {
     /// The words of messages for the threads' work.
     const WORDS: TaskLabels = TaskLabels::DEFAULT;
 
-    /// Whether [`Task::span`] says which samples of a recording are needed.
-    const TAKES_SPANS: bool = false;
-
-    type Maker: ExampleMaker;
+    /// As [`ReadRecords::Payload`].
+    type Payload: Payload;
+    /// As [`ReadRecords::Request`].
+    type Request<'a>: ?Sized;
+    type Maker: ExampleMaker<Payload = Self::Payload>;
     /// The stage of the collator's thread.
     type Collate: Collate<Example = <Self::Maker as ExampleMaker>::Example> + 'static;
 
+    /// Calls `read` with what the task needs of the record that is `assigned`.
+    fn request<R>(&self, assigned: &Assignment, read: impl FnOnce(&Self::Request<'_>) -> R) -> R;
+
     /// A stage for one worker, called on the worker's thread.
     fn maker(&self) -> Self::Maker;
-
-    /// The [`Excerpt`] of a record, for the positions `at` that are all of this record; the first has this
-    /// `seed`. By default all of it.
-    fn excerpt(&self, _head: &[u8], _size: u64, _at: Range<u64>, _seed: u64) -> Option<Range<u64>> {
-        None
-    }
-
-    /// The samples that are needed of a row with this rate, length and values, for the positions `at`: see
-    /// [`ReadRequest::span`].
-    fn span(&self, _of: (u32, u64, &Row), _at: Range<u64>, _seed: u64) -> Option<Range<u64>> {
-        None
-    }
 
     /// A collator of batches of that number and size.
     fn collate(&self, batches: BatchSizes) -> Self::Collate;
 }
 
-/// What a task wants of the record at position `at`, with this `seed`.
-#[derive(Debug)]
-pub(crate) struct TaskRequest<'a, K> {
-    pub task: &'a K,
-    pub at: u64,
-    pub seed: u64,
-    pub repeats: bool,
-}
+/// A task that takes the records of a source `S`.
+pub trait TaskFor<S: Source>: for<'a> Task<Payload = PayloadOf<S>, Request<'a> = RequestOf<'a, S>> {}
 
-impl<K: Task> ReadRequest for TaskRequest<'_, K> {
-    fn excerpt(&self, head: &[u8], size: u64) -> Option<Range<u64>> {
-        // The next one wants another excerpt.
-        if self.repeats { None } else { self.excerpt_of(1, head, size) }
-    }
+impl<S: Source, K: for<'a> Task<Payload = PayloadOf<S>, Request<'a> = RequestOf<'a, S>>> TaskFor<S> for K {}
 
-    fn repeats(&self) -> bool {
-        self.repeats
-    }
+pub type PayloadOf<S> = <<S as Source>::Reader as ReadRecords>::Payload;
 
-    fn takes_spans(&self) -> bool {
-        K::TAKES_SPANS
-    }
-
-    fn span(&self, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
-        self.span_of(1, sample_rate, n_samples, values)
-    }
-
-    fn excerpt_of(&self, n: u64, head: &[u8], size: u64) -> Option<Range<u64>> {
-        self.task.excerpt(head, size, self.at..self.at + n, self.seed)
-    }
-
-    fn span_of(&self, n: u64, sample_rate: u32, n_samples: u64, values: &Row) -> Option<Range<u64>> {
-        self.task.span((sample_rate, n_samples, values), self.at..self.at + n, self.seed)
-    }
-}
+pub type RequestOf<'a, S> = <<S as Source>::Reader as ReadRecords>::Request<'a>;
 
 pub type ExampleOf<K> = <<K as Task>::Maker as ExampleMaker>::Example;
 

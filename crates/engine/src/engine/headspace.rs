@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{BatchOf, Engine, Step};
 use crate::{
     Result,
-    contract::{Source, Task},
+    contract::{Source, TaskFor},
 };
 
 /// How long one wait lasts before `go_on` is called again.
@@ -38,7 +38,7 @@ struct MeasurementStart {
     decoded: u64,
 }
 
-impl<S: Source, K: Task> Engine<S, K> {
+impl<S: Source, K: TaskFor<S>> Engine<S, K> {
     /// Takes batches, pass after pass, while `go_on` returns true: until the shuffle window is full, for
     /// `length` from the first batch on at most, and then for `length`. `rows` counts a batch's rows. A pass
     /// that ends counts as a fill, because its window is empty again, and all that it decoded was handed
@@ -86,7 +86,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         }
         let (Some(first), Some(batch)) = (first, last) else { return Ok(None) };
         let begin = full.unwrap_or(first);
-        let mut verdict = self.counters().verdict();
+        let mut verdict = self.counters().verdict(self.source.storage_labels());
         if full.is_none() {
             verdict += &self.filling(begin.at.elapsed());
         }

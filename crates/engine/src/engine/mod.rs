@@ -99,7 +99,7 @@ pub use {
 
 use crate::{
     Error, ErrorKind, Result,
-    contract::{Source, StreamPositions, Task},
+    contract::{Source, StreamPositions, Task, TaskFor},
     order::{Batching, ChapterStart, Cuts, Layout, Mixture, Order, Rules, Schedule, Sources, WeightedRows},
     seed::{Purpose, hash},
     shuffle::ConcurrentShuffleBuffer,
@@ -258,7 +258,7 @@ pub fn epoch_out_of_range(epoch: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Config, format!("epoch is {epoch}, must be 0 to {MAX_EPOCH}"))
 }
 
-impl<S: Source, K: Task> Engine<S, K> {
+impl<S: Source, K: TaskFor<S>> Engine<S, K> {
     /// Creates an engine. Its threads start with the first call for a batch.
     ///
     /// # Errors
@@ -303,12 +303,7 @@ impl<S: Source, K: Task> Engine<S, K> {
         let failures = FailureList::new(plan.rank, plan.policy.listed(rows));
         let failures = if plan.policy.logs { failures } else { failures.silent() };
         let layout = StreamLayout::first(&plan);
-        let counters = Arc::new(Counters::new(
-            &plan,
-            K::WORDS,
-            ReaderPlan::new(&plan, &source).steady(),
-            source.traffic(),
-        ));
+        let counters = Arc::new(Counters::new(&plan, K::WORDS, ReaderPlan::new(&plan, &source).steady()));
         let mut engine = Self {
             layout,
             tracing: Tracing::of(&counters.trace),

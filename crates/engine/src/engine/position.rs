@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    contract::{Source, StreamPositions, Task},
+    contract::{Source, StreamPositions, TaskFor},
     order::{CHAPTER, ChapterStart, Copies, Cuts, Place, SCANNED, Schedule, WeightedRows},
 };
 
@@ -79,7 +79,7 @@ pub struct CutPosition {
     pub world_size: u64,
 }
 
-impl<S: Source, K: Task> Engine<S, K> {
+impl<S: Source, K: TaskFor<S>> Engine<S, K> {
     /// The number of the next batch, counted from the start of the pass; after the end, the number of
     /// batches.
     pub fn batch(&self) -> u64 {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Result,
-    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, ReadRecords, Source, Task, TaskRequest},
+    contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, ReadRecords, Source, TaskFor},
     order::{Assignment, Schedule},
 };
 
@@ -26,7 +26,7 @@ pub struct Replay<S, K> {
     pub(crate) policy: Policy,
 }
 
-impl<S: Source, K: Task> Replay<S, K> {
+impl<S: Source, K: TaskFor<S>> Replay<S, K> {
     /// Makes the batch. `None` if `go_on`, called before each record, returned false.
     ///
     /// # Errors
@@ -37,9 +37,11 @@ impl<S: Source, K: Task> Replay<S, K> {
         let (mut reader, mut stage) = (source.reader(), task.maker());
         let mut collate =
             task.collate(BatchSizes { size: draws.len(), n_streams: schedule.n_streams(), ahead: 1 });
-        let mut make = |Assignment { row, seed, epoch, .. }| {
-            let request = TaskRequest { task: &*task, at: row, seed, repeats: false };
-            let record = policy.check(row).and_then(|()| reader.read(row, 1, &request));
+        let mut make = |assigned: Assignment| {
+            let Assignment { row, seed, epoch, .. } = assigned;
+            let assigned = Assignment { run: 1, repeats: false, ..assigned };
+            let mut read = || task.request(&assigned, |request| reader.read(row, 1, request));
+            let record = policy.check(row).and_then(|()| read());
             let record = record.map(|record| record.numbered(row, seed, epoch));
             match record.and_then(|record| stage.run(&record)) {
                 Ok(example) => Ok(ControlFlow::Break(example)),

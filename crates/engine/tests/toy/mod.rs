@@ -15,12 +15,12 @@ use bytes::Bytes;
 use forebay_base::{Error, ErrorKind, Result, error::Place, seed};
 use forebay_engine::{
     contract::{
-        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, ReadRequest, Record, Source,
-        Task,
+        BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, ReadRecords, Record, Source, Task,
+        TaskLabels,
     },
     engine::{Engine, Plan, Step},
     fields::Value,
-    order::{Batching, Order},
+    order::{Assignment, Batching, Order},
 };
 
 /// How long a test waits for a batch that must come.
@@ -54,7 +54,10 @@ impl Source for Toy {
 }
 
 impl ReadRecords for ToyReader {
-    fn read(&mut self, row: u64, _run: u64, _wants: &dyn ReadRequest) -> Result<RawRecord> {
+    type Payload = Bytes;
+    type Request<'a> = ();
+
+    fn read(&mut self, row: u64, _run: u64, _request: &()) -> Result<RawRecord<Bytes>> {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
         match (self.0.unreadable)(row) {
             Some(kind) => Err(Error::new(kind, "cannot be read")),
@@ -89,8 +92,15 @@ impl ToyCollate {
 }
 
 impl Task for Work {
+    const WORDS: TaskLabels = TaskLabels { work: "decoding", ..TaskLabels::DEFAULT };
+
+    type Payload = Bytes;
+    type Request<'a> = ();
     type Maker = Self;
     type Collate = ToyCollate;
+    fn request<R>(&self, _: &Assignment, read: impl FnOnce(&()) -> R) -> R {
+        read(&())
+    }
     fn maker(&self) -> Self {
         *self
     }
@@ -100,10 +110,11 @@ impl Task for Work {
 }
 
 impl ExampleMaker for Work {
+    type Payload = Bytes;
     type Example = (u64, u64);
 
-    fn run(&mut self, record: &Record) -> Result<(u64, u64)> {
-        let row = u64::from_le_bytes(record.bytes[..].try_into().unwrap());
+    fn run(&mut self, record: &Record<Bytes>) -> Result<(u64, u64)> {
+        let row = u64::from_le_bytes(record.payload[..].try_into().unwrap());
         assert_eq!(record.index, row);
         assert_ne!(self.panics_at, Some(row), "asked for");
         (self.first)();

@@ -54,12 +54,10 @@ use super::{
     urls,
 };
 use crate::{
-    Error, ErrorKind, Result,
-    contract::{
-        BLOCKS_AHEAD, MAX_RECORD_BYTES, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Source, Traffic,
-    },
+    BLOCKS_AHEAD, Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording, Traffic,
+    contract::{MAX_RECORD_BYTES, MemoryLimiter, ReadRecords, Source, StorageLabels},
     error::Place,
-    parallel,
+    parallel, scattered_readers,
     seed::mix,
 };
 
@@ -259,8 +257,23 @@ impl ArrowSource {
     }
 }
 
+impl ArrowSource {
+    /// What its files cost so far.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+}
+
 impl Source for ArrowSource {
     type Reader = ArrowReader;
+
+    fn scattered_readers(&self, n_readers: usize) -> usize {
+        scattered_readers(n_readers, self.traffic.is_remote())
+    }
+
+    fn storage_labels(&self) -> StorageLabels {
+        self.traffic.labels()
+    }
 
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
         Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
@@ -311,13 +324,12 @@ impl Source for ArrowSource {
     fn rest(&self) {
         self.storage.rest();
     }
-
-    fn traffic(&self) -> Arc<Traffic> {
-        self.traffic.clone()
-    }
 }
 
 impl ReadRecords for ArrowReader {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
         self.set_limiter(MemoryPermits::of(limiter));
     }

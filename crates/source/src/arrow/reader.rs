@@ -21,10 +21,10 @@ use super::{
     ArrowSource, array::Array, buffer::ValueBytes, other::OtherArrays, shard::OpenShard, spans::Span,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Excerpt, HEAD_BYTES, RawRecord, Result,
     block::BlockPool,
     columns::{ExtraColumn, ValueLayout},
-    contract::{Excerpt, HEAD_BYTES, NO_LABEL, RawRecord, SMALL_READ, check_record_bytes},
+    contract::{NO_LABEL, SMALL_READ, check_record_bytes},
     fallible_alloc,
     fields::{Row, Value},
     memory_permits::{MemoryPermits, covered},

@@ -20,13 +20,7 @@ use super::{
     recording_file::{Key, ReadCounts, RecordingFile},
     sidecar::Sidecars,
 };
-use crate::{
-    Result,
-    contract::{FileRecording, ReadRequest, Segment},
-    fields::Row,
-    info_of_row,
-    storage::Version,
-};
+use crate::{FileRecording, ReadRequest, Result, Segment, fields::Row, info_of_row, storage::Version};
 use forebay_audio::{AudioDecoder, Info, RangeIndex, ReadAt, SpanBytes};
 
 /// The most bytes of all indexes in memory.

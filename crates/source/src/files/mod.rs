@@ -44,12 +44,12 @@ use super::{
     storage::{CountedStorage, Storage},
 };
 use crate::{
-    Error, ErrorKind, Result,
-    contract::{BLOCKS_AHEAD, NO_LABEL, Source, Traffic},
+    BLOCKS_AHEAD, Error, ErrorKind, Result, Traffic,
+    contract::{NO_LABEL, Source, StorageLabels},
     error::Place,
     fallible_alloc,
     fields::{DataType, Value},
-    parallel,
+    parallel, scattered_readers,
     seed::mix,
 };
 
@@ -411,8 +411,23 @@ fn mix_numbers(described: &mut [Described], n_columns: usize) {
     }
 }
 
+impl FilesSource {
+    /// What its files cost so far.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+}
+
 impl Source for FilesSource {
     type Reader = FilesReader;
+
+    fn scattered_readers(&self, n_readers: usize) -> usize {
+        scattered_readers(n_readers, self.traffic.is_remote())
+    }
+
+    fn storage_labels(&self) -> StorageLabels {
+        self.traffic.labels()
+    }
 
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
         Ok(self.shards.iter().map(|shard| shard.n_rows).collect())
@@ -445,10 +460,6 @@ impl Source for FilesSource {
 
     fn rest(&self) {
         self.storage.rest();
-    }
-
-    fn traffic(&self) -> Arc<Traffic> {
-        self.traffic.clone()
     }
 
     fn reader(self: &Arc<Self>) -> FilesReader {

@@ -22,10 +22,10 @@ use super::{
     recording_file::{AtomicReadCounts, Key, ReadCounts, RecordingFile},
     table::ArchivePlace,
 };
-use crate::contract::WholeRecord;
+use crate::WholeRecord;
 use crate::{
-    Error, ErrorKind, Result,
-    contract::{FileRecording, MemoryLimiter, RawRecord, ReadRecords, ReadRequest, Segment},
+    Error, ErrorKind, FileRecording, RawRecord, ReadRequest, Result, Segment, StoredRecording,
+    contract::{MemoryLimiter, ReadRecords},
     fields::Row,
     memory_permits::MemoryPermits,
     path_policy::{self, Outside},
@@ -132,7 +132,7 @@ impl FilesReader {
             let indexed = if place.len > SMALL {
                 source.opened.indexes.keep(&mut self.decoder, &place)
             } else {
-                let read = self.read_place(&place, None, (&WholeRecord, &Row::new()));
+                let read = self.read_place(&place, None, (&WholeRecord::ONCE, &Row::new()));
                 read.and_then(|(bytes, _)| Ok((self.decoder.open(&bytes)?.info(), IndexLocation::Needless)))
             };
             if indexed.is_err() {
@@ -179,7 +179,7 @@ impl FilesReader {
         if bytes.len() as u64 <= SMALL && !bytes.is_empty() && goes_on {
             self.last = Some((key, bytes.clone()));
         }
-        Ok(RawRecord { file: Some(Box::new(file)), ..RawRecord::new(bytes, values) })
+        Ok(RawRecord::new(StoredRecording { bytes, file: Some(Box::new(file)), window_run: None }, values))
     }
 
     /// Reads what is wanted of a recording.
@@ -370,6 +370,9 @@ fn in_row(mut error: Error, table: &Table, row: u64) -> Error {
 }
 
 impl ReadRecords for FilesReader {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
         self.permits = MemoryPermits::of(limiter);
     }

@@ -16,9 +16,9 @@ use super::{
     text::{Csv, JsonLines},
 };
 use crate::{
-    Error, ErrorKind, Result, cancel, cells,
+    Error, ErrorKind, Result, Segment, cancel, cells,
     columns::{self, ColumnChoice, MOST_TEXT_BYTES, SchemaColumn, in_column},
-    contract::{MAX_RECORD_BYTES, Segment},
+    contract::MAX_RECORD_BYTES,
     fallible_alloc,
     fields::Value,
     parquet::table::ParquetTable,

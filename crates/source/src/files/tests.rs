@@ -3,10 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use super::*;
-use crate::{
-    AllowPaths, Entry, Recordings, Result,
-    contract::{RawRecord, ReadRecords, Segment, WholeRecord},
-};
+use crate::{AllowPaths, Entry, RawRecord, Recordings, Result, Segment, WholeRecord, contract::ReadRecords};
 
 struct Folder(tempfile::TempDir);
 
@@ -50,7 +47,7 @@ fn manifest(path: PathBuf, change: impl Fn(&mut Manifest)) -> Vec<Entry> {
 }
 
 fn read(source: &Arc<Recordings>, row: u64) -> Result<RawRecord> {
-    source.reader().read(row, 1, &WholeRecord)
+    source.reader().read(row, 1, &WholeRecord::ONCE)
 }
 
 fn values(source: &Arc<Recordings>) -> Vec<Vec<String>> {
@@ -348,7 +345,7 @@ fn a_folder_is_its_recordings() {
     ];
     assert_eq!(found, expected);
     assert_eq!(**source.contents().class_names.label[0].as_ref().unwrap(), ["Owl", "deep", "owl"]);
-    assert_eq!(&read(&source, 2).unwrap().bytes[..], b"owl/a10.WAV");
+    assert_eq!(&read(&source, 2).unwrap().payload.bytes[..], b"owl/a10.WAV");
     // A file at the top: no classes.
     folder.write("top.wav", "x");
     let source = open(vec![folder.path().into()], &reading(&[])).unwrap();
@@ -358,7 +355,7 @@ fn a_folder_is_its_recordings() {
     folder.write("metadata.csv", "file_name,note\nowl/a9.wav,x\n");
     let source = open(vec![folder.path().into()], &reading(&["note"])).unwrap();
     assert_eq!(values(&source), [[r#"Text("owl/a9.wav")"#, r#"Text("x")"#]]);
-    assert_eq!(&read(&source, 0).unwrap().bytes[..], b"owl/a9.wav");
+    assert_eq!(&read(&source, 0).unwrap().payload.bytes[..], b"owl/a9.wav");
 }
 
 #[test]
@@ -367,7 +364,7 @@ fn recordings_one_by_one() {
     let paths: Vec<Entry> =
         ["b.wav", "a b#%.wav"].iter().map(|name| folder.write(name, name).into()).collect();
     let source = open(paths, &reading(&[])).unwrap();
-    assert_eq!(&read(&source, 1).unwrap().bytes[..], b"a b#%.wav");
+    assert_eq!(&read(&source, 1).unwrap().payload.bytes[..], b"a b#%.wav");
     let shard = folder.write("x.arrow", "no");
     let both = vec![shard.into(), folder.write("c.wav", "c").into()];
     let error = open(both, &reading(&[])).unwrap_err();
@@ -391,7 +388,7 @@ fn files_are_read_below_the_root_alone() {
     let found = |options: &ArrowOptions| -> Vec<std::result::Result<Vec<u8>, String>> {
         let source = open(vec![table.clone().into()], options).unwrap();
         let read = |row| {
-            read(&source, row).map(|record| record.bytes.to_vec()).map_err(|error| {
+            read(&source, row).map(|record| record.payload.bytes.to_vec()).map_err(|error| {
                 assert_eq!(error.kind, ErrorKind::Unreadable, "{error}");
                 error.message
             })
@@ -435,9 +432,9 @@ fn names_without_an_ending_are_found() {
     let path = folder.write("rec.txt", "0\t1\tx\n");
     folder.write("rec.mp3", "rec");
     let source = open(vec![path.into()], &reading(&[])).unwrap();
-    assert_eq!(&read(&source, 0).unwrap().bytes[..], b"rec");
+    assert_eq!(&read(&source, 0).unwrap().payload.bytes[..], b"rec");
     let source = open(vec![folder.write("t.csv", "YTID\n-abc\n").into()], &reading(&[])).unwrap();
-    assert_eq!(&read(&source, 0).unwrap().bytes[..], b"abc");
+    assert_eq!(&read(&source, 0).unwrap().payload.bytes[..], b"abc");
 }
 
 #[test]
@@ -459,7 +456,7 @@ fn rows_in_memory() {
     let source = open(vec![Entry::Manifest(Arc::new(manifest))], &reading(&["tags"])).unwrap();
     assert_eq!(values(&source)[0], [r#"Text("a.wav")"#, r#"List([Text("x"), Text("y")])"#]);
     assert_eq!((segment(&source, 0), segment(&source, 1)), (None, Some(Segment::Seconds(1.0, 2.5))));
-    assert_eq!(&read(&source, 1).unwrap().bytes[..], b"b");
+    assert_eq!(&read(&source, 1).unwrap().payload.bytes[..], b"b");
     let error = GivenRows::new(vec![("a".into(), vec![]), ("b".into(), vec![GivenValue::Null])]).unwrap_err();
     assert!(error.message.contains("column \"a\" has 0 rows and column \"b\" has 1"), "{error}");
 }

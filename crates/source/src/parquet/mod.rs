@@ -59,10 +59,10 @@ use super::{
     urls,
 };
 use crate::{
-    Error, ErrorKind, Result, cancel,
-    contract::{MAX_RECORD_BYTES, Source, Traffic},
+    Error, ErrorKind, Result, Traffic, cancel,
+    contract::{MAX_RECORD_BYTES, Source, StorageLabels},
     error::Place,
-    fallible_alloc, parallel,
+    fallible_alloc, parallel, scattered_readers,
     seed::mix,
 };
 
@@ -353,15 +353,26 @@ impl FooterIndex {
     }
 }
 
+impl ParquetSource {
+    /// What its files cost so far.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+}
+
 impl Source for ParquetSource {
     type Reader = ParquetReader;
 
-    fn rest(&self) {
-        self.storage.rest();
+    fn scattered_readers(&self, n_readers: usize) -> usize {
+        scattered_readers(n_readers, self.traffic.is_remote())
     }
 
-    fn traffic(&self) -> Arc<Traffic> {
-        self.traffic.clone()
+    fn storage_labels(&self) -> StorageLabels {
+        self.traffic.labels()
+    }
+
+    fn rest(&self) {
+        self.storage.rest();
     }
 
     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {

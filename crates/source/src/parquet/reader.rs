@@ -20,9 +20,9 @@ use super::{
     values::GroupValues,
 };
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, RawRecord, ReadRequest, Result, StoredRecording,
     columns::{ExtraColumn, Payload},
-    contract::{MemoryLimiter, Permit, RawRecord, ReadRecords, ReadRequest, check_record_bytes},
+    contract::{MemoryLimiter, Permit, ReadRecords, check_record_bytes},
     fallible_alloc,
     fields::{Row, Value},
     memory_permits::{MemoryPermits, covered},
@@ -354,6 +354,9 @@ fn text(path: Option<Bytes>) -> Result<Option<String>> {
 }
 
 impl ReadRecords for ParquetReader {
+    type Payload = StoredRecording;
+    type Request<'a> = dyn ReadRequest + 'a;
+
     fn set_limiter(&mut self, limiter: Arc<dyn MemoryLimiter>) {
         self.permits = MemoryPermits::of(limiter);
     }
@@ -404,7 +407,7 @@ mod tests {
         let before = unpacked();
         for row in 0..source.n_rows() {
             let record = reader.read(row, source.n_rows() - row).unwrap();
-            assert_eq!(record.bytes.len(), expected(row), "row {row}");
+            assert_eq!(record.payload.bytes.len(), expected(row), "row {row}");
         }
         let read = unpacked() - before;
         {
@@ -438,7 +441,7 @@ mod tests {
         let times = read_all(&path, 80 << 20, |_| 128 << 10);
         assert!(times.iter().all(|&times| times <= 2), "{times:?}");
         let record = open(&path).reader().read(0, 640).unwrap();
-        assert!(record.bytes.is_unique(), "a record of 128 KiB holds a page of 80 MiB");
+        assert!(record.payload.bytes.is_unique(), "a record of 128 KiB holds a page of 80 MiB");
     }
 
     #[test]

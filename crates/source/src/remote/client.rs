@@ -22,7 +22,7 @@ use reqwest::{
 };
 
 use super::list_answer::{self, Omitted};
-use crate::contract::Traffic;
+use crate::Traffic;
 
 /// A connection that sends nothing for this long is given up, and the request is sent again.
 const STALLED: Duration = Duration::from_secs(15);

@@ -25,7 +25,7 @@ use super::{
     pages,
     runtime::RemoteRuntime,
 };
-use crate::{ReadAt, Version, contract::MOST_REQUESTED};
+use crate::{MOST_REQUESTED, ReadAt, Version};
 
 /// The most bytes of one object that are requested ahead of time and not yet read.
 const MOST_AHEAD: u64 = 64 << 20;

@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use object_store::client::{HttpError, HttpErrorKind, HttpResponse};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 
-use crate::{contract::Traffic, storage::OmittedObjects};
+use crate::{Traffic, storage::OmittedObjects};
 
 /// The most bytes of a page: it has at most 5000 names of 1024 characters, each with some 300 bytes beside.
 const LONGEST: usize = 32 << 20;

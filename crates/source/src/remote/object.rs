@@ -20,7 +20,7 @@ use super::{
     flight::{Flight, Request},
     pages::PAGE,
 };
-use crate::{Version, contract::Traffic, seed::mix};
+use crate::{Traffic, Version, seed::mix};
 
 /// The server is asked again for the version of an object that is read from the disk only after this.
 const CHECKED: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use super::{
     runtime::RemoteRuntime,
     stores::{Address, ObjectPlace},
 };
-use crate::{LocalFiles, ReadAt, Storage, StoreOptions, contract::Traffic, storage::ListingPage, urls};
+use crate::{LocalFiles, ReadAt, Storage, StoreOptions, Traffic, storage::ListingPage, urls};
 
 /// Opens URLs; starts its threads with the first.
 #[derive(Default)]

@@ -28,7 +28,7 @@ use super::{
     settings::Settings,
     stores::{Address, StoreClient},
 };
-use crate::{StoreOptions, contract::Traffic};
+use crate::{StoreOptions, Traffic};
 
 /// The most objects that are kept: some 20 MB.
 const MOST_OBJECTS: usize = 1 << 16;

@@ -19,7 +19,7 @@ use super::{
     list_answer::Omitted,
     settings::{Settings, invalid},
 };
-use crate::{contract::Traffic, storage::ListingPage, urls};
+use crate::{Traffic, storage::ListingPage, urls};
 
 /// The client of a host or bucket.
 #[derive(Clone)]

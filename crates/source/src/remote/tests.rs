@@ -345,7 +345,7 @@ fn an_arrow_shard_has_the_rows_of_the_file() {
             let (one, other) = (one.read(row, run), other.read(row, run));
             match (one, other) {
                 (Ok(one), Ok(other)) => {
-                    assert!(one.bytes == other.bytes, "{} row {row}", path.display());
+                    assert!(one.payload.bytes == other.payload.bytes, "{} row {row}", path.display());
                     n_read += 1;
                 }
                 (Err(_), Err(_)) => {}

@@ -22,7 +22,8 @@ use arrow_ipc::{
 };
 use arrow_schema::{DataType, Field, Fields, Schema};
 use forebay_base::{ErrorKind, Result};
-use forebay_engine::contract::{NO_LABEL, RawRecord, Source};
+use forebay_engine::contract::{NO_LABEL, Source};
+use forebay_source::RawRecord;
 use forebay_source::parquet::{ParquetOptions, ParquetReader, ParquetSource};
 use forebay_source::{ArrowOptions, ArrowReader, ArrowSource};
 use parquet::{
@@ -143,7 +144,7 @@ fn int_at(array: &ArrayRef, i: usize) -> i64 {
 pub fn check(row: &Row, read: Result<RawRecord>, at: u64) {
     match (row, read) {
         ((Some(bytes), _, label), Ok(record)) if !bytes.is_empty() => {
-            assert!(record.bytes == bytes, "bytes of row {at}");
+            assert!(record.payload.bytes == bytes, "bytes of row {at}");
             assert_eq!(record.label(), *label, "label of row {at}");
         }
         ((Some(bytes), ..), Err(error)) if bytes.is_empty() => {

@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select
 
 use crate::{
     Error, ErrorKind, Result,
-    contract::{BatchSizes, Collate, ExampleMaker, Source, StreamPositions, Task},
+    contract::{BatchSizes, Collate, ExampleMaker, Source, StreamPositions, TaskFor},
     engine::{
         Plan,
         failures::policy::Tally,
@@ -82,7 +82,7 @@ pub(crate) struct Start<'a> {
 
 impl<C: Collate + 'static> Pass<C> {
     /// Starts all threads of the pass.
-    pub(crate) fn start<S: Source, K: Task<Collate = C>>(
+    pub(crate) fn start<S: Source, K: TaskFor<S, Collate = C>>(
         plan: &Plan,
         schedule: Schedule,
         Start { batch, stream_positions, tally }: Start<'_>,

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
 
 use crate::{
     ErrorKind, Result,
-    contract::{RawRecord, ReadRecords, Source, Task, TaskRequest, scattered_readers},
+    contract::{Payload, PayloadOf, RawRecord, ReadRecords, Source, TaskFor},
     engine::{
         ExampleOf, Plan,
         failures::policy::Policy,
@@ -39,7 +38,7 @@ pub(crate) struct ReaderPlan {
 impl ReaderPlan {
     pub(crate) fn new<S: Source>(plan: &Plan, source: &Arc<S>) -> Self {
         if plan.is_scattered() {
-            let n_readers = scattered_readers(plan.n_readers, source.traffic().is_remote());
+            let n_readers = source.scattered_readers(plan.n_readers);
             let most_runs = usize::MAX;
             return Self {
                 n_readers,
@@ -68,16 +67,16 @@ const FIRST_RUNS: usize = 4;
 const IN_HAND: usize = 4 << 20;
 
 /// A record or the error of its read, and where it goes.
-struct Fetched {
+struct Fetched<P> {
     destination: Destination,
     row: u64,
     seed: u64,
     epoch: u64,
-    outcome: Result<RawRecord>,
+    outcome: Result<RawRecord<P>>,
     permits: RecordPermits,
 }
 
-pub(crate) struct Reader<S: Source, K: Task> {
+pub(crate) struct Reader<S: Source, K: TaskFor<S>> {
     pub(crate) watch: Stopwatch,
     pub(crate) task: Arc<K>,
     pub(crate) source: Arc<S>,
@@ -90,11 +89,11 @@ pub(crate) struct Reader<S: Source, K: Task> {
     /// Another one, for what is read later: a schedule remembers its last epoch only.
     pub(crate) later: Schedule,
     pub(crate) shared: Arc<Shared<ExampleOf<K>>>,
-    pub(crate) to_workers: Sender<Admitted<ExampleOf<K>>>,
+    pub(crate) to_workers: Sender<Admitted<PayloadOf<S>, ExampleOf<K>>>,
     pub(crate) extra_reads: Sender<FromExtraRead<ExampleOf<K>>>,
 }
 
-impl<S: Source, K: Task> Reader<S, K> {
+impl<S: Source, K: TaskFor<S>> Reader<S, K> {
     pub(crate) fn run(mut self) {
         let counters = self.shared.counters.clone();
         let (mut tickets, mut hand) = (Vec::new(), Vec::new());
@@ -156,7 +155,7 @@ impl<S: Source, K: Task> Reader<S, K> {
                         && !fetched.permits.is_counted
                     {
                         // A slice would keep unneeded rows of its block in memory.
-                        record.bytes = Bytes::copy_from_slice(&record.bytes);
+                        record.payload.detach();
                     }
                     self.hand_over(fetched)
                 }
@@ -175,19 +174,31 @@ impl<S: Source, K: Task> Reader<S, K> {
         }
     }
 
-    fn fetch(&mut self, destination: Destination, stream: usize, assigned: Assignment) -> Fetched {
-        let Assignment { row, run, repeats, seed, epoch, .. } = assigned;
-        let request = TaskRequest { task: &*self.task, at: row, seed, repeats };
+    fn fetch(
+        &mut self,
+        destination: Destination,
+        stream: usize,
+        assigned: Assignment,
+    ) -> Fetched<PayloadOf<S>> {
+        let Assignment { row, run, seed, epoch, .. } = assigned;
         self.watch.on(row);
         let at = stream % self.records.len();
-        let outcome = self.policy.check(row).and_then(|()| self.records[at].read(row, run, &request));
+        let records = &mut self.records[at];
+        let mut read = || self.task.request(&assigned, |request| records.read(row, run, request));
+        let outcome = self.policy.check(row).and_then(|()| read());
         let permits = self.limiter.take(&mut self.watch);
         Fetched { destination, row, seed, epoch, outcome, permits }
     }
 
     /// Reads the records of run `number`, ahead of its turn as far as allowed, and sends them in its turn;
     /// false if the pass was stopped.
-    fn fetch_run(&mut self, stream: usize, number: u64, tickets: &[u64], hand: &mut Vec<Fetched>) -> bool {
+    fn fetch_run(
+        &mut self,
+        stream: usize,
+        number: u64,
+        tickets: &[u64],
+        hand: &mut Vec<Fetched<PayloadOf<S>>>,
+    ) -> bool {
         let mut has_turn = !self.in_turn;
         let mut in_hand = 0;
         let last = tickets.last().copied().unwrap_or_default();
@@ -207,7 +218,7 @@ impl<S: Source, K: Task> Reader<S, K> {
             }
             let fetched = self.fetch(Destination::Ticket { stream, ticket }, stream, assigned);
             if !has_turn {
-                in_hand += fetched.outcome.as_ref().map_or(0, RawRecord::n_bytes);
+                in_hand += fetched.outcome.as_ref().map_or(0, |record| record.payload.n_bytes());
                 hand.push(fetched);
                 has_turn = self.shared.sequencer.has_come(number);
                 if has_turn && hand.len() == 1 && self.to_workers.is_empty() {
@@ -240,7 +251,7 @@ impl<S: Source, K: Task> Reader<S, K> {
     }
 
     /// Waits for the turn of job `number` and sends the records in `hand`; false if the pass was stopped.
-    fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched>) -> bool {
+    fn take_turn(&mut self, number: u64, hand: &mut Vec<Fetched<PayloadOf<S>>>) -> bool {
         let sequencer = &self.shared.sequencer;
         (sequencer.has_come(number)
             || self.watch.wait(State::Turn, &self.shared.counters.meters.turn, || sequencer.wait(number)))
@@ -248,7 +259,7 @@ impl<S: Source, K: Task> Reader<S, K> {
     }
 
     /// Sends a record to the workers, or answers with the error of its read; false if the pass was stopped.
-    fn hand_over(&mut self, fetched: Fetched) -> bool {
+    fn hand_over(&mut self, fetched: Fetched<PayloadOf<S>>) -> bool {
         let Fetched { destination, row, seed, epoch, outcome, permits } = fetched;
         let shared = self.shared.clone();
         let is_counted = permits.is_counted;
@@ -276,7 +287,7 @@ impl<S: Source, K: Task> Reader<S, K> {
             Ok(record) => {
                 Counters::add(&counters.records_read);
                 // Permits granted before the read are released when the record is dropped.
-                let size = if is_counted { 0 } else { record.n_bytes() };
+                let size = if is_counted { 0 } else { record.payload.n_bytes() };
                 let record = record.numbered(row, seed, epoch);
                 let own = self.limiter.own();
                 let is_admitted = channel_limit.try_acquire(size, own)
@@ -301,7 +312,7 @@ impl<S: Source, K: Task> Reader<S, K> {
 
     /// Sends a record, waiting for room in the channel; false if the run was stopped. Only a thread that
     /// sends in turn may find the channel full: the others have a place.
-    fn send(&mut self, mut admitted: Admitted<ExampleOf<K>>) -> bool {
+    fn send(&mut self, mut admitted: Admitted<PayloadOf<S>, ExampleOf<K>>) -> bool {
         let Shared { bytes, counters, .. } = &*self.shared;
         let mut released = 0;
         loop {

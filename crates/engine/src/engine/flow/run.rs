@@ -17,7 +17,7 @@ use crossbeam_channel::Receiver;
 use crate::sync::plain::Mutex;
 use crate::{
     Result, cancel,
-    contract::{CarriedRecord, ExampleMaker, ReadRecords, Source, Task},
+    contract::{CarriedRecord, ExampleMaker, ReadRecords, Source, TaskFor},
     engine::{
         Plan,
         flow::admission::Admission,
@@ -55,7 +55,7 @@ pub(crate) struct CollatorEnds<E> {
 impl<E: Send + 'static> Run<E> {
     /// Starts the I/O threads and workers of a pass, after `draws` draws of each stream; `held` records are
     /// requested besides the tickets.
-    pub(crate) fn start<S: Source, K: Task>(
+    pub(crate) fn start<S: Source, K: TaskFor<S>>(
         plan: &Plan,
         schedule: &Schedule,
         draws: &[u64],

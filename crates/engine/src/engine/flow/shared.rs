@@ -195,8 +195,8 @@ impl<E> Drop for Completion<E> {
 }
 
 /// A record in the channel, with the duty to answer for it.
-pub(crate) struct Admitted<E> {
-    pub(crate) record: Record,
+pub(crate) struct Admitted<P, E> {
+    pub(crate) record: Record<P>,
     /// Bytes taken from the budget when it was sent.
     pub(crate) bytes: usize,
     pub(crate) completion: Completion<E>,

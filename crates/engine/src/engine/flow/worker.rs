@@ -22,16 +22,16 @@ use crate::{
 use crate::{contract::Record, engine::threads::inject::Injected};
 
 /// Where a worker gets its records.
-pub(crate) struct WorkerInput<E> {
-    pub(crate) records: Receiver<Admitted<E>>,
+pub(crate) struct WorkerInput<P, E> {
+    pub(crate) records: Receiver<Admitted<P, E>>,
     /// Disconnected when the run is stopped: an I/O thread in a call that does not return keeps `records`
     /// open.
     pub(crate) stopped: Receiver<()>,
 }
 
-impl<E> WorkerInput<E> {
+impl<P, E> WorkerInput<P, E> {
     /// Waits for the next record; `None` if there are no more, or the run is stopped.
-    fn next(&self) -> Option<Admitted<E>> {
+    fn next(&self) -> Option<Admitted<P, E>> {
         select! {
             recv(self.records) -> record => record.ok(),
             recv(self.stopped) -> _ => None,
@@ -44,7 +44,7 @@ pub(crate) struct Worker<'a, S, K: Task> {
     pub(crate) shared: &'a Shared<ExampleOf<K>>,
     pub(crate) source: &'a S,
     pub(crate) task: &'a K,
-    pub(crate) input: WorkerInput<ExampleOf<K>>,
+    pub(crate) input: WorkerInput<K::Payload, ExampleOf<K>>,
     #[cfg(debug_assertions)]
     pub(crate) injected: Injected,
     pub(crate) activity: &'a Arc<Activity>,
@@ -114,7 +114,7 @@ impl<S: Source, K: Task> Worker<'_, S, K> {
 
     /// Injects the faults that a test has set for this run: sleeps, or panics while it holds every lock.
     #[cfg(debug_assertions)]
-    fn inject(&self, record: &Record) {
+    fn inject(&self, record: &Record<K::Payload>) {
         self.injected.sleep(record.seed);
         if self.injected.panics_at(record.index) {
             self.shared.panic_with_locks();

@@ -347,7 +347,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let _ends = worker.begin();
-                assert_eq!(seen(2).doing, "decoding");
+                assert_eq!(seen(2).doing, "working");
                 let mut watch = Stopwatch::start(&Meter::new("decode"), &Arc::default(), &worker);
                 let total = Total::new("wait");
                 watch.wait(State::Record, &total, || assert_eq!(seen(2).state, State::Record));
@@ -358,7 +358,7 @@ mod tests {
                     thread::sleep(PAUSE);
                     assert_eq!((seen(2).doing, &*seen(2).name), ("calling Python", "forebay-worker-0"));
                 });
-                assert_eq!(seen(2).doing, "decoding");
+                assert_eq!(seen(2).doing, "working");
                 assert!(seen(2).since >= began + PAUSE, "a call does not begin it anew");
             });
         });

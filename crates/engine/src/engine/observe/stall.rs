@@ -165,6 +165,8 @@ impl ThreadState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WORDS: TaskLabels = TaskLabels { work: "decoding", ..TaskLabels::DEFAULT };
     use std::sync::Arc;
 
     /// A thread that has been in `state` for some seconds.
@@ -179,7 +181,7 @@ mod tests {
             name: name.into(),
             role,
             state,
-            doing: state.name(&TaskLabels::DEFAULT),
+            doing: state.name(&WORDS),
             since: Duration::from_secs(seconds),
             item,
             detail: None,
@@ -192,7 +194,7 @@ mod tests {
         let mut threads = others;
         threads.push(ThreadState { place: None, ..thread("forebay-collator", collator.0, collator.1, 30) });
         threads.push(ThreadState { place: None, ..thread("consumer", State::Batch, Some(17), 30) });
-        let now = Snapshot { threads, n_queued, turn: 5, words: TaskLabels::DEFAULT };
+        let now = Snapshot { threads, n_queued, turn: 5, words: WORDS };
         let stall = Stall::of(&now).unwrap();
         assert!(stall.in_short().ends_with(stall.links.last().unwrap()));
         let text = stall.in_full(stall.waited);
@@ -241,7 +243,7 @@ mod tests {
                 busy("forebay-worker-0", 5),
                 busy("forebay-worker-1", 25),
             ];
-            let doing = state.name(&TaskLabels::DEFAULT);
+            let doing = state.name(&WORDS);
             let text = stall((State::Example, Some(1234)), others, n_queued);
             let last = "forebay-worker-1 has been decoding row 1100 for 25.0 s (row 100 of a.arrow)";
             assert_eq!(text, format!("{WAITS}; forebay-io has it, and is {doing}; {last}"));
@@ -299,7 +301,7 @@ mod tests {
 
     #[test]
     fn without_a_call_there_is_no_stall() {
-        let now = Snapshot { threads: idle(), n_queued: 0, turn: 0, words: TaskLabels::DEFAULT };
+        let now = Snapshot { threads: idle(), n_queued: 0, turn: 0, words: WORDS };
         assert_eq!(Stall::of(&now), None);
     }
 }

@@ -17,7 +17,7 @@ use std::{
 use crate::sync::plain::Mutex;
 use crate::{
     ErrorKind,
-    contract::{TaskLabels, Traffic},
+    contract::{StorageLabels, TaskLabels},
     engine::{
         Plan,
         observe::meter::{Hunger, Meter, Total},
@@ -42,7 +42,6 @@ pub struct Counters {
     pub(crate) records_failed: AtomicU64,
     pub(crate) records_excluded: AtomicU64,
     pub(crate) records_lost: AtomicU64,
-    traffic: Arc<Traffic>,
     pub(crate) substitutes: AtomicU64,
     pub(crate) batches: AtomicU64,
     batches_made: AtomicU64,
@@ -256,16 +255,6 @@ pub struct Stats {
     pub records_excluded: u64,
     /// Records that were left out because the system failed to read them.
     pub records_lost: u64,
-    /// How many times a failed read was retried since the source was opened.
-    pub retries: u64,
-    /// Requests to servers since then, for recordings by URL.
-    pub requests: u64,
-    pub received_bytes: u64,
-    /// Times from a request to the begin of its answer.
-    pub first_byte: Times,
-    /// Reads of ranges that were kept on disk.
-    pub cache_hits: u64,
-    pub cached_bytes: u64,
     /// Bad records that a substitute replaced.
     pub substitutes: u64,
     pub batches: u64,
@@ -318,12 +307,7 @@ pub struct Report {
 }
 
 impl Counters {
-    pub(crate) fn new(
-        plan: &Plan,
-        words: TaskLabels,
-        [n_readers, most_readers]: [usize; 2],
-        traffic: Arc<Traffic>,
-    ) -> Self {
+    pub(crate) fn new(plan: &Plan, words: TaskLabels, [n_readers, most_readers]: [usize; 2]) -> Self {
         let first = Autoscaler::first(plan.auto, plan.numbers(), cores());
         Self {
             records_read: AtomicU64::new(0),
@@ -331,7 +315,6 @@ impl Counters {
             records_failed: AtomicU64::new(0),
             records_excluded: AtomicU64::new(0),
             records_lost: AtomicU64::new(0),
-            traffic,
             substitutes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             batches_made: AtomicU64::new(0),
@@ -353,8 +336,7 @@ impl Counters {
                 cores: cores(),
                 window: if plan.order.is_streamed() && !plan.batching.is_cut() { plan.window } else { 1 },
                 words,
-                is_remote: false,
-                is_cached: false,
+                storage: StorageLabels::LOCAL,
             },
             asked: AtomicBool::new(false),
             recent: Mutex::new(None),
@@ -455,12 +437,6 @@ impl Counters {
             records_failed: get(&self.records_failed),
             records_excluded: get(&self.records_excluded),
             records_lost: get(&self.records_lost),
-            retries: get(&self.traffic.retries),
-            requests: get(&self.traffic.requests),
-            received_bytes: get(&self.traffic.received_bytes),
-            first_byte: self.traffic.first_byte.read(),
-            cache_hits: get(&self.traffic.cache_hits),
-            cached_bytes: get(&self.traffic.cached_bytes),
             substitutes: get(&self.substitutes),
             batches: get(&self.batches),
             decoded_at_first_batch: get(&self.decoded_at_first_batch),
@@ -524,20 +500,18 @@ impl Counters {
     }
 
     /// What limits the loader, and what to change.
-    pub fn verdict(&self) -> String {
+    pub fn verdict(&self, storage: StorageLabels) -> String {
         let (figures, waits) = self.recent().unwrap_or_default();
-        self.judge(&figures, waits.as_ref())
+        self.judge(&figures, waits.as_ref(), storage)
     }
 
-    fn judge(&self, figures: &Figures, waits: Option<&CoreWaits>) -> String {
-        let is_remote = self.traffic.is_remote();
-        let is_cached = self.traffic.is_cached.load(Ordering::Relaxed);
-        let setting = Setting { n_workers: self.numbers().workers, is_remote, is_cached, ..self.setting };
+    fn judge(&self, figures: &Figures, waits: Option<&CoreWaits>, storage: StorageLabels) -> String {
+        let setting = Setting { n_workers: self.numbers().workers, storage, ..self.setting };
         verdict(self.asked.load(Ordering::Relaxed), figures, waits, &setting)
     }
 
     /// The times of all stages, and the verdict.
-    pub fn report(&self) -> Report {
+    pub fn report(&self, storage: StorageLabels) -> Report {
         let (recent, cores) = self.recent().unwrap_or_default();
         let (total, m) = (self.figures(), &self.meters);
         let Numbers { workers, prefetch } = self.numbers();
@@ -584,7 +558,7 @@ impl Counters {
             start_s: m.starts.seconds(),
             n_workers: workers,
             prefetch_batches: prefetch,
-            verdict: self.judge(&recent, cores.as_ref()),
+            verdict: self.judge(&recent, cores.as_ref(), storage),
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::ops::Sub;
 
-use crate::contract::TaskLabels;
+use crate::contract::{StorageLabels, TaskLabels};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {
@@ -80,10 +80,8 @@ pub struct Setting {
     pub window: u64,
     /// The activity of the workers, and the advice.
     pub words: TaskLabels,
-    /// Whether the shards are read by URL.
-    pub is_remote: bool,
-    /// Whether what is read by URL is kept on a local disk.
-    pub is_cached: bool,
+    /// What bounds reads, and the advice.
+    pub storage: StorageLabels,
 }
 
 impl Sub for Spent {
@@ -228,15 +226,7 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
             others.unwrap_or_default()
         )
     } else if most == reading {
-        let Setting { n_readers, most_readers, is_remote, is_cached, .. } = *setting;
-        let (kind, faster) = match (is_remote, is_cached) {
-            (true, true) => ("network-bound", "copy the shards to a local disk or a nearer server"),
-            (true, false) => (
-                "network-bound",
-                "set cache_dir to a folder on a local disk, from which later epochs are read, or copy the shards to a nearer server",
-            ),
-            (false, _) => ("I/O-bound", "read from faster storage"),
-        };
+        let Setting { n_readers, most_readers, storage: StorageLabels { bound, faster }, .. } = *setting;
         let remedy = match n_readers < most_readers {
             true => {
                 format!("raise n_readers ({n_readers}; up to {most_readers} can read at once), or {faster}")
@@ -247,7 +237,7 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
             false => format!("n_readers ({n_readers}) is the most that can read at once: {faster}"),
         };
         format!(
-            "{kind}: reading takes {} of the time, workers work {}, next() waits {waits}{}; {remedy}",
+            "{bound}: reading takes {} of the time, workers work {}, next() waits {waits}{}; {remedy}",
             percent(reading),
             percent(decoding),
             crowded("I/O threads", |cores| cores.read).unwrap_or_default()
@@ -270,6 +260,13 @@ pub fn verdict(asked: bool, figures: &Figures, cores: Option<&CoreWaits>, settin
 mod tests {
     use super::*;
 
+    const WORDS: TaskLabels = TaskLabels {
+        work: "decoding",
+        readable: "use files without compression",
+        smaller: "smaller n_mels",
+        ..TaskLabels::DEFAULT
+    };
+
     const SETTING: Setting = Setting {
         n_readers: 1,
         most_readers: 1,
@@ -278,9 +275,8 @@ mod tests {
         is_auto: false,
         cores: 16,
         window: 8000,
-        words: TaskLabels::DEFAULT,
-        is_remote: false,
-        is_cached: false,
+        words: WORDS,
+        storage: StorageLabels::LOCAL,
     };
 
     /// Ten seconds in which the stages' threads worked such shares of the time, and `next()` waited for
@@ -331,16 +327,14 @@ mod tests {
             let said = verdict(true, &figures(read, decode, collate, starved), None, &SETTING);
             assert!(said.starts_with(limit) && said.contains(remedy), "{numbers:?}: {said}");
         }
-        let remote = Setting { most_readers: 8, is_remote: true, ..SETTING };
+        let storage = StorageLabels { bound: "network-bound", faster: "use a nearer server" };
+        let remote = Setting { most_readers: 8, storage, ..SETTING };
         let said = verdict(true, &figures(0.95, 0.9, 0.1, 0.6), None, &remote);
         assert!(
             said.starts_with("network-bound: ") && said.contains("raise n_readers (1; up to 8"),
             "{said}"
         );
-        assert!(said.contains("or set cache_dir to a folder on a local disk"), "{said}");
-        let cached = Setting { is_cached: true, ..remote };
-        let said = verdict(true, &figures(0.95, 0.9, 0.1, 0.6), None, &cached);
-        assert!(said.starts_with("network-bound: ") && !said.contains("cache_dir"), "{said}");
+        assert!(said.ends_with("or use a nearer server"), "{said}");
     }
 
     #[test]

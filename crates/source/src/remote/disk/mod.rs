@@ -56,7 +56,7 @@ use self::{
     part::{PART, PartPlace},
 };
 use super::failure::Failure;
-use crate::{Result, contract::Traffic, seed::mix};
+use crate::{Result, Traffic, seed::mix};
 
 /// How long a request waits for the same one of another process.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::histogram::Histogram;
+use forebay_base::histogram::Histogram;
+
+use crate::contract::StorageLabels;
 
 /// The most blocks read at the same time: with some 3 MiB each, 1 GB/s where a read takes 50 ms.
 pub const BLOCKS_AHEAD: usize = 16;
@@ -36,5 +38,35 @@ impl Traffic {
     /// Whether a request was sent to a server.
     pub fn is_remote(&self) -> bool {
         self.requests.load(Ordering::Relaxed) > 0
+    }
+
+    /// What limits reads, in the words of messages.
+    pub fn labels(&self) -> StorageLabels {
+        if !self.is_remote() {
+            return StorageLabels::LOCAL;
+        }
+        let faster = match self.is_cached.load(Ordering::Relaxed) {
+            true => "copy the shards to a local disk or a nearer server",
+            false => {
+                "set cache_dir to a folder on a local disk, from which later epochs are read, or copy the shards to a nearer server"
+            }
+        };
+        StorageLabels { bound: "network-bound", faster }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_names_a_cache_only_where_there_is_none() {
+        let traffic = Traffic::default();
+        assert_eq!(traffic.labels(), StorageLabels::LOCAL);
+        traffic.requests.store(1, Ordering::Relaxed);
+        let labels = traffic.labels();
+        assert!(labels.bound == "network-bound" && labels.faster.starts_with("set cache_dir to a folder"));
+        traffic.is_cached.store(true, Ordering::Relaxed);
+        assert!(!traffic.labels().faster.contains("cache_dir"));
     }
 }

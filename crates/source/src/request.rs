@@ -66,11 +66,24 @@ impl ReadRequest for RunRequest<'_> {
     }
 }
 
+/// All of a record.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct WholeRecord;
+pub struct WholeRecord {
+    /// As [`ReadRequest::repeats`].
+    pub repeats: bool,
+}
+
+impl WholeRecord {
+    /// All of a record that is read once.
+    pub const ONCE: Self = Self { repeats: false };
+}
 
 impl ReadRequest for WholeRecord {
     fn takes_spans(&self) -> bool {
         false
+    }
+
+    fn repeats(&self) -> bool {
+        self.repeats
     }
 }

@@ -1,0 +1,137 @@
+//! [`StoredRecording`]: what a source reads of a recording, or of a document.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use forebay_audio::{SharedSpans, SpanBytes};
+
+use crate::{
+    Error, ErrorKind, ReadRequest, Result,
+    contract::{self, Payload, ReadRecords, Source},
+};
+
+pub type RawRecord = contract::RawRecord<StoredRecording>;
+
+pub type Record = contract::Record<StoredRecording>;
+
+/// What a source reads of a recording, or of a document.
+#[derive(Debug, Clone, Default)]
+pub struct StoredRecording {
+    /// The encoded recording, or the document in UTF-8; never empty. A slice of a larger block where rows
+    /// were read together. If only an [`Excerpt`](crate::Excerpt) was read, the bytes outside it are
+    /// unspecified.
+    pub bytes: Bytes,
+    /// What a recording in a file of its own has besides; then `bytes` may be empty.
+    pub file: Option<Box<FileRecording>>,
+    /// What it shares with the records of neighbouring windows of its recording.
+    pub window_run: Option<Arc<WindowRun>>,
+}
+
+/// A source of recordings or documents.
+pub trait RecordingSource: Source<Reader: ReadRecordings> {}
+
+impl<S: Source<Reader: ReadRecordings>> RecordingSource for S {}
+
+/// Reads recordings or documents, for one thread.
+pub trait ReadRecordings:
+    for<'a> ReadRecords<Payload = StoredRecording, Request<'a> = dyn ReadRequest + 'a>
+{
+}
+
+impl<R: for<'a> ReadRecords<Payload = StoredRecording, Request<'a> = dyn ReadRequest + 'a>> ReadRecordings
+    for R
+{
+}
+
+impl From<Bytes> for StoredRecording {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+}
+
+impl Payload for StoredRecording {
+    fn n_bytes(&self) -> usize {
+        self.bytes.len() + self.file.as_ref().map_or(0, |file| file.len())
+    }
+
+    fn detach(&mut self) {
+        self.bytes.detach();
+    }
+}
+
+/// What the records of a run of windows of one recording share.
+#[derive(Debug)]
+pub struct WindowRun {
+    pub positions: Range<u64>,
+    pub spans: SharedSpans,
+}
+
+impl WindowRun {
+    /// Of the windows at these positions.
+    pub fn new(positions: Range<u64>) -> Self {
+        Self { positions, spans: SharedSpans::default() }
+    }
+}
+
+/// A recording in a file of its own. Its row may be a segment of it.
+#[derive(Debug, Clone, Default)]
+pub struct FileRecording {
+    /// The bytes that a span needs, if not all were read.
+    pub span_bytes: Option<SpanBytes>,
+    /// The samples of the recording that are the row's; `None`: all.
+    pub segment: Option<Segment>,
+}
+
+impl FileRecording {
+    /// The bytes of the span.
+    pub fn len(&self) -> usize {
+        self.span_bytes.as_ref().map_or(0, SpanBytes::len)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether all of the recording was read.
+    pub fn is_whole(&self) -> bool {
+        self.span_bytes.is_none()
+    }
+}
+
+/// The samples of a recording that are a row's: from `start` to before `end`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Segment {
+    /// In seconds, rounded to the nearest sample; an infinite end is that of the recording.
+    Seconds(f64, f64),
+    /// In samples; `u64::MAX` is the end of the recording.
+    Samples(u64, u64),
+}
+
+impl Segment {
+    /// The samples in a recording of this rate and length; one that ends after the recording ends with it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Empty`] if there are none.
+    pub fn samples(self, sample_rate: u32, n_samples: u64) -> Result<Range<u64>> {
+        let rate = f64::from(sample_rate);
+        let (start, end) = match self {
+            // `as` limits what is beyond the range.
+            Self::Seconds(start, end) => ((start * rate).round() as u64, (end * rate).round() as u64),
+            Self::Samples(start, end) => (start, end),
+        };
+        let range = start..end.min(n_samples);
+        if range.start < range.end {
+            return Ok(range);
+        }
+        let length = n_samples as f64 / rate;
+        let message = match self {
+            Self::Seconds(start, end) => {
+                format!("the segment {start} to {end} s has no samples: the recording has {length:.3} s")
+            }
+            Self::Samples(start, end) => {
+                format!("the segment {start} to {end} has no samples: the recording has {n_samples}")
+            }
+        };
+        Err(Error::new(ErrorKind::Empty, message))
+    }
+}
