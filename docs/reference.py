@@ -18,6 +18,7 @@ MODULES = {
     "forebay": "__init__.py",
     "forebay.features": "features.py",
     "forebay.targets": "targets.py",
+    "forebay.batching": "batching.py",
     "forebay.crops": "crops.py",
     "forebay.sampling": "sampling.py",
     "forebay.augment": "augment.py",
@@ -192,6 +193,7 @@ def aliases() -> dict[str, str]:
     # Protocols of what the modules of forebay and other libraries have.
     return found | {
         "_FrontEndPart": "forebay.features object",
+        "_BatchingPart": "forebay.batching object",
         "_CropPart": "forebay.crops object",
         "_SamplingPart": "forebay.sampling object",
         "_StepPart": "forebay.augment object",

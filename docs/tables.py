@@ -27,7 +27,7 @@ GROUPS = {
         "sample_rate clip_seconds crop augment features n_mels n_fft hop_length n_frames dtype layout"
     ),
     "Batches, order, resume": (
-        "batch_size infinite drop_last seed order shuffle_min_size era_length n_streams rank world_size"
+        "batch_size batching infinite drop_last seed order shuffle_min_size era_length n_streams rank world_size"
     ),
     "Bad recordings": (
         "on_error on_io_error max_errors max_consecutive_errors max_record_bytes max_decoded_seconds damage max_damage"

@@ -29,6 +29,7 @@ from forebay.manifest import Manifest
 
 if TYPE_CHECKING:
     from forebay import accelerate as accelerate
+    from forebay import batching as batching
     from forebay import cache as cache
     from forebay import crops as crops
     from forebay import features as features
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 _SUBMODULES = (
     "accelerate",
     "augment",
+    "batching",
     "cache",
     "crops",
     "features",

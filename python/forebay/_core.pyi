@@ -27,6 +27,7 @@ from typing_extensions import TypeVar, disjoint_base
 
 from forebay._recipe import Recipe
 from forebay.augment import _StepPart
+from forebay.batching import _BatchingPart
 from forebay.cache.datasets import AsyncDataset
 from forebay.crops import _CropPart
 from forebay.features import _FrontEndPart
@@ -46,6 +47,7 @@ __all__ = [
     "StateError",
     "TokenLoader",
     "Tokenizer",
+    "_Batching",
     "_CacheBuild",
     "_CacheReader",
     "_Check",
@@ -102,6 +104,7 @@ _Files: TypeAlias = str | PathLike[str] | Manifest | Sequence[str | PathLike[str
 _Sources: TypeAlias = _Files | Mapping[str, _Files]
 _Features: TypeAlias = str | _FrontEndPart
 _Crops: TypeAlias = _CropPart
+_Batches: TypeAlias = _BatchingPart
 _Rows: TypeAlias = _SamplingPart
 _Steps: TypeAlias = Sequence[_StepPart]
 _Targets: TypeAlias = _TargetPart | Mapping[str, _TargetPart]
@@ -481,6 +484,14 @@ class Loader(LoaderBase[NDArray[Any]]):
     def eval(cls, arrow_files: _Sources, **overrides: Unpack[_Overrides]) -> Self:
         """A loader for evaluation: one pass in order, center crops, buffer 1000 / minimum 0, 4 workers."""
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """The rows that are not read because of their length: `too_short` and `too_long`."""
+
+    @property
+    def buckets(self) -> list[dict[str, float]] | None:
+        """The buckets of `batching=Buckets(...)`: `max_seconds`, `batch_size`, `rows`, `seconds`."""
+
     def partner_errors(self) -> list[_BadPartner]:
         """The recordings that `Mix` and `Reverb` could not decode, in place of which others were taken."""
 
@@ -782,6 +793,12 @@ class _Target:
         names: list[str] | None,
         annotations: list[tuple[str, float, float, str]] | None = None,
     ) -> Self: ...
+
+@final
+class _Batching:
+    """The description of an object of `forebay.batching`."""
+
+    def __new__(cls, kind: str, fields: dict[str, Any]) -> Self: ...
 
 @final
 class _Crop:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay._part import _Part
-from forebay.crops import Center, End, Start, Windows
+from forebay.crops import Center, End, Start, Whole, Windows
 from forebay.features import LogMel
 
 _GIVEN = (
@@ -54,7 +54,12 @@ class Recipe:
         crop = "center" if given.get("augment") in (None, False) else "random"
         clip = f"{given['clip_seconds']} s at {features.sample_rate} Hz"
         padding = "at the end" if crop == "random" else "on both sides"
-        place = f"{crop}, {clip}, short recordings padded {padding}" if chosen is None else f"{chosen!r}, each {clip}"
+        if isinstance(chosen, Whole):
+            place = f"{chosen!r} at {features.sample_rate} Hz"
+        elif chosen is not None:
+            place = f"{chosen!r}, each {clip}"
+        else:
+            place = f"{crop}, {clip}, short recordings padded {padding}"
         augment = given.get("augment")
         steps = augment if isinstance(augment, list) else []
         self._fields = [dict(field) for field in fields]
@@ -71,7 +76,7 @@ class Recipe:
             *((("label", "none: no column has its name; label_column= or targets= names one"),) if is_lost else ()),
             *(("target", f"{name} = {target!r}") for name, target in targets.items()),
             *(("column", name) for name in given["columns"] or ()),
-            *((("batch", f"{given['batch_size']} rows"),) if "batch_size" in given else ()),
+            *_batches(given),
         ]
         sampling = given["sampling"]
         facts = {name: fact for name, fact in facts.items() if name != "order_reason"}  # changes no value
@@ -81,6 +86,7 @@ class Recipe:
             **{name: _plain(given[name]) for name in _GIVEN if name in given},
             "sampling": sampling and sampling.to_dict(),
             "crop": crop if chosen is None else chosen.to_dict(),
+            **({"batching": given["batching"].to_dict()} if given.get("batching") else {}),
             **({"augment": [step.to_dict() for step in steps]} if steps else {}),
             "features": features.to_dict(),
             "targets": {
@@ -111,10 +117,17 @@ class Recipe:
         return hash(json.dumps(self._values, sort_keys=True))
 
 
+def _batches(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The line about the batches; a dataset has none."""
+    if "batch_size" not in given:
+        return []
+    return [("batch", f"{given['batching']!r}" if given["batching"] else f"{given['batch_size']} rows")]
+
+
 def _order(given: Mapping[str, Any], facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The line about the order; a dataset has none, but a seed for its crops."""
     if "order" not in facts:
-        is_drawn = given["crop"] is not None and not isinstance(given["crop"], (Start, Center, End, Windows))
+        is_drawn = given["crop"] is not None and not isinstance(given["crop"], (Start, Center, End, Whole, Windows))
         return [("seed", f"{given['seed']}")] if is_drawn else []
     chosen = f"{facts['order']} ({reason})" if (reason := facts["order_reason"]) else facts["order"]
     order = f"{chosen}, seed {given['seed']}, {'infinite' if given['infinite'] else 'one pass'}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from forebay._core import _Crop
 from forebay._part import NESTED, _Part, part
 
-__all__ = ["Center", "End", "Events", "Inside", "Loudest", "Pad", "Random", "Start", "Views", "Windows"]
+__all__ = ["Center", "End", "Events", "Inside", "Loudest", "Pad", "Random", "Start", "Views", "Whole", "Windows"]
 
 
 @part
@@ -200,6 +200,30 @@ class Windows(_CropPart):
     _: KW_ONLY
     end: Literal["pad", "drop", "shift", "remainder"] = "pad"
     context: float = 0.0
+
+
+@part
+class Whole(_CropPart):
+    """All of each recording, or of the segment that a row is: clips of different lengths, as speech has them.
+
+    The features of each clip are those of the clip alone; in a batch they are padded behind to the longest: a
+    spectrogram is `[batch, n_mels, longest]` (or `[batch, longest, n_mels]`, as `layout` says), a waveform
+    `[batch, longest]`. `valid_frames` (`valid_samples` of a waveform), int64 `[batch]`, are the lengths without
+    padding. Features with a number of frames of their own (`n_frames`) keep it. A waveform is padded with zeros, a
+    spectrogram with what its features make of silence, or with 0 if a frame depends on the others (by a normalization
+    per example, `top_db` or PCEN). `pad_value`: another value.
+
+    Rows shorter than `min_seconds` or longer than `max_seconds` are left out: `loader.left_out` counts them. With
+    `on_long="cut"` longer ones are cut at their end. A row's length is what its table says (`start` and `end`, or
+    `duration`); otherwise the recordings are opened when the loader is made. A recording that is longer than its row
+    says by more than 10 ms is a bad record (`too_large`). `clip_seconds` is not to be given.
+    """
+
+    _: KW_ONLY
+    min_seconds: float = 0.0
+    max_seconds: float = 30.0
+    on_long: Literal["skip", "cut"] = "skip"
+    pad_value: float | None = None
 
 
 NESTED["crop"] = _CropPart

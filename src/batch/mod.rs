@@ -5,11 +5,14 @@
 
 mod packed;
 mod packed_fields;
+mod padded;
 mod pairs;
 mod rows;
 mod written;
 
 pub use packed::{DocumentPart, PackMeter, Packing, SpareTokens, TokenBatch, TokenCollate, TokenExample};
 pub use packed_fields::{Extras, PackPlan, token_fields};
+pub use padded::PadTo;
 pub use pairs::MixedPairs;
+pub(crate) use rows::bytes_of;
 pub use rows::{Example, RowCollate, SpareBuffers};

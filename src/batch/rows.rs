@@ -8,7 +8,11 @@ use std::sync::{Arc, PoisonError};
 
 use half::f16;
 
-use super::{pairs::MixedPairs, written::Written};
+use super::{
+    padded::{PadTo, padded},
+    pairs::MixedPairs,
+    written::Written,
+};
 use crate::sync::plain::Mutex;
 use crate::{
     Error, ErrorKind, Result,
@@ -67,6 +71,7 @@ pub struct RowCollate {
     under_way: Option<Vec<Written>>,
     written: Vec<bool>,
     pairs: Option<Paired>,
+    pad_to: PadTo,
 }
 
 /// What is mixed in a complete batch.
@@ -82,7 +87,13 @@ impl RowCollate {
     pub fn new(pool: Arc<ColumnPool>, spare: Arc<SpareBuffers>) -> Self {
         // bounded: a batch has at most 2^20 rows.
         let written = vec![false; pool.rows()];
-        Self { pool, spare, under_way: None, written, pairs: None }
+        Self { pool, spare, under_way: None, written, pairs: None, pad_to: PadTo::Longest }
+    }
+
+    /// The same, whose fields with a padded axis are padded so.
+    #[must_use]
+    pub fn padded_to(self, pad_to: PadTo) -> Self {
+        Self { pad_to, ..self }
     }
 
     /// The same, that mixes pairs of rows. Its examples have one more value, their random bits.
@@ -96,11 +107,14 @@ impl RowCollate {
     fn acquire(&self) -> Result<Vec<Written>> {
         let fields = self.pool.fields().iter().enumerate();
         let field = |(number, field): (usize, &Field)| match field.row_bytes() {
+            None if field.padded_axis().is_some() => {
+                Ok(Written::Padded(fallible_alloc::filled(self.pool.rows(), Value::Null)?))
+            }
             Some(row_bytes) => Ok(Written::Stacked { buffer: self.pool.acquire(number, 0)?, row_bytes }),
-            None if field.is_text && field.rank == 1 => {
+            None if field.is_text && field.rank() == 1 => {
                 Ok(Written::Text(fallible_alloc::filled(self.pool.rows(), Arc::from(""))?))
             }
-            None if field.rank == 1 || field.is_text => {
+            None if field.rank() == 1 || field.is_text => {
                 let empty: Arc<[Value]> = Arc::new([]);
                 Ok(Written::Lists(fallible_alloc::filled(self.pool.rows(), empty)?))
             }
@@ -113,14 +127,17 @@ impl RowCollate {
     }
 }
 
+/// The bytes of numbers.
+pub(crate) fn bytes_of<T: Element>(values: &[T]) -> &[u8] {
+    // SAFETY: an `Element` has no padding, so its bytes are initialised; bytes have no alignment.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
+}
+
 /// Writes the values of one row; false if their size differs from the row's.
 fn write<T: Element>(row: &mut [u8], values: &[T]) -> bool {
     let fits = row.len() == size_of_val(values);
     if fits {
-        // SAFETY: an `Element` has no padding, so its bytes are initialised; bytes have no alignment.
-        row.copy_from_slice(unsafe {
-            std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values))
-        });
+        row.copy_from_slice(bytes_of(values));
     }
     fits
 }
@@ -146,7 +163,7 @@ fn write_number(place: &mut [u8], dtype: DataType, value: &Value) -> bool {
 }
 
 /// Writes items one after the other, each in the type of the field.
-fn write_items(place: &mut [u8], dtype: DataType, items: &[Value]) -> bool {
+pub(super) fn write_items(place: &mut [u8], dtype: DataType, items: &[Value]) -> bool {
     place.len() == items.len() * dtype.bytes()
         && place
             .chunks_exact_mut(dtype.bytes())
@@ -198,7 +215,7 @@ fn joined(lists: &[Arc<[Value]>], field: &Field) -> Result<Column> {
     Err(misfit(field))
 }
 
-fn misfit(field: &Field) -> Error {
+pub(super) fn misfit(field: &Field) -> Error {
     Error::new(ErrorKind::Shape, format!("a value does not fit its field {field}"))
 }
 
@@ -244,6 +261,10 @@ impl Collate for RowCollate {
                     lists[row] = list;
                     true
                 }
+                (Written::Padded(rows), value) => {
+                    rows[row] = value;
+                    true
+                }
                 (Written::Text(_) | Written::Lists(_) | Written::Joined(_), _) => false,
             };
             if !fits {
@@ -264,9 +285,21 @@ impl Collate for RowCollate {
                 }
             }
         }
-        for (written, field) in self.under_way.iter_mut().flatten().zip(self.pool.fields().iter()) {
-            if let Written::Lists(lists) = written {
-                *written = Written::Joined(joined(&lists[..rows], field)?);
+        let under_way = self.under_way.iter_mut().flatten();
+        for ((number, field), written) in self.pool.fields().iter().enumerate().zip(under_way) {
+            match written {
+                Written::Lists(lists) => *written = Written::Joined(joined(&lists[..rows], field)?),
+                Written::Padded(values) => {
+                    let buffer = self.pool.acquire(number, 0)?;
+                    let column = padded(&values[..rows], field, buffer, &self.pad_to)?;
+                    for value in values.drain(..rows) {
+                        if let Value::Array(values) = value {
+                            self.spare.leave(values);
+                        }
+                    }
+                    *written = Written::Joined(column);
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -286,7 +319,7 @@ impl Collate for RowCollate {
                 Column { texts, ..Column::default() }
             }
             Written::Joined(column) => column,
-            Written::Lists(_) => Column::default(),
+            Written::Lists(_) | Written::Padded(_) => Column::default(),
         };
         let columns = match self.under_way.take() {
             Some(under_way) => under_way.into_iter().map(column).collect(),
@@ -525,7 +558,7 @@ mod tests {
 
     #[test]
     fn lists_of_text_are_joined() {
-        let mut collate = of_one(Field { rank: 2, ..Field::text("names") });
+        let mut collate = of_one(Field { is_text: true, ..Field::jagged("names", DataType::Uint8, 2) });
         let text = |text: &str| Value::Text(text.into());
         put(&mut collate, 1, list(&[text("a"), text("")])).unwrap();
         put(&mut collate, 0, list(&[])).unwrap();

@@ -6,8 +6,13 @@ use crate::fields::{Buffer, Column, Value};
 
 #[derive(Debug)]
 pub(super) enum Written {
-    Stacked { buffer: Buffer, row_bytes: usize },
+    Stacked {
+        buffer: Buffer,
+        row_bytes: usize,
+    },
     Text(Vec<Arc<str>>),
     Lists(Vec<Arc<[Value]>>),
+    /// Rows of different lengths, until the longest is known.
+    Padded(Vec<Value>),
     Joined(Column),
 }

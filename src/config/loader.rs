@@ -85,6 +85,10 @@ macro_rules! loader_parameters {
         /// which makes each window of each recording an example. None: `Random()` with `augment=True`,
         /// `Center()` with `augment=False`.
         crop: Crop = None, state(crop), elsewhere(windows, cropping, crop_mode, clip_selector);
+        /// Which examples become a batch: an object of `forebay.batching`, such as
+        /// `Buckets(max_duration=400.0)`, which puts recordings of about the same length together, with
+        /// `crop=Whole()`. None: `batch_size` examples each.
+        batching: Batching = None, state(batching), elsewhere(batch_sampler, bucketing, max_duration, batch_duration);
         /// `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed
         /// within `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per
         /// row) or `"era"` (the same within each `era_length` rows). None: sequential if finite with
@@ -100,8 +104,8 @@ macro_rules! loader_parameters {
         /// with `n_streams` set at the first start).
         world_size: Int = 1, state(global_batch_size), range(1, 1 << 20),
             elsewhere(num_replicas, num_shards, process_count, n_ranks, num_processes);
-        /// Number of streams of the order `"window"`, which is then the default: a multiple of every world
-        /// size of the run. None: `world_size`.
+        /// Number of streams of the order `"window"`, which is then the default, or of `Buckets()`: a multiple
+        /// of every world size of the run. None: `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams);
         /// Drops an incomplete last batch.
         drop_last: Bool = false, state(drop_last),

@@ -19,8 +19,9 @@ pub use access::AccessConfig;
 pub use limits::CommitConfig;
 pub use limits::{DamageConfig, LimitConfig};
 pub use objects::{
-    AugmentObject, Background, CropConfig, CropObject, Exclude, FeatureObject, FilePart, Names, Opaque,
-    Ordered, Origin, SamplingObject, Sources, SpanConfig, Weights, WindowConfig,
+    AugmentObject, Background, BatchingObject, BucketConfig, CropConfig, CropObject, Exclude, FeatureObject,
+    FilePart, Names, Opaque, Ordered, Origin, PadRule, SamplingObject, Sources, SpanConfig, Weights,
+    WholeConfig, WindowConfig,
 };
 pub use order::OrderChoice;
 pub use policy::PolicyConfig;
@@ -29,18 +30,21 @@ pub use table::{Parameter, ParameterTable};
 pub use tokens::TokenConfig;
 
 pub(crate) use crate::error::shown;
+use std::sync::Arc;
+
 use crate::{
     Error, ErrorKind, Result,
+    batch::PadTo,
     decode::Damage,
     dtype::Dtype,
     engine::{AUTO_PREFETCH, Auto, MOST_READERS, MixturePlan, Plan, cores},
     float_mode,
     memory::{self, RAW_CHANNEL_BYTES},
-    order::{Batching, Mixture, Order, Stop, WeightStage},
+    order::{Batching, Buckets, Mixture, Order, Stop, Stretch, WeightStage},
     sampling::Sampling,
     source::Subset,
     targets::{TargetConfig, TargetForm},
-    tasks::{AudioPlan, ClipCrop, ClipRule, CropPosition, Outputs},
+    tasks::{AudioPlan, ClipCrop, ClipRule, CropPosition, Outputs, length_slack},
     transform::{
         Augment, CropMode, Features, Form, Layout, SpanRule, SpectrogramConfig, WindowEnd, WindowRule,
         augment::{Convolver, Kind, MixTargets},
@@ -127,6 +131,77 @@ impl LoaderConfig {
     ///
     /// # Errors
     /// As [`Features::of_length`].
+    /// What is said of whole recordings, if clips are.
+    pub fn whole(&self) -> Option<&WholeConfig> {
+        self.crop.as_ref().and_then(|object| object.rule.whole())
+    }
+
+    /// The buckets of rows with these seconds, as they are known; also sets what `audio` needs to know of
+    /// them. `None` without batches by duration.
+    ///
+    /// # Errors
+    /// As [`Buckets::with_bounds`].
+    pub fn buckets(&self, seconds: Option<&[f32]>, audio: &mut AudioPlan) -> Result<Option<Arc<Buckets>>> {
+        let (Some(object), Some(seconds), Some(whole)) = (&self.batching, seconds, self.whole()) else {
+            return Ok(None);
+        };
+        let BucketConfig { budget, num_buckets, duration_bins, pad_to } = object.buckets.clone();
+        // A bad record is as short as any; it is told of in its turn.
+        let shortest = seconds.iter().copied().filter(|seconds| seconds.is_finite()).fold(f32::MAX, f32::min);
+        let longest = whole.max_seconds as f32;
+        let lengths =
+            seconds.iter().map(|&seconds| if seconds.is_nan() { shortest } else { seconds.min(longest) });
+        let lengths: Arc<[f32]> = lengths.collect();
+        let mut buckets = match duration_bins {
+            Some(bins) => Buckets::with_bounds(lengths, budget, bins)?,
+            None => Buckets::new(lengths, budget, num_buckets)?,
+        };
+        if audio.augment.slowest() != audio.augment.fastest() {
+            let range = [1.0 / audio.augment.fastest(), 1.0 / audio.augment.slowest()];
+            let augment = audio.augment.clone();
+            buckets = buckets.stretched(Stretch::new(move |bits| 1.0 / augment.speed(bits), range))?;
+        }
+        let rate = f64::from(audio.features.sample_rate());
+        let axis = audio.padded_axis();
+        let places = |seconds: f64| {
+            let shape = audio.features.shape((seconds * rate).round() as usize);
+            axis.map_or(0, |axis| shape[axis] as u64)
+        };
+        let multiple = if let PadRule::Multiple(n) = pad_to { n } else { 0 };
+        // The frames of each row are rounded up, and a recording may be a little longer than is known.
+        let slack = places(1.0 + length_slack(audio.features.sample_rate()) as f64 / rate) - places(1.0)
+            + 2
+            + multiple;
+        let most_places = places(budget.max_duration) + u64::from(buckets.most_rows()) * slack;
+        let pad_to = match pad_to {
+            PadRule::Longest => PadTo::Longest,
+            PadRule::Multiple(n) => PadTo::Multiple(n),
+            PadRule::Bucket => PadTo::Bounds {
+                bounds: buckets.bounds().iter().map(|&bound| places(bound)).collect(),
+                most_in_batch: places(budget.max_duration),
+            },
+        };
+        (audio.most_places, audio.pad_to) = (Some(most_places), pad_to);
+        Ok(Some(Arc::new(buckets)))
+    }
+
+    /// The most seconds of a clip, as it is played.
+    fn longest_clip(&self, problems: &mut Vec<String>) -> f64 {
+        let Some(whole) = self.whole() else { return self.clip_seconds };
+        if self.clip_seconds != Self::default().clip_seconds {
+            problems.push(format!(
+                "clip_seconds is {:?}, and crop is Whole(), whose clips are as long as their recordings; leave clip_seconds \
+                 out, and give Whole(max_seconds=...)",
+                self.clip_seconds
+            ));
+        }
+        let slowest = match &self.augment {
+            AugmentObject::Steps { augment, .. } => augment.slowest(),
+            AugmentObject::Crop(_) => 1.0,
+        };
+        whole.max_seconds / slowest
+    }
+
     fn planned_crop(
         &self,
         features: Features,
@@ -150,6 +225,7 @@ impl LoaderConfig {
                 });
                 return Ok((ClipRule::Clip(ClipCrop { place, ..*crop }), features));
             }
+            Some(CropConfig::Whole(whole)) => return Ok((ClipRule::Whole(whole.rule), features)),
             Some(CropConfig::Windows(windows)) => windows,
         };
         let samples = |seconds: f64| (seconds * f64::from(features.sample_rate())).round();
@@ -206,6 +282,11 @@ impl LoaderConfig {
                 problems.push(
                     "augment has a Mix that mixes targets, and the clips of Views() share them; give targets=\"keep\"".to_owned(),
                 );
+            }
+            if self.whole().is_some() && matches!(step.kind, Kind::Pair(_)) {
+                problems.push(format!(
+                    "augment has {name}, which mixes clips of one length, and crop is Whole(); leave one of them out"
+                ));
             }
             if is_windows && matches!(step.kind, Kind::Speed { .. }) {
                 problems.push(
@@ -298,9 +379,9 @@ impl LoaderConfig {
         // Values out of range are reported already.
         let world_size = self.world_size.max(1);
         let Some(n_streams) = self.n_streams.filter(|&n| n > 0) else { return };
-        if order != Order::Window {
+        if order != Order::Window && self.batching.is_none() {
             problems.push(format!(
-                "n_streams is {n_streams}, but only order=\"window\" has streams; leave it out"
+                "n_streams is {n_streams}, but only order=\"window\" and batching=Buckets() have streams; leave it out"
             ));
             return;
         }
@@ -309,7 +390,7 @@ impl LoaderConfig {
                 .push(format!("n_streams is {n_streams}, must be a multiple of world_size, {world_size}"));
         }
         let global = self.batch_size.saturating_mul(world_size);
-        if global % n_streams != 0 {
+        if global % n_streams != 0 && self.batching.is_none() {
             problems.push(format!("n_streams is {n_streams}, must divide batch_size x world_size, {global}"));
         }
     }
@@ -390,6 +471,22 @@ impl LoaderConfig {
                     .to_owned(),
             );
         }
+        if self.batching.is_some() {
+            if self.whole().is_none() {
+                problems.push(
+                    "batching puts recordings of about the same length together, and the clips have one length; give \
+                     crop=forebay.crops.Whole()"
+                        .to_owned(),
+                );
+            }
+            if self.batch_size != Self::default().batch_size {
+                problems.push(format!(
+                    "batch_size is {}, and the batches of Buckets() have sizes of their own; leave batch_size out, or give \
+                     Buckets(max_examples={})",
+                    self.batch_size, self.batch_size
+                ));
+            }
+        }
         let is_windows = matches!(&self.crop, Some(CropObject { rule: CropConfig::Windows(_), .. }));
         if sampled.weighs() && is_windows {
             problems.push(
@@ -422,11 +519,12 @@ impl LoaderConfig {
             return Err(Error::new(ErrorKind::Config, problems.join("; ")));
         }
         let features = self.planned_features()?;
-        let clip_samples = (self.clip_seconds * f64::from(features.sample_rate())).round() as usize;
+        let clip_seconds = self.longest_clip(&mut problems);
+        let clip_samples = (clip_seconds * f64::from(features.sample_rate())).round() as usize;
         if self.features.is_none() && clip_samples <= self.n_fft as usize / 2 {
             problems.push(format!(
-                "clip_seconds is {:?}, which at sample_rate {} is {clip_samples} samples, must be more than half of n_fft, {}",
-                self.clip_seconds, self.sample_rate, self.n_fft
+                "clip_seconds is {clip_seconds:?}, which at sample_rate {} is {clip_samples} samples, must be more than half of n_fft, {}",
+                self.sample_rate, self.n_fft
             ));
         }
         let (crop, features) = self.planned_crop(features, clip_samples, &mut problems)?;
@@ -437,8 +535,19 @@ impl LoaderConfig {
             "error" => Damage::ERROR,
             _ => Damage { most: self.max_damage },
         };
-        let audio =
-            AudioPlan { clip_samples, crop, augment, mix_sources, features, max_decoded_seconds, damage };
+        let audio = AudioPlan {
+            clip_samples,
+            crop,
+            augment,
+            mix_sources,
+            features,
+            max_decoded_seconds,
+            damage,
+            most_places: None,
+            pad_to: PadTo::Longest,
+            fill: None,
+        };
+        let audio = audio.filled_up()?;
         let example_bytes = audio.example_bytes() as u64;
         if example_bytes > MAX_EXAMPLE_BYTES {
             let smaller = match (&self.features, self.n_frames) {
@@ -455,13 +564,12 @@ impl LoaderConfig {
         }
         if example_bytes == 0 {
             problems.push(format!(
-                "clip_seconds is {:?}, which is {clip_samples} samples, of which the features make no frame; raise clip_seconds, \
-                 or give snip_edges=False or n_frames",
-                self.clip_seconds
+                "clip_seconds is {clip_seconds:?}, which is {clip_samples} samples, of which the features make no frame; raise \
+                 clip_seconds, or give snip_edges=False or n_frames"
             ));
         }
         // A finite pass may have few rows: see `fit`.
-        if self.infinite {
+        if self.infinite && self.batching.is_none() {
             problems.extend(self.batch_problem(example_bytes, u64::MAX));
         }
         if !problems.is_empty() {
@@ -508,11 +616,22 @@ impl LoaderConfig {
         remote: u64,
     ) -> Result<()> {
         let most_rows = if self.infinite { u64::MAX } else { rows };
-        if let Some(problem) = self.batch_problem(audio.example_bytes() as u64, most_rows) {
+        if self.batching.is_none()
+            && let Some(problem) = self.batch_problem(audio.example_bytes() as u64, most_rows)
+        {
             return Err(Error::new(ErrorKind::Config, problem));
         }
         let batch_rows = most_rows.min(plan.batching.most_rows() as u64);
         let batch = audio.batch_bytes(batch_rows as usize, outputs) as u64;
+        if let (true, Some(BatchingObject { buckets, .. })) = (batch > MAX_BATCH_BYTES, &self.batching) {
+            let message = format!(
+                "max_duration is {:?}, which makes batches of {} GiB, at most {} are allowed",
+                buckets.budget.max_duration,
+                batch >> 30,
+                MAX_BATCH_BYTES >> 30
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         // Texts and lists are stored with their examples, and again in batches.
         let [of_example, of_row] = outputs.most_bytes();
         let batch = batch.saturating_add(batch_rows.saturating_mul(of_row));

@@ -4,9 +4,10 @@ use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
+    order::Budget,
     sampling::Sampling,
     source::{ArrowOptions, Entry, Recordings, Shard, files::Manifest},
-    tasks::{ClipCrop, SpanUnit},
+    tasks::{ClipCrop, SpanUnit, WholeRule},
     transform::{Augment, Features, WindowEnd},
 };
 
@@ -212,6 +213,43 @@ pub enum CropConfig {
     /// A clip, or several; if there are spans, its place is that of spans.
     Clip(ClipCrop, Option<SpanConfig>),
     Windows(WindowConfig),
+    Whole(WholeConfig),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchingObject {
+    pub description: serde_json::Value,
+    pub buckets: BucketConfig,
+}
+
+/// Batches by duration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BucketConfig {
+    pub budget: Budget,
+    pub num_buckets: usize,
+    /// The longest seconds of each bucket, if they are not chosen by the rows.
+    pub duration_bins: Option<Vec<f64>>,
+    pub pad_to: PadRule,
+}
+
+/// The length of the features of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PadRule {
+    Longest,
+    /// That of the longest example that its bucket may have.
+    Bucket,
+    /// The next multiple of so many frames, or samples.
+    Multiple(u64),
+}
+
+/// Whole recordings, of different lengths.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WholeConfig {
+    /// Shorter recordings are left out.
+    pub min_seconds: f64,
+    /// Longer recordings are left out, or cut.
+    pub max_seconds: f64,
+    pub rule: WholeRule,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -229,7 +267,7 @@ impl CropConfig {
     pub fn spans(&self) -> Option<&SpanConfig> {
         match self {
             Self::Clip(_, spans) => spans.as_ref(),
-            Self::Windows(_) => None,
+            Self::Windows(_) | Self::Whole(_) => None,
         }
     }
 
@@ -237,8 +275,13 @@ impl CropConfig {
     pub fn views(&self) -> Option<u32> {
         match self {
             Self::Clip(crop, _) => Some(crop.views).filter(|&n| n > 0),
-            Self::Windows(_) => None,
+            Self::Windows(_) | Self::Whole(_) => None,
         }
+    }
+
+    /// What is said of whole recordings, if clips are.
+    pub fn whole(&self) -> Option<&WholeConfig> {
+        if let Self::Whole(whole) = self { Some(whole) } else { None }
     }
 }
 

@@ -45,7 +45,9 @@ impl LoaderConfig {
             None if !self.infinite && self.shuffle_min_size == 0 => {
                 default(Order::Sequential, "one pass with shuffle_min_size=0")
             }
-            None if self.n_streams.is_some() => default(Order::Window, "n_streams is given"),
+            None if self.n_streams.is_some() && self.batching.is_none() => {
+                default(Order::Window, "n_streams is given")
+            }
             None => Ok(None),
         }
     }

@@ -58,6 +58,7 @@ pub(super) mod kind {
     pub type Ids = BTreeMap<String, u32>;
     pub type Features = Option<crate::config::FeatureObject>;
     pub type Crop = Option<crate::config::CropObject>;
+    pub type Batching = Option<crate::config::BatchingObject>;
     pub type Augment = crate::config::AugmentObject;
     pub type Sampling = Option<crate::config::SamplingObject>;
     pub type Targets = Option<Vec<crate::targets::TargetConfig>>;
@@ -210,6 +211,12 @@ macro_rules! kind_text {
     };
     (stub Crop) => {
         "_Crops | None"
+    };
+    (docs Batching) => {
+        "object of forebay.batching, optional"
+    };
+    (stub Batching) => {
+        "_Batches | None"
     };
     (docs Augment) => {
         "bool or sequence of objects of forebay.augment"

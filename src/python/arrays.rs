@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use super::ending::Inside;
 use crate::{
     cache::MAX_RANK,
-    fields::{Buffer, Column, Columns, DataType, Element, Field, Memory, Slot},
+    fields::{Buffer, Column, Columns, DataType, Dim, Element, Field, Memory, Slot},
 };
 
 /// A field for Python: name, type, number of dimensions, and the shape if all rows have the same.
@@ -37,9 +37,13 @@ pub fn field_of((name, dtype, rank, shape): FieldTuple) -> PyResult<Field> {
         let message = format!("field {name:?} has {rank} axes, an array has at most {MAX_RANK}");
         return Err(PyTypeError::new_err(message));
     }
-    // A scalar has only one shape.
-    let shape = if rank == 0 { Some(Vec::new()) } else { shape };
-    Ok(Field { name, dtype: found, rank, shape, is_text: false })
+    match shape {
+        Some(shape) if shape.len() != rank => Err(PyTypeError::new_err(format!(
+            "field {name:?} has {rank} axes and the shape {shape:?}, must have a length for each"
+        ))),
+        Some(shape) => Ok(Field::stacked(name, found, shape)),
+        None => Ok(Field::of_rank(name, found, rank)),
+    }
 }
 
 /// The memory of one field of a batch, as the base of the array over it.
@@ -135,8 +139,8 @@ pub fn to_dict<'py>(
 }
 
 fn value<'py>(py: Python<'py>, field: &Field, column: Column, rows: usize) -> PyResult<Bound<'py, PyAny>> {
-    let Column { values, offsets, shapes, texts } = column;
-    if let (true, Some(offsets)) = (field.is_text && field.rank == 2, &offsets) {
+    let Column { values, offsets, shapes, texts, padded_len } = column;
+    if let (true, Some(offsets)) = (field.is_text && field.rank() == 2, &offsets) {
         let rows = offsets.windows(2).map(|row| {
             let texts = texts.get(row[0] as usize..row[1] as usize).unwrap_or_default();
             PyList::new(py, texts.iter().map(|text| &**text))
@@ -146,16 +150,16 @@ fn value<'py>(py: Python<'py>, field: &Field, column: Column, rows: usize) -> Py
     if field.is_text {
         return Ok(PyList::new(py, texts.iter().map(|text| &**text))?.into_any());
     }
-    if let Some(shape) = &field.shape {
-        let shape: SmallVec<[usize; 4]> =
-            [rows].into_iter().chain(shape.iter().map(|&n| n as usize)).collect();
+    if !field.dims.contains(&Dim::Ragged) {
+        let axis = |dim: &Dim| if let Dim::Fixed(n) = *dim { n } else { padded_len } as usize;
+        let shape: SmallVec<[usize; 4]> = [rows].into_iter().chain(field.dims.iter().map(axis)).collect();
         return array(py, values, field.dtype, &shape);
     }
     let n = values.len() / field.dtype.bytes();
     let flat = array(py, values, field.dtype, &[n])?;
     let offsets = PyArray1::from_vec(py, offsets.unwrap_or_else(|| vec![0]));
     let class = py.import("forebay._jagged")?.getattr("JaggedArray")?;
-    match field.rank {
+    match field.rank() {
         1 => class.call1((flat, offsets)),
         rank => {
             let shapes = PyArray1::from_iter(py, shapes.iter().map(|&n| n as i64));

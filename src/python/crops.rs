@@ -10,12 +10,14 @@ use super::{
     state,
 };
 use crate::{
-    config::{CropConfig, CropObject, SpanConfig, WindowConfig},
+    config::{CropConfig, CropObject, SpanConfig, WholeConfig, WindowConfig},
     error::shown,
-    tasks::{ClipCrop, CropDraws, SpanUnit},
+    tasks::{ClipCrop, CropDraws, SpanUnit, WholeRule},
     transform::{CropMode, Padding, WindowEnd},
 };
 
+/// The longest clip, seconds: an hour.
+const LONGEST_CLIP: f64 = 3600.0;
 /// The longest step, seconds: a day.
 const LONGEST_STEP: f64 = 86_400.0;
 /// The lowest and the highest level, dB of full scale.
@@ -53,6 +55,7 @@ impl PyCrop {
             }
             "Views" => views(&mut given)?,
             "Windows" => CropConfig::Windows(windows(&mut given)?),
+            "Whole" => CropConfig::Whole(whole_recordings(&mut given)?),
             other => return Err(PyTypeError::new_err(format!("{other} is no crop"))),
         };
         given.check()?;
@@ -177,6 +180,29 @@ fn windows(given: &mut RecipeFields<'_>) -> PyResult<WindowConfig> {
         given.problems.push(format!("context is {context:?}, must be from 0 to {LONGEST_STEP} seconds"));
     }
     Ok(WindowConfig { step, end, context })
+}
+
+fn whole_recordings(given: &mut RecipeFields<'_>) -> PyResult<WholeConfig> {
+    let [min_seconds, max_seconds]: [f64; 2] = [given.get("min_seconds")?, given.get("max_seconds")?];
+    if !(min_seconds >= 0.0 && min_seconds.is_finite()) {
+        given.problems.push(format!("min_seconds is {min_seconds:?}, must be from 0 on"));
+    }
+    if !(max_seconds > 0.0 && max_seconds <= LONGEST_CLIP) {
+        given
+            .problems
+            .push(format!("max_seconds is {max_seconds:?}, must be above 0, at most {LONGEST_CLIP}"));
+    } else if min_seconds > max_seconds {
+        given.problems.push(format!(
+            "min_seconds is {min_seconds:?} and max_seconds is {max_seconds:?}: no recording has a length between them"
+        ));
+    }
+    let cuts = given.one_of("on_long", &["skip", "cut"])? == 1;
+    let pad_value: Option<f64> = given.get("pad_value")?;
+    if let Some(value) = pad_value.filter(|value| !value.is_finite()) {
+        given.problems.push(format!("pad_value is {value:?}, must be a number"));
+    }
+    let rule = WholeRule { cuts, pad_value: pad_value.map(|value| value as f32) };
+    Ok(WholeConfig { min_seconds, max_seconds, rule })
 }
 
 impl Argument for Option<CropObject> {

@@ -301,9 +301,8 @@ impl _Dataset {
     /// Name, type, number of dimensions, and the shape if all rows have the same, for each field.
     fn fields(&self, py: Python<'_>) -> PyResult<Vec<FieldTuple>> {
         let fields = detach(py, || self.dataset.fields()).map_err(|error| to_python(py, &error))?;
-        let tuple = |field: &Field| {
-            (field.name.clone(), field.dtype.name().to_owned(), field.rank, field.shape.clone())
-        };
+        let tuple =
+            |field: &Field| (field.name.clone(), field.dtype.name().to_owned(), field.rank(), field.shape());
         Ok(fields.iter().map(tuple).collect())
     }
 

@@ -34,14 +34,15 @@ use crate::{
     Error, ErrorKind, LoaderConfig, cancel,
     config::{
         AugmentObject, Background, CropConfig, Exclude, FeatureObject, OrderChoice, Origin, Sources,
-        loader::loader_parameters, shown,
+        WholeConfig, loader::loader_parameters, shown,
     },
     contract::Source,
     dtype::Dtype,
     engine::{Engine, closed, epoch_out_of_range},
-    fields::{Columns, Field, Value},
-    order::WeightedRows,
-    sampling::{Balance, Chosen, ClassCounts, SameClass, class_counts},
+    fields::{Columns, Dim, Field, Value},
+    order::{Batching, Buckets, WeightedRows},
+    sampling::{Balance, Chosen, ClassCounts, LeftOut, RowSeconds, SameClass, class_counts},
+    seed::mix,
     source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
     state::Identity,
     targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
@@ -100,6 +101,8 @@ pub struct Loader {
     classes: Vec<ClassCounts>,
     /// The places that were drawn again after silence.
     redraws: Option<Arc<AtomicU64>>,
+    left_out: LeftOut,
+    buckets: Option<Arc<Buckets>>,
 }
 
 #[pymethods]
@@ -135,8 +138,14 @@ impl Loader {
             let opened =
                 run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, (clips, rate)))?;
             let class_names = opened.class_names();
-            let OpenedSource { source, positions, weights, classes, outputs, backgrounds } = opened;
+            let OpenedSource { source, positions, weights, classes, outputs, backgrounds, seconds } = opened;
+            let left_out = seconds.as_ref().map_or_else(LeftOut::default, |seconds| seconds.left_out);
             let n_rows = positions.len_of(source.n_rows());
+            let known = seconds.map(|seconds| seconds.of_rows(positions.rows()));
+            let buckets = config.buckets(known.as_deref(), &mut audio).map_err(raise)?;
+            if let Some(buckets) = &buckets {
+                plan.batching = Batching::Cuts(buckets.clone());
+            }
             let others = backgrounds.iter().filter_map(Partnering::others);
             let remote = std::iter::once(&source).chain(others).filter(|source| source.is_remote()).count();
             let order = config.settle(&mut plan, &mut audio, source.stored(n_rows)).map_err(raise)?;
@@ -153,6 +162,7 @@ impl Loader {
                 backgrounds: &backgrounds,
                 positions: &positions,
                 weights: weights.as_deref(),
+                lengths: buckets.as_ref().and(known.as_deref()).map(lengths_digest),
             };
             plan.weights = weights.clone();
             let identity = identity_inputs.identity();
@@ -176,7 +186,7 @@ impl Loader {
                 }
             });
             audio.mix_sources = mix_sources.collect();
-            let task = AudioTask::new(audio).with_outputs(outputs);
+            let task = AudioTask::new(audio).with_outputs(outputs).with_seconds(known.map(Arc::from));
             let (fields, planner) = (task.fields().clone(), task.planner().clone());
             let redraws = planner.plan().crop.redraws().then(|| planner.redraws().clone());
             let engine = Engine::new(selection.clone(), task, plan).map_err(|error| {
@@ -201,6 +211,8 @@ impl Loader {
                 selection,
                 n_rows,
                 redraws,
+                left_out,
+                buckets,
             };
             Ok(LoaderBase::under(loader, batch_size, (rank, world_size)))
         })
@@ -248,6 +260,40 @@ impl Loader {
         // A path that cannot be read is None; `reason` says why the record is bad.
         let path = move |row| reader.path(row).ok().flatten();
         self.engine.errors(py, move |at| selection.positions().row(at), path)
+    }
+
+    /// The rows that are not read because of their length, by `crop=Whole(...)`: `too_short` and `too_long`.
+    #[getter]
+    fn left_out<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let LeftOut { too_short, too_long } = self.left_out;
+        let dict = PyDict::new(py);
+        dict.set_item("too_short", too_short)?;
+        dict.set_item("too_long", too_long)?;
+        Ok(dict)
+    }
+
+    /// The buckets of `batching=Buckets(...)`, by length: a list of dicts with `max_seconds` (the longest
+    /// recording), `batch_size` (the rows of a full batch), `rows` and `seconds` (of the rows as they are
+    /// read, without `Speed`). None without `batching`.
+    #[getter]
+    fn buckets<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+        let Some(buckets) = &self.buckets else { return Ok(None) };
+        let mut totals = vec![(0_u64, 0.0_f64); buckets.bounds().len()];
+        for row in 0..buckets.n_rows() {
+            let seconds = buckets.length(row);
+            let total = &mut totals[buckets.bucket(seconds)];
+            *total = (total.0 + 1, total.1 + f64::from(seconds));
+        }
+        let list = PyList::empty(py);
+        for ((bound, size), (rows, seconds)) in buckets.bounds().iter().zip(buckets.sizes()).zip(totals) {
+            let dict = PyDict::new(py);
+            dict.set_item("max_seconds", bound)?;
+            dict.set_item("batch_size", size)?;
+            dict.set_item("rows", rows)?;
+            dict.set_item("seconds", seconds)?;
+            list.append(dict)?;
+        }
+        Ok(Some(list))
     }
 
     /// Returns the recordings that steps `Mix` and `Reverb` could not decode, in place of which others were
@@ -507,11 +553,15 @@ impl LoaderImpl for Loader {
     }
 
     fn describe(&self) -> String {
+        let size = match &self.config.batching {
+            Some(object) => format!("{:?} s", object.buckets.budget.max_duration),
+            None => self.config.batch_size.to_string(),
+        };
+        let at_most = if self.audio().padded_axis().is_some() { "at most " } else { "" };
         format!(
-            "{} in {}, batches of {} x {:?} {}, {}, order {}",
+            "{} in {}, batches of {size} x {at_most}{:?} {}, {}, order {}",
             counted(self.n_rows, "record"),
             held_in(&self.source),
-            self.config.batch_size,
             self.audio().shape(),
             self.audio().features.dtype().name(),
             if self.config.infinite { "infinite" } else { "finite" },
@@ -623,7 +673,10 @@ pub fn described<'py>(
         };
         dict.set_item("name", &field.name)?;
         dict.set_item("dtype", dtype)?;
-        dict.set_item("shape", field.shape.as_ref().map(|shape| PyTuple::new(py, shape)).transpose()?)?;
+        let is_ragged = field.dims.contains(&Dim::Ragged);
+        let axis = |dim: &Dim| if let Dim::Fixed(n) = *dim { Some(n) } else { None };
+        let shape = (!is_ragged).then(|| PyTuple::new(py, field.dims.iter().map(axis)));
+        dict.set_item("shape", shape.transpose()?)?;
         dict.set_item("meaning", meaning(config, audio, &field.name))?;
         Ok(dict)
     });
@@ -638,7 +691,11 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
     if config.columns.iter().any(|column| column == name) {
         return format!("column {name:?}");
     }
-    let clip = format!("{} s at {} Hz", config.clip_seconds, audio.features.sample_rate());
+    let rate = audio.features.sample_rate();
+    let clip = match config.whole() {
+        Some(whole) => format!("at most {:?} s at {rate} Hz", whole.max_seconds),
+        None => format!("{} s at {rate} Hz", config.clip_seconds),
+    };
     match name {
         "spectrogram" => format!("features of a clip of {clip}"),
         "waveform" => format!("samples of a clip of {clip}"),
@@ -674,6 +731,8 @@ pub struct OpenedSource {
     pub outputs: Outputs,
     /// The recordings that steps of augmentation read.
     pub backgrounds: Vec<Partnering>,
+    /// The lengths of rows, if clips are whole recordings.
+    pub seconds: Option<RowSeconds>,
 }
 
 impl OpenedSource {
@@ -700,8 +759,17 @@ impl OpenedSource {
             options.label_column = ColumnChoice::Nothing;
         }
         let source = config.arrow_files.open(&options)?;
-        let sampled = config.sampled().map(|sampling| sampling.choose(&source)).transpose()?;
-        let Chosen { rows, weights, classes } = sampled.unwrap_or_default();
+        let mut seconds = None;
+        let of_length = |rows: Option<Arc<[u64]>>| {
+            let Some(limits) = config.whole() else { return Ok(rows) };
+            let found = seconds.insert(RowSeconds::within(&source, rows, limits)?);
+            Ok(found.rows().cloned())
+        };
+        let sampled = config.sampled().unwrap_or_default().choose(&source, of_length)?;
+        let Chosen { rows, weights, classes } = sampled;
+        if let Some(seconds) = &seconds {
+            tell_of_left_out(seconds.left_out, config);
+        }
         source.try_first(rows.as_deref(), &config.exclude.rows(source.shards())?)?;
         let mut positions = Positions::new(rows);
         if let ClipRule::Windows(_) = clips {
@@ -713,13 +781,30 @@ impl OpenedSource {
         let backgrounds = backgrounds(config, &outputs, (&source, &positions))?;
         tell_of_rate(config, &source, rate);
         tell_of_separators(config, &outputs, &classes);
-        Ok(Self { source, positions, weights, classes, outputs, backgrounds })
+        Ok(Self { source, positions, weights, classes, outputs, backgrounds, seconds })
     }
 
     /// The class names of each target that has any.
     pub fn class_names(&self) -> ClassNamesOf {
         let names = |target: &Target| Some((target.field().name.clone(), target.class_names()?.clone()));
         self.outputs.targets().filter_map(names).collect()
+    }
+}
+
+/// A hash of lengths.
+fn lengths_digest(seconds: &[f32]) -> u64 {
+    seconds.iter().fold(seconds.len() as u64, |state, seconds| mix(state ^ u64::from(seconds.to_bits())))
+}
+
+/// Logs how many rows are left out.
+fn tell_of_left_out(LeftOut { too_short, too_long }: LeftOut, config: &LoaderConfig) {
+    let Some(WholeConfig { min_seconds, max_seconds, .. }) = config.whole() else { return };
+    if too_short + too_long > 0 {
+        log::info!(
+            "{} left out: {too_short} shorter than min_seconds={min_seconds:?}, {too_long} longer than \
+             max_seconds={max_seconds:?}",
+            counted(too_short + too_long, "row")
+        );
     }
 }
 
@@ -948,6 +1033,10 @@ fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> 
     Outputs::new(OutputInputs {
         spans,
         views: crop.and_then(CropConfig::views),
+        lengths: crop.and_then(CropConfig::whole).map(|_| match &config.features {
+            Some(object) if object.plan.is_waveform() => "valid_samples",
+            _ => "valid_frames",
+        }),
         pairs: matches!(&config.augment, AugmentObject::Steps { augment, .. } if augment.pairs_examples()),
         targets,
         path: place(ExtraColumn::Path),

@@ -16,6 +16,7 @@ mod features;
 mod recipe_fields;
 mod owned_object;
 mod batches;
+mod batching;
 mod cache;
 mod calls;
 mod check;
@@ -135,6 +136,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::_List>()?;
     module.add_class::<features::PyFrontEnd>()?;
     module.add_class::<targets::PyTarget>()?;
+    module.add_class::<batching::PyBatching>()?;
     module.add_class::<crops::PyCrop>()?;
     module.add_class::<manifest::PyManifest>()?;
     module.add_class::<sampling::PySampling>()?;

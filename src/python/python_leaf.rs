@@ -112,7 +112,7 @@ impl LeafSelection for DocumentSelection {
     }
 
     fn read(&mut self, field: usize, places: &[usize], data: &mut [u8]) -> Result<()> {
-        let Field { dtype, rank, .. } = self.fields[field];
+        let (dtype, rank) = (self.fields[field].dtype, self.fields[field].rank());
         let FieldValues { values, shapes } = &self.columns[field];
         let mut rest = &values[..];
         for (row, &place) in places.iter().enumerate() {

@@ -56,6 +56,8 @@ pub struct IdentityInputs<'a> {
     pub positions: &'a Positions,
     /// The weights of the positions, for each source.
     pub weights: Option<&'a [Arc<WeightedRows>]>,
+    /// A hash of the lengths of the positions, if batches depend on them.
+    pub lengths: Option<u64>,
 }
 
 loader_parameters!(identity);
@@ -100,7 +102,8 @@ impl IdentityInputs<'_> {
     }
 
     fn global_batch_size(&self) -> Option<Value> {
-        Some(self.config.global_batch_size().into())
+        // Batches by duration may be continued by another number of ranks.
+        self.config.batching.is_none().then(|| self.config.global_batch_size().into())
     }
 
     fn shuffle_min_size(&self) -> Option<Value> {
@@ -188,6 +191,14 @@ impl IdentityInputs<'_> {
 
     fn crop(&self) -> Option<Value> {
         self.config.crop.as_ref().map(|object| object.description.clone())
+    }
+
+    /// The rule, and a hash of the lengths that it is about.
+    fn batching(&self) -> Option<Value> {
+        let object = self.config.batching.as_ref()?;
+        let mut batching = object.description.clone();
+        batching["lengths"] = hex(self.lengths?);
+        Some(batching)
     }
 
     fn features(&self) -> Option<Value> {

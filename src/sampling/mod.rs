@@ -4,6 +4,7 @@
 //! recording. What follows is arithmetic: [`WeightedRows`]. Source: own.
 
 mod classes;
+mod lengths;
 mod same_class;
 
 use std::{
@@ -14,6 +15,7 @@ use std::{
 
 pub use classes::{Balance, ClassCount, ClassCounts, Joined, class_counts};
 use classes::{RowClasses, Unbalanced, named, of_groups};
+pub use lengths::{LeftOut, RowSeconds};
 pub use same_class::SameClass;
 
 use crate::{
@@ -131,12 +133,16 @@ impl Sampling {
         Ok(self)
     }
 
-    /// Chooses and weighs the rows of a source.
+    /// Chooses and weighs the rows of a source; `of_length` leaves those that have a length that is possible.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if no row is left, or for weights that are not possible; as
-    /// [`Recordings::collect`].
-    pub fn choose(&self, source: &Recordings) -> Result<Chosen> {
+    /// [`Recordings::collect`]; those of `of_length`.
+    pub fn choose(
+        &self,
+        source: &Recordings,
+        of_length: impl FnOnce(Option<Arc<[u64]>>) -> Result<Option<Arc<[u64]>>>,
+    ) -> Result<Chosen> {
         let n_rows = source.n_rows();
         let mut rows = self.subset.as_ref().map(|subset| subset.rows(n_rows)).transpose()?;
         for filter in &self.filters {
@@ -146,6 +152,7 @@ impl Sampling {
                 return refused(format!("no row is left by {}", filter.described()));
             }
         }
+        rows = of_length(rows)?;
         for limit in &self.limits {
             rows = Some(limit.rows(source, rows)?);
         }

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use crate::{
     Error, ErrorKind, Result,
     contract::NO_LABEL,
-    fields::{DataType, Field, Row, Sparse, Value},
+    fields::{DataType, Dim, Field, Row, Sparse, Value},
     seed::mix,
     source::{
         ClassNames, ColumnType, ExtraColumn, Item, Nesting,
@@ -580,7 +580,7 @@ impl Target {
     /// The most bytes of a row in a batch, if the field is not stacked.
     pub fn most_batch_bytes(&self) -> u64 {
         match (&self.config.form, self.nesting) {
-            _ if self.field.shape.is_some() => 0,
+            _ if self.field.shape().is_some() => 0,
             (TargetForm::Text { max_bytes }, _) => *max_bytes,
             (_, Nesting::One) => MOST_TEXT_BYTES,
             (_, _) if self.item == Item::Text => MOST_TEXT_BYTES,
@@ -829,7 +829,7 @@ impl Target {
     }
 
     fn soft(&self, value: &Value) -> Result<Value> {
-        let n = self.field.shape.as_ref().and_then(|shape| shape.first()).copied().unwrap_or(0);
+        let n = self.field.shape().and_then(|shape| shape.first().copied()).unwrap_or(0);
         let items = match (value, self.config.null) {
             (Value::List(items), _) => items,
             (_, Some(_)) => return Ok(Value::Sparse(Arc::new(Sparse::default()))),
@@ -933,7 +933,7 @@ fn column_field(name: &str, ColumnType { item, nesting }: ColumnType) -> Field {
         Item::Null => DataType::Float64,
         Item::Text => {
             let text = Field::text(name);
-            return if nesting == Nesting::One { text } else { Field { rank: 2, ..text } };
+            return if nesting == Nesting::One { text } else { Field { dims: vec![Dim::Ragged; 2], ..text } };
         }
     };
     match nesting {

@@ -187,7 +187,7 @@ impl ClipDecoder {
         opened: &RowRecording<'_>,
         (begin, view): (ClipStart, u32),
     ) -> Result<DecodedClip<'_>> {
-        let AudioPlan { features, clip_samples, crop: rule, .. } = planner.plan();
+        let AudioPlan { features, crop: rule, .. } = planner.plan();
         let info = opened.info;
         let rule = match (begin, rule) {
             (ClipStart::Rule { .. }, ClipRule::Clip(crop)) => Some(crop),
@@ -214,7 +214,8 @@ impl ClipDecoder {
             }
             self.hold(planner, record, opened, &read.span)?;
             features.channels().check(self.planes.channels())?;
-            let is_ready = read.played == features.sample_rate() && crop.len == *clip_samples;
+            let clip_len = planner.plan().clip_len(&crop);
+            let is_ready = read.played == features.sample_rate() && crop.len == clip_len;
             if most == 1 && is_ready && features.channels().n_kept() == 1 {
                 let within = self.within(&read.span);
                 let clips = features.channels().waveform(0, &self.planes, within, &mut self.mono)?;
@@ -225,7 +226,7 @@ impl ClipDecoder {
             if most == 1 {
                 return Ok(DecodedClip { crop, clips: &self.clip, speed });
             }
-            let taken = self.clip.chunks_exact(*clip_samples).map(|clip| squares(&clip[crop.taken()]));
+            let taken = self.clip.chunks_exact(clip_len.max(1)).map(|clip| squares(&clip[crop.taken()]));
             let n = crop.len * features.channels().n_kept();
             let found = taken.sum::<f64>() / n.max(1) as f64;
             if best.is_none_or(|(loudest, ..)| found > loudest) {
@@ -265,12 +266,12 @@ impl ClipDecoder {
 
     /// Puts the decoded samples into the clip, resampled and padded.
     fn place(&mut self, planner: &ClipPlanner, read: ClipRead, is_ready: bool, seed: u64) -> Result<()> {
-        let AudioPlan { features, clip_samples, crop: rule, .. } = planner.plan();
+        let AudioPlan { features, crop: rule, .. } = planner.plan();
         let within = self.within(&read.span);
         let ClipRead { crop, span, resampler, .. } = read;
-        let (channels, n) = (features.channels(), *clip_samples);
+        let (channels, n) = (features.channels(), planner.plan().clip_len(&crop));
         fallible_alloc::resize(&mut self.clip, n * channels.n_kept(), 0.0)?;
-        for (channel, clip) in self.clip.chunks_exact_mut(n).enumerate() {
+        for (channel, clip) in self.clip.chunks_exact_mut(n.max(1)).enumerate() {
             let waveform = channels.waveform(channel, &self.planes, within.clone(), &mut self.mono)?;
             if is_ready {
                 clip.copy_from_slice(waveform);

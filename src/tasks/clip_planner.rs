@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    batch::PadTo,
     decode::{Damage, Info, SpareBlocks},
     fields::Row,
     source::{Positions, RowInfo},
@@ -31,7 +32,7 @@ use crate::{
 /// How audio examples are made: length, crop, augmentation and features.
 #[derive(Debug, Clone)]
 pub struct AudioPlan {
-    /// Samples of a clip at the target rate.
+    /// Samples of a clip at the target rate; of whole recordings, the most.
     pub clip_samples: usize,
     /// How the place of a clip in its recording is chosen.
     pub crop: ClipRule,
@@ -44,6 +45,13 @@ pub struct AudioPlan {
     pub max_decoded_seconds: f64,
     /// What becomes of frames that cannot be decoded.
     pub damage: Damage,
+    /// The most places of the padded axis that all examples of a batch have together; `None`: as many as
+    /// its size and the longest clip make.
+    pub most_places: Option<u64>,
+    /// The length of the padded axis of a batch.
+    pub pad_to: PadTo,
+    /// The bytes that fill up the features of one place behind the end of a whole recording; `None`: zeros.
+    pub fill: Option<Arc<[u8]>>,
 }
 
 impl AudioPlan {
@@ -53,14 +61,36 @@ impl AudioPlan {
         views.into_iter().chain(self.clip_shape()).collect()
     }
 
-    /// The shape of the features of one clip.
+    /// The shape of the features of one clip; of whole recordings, of the longest.
     pub fn clip_shape(&self) -> SmallVec<[usize; 3]> {
         self.features.shape(self.clip_samples)
+    }
+
+    /// Samples of a clip with this crop.
+    pub(super) fn clip_len(&self, crop: &Crop) -> usize {
+        if self.crop.whole().is_some() { crop.len } else { self.clip_samples }
     }
 
     /// Samples of a clip that are the recording's. Those that a short recording repeats are.
     pub(super) fn valid_samples(&self, crop: &Crop) -> usize {
         if self.crop.padding().repeats() { self.clip_samples } else { crop.len }
+    }
+
+    /// Frames of these samples.
+    pub(super) fn valid_frames(&self, crop: &Crop) -> usize {
+        let n = self.clip_len(crop);
+        match self.padded_axis() {
+            Some(axis) => self.features.shape(n).get(axis).copied().unwrap_or(0),
+            None => self.features.n_frames(self.valid_samples(crop), n),
+        }
+    }
+
+    /// The axis of the features whose length depends on the recording.
+    pub fn padded_axis(&self) -> Option<usize> {
+        self.crop.whole()?;
+        let (most, fewer) =
+            (self.features.shape(self.clip_samples), self.features.shape(self.clip_samples / 2));
+        most.iter().zip(&fewer).position(|(most, fewer)| most != fewer)
     }
 
     /// Where the clip, or the window within it, begins in the row, which is played at this speed; in seconds,
@@ -167,6 +197,22 @@ impl Section {
     }
 }
 
+/// How many samples a recording may have beyond what is known of it, since lengths are rounded: 10 ms.
+pub fn length_slack(rate: u32) -> u64 {
+    u64::from(rate / 100)
+}
+
+/// The error about a recording that is longer than its row says.
+fn longer_than_known(n: u64, most: u64, rate: u32) -> Error {
+    let seconds = |n: u64| n as f64 / f64::from(rate);
+    let message = format!(
+        "the recording has {:.3} s as it is played, its row or its header says at most {:.3} s: longer than its row says",
+        seconds(n),
+        seconds(most)
+    );
+    Error::new(ErrorKind::TooLarge, message)
+}
+
 /// The error about a start that is not within its recording.
 fn beyond(start: f64, least: f64, sample_rate: u32, n_samples: u64) -> Error {
     let seconds = seconds_of(i64::try_from(n_samples).unwrap_or(i64::MAX), sample_rate);
@@ -197,6 +243,8 @@ pub struct ClipPlanner {
     redraws: Arc<AtomicU64>,
     positions: Positions,
     spans: Option<SpanColumns>,
+    /// Seconds of each position as they are known before it is read; NaN if they are not.
+    seconds: Option<Arc<[f32]>>,
 }
 
 impl ClipPlanner {
@@ -204,12 +252,26 @@ impl ClipPlanner {
     pub fn new(plan: AudioPlan) -> Self {
         let resamplers = Arc::new(Resamplers::new(Quality::default()));
         let (blocks, redraws) = Default::default();
-        Self { plan, resamplers, blocks, redraws, positions: Positions::default(), spans: None }
+        Self {
+            plan,
+            resamplers,
+            blocks,
+            redraws,
+            positions: Positions::default(),
+            spans: None,
+            seconds: None,
+        }
     }
 
     /// The same with these rows at the positions, and spans.
     pub fn over(self, positions: Positions, spans: Option<SpanColumns>) -> Self {
         Self { positions, spans, ..self }
+    }
+
+    /// The same with the seconds of each position, which none may exceed.
+    #[must_use]
+    pub fn with_seconds(self, seconds: Option<Arc<[f32]>>) -> Self {
+        Self { seconds, ..self }
     }
 
     /// Those of the recordings that a step of augmentation reads.
@@ -218,7 +280,7 @@ impl ClipPlanner {
         let crop = ClipRule::Clip(mode.into());
         let plan =
             AudioPlan { crop, augment: Augment::default(), mix_sources: Vec::new(), ..self.plan.clone() };
-        Self { plan, positions: Positions::default(), spans: None, ..self.clone() }
+        Self { plan, positions: Positions::default(), spans: None, seconds: None, ..self.clone() }
     }
 
     /// The same of the first channel.
@@ -292,13 +354,27 @@ impl ClipPlanner {
                 }
                 rule.crop(n, window)
             }
+            (ClipStart::Rule { at, .. }, ClipRule::Whole(whole)) => {
+                let known = self.seconds.as_ref().map_or(f32::NAN, |seconds| seconds[at as usize]);
+                // A bad record has no length that was known.
+                let known = if known.is_nan() { f64::INFINITY } else { f64::from(known) };
+                let seconds = known * f64::from(sample_rate) / f64::from(played);
+                let most = ((seconds * f64::from(rate)).round() as u64).min(clip as u64);
+                if !whole.cuts && n > most.saturating_add(length_slack(rate)) {
+                    return Err(longer_than_known(n, most, rate));
+                }
+                Crop { start: 0, len: clip.min(usize::try_from(n).unwrap_or(usize::MAX)), pad_front: 0 }
+            }
             (ClipStart::At(start), _) => {
                 let sample = (start * f64::from(rate)).round();
                 // A NaN is no start.
                 let found = (!sample.is_nan()).then(|| crop_at(sample as i64, n, clip)).flatten();
-                found.ok_or_else(|| {
+                let found = found.ok_or_else(|| {
                     beyond(start, seconds_of(*starts(n, clip).start(), rate), sample_rate, n_samples)
-                })?
+                })?;
+                // Nothing comes before a whole recording.
+                let pad_front = if self.plan.crop.whole().is_some() { 0 } else { found.pad_front };
+                Crop { pad_front, ..found }
             }
         };
         let resampler = self.resampler(played, rate)?;
@@ -340,6 +416,11 @@ impl ClipPlanner {
 
     pub fn plan(&self) -> &AudioPlan {
         &self.plan
+    }
+
+    /// Sets the length of clips, for clips that are mixed into others.
+    pub(super) fn set_clip_samples(&mut self, n: usize) {
+        self.plan.clip_samples = n;
     }
 
     /// The resampler from one rate to another.

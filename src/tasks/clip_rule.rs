@@ -99,6 +99,17 @@ pub enum ClipRule {
     /// A clip of each recording, or several in one example.
     Clip(ClipCrop),
     Windows(WindowRule),
+    /// All of each recording; clips have different lengths.
+    Whole(WholeRule),
+}
+
+/// What becomes of a recording that is longer than a clip may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WholeRule {
+    /// Whether it is cut at its end; otherwise it is a bad record.
+    pub cuts: bool,
+    /// The value of features behind the end of a recording; `None`: those of silence.
+    pub pad_value: Option<f32>,
 }
 
 impl ClipRule {
@@ -106,7 +117,7 @@ impl ClipRule {
     /// which tells of it in its turn.
     pub fn windows(&self, info: Option<Info>, rate: u32) -> RowWindows {
         match (self, info) {
-            (Self::Clip(_), _) | (_, None) => RowWindows { count: 1, together: 1 },
+            (Self::Clip(_) | Self::Whole(_), _) | (_, None) => RowWindows { count: 1, together: 1 },
             (Self::Windows(rule), Some(info)) => RowWindows {
                 count: rule.count(target_len(info.n_samples, info.sample_rate, rate)),
                 together: rule.together(rate, info.bytes_per_second(), SMALL_READ),
@@ -118,8 +129,13 @@ impl ClipRule {
     pub fn views(&self) -> Option<u32> {
         match self {
             Self::Clip(crop) => Some(crop.views).filter(|&n| n > 0),
-            Self::Windows(_) => None,
+            Self::Windows(_) | Self::Whole(_) => None,
         }
+    }
+
+    /// What is said of whole recordings, if clips are.
+    pub fn whole(&self) -> Option<WholeRule> {
+        if let Self::Whole(rule) = self { Some(*rule) } else { None }
     }
 
     /// Whether places are drawn again after silence.
@@ -135,7 +151,7 @@ impl ClipRule {
     /// Samples on each side of what a clip is about.
     pub(super) fn context(&self) -> usize {
         match self {
-            Self::Clip(_) => 0,
+            Self::Clip(_) | Self::Whole(_) => 0,
             Self::Windows(rule) => rule.context,
         }
     }
@@ -144,7 +160,7 @@ impl ClipRule {
     pub(super) fn padding(&self) -> Padding {
         match self {
             Self::Clip(crop) => crop.padding,
-            Self::Windows(_) => Padding::default(),
+            Self::Windows(_) | Self::Whole(_) => Padding::default(),
         }
     }
 

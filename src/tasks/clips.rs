@@ -25,23 +25,71 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    batch::{Example, MixedPairs, RowCollate, SpareBuffers},
+    batch::{Example, MixedPairs, RowCollate, SpareBuffers, bytes_of},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     decode::Info,
+    dtype::each,
     fallible_alloc,
-    fields::{ColumnPool, DataType, Field, SharedPool, Value},
+    fields::{ColumnPool, DataType, Dim, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
     order::Assignment,
     source::{Positions, ReadRequest, Record, StoredRecording, columns::MOST_PATH_BYTES},
     targets::{self, Target},
     transform::{
-        Augment, AugmentScratch, Clips, Crop, FeatureScratch,
+        Augment, AugmentScratch, Clips, Crop, FeatureScratch, Features,
         augment::{Amount, MixTargets, Outcome},
         target_len,
     },
 };
 
+/// The field of the features.
+fn features_field(plan: &AudioPlan) -> Field {
+    let padded = plan.padded_axis();
+    let dim = |(axis, &n): (usize, &usize)| match padded == Some(axis) {
+        true => Dim::PaddedInBatch { most: n as u64, most_in_batch: plan.most_places.unwrap_or(u64::MAX) },
+        false => Dim::Fixed(n as u64),
+    };
+    let dims = plan.shape().iter().enumerate().map(dim).collect();
+    let field = Field::new(plan.features.name(), plan.features.dtype().into(), dims);
+    match &plan.fill {
+        Some(fill) => Field { fill: fill.clone(), ..field },
+        None => field,
+    }
+}
+
+/// The error about a recording of which the features make no frame.
+fn too_short(n: usize, features: &Features) -> Error {
+    let message = format!(
+        "the recording has {n} samples at {} Hz, of which the features make no frame (they need {}); raise min_seconds",
+        features.sample_rate(),
+        features.least_samples()
+    );
+    Error::new(ErrorKind::TooShort, message)
+}
+
 impl AudioPlan {
+    /// The bytes with which the features of whole recordings are filled up behind their end.
+    ///
+    /// # Errors
+    /// As [`Features::silence`].
+    pub fn filled_up(self) -> Result<Self> {
+        let Some(rule) = self.crop.whole() else { return Ok(self) };
+        let Some(axis) = self.padded_axis() else { return Ok(self) };
+        let shape = self.shape();
+        let n = shape.iter().enumerate().filter(|(at, _)| *at != axis).map(|(_, n)| n).product();
+        let silence = match rule.pad_value {
+            Some(value) => Some(vec![value]),
+            None => self.features.silence(self.clip_samples)?,
+        };
+        let Some(silence) = silence.filter(|silence| !silence.is_empty()) else { return Ok(self) };
+        let mut values = self.features.dtype().zeros(n)?;
+        for (at, value) in (0..n).zip(silence.iter().cycle()) {
+            values.as_mut().put(at, &[*value]);
+        }
+        let fill: Arc<[u8]> = each!(&values, values => bytes_of(values)).into();
+        Ok(Self { fill: Some(fill), ..self })
+    }
+
     /// Bytes of address space, and of memory once written, that the fields of a batch take, rounded up to
     /// what the system allocates.
     pub fn batch_bytes(&self, batch_size: usize, outputs: &Outputs) -> usize {
@@ -129,6 +177,8 @@ pub struct OutputInputs<'a> {
     pub views: Option<u32>,
     /// Whether pairs of examples are mixed.
     pub pairs: bool,
+    /// The field that tells the length of each row's features, of whole recordings.
+    pub lengths: Option<&'static str>,
 }
 
 impl Outputs {
@@ -149,6 +199,7 @@ impl Outputs {
             spans,
             views,
             pairs,
+            lengths,
         } = inputs;
         let number = |name: &str| Field::number(name, DataType::Int64);
         let of_clip = |name: &str, dtype| match views {
@@ -156,6 +207,11 @@ impl Outputs {
             None => Field::number(name, dtype),
         };
         let mut fields = Vec::new();
+        let requested = lengths
+            .iter()
+            .map(|&name| name.to_owned())
+            .chain(requested.iter().filter(|name| lengths != Some(&***name)).cloned());
+        let requested = requested.collect::<Vec<_>>();
         for target in targets {
             let field = target.field().clone();
             let other = (pairs && target.is_class()).then(|| {
@@ -172,7 +228,7 @@ impl Outputs {
             fields.push((OutputField::MixupIndex, number("mixup_index")));
             fields.push((OutputField::MixupWeight, Field::number("mixup_weight", DataType::Float64)));
         }
-        for name in requested {
+        for name in &requested {
             let output = match &**name {
                 "path" => path.map(OutputField::Value),
                 "start" => Some(OutputField::Start),
@@ -245,9 +301,7 @@ impl Outputs {
 
     /// The fields, with that of the features from the plan.
     pub fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
-        let shape = plan.shape().iter().map(|&n| n as u64).collect::<Vec<_>>();
-        let features = Field::stacked(plan.features.name(), plan.features.dtype().into(), shape);
-        [features].into_iter().chain(self.fields.iter().map(|(_, field)| field.clone())).collect()
+        [features_field(plan)].into_iter().chain(self.fields.iter().map(|(_, field)| field.clone())).collect()
     }
 
     /// The values that examples have, and the memory of batches.
@@ -327,6 +381,13 @@ impl AudioTask {
         self
     }
 
+    /// The same with the seconds of each position, which none may exceed.
+    #[must_use]
+    pub fn with_seconds(mut self, seconds: Option<Arc<[f32]>>) -> Self {
+        self.planner = self.planner.with_seconds(seconds);
+        self
+    }
+
     pub fn planner(&self) -> &ClipPlanner {
         &self.planner
     }
@@ -343,7 +404,7 @@ impl AudioTask {
 
     /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
     pub fn collate_in(&self, pool: Arc<ColumnPool>) -> RowCollate {
-        RowCollate::new(pool, self.spare.clone())
+        RowCollate::new(pool, self.spare.clone()).padded_to(self.planner.plan().pad_to.clone())
     }
 
     /// The fields of a batch's columns.
@@ -447,34 +508,43 @@ impl ClipMaker {
     /// As [`ExampleMaker::run`]; [`ErrorKind::Config`] for a clip that begins outside of the recording.
     pub fn example(&mut self, record: &Record, begin: ClipStart) -> Result<Example> {
         let plan = self.task.planner.plan();
-        let AudioPlan { features, clip_samples, crop: rule, augment, .. } = plan;
+        let AudioPlan { features, crop: rule, augment, .. } = plan;
         let mut values = match self.task.spare.take() {
             Some(values) => values,
-            None => features.dtype().zeros(plan.example_len())?,
+            None => features.dtype().zeros(if rule.whole().is_some() { 0 } else { plan.example_len() })?,
         };
         let opened = self.decoder.open(&self.task.planner, record)?;
         self.decoder.decode_ahead(&self.task.planner, record, &opened, begin);
         let n_clips = rule.views().unwrap_or(1);
-        let len = values.len() / n_clips as usize / features.channels().n_kept();
-        let (mut outs, mut at) = (values.as_mut(), 0);
+        let mut at = 0;
         let mut made = SmallVec::<[RenderedClip; 4]>::new();
         self.mixer.mixed.clear();
         self.mixer.response = None;
         for view in 0..n_clips {
             let DecodedClip { crop, mut clips, speed } =
                 self.decoder.cut(&self.task.planner, record, &opened, (begin, view))?;
+            let clip_samples = plan.clip_len(&crop);
+            if rule.whole().is_some() {
+                let len = features.shape(clip_samples).iter().product();
+                if len == 0 {
+                    return Err(too_short(clip_samples, features));
+                }
+                each!(&mut values, values => fallible_alloc::resize(values, len, Default::default()))?;
+            }
+            let len = values.len() / n_clips as usize / features.channels().n_kept();
+            let mut outs = values.as_mut();
             let first_mixed = self.mixer.mixed.len();
             // What fills the clip is padding only if it is silent.
-            let mut valid = if rule.padding().is_silent() { crop.taken() } else { 0..*clip_samples };
+            let mut valid = if rule.padding().is_silent() { crop.taken() } else { 0..clip_samples };
             let bits = match (begin, rule) {
                 (ClipStart::Rule { seed, .. }, ClipRule::Clip(crop)) => Some(crop.seed(seed, view, 0)),
-                (ClipStart::Rule { seed, .. }, ClipRule::Windows(_)) => Some(seed),
+                (ClipStart::Rule { seed, .. }, ClipRule::Windows(_) | ClipRule::Whole(_)) => Some(seed),
                 (ClipStart::At(_), _) => None,
             };
             if let Some(bits) = bits.filter(|_| augment.changes_waveforms()) {
                 fallible_alloc::resize(&mut self.changed, clips.len(), 0.0)?;
                 self.changed.copy_from_slice(clips);
-                let (n, mixer) = (*clip_samples, &mut self.mixer);
+                let (n, mixer) = (clip_samples, &mut self.mixer);
                 let sample_rate = features.sample_rate();
                 let mut changed = Clips { samples: &mut self.changed, n, valid, sample_rate };
                 augment.waveforms(bits, &mut changed, &mut self.augment, &mut |kind, draws, clips| {
@@ -484,11 +554,11 @@ impl ClipMaker {
                 clips = &self.changed;
             }
             let is_short = rule.leaves_remainders() && !features.is_waveform();
-            let used = if is_short { valid.end } else { *clip_samples };
-            for clip in clips.chunks_exact(*clip_samples) {
+            let used = if is_short { valid.end } else { clip_samples };
+            for clip in clips.chunks_exact(clip_samples.max(1)) {
                 let mut out = outs.part(at..at + len);
                 features.transform(&clip[..used], valid.clone(), &mut self.scratch, out.part(0..len))?;
-                if let (Some(bits), Some(axis)) = (bits, features.axis(&valid, *clip_samples)) {
+                if let (Some(bits), Some(axis)) = (bits, features.axis(&valid, clip_samples)) {
                     augment.features(bits, axis, &mut self.augment, out)?;
                 }
                 at += len;
@@ -536,9 +606,9 @@ impl ClipMaker {
                 OutputField::ValidSamples => {
                     of_clips(&|made| Value::Int(plan.valid_samples(&made.crop) as i64))
                 }
-                OutputField::ValidFrames => of_clips(&|made| {
-                    Value::Int(features.n_frames(plan.valid_samples(&made.crop), *clip_samples) as i64)
-                }),
+                OutputField::ValidFrames => {
+                    of_clips(&|made| Value::Int(plan.valid_frames(&made.crop) as i64))
+                }
                 OutputField::Shard(starts) => Value::Int(part_of(starts, index) as i64),
                 OutputField::Row(starts) => {
                     let first = starts.get(part_of(starts, index)).copied().unwrap_or(0);

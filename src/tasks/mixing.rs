@@ -213,6 +213,10 @@ impl Maker {
     /// Reads the clip of a partner; a short one is repeated, from a random sample on. Zeros follow a short
     /// response. `None` if it has no samples.
     fn read(&mut self, at: u64, place: u64, phase: u64, n: usize) -> Result<Option<(ClipSeconds, Row)>> {
+        self.planner.set_clip_samples(n);
+        if let Some(mono) = &mut self.mono {
+            mono.set_clip_samples(n);
+        }
         let begin = ClipStart::rule(at, place);
         let record = self.reader.read(at, &ClipRequest::of(&self.planner, Take::Clip(begin)))?;
         let record: Record = record.numbered(at, place, 0);

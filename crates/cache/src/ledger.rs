@@ -211,7 +211,7 @@ impl Ledger {
         let fields: Vec<Value> = self
             .fields
             .iter()
-            .map(|field| json!({"name": field.name, "dtype": field.dtype.name(), "rank": field.rank}))
+            .map(|field| json!({"name": field.name, "dtype": field.dtype.name(), "rank": field.rank()}))
             .collect();
         let listed: Vec<Value> = self
             .skipped

@@ -411,7 +411,7 @@ fn open_arrays(
 ) -> Result<(Vec<Field>, Vec<JaggedReader>)> {
     if !ledger.fields.is_empty() {
         let open = |field: &Field| {
-            let array = JaggedReader::open(storage, &folder.join(&field.name), Some(field.rank))?;
+            let array = JaggedReader::open(storage, &folder.join(&field.name), Some(field.rank()))?;
             if array.dtype() == field.dtype {
                 return Ok(array);
             }

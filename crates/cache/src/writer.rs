@@ -159,7 +159,7 @@ impl CacheWriter {
             JaggedWriter::open(
                 &folder,
                 field.dtype,
-                field.rank,
+                field.rank(),
                 options.compression,
                 (ledger.documents, values),
             )
@@ -249,7 +249,7 @@ impl CacheWriter {
                 self.fields.push(JaggedWriter::open(
                     &folder,
                     field.dtype,
-                    field.rank,
+                    field.rank(),
                     self.compression,
                     (0, 0),
                 )?);
@@ -340,14 +340,14 @@ fn check_fields(expected: &[Field], processed: &Processed) -> Result<()> {
         all.join(", ")
     };
     let same = expected.len() == processed.columns.len()
-        && expected.iter().zip(&processed.columns).all(|(a, b)| a.name == b.name && a.rank == b.rank);
+        && expected.iter().zip(&processed.columns).all(|(a, b)| a.name == b.name && a.rank() == b.rank);
     if same {
         return Ok(());
     }
     let message = format!(
         "the processor returned the fields {}, expected those of the documents before: {}",
         shown(&mut processed.columns.iter().map(|column| (column.name.clone(), column.rank))),
-        shown(&mut expected.iter().map(|field| (field.name.clone(), field.rank))),
+        shown(&mut expected.iter().map(|field| (field.name.clone(), field.rank()))),
     );
     Err(Error::new(ErrorKind::Schema, message))
 }

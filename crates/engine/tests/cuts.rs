@@ -14,7 +14,9 @@ use forebay_base::{
 };
 use forebay_engine::{
     engine::{CutPosition, Engine, MixturePlan, Plan, Position, Step, StreamLayout},
-    order::{Batching, Buckets, Budget, Chapter, ChapterRules, Order, Stop, WeightStage, WeightedRows},
+    order::{
+        Batching, Buckets, Budget, Chapter, ChapterRules, Order, Stop, Stretch, WeightStage, WeightedRows,
+    },
 };
 use proptest::prelude::*;
 use toy::{QUICK, SOON, Toy, Work, batches, engine, next, plan, toy};
@@ -488,4 +490,34 @@ fn the_speed_and_the_counts_are_those_of_any_loader() {
     assert!(stats.delivered.substitutes > 0 && stats.delivered.records_failed > 0);
     let (headspace, _) = whole.headspace(Duration::from_millis(50), || true, Vec::len).unwrap().unwrap();
     assert!(headspace.examples > 0 && headspace.decoded > 0);
+}
+
+/// How much longer a draw with these bits is: one of three factors.
+fn factor(bits: u64) -> f64 {
+    [0.8, 1.0, 1.25][(mix(bits) % 3) as usize]
+}
+
+#[test]
+fn stretched_draws_keep_the_budget() {
+    for plan in plans() {
+        for work in [QUICK, SOME_BAD] {
+            let stretched = buckets().stretched(Stretch::new(factor, [0.8, 1.25])).unwrap();
+            let plan = Plan { batching: Batching::Cuts(Arc::new(stretched)), ..plan.clone() };
+            let mut one = rank(&plan, 0, 1, work);
+            let got = on(&mut one, 60);
+            let mut factors = BTreeMap::new();
+            for batch in &got {
+                let lengths = batch.iter().map(|&(row, bits)| f64::from(seconds(row)) * factor(bits));
+                let longest = lengths.fold(0.0, f64::max);
+                assert!(batch.len() as f64 * BUDGET.cost(longest) <= BUDGET.max_duration * (1.0 + 1e-6));
+                for &(_, bits) in batch {
+                    *factors.entry((100.0 * factor(bits)) as u32).or_insert(0) += 1;
+                }
+            }
+            assert_eq!(factors.len(), 3, "{factors:?}");
+            // The plan depends on the draws' bits, which follow from seed, epoch and row.
+            let mut again = rank(&plan, 0, 1, work);
+            assert_eq!(on(&mut again, 60), got);
+        }
+    }
 }

@@ -330,6 +330,41 @@ impl Recordings {
         rows: Option<&[u64]>,
         of: impl Fn(usize, Option<RowInfo>) -> T + Sync,
     ) -> Result<Vec<T>> {
+        self.each_row(rows, |reader, decoder, at, row, run| match reader.info(decoder, row, run) {
+            Ok(info) => Ok(of(at, Some(info))),
+            Err(error) if error.kind.is_record() => Ok(of(at, None)),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// The seconds of recordings, or of the segments that rows are: as their table says, else by opening
+    /// each. NaN for a bad record. `rows` are those wanted; `None`: all.
+    ///
+    /// # Errors
+    /// As [`Recordings::infos`].
+    pub fn seconds(&self, rows: Option<&[u64]>) -> Result<Vec<f32>> {
+        let table = if let OpenFiles::Table(source) = &self.files { Some(source) } else { None };
+        self.each_row(rows, |reader, decoder, _, row, run| {
+            if let Some(seconds) = table.and_then(|table| table.seconds(self.file_row(row))) {
+                return Ok(seconds as f32);
+            }
+            match reader.info(decoder, row, run) {
+                Ok(RowInfo { info, .. }) => {
+                    Ok((info.n_samples as f64 / f64::from(info.sample_rate.max(1))) as f32)
+                }
+                Err(error) if error.kind.is_record() => Ok(f32::NAN),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// What `of` makes of rows, some neighbours at a time on each of several threads; it is given a reader,
+    /// the place among `rows`, the row, and how many rows from it on are read.
+    fn each_row<T: Send + Sync>(
+        &self,
+        rows: Option<&[u64]>,
+        of: impl Fn(&mut RecordingsReader, &mut AudioDecoder, usize, u64, u64) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
         const THREADS: usize = 8;
         const TOGETHER: u64 = 256;
         let n = rows.map_or(self.n_rows(), |rows| rows.len() as u64);
@@ -339,19 +374,14 @@ impl Recordings {
             parallel::each_with("forebay-index", &pieces, THREADS, start, |(reader, decoder), &first| {
                 let end = n.min(first + TOGETHER);
                 // bounded: 256.
-                let mut infos = Vec::with_capacity((end - first) as usize);
+                let mut made = Vec::with_capacity((end - first) as usize);
                 for at in first..end {
                     cancel::check("opening")?;
                     let row = rows.map_or(at, |rows| rows[at as usize]);
                     let run = if rows.is_none() { end - at } else { 1 };
-                    let found = match reader.info(decoder, row, run) {
-                        Ok(info) => Some(info),
-                        Err(error) if error.kind.is_record() => None,
-                        Err(error) => return Err(error),
-                    };
-                    infos.push(of(at as usize, found));
+                    made.push(of(reader, decoder, at as usize, row, run)?);
                 }
-                Ok(infos)
+                Ok(made)
             })?;
         Ok(found.into_iter().flatten().collect())
     }

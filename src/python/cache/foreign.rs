@@ -22,7 +22,10 @@ type LedgerTuple = (u64, bool, String, Vec<(String, &'static str, usize)>, Optio
 pub fn _cache_ledger(py: Python<'_>, folder: PathBuf) -> PyResult<Option<LedgerTuple>> {
     let read = || -> Result<Option<LedgerTuple>> {
         let Some(ledger) = Ledger::read(&folder)? else { return Ok(None) };
-        let fields = ledger.fields.into_iter().map(|field| (field.name, field.dtype.name(), field.rank));
+        let fields = ledger.fields.into_iter().map(|field| {
+            let rank = field.rank();
+            (field.name, field.dtype.name(), rank)
+        });
         let made_by = json(&Value::Object(ledger.made_by))?;
         Ok(Some((ledger.documents, ledger.is_finished, made_by, fields.collect(), ledger.failure)))
     };

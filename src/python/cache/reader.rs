@@ -28,7 +28,7 @@ impl _CacheReader {
 
     /// Name, type and number of axes of each field.
     fn fields(&self) -> Vec<(String, &'static str, usize)> {
-        self.0.fields().iter().map(|field| (field.name.clone(), field.dtype.name(), field.rank)).collect()
+        self.0.fields().iter().map(|field| (field.name.clone(), field.dtype.name(), field.rank())).collect()
     }
 
     /// Shard, row, kind and reason of the first documents left out, at the current commit.

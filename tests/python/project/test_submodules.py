@@ -12,6 +12,7 @@ from paths import ROOT
 LAZY = [
     "accelerate",
     "augment",
+    "batching",
     "cache",
     "crops",
     "features",

@@ -65,8 +65,8 @@ impl ListStore {
             ));
         }
         for (field, (shape, bytes)) in self.fields.iter().zip(document) {
-            let is_like_all = field.shape.as_ref().is_none_or(|all| all == shape);
-            if shape.len() != field.rank || !is_like_all {
+            let is_like_all = field.shape().is_none_or(|all| all == *shape);
+            if shape.len() != field.rank() || !is_like_all {
                 return wrong(format!("the document has shape {shape:?} in the field {field}"));
             }
             let values = shape.iter().fold(1, |values, &axis| u64::saturating_mul(values, axis));
@@ -151,7 +151,7 @@ impl Store for ListStore {
 
     fn shapes(&self, field: usize, documents: &[u64]) -> Result<Vec<u64>> {
         let held = self.lock()?;
-        let rank = self.fields[field].rank;
+        let rank = self.fields[field].rank();
         let mut shapes = fallible_alloc::with_room(documents.len().saturating_mul(rank))?;
         for &document in documents {
             held.span(field, document)?;

@@ -32,7 +32,7 @@ use crate::{
     Error, ErrorKind, Result,
     cast::reals,
     fallible_alloc,
-    fields::{ColumnPool, Columns, DataType, Field},
+    fields::{ColumnPool, Columns, DataType, Dim, Field},
     order::{Bijection, WeightedRows},
 };
 
@@ -119,7 +119,7 @@ impl Dataset {
         self.check_leaf()?;
         let leaf = &self.leaves[0];
         let fields = leaf.fields()?;
-        let Some(number) = fields.iter().position(|field| field.name == name && field.rank == 0) else {
+        let Some(number) = fields.iter().position(|field| field.name == name && field.rank() == 0) else {
             let known: Vec<_> = fields.iter().map(ToString::to_string).collect();
             return Err(Error::new(
                 ErrorKind::Config,
@@ -229,7 +229,9 @@ impl Dataset {
             let others = leaf.fields()?;
             let agree = |field: &mut Field| match others.iter().find(|other| other.is_like(field)) {
                 Some(other) => {
-                    field.shape = field.shape.take().filter(|shape| other.shape.as_ref() == Some(shape));
+                    if field.dims != other.dims {
+                        field.dims.fill(Dim::Ragged);
+                    }
                     true
                 }
                 None => false,

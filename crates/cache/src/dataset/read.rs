@@ -55,16 +55,16 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
                 place.iter_mut().enumerate().for_each(|(row, place)| *place = row.saturating_mul(bytes))
             }
             None => {
-                shapes = fallible_alloc::filled(rows.saturating_mul(field.rank), 0)?;
+                shapes = fallible_alloc::filled(rows.saturating_mul(field.rank()), 0)?;
                 for (selection, part, fields) in &mut selections {
                     let found = selection.shapes(number_in(fields)?)?;
-                    for (&slot, shape) in part.slots.iter().zip(found.chunks_exact(field.rank)) {
-                        shapes[slot * field.rank..(slot + 1) * field.rank].copy_from_slice(shape);
+                    for (&slot, shape) in part.slots.iter().zip(found.chunks_exact(field.rank())) {
+                        shapes[slot * field.rank()..(slot + 1) * field.rank()].copy_from_slice(shape);
                     }
                 }
                 let mut ends = fallible_alloc::with_room(rows + 1)?;
                 ends.push(0);
-                for (row, shape) in shapes.chunks_exact(field.rank).enumerate() {
+                for (row, shape) in shapes.chunks_exact(field.rank()).enumerate() {
                     // A size beyond 64 bits exceeds any memory; the allocation fails.
                     let values = shape.iter().fold(1, |values, &axis| u64::saturating_mul(values, axis));
                     let end = (place[row] / size).saturating_add(values as usize);
@@ -82,7 +82,7 @@ pub(super) fn read(leaves: &[Arc<dyn Leaf>], picks: &[Pick], pool: &ColumnPool) 
             let places: Vec<usize> = part.slots.iter().map(|&slot| place[slot]).collect();
             selection.read(number_in(fields)?, &places, data)?;
         }
-        if field.rank < 2 {
+        if field.rank() < 2 {
             shapes.clear();
         }
         columns.push(Column { values, offsets, shapes, ..Column::default() });

@@ -125,7 +125,7 @@ impl StoreSelection<'_> {
 
 impl LeafSelection for StoreSelection<'_> {
     fn shapes(&mut self, field: usize) -> Result<Vec<u64>> {
-        if self.fields[field].rank > 1 {
+        if self.fields[field].rank() > 1 {
             return self.store.shapes(field, &self.rows);
         }
         Ok(self.spans(field)?.iter().map(|span| span.end - span.start).collect())

@@ -701,7 +701,7 @@ fn a_cache_is_the_list_of_its_documents() {
     assert_eq!(values(&found.columns[0]), values(&expected.columns[0]));
     assert_eq!(found.columns[0].offsets, expected.columns[0].offsets);
     // A scalar field is stacked.
-    assert_eq!(cache.fields().unwrap()[1].shape, Some(Vec::new()));
+    assert_eq!(cache.fields().unwrap()[1].shape(), Some(Vec::new()));
     assert_eq!(found.columns[1].offsets, None);
     let rows: Vec<i64> = rows(&oracle, 0).iter().map(|&row| row as i64).collect();
     assert_eq!(found.columns[1].values.values::<i64>()[..500], rows);

@@ -51,7 +51,7 @@ impl TokenLeaf {
             );
             Error::new(ErrorKind::Config, message)
         })?;
-        if fields[at].rank != 1 {
+        if fields[at].rank() != 1 {
             let message = format!("windows need a field of one dimension, not {}", fields[at]);
             return Err(Error::new(ErrorKind::Config, message));
         }

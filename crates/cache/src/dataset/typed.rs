@@ -170,12 +170,12 @@ impl LeafSelection for Converting<'_> {
 impl Converting<'_> {
     /// The number of values of each row.
     fn lengths(&mut self, field: usize) -> Result<Vec<usize>> {
-        let Field { rank, shape, .. } = &self.stored[field];
+        let stored = &self.stored[field];
         let product = |shape: &[u64]| shape.iter().product::<u64>() as usize;
-        if let Some(shape) = shape {
-            return fallible_alloc::filled(self.rows.len(), product(shape));
+        if let Some(shape) = stored.shape() {
+            return fallible_alloc::filled(self.rows.len(), product(&shape));
         }
-        Ok(self.inner.shapes(field)?.chunks_exact(*rank).map(product).collect())
+        Ok(self.inner.shapes(field)?.chunks_exact(stored.rank()).map(product).collect())
     }
 
     /// The error for a number that does not fit, the misfit's index counted from value `done` of a run on.

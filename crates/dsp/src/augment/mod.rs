@@ -469,6 +469,24 @@ impl Augment {
         factors.product()
     }
 
+    /// The least of all such factors, at most 1.
+    pub fn slowest(&self) -> f64 {
+        self.extreme_speed(f64::min)
+    }
+
+    /// The largest of all such factors, at least 1.
+    pub fn fastest(&self) -> f64 {
+        self.extreme_speed(f64::max)
+    }
+
+    fn extreme_speed(&self, of: fn(f64, f64) -> f64) -> f64 {
+        let factors = self.steps().map(|step| match &step.kind {
+            Kind::Speed { factors } => factors.iter().copied().fold(1.0, of),
+            _ => 1.0,
+        });
+        factors.product()
+    }
+
     /// Changes the waveforms of an example with these random bits. `other` does a step that reads
     /// other recordings.
     ///

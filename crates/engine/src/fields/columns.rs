@@ -14,6 +14,8 @@ pub struct Column {
     pub offsets: Option<Vec<i64>>,
     /// For a jagged field with several dimensions, the shape of each row.
     pub shapes: Vec<u64>,
+    /// For a field with a padded axis, the length of that axis in this batch.
+    pub padded_len: u64,
     /// For a field of text, its rows, or the items of all rows; the values are empty.
     pub texts: Vec<Arc<str>>,
 }
@@ -37,7 +39,7 @@ pub struct ColumnPool {
     fields: Arc<[Field]>,
     rows: usize,
     slots: usize,
-    /// `None` for jagged fields, whose size differs from batch to batch.
+    /// `None` for jagged fields, whose size has no bound.
     pools: Vec<Option<BufferPool>>,
 }
 
@@ -45,10 +47,7 @@ impl ColumnPool {
     /// Creates a pool for batches of up to `rows` rows. It keeps the memory of at most `slots` released
     /// batches.
     pub fn new(fields: Arc<[Field]>, rows: usize, slots: usize) -> Self {
-        let pool = |field: &Field| {
-            let bytes = field.row_bytes()?.saturating_mul(rows);
-            Some(BufferPool::new(bytes, slots))
-        };
+        let pool = |field: &Field| Some(BufferPool::new(field.batch_bytes(rows)?, slots));
         let pools = fields.iter().map(pool).collect();
         Self { fields, rows, slots, pools }
     }
@@ -67,13 +66,14 @@ impl ColumnPool {
         self.slots
     }
 
-    /// Bytes that the stacked fields of a batch map or allocate.
+    /// Bytes that the stacked fields of a batch map or allocate at most.
     pub fn mapped_bytes(&self) -> usize {
         let pools = self.pools.iter().flatten();
         pools.map(BufferPool::mapped_bytes).fold(0, usize::saturating_add)
     }
 
-    /// Memory for field number `field` of a batch: for all rows if it is stacked, else of `bytes` bytes.
+    /// Memory for field number `field` of a batch: for as many rows as there may be if it is stacked, else of
+    /// `bytes` bytes.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the allocation fails.

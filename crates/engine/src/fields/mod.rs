@@ -5,8 +5,9 @@
 //! a batch; a [`Column`] is one field of all rows of a batch. All loaders and datasets use these, so a new
 //! field is an entry in a list of fields and the code that makes its value.
 //!
-//! A field whose rows all have one shape is stacked, `[rows, *shape]`. Any other is jagged: the values of all
-//! rows one after the other, with offsets. Each column has its own memory ([`Buffer`]); a [`ColumnPool`]
+//! The axes of a row have a [`Dim`] each. A field whose rows all have one shape is stacked, `[rows, *shape]`. One
+//! with a padded axis is stacked too, with the longest row of each batch. Any other is jagged: the values of
+//! all rows one after the other, with offsets. Each column has its own memory ([`Buffer`]); a [`ColumnPool`]
 //! recycles that of stacked fields when its last user drops it.
 
 mod arena;
@@ -21,6 +22,6 @@ pub use arena::{ARENA_ALIGN, Arena, ArenaPool, Element, Slot};
 pub use buffer::{Buffer, BufferPool, Memory, SMALL};
 pub use columns::{Column, ColumnPool, Columns, SharedPool};
 pub use data_type::DataType;
-pub use field::Field;
+pub use field::{Dim, Field};
 pub use free_list::FreeList;
 pub use value::{Row, Sparse, Value};

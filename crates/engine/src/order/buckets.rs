@@ -10,7 +10,10 @@
 //!
 //! Source: own.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -48,11 +51,39 @@ const MAX_ROWS: u32 = 1 << 20;
 /// The draws of a chapter; fewer in the last one of an epoch.
 pub const CHAPTER: u64 = 1 << 20;
 
+/// How much longer a draw is than its row, by its random bits: as a change of speed makes it.
+#[derive(Clone)]
+pub struct Stretch {
+    of: Arc<dyn Fn(u64) -> f64 + Send + Sync>,
+    /// The least and the most that it may be.
+    range: [f64; 2],
+}
+
+impl Stretch {
+    /// `of` gives the factor for a draw's random bits, within `range`.
+    pub fn new(of: impl Fn(u64) -> f64 + Send + Sync + 'static, range: [f64; 2]) -> Self {
+        Self { of: Arc::new(of), range }
+    }
+}
+
+impl fmt::Debug for Stretch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stretch").field("range", &self.range).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Stretch {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.of, &other.of) && self.range == other.range
+    }
+}
+
 /// Lengths of rows, and the batches that they fit in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Buckets {
     /// Seconds of each row over the files as given.
     lengths: Arc<[f32]>,
+    stretch: Option<Stretch>,
     budget: Budget,
     /// The longest seconds of each bucket, rising.
     bounds: Vec<f64>,
@@ -84,13 +115,36 @@ impl Buckets {
         Self::with_bounds(lengths, budget, bounds)
     }
 
+    /// The same with draws of other lengths than their rows.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the longest draw alone exceeds the budget.
+    pub fn stretched(self, stretch: Stretch) -> Result<Self> {
+        let [least, most] = stretch.range;
+        let longest = f64::from(self.lengths.iter().copied().fold(0.0, f32::max)) * most;
+        let shortest = f64::from(self.lengths.iter().copied().fold(f32::INFINITY, f32::min)) * least;
+        let made = Self::over(self.lengths, self.budget, self.bounds, [shortest, longest])?;
+        Ok(Self { stretch: Some(stretch), chapter: self.chapter, ..made })
+    }
+
     /// Buckets with these upper `bounds` in seconds; longer rows have one more.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the bounds do not rise, if a length is no number above 0, or if a row alone
     /// exceeds the budget.
-    pub fn with_bounds(lengths: Arc<[f32]>, budget: Budget, mut bounds: Vec<f64>) -> Result<Self> {
+    pub fn with_bounds(lengths: Arc<[f32]>, budget: Budget, bounds: Vec<f64>) -> Result<Self> {
         check(&lengths)?;
+        let longest = f64::from(lengths.iter().copied().fold(0.0, f32::max));
+        let shortest = f64::from(lengths.iter().copied().fold(f32::INFINITY, f32::min));
+        Self::over(lengths, budget, bounds, [shortest, longest])
+    }
+
+    fn over(
+        lengths: Arc<[f32]>,
+        budget: Budget,
+        mut bounds: Vec<f64>,
+        [shortest, longest]: [f64; 2],
+    ) -> Result<Self> {
         let config = |message| Err(Error::new(ErrorKind::Config, message));
         let is_above_0 = |number: f64| number.is_finite() && number > 0.0;
         if !is_above_0(budget.max_duration) || !budget.quadratic_duration.is_none_or(is_above_0) {
@@ -104,7 +158,6 @@ impl Buckets {
         {
             return config(format!("duration_bins must rise, but {} is followed by {}", two[0], two[1]));
         }
-        let longest = f64::from(lengths.iter().copied().fold(0.0, f32::max));
         if bounds.last().is_none_or(|&last| last < longest) {
             bounds.push(longest);
         }
@@ -119,10 +172,9 @@ impl Buckets {
                 bounds[k], budget.max_duration
             ));
         }
-        let shortest = lengths.iter().copied().fold(f32::INFINITY, f32::min);
         // What is left at the end of a chapter is cut by its own longest row.
-        let most_rows = budget.rows(f64::from(shortest));
-        Ok(Self { lengths, budget, bounds, sizes, most_rows, chapter: CHAPTER })
+        let most_rows = budget.rows(shortest);
+        Ok(Self { lengths, stretch: None, budget, bounds, sizes, most_rows, chapter: CHAPTER })
     }
 
     /// Chapters of `draws`, for tests.
@@ -159,8 +211,18 @@ impl Buckets {
         self.most_rows
     }
 
-    fn bucket(&self, seconds: f32) -> usize {
-        self.bounds.partition_point(|&bound| bound < f64::from(seconds))
+    /// How much longer a draw is than its row.
+    pub(crate) fn stretch(&self) -> Option<&dyn Fn(u64) -> f64> {
+        self.stretch.as_ref().map(|stretch| &*stretch.of as &dyn Fn(u64) -> f64)
+    }
+
+    /// The bucket of a draw of this length.
+    pub fn bucket(&self, seconds: f32) -> usize {
+        self.bounds.partition_point(|&bound| bound < f64::from(seconds)).min(self.bounds.len() - 1)
+    }
+
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 }
 

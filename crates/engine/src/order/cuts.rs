@@ -17,6 +17,7 @@ use super::{
     Bijection, Order, Place, Window,
     buckets::{Buckets, Chapter, ChapterRules},
     rules::Rules,
+    schedule::crop_seed,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -226,6 +227,11 @@ impl<D: UncutDraws> Cuts<D> {
         }))
     }
 
+    /// Whether draws have other lengths than their rows.
+    pub(super) fn stretches(&self) -> bool {
+        self.buckets.stretch().is_some()
+    }
+
     /// The draws of an epoch before they are cut.
     pub(super) fn base_of(&self, epoch: u64) -> D {
         let mut base = self.base.clone();
@@ -305,14 +311,22 @@ impl<D: UncutDraws> Cuts<D> {
         let (mut rows, mut tickets) = (Vec::with_capacity(n), Vec::new());
         let mut window = base.window(begin);
         let is_mixed = base.rules().order == Order::Window;
+        let stretch = self.buckets.stretch();
+        // bounded: as above.
+        let mut factors = Vec::with_capacity(if stretch.is_some() { n } else { 0 });
         for ticket in std::iter::from_fn(|| window.draw()).take(n) {
-            rows.push(base.place(ticket).row);
+            let place = base.place(ticket);
+            rows.push(place.row);
+            factors.extend(stretch.map(|stretch| stretch(crop_seed(base.rules().seed, place))));
             if is_mixed {
                 tickets.push(ticket);
             }
         }
         // In a loop of its own, so that the reads of a table beyond the caches overlap.
-        let lengths = rows.into_iter().map(|row| self.buckets.length(row)).collect();
+        let mut lengths: Vec<_> = rows.into_iter().map(|row| self.buckets.length(row)).collect();
+        for (length, factor) in lengths.iter_mut().zip(factors) {
+            *length = (f64::from(*length) * factor) as f32;
+        }
         let seed = base.rules().seed;
         let chapter = Chapter::new(&self.buckets, lengths, self.rules, |n| {
             let bijection = Bijection::new(seed, Purpose::Steps, [epoch, within], n);

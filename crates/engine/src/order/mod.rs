@@ -21,7 +21,7 @@ mod window;
 
 pub use batching::Batching;
 pub use bijection::Bijection;
-pub use buckets::{Buckets, Budget, CHAPTER, Chapter, ChapterRules};
+pub use buckets::{Buckets, Budget, CHAPTER, Chapter, ChapterRules, Stretch};
 pub use cuts::ChapterStart;
 pub(crate) use cuts::{Cuts, SCANNED};
 pub use era::Eras;

@@ -76,6 +76,11 @@ enum Permutation {
     Era(Eras),
 }
 
+/// The random bits of the record of a place, of a run with this seed.
+pub(super) fn crop_seed(seed: u64, place: Place) -> u64 {
+    hash(seed, Purpose::Crop, [place.epoch, place.copy])
+}
+
 impl Schedule {
     /// The schedule over shards of `shard_rows` rows.
     ///
@@ -336,7 +341,7 @@ impl Schedule {
 
     /// The random bits of the record of a place.
     pub fn seed_of(&self, place: Place) -> u64 {
-        hash(self.rules.seed, Purpose::Crop, [place.epoch, place.copy])
+        crop_seed(self.rules.seed, place)
     }
 
     /// The number of tickets that the first `rows` rows of a ticket's run have.
@@ -396,7 +401,11 @@ impl Schedule {
             let uncut = self.uncut(&cuts, bad.epoch);
             let (bad, other) = (uncut.place(0, bad.ticket), uncut.place(0, other.ticket));
             let words = [0, bad.epoch, bad.copy, attempt];
-            let seed = hash(self.rules.seed, Purpose::SubstituteCrop, words);
+            // With bits of its own it could be longer than its batch.
+            let seed = match cuts.stretches() {
+                true => crop_seed(self.rules.seed, other),
+                false => hash(self.rules.seed, Purpose::SubstituteCrop, words),
+            };
             return Assignment { row: other.row, run: 1, tickets: 1, repeats: false, seed, epoch: bad.epoch };
         }
         let Rules { seed, epoch: first_epoch, .. } = self.rules;

@@ -44,7 +44,7 @@ use super::{
     storage::{CountedStorage, Storage},
 };
 use crate::{
-    BLOCKS_AHEAD, Error, ErrorKind, Result, Traffic,
+    BLOCKS_AHEAD, Error, ErrorKind, Result, Segment, Traffic,
     contract::{NO_LABEL, Source, StorageLabels},
     error::Place,
     fallible_alloc,
@@ -412,6 +412,15 @@ fn mix_numbers(described: &mut [Described], n_columns: usize) {
 }
 
 impl FilesSource {
+    /// The seconds of a row that its table says; `None` if that is for the recording to say.
+    pub fn seconds(&self, row: u64) -> Option<f64> {
+        let (_, table, row) = self.table(row);
+        match table.segment(row)? {
+            Segment::Seconds(start, end) => Some(end - start).filter(|seconds| seconds.is_finite()),
+            Segment::Samples(..) => None,
+        }
+    }
+
     /// What its files cost so far.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic

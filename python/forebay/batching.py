@@ -1,0 +1,73 @@
+"""Batches: which examples a batch has.
+
+>>> import forebay.batching as batching
+>>> batching.Buckets(max_duration=400.0)
+Buckets(max_duration=400.0)
+
+`Loader(files, crop=Whole(), batching=Buckets(max_duration=400.0))` puts recordings of about the same length together.
+Objects are frozen dataclasses; each checks its parameters when it is made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY
+from typing import TYPE_CHECKING, Literal
+
+from forebay._core import _Batching
+from forebay._part import NESTED, _Part, part
+
+__all__ = ["Buckets"]
+
+
+@part
+class _BatchingPart(_Part):
+    """What all rules share."""
+
+    if TYPE_CHECKING:  # no field
+
+        @property
+        def _plan(self) -> _Batching: ...
+
+    def __post_init__(self) -> None:
+        self._convert_numbers()
+        self._check_by(_Batching)
+
+
+@part
+class Buckets(_BatchingPart):
+    """Batches of recordings of about the same length, as many as `max_duration` allows.
+
+    `max_duration`: the most seconds of a batch, padding included: its rows times its longest. With
+    `quadratic_duration=q` a recording of d seconds counts as `d + d**2 / q`, for models whose memory grows so;
+    `max_examples` bounds the rows. A recording that exceeds the budget alone is an error: `Whole(max_seconds=...)`
+    leaves it out.
+
+    Rows are put in `num_buckets` buckets of about equal total duration; `duration_bins`, rising, are the longest
+    seconds of each bucket instead. The draws of an epoch come from the loader's `order` as ever (with its weights
+    and mixtures), each goes to its bucket, and a bucket that is full becomes a batch for every rank: all ranks take
+    the same number of batches, of the same bucket at each step. What is left at the end of each 2^20 draws is
+    sorted by length and batched by the same budget, and the batches are shuffled. So every row of a finite pass is
+    in exactly one batch, on any number of ranks; of an infinite one, fewer rows than there are ranks (`n_streams`)
+    are left out of each 2^20. The length of a draw is that after `Speed`.
+
+    `pad_to`: `"longest"`, the longest of the batch; `"bucket"`, the longest of its bucket, so that there are few
+    shapes (for `torch.compile`, CUDA graphs, JAX); or a multiple of frames (of samples, for waveforms).
+
+    `batch_size` is not to be given. A state continues on another number of ranks between two steps; `n_streams`
+    must then be a multiple of each.
+    """
+
+    max_duration: float
+    _: KW_ONLY
+    num_buckets: int = 30
+    duration_bins: Sequence[float] | None = None
+    quadratic_duration: float | None = None
+    max_examples: int | None = None
+    pad_to: Literal["longest", "bucket"] | int = "longest"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.duration_bins, Sequence):
+            object.__setattr__(self, "duration_bins", tuple(self.duration_bins))
+        super().__post_init__()
+
+
+NESTED["batching"] = _BatchingPart

@@ -1,0 +1,235 @@
+//! [`padded`] writes rows of different lengths into one array: as long as the longest, the others filled up.
+
+use std::sync::Arc;
+
+use super::rows::{bytes_of, misfit, write_items};
+use crate::{
+    Error, ErrorKind, Result,
+    dtype::each,
+    fields::{Buffer, Column, Dim, Field, Value},
+};
+
+/// The length of the padded axis of a batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PadTo {
+    /// That of the longest row.
+    #[default]
+    Longest,
+    /// The next multiple of this.
+    Multiple(u64),
+    /// The next of these, which rise, if all rows then have no more together than a full batch.
+    Bounds { bounds: Arc<[u64]>, most_in_batch: u64 },
+}
+
+impl PadTo {
+    /// The length for so many rows of which the longest has `longest`; at most `room`, unless that has more.
+    fn len(&self, rows: u64, longest: u64, room: u64) -> u64 {
+        let padded = match self {
+            Self::Longest => longest,
+            Self::Multiple(n) => longest.checked_next_multiple_of((*n).max(1)).unwrap_or(longest),
+            Self::Bounds { bounds, most_in_batch } => {
+                // The length of a row is rounded up.
+                let fits = |bound: &u64| rows.saturating_mul(bound.saturating_sub(1)) <= *most_in_batch;
+                let next = bounds.get(bounds.partition_point(|&bound| bound < longest)).copied();
+                next.filter(fits).unwrap_or(longest)
+            }
+        };
+        padded.min(room.max(longest))
+    }
+}
+
+/// The layout of a field's rows, whose axes before and behind the padded one are fixed.
+struct Layout {
+    /// Pieces of a row that are padded each.
+    n_pieces: usize,
+    /// Bytes of one place of the padded axis in a piece.
+    place_bytes: usize,
+}
+
+impl Layout {
+    fn of(field: &Field) -> Option<Self> {
+        let axis = field.padded_axis()?;
+        let product = |dims: &[Dim]| {
+            dims.iter().try_fold(1, |product: usize, dim| match *dim {
+                Dim::Fixed(n) => product.checked_mul(n as usize),
+                _ => None,
+            })
+        };
+        let place_bytes = product(&field.dims[axis + 1..])?.checked_mul(field.dtype.bytes())?;
+        Some(Self { n_pieces: product(&field.dims[..axis])?, place_bytes })
+    }
+
+    /// The places of a row; `None` if its values are not those of whole places.
+    fn places(&self, row: &Value, field: &Field) -> Option<usize> {
+        let bytes = match row {
+            Value::Array(values) => each!(values, values => size_of_val(&values[..])),
+            Value::List(items) => items.len() * field.dtype.bytes(),
+            _ => return None,
+        };
+        let bytes_of_place = (self.n_pieces * self.place_bytes).max(1);
+        (bytes % bytes_of_place == 0).then_some(bytes / bytes_of_place)
+    }
+}
+
+/// Writes `rows` into `buffer`, which has room for the field's largest batch.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] for values that are not the field's, or are more than its bounds.
+pub(super) fn padded(rows: &[Value], field: &Field, mut buffer: Buffer, to: &PadTo) -> Result<Column> {
+    let layout = Layout::of(field).ok_or_else(|| misfit(field))?;
+    let mut longest = 0;
+    for row in rows {
+        longest = longest.max(layout.places(row, field).ok_or_else(|| misfit(field))?);
+    }
+    // A multiple may be more than there is room for.
+    let fits = buffer.len() / (layout.n_pieces * layout.place_bytes * rows.len()).max(1);
+    let len = to.len(rows.len() as u64, longest as u64, fits as u64) as usize;
+    let piece_bytes = len * layout.place_bytes;
+    let row_bytes = layout.n_pieces * piece_bytes;
+    if row_bytes.checked_mul(rows.len()).is_none_or(|bytes| bytes > buffer.len()) {
+        let message =
+            format!("{} rows padded to {len} are more than a batch of {field} may have", rows.len());
+        return Err(Error::new(ErrorKind::Shape, message));
+    }
+    buffer.truncate(row_bytes * rows.len());
+    let mut pieces = buffer.values_mut::<u8>().chunks_exact_mut(piece_bytes.max(1));
+    for row in rows {
+        match row {
+            Value::Array(values) => {
+                let from = each!(values, values => bytes_of(values));
+                let own = from.len() / layout.n_pieces;
+                for (n, piece) in pieces.by_ref().take(layout.n_pieces).enumerate() {
+                    let (place, rest) = piece.split_at_mut(own);
+                    place.copy_from_slice(&from[n * own..(n + 1) * own]);
+                    fill(rest, fill_of(field, n, layout.place_bytes));
+                }
+            }
+            Value::List(items) => {
+                let own = items.len() / layout.n_pieces;
+                for (n, piece) in pieces.by_ref().take(layout.n_pieces).enumerate() {
+                    let (place, rest) = piece.split_at_mut(own * field.dtype.bytes());
+                    if !write_items(place, field.dtype, &items[n * own..(n + 1) * own]) {
+                        return Err(misfit(field));
+                    }
+                    fill(rest, fill_of(field, n, layout.place_bytes));
+                }
+            }
+            _ => return Err(misfit(field)),
+        }
+    }
+    Ok(Column { values: buffer, padded_len: len as u64, ..Column::default() })
+}
+
+/// The bytes with which piece number `n` of a row is filled; empty: zeros.
+fn fill_of(field: &Field, n: usize, place_bytes: usize) -> &[u8] {
+    field.fill.get(n * place_bytes..(n + 1) * place_bytes).unwrap_or_default()
+}
+
+/// Repeats a pattern, of which `place` has a whole number.
+fn fill(place: &mut [u8], pattern: &[u8]) {
+    if place.is_empty() || pattern.iter().all(|&byte| byte == 0) {
+        return place.fill(0);
+    }
+    let mut done = pattern.len();
+    place[..done].copy_from_slice(pattern);
+    // Each copy is as long as all before it.
+    while done < place.len() {
+        let n = done.min(place.len() - done);
+        place.copy_within(..n, done);
+        done += n;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{dtype::Typed, fields::DataType};
+
+    fn field(dims: Vec<Dim>, dtype: DataType, fill: &[f32]) -> Field {
+        let fill: Vec<u8> = fill.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        Field { fill: fill.into(), ..Field::new("x", dtype, dims) }
+    }
+
+    fn floats(values: &[f32]) -> Value {
+        Value::Array(Typed::Float32(values.to_vec()))
+    }
+
+    const PADDED: Dim = Dim::PaddedInBatch { most: 4, most_in_batch: 12 };
+
+    fn batch(field: &Field, rows: &[Value], to: &PadTo) -> Result<(u64, Vec<f32>)> {
+        let mut buffer = Buffer::new(field.batch_bytes(rows.len()).unwrap()).unwrap();
+        // As after an earlier batch.
+        buffer.values_mut::<f32>().fill(7.0);
+        let column = padded(rows, field, buffer, to)?;
+        Ok((column.padded_len, column.values.values::<f32>().to_vec()))
+    }
+
+    #[test]
+    fn each_row_is_filled_behind_its_own_values() {
+        // Frames last: each band is filled with its own value.
+        let bands = field(vec![Dim::Fixed(2), PADDED], DataType::Float32, &[-1.0, -2.0]);
+        let rows = [floats(&[1.0, 2.0, 3.0, 4.0]), floats(&[5.0, 6.0])];
+        let expected = vec![1.0, 2.0, 3.0, 4.0, 5.0, -1.0, 6.0, -2.0];
+        assert_eq!(batch(&bands, &rows, &PadTo::Longest).unwrap(), (2, expected));
+        // Frames first.
+        let frames = field(vec![PADDED, Dim::Fixed(2)], DataType::Float32, &[-1.0, -2.0]);
+        let expected = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, -1.0, -2.0];
+        assert_eq!(batch(&frames, &rows, &PadTo::Longest).unwrap(), (2, expected));
+        let expected =
+            [&[1.0, 2.0, 3.0, 4.0, -1.0, -2.0, -1.0, -2.0][..], &[5.0, 6.0], &[-1.0, -2.0].repeat(3)];
+        assert_eq!(batch(&frames, &rows, &PadTo::Multiple(4)).unwrap(), (4, expected.concat()));
+        // Without a fill: zeros, also where an earlier batch was.
+        let samples = field(vec![PADDED], DataType::Float32, &[]);
+        let rows = [floats(&[]), floats(&[1.0, 2.0, 3.0])];
+        assert_eq!(batch(&samples, &rows, &PadTo::Longest).unwrap(), (3, vec![0.0, 0.0, 0.0, 1.0, 2.0, 3.0]));
+    }
+
+    #[test]
+    fn a_multiple_is_no_longer_than_a_row_may_be() {
+        let samples = field(vec![PADDED], DataType::Float32, &[]);
+        let rows = [floats(&[1.0; 3])];
+        assert_eq!(batch(&samples, &rows, &PadTo::Multiple(3)).unwrap().0, 3);
+        assert_eq!(batch(&samples, &rows, &PadTo::Multiple(8)).unwrap().0, 4);
+    }
+
+    #[test]
+    fn bounds_are_taken_if_the_batch_keeps_its_budget() {
+        let samples = field(vec![PADDED], DataType::Float32, &[]);
+        let to = PadTo::Bounds { bounds: [2, 4].into(), most_in_batch: 6 };
+        for (rows, expected) in [(&[3][..], 4), (&[3, 1], 4), (&[3, 1, 1], 3), (&[1, 1, 1], 2), (&[2], 2)] {
+            let rows: Vec<_> = rows.iter().map(|&n| floats(&vec![1.0; n])).collect();
+            assert_eq!(batch(&samples, &rows, &to).unwrap().0, expected, "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn lists_are_padded_as_numbers_are() {
+        let tokens = Field {
+            fill: (-1_i64).to_ne_bytes().to_vec().into(),
+            ..Field::new("tokens", DataType::Int64, vec![PADDED])
+        };
+        let list = |ids: &[i64]| Value::List(ids.iter().map(|&id| Value::Int(id)).collect());
+        let buffer = Buffer::new(tokens.batch_bytes(3).unwrap()).unwrap();
+        let column =
+            padded(&[list(&[3]), list(&[]), list(&[1, 2])], &tokens, buffer, &PadTo::Longest).unwrap();
+        assert_eq!(column.values.values::<i64>(), [3, -1, -1, -1, 1, 2]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let frames = field(vec![PADDED, Dim::Fixed(2)], DataType::Float32, &[]);
+        for rows in [
+            vec![floats(&[1.0])],
+            vec![floats(&[1.0; 10])],
+            vec![floats(&[1.0; 8]), floats(&[]), floats(&[]), floats(&[])],
+            vec![Value::Int(1)],
+            vec![Value::List(Arc::new([Value::Text("a".into()), Value::Int(0)]))],
+        ] {
+            assert_eq!(
+                batch(&frames, &rows, &PadTo::Longest).unwrap_err().kind,
+                ErrorKind::Shape,
+                "{rows:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! [`RowSeconds`]: the lengths of rows, of which too short and too long ones are left out.
+
+use std::sync::Arc;
+
+use crate::{Error, ErrorKind, Result, config::WholeConfig, fallible_alloc, source::Recordings};
+
+/// Rows that are not read because of their length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    pub too_short: u64,
+    pub too_long: u64,
+}
+
+/// Rows and their seconds.
+#[derive(Debug, Clone)]
+pub struct RowSeconds {
+    /// Ascending; `None`: all rows of the source.
+    rows: Option<Arc<[u64]>>,
+    /// Seconds of each; NaN of a bad record, which stays, so that it is told of in its turn.
+    seconds: Vec<f32>,
+    pub left_out: LeftOut,
+}
+
+impl RowSeconds {
+    /// Those of `rows` whose lengths are within the limits; `None`: of all.
+    ///
+    /// # Errors
+    /// As [`Recordings::seconds`]; [`ErrorKind::Config`] if none is left.
+    pub fn within(source: &Recordings, rows: Option<Arc<[u64]>>, limits: &WholeConfig) -> Result<Self> {
+        let mut seconds = source.seconds(rows.as_deref())?;
+        let mut left_out = LeftOut::default();
+        // A length as a number of samples is rounded, too.
+        let rounding = f64::from(f32::EPSILON) * limits.max_seconds;
+        let fits = |seconds: f32| {
+            let seconds = f64::from(seconds);
+            if seconds < limits.min_seconds - rounding {
+                (1, 0)
+            } else if seconds > limits.max_seconds + rounding && !limits.rule.cuts {
+                (0, 1)
+            } else {
+                (0, 0)
+            }
+        };
+        for (short, long) in seconds.iter().map(|&seconds| fits(seconds)) {
+            left_out.too_short += short;
+            left_out.too_long += long;
+        }
+        if left_out == LeftOut::default() {
+            return Ok(Self { rows, seconds, left_out });
+        }
+        let row = |at: u64| rows.as_ref().map_or(at, |rows| rows[at as usize]);
+        let mut kept = fallible_alloc::with_room(seconds.len())?;
+        kept.extend(
+            (0..).zip(&seconds).filter(|(_, seconds)| fits(**seconds) == (0, 0)).map(|(at, _)| row(at)),
+        );
+        if kept.is_empty() {
+            let WholeConfig { min_seconds, max_seconds, .. } = limits;
+            let message = format!(
+                "no row is left: {} are shorter than min_seconds={min_seconds:?}, {} longer than max_seconds={max_seconds:?}",
+                left_out.too_short, left_out.too_long
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        seconds.retain(|&seconds| fits(seconds) == (0, 0));
+        Ok(Self { rows: Some(kept.into()), seconds, left_out })
+    }
+
+    pub fn rows(&self) -> Option<&Arc<[u64]>> {
+        self.rows.as_ref()
+    }
+
+    /// Seconds of each of `rows`, which are among these; `None`: of all.
+    pub fn of_rows(&self, rows: Option<&[u64]>) -> Vec<f32> {
+        let Some(rows) = rows else { return self.seconds.clone() };
+        let at = |row: u64| match &self.rows {
+            None => row as usize,
+            Some(known) => known.partition_point(|&known| known < row),
+        };
+        rows.iter().map(|&row| self.seconds.get(at(row)).copied().unwrap_or(f32::NAN)).collect()
+    }
+}

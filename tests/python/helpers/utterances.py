@@ -1,0 +1,37 @@
+"""Recordings of several lengths, as speech has them, and their table."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windows import noise, wav
+
+RATE = 16_000
+
+
+def write_utterances(folder: Path, seconds: Sequence[float], *, rate: int = RATE, said: bool = True) -> Path:
+    """Writes a recording of each length, and a table that says their `duration`, unless `said` is false."""
+    folder.mkdir(exist_ok=True)
+    table = folder / "utterances.jsonl"
+    with table.open("w") as lines:
+        for row, length in enumerate(seconds):
+            samples = noise(round(length * rate), row)
+            (folder / f"{row}.wav").write_bytes(wav(samples, rate))
+            entry: dict[str, Any] = {"path": f"{row}.wav", "label": row}
+            if said:
+                entry["duration"] = length
+            lines.write(json.dumps(entry) + "\n")
+    return table
+
+
+def samples_of(row: int, seconds: float, rate: int = RATE) -> np.ndarray:
+    """The samples of a recording, as float32."""
+    return (noise(round(seconds * rate), row) / 32768).astype(np.float32)
+
+
+def frames_first(batch: dict[str, Any], row: int) -> np.ndarray:
+    """The valid frames of a row of a batch with `layout="mel"`."""
+    return np.asarray(batch["spectrogram"][row][..., : batch["valid_frames"][row]])
