@@ -10,6 +10,7 @@
 //!   list count from the folder that they share, as those of a table and of a folder do.
 
 pub(crate) mod column;
+mod csv;
 mod indexes;
 mod lru;
 mod manifest;
@@ -19,7 +20,6 @@ mod schema_inference;
 mod sidecar;
 mod table;
 mod tar;
-mod text;
 
 use std::{path::Path, sync::Arc};
 

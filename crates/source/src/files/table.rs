@@ -10,10 +10,10 @@ use serde_json::Value as Json;
 
 use super::{
     column::{Cell, NameIndex, TableColumn, TextList, hash, hash_texts, of_json},
+    csv::{Csv, JsonLines},
     manifest::{GivenRows, Manifest, Roles, RowSource, TableRequest, Unit, counts_too, listed},
     schema_inference::{self, SchemaInference},
     tar::{self, Tar},
-    text::{Csv, JsonLines},
 };
 use crate::{
     Error, ErrorKind, Result, cancel, cells,
