@@ -1,128 +1,20 @@
-//! Reads tables in text: csv and its relatives, labels of Audacity, JSON lines.
+//! [`Csv`]: tables of csv and its relatives, and labels of Audacity.
 //!
-//! Files are read once, in pieces. `csv-core` splits rows into cells, so quoted commas, quotes and line
-//! breaks are as everywhere. Lines are counted here, since messages name them. Source: RFC 4180 and files as
-//! programs write them.
+//! `csv-core` splits rows into cells, so quoted commas, quotes and line breaks are as everywhere. Lines are
+//! counted here, since messages name them; so are quotes that are never closed, which the library lets pass.
+//! Source: RFC 4180 and files as programs write them.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::HashSet, path::Path, sync::Arc};
 
 use csv_core::ReadRecordResult;
 
+use super::text_input::{MOST_ROW, TextInput};
 use crate::{
-    Error, ErrorKind, Result, fallible_alloc,
-    storage::{Storage, StoredFile, Version},
+    Error, ErrorKind, Result,
+    compression::Compression,
+    fallible_alloc,
+    storage::{Storage, Version},
 };
-
-/// The bytes of a file that are read at a time.
-const PIECE: usize = 1 << 20;
-/// The most bytes of a row, and of a line of JSON.
-pub(super) const MOST_ROW: usize = 16 << 20;
-
-/// The bytes of a file, in order.
-pub(super) struct TextInput {
-    file: StoredFile,
-    /// The place of `buffer[to]` in the file.
-    at: u64,
-    buffer: Vec<u8>,
-    from: usize,
-    to: usize,
-    squeeze: Option<Squeeze>,
-}
-
-impl TextInput {
-    pub(super) fn open(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
-        let file = StoredFile::open(storage, path)?;
-        let mut buffer = Vec::new();
-        fallible_alloc::resize(&mut buffer, PIECE, 0)?;
-        Ok(Self { file, at: 0, buffer, from: 0, to: 0, squeeze: None })
-    }
-
-    pub(super) fn version(&self) -> Version {
-        self.file.version()
-    }
-
-    /// Bytes that were not consumed, at least one unless the file is over.
-    fn fill(&mut self) -> Result<&[u8]> {
-        while self.from == self.to {
-            let n = self.file.read(&mut self.buffer, self.at)?;
-            (self.from, self.to, self.at) = (0, n, self.at + n as u64);
-            if n == 0 {
-                break;
-            }
-            if let Some(squeeze) = &mut self.squeeze {
-                self.to = squeeze.squeeze(&mut self.buffer[..n]);
-            }
-        }
-        Ok(&self.buffer[self.from..self.to])
-    }
-
-    fn consume(&mut self, n: usize) {
-        self.from += n;
-    }
-
-    /// The first bytes of the file, which are not consumed.
-    fn head(&mut self) -> Result<&[u8]> {
-        self.fill()
-    }
-
-    /// The next line without its end; None after the last.
-    fn line(&mut self, line: &mut Vec<u8>, number: u64) -> Result<bool> {
-        line.clear();
-        let mut is_any = false;
-        loop {
-            let found = self.fill()?;
-            if found.is_empty() {
-                return Ok(is_any);
-            }
-            is_any = true;
-            let end = memchr(found, b'\n');
-            let part = end.unwrap_or(found.len());
-            if line.len() + part > MOST_ROW {
-                let message = format!("line {number} has more than {MOST_ROW} bytes");
-                return Err(Error::new(ErrorKind::Format, message));
-            }
-            fallible_alloc::grow(line, part)?;
-            let found = &self.buffer[self.from..self.from + part];
-            line.extend_from_slice(found);
-            self.consume(part + usize::from(end.is_some()));
-            if end.is_some() {
-                line.pop_if(|byte| *byte == b'\r');
-                return Ok(true);
-            }
-        }
-    }
-}
-
-fn memchr(bytes: &[u8], byte: u8) -> Option<usize> {
-    bytes.iter().position(|&found| found == byte)
-}
-
-/// Leaves out blanks between a delimiter and a cell, as in the segments of AudioSet: there, a quote opens a
-/// cell only then.
-#[derive(Debug)]
-struct Squeeze {
-    delimiter: u8,
-    in_quotes: bool,
-    is_start: bool,
-}
-
-impl Squeeze {
-    /// The number of bytes that are left.
-    fn squeeze(&mut self, bytes: &mut [u8]) -> usize {
-        let mut kept = 0;
-        for at in 0..bytes.len() {
-            let byte = bytes[at];
-            if self.is_start && !self.in_quotes && byte == b' ' {
-                continue;
-            }
-            self.in_quotes ^= byte == b'"';
-            self.is_start = byte == self.delimiter;
-            bytes[kept] = byte;
-            kept += 1;
-        }
-        kept
-    }
-}
 
 /// Where in a cell a byte is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -133,32 +25,30 @@ enum At {
     Quote,
 }
 
-#[derive(Debug)]
+/// What the quotes of a row say.
 struct Quotes {
-    delimiter: u8,
-    at: At,
-    /// Whether a cell went on after its closing quote.
+    /// Whether the last one opens a cell that is not closed.
+    is_open: bool,
+    /// Whether a cell goes on after its closing quote.
     is_stray: bool,
 }
 
 impl Quotes {
-    fn new(delimiter: u8) -> Self {
-        Self { delimiter, at: At::Start, is_stray: false }
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.at = match (self.at, byte) {
+    fn of(row: &[u8], delimiter: u8) -> Self {
+        let (mut place, mut is_stray) = (At::Start, false);
+        for &byte in row {
+            place = match (place, byte) {
                 (At::Start, b'"') | (At::Quote, b'"') => At::Quoted,
                 (At::Quoted, b'"') => At::Quote,
                 (At::Quoted, _) => At::Quoted,
-                (_, byte) if byte == self.delimiter || byte == b'\n' || byte == b'\r' => At::Start,
-                (at, _) => {
-                    self.is_stray |= at == At::Quote;
+                (_, byte) if byte == delimiter || byte == b'\n' || byte == b'\r' => At::Start,
+                (before, _) => {
+                    is_stray |= before == At::Quote;
                     At::Plain
                 }
             };
         }
+        Self { is_open: place == At::Quoted, is_stray }
     }
 }
 
@@ -172,8 +62,6 @@ pub(super) struct Csv {
     cells: Vec<u8>,
     ends: Vec<usize>,
     n: usize,
-    /// The place of the last row in the file.
-    row_at: u64,
     /// The line of the last row.
     line: u64,
     pub names: Vec<String>,
@@ -181,8 +69,8 @@ pub(super) struct Csv {
     first: Option<u64>,
     /// Lines that begin so are left out.
     left_out: Option<u8>,
-    /// The quotes so far, where the file's own bytes are not those that were read.
-    quotes: Quotes,
+    /// Whether the last row ends the text within a quoted cell.
+    is_open: bool,
 }
 
 /// The parts of a table's beginning.
@@ -210,13 +98,13 @@ impl TableHead {
                 && (!has_names || matches!(rest.get(1), None | Some(b'#' | b' ' | b'\t' | b'\r' | b'\n')))
         };
         while is_comment(&head[skipped..]) {
-            let Some(end) = memchr(&head[skipped..], b'\n') else { break };
+            let Some(end) = head[skipped..].iter().position(|&byte| byte == b'\n') else { break };
             comment = Some(head[skipped + 1..skipped + end].trim_ascii().to_vec());
             skipped += end + 1;
             lines += 1;
         }
         let rest = &head[skipped..];
-        let line = &rest[..memchr(rest, b'\n').unwrap_or(rest.len())];
+        let line = &rest[..rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len())];
         let mut counts = [0u64; 3];
         const DELIMITERS: [u8; 3] = [b',', b';', b'\t'];
         let mut in_quotes = false;
@@ -250,17 +138,15 @@ impl Csv {
         path: &Arc<Path>,
         names: Option<&[String]>,
     ) -> Result<Self> {
-        let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let (name, _) = Compression::split(path);
+        let ending = name.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let mut input = TextInput::open(storage, path)?;
         let is_labels = ending == "txt";
         let is_tsv = ending == "tsv" || ending == "tab";
-        let head = TableHead::of(input.head()?, is_tsv, is_labels, names.is_some())?;
+        let head = TableHead::of(input.fill()?, is_tsv, is_labels, names.is_some())?;
         input.consume(head.skipped);
         if head.has_blanks {
-            let mut squeeze = Squeeze { delimiter: head.delimiter, in_quotes: false, is_start: false };
-            let left = squeeze.squeeze(&mut input.buffer[input.from..input.to]);
-            input.to = input.from + left;
-            input.squeeze = Some(squeeze);
+            input.squeeze(head.delimiter);
         }
         let mut csv = Self {
             input,
@@ -270,12 +156,11 @@ impl Csv {
             cells: Vec::new(),
             ends: Vec::new(),
             n: 0,
-            row_at: 0,
             line: 0,
             names: Vec::new(),
             first: None,
             left_out: None,
-            quotes: Quotes::new(head.delimiter),
+            is_open: false,
         };
         let first = csv.next()?;
         let cells: Vec<String> = match first {
@@ -307,8 +192,8 @@ impl Csv {
         if csv.names.is_empty() {
             return Err(Error::new(ErrorKind::Format, "the table is empty, expected a header and rows"));
         }
-        if let Some((_, name)) =
-            csv.names.iter().enumerate().find(|(at, name)| csv.names[..*at].contains(name))
+        let mut seen = HashSet::new();
+        if let Some(name) = csv.names.iter().find(|name| !seen.insert(name.as_str()))
             && !name.is_empty()
         {
             let message = format!("column {name:?} is there twice; rename one");
@@ -371,29 +256,26 @@ impl Csv {
             self.skipped += found[..n].iter().filter(|&&byte| byte == b'\n').count() as u64;
             self.input.consume(n);
         }
-        let row_at = self.input.at - (self.input.to - self.input.from) as u64;
         let line = self.reader.line() + self.skipped;
-        let (mut filled, mut n) = (0, 0);
-        loop {
-            let (result, read, written, ended) = {
-                let found = self.input.fill()?;
-                let result = self.reader.read_record(found, &mut self.cells[filled..], &mut self.ends[n..]);
-                if self.input.squeeze.is_some() {
-                    self.quotes.add(&self.input.buffer[self.input.from..self.input.from + result.1]);
-                }
-                result
-            };
-            self.input.consume(read);
-            (filled, n) = (filled + written, n + ended);
+        let (mut len, mut filled, mut n) = (0, 0, 0);
+        let is_last = loop {
+            // The end of the text is told to the reader as a piece without bytes.
+            let rest = &self.input.held()[len..];
+            let is_end = rest.is_empty();
+            let (result, read, written, ended) =
+                self.reader.read_record(rest, &mut self.cells[filled..], &mut self.ends[n..]);
+            (len, filled, n) = (len + read, filled + written, n + ended);
+            if len > MOST_ROW {
+                let message = format!(
+                    "line {line}: a row has more than {MOST_ROW} bytes; there may be a quote that is not closed"
+                );
+                return Err(Error::new(ErrorKind::Format, message));
+            }
             match result {
-                ReadRecordResult::InputEmpty => {}
+                ReadRecordResult::InputEmpty => {
+                    self.input.more()?;
+                }
                 ReadRecordResult::OutputFull => {
-                    if filled >= MOST_ROW {
-                        let message = format!(
-                            "line {line}: a row has more than {MOST_ROW} bytes; there may be a quote that is not closed"
-                        );
-                        return Err(Error::new(ErrorKind::Format, message));
-                    }
                     let len = (self.cells.len() * 2).max(1024);
                     fallible_alloc::resize(&mut self.cells, len, 0)?;
                 }
@@ -401,19 +283,29 @@ impl Csv {
                     let len = (self.ends.len() * 2).max(32);
                     fallible_alloc::resize(&mut self.ends, len, 0)?;
                 }
-                ReadRecordResult::Record => break,
-                ReadRecordResult::End => {
-                    self.check_end()?;
-                    return Ok(None);
+                ReadRecordResult::Record => break is_end,
+                ReadRecordResult::End if self.is_open => {
+                    let message = format!("line {}: a quote is opened and not closed", self.line);
+                    return Err(Error::new(ErrorKind::Format, message));
                 }
+                ReadRecordResult::End => return Ok(None),
+            }
+        };
+        (self.n, self.line) = (n, line);
+        self.check_text(filled)?;
+        let has_breaks = self.cells[..filled].contains(&b'\n');
+        if is_last || has_breaks {
+            let quotes = Quotes::of(&self.input.held()[..len], self.delimiter);
+            self.is_open = is_last && quotes.is_open;
+            // The breaks in its cells may be those after a quote that was left open.
+            if has_breaks && quotes.is_stray {
+                let message = format!(
+                    "line {line}: a cell over several lines goes on after its closing quote; is a quote opened and not closed?"
+                );
+                return Err(Error::new(ErrorKind::Format, message));
             }
         }
-        (self.n, self.line, self.row_at) = (n, line, row_at);
-        self.check_text(filled)?;
-        if self.cells[..filled].contains(&b'\n') {
-            self.check_breaks()?;
-        }
-        self.quotes.is_stray = false;
+        self.input.consume(len);
         Ok(Some(line))
     }
 
@@ -438,58 +330,10 @@ impl Csv {
             self.line
         );
         let error = Error::new(ErrorKind::Format, message);
-        // With blanks left out, places are not those in the file.
-        Err(if self.input.squeeze.is_some() { error } else { error.at_byte(self.row_at) })
-    }
-
-    /// Checks that the line breaks in the last row's cells are not those after a quote that was left open.
-    fn check_breaks(&self) -> Result<()> {
-        let is_stray = match self.input.squeeze {
-            Some(_) => self.quotes.is_stray,
-            None => {
-                let end = self.input.at - (self.input.to - self.input.from) as u64;
-                let mut row = Vec::new();
-                fallible_alloc::resize(&mut row, (end - self.row_at) as usize, 0)?;
-                let n = self.input.file.read(&mut row, self.row_at)?;
-                let mut quotes = Quotes::new(self.delimiter);
-                quotes.add(&row[..n]);
-                quotes.is_stray
-            }
-        };
-        if !is_stray {
-            return Ok(());
-        }
-        let message = format!(
-            "line {}: a cell over several lines goes on after its closing quote; is a quote opened and not closed?",
-            self.line
-        );
-        Err(Error::new(ErrorKind::Format, message))
-    }
-
-    /// Checks that the last row has no open quote.
-    fn check_end(&self) -> Result<()> {
-        if self.line == 0 {
-            return Ok(());
-        }
-        if self.input.squeeze.is_some() {
-            return self.check_quotes(&self.quotes);
-        }
-        // A row without a line break cannot be long.
-        let len = self.input.file.size().saturating_sub(self.row_at).min(MOST_ROW as u64);
-        let mut row = Vec::new();
-        fallible_alloc::resize(&mut row, len as usize, 0)?;
-        let n = self.input.file.read(&mut row, self.row_at)?;
-        let mut quotes = Quotes::new(self.delimiter);
-        quotes.add(&row[..n]);
-        self.check_quotes(&quotes)
-    }
-
-    fn check_quotes(&self, quotes: &Quotes) -> Result<()> {
-        if quotes.at == At::Quoted {
-            let message = format!("line {}: a quote is opened and not closed", self.line);
-            return Err(Error::new(ErrorKind::Format, message));
-        }
-        Ok(())
+        Err(match self.input.place() {
+            Some(place) => error.at_byte(place),
+            None => error,
+        })
     }
 }
 
@@ -501,52 +345,4 @@ fn counted(n: usize, what: &str) -> String {
 fn header(comment: &[u8], delimiter: u8) -> Vec<String> {
     let text = String::from_utf8_lossy(comment);
     text.split(char::from(delimiter)).map(|name| name.trim().trim_matches('"').to_owned()).collect()
-}
-
-pub(super) struct JsonLines {
-    input: TextInput,
-    line: Vec<u8>,
-    number: u64,
-}
-
-impl JsonLines {
-    pub(super) fn open(storage: &Arc<dyn Storage>, path: &Arc<Path>) -> Result<Self> {
-        let mut input = TextInput::open(storage, path)?;
-        if input.head()?.starts_with(b"\xef\xbb\xbf") {
-            input.consume(3);
-        }
-        Ok(Self { input, line: Vec::new(), number: 0 })
-    }
-
-    pub(super) fn version(&self) -> Version {
-        self.input.version()
-    }
-
-    /// The object of the next line that is not blank, and the line's number.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Format`] for a line that is no JSON object.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, serde_json::Map<String, serde_json::Value>)>> {
-        loop {
-            self.number += 1;
-            if !self.input.line(&mut self.line, self.number)? {
-                return Ok(None);
-            }
-            if self.line.trim_ascii().is_empty() {
-                continue;
-            }
-            let number = self.number;
-            let found = serde_json::from_slice(&self.line).map_err(|error| {
-                Error::new(ErrorKind::Format, format!("line {number} is not JSON")).because(error)
-            })?;
-            return match found {
-                serde_json::Value::Object(object) => Ok(Some((number, object))),
-                _ => {
-                    let message =
-                        format!("line {number} is no object, expected one such as {{\"path\": \"a.wav\"}}");
-                    Err(Error::new(ErrorKind::Format, message))
-                }
-            };
-        }
-    }
 }

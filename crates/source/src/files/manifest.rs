@@ -46,7 +46,7 @@ impl Manifest {
 /// Where the rows of a table are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RowSource {
-    /// In a file: csv, tsv, labels in txt, JSON lines, Parquet.
+    /// In a file: csv, tsv, labels in txt, JSON lines, these also compressed, or Parquet.
     File(PathBuf),
     Given(std::sync::Arc<GivenRows>),
 }

@@ -12,6 +12,7 @@
 pub(crate) mod column;
 mod csv;
 mod indexes;
+mod json_lines;
 mod lru;
 mod manifest;
 mod reader;
@@ -20,6 +21,7 @@ mod schema_inference;
 mod sidecar;
 mod table;
 mod tar;
+mod text_input;
 
 use std::{path::Path, sync::Arc};
 

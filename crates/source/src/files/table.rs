@@ -10,7 +10,8 @@ use serde_json::Value as Json;
 
 use super::{
     column::{Cell, NameIndex, TableColumn, TextList, hash, hash_texts, of_json},
-    csv::{Csv, JsonLines},
+    csv::Csv,
+    json_lines::JsonLines,
     manifest::{GivenRows, Manifest, Roles, RowSource, TableRequest, Unit, counts_too, listed},
     schema_inference::{self, SchemaInference},
     tar::{self, Tar},
@@ -18,6 +19,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, cancel, cells,
     columns::{self, ColumnChoice, MOST_TEXT_BYTES, SchemaColumn, in_column},
+    compression::Compression,
     contract::{MAX_RECORD_BYTES, Segment},
     fallible_alloc,
     fields::Value,
@@ -525,21 +527,25 @@ impl Builder {
         manifest: &Manifest,
         asked: &TableRequest<'_>,
     ) -> Result<()> {
-        let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        let version = match &ending[..] {
-            "csv" | "tsv" | "tab" | "txt" => self.csv(storage, path, manifest, asked)?,
+        let ending_of =
+            |path: &Path| path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let (name, compression) = Compression::split(path);
+        let version = match (&ending_of(name)[..], compression) {
+            ("csv" | "tsv" | "tab" | "txt", _) => self.csv(storage, path, manifest, asked)?,
             // NeMo gives lines this ending, too.
-            "jsonl" | "ndjson" | "json" => self.json(storage, path, manifest, asked)?,
-            "parquet" => self.parquet(storage, path, manifest, asked)?,
-            "tar" => self.tar(storage, path, manifest, asked)?,
+            ("jsonl" | "ndjson" | "json", _) => self.json(storage, path, manifest, asked)?,
+            ("parquet", None) => self.parquet(storage, path, manifest, asked)?,
+            ("tar", None) => self.tar(storage, path, manifest, asked)?,
             _ => {
+                let ending = ending_of(path);
                 let packed = match &ending[..] {
                     "gz" | "tgz" | "zst" | "bz2" | "xz" | "zip" => "; unpack it first",
                     "xls" | "xlsx" => "; save it as .csv",
                     _ => "",
                 };
                 let message = format!(
-                    "it ends in {ending:?}, expected is a table that ends in .csv, .tsv, .txt, .jsonl or .parquet, or a .tar{packed}"
+                    "it ends in {ending:?}, expected is a table that ends in .csv, .tsv, .txt, .jsonl (also with .gz or .zst) or .parquet, \
+                     or a .tar{packed}"
                 );
                 return Err(Error::new(ErrorKind::Config, message));
             }
@@ -556,10 +562,11 @@ impl Builder {
         asked: &TableRequest<'_>,
     ) -> Result<Version> {
         let mut csv = Csv::open(storage, path, manifest.columns.as_deref())?;
-        let stem = recording_of(path);
+        let (table, _) = Compression::split(path);
+        let stem = recording_of(table);
         // Labels of Audacity and tables of Raven and BirdNET lie beside their recording.
-        let is_labels = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt"))
-            || Some(stem) != path.file_stem().map(OsStr::as_encoded_bytes);
+        let is_labels = table.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt"))
+            || Some(stem) != table.file_stem().map(OsStr::as_encoded_bytes);
         let roles = Roles::choose(&csv.names, manifest, asked, is_labels)?;
         self.with_segments(&roles);
         self.lines = Some(LineNumbers::default());
