@@ -9,12 +9,13 @@
 //! - The fingerprint is that of the rows (paths, segments, columns), not that of the files. The paths of a
 //!   list count from the folder that they share, as those of a table and of a folder do.
 
-pub(crate) mod column;
+mod column;
 mod csv;
 mod indexes;
 mod json_lines;
 mod lru;
 mod manifest;
+mod names;
 mod reader;
 mod recording_file;
 mod schema_inference;
@@ -31,11 +32,7 @@ pub use reader::FilesReader;
 pub use recording_file::ReadCounts;
 pub(crate) use table::{TablePlan, check_named};
 
-use self::{
-    column::{NameIndex, TableColumn},
-    manifest::TableRequest,
-    table::Table,
-};
+use self::{column::TableColumn, manifest::TableRequest, names::NameIndex, table::Table};
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,

@@ -9,10 +9,11 @@ use std::{
 use serde_json::Value as Json;
 
 use super::{
-    column::{Cell, NameIndex, TableColumn, TextList, hash, hash_texts, of_json},
+    column::{Cell, ColumnBuilder, TableColumn, of_json},
     csv::Csv,
     json_lines::JsonLines,
     manifest::{GivenRows, Manifest, Roles, RowSource, TableRequest, Unit, counts_too, listed},
+    names::{NameIndex, TextList, hash},
     schema_inference::{self, SchemaInference},
     tar::{self, Tar},
 };
@@ -172,8 +173,9 @@ impl Table {
             return Err(no_columns(folder, "a column", name));
         }
         if all_below {
-            let mut label = TableColumn::default();
+            let mut label = ColumnBuilder::default();
             classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
+            let label = label.finish()?;
             let content = label.column_type().to_string();
             builder.schema = vec![SchemaColumn::new("label".to_owned(), content)];
             builder.others = asked.others.iter().map(|_| label.clone()).collect();
@@ -253,7 +255,7 @@ impl Table {
     pub(super) fn hash(&self, columns: &[usize]) -> u64 {
         let state = mix(self.n_rows);
         let state = match self.is_trusted {
-            false => hash_texts(state, &self.names),
+            false => self.names.hash(state),
             true => {
                 let shared = shared_folder(self.names.iter());
                 self.names.iter().fold(state, |state, name| hash(state, &name[shared..]))
@@ -264,7 +266,7 @@ impl Table {
 
     /// The same as earlier versions had it.
     pub(super) fn former_hash(&self) -> u64 {
-        self.hash_rows(hash_texts(mix(self.n_rows), &self.names), self.others.iter())
+        self.hash_rows(self.names.hash(mix(self.n_rows)), self.others.iter())
     }
 
     fn hash_rows<'a>(&'a self, state: u64, columns: impl Iterator<Item = &'a TableColumn>) -> u64 {
@@ -419,6 +421,10 @@ struct Builder {
     places: Vec<Option<ArchivePlace>>,
 }
 
+fn builders(n: usize) -> Vec<ColumnBuilder> {
+    (0..n).map(|_| ColumnBuilder::default()).collect()
+}
+
 /// The place of a row in messages.
 fn at(line: Option<u64>, row: usize) -> String {
     line.map_or_else(|| format!("row {row}"), |line| format!("line {line}"))
@@ -492,13 +498,20 @@ impl Builder {
         }
     }
 
+    /// Sets the columns; the first one is the label, if there is one.
+    fn set_columns(&mut self, columns: Vec<ColumnBuilder>, has_label: bool) -> Result<()> {
+        let mut columns = columns.into_iter().map(ColumnBuilder::finish);
+        self.label = if has_label { columns.next().transpose()? } else { None };
+        self.others = columns.collect::<Result<_>>()?;
+        Ok(())
+    }
+
     fn finish(mut self, path: Arc<Path>, root: Arc<Path>) -> Table {
         self.files.shrink_to_fit();
         if let Some(segments) = &mut self.segments {
             segments.starts.shrink_to_fit();
             segments.ends.shrink_to_fit();
         }
-        self.label.iter_mut().chain(&mut self.others).for_each(TableColumn::shrink);
         Table {
             path,
             root,
@@ -571,8 +584,8 @@ impl Builder {
         self.with_segments(&roles);
         self.lines = Some(LineNumbers::default());
         let mut inference = SchemaInference::at_texts(&csv.names);
-        let mut label = roles.label.map(|_| TextList::default());
-        let mut others: Vec<TextList> = roles.others.iter().map(|_| TextList::default()).collect();
+        let read: Vec<usize> = roles.label.iter().chain(&roles.others).copied().collect();
+        let mut columns = builders(read.len());
         let mut views = RavenViews::of(&csv.names, &roles);
         while let Some(line) = csv.row()? {
             check_stop(self.n_rows() as u64)?;
@@ -592,17 +605,13 @@ impl Builder {
             if inference.row() {
                 (0..csv.names.len()).for_each(|at| inference.text(at, csv.cell(at)));
             }
-            if let (Some(label), Some(role)) = (&mut label, roles.label) {
-                label.push(csv.cell(role))?;
-            }
-            for (other, &role) in others.iter_mut().zip(&roles.others) {
-                other.push(csv.cell(role))?;
+            for (column, &role) in columns.iter_mut().zip(&read) {
+                column.push(Cell::Untyped(csv.cell(role)))?;
             }
         }
         self.schema = inference.listed();
         self.label_name = roles.label.map(|role| csv.names[role].clone());
-        self.label = label.map(TableColumn::inferred).transpose()?;
-        self.others = others.into_iter().map(TableColumn::inferred).collect::<Result<_>>()?;
+        self.set_columns(columns, roles.label.is_some())?;
         Ok(csv.version())
     }
 
@@ -642,8 +651,10 @@ impl Builder {
             (None, SchemaInference::default());
         // Columns of later lines that may count, once there are others.
         let mut aside = Vec::new();
+        // The label, if there is one, and the others.
+        let (mut read, mut columns) = (Vec::<String>::new(), Vec::new());
         // bounded: the columns that the user names.
-        let mut seen = vec![false; asked.others.len()];
+        let mut seen = vec![false; asked.others.len() + 1];
         while let Some((line, object)) = lines.next()? {
             check_stop(self.n_rows() as u64)?;
             if inference.row() {
@@ -654,9 +665,10 @@ impl Builder {
                 let names: Vec<String> = object.keys().chain(&*later).cloned().collect();
                 let roles = Roles::choose(&names, manifest, &first, false)?;
                 self.with_segments(&roles);
-                let has_label = asked.label.name().is_some() || roles.label.is_some();
-                self.label = has_label.then(TableColumn::default);
-                self.others = asked.others.iter().map(|_| TableColumn::default()).collect();
+                let label = asked.label.name().or_else(|| roles.label.map(|role| &*names[role]));
+                self.label_name = label.map(str::to_owned);
+                read = label.into_iter().map(str::to_owned).chain(asked.others.iter().cloned()).collect();
+                columns = builders(read.len());
                 chosen = Some((names, roles));
             }
             let Some((names, roles)) = &chosen else { continue };
@@ -692,34 +704,29 @@ impl Builder {
             };
             let (start, end) = roles.segment(number)?;
             self.add(Some(line), name, start, end)?;
-            if let Some(label) = &mut self.label {
-                let name =
-                    asked.label.name().or_else(|| roles.label.map(|role| &*names[role])).unwrap_or_default();
-                label.push(of_json(find(&object, name))).map_err(|error| in_line(&place, name, error))?;
-            }
-            for ((name, column), seen) in asked.others.iter().zip(&mut self.others).zip(&mut seen) {
+            for ((name, column), seen) in read.iter().zip(&mut columns).zip(&mut seen) {
                 let found = find(&object, name);
                 *seen |= found.is_some();
                 column.push(of_json(found)).map_err(|error| in_line(&place, name, error))?;
             }
         }
-        let Some((names, roles)) = chosen else {
+        let Some((names, _)) = chosen else {
             return Err(Error::new(ErrorKind::Format, "the table is empty, expected an object on each line"));
         };
         self.schema = inference.listed();
-        let label_name = asked.label.name().or_else(|| roles.label.map(|role| &*names[role]));
-        self.label_name = label_name.map(str::to_owned);
-        if let Some((name, _)) = asked.others.iter().zip(&seen).find(|(_, seen)| !**seen) {
+        let n_labels = read.len() - asked.others.len();
+        if let Some((name, _)) = read.iter().zip(&seen).skip(n_labels).find(|(_, seen)| !**seen) {
             let message = format!("there is no column {name:?}; {}", listed(&names));
             return Err(Error::new(ErrorKind::Schema, message));
         }
         if let Some(name) = asked.label.name().filter(|name| !names.iter().any(|known| known == name))
-            && self.label.as_ref().is_some_and(|label| (0..label.len()).all(|row| label.is_null(row)))
+            && columns[0].is_null()
         {
             let message =
                 format!("label_column is {name:?}, but there is no such column; {}", listed(&names));
             return Err(Error::new(ErrorKind::Schema, message));
         }
+        self.set_columns(columns, n_labels > 0)?;
         Ok(Some(lines.version()))
     }
 
@@ -746,8 +753,8 @@ impl Builder {
         table.select(columns.clone())?;
         let place = |role: usize| columns.binary_search(&role).unwrap_or_default();
         self.with_segments(&roles);
-        self.label = roles.label.map(|_| TableColumn::default());
-        self.others = roles.others.iter().map(|_| TableColumn::default()).collect();
+        let read: Vec<usize> = roles.label.iter().chain(&roles.others).copied().collect();
+        let mut values = builders(read.len());
         while let Some(batch) = table.next_batch()? {
             for row in 0..batch.num_rows() {
                 check_stop(self.n_rows() as u64)?;
@@ -773,23 +780,16 @@ impl Builder {
                     Some(other) => Err(no_number(&at(None, number_of_row), &said(&other))),
                 };
                 let (start, end) = roles.segment(number)?;
-                let label = roles.label.map(value).transpose()?;
                 self.add(None, name, start, end)?;
-                let is_bool =
-                    |role: usize| *schema.field(role).data_type() == arrow_schema::DataType::Boolean;
-                let push = |column: &mut TableColumn, role: usize, value: &Value| {
+                for (column, &role) in values.iter_mut().zip(&read) {
+                    let is_bool = *schema.field(role).data_type() == arrow_schema::DataType::Boolean;
                     column
-                        .push(cell_of(value, is_bool(role)))
-                        .map_err(|error| in_line(&at(None, number_of_row), &names[role], error))
-                };
-                if let (Some(column), Some(role), Some(label)) = (&mut self.label, roles.label, &label) {
-                    push(column, role, label)?;
-                }
-                for (column, &role) in self.others.iter_mut().zip(&roles.others) {
-                    push(column, role, &value(role)?)?;
+                        .push(cell_of(&value(role)?, is_bool))
+                        .map_err(|error| in_line(&at(None, number_of_row), &names[role], error))?;
                 }
             }
         }
+        self.set_columns(values, roles.label.is_some())?;
         Ok(version)
     }
 
@@ -895,7 +895,7 @@ impl Builder {
             }
         }
         let version = tar.file().version();
-        let mut columns: Vec<TableColumn> = wanted.iter().map(|_| TableColumn::default()).collect();
+        let mut columns = builders(wanted.len());
         for group in groups {
             let Some((name, place)) = group.recording else { continue };
             let row = self.n_rows();
@@ -958,13 +958,12 @@ impl Builder {
             };
             return Err(Error::new(ErrorKind::Format, message));
         }
-        let mut columns = columns.into_iter();
         self.schema = inference.listed();
         let has_member = self.schema.iter().any(|column| column.name == label);
         let name = if asked.label.name().is_none() && !has_member { "label" } else { label };
         self.label_name = seen[0].then(|| name.to_owned());
-        self.label = columns.next().filter(|_| seen[0]);
-        self.others = columns.collect();
+        self.set_columns(columns, true)?;
+        self.label.take_if(|_| !seen[0]);
         self.archives = vec![path.clone()];
         self.damage = damage;
         Ok(version)
