@@ -75,21 +75,29 @@ fn memory() -> (u64, u64) {
     (of("VmHWM:"), of("VmRSS:"))
 }
 
+/// Seconds of this process's threads on CPUs, where the system tells them.
+fn cpu_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks = after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap_or(0.0));
+    ticks.sum::<f64>() / 100.0
+}
+
 /// Opens a table three times.
 fn open_table(path: &Path, rows: u64, text_bytes: u64) {
     let size = fs::metadata(path).unwrap().len();
     let options = ArrowOptions { columns: vec!["text".to_owned()], ..ArrowOptions::default() };
     let name = path.file_name().unwrap().display();
     for round in 0..3 {
-        let (begin, (_, before)) = (Instant::now(), memory());
+        let (begin, cpu, (_, before)) = (Instant::now(), cpu_seconds(), memory());
         let source = Recordings::open(&[[path.to_owned()]], &options).unwrap();
-        let seconds = begin.elapsed().as_secs_f64();
+        let (seconds, cpu) = (begin.elapsed().as_secs_f64(), cpu_seconds() - cpu);
         let (peak, _) = memory();
         assert_eq!(source.n_rows(), rows);
         let each = |bytes: u64| bytes as f64 / rows as f64;
         println!(
-            "{name}, round {round}: {rows} rows ({} MB) in {seconds:.2} s, {:.2} us each; {:.1} bytes held each, {:.1} without \
-             text, {:.1} at the peak",
+            "{name}, round {round}: {rows} rows ({} MB) in {seconds:.2} s, {cpu:.2} s of CPU, {:.2} us each; {:.1} bytes held each, \
+             {:.1} without text, {:.1} at the peak",
             size / 1_000_000,
             seconds / rows as f64 * 1e6,
             each(source.rows_held() as u64),

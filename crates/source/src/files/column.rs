@@ -9,16 +9,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, Int64Array, LargeBinaryArray, LargeListArray, NullArray,
-    cast::AsArray,
-    types::{Float64Type, Int64Type},
+use super::{
+    json::Json,
+    names::{TextList, hash, hash_texts},
 };
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow_schema::{DataType, Field};
-use serde_json::Value as Json;
-
-use super::names::{TextList, hash, hash_texts};
 use crate::{
     Error, ErrorKind, Result, cells,
     columns::{ColumnType, Item, Nesting, SPAN_FIELDS, check_pair},
@@ -26,6 +20,13 @@ use crate::{
     fields::{self, Value},
     seed::mix,
 };
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float64Array, Int64Array, LargeBinaryArray, LargeListArray, NullArray,
+    cast::AsArray,
+    types::{Float64Type, Int64Type},
+};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, Field};
 
 /// A value of a table that has types.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,7 +41,7 @@ pub(crate) enum Cell<'a> {
     List(Vec<Cell<'a>>),
 }
 
-pub(crate) fn of_json(found: Option<&Json>) -> Cell<'_> {
+pub(super) fn of_json<'a>(found: Option<&'a Json<'_>>) -> Cell<'a> {
     match found {
         None | Some(Json::Null) => Cell::Null,
         Some(Json::Bool(value)) => Cell::Bool(*value),
@@ -48,20 +49,19 @@ pub(crate) fn of_json(found: Option<&Json>) -> Cell<'_> {
             Some(number) => Cell::Int(number),
             None => Cell::Float(number.as_f64().unwrap_or(f64::NAN)),
         },
-        Some(Json::String(text)) => Cell::Text(text.as_bytes()),
-        Some(Json::Array(items)) => Cell::List(items.iter().map(item_of_json).collect()),
+        Some(Json::Text(text)) => Cell::Text(text.as_bytes()),
+        Some(Json::List(items)) => Cell::List(items.iter().map(item_of_json).collect()),
         // An object is no value.
         Some(Json::Object(_)) => Cell::List(vec![Cell::List(vec![Cell::List(Vec::new())])]),
     }
 }
 
 /// An item of a list in JSON; an object with a start and an end is a pair.
-fn item_of_json(item: &Json) -> Cell<'_> {
-    match item {
-        Json::Object(object) if SPAN_FIELDS.iter().all(|name| object.contains_key(*name)) => {
-            Cell::List(SPAN_FIELDS.iter().map(|name| of_json(object.get(*name))).collect())
-        }
-        item => of_json(Some(item)),
+fn item_of_json<'a>(item: &'a Json<'_>) -> Cell<'a> {
+    let [start, end] = SPAN_FIELDS.map(|name| item.as_object().and_then(|object| object.get(name)));
+    match (start, end) {
+        (Some(_), Some(_)) => Cell::List(vec![of_json(start), of_json(end)]),
+        _ => of_json(Some(item)),
     }
 }
 
@@ -534,7 +534,10 @@ mod tests {
         assert!(lists.push(Cell::List(vec![list(&[1])])).is_err());
         let mut pairs = ColumnBuilder::default();
         let json = serde_json::json!([[[1, 2], [3, 4.5]], [], null, [{"end": 6, "class": "x", "start": 5}]]);
-        json.as_array().unwrap().iter().for_each(|value| pairs.push(of_json(Some(value))).unwrap());
+        let push = |pairs: &mut ColumnBuilder, value: &serde_json::Value| {
+            pairs.push(of_json(Some(&serde_json::from_str(&value.to_string()).unwrap())))
+        };
+        json.as_array().unwrap().iter().for_each(|value| push(&mut pairs, value).unwrap());
         let last = "List([List([Float(5.0), Float(6.0)])])";
         let first = "List([List([Float(1.0), Float(2.0)]), List([Float(3.0), Float(4.5)])])";
         assert_eq!(shown(&pairs.clone().finish().unwrap()), [first, "List([])", "Null", last]);
@@ -542,7 +545,7 @@ mod tests {
         for wrong in
             [serde_json::json!([[1, 2, 3]]), serde_json::json!([[[1]]]), serde_json::json!([{"start": 1}])]
         {
-            assert!(pairs.push(of_json(Some(&wrong))).is_err(), "{wrong}");
+            assert!(push(&mut pairs, &wrong).is_err(), "{wrong}");
         }
         assert_ne!(lists.finish().unwrap().hash(0), column.finish().unwrap().hash(0));
     }

@@ -2,7 +2,10 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::text_input::TextInput;
+use super::{
+    json::{Json, Object},
+    text_input::TextInput,
+};
 use crate::{
     Error, ErrorKind, Result,
     storage::{Storage, Version},
@@ -31,25 +34,25 @@ impl JsonLines {
     ///
     /// # Errors
     /// [`ErrorKind::Format`] for a line that is no JSON object.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, serde_json::Map<String, serde_json::Value>)>> {
-        loop {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Object<'_>)>> {
+        let line = loop {
             self.number += 1;
-            let number = self.number;
-            let Some(line) = self.input.line(number)? else { return Ok(None) };
-            if line.trim_ascii().is_empty() {
-                continue;
+            let Some(line) = self.input.line(self.number)? else { return Ok(None) };
+            if !self.input.text(line.clone()).trim_ascii().is_empty() {
+                break line;
             }
-            let found = serde_json::from_slice(line).map_err(|error| {
-                Error::new(ErrorKind::Format, format!("line {number} is not JSON")).because(error)
-            })?;
-            return match found {
-                serde_json::Value::Object(object) => Ok(Some((number, object))),
-                _ => {
-                    let message =
-                        format!("line {number} is no object, expected one such as {{\"path\": \"a.wav\"}}");
-                    Err(Error::new(ErrorKind::Format, message))
-                }
-            };
+        };
+        let number = self.number;
+        let found = serde_json::from_slice(self.input.text(line)).map_err(|error| {
+            Error::new(ErrorKind::Format, format!("line {number} is not JSON")).because(error)
+        })?;
+        match found {
+            Json::Object(object) => Ok(Some((number, object))),
+            _ => {
+                let message =
+                    format!("line {number} is no object, expected one such as {{\"path\": \"a.wav\"}}");
+                Err(Error::new(ErrorKind::Format, message))
+            }
         }
     }
 }

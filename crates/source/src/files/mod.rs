@@ -12,6 +12,7 @@
 mod column;
 mod csv;
 mod indexes;
+mod json;
 mod json_lines;
 mod lru;
 mod manifest;

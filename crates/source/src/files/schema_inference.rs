@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value as Json;
-
-use super::column::{Cell, ColumnBuilder, of_json};
+use super::{
+    column::{Cell, ColumnBuilder, of_json},
+    json::{Json, Object},
+};
 use crate::columns::SchemaColumn;
 
 /// The most rows that are looked at.
@@ -91,12 +92,12 @@ impl SchemaInference {
     }
 
     /// The values of an object, those of objects in it with points in their names.
-    pub(super) fn object(&mut self, object: &serde_json::Map<String, Json>) {
+    pub(super) fn object(&mut self, object: &Object<'_>) {
         self.within("", object, 0);
     }
 
-    fn within(&mut self, outer: &str, object: &serde_json::Map<String, Json>, depth: usize) {
-        for (name, value) in object {
+    fn within(&mut self, outer: &str, object: &Object<'_>, depth: usize) {
+        for (name, value) in object.iter() {
             let name = format!("{outer}{name}");
             match value {
                 Json::Object(inner) if depth < DEEPEST => self.within(&format!("{name}."), inner, depth + 1),
@@ -160,7 +161,7 @@ mod tests {
             r#"{"h": "x"}"#,
         ] {
             assert!(inference.row());
-            inference.object(serde_json::from_str::<Json>(line).unwrap().as_object().unwrap());
+            inference.object(serde_json::from_str::<Json<'_>>(line).unwrap().as_object().unwrap());
         }
         let pairs = listed(inference);
         let pairs: Vec<_> = pairs.iter().map(|(name, content)| (&name[..], &content[..])).collect();

@@ -1,16 +1,16 @@
 //! [`Table`]: the rows of one table, folder or list in memory.
 
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use serde_json::Value as Json;
-
 use super::{
     column::{Cell, ColumnBuilder, TableColumn, of_json},
     csv::Csv,
+    json::{Json, Object},
     json_lines::JsonLines,
     manifest::{GivenRows, Manifest, Roles, RowSource, TableRequest, Unit, counts_too, listed},
     names::{NameIndex, TextList, hash},
@@ -649,6 +649,7 @@ impl Builder {
         let first = TableRequest { label, others: &[] };
         let (mut chosen, mut inference): (Option<(Vec<String>, Roles)>, _) =
             (None, SchemaInference::default());
+        let mut known = HashSet::new();
         // Columns of later lines that may count, once there are others.
         let mut aside = Vec::new();
         // The label, if there is one, and the others.
@@ -662,20 +663,27 @@ impl Builder {
             }
             if chosen.is_none() {
                 // Others may be in some lines alone, and are looked for in each.
-                let names: Vec<String> = object.keys().chain(&*later).cloned().collect();
+                let names: Vec<String> =
+                    object.iter().map(|(name, _)| name.to_owned()).chain(later.iter().cloned()).collect();
                 let roles = Roles::choose(&names, manifest, &first, false)?;
                 self.with_segments(&roles);
                 let label = asked.label.name().or_else(|| roles.label.map(|role| &*names[role]));
                 self.label_name = label.map(str::to_owned);
                 read = label.into_iter().map(str::to_owned).chain(asked.others.iter().cloned()).collect();
                 columns = builders(read.len());
+                known = names.iter().cloned().collect();
                 chosen = Some((names, roles));
             }
             let Some((names, roles)) = &chosen else { continue };
             let n_before = aside.len();
-            for name in object.keys().filter(|name| !names.contains(name)) {
+            for (at, (name, _)) in object.iter().enumerate() {
+                // Most lines have the names of the first one, in its order.
+                if names.get(at).is_some_and(|first| first == name) || known.contains(name) {
+                    continue;
+                }
+                known.insert(name.to_owned());
                 if counts_too(name, names.iter().chain(&aside)) {
-                    fallible_alloc::push(&mut aside, name.clone())?;
+                    fallible_alloc::push(&mut aside, name.to_owned())?;
                 }
             }
             if aside.len() > n_before {
@@ -689,7 +697,7 @@ impl Builder {
             let place = at(Some(line), 0);
             let name = match of(roles.path) {
                 None | Some(Json::Null) => None,
-                Some(Json::String(name)) => Some(name.as_bytes()),
+                Some(Json::Text(name)) => Some(name.as_bytes()),
                 // A cut of Lhotse.
                 Some(Json::Object(recording)) => Some(file_of(recording, &object, &place)?),
                 Some(other) => {
@@ -705,7 +713,7 @@ impl Builder {
             let (start, end) = roles.segment(number)?;
             self.add(Some(line), name, start, end)?;
             for ((name, column), seen) in read.iter().zip(&mut columns).zip(&mut seen) {
-                let found = find(&object, name);
+                let found = object.find(name);
                 *seen |= found.is_some();
                 column.push(of_json(found)).map_err(|error| in_line(&place, name, error))?;
             }
@@ -912,7 +920,7 @@ impl Builder {
             }
             fallible_alloc::push(&mut self.places, Some(place))?;
             fallible_alloc::push(&mut self.files, number)?;
-            let json: Option<Json> = match &group.json {
+            let json: Option<Json<'_>> = match &group.json {
                 Some(json) => Some(serde_json::from_slice(json).map_err(|error| {
                     let message = format!("the member that ends in json beside {shown:?} is not JSON");
                     Error::new(ErrorKind::Format, message).because(error)
@@ -934,7 +942,7 @@ impl Builder {
                             0 if asked.label.name().is_none() => {
                                 object.and_then(|object| object.get("label"))
                             }
-                            _ => object.and_then(|object| find(object, name)),
+                            _ => object.and_then(|object| object.find(name)),
                         };
                         seen[at] |= found.is_some();
                         of_json(found)
@@ -1102,37 +1110,15 @@ fn in_line(place: &str, column: &str, error: Error) -> Error {
     error
 }
 
-/// The value with that name; points separate the names of objects within objects.
-fn find<'a>(object: &'a serde_json::Map<String, Json>, name: &str) -> Option<&'a Json> {
-    if let Some(found) = object.get(name) {
-        return Some(found);
-    }
-    let (first, rest) = name.split_once('.')?;
-    let mut found = (object.get(first)?, rest);
-    // An object in a list has its number, as in `supervisions.0.text`.
-    while let (Json::Array(items), rest) = found {
-        let (number, rest) = rest.split_once('.').unwrap_or((rest, ""));
-        let item = items.get(number.parse::<usize>().ok()?)?;
-        if rest.is_empty() {
-            return Some(item);
-        }
-        found = (item, rest);
-    }
-    find(found.0.as_object()?, found.1)
-}
-
 /// The file of a cut's recording; of one in an archive beside it, the name of the cut.
-fn file_of<'a>(
-    recording: &'a serde_json::Map<String, Json>,
-    cut: &'a serde_json::Map<String, Json>,
-    place: &str,
-) -> Result<&'a [u8]> {
-    let text = |found: Option<&'a Json>| found.and_then(Json::as_str).filter(|text| !text.is_empty());
-    let sources = recording.get("sources").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-    let found = match sources {
-        [source] => match source.get("type").and_then(Json::as_str) {
-            Some("file" | "url") => text(source.get("source")),
-            Some("shar") => text(source.get("source")).or_else(|| text(cut.get("id"))),
+fn file_of<'a>(recording: &'a Object<'_>, cut: &'a Object<'_>, place: &str) -> Result<&'a [u8]> {
+    let text = |found: &'a Object<'_>, name: &str| {
+        found.get(name).and_then(Json::as_text).filter(|text| !text.is_empty())
+    };
+    let found = match recording.get("sources").and_then(Json::as_list) {
+        Some([Json::Object(source)]) => match text(source, "type") {
+            Some("file" | "url") => text(source, "source"),
+            Some("shar") => text(source, "source").or_else(|| text(cut, "id")),
             _ => None,
         },
         _ => None,

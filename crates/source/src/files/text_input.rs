@@ -7,6 +7,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read},
+    ops::Range,
     path::Path,
     sync::Arc,
 };
@@ -144,11 +145,12 @@ impl TextInput {
         }
     }
 
-    /// The next line without its end; None after the last. `number` is for messages.
+    /// The place of the next line without its end, for [`Self::text`]; None after the last. `number` is for
+    /// messages.
     ///
     /// # Errors
     /// [`ErrorKind::Format`] for a line that is too long; those of [`Self::more`].
-    pub(super) fn line(&mut self, number: u64) -> Result<Option<&[u8]>> {
+    pub(super) fn line(&mut self, number: u64) -> Result<Option<Range<usize>>> {
         let mut n = 0;
         let has_end = loop {
             // `BufRead` of a slice finds a byte faster than a loop here.
@@ -166,13 +168,16 @@ impl TextInput {
         if n == 0 {
             return Ok(None);
         }
-        let line = self.from..self.from + n;
+        let from = self.from;
         self.consume(n);
-        let line = &self.buffer[line];
-        Ok(Some(match has_end {
-            true => line[..n - 1].strip_suffix(b"\r").unwrap_or(&line[..n - 1]),
-            false => line,
-        }))
+        let line = self.text(from..from + n);
+        let end = if line.ends_with(b"\r\n") { 2 } else { usize::from(has_end) };
+        Ok(Some(from..from + n - end))
+    }
+
+    /// The bytes at a place, until more are read.
+    pub(super) fn text(&self, place: Range<usize>) -> &[u8] {
+        &self.buffer[place]
     }
 
     /// Leaves out blanks between delimiters and cells from here on.
