@@ -4,11 +4,18 @@
 //! counted here, since messages name them; so are quotes that are never closed, which the library lets pass.
 //! Source: RFC 4180 and files as programs write them.
 
-use std::{collections::HashSet, path::Path, sync::Arc};
+use std::{collections::HashSet, ffi::OsStr, path::Path, sync::Arc};
 
 use csv_core::ReadRecordResult;
 
-use super::text_input::{MOST_ROW, TextInput};
+use super::{
+    column::Cell,
+    manifest::{Manifest, Roles, TableRequest},
+    rows::{TableBuilder, at, builders, check_stop, no_number},
+    schema_inference::SchemaInference,
+    table::LineNumbers,
+    text_input::{MOST_ROW, TextInput},
+};
 use crate::{
     Error, ErrorKind, Result,
     compression::Compression,
@@ -345,4 +352,108 @@ fn counted(n: usize, what: &str) -> String {
 fn header(comment: &[u8], delimiter: u8) -> Vec<String> {
     let text = String::from_utf8_lossy(comment);
     text.split(char::from(delimiter)).map(|name| name.trim().trim_matches('"').to_owned()).collect()
+}
+
+/// The name of the recording that a table without paths is about: of `a.Table.1.selections.txt`, as Raven
+/// writes it, and of `a.BirdNET.results.csv` it is `a`; of `a.txt`, too. `forebay._annotations` has the same
+/// rule.
+fn recording_of(table: &Path) -> &[u8] {
+    let name = table.file_name().unwrap_or_default().as_encoded_bytes();
+    let begins = |at: usize| {
+        let rest = &name[at..];
+        let selections = rest.strip_prefix(b".selection").map(|rest| rest.strip_prefix(b"s").unwrap_or(rest));
+        rest.starts_with(b".BirdNET.")
+            || rest.strip_prefix(b".Table.").and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit)
+            || selections.is_some_and(|rest| {
+                rest.first().is_none_or(|next| !(next.is_ascii_alphanumeric() || *next == b'_'))
+            })
+    };
+    match (1..name.len()).find(|&at| begins(at)) {
+        Some(end) => &name[..end],
+        None => table.file_stem().unwrap_or_default().as_encoded_bytes(),
+    }
+}
+
+/// Finds the rows of a selection table of Raven that repeat the row before: it has one for each view of a
+/// selection.
+struct RavenViews {
+    view: usize,
+    /// The columns whose cells the views of a selection share.
+    shared: Vec<usize>,
+    /// The cells of the row before, and its view.
+    before: (Vec<Vec<u8>>, Vec<u8>),
+}
+
+impl RavenViews {
+    /// None if the columns are not Raven's.
+    fn of(names: &[String], roles: &Roles) -> Option<Self> {
+        let find = |name: &str| names.iter().position(|known| known == name);
+        let (selection, view) = (find("Selection")?, find("View")?);
+        let shared = [Some(selection), roles.path, roles.start, roles.end, roles.within];
+        Some(Self { view, shared: shared.into_iter().flatten().collect(), before: Default::default() })
+    }
+
+    /// Whether the row is the one before in another view.
+    fn repeats(&mut self, csv: &Csv) -> bool {
+        let (cells, view) = &self.before;
+        let same = |(&at, cell): (&usize, &Vec<u8>)| csv.cell(at) == cell;
+        let is_same = !cells.is_empty() && self.shared.iter().zip(cells).all(same);
+        if is_same && csv.cell(self.view) != view {
+            return true;
+        }
+        let cells = self.shared.iter().map(|&at| csv.cell(at).to_vec()).collect();
+        self.before = (cells, csv.cell(self.view).to_vec());
+        false
+    }
+}
+
+impl TableBuilder {
+    /// Reads a table of csv, or labels of Audacity.
+    pub(super) fn csv(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        manifest: &Manifest,
+        asked: &TableRequest<'_>,
+    ) -> Result<Version> {
+        let mut csv = Csv::open(storage, path, manifest.columns.as_deref())?;
+        let (table, _) = Compression::split(path);
+        let stem = recording_of(table);
+        // Labels of Audacity and tables of Raven and BirdNET lie beside their recording.
+        let is_labels = table.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt"))
+            || Some(stem) != table.file_stem().map(OsStr::as_encoded_bytes);
+        let roles = Roles::choose(&csv.names, manifest, asked, is_labels)?;
+        self.with_segments(&roles);
+        self.lines = Some(LineNumbers::default());
+        let mut inference = SchemaInference::at_texts(&csv.names);
+        let read: Vec<usize> = roles.label.iter().chain(&roles.others).copied().collect();
+        let mut columns = builders(read.len());
+        let mut views = RavenViews::of(&csv.names, &roles);
+        while let Some(line) = csv.row()? {
+            check_stop(self.n_rows() as u64)?;
+            if views.as_mut().is_some_and(|views| views.repeats(&csv)) {
+                continue;
+            }
+            let name = roles.path.map_or(stem, |path| csv.cell(path).trim_ascii());
+            let number = |role: Option<usize>| {
+                let Some(cell) = role.map(|role| csv.text(role).trim()).filter(|cell| !cell.is_empty())
+                else {
+                    return Ok(None);
+                };
+                cell.parse().map(Some).map_err(|_| no_number(&at(Some(line), 0), &format!("{cell:?}")))
+            };
+            let (start, end) = roles.segment(number)?;
+            self.add(Some(line), Some(name), start, end)?;
+            if inference.row() {
+                (0..csv.names.len()).for_each(|at| inference.text(at, csv.cell(at)));
+            }
+            for (column, &role) in columns.iter_mut().zip(&read) {
+                column.push(Cell::Untyped(csv.cell(role)))?;
+            }
+        }
+        self.schema = inference.listed();
+        self.label_name = roles.label.map(|role| csv.names[role].clone());
+        self.set_columns(columns, roles.label.is_some())?;
+        Ok(csv.version())
+    }
 }

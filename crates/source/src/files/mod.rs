@@ -9,6 +9,7 @@
 //! - The fingerprint is that of the rows (paths, segments, columns), not that of the files. The paths of a
 //!   list count from the folder that they share, as those of a table and of a folder do.
 
+mod archive;
 mod column;
 mod csv;
 mod indexes;
@@ -17,8 +18,10 @@ mod json_lines;
 mod lru;
 mod manifest;
 mod names;
+mod parquet;
 mod reader;
 mod recording_file;
+mod rows;
 mod schema_inference;
 mod sidecar;
 mod table;
