@@ -3,14 +3,14 @@
 use std::{path::Path, sync::Arc};
 
 use super::{
-    column::{Cell, of_json},
+    column::{Cell, ColumnBuilder, of_json},
     json::Json,
     manifest::{Manifest, TableRequest},
     names::NameIndex,
     rows::{TableBuilder, builders, check_stop, in_line},
     schema_inference::{self, SchemaInference},
     table::ArchivePlace,
-    tar::{self, Tar},
+    tar::{self, Member, Tar},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -32,86 +32,78 @@ struct MemberGroup {
     cells: Vec<Option<Vec<u8>>>,
 }
 
-impl TableBuilder {
-    /// Members of a WebDataset, or of a shar of Lhotse: those of one key are a row.
-    pub(super) fn tar(
-        &mut self,
-        storage: &Arc<dyn Storage>,
-        path: &Arc<Path>,
-        manifest: &Manifest,
-        asked: &TableRequest<'_>,
-    ) -> Result<Version> {
-        let mut tar = Tar::open(storage, path)?;
-        let chosen = manifest.path_column.as_deref().map(|ending| ending.trim_start_matches('.'));
-        let has_label = *asked.label != ColumnChoice::Nothing;
-        let label = asked.label.name().unwrap_or("cls");
-        // An ending, or the name of a value in the member that ends in json.
-        let wanted: Vec<&str> = std::iter::once(label)
-            .chain(asked.others.iter().map(|name| name.trim_start_matches('.')))
-            .collect();
-        let (mut keys, mut groups) = (NameIndex::default(), Vec::<MemberGroup>::new());
+/// What is read of the members of an archive.
+struct ArchiveRequest<'a> {
+    /// The ending of recordings; None: any of the usual ones.
+    chosen: Option<&'a str>,
+    /// Whether a label is read, and the name that the user gives for it.
+    has_label: bool,
+    label: Option<&'a str>,
+    /// The label, then the columns: an ending, or the name of a value in the member that ends in json.
+    wanted: Vec<&'a str>,
+}
+
+/// The members of an archive by key, and what they tell of its columns.
+#[derive(Default)]
+struct Members {
+    groups: Vec<MemberGroup>,
+    /// Whether each of `wanted` was found.
+    seen: Vec<bool>,
+    inference: SchemaInference,
+    /// Why the archive could not be read to its end.
+    damage: Option<Error>,
+}
+
+impl ArchiveRequest<'_> {
+    /// Reads the headers, and the members that are columns.
+    fn members(&self, tar: &mut Tar) -> Result<Members> {
         // bounded: the columns that the user names.
-        let mut seen = vec![false; wanted.len()];
-        let (mut damage, n_wanted, mut inference) = (None, wanted.len(), SchemaInference::default());
+        let mut found = Members { seen: vec![false; self.wanted.len()], ..Members::default() };
+        let mut keys = NameIndex::default();
         loop {
             let member = match tar.next() {
                 Ok(Some(member)) => member,
-                Ok(None) => break,
+                Ok(None) => return Ok(found),
                 Err(error)
                     if error.kind.is_record()
                         && error.kind != ErrorKind::Unsupported
-                        && !groups.is_empty() =>
+                        && !found.groups.is_empty() =>
                 {
-                    damage = Some(error);
-                    break;
+                    found.damage = Some(error);
+                    return Ok(found);
                 }
                 Err(error) => return Err(error),
             };
-            check_stop(groups.len() as u64)?;
+            check_stop(found.groups.len() as u64)?;
             let Some((key, ending)) = tar::split(&member.name) else { continue };
             let key = keys.number(key)? as usize;
-            if key == groups.len() {
-                fallible_alloc::push(&mut groups, MemberGroup::default())?;
+            if key == found.groups.len() {
+                fallible_alloc::push(&mut found.groups, MemberGroup::default())?;
             }
-            let group = &mut groups[key];
             let ending = String::from_utf8_lossy(ending).to_ascii_lowercase();
-            let is_recording = match chosen {
+            let is_recording = match self.chosen {
                 Some(chosen) => ending.eq_ignore_ascii_case(chosen),
-                None => crate::paths::is_recording(format!("x.{ending}").as_ref()),
+                None => paths::is_recording(format!("x.{ending}").as_ref()),
             };
             if is_recording {
-                let place = ArchivePlace { archive: 0, at: member.at, len: member.len };
-                if let Some((before, _)) = &group.recording {
-                    let show = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-                    let (before, name) = (show(before), show(&member.name));
-                    let message = match tar::split(before.as_bytes()) {
-                        Some((_, one)) if one != ending.as_bytes() => format!(
-                            "{before:?} and {name:?} have the same key, expected one recording each; choose one ending, as \
-                             with forebay.Manifest(..., path_column={ending:?})"
-                        ),
-                        _ => {
-                            format!("the archive has {name:?} twice; write it with a key for each recording")
-                        }
-                    };
-                    return Err(Error::new(ErrorKind::Config, message));
-                }
-                group.recording = Some((member.name, place));
+                found.groups[key].set_recording(member, &ending)?;
                 continue;
             }
-            let is_read = |at: usize| wanted[at] == ending && (at > 0 || has_label);
             let is_json = ending == "json";
             if key < schema_inference::ROWS && !is_json {
                 match Some(member.len).filter(|&len| len <= LOOKED_AT_MEMBER) {
-                    None => inference.other(&ending, "bytes"),
+                    None => found.inference.other(&ending, "bytes"),
                     Some(len) => {
                         let data = tar.exactly(member.at, len)?;
                         match std::str::from_utf8(&data) {
-                            Ok(_) => inference.value(&ending, of_member(&ending, &data)),
-                            Err(_) => inference.other(&ending, "bytes"),
+                            Ok(_) => found.inference.value(&ending, of_member(&ending, &data)),
+                            Err(_) => found.inference.other(&ending, "bytes"),
                         }
                     }
                 }
             }
+            let n_wanted = self.wanted.len();
+            let is_read = |at: usize| self.wanted[at] == ending && (at > 0 || self.has_label);
             if !(0..n_wanted).any(is_read) && !is_json {
                 continue;
             }
@@ -124,8 +116,9 @@ impl TableBuilder {
                 return Err(Error::new(ErrorKind::TooLarge, message));
             }
             let data = tar.exactly(member.at, member.len)?;
+            let group = &mut found.groups[key];
             for at in (0..n_wanted).filter(|&at| is_read(at)) {
-                seen[at] = true;
+                found.seen[at] = true;
                 // bounded: one for each column.
                 group.cells.resize(n_wanted, None);
                 group.cells[at] = Some(data.clone());
@@ -134,57 +127,60 @@ impl TableBuilder {
                 group.json = Some(data);
             }
         }
-        let version = tar.file().version();
-        let mut columns = builders(wanted.len());
-        for group in groups {
-            let Some((name, place)) = group.recording else { continue };
-            let row = self.n_rows();
-            let shown = String::from_utf8_lossy(&name).into_owned();
-            if place.at.saturating_add(place.len) > version.size && damage.is_none() {
-                let message = format!("the archive is cut off within {shown:?}");
-                damage = Some(Error::new(ErrorKind::Truncated, message).at_byte(version.size));
-            }
-            let number = self.names.number(&name)?;
-            if number as usize != self.places.len() {
-                let message =
-                    format!("the archive has {shown:?} twice; write it with a key for each recording");
-                return Err(Error::new(ErrorKind::Config, message));
-            }
-            fallible_alloc::push(&mut self.places, Some(place))?;
-            fallible_alloc::push(&mut self.files, number)?;
-            let json: Option<Json<'_>> = match &group.json {
-                Some(json) => Some(serde_json::from_slice(json).map_err(|error| {
-                    let message = format!("the member that ends in json beside {shown:?} is not JSON");
-                    Error::new(ErrorKind::Format, message).because(error)
-                })?),
-                None => None,
+    }
+}
+
+impl MemberGroup {
+    /// Takes a member as the recording of its key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the key has one.
+    fn set_recording(&mut self, member: Member, ending: &str) -> Result<()> {
+        let place = ArchivePlace { archive: 0, at: member.at, len: member.len };
+        if let Some((before, _)) = &self.recording {
+            let show = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+            let (before, name) = (show(before), show(&member.name));
+            let message = match tar::split(before.as_bytes()) {
+                Some((_, one)) if one != ending.as_bytes() => format!(
+                    "{before:?} and {name:?} have the same key, expected one recording each; choose one ending, as \
+                     with forebay.Manifest(..., path_column={ending:?})"
+                ),
+                _ => format!("the archive has {name:?} twice; write it with a key for each recording"),
             };
-            if let Some(object) = json.as_ref().and_then(Json::as_object)
-                && inference.row()
-            {
-                inference.object(object);
-            }
-            for (at, (column, name)) in columns.iter_mut().zip(&wanted).enumerate() {
-                let cell = match group.cells.get(at).and_then(Option::as_ref) {
-                    Some(text) => of_member(name, text),
-                    None => {
-                        let object = json.as_ref().and_then(Json::as_object);
-                        let found = match at {
-                            0 if !has_label => None,
-                            0 if asked.label.name().is_none() => {
-                                object.and_then(|object| object.get("label"))
-                            }
-                            _ => object.and_then(|object| object.find(name)),
-                        };
-                        seen[at] |= found.is_some();
-                        of_json(found)
-                    }
-                };
-                column.push(cell).map_err(|error| in_line(&at_member(row, &shown), name, error))?;
-            }
+            return Err(Error::new(ErrorKind::Config, message));
         }
-        for (at, name) in wanted.iter().enumerate() {
-            if !seen[at] && (at > 0 || asked.label.name().is_some()) {
+        self.recording = Some((member.name, place));
+        Ok(())
+    }
+}
+
+impl TableBuilder {
+    /// Members of a WebDataset, or of a shar of Lhotse: those of one key are a row.
+    pub(super) fn tar(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        path: &Arc<Path>,
+        manifest: &Manifest,
+        asked: &TableRequest<'_>,
+    ) -> Result<Version> {
+        let label = asked.label.name();
+        let others = asked.others.iter().map(|name| name.trim_start_matches('.'));
+        let request = ArchiveRequest {
+            chosen: manifest.path_column.as_deref().map(|ending| ending.trim_start_matches('.')),
+            has_label: *asked.label != ColumnChoice::Nothing,
+            label,
+            wanted: std::iter::once(label.unwrap_or("cls")).chain(others).collect(),
+        };
+        let mut tar = Tar::open(storage, path)?;
+        let Members { groups, mut seen, mut inference, damage } = request.members(&mut tar)?;
+        let version = tar.file().version();
+        self.damage = damage;
+        let mut columns = builders(request.wanted.len());
+        for group in groups {
+            self.add_group(&group, version.size, &request, (&mut columns, &mut seen, &mut inference))?;
+        }
+        for (at, name) in request.wanted.iter().enumerate() {
+            if !seen[at] && (at > 0 || label.is_some()) {
                 let message = format!(
                     "there is no column {name:?}: no member ends in it, and no member that ends in json has it"
                 );
@@ -192,21 +188,72 @@ impl TableBuilder {
             }
         }
         if self.files.is_empty() {
-            let message = match chosen {
+            let message = match request.chosen {
                 Some(chosen) => format!("no member of the archive ends in .{chosen}, as path_column says"),
                 None => "no member of the archive is a recording".to_owned(),
             };
             return Err(Error::new(ErrorKind::Format, message));
         }
         self.schema = inference.listed();
-        let has_member = self.schema.iter().any(|column| column.name == label);
-        let name = if asked.label.name().is_none() && !has_member { "label" } else { label };
+        let ending = request.wanted[0];
+        let has_member = self.schema.iter().any(|column| column.name == ending);
+        let name = if label.is_none() && !has_member { "label" } else { ending };
         self.label_name = seen[0].then(|| name.to_owned());
         self.set_columns(columns, true)?;
         self.label.take_if(|_| !seen[0]);
         self.archives = vec![path.clone()];
-        self.damage = damage;
         Ok(version)
+    }
+
+    /// Adds the row of a key, unless it has no recording. `size` is that of the archive.
+    fn add_group(
+        &mut self,
+        group: &MemberGroup,
+        size: u64,
+        request: &ArchiveRequest<'_>,
+        (columns, seen, inference): (&mut [ColumnBuilder], &mut [bool], &mut SchemaInference),
+    ) -> Result<()> {
+        let Some((name, place)) = &group.recording else { return Ok(()) };
+        let row = self.n_rows();
+        let shown = String::from_utf8_lossy(name).into_owned();
+        if place.at.saturating_add(place.len) > size && self.damage.is_none() {
+            let message = format!("the archive is cut off within {shown:?}");
+            self.damage = Some(Error::new(ErrorKind::Truncated, message).at_byte(size));
+        }
+        let number = self.names.number(name)?;
+        if number as usize != self.places.len() {
+            let message = format!("the archive has {shown:?} twice; write it with a key for each recording");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        fallible_alloc::push(&mut self.places, Some(*place))?;
+        fallible_alloc::push(&mut self.files, number)?;
+        let json = group.json.as_deref().map(serde_json::from_slice::<Json<'_>>).transpose();
+        let json = json.map_err(|error| {
+            let message = format!("the member that ends in json beside {shown:?} is not JSON");
+            Error::new(ErrorKind::Format, message).because(error)
+        })?;
+        let object = json.as_ref().and_then(Json::as_object);
+        if let Some(object) = object
+            && inference.row()
+        {
+            inference.object(object);
+        }
+        for (at, (column, name)) in columns.iter_mut().zip(&request.wanted).enumerate() {
+            let cell = match group.cells.get(at).and_then(Option::as_ref) {
+                Some(text) => of_member(name, text),
+                None => {
+                    let found = match at {
+                        0 if !request.has_label => None,
+                        0 if request.label.is_none() => object.and_then(|object| object.get("label")),
+                        _ => object.and_then(|object| object.find(name)),
+                    };
+                    seen[at] |= found.is_some();
+                    of_json(found)
+                }
+            };
+            column.push(cell).map_err(|error| in_line(&at_member(row, &shown), name, error))?;
+        }
+        Ok(())
     }
 
     /// Finds the files in the archives at `root`, which may be a pattern.

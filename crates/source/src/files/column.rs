@@ -244,8 +244,13 @@ impl ColumnBuilder {
     /// # Errors
     /// [`ErrorKind::Schema`] for a value of another type than the earlier ones; [`ErrorKind::Memory`].
     pub(crate) fn push(&mut self, cell: Cell<'_>) -> Result<()> {
-        let cell = if cell == Cell::Untyped(b"") { Cell::Null } else { cell };
-        if matches!(self.values, CellValues::Nulls) && cell != Cell::Null {
+        if matches!(cell, Cell::Null | Cell::Untyped([])) {
+            self.values.pad()?;
+            self.set_null()?;
+            self.len += 1;
+            return Ok(());
+        }
+        if matches!(self.values, CellValues::Nulls) {
             self.values = CellValues::of(&cell);
             (0..self.len).try_for_each(|_| self.values.pad())?;
         }
@@ -255,10 +260,6 @@ impl ColumnBuilder {
             self.values = CellValues::Float(floats);
         }
         match (&mut self.values, cell) {
-            (values, Cell::Null) => {
-                values.pad()?;
-                self.set_null()?;
-            }
             (CellValues::Bool(values), Cell::Bool(value)) => fallible_alloc::push(values, value)?,
             (CellValues::Int(values), Cell::Int(value)) => fallible_alloc::push(values, value)?,
             (CellValues::Float(values), Cell::Float(value)) => fallible_alloc::push(values, value)?,

@@ -144,28 +144,28 @@ impl TableBuilder {
                 }
             }
             let of = |role: Option<usize>| role.and_then(|role| object.get(&names[role]));
-            let place = at(Some(line), 0);
+            let place = || at(Some(line), 0);
             let name = match of(roles.path) {
                 None | Some(Json::Null) => None,
                 Some(Json::Text(name)) => Some(name.as_bytes()),
                 // A cut of Lhotse.
-                Some(Json::Object(recording)) => Some(file_of(recording, &object, &place)?),
+                Some(Json::Object(recording)) => Some(file_of(recording, &object, place)?),
                 Some(other) => {
-                    let message = format!("{place}: the path is {other}, expected text");
+                    let message = format!("{}: the path is {other}, expected text", place());
                     return Err(Error::new(ErrorKind::Schema, message));
                 }
             };
             let number = |role: Option<usize>| match of(role) {
                 None | Some(Json::Null) => Ok(None),
                 Some(Json::Number(number)) => Ok(number.as_f64()),
-                Some(other) => Err(no_number(&place, &other.to_string())),
+                Some(other) => Err(no_number(&place(), &other.to_string())),
             };
             let (start, end) = roles.segment(number)?;
             self.add(Some(line), name, start, end)?;
             for ((name, column), seen) in read.iter().zip(&mut columns).zip(&mut seen) {
                 let found = object.find(name);
                 *seen |= found.is_some();
-                column.push(of_json(found)).map_err(|error| in_line(&place, name, error))?;
+                column.push(of_json(found)).map_err(|error| in_line(&place(), name, error))?;
             }
         }
         let Some((names, _)) = chosen else {
@@ -190,7 +190,11 @@ impl TableBuilder {
 }
 
 /// The file of a cut's recording; of one in an archive beside it, the name of the cut.
-fn file_of<'a>(recording: &'a Object<'_>, cut: &'a Object<'_>, place: &str) -> Result<&'a [u8]> {
+fn file_of<'a>(
+    recording: &'a Object<'_>,
+    cut: &'a Object<'_>,
+    place: impl Fn() -> String,
+) -> Result<&'a [u8]> {
     let text = |found: &'a Object<'_>, name: &str| {
         found.get(name).and_then(Json::as_text).filter(|text| !text.is_empty())
     };
@@ -204,7 +208,8 @@ fn file_of<'a>(recording: &'a Object<'_>, cut: &'a Object<'_>, place: &str) -> R
     };
     found.map(str::as_bytes).ok_or_else(|| {
         let message = format!(
-            "{place}: the path is an object, expected text, or a recording of Lhotse with one source of the type file"
+            "{}: the path is an object, expected text, or a recording of Lhotse with one source of the type file",
+            place()
         );
         Error::new(ErrorKind::Schema, message)
     })
