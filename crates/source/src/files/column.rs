@@ -440,6 +440,10 @@ impl CellKinds {
     /// Looks at a cell that is not empty.
     fn see(&mut self, cell: &[u8]) {
         self.n += 1;
+        if !self.bools && !self.floats {
+            // Whole numbers are numbers, so only text is left.
+            return;
+        }
         self.ints = self.ints && int(cell).is_some();
         // Every whole number of `int` is a number.
         if self.floats && !self.ints {
