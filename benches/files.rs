@@ -19,7 +19,8 @@ use forebay::{
     source::{ArrowOptions, Recordings},
 };
 
-/// Writes a table of segments: a hundred of each file, with a label and a text. Returns the bytes of all texts.
+/// Writes a table of segments: a hundred of each file, with a label and a text. Returns the bytes of all
+/// texts.
 fn write_table(path: &Path, rows: u64) -> u64 {
     let mut file = BufWriter::with_capacity(1 << 20, fs::File::create(path).unwrap());
     let is_csv = path.extension().unwrap() == "csv";

@@ -2,10 +2,11 @@
 //!
 //! Input: [`Cell`]s, pushed row by row into a [`ColumnBuilder`]. Output: a [`TableColumn`]. Numbers take 8
 //! bytes, texts 8 bytes and their own, a boolean and a null a bit. A column of untyped cells, as csv has them,
-//! gets the narrowest type that all cells have: whole numbers, numbers, booleans, text. The builders of
-//! arrow-array abort the process where an allocation fails; these return an error, and the arrays take their
-//! buffers without a copy. Texts are binary arrays, since members of archives need not be UTF-8: a text is
-//! checked when it is read. Source: own.
+//! gets the narrowest type that all cells have: whole numbers, numbers, booleans, text.
+//!
+//! The builders of arrow-array abort the process where an allocation fails. These return an error, and the
+//! arrays take their buffers without a copy. Texts are binary arrays, since members of archives need not be
+//! UTF-8: a text is checked when it is read. Source: own.
 
 use std::sync::Arc;
 
@@ -109,6 +110,11 @@ impl TableColumn {
     pub(crate) fn text(&self, row: usize) -> Option<&[u8]> {
         let texts = self.array.as_binary_opt::<i64>()?;
         (!texts.is_null(row)).then(|| texts.value(row))
+    }
+
+    /// The texts of all rows; none if they are something else.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = Option<&[u8]>> {
+        self.array.as_binary_opt::<i64>().into_iter().flatten()
     }
 
     /// The number of a row, if it is one.
