@@ -1,8 +1,8 @@
 //! Columns of tables in memory: Arrow arrays, one value for each row.
 //!
 //! Input: [`Cell`]s, pushed row by row into a [`ColumnBuilder`]. Output: a [`TableColumn`]. Numbers take 8
-//! bytes, texts 8 bytes and their own, a boolean and a null a bit. A column of untyped cells, as csv has them,
-//! gets the narrowest type that all cells have: whole numbers, numbers, booleans, text.
+//! bytes, texts 8 bytes and their own, a boolean and a null a bit. A column of untyped cells, as of csv, gets
+//! the narrowest type that all cells have: whole numbers, numbers, booleans, text.
 //!
 //! The builders of arrow-array abort the process where an allocation fails. These return an error, and the
 //! arrays take their buffers without a copy. Texts are binary arrays, since members of archives need not be
