@@ -1,7 +1,8 @@
-//! Opens a table of recordings: time and memory for each row, by the number of rows in `FOREBAY_ROWS`
-//! (default 1 million). `FOREBAY_ROWS=10000000 cargo bench --bench files`: at most 10 s and 60 bytes a row.
-//! Then the same for a folder of `FOREBAY_FILES` (default 10 thousand) small recordings, each of which is
-//! read.
+//! Opens tables of recordings, csv and JSON lines: time, memory that is held and peak memory for each row, by
+//! the number of rows in `FOREBAY_ROWS` (default 1 million) and the endings in `FOREBAY_TABLES` (default
+//! `csv,csv.gz,csv.zst,jsonl,jsonl.gz,jsonl.zst`). `FOREBAY_ROWS=10000000 cargo bench --bench files`: at most
+//! 10 s, and 60 bytes a row and its text. Then a folder of `FOREBAY_FILES` (default 10 thousand) small
+//! recordings, each of which is read.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program that prints a table")]
 
@@ -19,23 +20,93 @@ use forebay::{
     source::{ArrowOptions, Recordings},
 };
 
-/// Writes a table of segments: a hundred of each file, with a label, a number and a text that is not read.
-fn write_table(path: &Path, rows: u64) {
+/// Writes a table of segments: a hundred of each file, with a label and a text. Returns the bytes of all
+/// texts.
+fn write_table(path: &Path, rows: u64) -> u64 {
     let mut file = BufWriter::with_capacity(1 << 20, fs::File::create(path).unwrap());
-    writeln!(file, "path,start,end,label,quality,recordist").unwrap();
+    let is_csv = path.extension().unwrap() == "csv";
+    if is_csv {
+        writeln!(file, "path,start,end,label,text").unwrap();
+    }
+    let mut bytes = 0;
     for row in 0..rows {
         let (recording, start) = (row / 100, row % 100 * 5);
         let species = row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
-        writeln!(
-            file,
-            "site{:03}/2024/XC{recording:08}.ogg,{start}.0,{}.0,species{species:04},{}.5,\"Doe, Jane\"",
-            recording % 512,
-            start + 5,
-            row % 5,
-        )
-        .unwrap();
+        let name = format!("site{:03}/2024/XC{recording:08}.ogg", recording % 512);
+        let text = format!("row {row}, said");
+        bytes += text.len() as u64;
+        let end = start + 5;
+        if is_csv {
+            writeln!(file, "{name},{start}.0,{end}.0,species{species:04},\"{text}\"").unwrap();
+        } else {
+            writeln!(
+                file,
+                "{{\"path\": \"{name}\", \"start\": {start}.0, \"end\": {end}.0, \"label\": \"species{species:04}\", \"text\": \"{text}\"}}"
+            )
+            .unwrap();
+        }
     }
     file.flush().unwrap();
+    bytes
+}
+
+/// Compresses a file beside it.
+fn compress(path: &Path, ending: &str) -> PathBuf {
+    let packed = PathBuf::from(format!("{}.{ending}", path.display()));
+    let (mut from, to) = (fs::File::open(path).unwrap(), fs::File::create(&packed).unwrap());
+    if ending == "gz" {
+        let mut encoder = flate2::write::GzEncoder::new(to, flate2::Compression::default());
+        std::io::copy(&mut from, &mut encoder).unwrap();
+        encoder.finish().unwrap();
+    } else {
+        zstd::stream::copy_encode(from, to, 3).unwrap();
+    }
+    packed
+}
+
+/// The peak of this process's memory since the last call, and its memory now, bytes, where the system tells
+/// them.
+fn memory() -> (u64, u64) {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0 kB");
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    };
+    // Where this is not allowed, the peak is that of the process.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+    (of("VmHWM:"), of("VmRSS:"))
+}
+
+/// Seconds of this process's threads on CPUs, where the system tells them.
+fn cpu_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks = after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap_or(0.0));
+    ticks.sum::<f64>() / 100.0
+}
+
+/// Opens a table three times.
+fn open_table(path: &Path, rows: u64, text_bytes: u64) {
+    let size = fs::metadata(path).unwrap().len();
+    let options = ArrowOptions { columns: vec!["text".to_owned()], ..ArrowOptions::default() };
+    let name = path.file_name().unwrap().display();
+    for round in 0..3 {
+        let (begin, cpu, (_, before)) = (Instant::now(), cpu_seconds(), memory());
+        let source = Recordings::open(&[[path.to_owned()]], &options).unwrap();
+        let (seconds, cpu) = (begin.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        let (peak, _) = memory();
+        assert_eq!(source.n_rows(), rows);
+        let each = |bytes: u64| bytes as f64 / rows as f64;
+        println!(
+            "{name}, round {round}: {rows} rows ({} MB) in {seconds:.2} s, {cpu:.2} s of CPU, {:.2} us each; {:.1} bytes held each, \
+             {:.1} without text, {:.1} at the peak",
+            size / 1_000_000,
+            seconds / rows as f64 * 1e6,
+            each(source.rows_held() as u64),
+            each(source.rows_held() as u64 - text_bytes),
+            each(peak.saturating_sub(before)),
+        );
+    }
 }
 
 /// Writes recordings of 16 ms, a thousand in each folder.
@@ -86,21 +157,21 @@ fn read_files(what: &str, path: &Path, files: u64) {
 fn main() {
     let rows = env::var("FOREBAY_ROWS").map_or(1_000_000, |rows| rows.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("table.csv");
-    write_table(&path, rows);
-    let size = fs::metadata(&path).unwrap().len();
-    let options = ArrowOptions { columns: vec!["quality".to_owned()], ..ArrowOptions::default() };
-    for round in 0..3 {
-        let begin = Instant::now();
-        let source = Recordings::open(&[[path.clone()]], &options).unwrap();
-        let seconds = begin.elapsed().as_secs_f64();
-        assert_eq!(source.n_rows(), rows);
-        println!(
-            "round {round}: {rows} rows ({} MB) in {seconds:.2} s, {:.2} us and {:.1} bytes each",
-            size / 1_000_000,
-            seconds / rows as f64 * 1e6,
-            source.rows_held() as f64 / rows as f64,
-        );
+    let endings = env::var("FOREBAY_TABLES");
+    let endings = endings.as_deref().unwrap_or("csv,csv.gz,csv.zst,jsonl,jsonl.gz,jsonl.zst").split(',');
+    for kind in ["csv", "jsonl"] {
+        let wanted: Vec<&str> = endings.clone().filter(|ending| ending.starts_with(kind)).collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        let path = folder.path().join(format!("table.{kind}"));
+        let text_bytes = write_table(&path, rows);
+        for ending in wanted {
+            match ending.strip_prefix(kind).unwrap().strip_prefix('.') {
+                None => open_table(&path, rows, text_bytes),
+                Some(packing) => open_table(&compress(&path, packing), rows, text_bytes),
+            }
+        }
     }
     let files = env::var("FOREBAY_FILES").map_or(10_000, |files| files.parse().unwrap());
     let recordings = folder.path().join("recordings");

@@ -33,8 +33,9 @@ _SHOWN = 3
 class Manifest(_Part):
     """A table whose rows name recordings, or segments of recordings: a source of a loader.
 
-    `table`: the path of a `.csv`, `.tsv`, `.txt` (labels of Audacity, selections of Raven), `.jsonl` or `.parquet`
-    file; or rows, which are copied: a list of dicts, a dict of columns, a data frame of pandas or a table of pyarrow.
+    `table`: the path of a `.csv`, `.tsv`, `.txt` (labels of Audacity, selections of Raven) or `.jsonl` file, also
+    compressed as `.gz` or `.zst`, or of a `.parquet` file; or rows, which are copied: a list of dicts, a dict of
+    columns, a data frame of pandas or a table of pyarrow.
     Relative paths are below `root`, by default the folder of the table (of rows: the current one). A file outside of
     it is read only with `allow_paths=` of the loader.
 

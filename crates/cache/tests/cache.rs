@@ -114,7 +114,7 @@ fn documents_and_values_are_read_back() {
         write(folder.path(), compression, &[1, 500, 3000], false);
         let reader = CacheReader::open(folder.path(), "train").unwrap();
         assert_eq!((reader.length().unwrap().documents, reader.length().unwrap().is_final), (3000, true));
-        let names: Vec<_> = reader.fields().iter().map(|field| (&field.name[..], field.rank)).collect();
+        let names: Vec<_> = reader.fields().iter().map(|field| (&field.name[..], field.rank())).collect();
         assert_eq!(names, [("features", 2), ("prompt/input_ids", 1)]);
 
         let ids = reader.field("prompt/input_ids").unwrap();

@@ -37,6 +37,7 @@ pub(crate) fn value(array: &ArrayRef, row: usize) -> Result<Value> {
         LargeUtf8 => short(array.as_string::<i64>().value(row).as_bytes()),
         Utf8View => short(array.as_string_view().value(row).as_bytes()),
         Binary => short(array.as_binary::<i32>().value(row)),
+        LargeBinary => short(array.as_binary::<i64>().value(row)),
         BinaryView => short(array.as_binary_view().value(row)),
         List(_) => items(&array.as_list::<i32>().value(row)),
         LargeList(_) => items(&array.as_list::<i64>().value(row)),

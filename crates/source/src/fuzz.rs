@@ -34,24 +34,32 @@ fn arrow(bytes: &[u8]) {
     }
 }
 
-/// Parses a table that names recordings, as each format of text.
+/// Parses a table that names recordings, as each format of text, and compressed: the result is the same.
 fn table(bytes: &[u8]) {
+    let options = ArrowOptions {
+        threads: 1,
+        max_record_bytes: MAX_RECORD_BYTES,
+        paths: true,
+        ..ArrowOptions::default()
+    };
+    let opened = |bytes: &[u8], name: String| {
+        Recordings::open_in(in_memory(bytes), &[[PathBuf::from(name)]], &options)
+    };
+    let packed = zstd::encode_all(bytes, 1).unwrap_or_default();
     for name in ["a.csv", "a.tsv", "a.txt", "a.jsonl"] {
-        let storage = in_memory(bytes);
-        let options = ArrowOptions {
-            threads: 1,
-            max_record_bytes: MAX_RECORD_BYTES,
-            paths: true,
-            ..ArrowOptions::default()
-        };
-        if let Ok(source) = Recordings::open_in(storage, &[[PathBuf::from(name)]], &options) {
-            let (rows, source) = (source.n_rows(), Arc::new(source));
-            assert!(rows <= bytes.len() as u64);
-            let mut reader = source.reader();
-            for row in 0..rows.min(40) {
-                assert!(reader.read(row, 1, &WholeRecord::ONCE).is_err_and(|error| error.kind.is_record()));
-                let _ = reader.path(row);
+        match (opened(bytes, name.to_owned()), opened(&packed, format!("{name}.zst"))) {
+            (Ok(source), Ok(packed)) => {
+                assert_eq!(source.fingerprint(), packed.fingerprint());
+                let (rows, source) = (source.n_rows(), Arc::new(source));
+                assert!(rows <= bytes.len() as u64);
+                let mut reader = source.reader();
+                for row in 0..rows.min(40) {
+                    assert!(reader.read(row, 1, &WholeRecord::ONCE).is_err_and(|error| error.kind.is_record()));
+                    let _ = reader.path(row);
+                }
             }
+            (Err(one), Err(other)) => assert_eq!(one.reason(), other.reason()),
+            (one, other) => panic!("{name}: {:?}, {:?}", one.err(), other.err()),
         }
     }
 }

@@ -16,6 +16,7 @@
 //! | `parquet` | recordings and documents in Parquet files |
 //! | `files` | recordings in files of their own: tables that name them, folders, archives, lists |
 //! | `recordings` | a source of any of these |
+//! | `compression` | text of compressed files |
 //! | `columns`, `contents` | which columns are read, and what all shards have in common |
 //! | `cells` | values of decoded Arrow arrays, one by one |
 //! | `shard` | the files of a dataset, and their row numbers |
@@ -39,6 +40,7 @@ pub mod arrow;
 mod block;
 mod cells;
 pub mod columns;
+pub mod compression;
 mod contents;
 pub mod files;
 mod open_recording;

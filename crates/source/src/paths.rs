@@ -30,7 +30,9 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Error, ErrorKind, Result, cancel, fallible_alloc,
+    Error, ErrorKind, Result, cancel,
+    compression::Compression,
+    fallible_alloc,
     pattern::Pattern,
     splits,
     storage::{Storage, StoredFile},
@@ -49,8 +51,15 @@ pub(crate) const RECORDINGS: [&str; 21] = [
     "wav", "flac", "ogg", "mp3", "m4a", "opus", "aiff", "aif", "oga", "mp4", "aac", "caf", "wave", "au",
     "snd", "aifc", "mp2", "m4b", "rf64", "bwf", "w64",
 ];
-/// Names of tables that describe the recordings of their folder.
+/// Names of tables that describe the recordings of their folder; the first two may be compressed.
 const METADATA: [&str; 3] = ["metadata.csv", "metadata.jsonl", "metadata.parquet"];
+
+/// Whether a name is that of a table that describes the recordings of its folder.
+fn is_metadata(name: &OsStr) -> bool {
+    let (plain, compression) = Compression::split(Path::new(name));
+    let names = if compression.is_some() { &METADATA[..2] } else { &METADATA };
+    names.iter().any(|known| plain == Path::new(known))
+}
 
 /// Whether a name is that of a recording.
 pub(crate) fn is_recording(name: &OsStr) -> bool {
@@ -359,8 +368,7 @@ impl<'a> FolderWalk<'a> {
         self.below(folder, &Way::default(), files, &mut found)?;
         let formats = self.reads.formats();
         // Beside recordings, metadata.parquet is no shard.
-        let are_metadata =
-            |files: &[PathBuf]| files.iter().all(|file| METADATA.iter().any(|name| name_of(file) == *name));
+        let are_metadata = |files: &[PathBuf]| files.iter().all(|file| is_metadata(name_of(file)));
         if !found.recordings.is_empty() && are_metadata(&files[before..]) {
             files.truncate(before);
             let FolderContent { recordings, metadata, .. } = found;
@@ -454,7 +462,10 @@ impl<'a> FolderWalk<'a> {
             } else if is_folder {
                 self.below(&path, &way, files, found)?;
             } else {
-                if self.reads == Reads::Recordings && METADATA.iter().any(|known| name == *known) {
+                // A compressed copy follows its table, and is left out.
+                let plain = |path: &Path| path.with_file_name(Compression::split(path).0);
+                let is_copy = || found.metadata.last().is_some_and(|table| plain(table) == plain(&path));
+                if self.reads == Reads::Recordings && is_metadata(name) && !is_copy() {
                     fallible_alloc::push(&mut found.metadata, path.clone())?;
                 }
                 if self.reads == Reads::Recordings

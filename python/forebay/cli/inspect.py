@@ -42,6 +42,8 @@ READABLE = re.compile(r"(lists of (\d+ )?)?(text|null|bool|u?int\d+|float\d+)")
 """The columns that a dataset can have."""
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")
 """The endings of tables whose rows name recordings."""
+PACKED = (".gz", ".zst")
+"""The endings of compressed tables, after the ending of the table."""
 UNREAD = (".csv", ".tsv", ".jsonl")
 """The endings of tables that a folder of recordings may have; only one called `metadata` is read."""
 MOST_LISTED = 100_000
@@ -213,7 +215,9 @@ def kind(path: str) -> str:
     """What an entry of `shards` is: a folder or a table of recordings in files, or a file with recordings in it."""
     if Path(path).is_dir():
         return "folder"
-    return "table" if Path(path).suffix.lower() in TABLES else "file"
+    name = Path(path.lower())
+    suffix = Path(name.stem).suffix if name.suffix in PACKED else name.suffix
+    return "table" if suffix in TABLES else "file"
 
 
 def balanced(files: list[Path], sampling: Balanced, given: Mapping[str, Any]) -> dict[str, Any]:

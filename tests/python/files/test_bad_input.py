@@ -58,7 +58,7 @@ def test_a_table_by_another_ending(folder: Path) -> None:
     line = '{"audio_filepath": "000 one.wav", "duration": 1}\n'
     (folder / "manifest.json").write_text(line)
     assert bad(str(folder / "manifest.json"))[0] == [0]
-    for name in ("t.csv.gz", "t.jsonl.zst", "t.tar.xz"):
+    for name in ("t.csv.bz2", "t.tar.gz", "t.tar.zst", "t.tar.xz"):
         (folder / name).write_bytes(b"\x1f\x8b")
         with pytest.raises(forebay.ConfigError, match="unpack it first"):
             forebay.Loader(folder / name)

@@ -1,5 +1,6 @@
 """`Manifest`, folders and lists of recordings as sources of a loader."""
 
+import gzip
 import json
 import pickle
 import re
@@ -14,7 +15,7 @@ import pytest
 import forebay
 from forebay import Manifest, targets
 from recordings import FORMATS, TINY, Row, tiny_rows, write_shard
-from tables import BIRDS, by_column, rows, write_recordings, write_table
+from tables import BIRDS, by_column, compressed, rows, write_recordings, write_table
 
 ONE_PASS: dict[str, Any] = {**TINY, "batch_size": 8, "infinite": False, "order": "sequential", "augment": False}
 
@@ -58,6 +59,45 @@ def test_every_kind_of_table_has_the_same_batches(name: str, folder: Path, names
     assert list(expected) == list(found)
     for field in expected:
         assert np.array_equal(np.array(expected[field]), np.array(found[field])), field
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("codec", ["gz", "zst"])
+def test_a_compressed_table_is_the_table(
+    folder: Path, names: list[str], tmp_path: Path, ending: str, codec: str
+) -> None:
+    table = write_table(tmp_path / f"t{ending}", rows(names, segments=True))
+    packed = compressed(table, codec)
+    columns = ["index_in_table", "bird", "x", "text"]
+    expected, found = (
+        all_rows(Manifest(path, root=folder), columns=columns, outputs=["path"]) for path in (table, packed)
+    )
+    assert expected.keys() == found.keys()
+    for field in expected:
+        np.testing.assert_array_equal(np.array(found[field]), np.array(expected[field]), field)
+    with forebay.Loader(Manifest(table, root=folder), **ONE_PASS) as loader:
+        next(loader)
+        state = loader.state_dict()
+    with forebay.Loader(Manifest(packed, root=folder), **ONE_PASS) as loader:
+        loader.load_state_dict(state)
+        assert next(loader)["index"].tolist() == [*range(8, 16)]
+
+
+def test_wrong_compressed_tables(names: list[str], tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.csv", rows(names))
+    for codec in ("gz", "zst"):
+        packed = compressed(table, codec)
+        whole = packed.read_bytes()
+        packed.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(forebay.DecodeError, match=rf"t\.csv\.{codec}.*stream is cut off"):
+            forebay.Loader(packed)
+        packed.write_bytes(table.read_bytes())
+        with pytest.raises(forebay.DecodeError, match=rf"t\.csv\.{codec}.*as its name says"):
+            forebay.Loader(packed)
+    bomb = tmp_path / "bomb.csv.gz"
+    bomb.write_bytes(gzip.compress(b"path\n" + bytes([10]) * (257 << 20), 1))
+    with pytest.raises(forebay.DecodeError, match=r"bomb\.csv\.gz.*at most 256 MiB of text are read"):
+        forebay.Loader(bomb)
 
 
 def test_a_data_frame_is_a_table(folder: Path, names: list[str], tmp_path: Path) -> None:
@@ -284,7 +324,7 @@ def test_wrong_sources(folder: Path, names: list[str], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         forebay.Loader(Manifest(tmp_path / "none.csv"))
     with pytest.raises(forebay.ConfigError, match="unpack it first"):
-        forebay.Loader(Manifest(write_table(tmp_path / "t.csv", rows(names)).rename(tmp_path / "t.csv.gz")))
+        forebay.Loader(Manifest(write_table(tmp_path / "t.csv", rows(names)).rename(tmp_path / "t.csv.bz2")))
     made = [{"path": "s3:/a/b.wav"}]
     with pytest.raises(forebay.ConfigError, match="is no URL that is read"):
         forebay.Loader(Manifest(made))

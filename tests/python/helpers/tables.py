@@ -61,6 +61,14 @@ def write_table(path: Path, made: list[dict[str, Any]]) -> Path:
     return path
 
 
+def compressed(table: Path, ending: str) -> Path:
+    """Writes a compressed copy of a table beside it: `t.csv.gz` or `t.csv.zst` of `t.csv`."""
+    path = table.with_name(f"{table.name}.{ending}")
+    with pa.CompressedOutputStream(str(path), {"gz": "gzip", "zst": "zstd"}[ending]) as stream:
+        stream.write(table.read_bytes())
+    return path
+
+
 def by_column(made: list[dict[str, Any]]) -> Mapping[str, list[Any]]:
     """The same rows as columns."""
     return {name: [row[name] for row in made] for name in made[0]}

@@ -22,7 +22,7 @@ from digests import digest
 from forebay import Manifest
 from recordings import SMALL, tiny_rows, write_shard
 from served import Server
-from tables import write_recordings, write_table
+from tables import compressed, write_recordings, write_table
 
 ORDERS = ["sequential", "window", "global"]
 
@@ -283,6 +283,8 @@ def test_recordings_of_a_table(server: Server, tmp_path: Path) -> None:
     assert digests(Manifest(below, root=f"{server.url}/audio")) == expected
     table = write_table(tmp_path / "audio" / "table.csv", below)
     assert digests(Manifest(server.named(table))) == digests(Manifest(table))
+    for codec in ("gz", "zst"):
+        assert digests(Manifest(server.named(compressed(table, codec)))) == digests(Manifest(table))
 
 
 def test_the_default_order_of_recordings(server: Server, tmp_path: Path) -> None:

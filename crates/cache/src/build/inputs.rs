@@ -32,6 +32,7 @@ use crate::{
         self, AllowPaths, ArrowOptions, ArrowSource, Entry, LocalFiles, OpenRecording, RawRecord,
         ReadRecordings, Storage, WholeRecord,
         arrow::table::ArrowTable,
+        compression::{Compression, is_wide_window},
         info_of_row,
         parquet::{ParquetOptions, ParquetSource, table::ParquetTable},
     },
@@ -281,19 +282,11 @@ impl BatchPosition {
     }
 }
 
-/// A name without its compression's ending, and that ending.
-fn split_packing(path: &Path) -> (&Path, Option<&str>) {
-    match path.extension().and_then(|ending| ending.to_str()) {
-        Some(packing @ ("gz" | "zst")) => (Path::new(path.file_stem().unwrap_or_default()), Some(packing)),
-        _ => (path, None),
-    }
-}
-
 fn kind_of(path: &Path) -> Result<InputFormat> {
     let mut start = [0; 8];
     let n = open(path)?.read(&mut start).map_err(|error| Error::io(path, "read", error))?;
     let start = &start[..n];
-    let (plain, packing) = split_packing(path);
+    let (plain, packing) = Compression::split(path);
     let ending =
         plain.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
     let kind = match (&ending[..], packing) {
@@ -501,12 +494,10 @@ impl LineReader {
         skip: u64,
         at: BatchPosition,
     ) -> Result<Self> {
-        let bytes: Box<dyn Read + Send> = match split_packing(path).1 {
-            Some("gz") => Box::new(flate2::read::MultiGzDecoder::new(file)),
-            Some(_) => {
-                let reader = zstd::stream::read::Decoder::new(file);
-                Box::new(reader.map_err(|error| Error::io(path, "decompress", error))?)
-            }
+        let bytes = match Compression::split(path).1 {
+            Some(compression) => compression
+                .decoder(BufReader::new(file))
+                .map_err(|error| Error::io(path, "decompress", error))?,
             None => file,
         };
         // bounded: a constant.
@@ -655,14 +646,6 @@ impl ReadShard<Rows> for LineReader {
         let goes_on = n > 0 || self.at.row > 0;
         Ok(goes_on.then(|| self.at.piece(rows, n, is_last)))
     }
-}
-
-/// Whether zstd refuses a window of more than its default limit, 2^27 bytes. The reader keeps only zstd's
-/// message, not its code.
-fn is_wide_window(error: &io::Error) -> bool {
-    use zstd::zstd_safe::{get_error_name, zstd_sys::ZSTD_ErrorCode};
-    let code = ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge as usize;
-    error.kind() == io::ErrorKind::Other && error.to_string() == get_error_name(code.wrapping_neg())
 }
 
 struct RecordingReader<R> {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     CacheWriter, Column, Error, ErrorKind, Processed, Result, WriterOptions,
-    fields::{self, ColumnPool, Columns, DataType, Field},
+    fields::{Dim, self, ColumnPool, Columns, DataType, Field},
     order::{Mixture, Stop, WeightStage},
 };
 
@@ -645,15 +645,15 @@ fn sources_must_have_the_same_fields() {
 
 #[test]
 fn fields_are_stacked_where_sources_agree() {
-    let with_shape = |shape| Field { shape, ..Field::jagged("ids", DataType::Int32, 1) };
-    let fixed = Arc::new(ListStore::new(vec![with_shape(Some(vec![2]))]));
+    let with_dim = |dim| Field::new("ids", DataType::Int32, vec![dim]);
+    let fixed = Arc::new(ListStore::new(vec![with_dim(Dim::Fixed(2))]));
     fixed.append(&[(vec![2], &[1, 0, 0, 0, 2, 0, 0, 0])]).unwrap();
     fixed.finish().unwrap();
     let fixed = Dataset::of(Arc::new(DocumentLeaf(fixed)));
     let sources = vec![("a".into(), fixed.clone()), ("b".into(), list(7, 1)), ("c".into(), fixed.clone())];
     let mixture = Dataset::mixture(sources, rules(&[1.0, 1.0, 1.0], 3, Stop::Restart)).unwrap();
-    assert_eq!(fixed.fields().unwrap()[..], [with_shape(Some(vec![2]))]);
-    assert_eq!(mixture.fields().unwrap()[..], [with_shape(None)]);
+    assert_eq!(fixed.fields().unwrap()[..], [with_dim(Dim::Fixed(2))]);
+    assert_eq!(mixture.fields().unwrap()[..], [with_dim(Dim::Ragged)]);
     let columns = read(&mixture, &[0, 1, 2]);
     let mut found = values(&columns.columns[0]);
     found.sort_unstable();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::column::TableColumn;
+use super::column::{ColumnBuilder, TableColumn};
 use crate::{ColumnChoice, Error, ErrorKind, Result};
 
 /// A table whose rows name recordings.
@@ -46,7 +46,7 @@ impl Manifest {
 /// Where the rows of a table are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RowSource {
-    /// In a file: csv, tsv, labels in txt, JSON lines, Parquet.
+    /// In a file: csv, tsv, labels in txt, JSON lines, these also compressed, or Parquet.
     File(PathBuf),
     Given(std::sync::Arc<GivenRows>),
 }
@@ -111,7 +111,7 @@ impl GivenRows {
                 matches!(value, GivenValue::Int(_) | GivenValue::Float(_) | GivenValue::Null)
             };
             let has_numbers = values.iter().all(is_number);
-            let mut column = TableColumn::default();
+            let mut column = ColumnBuilder::default();
             for (row, value) in values.iter().enumerate() {
                 let cell = if !has_numbers && is_nan(value) { GivenValue::Null.cell() } else { value.cell() };
                 column.push(cell).map_err(|mut error| {
@@ -119,7 +119,7 @@ impl GivenRows {
                     error
                 })?;
             }
-            column.shrink();
+            let column = column.finish()?;
             rows.hash = column.hash(rows.hash);
             rows.names.push(name);
             rows.columns.push(column);

@@ -9,31 +9,36 @@
 //! - The fingerprint is that of the rows (paths, segments, columns), not that of the files. The paths of a
 //!   list count from the folder that they share, as those of a table and of a folder do.
 
-pub(crate) mod column;
+mod archive;
+mod column;
+mod csv;
 mod indexes;
+mod json;
+mod json_lines;
 mod lru;
 mod manifest;
+mod names;
+mod parquet;
+mod plan;
 mod reader;
 mod recording_file;
+mod rows;
 mod schema_inference;
 mod sidecar;
 mod table;
 mod tar;
-mod text;
+mod text_input;
 
 use std::{path::Path, sync::Arc};
 
 pub use indexes::IndexLocation;
 pub use manifest::{GivenRows, GivenValue, Manifest, RowSource, Unit};
+pub(crate) use plan::TablePlan;
 pub use reader::FilesReader;
 pub use recording_file::ReadCounts;
-pub(crate) use table::{TablePlan, check_named};
+pub(crate) use table::check_named;
 
-use self::{
-    column::{NameIndex, TableColumn},
-    manifest::TableRequest,
-    table::Table,
-};
+use self::{column::TableColumn, manifest::TableRequest, names::NameIndex, table::Table};
 use super::{
     arrow::ArrowOptions,
     block::BlockPool,
@@ -335,8 +340,8 @@ fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
             (Item::Whole(_), Nesting::One) => n_whole += 1,
             (Item::Text, Nesting::One) => {
                 n_text += 1;
-                for row in 0..label.len() {
-                    if let Some(text) = label.text(row) {
+                for text in label.texts() {
+                    if let Some(text) = text {
                         names.number(text)?;
                     }
                     if names.texts().len() > MOST_CLASSES {
@@ -381,10 +386,12 @@ fn label_classes(tables: &mut [Table]) -> Result<Vec<Described>> {
     for table in &mut *tables {
         let Some(label) = &mut table.label else { continue };
         let mut numbers = fallible_alloc::with_room(label.len())?;
-        for row in 0..label.len() {
-            let class = label.text(row).map(|text| names.number(text)).transpose()?;
+        for text in label.texts() {
+            let class = text.map(|text| names.number(text)).transpose()?;
             numbers.push(class.map_or(NO_LABEL, |name| classes[name as usize]));
         }
+        // bounded: there is room for all rows.
+        numbers.resize(label.len(), NO_LABEL);
         *label = TableColumn::of_ints(numbers);
     }
     let described = |table: &Table| Described {

@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value as Json;
-
-use super::column::{Cell, CellKinds, TableColumn, of_json};
+use super::{
+    column::{Cell, ColumnBuilder, of_json},
+    json::{Json, Object},
+};
 use crate::columns::SchemaColumn;
 
 /// The most rows that are looked at.
@@ -23,10 +24,19 @@ const DEEPEST: usize = 4;
 /// What was seen of a column.
 #[derive(Debug)]
 enum ObservedColumn {
-    Texts(CellKinds),
-    Values(TableColumn),
+    Values(ColumnBuilder),
     /// Values of several types, or nested.
     Other(&'static str),
+}
+
+impl ObservedColumn {
+    fn push(&mut self, cell: Cell<'_>) {
+        if let Self::Values(column) = self
+            && column.push(cell).is_err()
+        {
+            *self = Self::Other("json");
+        }
+    }
 }
 
 /// Looks at the first rows of a table.
@@ -45,7 +55,7 @@ impl SchemaInference {
         let mut inference = Self::default();
         for name in names.iter().take(MOST) {
             inference.names.push(name.clone());
-            inference.seen.push(ObservedColumn::Texts(CellKinds::default()));
+            inference.seen.push(ObservedColumn::Values(ColumnBuilder::default()));
         }
         inference
     }
@@ -59,21 +69,17 @@ impl SchemaInference {
     /// The cell of a column of texts.
     pub(super) fn text(&mut self, at: usize, cell: &[u8]) {
         self.n_bytes += cell.len();
-        if let Some(ObservedColumn::Texts(kinds)) = self.seen.get_mut(at)
-            && !cell.is_empty()
-        {
-            kinds.see(cell);
+        if let Some(seen) = self.seen.get_mut(at) {
+            seen.push(Cell::Untyped(cell));
         }
     }
 
     /// A value of a column, which may be a new one.
     pub(super) fn value(&mut self, name: &str, cell: Cell<'_>) {
         let Some(seen) = self.column(name) else { return };
-        if let ObservedColumn::Values(column) = seen {
+        if let ObservedColumn::Values(_) = seen {
             let text = if let Cell::Text(text) = cell { text.len() } else { 0 };
-            if column.push(cell).is_err() {
-                *seen = ObservedColumn::Other("json");
-            }
+            seen.push(cell);
             self.n_bytes += text + 16;
         }
     }
@@ -86,12 +92,12 @@ impl SchemaInference {
     }
 
     /// The values of an object, those of objects in it with points in their names.
-    pub(super) fn object(&mut self, object: &serde_json::Map<String, Json>) {
+    pub(super) fn object(&mut self, object: &Object<'_>) {
         self.within("", object, 0);
     }
 
-    fn within(&mut self, outer: &str, object: &serde_json::Map<String, Json>, depth: usize) {
-        for (name, value) in object {
+    fn within(&mut self, outer: &str, object: &Object<'_>, depth: usize) {
+        for (name, value) in object.iter() {
             let name = format!("{outer}{name}");
             match value {
                 Json::Object(inner) if depth < DEEPEST => self.within(&format!("{name}."), inner, depth + 1),
@@ -108,7 +114,7 @@ impl SchemaInference {
                 self.n_bytes += 2 * name.len();
                 self.numbers.insert(name.to_owned(), self.names.len());
                 self.names.push(name.to_owned());
-                self.seen.push(ObservedColumn::Values(TableColumn::default()));
+                self.seen.push(ObservedColumn::Values(ColumnBuilder::default()));
                 self.names.len() - 1
             }
         };
@@ -118,7 +124,6 @@ impl SchemaInference {
     pub(super) fn listed(self) -> Vec<SchemaColumn> {
         let of = |(name, seen)| {
             let content = match seen {
-                ObservedColumn::Texts(kinds) => kinds.column_type().to_string(),
                 ObservedColumn::Values(column) => column.column_type().to_string(),
                 ObservedColumn::Other(what) => what.to_owned(),
             };
@@ -156,7 +161,7 @@ mod tests {
             r#"{"h": "x"}"#,
         ] {
             assert!(inference.row());
-            inference.object(serde_json::from_str::<Json>(line).unwrap().as_object().unwrap());
+            inference.object(serde_json::from_str::<Json<'_>>(line).unwrap().as_object().unwrap());
         }
         let pairs = listed(inference);
         let pairs: Vec<_> = pairs.iter().map(|(name, content)| (&name[..], &content[..])).collect();

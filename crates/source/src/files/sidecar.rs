@@ -18,7 +18,7 @@ use std::{
 
 use forebay_audio::index_file;
 
-use super::column::hash;
+use super::names::hash;
 use crate::storage::{Version, open_regular};
 
 /// The most bytes of a file that is read.

@@ -1,0 +1,160 @@
+//! [`TablePlan`]: what is read as one table, and how it is opened.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    column::{Cell, ColumnBuilder},
+    manifest::{Manifest, RowSource, TableRequest},
+    names::TextList,
+    rows::TableBuilder,
+    table::{Table, check_named},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    columns::{ColumnChoice, SchemaColumn},
+    storage::{Storage, resolve},
+    urls,
+};
+
+/// What is read as one table.
+#[derive(Debug)]
+pub(crate) enum TablePlan {
+    Manifest(Arc<Manifest>),
+    Folder {
+        folder: PathBuf,
+        files: Vec<PathBuf>,
+    },
+    /// Recordings that are named one by one.
+    List(Vec<PathBuf>),
+}
+
+impl Table {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] for a column that is missing or whose type is not supported;
+    /// [`ErrorKind::Format`] for a table that cannot be read; [`ErrorKind::Config`] for rows that cannot be;
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Io`]; [`ErrorKind::Closed`] once the work is stopped.
+    pub(super) fn open(
+        plan: &TablePlan,
+        storage: &Arc<dyn Storage>,
+        asked: &TableRequest<'_>,
+    ) -> Result<Self> {
+        match plan {
+            TablePlan::Folder { folder, files } => Self::of_folder(folder, files, asked),
+            TablePlan::List(files) => Self::of_list(files, asked),
+            TablePlan::Manifest(manifest) => {
+                let path: Arc<Path> = manifest.path().into();
+                let folder = match &manifest.rows {
+                    RowSource::File(path) => path.parent().unwrap_or(Path::new("")),
+                    RowSource::Given(_) => Path::new(""),
+                };
+                let root: Arc<Path> = manifest.root.as_deref().unwrap_or(folder).into();
+                let mut builder = TableBuilder { unit: manifest.unit, ..TableBuilder::default() };
+                if let RowSource::File(path) = &manifest.rows
+                    && !path.exists()
+                {
+                    check_named(path)?;
+                }
+                let in_archives = manifest.root.as_deref().is_some_and(is_archive);
+                if let Some(root) = manifest.root.as_deref().filter(|_| !in_archives) {
+                    check_root(&**storage, root)?;
+                }
+                let read = match &manifest.rows {
+                    RowSource::File(_) => builder.read(storage, &path, manifest, asked),
+                    RowSource::Given(rows) => builder.given(rows, manifest, asked),
+                };
+                read.map_err(|error| error.in_shard(&path))?;
+                if in_archives {
+                    builder.find_in(&root, storage)?;
+                }
+                let mut table = builder.finish(path, root);
+                table.is_of_manifest = true;
+                Ok(table)
+            }
+        }
+    }
+
+    fn of_folder(folder: &Path, files: &[PathBuf], asked: &TableRequest<'_>) -> Result<Self> {
+        let mut builder = TableBuilder::default();
+        let (mut classes, mut all_below) = (TextList::default(), true);
+        for file in files {
+            let name = file.strip_prefix(folder).unwrap_or(file);
+            let name = if urls::is_url(folder) { urls::unescaped(name) } else { name.to_owned() };
+            builder.add(None, Some(name.as_os_str().as_encoded_bytes()), None, None)?;
+            let above = name.parent().and_then(Path::file_name);
+            all_below &= above.is_some();
+            classes.push(above.unwrap_or_default().as_encoded_bytes())?;
+        }
+        let is_class = |name: &str| all_below && name == "label";
+        if let Some(name) = asked.label.name().filter(|name| !is_class(name)) {
+            return Err(no_columns(folder, "label_column", name));
+        }
+        if let Some(name) = asked.others.iter().find(|name| !is_class(name)) {
+            return Err(no_columns(folder, "a column", name));
+        }
+        if all_below {
+            let mut label = ColumnBuilder::default();
+            classes.iter().try_for_each(|class| label.push(Cell::Text(class)))?;
+            let label = label.finish()?;
+            let content = label.column_type().to_string();
+            builder.schema = vec![SchemaColumn::new("label".to_owned(), content)];
+            builder.others = asked.others.iter().map(|_| label.clone()).collect();
+            if *asked.label != ColumnChoice::Nothing {
+                (builder.label, builder.label_name) = (Some(label), Some("label".to_owned()));
+            }
+        }
+        Ok(builder.finish(folder.into(), folder.into()))
+    }
+
+    fn of_list(files: &[PathBuf], asked: &TableRequest<'_>) -> Result<Self> {
+        let mut builder = TableBuilder::default();
+        for file in files {
+            builder.add(None, Some(file.as_os_str().as_encoded_bytes()), None, None)?;
+        }
+        let first = files.first().map_or(Path::new(""), PathBuf::as_path);
+        if let Some(name) = asked.label.name() {
+            return Err(no_columns(first, "label_column", name));
+        }
+        if let Some(name) = asked.others.first() {
+            return Err(no_columns(first, "a column", name));
+        }
+        // One file is its own shard; several are those of a folder.
+        let folder = first.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let path = if files.len() == 1 { first } else { folder };
+        let mut table = builder.finish(path.into(), Path::new("").into());
+        table.is_trusted = true;
+        Ok(table)
+    }
+}
+
+/// Whether a path is that of tar archives.
+fn is_archive(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
+}
+
+/// Checks the folder that a user names for relative paths.
+fn check_root(storage: &dyn Storage, root: &Path) -> Result<()> {
+    check_named(root)?;
+    let here = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+    let found = resolve(storage, here)?;
+    if !found.is_file() {
+        return Ok(());
+    }
+    let message = format!(
+        "root is the file {}, expected the folder that paths start from, or archives that end in .tar (unpacked ones)",
+        root.display()
+    );
+    Err(Error::new(ErrorKind::Config, message))
+}
+
+fn no_columns(path: &Path, parameter: &str, name: &str) -> Error {
+    let message = format!(
+        "{parameter} {name:?} is requested, and recordings without a table have no columns; give a table, as \"labels.csv\" or \
+         forebay.Manifest, or write a metadata.csv into the folder"
+    );
+    Error::new(ErrorKind::Schema, message).in_shard(path)
+}
