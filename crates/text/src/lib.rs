@@ -28,7 +28,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `tokenizer` | files of tiktoken and Hugging Face; splits text into pieces and merges their bytes |
+//! | `tokenizer` | files of tiktoken, Hugging Face and SentencePiece; splits text into pieces and merges their parts |
 //! | `pack` | best-fit packing: a row is full, each document begins with BOS |
 //!
 //! Promises: ids are equal to those of the library that the file was written for; a file or a text that is
@@ -49,4 +49,4 @@ use forebay_base::{
 };
 
 pub use pack::{CropRule, Document, Packer, Piece};
-pub use tokenizer::{Encoder, Tokenizer, TokenizerOptions};
+pub use tokenizer::{Dropout, Encoder, SpecialIds, Tokenizer, TokenizerOptions};
