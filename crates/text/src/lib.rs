@@ -29,6 +29,7 @@
 //! | file | what |
 //! |---|---|
 //! | `tokenizer` | files of tiktoken, Hugging Face and SentencePiece; splits text into pieces and merges their parts |
+//! | `characters` | an id for each character, for CTC and phonemes |
 //! | `pack` | best-fit packing: a row is full, each document begins with BOS |
 //!
 //! Promises: ids are equal to those of the library that the file was written for; a file or a text that is
@@ -37,6 +38,7 @@
 #![warn(missing_docs)]
 
 pub mod tokenizer;
+pub mod characters;
 pub mod pack;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -48,5 +50,6 @@ use forebay_base::{
     Error, ErrorKind, Result, cancel, catch_panic, fallible_alloc, fork_lock, parallel, seed,
 };
 
+pub use characters::{Characters, CharactersOptions};
 pub use pack::{CropRule, Document, Packer, Piece};
 pub use tokenizer::{Dropout, Encoder, SpecialIds, Tokenizer, TokenizerOptions};
