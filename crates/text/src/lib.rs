@@ -30,6 +30,7 @@
 //! |---|---|
 //! | `tokenizer` | files of tiktoken, Hugging Face and SentencePiece; splits text into pieces and merges their parts |
 //! | `characters` | an id for each character, for CTC and phonemes |
+//! | `transcript` | special tokens and timestamps around a text, as Whisper's |
 //! | `pack` | best-fit packing: a row is full, each document begins with BOS |
 //!
 //! Promises: ids are equal to those of the library that the file was written for; a file or a text that is
@@ -39,6 +40,7 @@
 
 pub mod tokenizer;
 pub mod characters;
+pub mod transcript;
 pub mod pack;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -53,3 +55,4 @@ use forebay_base::{
 pub use characters::{Characters, CharactersOptions};
 pub use pack::{CropRule, Document, Packer, Piece};
 pub use tokenizer::{Dropout, Encoder, SpecialIds, Tokenizer, TokenizerOptions};
+pub use transcript::{Segment, SpecialToken, TranscriptFormat};
