@@ -97,8 +97,8 @@ macro_rules! token_parameters {
         /// For a rank file that is not recognised by name: the ids of its special tokens, by text.
         special_tokens: Ids = None, state(tokenizer), elsewhere(added_tokens);
         /// Id of the BOS token, which begins each document. None: the one that the tokenizer's post-processor
-        /// puts before a text or the BOS of a SentencePiece model, else that of `<|bos|>`, `<|endoftext|>`, `<|begin_of_text|>`, `<s>` or
-        /// `<bos>`.
+        /// puts before a text or the BOS of a SentencePiece model, else that of `<|bos|>`, `<|endoftext|>`,
+        /// `<|begin_of_text|>`, `<s>` or `<bos>`.
         bos_id: OptionalInt = None, state(tokenizer), range(0, i32::MAX as i64),
             elsewhere(bos_token_id, bos, bos_token, eot_token);
         /// Id of the EOS token, which ends each document, and takes part in packing like its other tokens.

@@ -71,22 +71,22 @@ pub const EXPECTED: &str = "a file or folder with a tokenizer.json, a rank file,
 /// The most threads of one call.
 const MAX_THREADS: i64 = 1024;
 
-/// Tokenizer: encodes text to the same ids as Hugging Face `tokenizers`, tiktoken or SentencePiece, from their
-/// files.
+/// Tokenizer: encodes text to the same ids as Hugging Face `tokenizers`, tiktoken or SentencePiece, from
+/// their files.
 ///
 /// `path` is a Hugging Face `tokenizer.json`, the folder of one, a tiktoken rank file, or a SentencePiece
 /// `.model`, recognised by content; or a `tokenizers.Tokenizer`, a fast tokenizer of transformers, or another
 /// `Tokenizer`. A rank file holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`,
 /// `cl100k_base` or `o200k_base` (with any ending), pattern and special tokens are known. Other rank files
-/// need `pattern`, the regular expression whose matches are the pieces of a text, and `special_tokens`, a dict
-/// from text to id. The other files have their own.
+/// need `pattern`, the regular expression whose matches are the pieces of a text, and `special_tokens`, a
+/// dict from text to id. The other files have their own.
 ///
 /// Text that looks like a special token is encoded as ordinary text. `bos_id` is the id of the token that
 /// begins each document: the given one, else the one that the file's post-processor puts before a text or the
-/// model's BOS piece, else that of `<|bos|>`, `<|endoftext|>`, `<|begin_of_text|>`, `<s>` or `<bos>`, whichever
-/// comes first; None if there is none. `eos_id` is the id of the token that ends each document; without it
-/// documents have no EOS. `encode` adds neither. Immutable; may be shared by threads, pickled (as its path and
-/// parameters) and sent to other processes.
+/// model's BOS piece, else that of `<|bos|>`, `<|endoftext|>`, `<|begin_of_text|>`, `<s>` or `<bos>`,
+/// whichever comes first; None if there is none. `eos_id` is the id of the token that ends each document;
+/// without it documents have no EOS. `encode` adds neither. Immutable; may be shared by threads, pickled (as
+/// its path and parameters) and sent to other processes.
 ///
 /// Raises `ConfigError` (a `ValueError`) if the file is none of these or is damaged, or if parameters do not
 /// fit it, and `OSError` (such as `FileNotFoundError`) if it cannot be read.
@@ -143,20 +143,20 @@ impl Tokenizer {
 
     /// Encodes a text to ids: uint32 `[n]`. Releases the GIL.
     ///
-    /// `dropout` is the probability, 0 to 1, with which each merge of two parts is left out (BPE dropout), for
-    /// tokenizers that merge: byte-level BPE, and BPE models of SentencePiece. The ids are a function of `text`,
-    /// `dropout` and `seed`, a whole number of 0 to 2^64 - 1, on any machine.
+    /// `dropout` is the probability, 0 to 1, with which each merge of two parts is left out (BPE dropout),
+    /// for tokenizers that merge: byte-level BPE, and BPE models of SentencePiece. The ids are a function of
+    /// `text`, `dropout` and `seed`, a whole number of 0 to 2^64 - 1, on any machine.
     ///
     /// Raises `UnicodeEncodeError` (a `ValueError`) if the text has surrogates, which are not characters,
-    /// `ConfigError` for a `dropout` that is not defined for the tokenizer, `DecodeError` if the file's library
-    /// cannot encode the text, and `MemoryError`.
+    /// `ConfigError` for a `dropout` that is not defined for the tokenizer, `DecodeError` if the file's
+    /// library cannot encode the text, and `MemoryError`.
     #[pyo3(signature = (text, *, dropout=0.0, seed=0))]
     fn encode<'py>(
         &self,
         py: Python<'py>,
         text: PyBackedStr,
-        dropout: f64,
-        seed: u64,
+        #[pyo3(from_py_with = argument::dropout)] dropout: f64,
+        #[pyo3(from_py_with = argument::seed)] seed: u64,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let mut ids = Vec::new();
         detach(py, || {
@@ -204,8 +204,8 @@ impl Tokenizer {
     }
 
     /// The id of the token whose text is `token`, special tokens first; None if there is none. A piece of a
-    /// SentencePiece model has U+2581 for a space; a token of byte-level BPE is found by the text it stands for
-    /// in a rank file, and by its name in a `tokenizer.json` that the `tokenizers` crate encodes.
+    /// SentencePiece model has U+2581 for a space; a token of byte-level BPE is found by the text it stands
+    /// for in a rank file, and by its name in a `tokenizer.json` that the `tokenizers` crate encodes.
     fn token_to_id(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }

@@ -1,8 +1,8 @@
 //! Text to the numbers of its characters, for CTC and for phonemes.
 //!
-//! Input: text, and a vocabulary of entries of one or more characters. Output: an id for each entry that the text
-//! consists of, from left to right; where several entries begin, the longest. The text is neither normalised nor
-//! lower-cased. A character that begins no entry is an error that names it, never an id.
+//! Input: text, and a vocabulary of entries of one or more characters. Output: an id for each entry that the
+//! text consists of, from left to right; where several entries begin, the longest. The text is neither
+//! normalised nor lower-cased. A character that begins no entry is an error that names it, never an id.
 //!
 //! Source: own.
 
@@ -11,8 +11,8 @@ use crate::{Error, ErrorKind, Result, fallible_alloc, tokenizer::trie::Trie};
 /// Ids beside those of the entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CharactersOptions {
-    /// An id that no entry has, such as the blank of CTC: the entries from it on move up by one. At most the number of
-    /// entries.
+    /// An id that no entry has, such as the blank of CTC: the entries from it on move up by one. At most the
+    /// number of entries.
     pub blank: Option<u32>,
     /// An id that is put between two entries of a text, such as the blank between phonemes.
     pub between: Option<u32>,
@@ -44,8 +44,8 @@ impl Characters {
     /// characters of a string pass `string.chars().map(String::from)`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the vocabulary is empty or has an entry that is empty or occurs twice, or if an option
-    /// is out of range; [`ErrorKind::Memory`].
+    /// [`ErrorKind::Config`] if the vocabulary is empty or has an entry that is empty or occurs twice, or if
+    /// an option is out of range; [`ErrorKind::Memory`].
     pub fn new<T: AsRef<str>>(
         vocabulary: impl IntoIterator<Item = T>,
         options: &CharactersOptions,
@@ -94,8 +94,8 @@ impl Characters {
     /// Appends the ids of `text`.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for a character that begins no entry, [`ErrorKind::Memory`]. After an error `ids` is as
-    /// before.
+    /// [`ErrorKind::Corrupt`] for a character that begins no entry, [`ErrorKind::Memory`]. After an error
+    /// `ids` is as before.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let before = ids.len();
         let result = self.append(text, ids);

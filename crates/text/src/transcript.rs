@@ -1,8 +1,8 @@
 //! The tokens of a transcript between special tokens, with timestamps, as Whisper is trained on them.
 //!
-//! Input: a text, or segments with their times. Output: the prefix, the text's ids, and the suffix. With timestamps
-//! each segment is between the tokens of its start and its end, `<|0.00|>` to `<|30.00|>`, rounded to the nearest step.
-//! A last segment without an end, which goes on after the clip, is its start alone.
+//! Input: a text, or segments with their times. Output: the prefix, the text's ids, and the suffix. With
+//! timestamps each segment is between the tokens of its start and its end, `<|0.00|>` to `<|30.00|>`, rounded
+//! to the nearest step. A last segment without an end, which goes on after the clip, is its start alone.
 //!
 //! Source: Radford et al., "Robust speech recognition via large-scale weak supervision" (2022), section 2.3.
 
@@ -51,8 +51,8 @@ struct Timestamps {
 
 impl TranscriptFormat {
     /// The format with these tokens before and after a transcript, such as `<|startoftranscript|>`, `<|en|>`,
-    /// `<|transcribe|>` and `<|endoftext|>`. `timestamps` is the step of the tokens of times in seconds, 0.02 for
-    /// Whisper; None for none.
+    /// `<|transcribe|>` and `<|endoftext|>`. `timestamps` is the step of the tokens of times in seconds, 0.02
+    /// for Whisper; None for none.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the tokenizer lacks a token, or a number is out of range.
@@ -78,12 +78,12 @@ impl TranscriptFormat {
         self.framed(out, |out| encoder.encode_ordinary(text, out))
     }
 
-    /// Appends the prefix, the ids of the segments, between those of their times if the format has timestamps, and
-    /// the suffix. Each text is encoded alone.
+    /// Appends the prefix, the ids of the segments, between those of their times if the format has
+    /// timestamps, and the suffix. Each text is encoded alone.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if a time is not within 0 to 30 s, if a segment ends before it begins or begins before
-    /// the last one ends (by a step or more), or if one before the last has no end; and as
+    /// [`ErrorKind::Corrupt`] if a time is not within 0 to 30 s, if a segment ends before it begins or begins
+    /// before the last one ends (by a step or more), or if one before the last has no end; and as
     /// [`Encoder::encode_ordinary`]. After an error `out` is as before.
     pub fn encode_segments(
         &self,

@@ -1,4 +1,5 @@
-//! Transcripts in Whisper's format: the ids of the `tokenizers` library for the same text with special tokens.
+//! Transcripts in Whisper's format: the ids of the `tokenizers` library for the same text with special
+//! tokens.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::{fs, path::Path};
@@ -8,8 +9,8 @@ use forebay_text::{Segment, SpecialToken, Tokenizer, TokenizerOptions, Transcrip
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// The committed tokenizer with the special tokens of Whisper. Those of times are special in the files of some
-/// releases, and only added in others.
+/// The committed tokenizer with the special tokens of Whisper. Those of times are special in the files of
+/// some releases, and only added in others.
 fn whisper(timestamps_are_special: bool) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/tokens/tokenizer.json");
     let mut json: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();

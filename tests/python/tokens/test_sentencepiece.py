@@ -218,8 +218,10 @@ def test_dropout_is_that_of_the_library(train: Callable[[str], bytes], opened: C
         ours.encode(line, dropout=1.5)
     with pytest.raises(forebay.ConfigError, match="its SentencePiece model does not merge"):
         opened(train("unigram")).encode(line, dropout=0.1)
-    with pytest.raises(OverflowError):
+    with pytest.raises(forebay.ConfigError, match="seed is -1, must be 0 to"):
         ours.encode(line, seed=-1)
+    with pytest.raises(TypeError, match=r"dropout is .0\.1."):
+        ours.encode(line, dropout="0.1")  # type: ignore[arg-type]
 
 
 def test_threads_share_a_tokenizer(train: Callable[[str], bytes], opened: Callable[[bytes], Tokenizer]) -> None:

@@ -130,8 +130,8 @@ impl ByteLevel {
         self.split(text, |start, end| self.piece(scratch, text.as_bytes(), start, end, ids))
     }
 
-    /// As [`Self::encode`], without the merges that `dropout` leaves out. A piece that is a token is merged from its
-    /// bytes, like all others.
+    /// As [`Self::encode`], without the merges that `dropout` leaves out. A piece that is a token is merged
+    /// from its bytes, like all others.
     pub fn encode_with_dropout(
         &self,
         scratch: &mut EncoderScratch,

@@ -1,14 +1,14 @@
 //! Encodes text to token ids.
 //!
 //! The ids are equal to those of the library that the file was written for: tiktoken's `encode_ordinary`,
-//! `tokenizers`' `encode` without special tokens, or `sentencepiece`'s `encode`. Text that looks like a special token
-//! is ordinary text.
+//! `tokenizers`' `encode` without special tokens, or `sentencepiece`'s `encode`. Text that looks like a
+//! special token is ordinary text.
 //!
 //! The kind of a file is recognised by its content: Hugging Face's `tokenizer.json` (`hugging_face`),
-//! tiktoken's rank file (`ranks`), or SentencePiece's `.model` (`sentence_piece`). Nearly all files of the first two
-//! are byte-level byte pair encoding, which `byte_level` implements. A scanner (`scan`), or a regular expression for other patterns (`split`), splits the text;
-//! each worker caches words (`words`); other pieces are merged (`pairs`). `docs/decisions.md` compares this
-//! with the libraries.
+//! tiktoken's rank file (`ranks`), or SentencePiece's `.model` (`sentence_piece`). Nearly all files of the
+//! first two are byte-level byte pair encoding, which `byte_level` implements. A scanner (`scan`), or a
+//! regular expression for other patterns (`split`), splits the text; each worker caches words (`words`);
+//! other pieces are merged (`pairs`). `docs/decisions.md` compares this with the libraries.
 //!
 //! Source: own.
 
@@ -97,13 +97,13 @@ enum Backend {
 pub struct Dropout(f64);
 
 impl Tokenizer {
-    /// Reads the file `path`, a `tokenizer.json`, a rank file or a SentencePiece model, recognised by its content;
-    /// of a folder its `tokenizer.json`.
+    /// Reads the file `path`, a `tokenizer.json`, a rank file or a SentencePiece model, recognised by its
+    /// content; of a folder its `tokenizer.json`.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] and [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::Format`] if it
-    /// is none of these or is damaged, [`ErrorKind::Config`] if a rank file lacks a pattern or if options do not
-    /// fit the file.
+    /// is none of these or is damaged, [`ErrorKind::Config`] if a rank file lacks a pattern or if options do
+    /// not fit the file.
     pub fn open(path: &Path, options: &TokenizerOptions) -> Result<Self> {
         let in_folder = path.join("tokenizer.json");
         let path = if path.is_dir() { &in_folder } else { path };
@@ -214,13 +214,13 @@ impl Tokenizer {
         result
     }
 
-    /// As [`Self::encode_ordinary`], with some merges left out at random (BPE dropout). The ids are a function of the
-    /// tokenizer, `text`, `dropout` and `seed`, on any machine and any number of threads; with dropout 0 they are
-    /// those of [`Self::encode_ordinary`].
+    /// As [`Self::encode_ordinary`], with some merges left out at random (BPE dropout). The ids are a
+    /// function of the tokenizer, `text`, `dropout` and `seed`, on any machine and any number of threads;
+    /// with dropout 0 they are those of [`Self::encode_ordinary`].
     ///
     /// # Errors
-    /// As [`Self::encode_ordinary`], and [`ErrorKind::Config`] for a `dropout` of a tokenizer that merges if this one
-    /// does not.
+    /// As [`Self::encode_ordinary`], and [`ErrorKind::Config`] for a `dropout` of a tokenizer that merges if
+    /// this one does not.
     pub fn encode_with_dropout(
         &self,
         text: &str,
@@ -237,8 +237,9 @@ impl Tokenizer {
     /// BPE dropout with probability `p`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `p` is not a probability, or is not 0 for a tokenizer in which dropout is not defined:
-    /// a SentencePiece model that is not BPE, or a `tokenizer.json` that the `tokenizers` crate encodes.
+    /// [`ErrorKind::Config`] if `p` is not a probability, or is not 0 for a tokenizer in which dropout is not
+    /// defined: a SentencePiece model that is not BPE, or a `tokenizer.json` that the `tokenizers` crate
+    /// encodes.
     pub fn dropout(&self, p: f64) -> Result<Dropout> {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::new(ErrorKind::Config, format!("dropout is {p}, must be 0 to 1")));
@@ -247,8 +248,8 @@ impl Tokenizer {
         Ok(Dropout(p))
     }
 
-    /// The id of the token with this text, special tokens first. Searches the vocabulary: call it once, not for each
-    /// text.
+    /// The id of the token with this text, special tokens first. Searches the vocabulary: call it once, not
+    /// for each text.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         match &self.0.backend {
             Backend::ByteLevel(it) => it.id(token),
@@ -265,8 +266,9 @@ impl Tokenizer {
         }
     }
 
-    /// The text of `ids`, special tokens included, except the control pieces of a SentencePiece model, as its library
-    /// does. Bytes that are not UTF-8, such as a part of a character, become U+FFFD, as in the libraries.
+    /// The text of `ids`, special tokens included, except the control pieces of a SentencePiece model, as its
+    /// library does. Bytes that are not UTF-8, such as a part of a character, become U+FFFD, as in the
+    /// libraries.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for an id without a token, [`ErrorKind::Corrupt`] if the library fails.

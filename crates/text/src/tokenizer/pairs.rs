@@ -2,9 +2,9 @@
 //! rank.
 //!
 //! Input: the units of a piece: bytes, or characters as symbols ([`Alphabet`]). Output: ids. The merges are a
-//! table from pairs of ids to rank and id of the merged token. A Hugging Face file lists the pairs; a rank file
-//! implies every pair whose concatenated bytes are a token, a SentencePiece model every pair of pieces whose
-//! concatenation is a piece.
+//! table from pairs of ids to rank and id of the merged token. A Hugging Face file lists the pairs; a rank
+//! file implies every pair whose concatenated bytes are a token, a SentencePiece model every pair of pieces
+//! whose concatenation is a piece.
 //!
 //! A short piece is searched for its lowest rank after each merge, which is quadratic but fastest up to some
 //! dozens of units. A longer piece uses a heap. A long piece is encoded in windows whose heap fits the cache:
@@ -24,10 +24,10 @@
 //!
 //! # Dropout
 //!
-//! With BPE dropout each pair that could be merged is left out with probability `p`. Whether it is left out is a
-//! hash of the seed and of where the pair begins, meets and ends in the text ([`Dropout`]), so it does not depend
-//! on the order of the merges or on other texts. A pair is drawn once; it is drawn again when a neighbour makes it
-//! another pair. There are no windows, since no cut has a proof.
+//! With BPE dropout each pair that could be merged is left out with probability `p`. Whether it is left out
+//! is a hash of the seed and of where the pair begins, meets and ends in the text ([`Dropout`]), so it does
+//! not depend on the order of the merges or on other texts. A pair is drawn once; it is drawn again when a
+//! neighbour makes it another pair. There are no windows, since no cut has a proof.
 //!
 //! Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (2016),
 //! algorithm 1. Dropout: Provilkov, Emelianenko, Voita, "BPE-Dropout" (2020), algorithm 1, with one draw for
@@ -478,7 +478,8 @@ mod tests {
         }
     }
 
-    /// All pairs are drawn at once and merged lowest rank first, leftmost first: the parts as offsets and ids.
+    /// All pairs are drawn at once and merged lowest rank first, leftmost first: the parts as offsets and
+    /// ids.
     fn dropped(pairs: &MergeTable<[u32; 256]>, piece: &[u8], dropout: &Dropout) -> Vec<u32> {
         let mut parts: Vec<(u32, u32)> = (0..).zip(pairs.units(piece)).collect();
         loop {

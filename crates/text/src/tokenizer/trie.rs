@@ -1,8 +1,8 @@
 //! A set of byte strings with a number each, for the strings that begin at a place of a text.
 //!
-//! The nodes are in breadth-first order, so the children of a node are neighbours, in the order of their bytes. A
-//! node with many children has a table of 256 entries instead, which costs at most 64 bytes for each of them: the
-//! memory is bounded by the bytes of the strings, whatever they are.
+//! The nodes are in breadth-first order, so the children of a node are neighbours, in the order of their
+//! bytes. A node with many children has a table of 256 entries instead, which costs at most 64 bytes for each
+//! of them: the memory is bounded by the bytes of the strings, whatever they are.
 //!
 //! Source: own.
 
@@ -46,8 +46,8 @@ impl Default for Trie {
 }
 
 impl Trie {
-    /// Builds the trie of strings and their numbers, which are below 2^32 - 1. Empty strings are left out; of equal
-    /// ones the smallest number is used.
+    /// Builds the trie of strings and their numbers, which are below 2^32 - 1. Empty strings are left out; of
+    /// equal ones the smallest number is used.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.

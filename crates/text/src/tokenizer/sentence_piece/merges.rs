@@ -1,8 +1,9 @@
-//! Byte pair encoding as SentencePiece does it: starts from characters, and merges the pair with the highest score.
+//! Byte pair encoding as SentencePiece does it: starts from characters, and merges the pair with the highest
+//! score.
 //!
-//! Input: normalised text. Output: the ids of pieces, and of characters that are none. Two parts are merged if their
-//! concatenation is a piece, leftmost first at equal scores. User-defined pieces are one part from the start and are
-//! never merged. Merging is that of [`MergeTable`]; its ranks are those of the scores.
+//! Input: normalised text. Output: the ids of pieces, and of characters that are none. Two parts are merged
+//! if their concatenation is a piece, leftmost first at equal scores. User-defined pieces are one part from
+//! the start and are never merged. Merging is that of [`MergeTable`]; its ranks are those of the scores.
 //!
 //! In nearly all models no piece crosses the start of a word. Then words are merged on their own and cached.
 //!

@@ -1,9 +1,9 @@
 //! SentencePiece models: `.model` files of the library `sentencepiece`.
 //!
-//! Input: text, normalised by the model's own rules (`normalizer`). Output: the ids of the library's `encode`, of
-//! any of its four kinds of models: unigram (`unigram`), byte pair encoding (`merges`), words, and characters. A
-//! character that no piece covers is the unknown piece, one for a run of them; or with byte fallback the pieces of its
-//! bytes.
+//! Input: text, normalised by the model's own rules (`normalizer`). Output: the ids of the library's
+//! `encode`, of any of its four kinds of models: unigram (`unigram`), byte pair encoding (`merges`), words,
+//! and characters. A character that no piece covers is the unknown piece, one for a run of them; or with byte
+//! fallback the pieces of its bytes.
 //!
 //! | piece | in a text |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | UNKNOWN, BYTE | for characters that no piece covers |
 //! | CONTROL, UNUSED | never; control pieces are special tokens |
 //!
-//! Ids are compared with those of sentencepiece 0.2.3 (`tests/python/tokens/test_sentencepiece.py`). Versions up to
-//! 0.2.1 compare the sums of a unigram model in 64 bits and score user-defined pieces lower, so their ids differ where
-//! two sums are nearly equal.
+//! Ids are compared with those of sentencepiece 0.2.3 (`tests/python/tokens/test_sentencepiece.py`). Versions
+//! up to 0.2.1 compare the sums of a unigram model in 64 bits and score user-defined pieces lower, so their
+//! ids differ where two sums are nearly equal.
 //!
 //! Source: Kudo, Richardson, "SentencePiece" (2018). The file: `proto`.
 
@@ -330,8 +330,8 @@ impl SentencePiece {
         Ok(())
     }
 
-    /// The text of `ids`, as the library decodes them: control pieces are left out, an unknown one is the model's
-    /// text for it.
+    /// The text of `ids`, as the library decodes them: control pieces are left out, an unknown one is the
+    /// model's text for it.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for an id without a piece, [`ErrorKind::TooLarge`], [`ErrorKind::Memory`].

@@ -1,14 +1,16 @@
 //! Normalises a text as the model was trained: replaces characters by the model's map, and marks spaces.
 //!
-//! Input: text. Output: UTF-8, in which U+2581 stands for a space. The map (`precompiled_charsmap`) is a double-array
-//! trie from strings of characters to offsets of their replacements; the longest string that begins at a place is
-//! replaced. A user-defined piece is never changed. Runs of ASCII that no rule concerns are copied.
+//! Input: text. Output: UTF-8, in which U+2581 stands for a space. The map (`precompiled_charsmap`) is a
+//! double-array trie from strings of characters to offsets of their replacements; the longest string that
+//! begins at a place is replaced. A user-defined piece is never changed. Runs of ASCII that no rule concerns
+//! are copied.
 //!
-//! The map is a claim of the file: [`Normalizer::new`] walks the whole trie once and checks each replacement, so
-//! that encoding cannot fail on it. A rule that ends within a character is left out.
+//! The map is a claim of the file: [`Normalizer::new`] walks the whole trie once and checks each replacement,
+//! so that encoding cannot fail on it. A rule that ends within a character is left out.
 //!
-//! Source: Kudo, Richardson, "SentencePiece" (2018), section 3.2; the layout of Darts-clone's units (Aoe, "An efficient
-//! digital search algorithm by using a double-array structure", 1989). The rules for spaces: observed.
+//! Source: Kudo, Richardson, "SentencePiece" (2018), section 3.2; the layout of Darts-clone's units (Aoe, "An
+//! efficient digital search algorithm by using a double-array structure", 1989). The rules for spaces:
+//! observed.
 
 use super::{super::trie::Trie, proto::NormalizerFields};
 use crate::{Error, ErrorKind, Result, fallible_alloc};
@@ -172,8 +174,9 @@ fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A unit of the double array: bits 0 to 7 the byte that leads to it, bit 8 whether a string ends at it, bits 10 to 31
-/// the distance of its children, by 256 if bit 9 is set. Of a unit for the end of a string: bit 31, and the value.
+/// A unit of the double array: bits 0 to 7 the byte that leads to it, bit 8 whether a string ends at it, bits
+/// 10 to 31 the distance of its children, by 256 if bit 9 is set. Of a unit for the end of a string: bit 31,
+/// and the value.
 #[derive(Debug, Clone, Copy)]
 struct Unit(u32);
 
@@ -218,7 +221,7 @@ impl Map {
             .split_first_chunk::<4>()
             .ok_or_else(|| damaged(format!("has {} bytes, expected at least 4", bytes.len())))?;
         let len = u32::from_le_bytes(*len) as usize;
-        if len > rest.len() || len % 4 != 0 || len == 0 {
+        if len > rest.len() || !len.is_multiple_of(4) || len == 0 {
             return Err(damaged(format!(
                 "has a trie of {len} bytes, expected a multiple of 4 up to the {} that are left",
                 rest.len()

@@ -1,11 +1,11 @@
 //! Reads the protobuf message of a SentencePiece `.model` file: the fields that encoding and decoding need.
 //!
-//! Input: the bytes of the file. Output: [`ModelFile`], whose texts are slices of the input. Each length is compared
-//! with the bytes that are left before it is used, so the memory is that of the list of pieces: at most eight times the
-//! file.
+//! Input: the bytes of the file. Output: [`ModelFile`], whose texts are slices of the input. Each length is
+//! compared with the bytes that are left before it is used, so the memory is that of the list of pieces: at
+//! most eight times the file.
 //!
-//! Source: the encoding of protocol buffers (protobuf.dev, "Encoding"), and the names and numbers of the fields in
-//! SentencePiece's published `sentencepiece_model.proto`.
+//! Source: the encoding of protocol buffers (protobuf.dev, "Encoding"), and the names and numbers of the
+//! fields in SentencePiece's published `sentencepiece_model.proto`.
 
 use super::PieceType;
 use crate::{Error, ErrorKind, Result, fallible_alloc};

@@ -1,14 +1,15 @@
 //! The unigram language model: of all ways to write a text as pieces the one with the largest sum of scores.
 //!
-//! Input: normalised text. Output: the pieces of the best path, by Viterbi's algorithm. Of equal sums the path whose
-//! last piece begins first is used.
+//! Input: normalised text. Output: the pieces of the best path, by Viterbi's algorithm. Of equal sums the
+//! path whose last piece begins first is used.
 //!
-//! The sums are those of the original library bit for bit: 32-bit floats, added from the start of the text. So a path
-//! is the same where rounding decides. Where no piece reaches over a place, each path goes through it: the pieces up
-//! to there are emitted, and only the sum is kept. So the buffer has the size of a word, not of the text.
+//! The sums are those of the original library bit for bit: 32-bit floats, added from the start of the text.
+//! So a path is the same where rounding decides. Where no piece reaches over a place, each path goes through
+//! it: the pieces up to there are emitted, and only the sum is kept. So the buffer has the size of a word,
+//! not of the text.
 //!
-//! Source: Kudo, "Subword regularization" (2018), section 3; the bonus of user-defined pieces and the penalty of
-//! unknown characters: observed.
+//! Source: Kudo, "Subword regularization" (2018), section 3; the bonus of user-defined pieces and the penalty
+//! of unknown characters: observed.
 
 use super::{super::trie::Trie, PieceType, UnknownCharacters, first_len, proto::FilePiece};
 use crate::{Result, fallible_alloc};
