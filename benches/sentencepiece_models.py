@@ -44,7 +44,8 @@ def main() -> None:
     lines = [line for path in options.text for line in path.read_text(errors="replace").splitlines() if line.strip()]
     n_bytes = sum(len(line.encode()) for line in lines)
     sys.stdout.write(f"{len(lines)} lines of {n_bytes / len(lines):.0f} bytes on average\n\n")
-    sys.stdout.write("| model | forebay, lines/s | `encode_batch`, lines/s | sentencepiece, lines/s | ratio |\n|---|---:|---:|---:|---:|\n")
+    sys.stdout.write("| model | forebay, lines/s | `encode_batch`, lines/s | sentencepiece, lines/s | ratio |\n")
+    sys.stdout.write("|---|---:|---:|---:|---:|\n")
     for name, given in MODELS.items():
         made = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(

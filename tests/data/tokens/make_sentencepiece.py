@@ -29,7 +29,12 @@ FF22\t62
 FF23\t63
 """
 MODELS = {
-    "unigram": {"model_type": "unigram", "vocab_size": 400, "control_symbols": "<ctl>", "user_defined_symbols": "<sep>,ing"},
+    "unigram": {
+        "model_type": "unigram",
+        "vocab_size": 400,
+        "control_symbols": "<ctl>",
+        "user_defined_symbols": "<sep>,ing",
+    },
     "bpe": {
         "model_type": "bpe",
         "vocab_size": 650,
