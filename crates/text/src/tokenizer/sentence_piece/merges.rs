@@ -15,7 +15,7 @@ use super::{
     super::{
         byte_level::EncoderScratch,
         pairs::{Dropout, MergeTable, Symbols},
-        table::word,
+        table::{Word, word},
         trie::Trie,
         words::IDS,
     },
@@ -74,16 +74,31 @@ impl Words {
             at
         };
         let others = |mut at: usize| {
-            while at < text.len() && !text[at..].starts_with(space) {
+            while let Some(n) = text[at..].iter().position(|&byte| byte == space[0]) {
+                at += n;
+                if text[at..].starts_with(space) {
+                    return at;
+                }
                 at += 1;
             }
-            at
+            text.len()
         };
         match self {
             Self::BeginWithSpace => others(spaces(at)),
             Self::EndWithSpace => spaces(others(at)),
             Self::Whole => text.len(),
         }
+    }
+}
+
+/// Set in the key of a word for the space before it, which leaves room for a longer word: no length sets it.
+const SPACE_BEFORE: Word = 1 << 127;
+
+/// The key of a word in the cache, if it is short.
+fn key(text: &[u8], start: usize, end: usize) -> Option<Word> {
+    match text[start..end].starts_with(SPACE.as_bytes()) {
+        true => word(text, start + SPACE.len(), end).map(|word| word | SPACE_BEFORE),
+        false => word(text, start, end),
     }
 }
 
@@ -97,6 +112,8 @@ pub struct MergeBuffers {
 /// The pieces as merges.
 #[derive(Debug)]
 pub struct Merges {
+    /// What each ASCII character is before any merge.
+    ascii: [u32; 128],
     /// Ids of pieces of one character.
     characters: HashMap<char, u32>,
     pairs: MergeTable<Symbols>,
@@ -172,7 +189,9 @@ impl Merges {
                 fallible_alloc::push(&mut merges, ((left, right), (rank, id)))?;
             }
         }
-        Ok(Self { characters, pairs: MergeTable::new(Symbols, merges.into_iter()), words })
+        let symbol = |char: char| characters.get(&char).copied().unwrap_or(CHARACTER + char as u32);
+        let ascii = std::array::from_fn(|byte| symbol(char::from(byte as u8)));
+        Ok(Self { ascii, characters, pairs: MergeTable::new(Symbols, merges.into_iter()), words })
     }
 
     /// Appends the ids of `text`, which is UTF-8.
@@ -192,7 +211,7 @@ impl Merges {
         while at < text.len() {
             let end = self.words.end(text, at);
             let before = ids.len();
-            let word = word(text, at, end);
+            let word = key(text, at, end);
             fallible_alloc::grow(ids, IDS)?;
             if !word.is_some_and(|word| scratch.words.append(word, ids)) {
                 let MergeBuffers { symbols, merged } = &mut scratch.merges;
@@ -245,6 +264,13 @@ impl Merges {
         symbols.clear();
         let mut at = 0;
         while at < text.len() {
+            if let Some(&symbol) = self.ascii.get(usize::from(text[at]))
+                && !user_defined.begins_with(text[at])
+            {
+                fallible_alloc::push(symbols, symbol)?;
+                at += 1;
+                continue;
+            }
             let (len, number) = match user_defined.longest(&text[at..]) {
                 Some((len, id)) => (len, FROZEN | id),
                 None => {
