@@ -128,12 +128,12 @@ def test_ids_and_texts(name: str, train: Callable[[str], bytes], lines: list[str
             near = [reference.id_to_piece(some[max(at - 3, 0) : at + 5]) for some in (ids.tolist(), expected)]
             pytest.fail(f"id {at} of {line[:200]!r}: {near[0]} for {near[1]}")
     for line in lines[:: max(len(lines) // 2000, 1)]:
-        ids = reference.encode(line)
-        assert ours.decode(ids) == reference.decode(ids), line
+        expected = reference.encode(line)
+        assert ours.decode(expected) == reference.decode(expected), line
     random_ = random.Random(name)
     for _ in range(200):
-        ids = [random_.randrange(ours.n_vocab) for _ in range(random_.randrange(1, 20))]
-        assert ours.decode(ids) == reference.decode(ids), ids
+        drawn = [random_.randrange(ours.n_vocab) for _ in range(random_.randrange(1, 20))]
+        assert ours.decode(drawn) == reference.decode(drawn), drawn
 
 
 @pytest.fixture

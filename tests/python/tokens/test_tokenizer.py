@@ -99,6 +99,7 @@ def test_published_rank_files(name: str, some_texts: list[str]) -> None:
     if not path.exists():
         pytest.skip(f"no {path}")
     ours, ranks = Tokenizer(path), rank_file(path)
+    assert ours.bos_id is not None
     reference = tiktoken.Encoding(
         name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={"<|endoftext|>": ours.bos_id}
     )
