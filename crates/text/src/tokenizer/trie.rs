@@ -123,7 +123,7 @@ impl Trie {
         for (at, byte) in text.into_iter().enumerate() {
             let child = if node.first < TABLE {
                 // The lowest place whose byte is equal has its top bit set; those above it may have, too.
-                let different = node.bytes ^ ONES * u64::from(byte);
+                let different = node.bytes ^ (ONES * u64::from(byte));
                 let equal = different.wrapping_sub(ONES) & !different & ONES << 7;
                 if equal == 0 {
                     return;

@@ -99,7 +99,7 @@ impl UnknownCharacters {
 #[derive(Debug)]
 enum Algorithm {
     Unigram(Unigram),
-    Merges(Merges),
+    Merges(Box<Merges>),
     /// Each word is a piece.
     Words(Trie),
     /// Each character is a piece.
@@ -194,7 +194,7 @@ impl SentencePiece {
         let whole = [PieceType::Normal, PieceType::UserDefined, PieceType::Unused];
         let algorithm = match model.model_type {
             1 => Algorithm::Unigram(Unigram::new(pieces)?),
-            2 => Algorithm::Merges(Merges::new(pieces)?),
+            2 => Algorithm::Merges(Box::new(Merges::new(pieces)?)),
             3 => Algorithm::Words(of_kinds(&whole)?),
             4 => Algorithm::Characters(of_kinds(&whole)?),
             other => {
