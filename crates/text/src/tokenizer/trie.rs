@@ -25,8 +25,8 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    /// The bytes that lead to the children, in order, the first in the lowest place; the first one again in the
-    /// places that are left.
+    /// The bytes that lead to the children, in order, the first in the lowest place; the first one again in
+    /// the places that are left.
     bytes: u64,
     /// The first child, [`NONE`] without children.
     first: u32,
@@ -65,8 +65,8 @@ impl Trie {
         for (string, _) in &strings {
             trie.begins[usize::from(string[0])] = true;
         }
-        // A node, the strings below it, and the number of their bytes up to it. The last one first, so that the
-        // nodes of a string are close together.
+        // A node, the strings below it, and the number of their bytes up to it. The last one first, so that
+        // the nodes of a string are close together.
         let mut open: Vec<(usize, Range<usize>, usize)> = vec![(0, 0..strings.len(), 0)];
         while let Some((node, mut range, depth)) = open.pop() {
             // Sorted, so a string that ends here is the first.
