@@ -1,5 +1,5 @@
-//! The number of allocations per example in a warm worker, for each format, and of a packer of documents,
-//! measured by an allocator of this binary.
+//! The number of allocations per example in a warm worker, for each format, of a packer of documents, and of
+//! encoders of text, measured by an allocator of this binary.
 //!
 //! A thread's allocations are counted while [`allocations`] runs. [`FILES`] has the limits; counts above zero
 //! are those of the decoder library, with the reason in `docs/decisions.md`.
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use forebay::{
     LoaderConfig,
     contract::{BatchSizes, BatchSlot, Collate, ExampleMaker, RawRecord, Task},
+    decode::tokenizer::{Tokenizer, TokenizerOptions},
     pack::{CropRule, Document, Packer},
     seed::mix,
     tasks::AudioTask,
@@ -174,5 +175,27 @@ fn a_warm_packer_allocates_nothing() {
         };
         rows(20_000);
         assert_eq!(allocations(|| rows(2000)), Counts::default(), "{crop:?}");
+    }
+}
+
+/// Encoders of all kinds of files that are encoded here, with dropout where there is one.
+#[test]
+fn a_warm_encoder_allocates_nothing() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokens");
+    let text = "Hello there, \u{fb01}ne caf\u{e9} \u{6f22}\u{5b57} \u{1f600} 12345!  It is a truth universally acknowledged. ".repeat(20);
+    for name in ["gpt2.tiktoken", "tokenizer.json", "unigram.model", "bpe.model", "suffix.model"] {
+        let tokenizer = Tokenizer::open(&folder.join(name), &TokenizerOptions::default()).unwrap();
+        let (mut encoder, mut ids) = (tokenizer.encoder(), Vec::new());
+        let dropout = tokenizer.dropout(0.1).or_else(|_| tokenizer.dropout(0.0)).unwrap();
+        let mut turn = || {
+            ids.clear();
+            encoder.encode_ordinary(&text, &mut ids).unwrap();
+            for seed in 0..3 {
+                encoder.encode_with_dropout(&text, dropout, seed, &mut ids).unwrap();
+            }
+        };
+        turn();
+        turn();
+        assert_eq!(allocations(turn), Counts::default(), "{name}");
     }
 }

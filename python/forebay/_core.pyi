@@ -842,19 +842,30 @@ class Tokenizer:
     def decode(self, ids: Sequence[int] | NDArray[np.integer[Any]]) -> str:
         """The text of ids; bytes that are not UTF-8 become U+FFFD."""
 
-    def encode(self, text: str) -> NDArray[np.uint32]:
-        """The ids of a text."""
+    def encode(self, text: str, *, dropout: float = 0.0, seed: int = 0) -> NDArray[np.uint32]:
+        """The ids of a text; with `dropout` some merges are left out, at random by `seed`."""
 
     def encode_batch(self, texts: Sequence[str], n_threads: int = 1) -> list[NDArray[np.uint32]]:
         """The ids of each text."""
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of the token with this text, if there is one."""
 
     @property
     def n_vocab(self) -> int:
         """The largest id plus one."""
 
     @property
-    def bos_id(self) -> int:
-        """The id that begins each document."""
+    def unk_id(self) -> int | None:
+        """The id of unknown characters in a SentencePiece model."""
+
+    @property
+    def pad_id(self) -> int | None:
+        """The id of the padding piece of a SentencePiece model."""
+
+    @property
+    def bos_id(self) -> int | None:
+        """The id that begins each document, if any."""
 
     @property
     def eos_id(self) -> int | None:

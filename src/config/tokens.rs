@@ -31,8 +31,9 @@ macro_rules! token_parameters {
         parquet_files: Files, data, elsewhere(data_files, files, shards, data_dir, path, paths);
         /// A Hugging Face `tokenizer.json` or its folder, a tiktoken rank file (gpt2, r50k_base, p50k_base,
         /// cl100k_base and o200k_base are recognised by name, others need `pattern` and `special_tokens`), a
-        /// `Tokenizer`, a `tokenizers.Tokenizer` or a fast tokenizer of transformers, or a callable from a
-        /// text to its ids, which needs `bos_id` and is slower, since it holds the GIL.
+        /// SentencePiece `.model`, a `Tokenizer`, a `tokenizers.Tokenizer` or a fast tokenizer of
+        /// transformers, or a callable from a text to its ids, which needs `bos_id` and is slower, since it
+        /// holds the GIL.
         tokenizer: Tokenizer, state(tokenizer), elsewhere(encoding, encoder, tokenizer_file, tokenize);
         /// Rows per batch on this rank.
         batch_size: Int = 32, state(global_batch_size), range(1, 1 << 20),
@@ -96,8 +97,8 @@ macro_rules! token_parameters {
         /// For a rank file that is not recognised by name: the ids of its special tokens, by text.
         special_tokens: Ids = None, state(tokenizer), elsewhere(added_tokens);
         /// Id of the BOS token, which begins each document. None: the one that the tokenizer's post-processor
-        /// puts before a text, else that of `<|bos|>`, `<|endoftext|>`, `<|begin_of_text|>`, `<s>` or
-        /// `<bos>`.
+        /// puts before a text or the BOS of a SentencePiece model, else that of `<|bos|>`, `<|endoftext|>`,
+        /// `<|begin_of_text|>`, `<s>` or `<bos>`.
         bos_id: OptionalInt = None, state(tokenizer), range(0, i32::MAX as i64),
             elsewhere(bos_token_id, bos, bos_token, eot_token);
         /// Id of the EOS token, which ends each document, and takes part in packing like its other tokens.

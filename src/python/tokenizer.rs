@@ -65,29 +65,31 @@ pub fn open(given: &Bound<'_, PyAny>, mut options: TokenizerOptions) -> PyResult
     Ok(Some((made, given.clone().unbind(), options)))
 }
 
-pub const EXPECTED: &str =
-    "a file or folder with a tokenizer.json, a rank file, or a Tokenizer of forebay or tokenizers";
+pub const EXPECTED: &str = "a file or folder with a tokenizer.json, a rank file, a SentencePiece model, or a Tokenizer of forebay or \
+                            tokenizers";
 
 /// The most threads of one call.
 const MAX_THREADS: i64 = 1024;
 
-/// Tokenizer: encodes text to the same ids as Hugging Face `tokenizers` or tiktoken, from their files.
+/// Tokenizer: encodes text to the same ids as Hugging Face `tokenizers`, tiktoken or SentencePiece, from
+/// their files.
 ///
-/// `path` is a Hugging Face `tokenizer.json`, the folder of one, or a tiktoken rank file, recognised by
-/// content; or a `tokenizers.Tokenizer`, a fast tokenizer of transformers, or another `Tokenizer`. A rank
-/// file holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base` or `o200k_base`
-/// (with any ending), pattern and special tokens are known. Other rank files need `pattern`, the regular
-/// expression whose matches are the pieces of a text, and `special_tokens`, a dict from text to id. A
-/// `tokenizer.json` has its own.
+/// `path` is a Hugging Face `tokenizer.json`, the folder of one, a tiktoken rank file, or a SentencePiece
+/// `.model`, recognised by content; or a `tokenizers.Tokenizer`, a fast tokenizer of transformers, or another
+/// `Tokenizer`. A rank file holds only tokens. For files called `gpt2`, `r50k_base`, `p50k_base`,
+/// `cl100k_base` or `o200k_base` (with any ending), pattern and special tokens are known. Other rank files
+/// need `pattern`, the regular expression whose matches are the pieces of a text, and `special_tokens`, a
+/// dict from text to id. The other files have their own.
 ///
 /// Text that looks like a special token is encoded as ordinary text. `bos_id` is the id of the token that
-/// begins each document: the given one, else the one that the file's post-processor puts before a text, else
-/// that of `<|bos|>`, `<|endoftext|>`, `<|begin_of_text|>`, `<s>` or `<bos>`, whichever comes first. `eos_id`
-/// is the id of the token that ends each document; without it documents have no EOS. `encode` adds neither.
-/// Immutable; may be shared by threads, pickled (as its path and parameters) and sent to other processes.
+/// begins each document: the given one, else the one that the file's post-processor puts before a text or the
+/// model's BOS piece, else that of `<|bos|>`, `<|endoftext|>`, `<|begin_of_text|>`, `<s>` or `<bos>`,
+/// whichever comes first; None if there is none. `eos_id` is the id of the token that ends each document;
+/// without it documents have no EOS. `encode` adds neither. Immutable; may be shared by threads, pickled (as
+/// its path and parameters) and sent to other processes.
 ///
-/// Raises `ConfigError` (a `ValueError`) if the file is neither of these or is damaged, if parameters do not
-/// fit it, or if it has no BOS token, and `OSError` (such as `FileNotFoundError`) if it cannot be read.
+/// Raises `ConfigError` (a `ValueError`) if the file is none of these or is damaged, or if parameters do not
+/// fit it, and `OSError` (such as `FileNotFoundError`) if it cannot be read.
 #[pyclass(module = "forebay.tokens", name = "Tokenizer", frozen)]
 pub struct Tokenizer {
     tokenizer: tokenizer::Tokenizer,
@@ -117,8 +119,9 @@ impl Tokenizer {
         Ok(Self { tokenizer, given, options })
     }
 
-    /// The text of `ids`, a sequence or array of whole numbers, special tokens included. Bytes that are not
-    /// UTF-8, such as those of a character that is cut in two, become U+FFFD. Releases the GIL.
+    /// The text of `ids`, a sequence or array of whole numbers, special tokens included, except the control
+    /// pieces of a SentencePiece model. Bytes that are not UTF-8, such as those of a character that is cut in
+    /// two, become U+FFFD. Releases the GIL.
     ///
     /// Raises `ConfigError` for an id that is no token, and `DecodeError` if the file's library cannot decode
     /// the ids.
@@ -140,12 +143,27 @@ impl Tokenizer {
 
     /// Encodes a text to ids: uint32 `[n]`. Releases the GIL.
     ///
+    /// `dropout` is the probability, 0 to 1, with which each merge of two parts is left out (BPE dropout),
+    /// for tokenizers that merge: byte-level BPE, and BPE models of SentencePiece. The ids are a function of
+    /// `text`, `dropout` and `seed`, a whole number of 0 to 2^64 - 1, on any machine.
+    ///
     /// Raises `UnicodeEncodeError` (a `ValueError`) if the text has surrogates, which are not characters,
-    /// `DecodeError` if the file's library cannot encode it, and `MemoryError`.
-    fn encode<'py>(&self, py: Python<'py>, text: PyBackedStr) -> PyResult<Bound<'py, PyArray1<u32>>> {
+    /// `ConfigError` for a `dropout` that is not defined for the tokenizer, `DecodeError` if the file's
+    /// library cannot encode the text, and `MemoryError`.
+    #[pyo3(signature = (text, *, dropout=0.0, seed=0))]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        text: PyBackedStr,
+        #[pyo3(from_py_with = argument::dropout)] dropout: f64,
+        #[pyo3(from_py_with = argument::seed)] seed: u64,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let mut ids = Vec::new();
-        detach(py, || self.tokenizer.encode_ordinary(&text, &mut ids))
-            .map_err(|error| to_python(py, &error))?;
+        detach(py, || {
+            let dropout = self.tokenizer.dropout(dropout)?;
+            self.tokenizer.encode_with_dropout(&text, dropout, seed, &mut ids)
+        })
+        .map_err(|error| to_python(py, &error))?;
         Ok(PyArray1::from_vec(py, ids))
     }
 
@@ -185,9 +203,28 @@ impl Tokenizer {
         self.tokenizer.n_vocab()
     }
 
-    /// The id of the BOS token, which begins each document.
+    /// The id of the token whose text is `token`, special tokens first; None if there is none. A piece of a
+    /// SentencePiece model has U+2581 for a space; a token of byte-level BPE is found by the text it stands
+    /// for in a rank file, and by its name in a `tokenizer.json` that the `tokenizers` crate encodes.
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    /// The id of unknown characters in a SentencePiece model; None for other files.
     #[getter]
-    fn bos_id(&self) -> u32 {
+    fn unk_id(&self) -> Option<u32> {
+        self.tokenizer.special_ids()?.unknown
+    }
+
+    /// The id of the padding piece of a SentencePiece model; None for other files, and without one.
+    #[getter]
+    fn pad_id(&self) -> Option<u32> {
+        self.tokenizer.special_ids()?.pad
+    }
+
+    /// The id of the BOS token, which begins each document; None if the file has none.
+    #[getter]
+    fn bos_id(&self) -> Option<u32> {
         self.tokenizer.bos_id()
     }
 

@@ -38,7 +38,7 @@ pub fn extract(tokenizer: &Bound<'_, PyAny>, options: TokenizerOptions) -> PyRes
     let py = tokenizer.py();
     if let Some((opened, ..)) = open(tokenizer, options.clone())? {
         return Ok(UserTokenizer {
-            bos: opened.bos_id(),
+            bos: opened.document_bos_id().map_err(|error| to_python(py, &error))?,
             eos: opened.eos_id(),
             framing: opened.framing(),
             n_vocab: Some(opened.n_vocab()),

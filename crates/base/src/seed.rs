@@ -57,6 +57,8 @@ pub enum Purpose {
     Redraw = 24,
     /// A further clip of the same recording.
     View = 25,
+    /// Whether a pair of parts of a text may be merged, with BPE dropout.
+    Merge = 32,
 }
 
 /// Spreads every bit of `x` over the whole word: a bijection of 64 bits.

@@ -28,7 +28,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `tokenizer` | files of tiktoken and Hugging Face; splits text into pieces and merges their bytes |
+//! | `tokenizer` | files of tiktoken, Hugging Face and SentencePiece; splits text into pieces and merges their parts |
+//! | `characters` | an id for each character, for CTC and phonemes |
+//! | `transcript` | special tokens and timestamps around a text, as Whisper's |
 //! | `pack` | best-fit packing: a row is full, each document begins with BOS |
 //!
 //! Promises: ids are equal to those of the library that the file was written for; a file or a text that is
@@ -37,6 +39,8 @@
 #![warn(missing_docs)]
 
 pub mod tokenizer;
+pub mod characters;
+pub mod transcript;
 pub mod pack;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -48,5 +52,7 @@ use forebay_base::{
     Error, ErrorKind, Result, cancel, catch_panic, fallible_alloc, fork_lock, parallel, seed,
 };
 
+pub use characters::{Characters, CharactersOptions};
 pub use pack::{CropRule, Document, Packer, Piece};
-pub use tokenizer::{Encoder, Tokenizer, TokenizerOptions};
+pub use tokenizer::{Dropout, Encoder, SpecialIds, Tokenizer, TokenizerOptions};
+pub use transcript::{Segment, SpecialToken, TranscriptFormat};

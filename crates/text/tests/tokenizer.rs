@@ -95,12 +95,12 @@ fn a_batch_is_its_texts_one_by_one() {
 #[test]
 fn properties_come_from_the_file() {
     let gpt2 = open("gpt2.tiktoken");
-    assert_eq!((gpt2.name(), gpt2.n_vocab(), gpt2.bos_id()), ("gpt2", 50_257, 50_256));
+    assert_eq!((gpt2.name(), gpt2.n_vocab(), gpt2.bos_id()), ("gpt2", 50_257, Some(50_256)));
     let trained = open("tokenizer.json");
-    assert_eq!((trained.name(), trained.n_vocab(), trained.bos_id()), ("tokenizer", 1000, 0));
+    assert_eq!((trained.name(), trained.n_vocab(), trained.bos_id()), ("tokenizer", 1000, Some(0)));
     let options = TokenizerOptions { bos_id: Some(60_000), ..TokenizerOptions::default() };
     let other = Tokenizer::open(&data("gpt2.tiktoken"), &options).unwrap();
-    assert_eq!((other.n_vocab(), other.bos_id()), (60_001, 60_000));
+    assert_eq!((other.n_vocab(), other.bos_id()), (60_001, Some(60_000)));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn long_texts_without_a_boundary_take_bounded_time() {
 fn special_tokens_in_text_are_text() {
     for tokenizer in [open("gpt2.tiktoken"), open("tokenizer.json")] {
         for text in ["<|endoftext|>", "<|bos|>", "a<|endoftext|>b <|bos|>"] {
-            assert!(!encode(&tokenizer, text).contains(&tokenizer.bos_id()), "{text:?}");
+            assert!(!encode(&tokenizer, text).contains(&tokenizer.bos_id().unwrap()), "{text:?}");
         }
     }
 }
@@ -181,7 +181,7 @@ fn other_kinds_of_tokenizer_json_go_to_the_library() {
         json!({"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0});
     for json in [normalized, in_words, padded] {
         let tokenizer = open_json(&json).unwrap();
-        assert_eq!((tokenizer.n_vocab(), tokenizer.bos_id()), (1000, 0));
+        assert_eq!((tokenizer.n_vocab(), tokenizer.bos_id()), (1000, Some(0)));
         assert_eq!(encode(&tokenizer, text), encode(&own, text));
         assert_ne!(tokenizer.fingerprint(), own.fingerprint());
     }
@@ -256,18 +256,20 @@ fn a_rank_file_without_a_known_encoding_needs_a_pattern() {
 }
 
 #[test]
-fn a_tokenizer_without_bos_is_refused() {
+fn documents_need_bos() {
     let mut json = tokenizer_json();
     json["added_tokens"] = json!([]);
     let vocab = json["model"]["vocab"].as_object_mut().unwrap();
     vocab.remove("<|bos|>");
     vocab.remove("<|endoftext|>");
-    let error = open_json(&json).unwrap_err();
+    let without = open_json(&json).unwrap();
+    assert_eq!(without.bos_id(), None);
+    let error = without.document_bos_id().unwrap_err();
     assert_eq!(error.kind, ErrorKind::Config);
     assert!(error.to_string().contains("pass bos_id="), "{error}");
     let options = TokenizerOptions { bos_id: Some(5), ..TokenizerOptions::default() };
     let bytes = serde_json::to_vec(&json).unwrap();
-    assert_eq!(open_bytes("tokenizer.json", &bytes, &options).unwrap().bos_id(), 5);
+    assert_eq!(open_bytes("tokenizer.json", &bytes, &options).unwrap().bos_id(), Some(5));
 }
 
 #[test]

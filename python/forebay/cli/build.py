@@ -48,7 +48,7 @@ def add(subparsers: "Subparsers") -> None:
     what = parser.add_argument_group("documents")
     what.add_argument(
         "-t", "--tokenizer", type=a_path, metavar="FILE",
-        help="a tokenizer.json or rank file; without it, columns of numbers are kept",
+        help="a tokenizer.json, rank file or SentencePiece .model; without it, columns of numbers are kept",
     )  # fmt: skip
     what.add_argument(
         "--pattern", metavar="REGEX", help="the pattern that splits text, for a rank file of another name"

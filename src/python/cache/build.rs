@@ -89,10 +89,12 @@ fn kind(given: &Bound<'_, PyDict>) -> PyResult<(AnyProcessor, Projection, u64)> 
     let (processor, projection) = match &kind[..] {
         "tokenize" => {
             let text_column: String = item("text_column")?.extract()?;
+            let tokenizer = item("tokenizer")?.cast::<Tokenizer>()?.get().core().clone();
+            let bos = item("bos")?.extract::<bool>()?.then(|| tokenizer.document_bos_id()).transpose();
             let tokenize = Tokenize {
-                tokenizer: item("tokenizer")?.cast::<Tokenizer>()?.get().core().clone(),
+                tokenizer,
                 text_column: text_column.clone(),
-                has_bos: item("bos")?.extract()?,
+                bos: bos.map_err(|error| to_python(given.py(), &error))?,
                 field: item("field")?.extract()?,
                 max_record_bytes,
             };

@@ -146,8 +146,8 @@ impl AnyProcessor {
     /// The identity of a processor of the core; a user's function provides its own.
     pub fn describe(&self) -> Option<Value> {
         match self {
-            Self::Tokenize(Tokenize { tokenizer, text_column, has_bos, field, .. }) => {
-                let (hash, with) = (tokenizer.fingerprint(), if *has_bos { "with" } else { "without" });
+            Self::Tokenize(Tokenize { tokenizer, text_column, bos, field, .. }) => {
+                let (hash, with) = (tokenizer.fingerprint(), if bos.is_some() { "with" } else { "without" });
                 Some(format!("{field} = tokenizer {hash:016x} of {text_column}, {with} BOS").into())
             }
             Self::Features(features) => Some(features.description().clone()),

@@ -99,6 +99,7 @@ def test_published_rank_files(name: str, some_texts: list[str]) -> None:
     if not path.exists():
         pytest.skip(f"no {path}")
     ours, ranks = Tokenizer(path), rank_file(path)
+    assert ours.bos_id is not None
     reference = tiktoken.Encoding(
         name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={"<|endoftext|>": ours.bos_id}
     )
@@ -319,8 +320,9 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     other.write_bytes(GPT2.read_bytes())
     with pytest.raises(forebay.ConfigError, match="pass pattern= and special_tokens="):
         Tokenizer(other)
+    assert Tokenizer(other, pattern=r"\S+|\s+").bos_id is None
     with pytest.raises(forebay.ConfigError, match="pass bos_id="):
-        Tokenizer(other, pattern=r"\S+|\s+")
+        forebay.TokenLoader(tmp_path, other, pattern=r"\S+|\s+")
     with pytest.raises(forebay.ConfigError, match="bos_id is -1, must be 0 to 2147483647"):
         Tokenizer(GPT2, bos_id=-1)
     with pytest.raises(forebay.ConfigError, match="a rank of the file"):

@@ -42,6 +42,7 @@ def test_decode_equals_the_libraries() -> None:
         ids = rng.integers(0, hub.n_vocab, 20).tolist()
         assert hub.decode(ids) == of_hub.decode(ids, skip_special_tokens=False)
     assert ranks.decode([]) == ""
+    assert ranks.bos_id == 50256
     assert ranks.decode((ranks.bos_id,)) == "<|endoftext|>"
 
 

@@ -16,8 +16,8 @@ pub struct Tokenize {
     pub tokenizer: Tokenizer,
     /// The column of texts, in tables and JSON objects.
     pub text_column: String,
-    /// Whether each document begins with the tokenizer's BOS.
-    pub has_bos: bool,
+    /// The id that begins each document; None for none.
+    pub bos: Option<u32>,
     /// The field that the ids become.
     pub field: String,
     /// The most bytes of a text.
@@ -87,8 +87,8 @@ impl<'a> Ids<'a> {
     fn add(&mut self, text: &str) -> Result<()> {
         check_record_bytes(text.len() as u64, self.worker.what.max_record_bytes)?;
         let begin = self.all.len();
-        if self.worker.what.has_bos {
-            fallible_alloc::push(&mut self.all, self.worker.what.tokenizer.bos_id())?;
+        if let Some(bos) = self.worker.what.bos {
+            fallible_alloc::push(&mut self.all, bos)?;
         }
         if let Err(error) = self.worker.encoder.encode_ordinary(text, &mut self.all) {
             self.all.truncate(begin);

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     fingerprint::Fingerprint,
-    pairs::{MergeTable, Parts},
+    pairs::{Dropout, MergeTable, Parts},
     scan::Scanner,
+    sentence_piece::{MergeBuffers, Paths},
     split::Splitter,
     table::{TokenTable, word},
     words::{IDS, Words},
@@ -55,13 +56,18 @@ impl TokenBytes {
     fn get(&self, id: u32) -> Option<&[u8]> {
         self.places.get(&id).map(|&(start, len)| &self.bytes[start..start + len])
     }
+
+    /// The smallest id with these bytes.
+    fn id(&self, bytes: &[u8]) -> Option<u32> {
+        self.places.keys().copied().filter(|&id| self.get(id) == Some(bytes)).min()
+    }
 }
 
 pub struct ByteLevel {
     splitter: Splitter,
     /// Pieces that are encoded as one token without merging.
     whole: TokenTable,
-    pairs: MergeTable,
+    pairs: MergeTable<[u32; 256]>,
     texts: TokenBytes,
     pub special_tokens: BTreeMap<String, u32>,
     pub n_vocab: usize,
@@ -71,8 +77,12 @@ pub struct ByteLevel {
 /// The cache and buffers of one worker, kept from text to text.
 #[derive(Debug, Default)]
 pub struct EncoderScratch {
-    words: Words,
-    parts: Parts,
+    pub words: Words,
+    pub parts: Parts,
+    /// A normalised text, for SentencePiece.
+    pub normalized: Vec<u8>,
+    pub merges: MergeBuffers,
+    pub paths: Paths,
 }
 
 impl ByteLevel {
@@ -117,40 +127,52 @@ impl ByteLevel {
     }
 
     pub fn encode(&self, scratch: &mut EncoderScratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        self.split(text, |start, end| self.piece(scratch, text.as_bytes(), start, end, ids))
+    }
+
+    /// As [`Self::encode`], without the merges that `dropout` leaves out. A piece that is a token is merged
+    /// from its bytes, like all others.
+    pub fn encode_with_dropout(
+        &self,
+        scratch: &mut EncoderScratch,
+        text: &str,
+        mut dropout: Dropout,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        self.split(text, |start, end| {
+            dropout.at = start as u64;
+            let piece = &text.as_bytes()[start..end];
+            self.pairs.encode_with_dropout(piece, &dropout, &mut scratch.parts, ids)
+        })
+    }
+
+    /// The id of a token by its text.
+    pub fn id(&self, text: &str) -> Option<u32> {
+        let special = self.special_tokens.get(text).copied();
+        special.or_else(|| self.texts.id(text.as_bytes()))
+    }
+
+    /// Calls `piece` with the start and the end of each piece of `text`.
+    #[inline]
+    fn split(&self, text: &str, mut piece: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
         match &self.splitter {
-            Splitter::Gpt2(scanner) => self.scan(*scanner, scratch, text, ids),
-            Splitter::Cl100k(scanner) => self.scan(*scanner, scratch, text, ids),
-            Splitter::Llama3(scanner) => self.scan(*scanner, scratch, text, ids),
-            Splitter::Qwen2(scanner) => self.scan(*scanner, scratch, text, ids),
-            Splitter::Nanochat(scanner) => self.scan(*scanner, scratch, text, ids),
-            Splitter::O200k(scanner) => self.scan(*scanner, scratch, text, ids),
+            Splitter::Gpt2(scanner) => scan(*scanner, text, piece),
+            Splitter::Cl100k(scanner) => scan(*scanner, text, piece),
+            Splitter::Llama3(scanner) => scan(*scanner, text, piece),
+            Splitter::Qwen2(scanner) => scan(*scanner, text, piece),
+            Splitter::Nanochat(scanner) => scan(*scanner, text, piece),
+            Splitter::O200k(scanner) => scan(*scanner, text, piece),
             Splitter::Regex(regex) => {
-                for piece in regex.find_iter(text) {
-                    let piece = piece.map_err(|cause| {
+                for found in regex.find_iter(text) {
+                    let found = found.map_err(|cause| {
                         Error::new(ErrorKind::Corrupt, "the pattern gave up on the text; simplify pattern=")
                             .because(cause)
                     })?;
-                    self.piece(scratch, text.as_bytes(), piece.start(), piece.end(), ids)?;
+                    piece(found.start(), found.end())?;
                 }
                 Ok(())
             }
         }
-    }
-
-    fn scan(
-        &self,
-        scanner: impl Scanner,
-        scratch: &mut EncoderScratch,
-        text: &str,
-        ids: &mut Vec<u32>,
-    ) -> Result<()> {
-        let mut at = 0;
-        while at < text.len() {
-            let end = scanner.end(text, at);
-            self.piece(scratch, text.as_bytes(), at, end, ids)?;
-            at = end;
-        }
-        Ok(())
     }
 
     /// Appends the ids of the piece `text[start..end]`.
@@ -190,6 +212,16 @@ impl ByteLevel {
         }
         Ok(())
     }
+}
+
+fn scan(scanner: impl Scanner, text: &str, mut piece: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+    let mut at = 0;
+    while at < text.len() {
+        let end = scanner.end(text, at);
+        piece(at, end)?;
+        at = end;
+    }
+    Ok(())
 }
 
 /// A hash of vocabulary, merges, pattern and special tokens.

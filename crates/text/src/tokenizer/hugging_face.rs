@@ -213,6 +213,11 @@ impl General {
         })
     }
 
+    /// The id of a token by its text.
+    pub fn id(&self, text: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(text)
+    }
+
     /// The text of `ids`, special tokens included.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         // The library leaves out ids that are no tokens.

@@ -1,12 +1,13 @@
 //! Byte pair encoding of one piece: merges neighbouring parts, lowest rank first, leftmost first at equal
 //! rank.
 //!
-//! Input: the bytes of a piece. Output: ids. The merges are a table from pairs of ids to rank and id of the
-//! merged token. A Hugging Face file lists the pairs; a rank file implies every pair whose concatenated bytes
-//! are a token.
+//! Input: the units of a piece: bytes, or characters as symbols ([`Alphabet`]). Output: ids. The merges are a
+//! table from pairs of ids to rank and id of the merged token. A Hugging Face file lists the pairs; a rank
+//! file implies every pair whose concatenated bytes are a token, a SentencePiece model every pair of pieces
+//! whose concatenation is a piece.
 //!
 //! A short piece is searched for its lowest rank after each merge, which is quadratic but fastest up to some
-//! dozens of bytes. A longer piece uses a heap. A long piece is encoded in windows whose heap fits the cache:
+//! dozens of units. A longer piece uses a heap. A long piece is encoded in windows whose heap fits the cache:
 //! one heap over 20 MB of letters costs a microsecond per byte, windows a tenth, with the same ids.
 //!
 //! # Why windows give the same ids
@@ -21,21 +22,32 @@
 //! parts and levels follow from the bytes of the two tokens beside the cut, since no merge crosses their
 //! other ends either. If there is no proof, a larger window replaces the two, at worst the whole piece.
 //!
+//! # Dropout
+//!
+//! With BPE dropout each pair that could be merged is left out with probability `p`. Whether it is left out
+//! is a hash of the seed and of where the pair begins, meets and ends in the text ([`Dropout`]), so it does
+//! not depend on the order of the merges or on other texts. A pair is drawn once; it is drawn again when a
+//! neighbour makes it another pair. There are no windows, since no cut has a proof.
+//!
 //! Source: Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units" (2016),
-//! algorithm 1. Windows: own.
+//! algorithm 1. Dropout: Provilkov, Emelianenko, Voita, "BPE-Dropout" (2020), algorithm 1, with one draw for
+//! each pair, as sentencepiece has it. Windows: own.
 
 use std::{cmp::Reverse, collections::BinaryHeap, mem, ops::Range};
 
 use super::table::PairTable;
-use crate::{Result, fallible_alloc};
+use crate::{
+    Result, fallible_alloc,
+    seed::{Purpose, hash},
+};
 
 /// Marks a pair that cannot be merged, and the end of a merged part.
 const NONE: u32 = u32::MAX;
 
-/// Pieces of more bytes than this use the heap.
+/// Pieces of more units than this use the heap.
 const SHORT: usize = 96;
 
-/// The bytes of a window, and of its end that the next window encodes again: a change of the bytes after a
+/// The units of a window, and of its end that the next window encodes again: a change of the units after a
 /// window rarely affects tokens that far before its end.
 const WINDOW: usize = 1 << 13;
 const MARGIN: usize = 1 << 8;
@@ -43,11 +55,66 @@ const MARGIN: usize = 1 << 8;
 /// The longest token for which a cut beside it is proved: the proof is quadratic.
 const LONG_TOKEN: usize = 1 << 10;
 
-/// The merges, and the ids of single bytes.
+/// What a piece consists of before any merge.
+pub trait Alphabet {
+    /// A byte or a symbol.
+    type Unit: Copy;
+
+    /// The id of a unit.
+    fn id(&self, unit: Self::Unit) -> u32;
+}
+
+/// The ids of the 256 bytes.
+impl Alphabet for [u32; 256] {
+    type Unit = u8;
+
+    #[inline]
+    fn id(&self, unit: u8) -> u32 {
+        self[usize::from(unit)]
+    }
+}
+
+/// Units that are ids already.
 #[derive(Debug)]
-pub struct MergeTable {
-    bytes: [u32; 256],
+pub struct Symbols;
+
+impl Alphabet for Symbols {
+    type Unit = u32;
+
+    #[inline]
+    fn id(&self, unit: u32) -> u32 {
+        unit
+    }
+}
+
+/// The merges, and the ids of single units.
+#[derive(Debug)]
+pub struct MergeTable<A> {
+    alphabet: A,
     merges: PairTable,
+}
+
+/// Which pairs of a piece may be merged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dropout {
+    /// A pair is left out if its hash is below this share of 2^64; 2^64 itself leaves out all.
+    below: u128,
+    seed: u64,
+    /// The units of the text before the piece.
+    pub at: u64,
+}
+
+impl Dropout {
+    /// `p` is a probability, 0 to 1.
+    pub fn new(p: f64, seed: u64) -> Self {
+        Self { below: (p.clamp(0.0, 1.0) * 18_446_744_073_709_551_616.0) as u128, seed, at: 0 }
+    }
+
+    /// Whether the pair from `start` to `end`, whose parts meet at `middle`, may be merged.
+    fn keeps(&self, start: u32, middle: u32, end: u32) -> bool {
+        let words = [start, middle, end].map(|place| self.at + u64::from(place));
+        u128::from(hash(self.seed, Purpose::Merge, words)) >= self.below
+    }
 }
 
 /// Buffers of a worker, kept from piece to piece.
@@ -93,17 +160,17 @@ struct MergeSide {
 /// Buffers for a larger window are freed: they take some 18 bytes per byte of it, 8 if nothing can be merged.
 const KEPT_PARTS: usize = 1 << 16;
 
-impl MergeTable {
-    /// `bytes` are the ids of the 256 bytes, `merges` the rank and id of the merged token for each pair.
-    pub fn new(bytes: [u32; 256], merges: impl Iterator<Item = ((u32, u32), (u32, u32))>) -> Self {
-        Self { bytes, merges: PairTable::new(merges) }
+impl<A: Alphabet> MergeTable<A> {
+    /// `merges` are the rank and id of the merged token for each pair.
+    pub fn new(alphabet: A, merges: impl Iterator<Item = ((u32, u32), (u32, u32))>) -> Self {
+        Self { alphabet, merges: PairTable::new(merges) }
     }
 
     /// Appends the ids of `piece`, which must be shorter than 4 GiB.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
-    pub fn encode(&self, piece: &[u8], parts: &mut Parts, ids: &mut Vec<u32>) -> Result<()> {
+    pub fn encode(&self, piece: &[A::Unit], parts: &mut Parts, ids: &mut Vec<u32>) -> Result<()> {
         if piece.len() <= SHORT {
             self.search(piece, parts, |_, _, _| ());
             fallible_alloc::grow(ids, parts.ids.len())?;
@@ -117,13 +184,36 @@ impl MergeTable {
         result
     }
 
-    /// Appends the ids of `piece`, in windows of `least` bytes or more.
-    fn windows(&self, piece: &[u8], parts: &mut Parts, ids: &mut Vec<u32>, least: usize) -> Result<()> {
+    /// As [`Self::encode`], without the pairs that `dropout` leaves out.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_with_dropout(
+        &self,
+        piece: &[A::Unit],
+        dropout: &Dropout,
+        parts: &mut Parts,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let keeps = |start: u32, middle: u32, end: u32| dropout.keeps(start, middle, end);
+        let result = self.queue(piece, parts, keeps).and_then(|()| {
+            fallible_alloc::grow(ids, parts.ids.len())?;
+            ids.extend_from_slice(&parts.ids);
+            Ok(())
+        });
+        if result.is_err() || piece.len() > KEPT_PARTS {
+            *parts = Parts::default();
+        }
+        result
+    }
+
+    /// Appends the ids of `piece`, in windows of `least` units or more.
+    fn windows(&self, piece: &[A::Unit], parts: &mut Parts, ids: &mut Vec<u32>, least: usize) -> Result<()> {
         parts.windows.clear();
         let (mut start, mut size) = (0, least);
         while start < piece.len() {
             let end = piece.len().min(start.saturating_add(size));
-            self.queue(&piece[start..end], parts)?;
+            self.queue(&piece[start..end], parts, |_, _, _| true)?;
             let before = parts.windows.last().map(|window| window.last.clone());
             let after = start..start + parts.next[0] as usize;
             if let Some(before) = before
@@ -163,9 +253,9 @@ impl MergeTable {
         Ok(())
     }
 
-    /// Whether no merge crosses the cut between the tokens of the bytes `before` and `after`; false if that
+    /// Whether no merge crosses the cut between the tokens of the units `before` and `after`; false if that
     /// is unknown. Leaves `parts.ids` and `parts.next` as they are.
-    fn is_cut(&self, before: &[u8], after: &[u8], parts: &mut Parts) -> bool {
+    fn is_cut(&self, before: &[A::Unit], after: &[A::Unit], parts: &mut Parts) -> bool {
         if before.len().max(after.len()) > LONG_TOKEN {
             return false;
         }
@@ -182,14 +272,14 @@ impl MergeTable {
     /// Lists the parts of a token at the side where `is_side` holds, of an index and the number of parts.
     fn steps(
         &self,
-        token: &[u8],
+        token: &[A::Unit],
         is_side: impl Fn(usize, usize) -> bool,
         parts: &mut Parts,
         steps: &mut Vec<MergeSide>,
     ) {
         steps.clear();
-        let bytes = token.iter().enumerate().find(|&(at, _)| is_side(at, token.len()));
-        steps.extend(bytes.map(|(_, &byte)| MergeSide { level: 0, id: self.bytes[usize::from(byte)] }));
+        let units = token.iter().enumerate().find(|&(at, _)| is_side(at, token.len()));
+        steps.extend(units.map(|(_, &unit)| MergeSide { level: 0, id: self.alphabet.id(unit) }));
         let mut level = 0;
         self.search(token, parts, |rank, at, ids| {
             level = rank.max(level);
@@ -227,17 +317,17 @@ impl MergeTable {
         self.merges.get(left, right).map_or(NONE, |(_, id)| id)
     }
 
-    fn bytes<'a>(&'a self, piece: &'a [u8]) -> impl Iterator<Item = u32> + 'a {
-        piece.iter().map(|&byte| self.bytes[usize::from(byte)])
+    fn units<'a>(&'a self, piece: &'a [A::Unit]) -> impl Iterator<Item = u32> + 'a {
+        piece.iter().map(|&unit| self.alphabet.id(unit))
     }
 
     /// Computes the ids of a short piece into `parts.ids`. Calls `merged` after each merge, with its rank,
     /// the index of the merged part, and the parts.
     #[inline]
-    fn search(&self, piece: &[u8], parts: &mut Parts, mut merged: impl FnMut(u32, usize, &[u32])) {
+    fn search(&self, piece: &[A::Unit], parts: &mut Parts, mut merged: impl FnMut(u32, usize, &[u32])) {
         let Parts { ids, ranks, .. } = parts;
         ids.clear();
-        ids.extend(self.bytes(piece));
+        ids.extend(self.units(piece));
         ranks.clear();
         ranks.extend(ids.windows(2).map(|pair| self.rank(pair[0], pair[1])));
         loop {
@@ -267,27 +357,36 @@ impl MergeTable {
     /// Computes the ids of a piece of any length into `parts.ids`, and where each of them ends into
     /// `parts.next`, with a heap.
     ///
-    /// A part is identified by the offset of its first byte. In `next`, the first byte has the start of the
-    /// next part, and the last byte, if it is another, the start of its own part. So `next` serves both
-    /// directions. A heap entry is stale if its pair has another rank by now.
-    fn queue(&self, piece: &[u8], parts: &mut Parts) -> Result<()> {
+    /// A part is identified by the offset of its first unit. In `next`, the first unit has the start of the
+    /// next part, and the last unit, if it is another, the start of its own part. So `next` serves both
+    /// directions. A heap entry is stale if its pair has another rank by now. `keeps` says of the start, the
+    /// middle and the end of a pair whether it may be merged.
+    fn queue(
+        &self,
+        piece: &[A::Unit],
+        parts: &mut Parts,
+        keeps: impl Fn(u32, u32, u32) -> bool,
+    ) -> Result<()> {
         let Parts { ids, next, heap, .. } = parts;
         let n = piece.len() as u32;
         ids.clear();
         fallible_alloc::reserve(ids, piece.len())?;
-        ids.extend(self.bytes(piece));
+        ids.extend(self.units(piece));
         next.clear();
         fallible_alloc::reserve(next, piece.len())?;
         next.extend(1..=n);
         let mut entries = mem::take(heap).into_vec();
         entries.clear();
         for (at, pair) in ids.windows(2).enumerate() {
-            if let Some((rank, _)) = self.merges.get(pair[0], pair[1]) {
+            let start = at as u32;
+            if let Some((rank, _)) = self.merges.get(pair[0], pair[1])
+                && keeps(start, start + 1, start + 2)
+            {
                 let len = entries.len();
                 if len == entries.capacity() {
                     fallible_alloc::reserve(&mut entries, more(len))?;
                 }
-                entries.push(entry(rank, at as u32));
+                entries.push(entry(rank, start));
             }
         }
         *heap = entries.into();
@@ -303,19 +402,26 @@ impl MergeTable {
                 continue;
             };
             let after = next[gone];
+            // An entry of an earlier pair may have the rank of a pair that is left out.
+            if !keeps(at, gone as u32, after) {
+                continue;
+            }
             ids[here] = merged;
             ids[gone] = NONE;
             next[here] = after;
             next[after as usize - 1] = at;
             if after < n
                 && let Some((rank, _)) = self.merges.get(merged, ids[after as usize])
+                && keeps(at, after, next[after as usize])
             {
                 push(heap, entry(rank, at))?;
             }
             if here > 0 {
                 let last = here - 1;
                 let before = if ids[last] == NONE { next[last] } else { last as u32 };
-                if let Some((rank, _)) = self.merges.get(ids[before as usize], merged) {
+                if let Some((rank, _)) = self.merges.get(ids[before as usize], merged)
+                    && keeps(before, at, after)
+                {
                     push(heap, entry(rank, before))?;
                 }
             }
@@ -366,9 +472,53 @@ mod tests {
             let (mut searched, mut queued) = (Parts::default(), Parts::default());
             pairs.search(&piece, &mut searched, |_, _, _| ());
             for _ in 0..2 {
-                pairs.queue(&piece, &mut queued).unwrap();
+                pairs.queue(&piece, &mut queued, |_, _, _| true).unwrap();
                 prop_assert_eq!(&searched.ids, &queued.ids);
             }
+        }
+    }
+
+    /// All pairs are drawn at once and merged lowest rank first, leftmost first: the parts as offsets and
+    /// ids.
+    fn dropped(pairs: &MergeTable<[u32; 256]>, piece: &[u8], dropout: &Dropout) -> Vec<u32> {
+        let mut parts: Vec<(u32, u32)> = (0..).zip(pairs.units(piece)).collect();
+        loop {
+            let end = |at: usize| parts.get(at + 1).map_or(piece.len() as u32, |part| part.0);
+            let pairs_left = (1..parts.len()).filter_map(|at| {
+                let ((start, left), (middle, right)) = (parts[at - 1], parts[at]);
+                let (rank, id) = pairs.merges.get(left, right)?;
+                dropout.keeps(start, middle, end(at)).then_some((rank, at, id))
+            });
+            let Some((_, at, id)) = pairs_left.min() else { break };
+            parts[at - 1].1 = id;
+            parts.remove(at);
+        }
+        parts.into_iter().map(|(_, id)| id).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn dropout_leaves_out_the_pairs_that_are_drawn(
+            merges in proptest::collection::vec(((0u32..8, 0u32..8), (0u32..6, 3u32..8)), 0..30),
+            piece in proptest::collection::vec(0u8..3, 1..60),
+            (p, seed, at) in (0.0f64..1.0, any::<u64>(), 0u64..1000),
+        ) {
+            let pairs = MergeTable::new(std::array::from_fn(|byte| byte as u32), merges.into_iter());
+            let dropout = Dropout { at, ..Dropout::new(p, seed) };
+            let (mut parts, mut ids) = (Parts::default(), Vec::new());
+            for _ in 0..2 {
+                ids.clear();
+                pairs.encode_with_dropout(&piece, &dropout, &mut parts, &mut ids).unwrap();
+                prop_assert_eq!(&ids, &dropped(&pairs, &piece, &dropout));
+            }
+            pairs.search(&piece, &mut parts, |_, _, _| ());
+            let plain = parts.ids.clone();
+            ids.clear();
+            pairs.encode_with_dropout(&piece, &Dropout::new(0.0, seed), &mut parts, &mut ids).unwrap();
+            prop_assert_eq!(&ids, &plain);
+            ids.clear();
+            pairs.encode_with_dropout(&piece, &Dropout::new(1.0, seed), &mut parts, &mut ids).unwrap();
+            prop_assert_eq!(ids, pairs.units(&piece).collect::<Vec<_>>());
         }
     }
 

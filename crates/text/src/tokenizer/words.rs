@@ -23,25 +23,20 @@ struct CachedWord {
 }
 
 /// The word cache of a worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Words {
+    /// Without slots until the first word is cached: some models cache none.
     slots: Box<[CachedWord]>,
-}
-
-impl Default for Words {
-    fn default() -> Self {
-        Self { slots: vec![CachedWord { word: 0, n: 0, ids: [0; IDS] }; SLOTS].into_boxed_slice() }
-    }
 }
 
 impl Words {
     /// Appends the ids of `word` if they are cached; returns whether they are.
     #[inline]
     pub fn append(&self, word: Word, ids: &mut Vec<u32>) -> bool {
-        let slot = &self.slots[(hash(word) >> SHIFT) as usize];
-        if slot.word != word {
+        let Some(slot) = self.slots.get((hash(word) >> SHIFT) as usize).filter(|slot| slot.word == word)
+        else {
             return false;
-        }
+        };
         if slot.n == 1 {
             ids.push(slot.ids[0]);
         } else {
@@ -55,6 +50,9 @@ impl Words {
         if found.len() <= IDS {
             let mut ids = [0; IDS];
             ids[..found.len()].copy_from_slice(found);
+            if self.slots.is_empty() {
+                self.slots = vec![CachedWord { word: 0, n: 0, ids: [0; IDS] }; SLOTS].into_boxed_slice();
+            }
             self.slots[(hash(word) >> SHIFT) as usize] = CachedWord { word, n: found.len() as u32, ids };
         }
     }
