@@ -88,7 +88,7 @@ macro_rules! loader_parameters {
         /// Which examples become a batch: an object of `forebay.batching`, such as
         /// `Buckets(max_duration=400.0)`, which puts recordings of about the same length together, with
         /// `crop=Whole()`. None: `batch_size` examples each.
-        batching: Batching = None, state(batching), elsewhere(batch_sampler, bucketing, max_duration, batch_duration);
+        batching: Batching = None, state(batching), elsewhere(batch_sampler, bucketing, batch_duration);
         /// `"sequential"` (files and rows as given), `"window"` (shards in a new order each epoch, mixed
         /// within `shuffle_min_size`), `"global"` (a new permutation of all rows each epoch; one read per
         /// row) or `"era"` (the same within each `era_length` rows). None: sequential if finite with

@@ -533,8 +533,9 @@ const INSTEAD: [(&[&str], &[&str], &str); 13] = [
     (
         &["Loader", "AudioDataset"],
         &["max_duration", "min_duration", "max_seconds", "min_seconds", "duration_range", "max_length_s"],
-        "rows are chosen by a column: sampling=forebay.sampling.Where(\"duration\", minimum=1.0, maximum=20.0); without such a \
-         column, crop=forebay.crops.Start(whole=True) leaves out recordings longer than clip_seconds",
+        "rows are chosen by a column: sampling=forebay.sampling.Where(\"duration\", minimum=1.0, maximum=20.0), or, as whole \
+         recordings, by crop=forebay.crops.Whole(min_seconds=1.0, max_seconds=20.0); the seconds of a batch are those of \
+         batching=forebay.batching.Buckets(max_duration=400.0)",
     ),
     (
         &["Loader", "AudioDataset", "TokenLoader"],

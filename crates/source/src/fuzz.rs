@@ -54,7 +54,9 @@ fn table(bytes: &[u8]) {
                 assert!(rows <= bytes.len() as u64);
                 let mut reader = source.reader();
                 for row in 0..rows.min(40) {
-                    assert!(reader.read(row, 1, &WholeRecord::ONCE).is_err_and(|error| error.kind.is_record()));
+                    assert!(
+                        reader.read(row, 1, &WholeRecord::ONCE).is_err_and(|error| error.kind.is_record())
+                    );
                     let _ = reader.path(row);
                 }
             }

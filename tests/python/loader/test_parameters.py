@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import forebay
+import forebay.batching
 import forebay.cache
 import forebay.crops
 import forebay.sampling
@@ -120,6 +121,9 @@ def cases(files: Files) -> dict[str, dict[str, Case]]:
         "n_samples": Case(60, named="subset"),
         "sampling": Case(forebay.sampling.Subset(range(70)), named="subset"),
         "crop": Case(forebay.crops.Windows(0.008)),
+        "batching": Case(
+            forebay.batching.Buckets(2.0), {"crop": forebay.crops.Whole()}, without=("clip_seconds", "batch_size")
+        ),
         "order": Case("global"),
         "rank": Case(1, {"world_size": 2}, other_batches=True),
         "world_size": Case(2, named="global_batch_size"),

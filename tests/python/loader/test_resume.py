@@ -172,7 +172,7 @@ def test_a_mismatch_names_what_differs(tiny_shards: list[Path]) -> None:
         ({"world_size": 0}, "world_size is 0, must be 1"),
         ({"n_streams": 3, "world_size": 2}, "n_streams is 3, must be a multiple of world_size, 2"),
         ({"n_streams": 7}, "n_streams is 7, must divide"),
-        ({"n_streams": 4, "order": "global"}, 'only order="window" has streams'),
+        ({"n_streams": 4, "order": "global"}, r'only order="window" and batching=Buckets\(\) have streams'),
         ({"order": "era", "era_length": 0}, "era_length is 0"),
         ({"stop": "restart"}, "pass arrow_files as a dict"),
     ],

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     CacheWriter, Column, Error, ErrorKind, Processed, Result, WriterOptions,
-    fields::{Dim, self, ColumnPool, Columns, DataType, Field},
+    fields::{self, ColumnPool, Columns, DataType, Dim, Field},
     order::{Mixture, Stop, WeightStage},
 };
 

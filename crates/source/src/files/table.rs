@@ -7,9 +7,7 @@ use super::{
     manifest::Unit,
     names::{TextList, hash},
 };
-use crate::{
-    Error, ErrorKind, Result, Segment, columns::SchemaColumn,  fields::Value, seed::mix, urls,
-};
+use crate::{Error, ErrorKind, Result, Segment, columns::SchemaColumn, fields::Value, seed::mix, urls};
 
 /// The number of a row that names no file.
 pub(super) const NO_FILE: u32 = u32::MAX;

@@ -68,7 +68,7 @@ fn compressed_tables_beside_their_recordings() {
     for name in ["night.txt.gz", "night.Table.1.selections.txt.gz"] {
         let text = if name == "night.txt.gz" { "0\t1\tx\n" } else { "Begin Time (s)\tEnd Time (s)\n0\t1\n" };
         let source = open(vec![folder.write(name, gzip(text.as_bytes())).into()], &reading(&[])).unwrap();
-        assert_eq!(&read(&source, 0).unwrap().bytes[..], b"night", "{name}");
+        assert_eq!(&read(&source, 0).unwrap().payload.bytes[..], b"night", "{name}");
     }
     // Of a table and its compressed copy, the table is read.
     folder.write("deep/a.wav", "a");
