@@ -132,6 +132,7 @@ class _Overrides(TypedDict, total=False):
     n_samples: int | None
     sampling: _Rows | None
     crop: _Crops | None
+    batching: _Batches | None
     order: str | None
     rank: int
     world_size: int
@@ -439,6 +440,7 @@ class Loader(LoaderBase[NDArray[Any]]):
         n_samples: int | None = None,
         sampling: _Rows | None = None,
         crop: _Crops | None = None,
+        batching: _Batches | None = None,
         order: str | None = None,
         rank: int = 0,
         world_size: int = 1,

@@ -297,7 +297,7 @@ class Evil:
 @pytest.mark.parametrize(
     "value",
     [Evil(), {"a": [Evil()]}, OrderedDict(a=1), print, Path("x"), np.int64(1)],
-    ids="object nested ordered function path number".split(),
+    ids=["object", "nested", "ordered", "function", "path", "number"],
 )
 def test_untrusted_meta(tmp_path: Path, value: Any, protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading a meta.pkl runs no code of the pickle."""
