@@ -8,11 +8,12 @@ mod packed_fields;
 mod padded;
 mod pairs;
 mod rows;
+mod values;
 mod written;
 
 pub use packed::{DocumentPart, PackMeter, Packing, SpareTokens, TokenBatch, TokenCollate, TokenExample};
 pub use packed_fields::{Extras, PackPlan, token_fields};
 pub use padded::PadTo;
 pub use pairs::MixedPairs;
-pub(crate) use rows::bytes_of;
 pub use rows::{Example, RowCollate, SpareBuffers};
+pub(crate) use values::bytes_of;

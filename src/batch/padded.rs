@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::rows::{bytes_of, misfit, write_items};
+use super::values::{bytes_of, misfit, write_items};
 use crate::{
     Error, ErrorKind, Result,
     dtype::each,

@@ -6,11 +6,10 @@
 
 use std::sync::{Arc, PoisonError};
 
-use half::f16;
-
 use super::{
     padded::{PadTo, padded},
     pairs::MixedPairs,
+    values::{misfit, write, write_items, write_number, write_sparse},
     written::Written,
 };
 use crate::sync::plain::Mutex;
@@ -19,7 +18,7 @@ use crate::{
     contract::{BatchSlot, Collate},
     dtype::{Values, each},
     fallible_alloc,
-    fields::{Buffer, Column, ColumnPool, Columns, DataType, Element, Field, Row, Sparse, Value},
+    fields::{Buffer, Column, ColumnPool, Columns, Field, Row, Value},
 };
 
 /// One row, ready for a model: the values of its fields, in order.
@@ -127,67 +126,6 @@ impl RowCollate {
     }
 }
 
-/// The bytes of numbers.
-pub(crate) fn bytes_of<T: Element>(values: &[T]) -> &[u8] {
-    // SAFETY: an `Element` has no padding, so its bytes are initialised; bytes have no alignment.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
-}
-
-/// Writes the values of one row; false if their size differs from the row's.
-fn write<T: Element>(row: &mut [u8], values: &[T]) -> bool {
-    let fits = row.len() == size_of_val(values);
-    if fits {
-        row.copy_from_slice(bytes_of(values));
-    }
-    fits
-}
-
-/// Writes a number in the type of its field; false if the type is for other numbers.
-fn write_number(place: &mut [u8], dtype: DataType, value: &Value) -> bool {
-    use DataType::*;
-    match (value, dtype) {
-        (&Value::Int(number), Int64) => write(place, &[number]),
-        (&Value::Int(number), _) if !dtype.holds(number) => false,
-        (&Value::Int(number), Bool | Int8 | Uint8) => write(place, &[number as u8]),
-        (&Value::Int(number), Int16 | Uint16) => write(place, &[number as u16]),
-        (&Value::Int(number), Int32 | Uint32) => write(place, &[number as u32]),
-        (&Value::Int(number), Uint64) => write(place, &[number as u64]),
-        (&Value::Int(number), Float16 | Float32 | Float64) => {
-            write_number(place, dtype, &Value::Float(number as f64))
-        }
-        (&Value::Float(number), Float64) => write(place, &[number]),
-        (&Value::Float(number), Float32) => write(place, &[number as f32]),
-        (&Value::Float(number), Float16) => write(place, &[f16::from_f64(number)]),
-        _ => false,
-    }
-}
-
-/// Writes items one after the other, each in the type of the field.
-pub(super) fn write_items(place: &mut [u8], dtype: DataType, items: &[Value]) -> bool {
-    place.len() == items.len() * dtype.bytes()
-        && place
-            .chunks_exact_mut(dtype.bytes())
-            .zip(items)
-            .all(|(place, item)| write_number(place, dtype, item))
-}
-
-/// Writes a row in which most values are the same; false if the field is not float32 or too short.
-fn write_sparse(place: &mut [u8], dtype: DataType, sparse: &Sparse) -> bool {
-    let others = Value::Float(sparse.others.into());
-    let mut places = place.chunks_exact_mut(dtype.bytes());
-    match sparse.others {
-        // The bits of zero are zero in every type.
-        0.0 => place.fill(0),
-        _ if !places.all(|place| write_number(place, dtype, &others)) => return false,
-        _ => {}
-    }
-    sparse.values.iter().all(|&(at, value)| {
-        let at = at as usize * dtype.bytes();
-        let place = place.get_mut(at..at + dtype.bytes());
-        place.is_some_and(|place| write_number(place, dtype, &Value::Float(value.into())))
-    })
-}
-
 /// The column of lists: their items, and where each list begins. Texts are as they are.
 fn joined(lists: &[Arc<[Value]>], field: &Field) -> Result<Column> {
     let mut offsets = fallible_alloc::with_room(lists.len() + 1)?;
@@ -213,10 +151,6 @@ fn joined(lists: &[Arc<[Value]>], field: &Field) -> Result<Column> {
         return Ok(Column { values, offsets: Some(offsets), ..Column::default() });
     }
     Err(misfit(field))
-}
-
-pub(super) fn misfit(field: &Field) -> Error {
-    Error::new(ErrorKind::Shape, format!("a value does not fit its field {field}"))
 }
 
 impl Collate for RowCollate {
@@ -331,12 +265,12 @@ impl Collate for RowCollate {
 
 #[cfg(test)]
 mod tests {
-    use half::bf16;
+    use half::{bf16, f16};
 
     use super::*;
     use crate::{
         dtype::{Dtype, Typed},
-        fields::{Memory, SMALL},
+        fields::{DataType, Memory, SMALL, Sparse},
     };
 
     fn collate(batch_size: usize, dtype: DataType, len: usize) -> RowCollate {

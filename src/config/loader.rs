@@ -104,8 +104,8 @@ macro_rules! loader_parameters {
         /// with `n_streams` set at the first start).
         world_size: Int = 1, state(global_batch_size), range(1, 1 << 20),
             elsewhere(num_replicas, num_shards, process_count, n_ranks, num_processes);
-        /// Number of streams of the order `"window"`, which is then the default, or of `Buckets()`: a multiple
-        /// of every world size of the run. None: `world_size`.
+        /// Number of streams of the order `"window"`, which is then the default, or of `Buckets()`: a
+        /// multiple of every world size of the run. None: `world_size`.
         n_streams: OptionalInt = None, data, range(1, 1 << 20), elsewhere(num_streams);
         /// Drops an incomplete last batch.
         drop_last: Bool = false, state(drop_last),

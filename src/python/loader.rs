@@ -41,7 +41,7 @@ use crate::{
     engine::{Engine, closed, epoch_out_of_range},
     fields::{Columns, Dim, Field, Value},
     order::{Batching, Buckets, WeightedRows},
-    sampling::{Balance, Chosen, ClassCounts, LeftOut, RowSeconds, SameClass, class_counts},
+    sampling::{Balance, Chosen, ClassCounts, LeftOut, LengthLimits, RowSeconds, SameClass, class_counts},
     seed::mix,
     source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
     state::Identity,
@@ -278,6 +278,7 @@ impl Loader {
     #[getter]
     fn buckets<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let Some(buckets) = &self.buckets else { return Ok(None) };
+        // bounded: at most 4096 buckets, or those that are given.
         let mut totals = vec![(0_u64, 0.0_f64); buckets.bounds().len()];
         for row in 0..buckets.n_rows() {
             let seconds = buckets.length(row);
@@ -761,7 +762,10 @@ impl OpenedSource {
         let source = config.arrow_files.open(&options)?;
         let mut seconds = None;
         let of_length = |rows: Option<Arc<[u64]>>| {
-            let Some(limits) = config.whole() else { return Ok(rows) };
+            let Some(&WholeConfig { min_seconds, max_seconds, rule }) = config.whole() else {
+                return Ok(rows);
+            };
+            let limits = LengthLimits { min_seconds, max_seconds, cuts: rule.cuts };
             let found = seconds.insert(RowSeconds::within(&source, rows, limits)?);
             Ok(found.rows().cloned())
         };

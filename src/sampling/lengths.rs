@@ -2,7 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::{Error, ErrorKind, Result, config::WholeConfig, fallible_alloc, source::Recordings};
+use crate::{Error, ErrorKind, Result, fallible_alloc, source::Recordings};
+
+/// The lengths that rows may have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LengthLimits {
+    pub min_seconds: f64,
+    pub max_seconds: f64,
+    /// Whether longer rows are cut; otherwise they are left out.
+    pub cuts: bool,
+}
 
 /// Rows that are not read because of their length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,7 +35,7 @@ impl RowSeconds {
     ///
     /// # Errors
     /// As [`Recordings::seconds`]; [`ErrorKind::Config`] if none is left.
-    pub fn within(source: &Recordings, rows: Option<Arc<[u64]>>, limits: &WholeConfig) -> Result<Self> {
+    pub fn within(source: &Recordings, rows: Option<Arc<[u64]>>, limits: LengthLimits) -> Result<Self> {
         let mut seconds = source.seconds(rows.as_deref())?;
         let mut left_out = LeftOut::default();
         // A length as a number of samples is rounded, too.
@@ -35,7 +44,7 @@ impl RowSeconds {
             let seconds = f64::from(seconds);
             if seconds < limits.min_seconds - rounding {
                 (1, 0)
-            } else if seconds > limits.max_seconds + rounding && !limits.rule.cuts {
+            } else if seconds > limits.max_seconds + rounding && !limits.cuts {
                 (0, 1)
             } else {
                 (0, 0)
@@ -54,7 +63,7 @@ impl RowSeconds {
             (0..).zip(&seconds).filter(|(_, seconds)| fits(**seconds) == (0, 0)).map(|(at, _)| row(at)),
         );
         if kept.is_empty() {
-            let WholeConfig { min_seconds, max_seconds, .. } = limits;
+            let LengthLimits { min_seconds, max_seconds, .. } = limits;
             let message = format!(
                 "no row is left: {} are shorter than min_seconds={min_seconds:?}, {} longer than max_seconds={max_seconds:?}",
                 left_out.too_short, left_out.too_long

@@ -15,7 +15,7 @@ use std::{
 
 pub use classes::{Balance, ClassCount, ClassCounts, Joined, class_counts};
 use classes::{RowClasses, Unbalanced, named, of_groups};
-pub use lengths::{LeftOut, RowSeconds};
+pub use lengths::{LeftOut, LengthLimits, RowSeconds};
 pub use same_class::SameClass;
 
 use crate::{

@@ -16,8 +16,7 @@ use crate::{
     error::Place,
     sampling::SameClass,
     seed::below,
-    source::{Positions, RawRecord, ReadRecordings, RecordingSource},
-    tasks::clip_request::ClipRequest,
+    source::{Positions, RawRecord, ReadRecordings, ReadRequest, RecordingSource},
     transform::augment::Reading,
 };
 
@@ -26,11 +25,11 @@ const LISTED: usize = 10_000;
 
 /// Reads partners, for one thread.
 pub(super) trait ReadPartner: Send {
-    fn read(&mut self, at: u64, request: &ClipRequest<'_>) -> crate::Result<RawRecord>;
+    fn read(&mut self, at: u64, request: &dyn ReadRequest) -> crate::Result<RawRecord>;
 }
 
 impl<R: ReadRecordings> ReadPartner for R {
-    fn read(&mut self, at: u64, request: &ClipRequest<'_>) -> crate::Result<RawRecord> {
+    fn read(&mut self, at: u64, request: &dyn ReadRequest) -> crate::Result<RawRecord> {
         ReadRecords::read(self, at, 1, request)
     }
 }

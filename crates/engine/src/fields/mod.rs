@@ -5,10 +5,10 @@
 //! a batch; a [`Column`] is one field of all rows of a batch. All loaders and datasets use these, so a new
 //! field is an entry in a list of fields and the code that makes its value.
 //!
-//! The axes of a row have a [`Dim`] each. A field whose rows all have one shape is stacked, `[rows, *shape]`. One
-//! with a padded axis is stacked too, with the longest row of each batch. Any other is jagged: the values of
-//! all rows one after the other, with offsets. Each column has its own memory ([`Buffer`]); a [`ColumnPool`]
-//! recycles that of stacked fields when its last user drops it.
+//! The axes of a row have a [`Dim`] each. A field whose rows all have one shape is stacked, `[rows, *shape]`.
+//! One with a padded axis is stacked too, with the longest row of each batch. Any other is jagged: the values
+//! of all rows one after the other, with offsets. Each column has its own memory ([`Buffer`]); a
+//! [`ColumnPool`] recycles that of stacked fields when its last user drops it.
 
 mod arena;
 mod buffer;

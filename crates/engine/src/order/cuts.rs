@@ -16,8 +16,8 @@ use std::{
 use super::{
     Bijection, Order, Place, Window,
     buckets::{Buckets, Chapter, ChapterRules},
+    reading::crop_seed,
     rules::Rules,
-    schedule::crop_seed,
 };
 use crate::{
     Error, ErrorKind, Result,

@@ -33,6 +33,11 @@ pub struct Place {
     pub copy: u64,
 }
 
+/// The random bits of the record of a place, of a run with this seed.
+pub(super) fn crop_seed(seed: u64, place: Place) -> u64 {
+    hash(seed, Purpose::Crop, [place.epoch, place.copy])
+}
+
 /// Maps places in reading order to rows.
 #[derive(Debug, Clone)]
 pub struct Reading {

@@ -20,6 +20,7 @@ use super::{
     buckets::Buckets,
     cuts::{ChapterStart, CutDraw, Cuts, UncutDraws},
     groups::Stride,
+    reading::crop_seed,
     rules::{Assignment, Draw, Layout, Order, Rules, Sources},
 };
 use crate::{
@@ -74,11 +75,6 @@ const MOST_RUN: u64 = 63;
 enum Permutation {
     Global(Bijection),
     Era(Eras),
-}
-
-/// The random bits of the record of a place, of a run with this seed.
-pub(super) fn crop_seed(seed: u64, place: Place) -> u64 {
-    hash(seed, Purpose::Crop, [place.epoch, place.copy])
 }
 
 impl Schedule {

@@ -9,7 +9,6 @@ use super::{
     fingerprint::Fingerprint,
     pairs::{Dropout, MergeTable, Parts},
     scan::Scanner,
-    sentence_piece::{MergeBuffers, Paths},
     split::Splitter,
     table::{TokenTable, word},
     words::{IDS, Words},
@@ -76,13 +75,9 @@ pub struct ByteLevel {
 
 /// The cache and buffers of one worker, kept from text to text.
 #[derive(Debug, Default)]
-pub struct EncoderScratch {
-    pub words: Words,
-    pub parts: Parts,
-    /// A normalised text, for SentencePiece.
-    pub normalized: Vec<u8>,
-    pub merges: MergeBuffers,
-    pub paths: Paths,
+pub struct ByteLevelScratch {
+    words: Words,
+    parts: Parts,
 }
 
 impl ByteLevel {
@@ -126,7 +121,7 @@ impl ByteLevel {
         self.texts.get(id)
     }
 
-    pub fn encode(&self, scratch: &mut EncoderScratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    pub fn encode(&self, scratch: &mut ByteLevelScratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         self.split(text, |start, end| self.piece(scratch, text.as_bytes(), start, end, ids))
     }
 
@@ -134,7 +129,7 @@ impl ByteLevel {
     /// from its bytes, like all others.
     pub fn encode_with_dropout(
         &self,
-        scratch: &mut EncoderScratch,
+        scratch: &mut ByteLevelScratch,
         text: &str,
         mut dropout: Dropout,
         ids: &mut Vec<u32>,
@@ -179,7 +174,7 @@ impl ByteLevel {
     #[inline]
     fn piece(
         &self,
-        scratch: &mut EncoderScratch,
+        scratch: &mut ByteLevelScratch,
         text: &[u8],
         start: usize,
         end: usize,
@@ -197,7 +192,7 @@ impl ByteLevel {
 
     /// Appends the ids of a piece that is not in the word cache.
     #[cold]
-    fn unknown(&self, scratch: &mut EncoderScratch, piece: &[u8], ids: &mut Vec<u32>) -> Result<()> {
+    fn unknown(&self, scratch: &mut ByteLevelScratch, piece: &[u8], ids: &mut Vec<u32>) -> Result<()> {
         // A regular expression may match the empty string.
         if piece.is_empty() {
             return Ok(());

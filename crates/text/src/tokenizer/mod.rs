@@ -28,9 +28,9 @@ mod words;
 
 use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
 
-use byte_level::EncoderScratch;
+use byte_level::ByteLevelScratch;
 use fingerprint::Fingerprint;
-use sentence_piece::SentencePiece;
+use sentence_piece::{PieceScratch, SentencePiece};
 
 pub use sentence_piece::SpecialIds;
 
@@ -411,6 +411,13 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
+/// The caches and buffers of one worker, kept from text to text; those of other tokenizers stay empty.
+#[derive(Debug, Default)]
+struct EncoderScratch {
+    byte_level: ByteLevelScratch,
+    pieces: PieceScratch,
+}
+
 /// A tokenizer with the buffers and the word cache of one thread, about 1 MiB.
 #[derive(Debug)]
 pub struct Encoder {
@@ -450,9 +457,9 @@ impl Encoder {
 impl TokenizerInner {
     fn encode(&self, scratch: &mut EncoderScratch, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         all_or_none(text, ids, |ids| match &self.backend {
-            Backend::ByteLevel(it) => it.encode(scratch, text, ids),
+            Backend::ByteLevel(it) => it.encode(&mut scratch.byte_level, text, ids),
             Backend::General(it) => it.encode(text, ids),
-            Backend::SentencePiece(it) => it.encode(text, scratch, ids),
+            Backend::SentencePiece(it) => it.encode(text, &mut scratch.pieces, ids),
         })
     }
 
@@ -470,9 +477,9 @@ impl TokenizerInner {
         self.accept(dropout)?;
         let dropout = pairs::Dropout::new(dropout.0, seed);
         all_or_none(text, ids, |ids| match &self.backend {
-            Backend::ByteLevel(it) => it.encode_with_dropout(scratch, text, dropout, ids),
+            Backend::ByteLevel(it) => it.encode_with_dropout(&mut scratch.byte_level, text, dropout, ids),
             Backend::General(it) => it.encode(text, ids),
-            Backend::SentencePiece(it) => it.encode_with_dropout(text, dropout, scratch, ids),
+            Backend::SentencePiece(it) => it.encode_with_dropout(text, dropout, &mut scratch.pieces, ids),
         })
     }
 

@@ -20,6 +20,7 @@ fn compressed_tables_are_those_that_are_not() {
     let csv: String = (0..40_000).map(|row| format!("a{row}.wav,\"{note}\",{row}\n")).collect();
     let jsonl: String = (0..40_000)
         .map(|row| {
+            // bounded: less than 90.
             format!("{{\"path\": \"a{row}.wav\", \"note\": {:?}, \"n\": {row}}}\n", "x".repeat(row % 90))
         })
         .collect();

@@ -13,13 +13,12 @@ use std::collections::HashMap;
 
 use super::{
     super::{
-        byte_level::EncoderScratch,
         pairs::{Dropout, MergeTable, Symbols},
         table::{Word, word},
         trie::Trie,
         words::IDS,
     },
-    PieceType, UnknownCharacters, first_len,
+    PieceScratch, PieceType, UnknownCharacters, first_len,
     normalizer::SPACE,
     proto::FilePiece,
 };
@@ -203,7 +202,7 @@ impl Merges {
         text: &[u8],
         user_defined: &Trie,
         unknown: &UnknownCharacters,
-        scratch: &mut EncoderScratch,
+        scratch: &mut PieceScratch,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let begin = ids.len();
@@ -240,7 +239,7 @@ impl Merges {
         user_defined: &Trie,
         unknown: &UnknownCharacters,
         mut dropout: Dropout,
-        scratch: &mut EncoderScratch,
+        scratch: &mut PieceScratch,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let begin = ids.len();

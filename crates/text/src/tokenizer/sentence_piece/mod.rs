@@ -25,17 +25,20 @@ mod unigram;
 
 use std::collections::BTreeMap;
 
-use super::{byte_level::EncoderScratch, fingerprint::Fingerprint, pairs::Dropout, trie::Trie};
+use super::{
+    fingerprint::Fingerprint,
+    pairs::{Dropout, Parts},
+    trie::Trie,
+    words::Words,
+};
 use crate::{Error, ErrorKind, Result, fallible_alloc};
 
-use merges::{KEPT_BYTES, MAX_PIECES, Merges};
+use merges::{KEPT_BYTES, MAX_PIECES, MergeBuffers, Merges};
 use normalizer::{Normalizer, SPACE};
 use proto::{FilePiece, ModelFile};
-use unigram::Unigram;
+use unigram::{Paths, Unigram};
 
-pub use merges::MergeBuffers;
 pub use proto::is_model;
-pub use unigram::Paths;
 
 /// The type of a piece, as the file numbers it from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +169,17 @@ pub struct SentencePiece {
     pub fingerprint: u64,
 }
 
+/// The cache and buffers of one worker, kept from text to text.
+#[derive(Debug, Default)]
+pub struct PieceScratch {
+    words: Words,
+    parts: Parts,
+    /// A normalised text.
+    normalized: Vec<u8>,
+    merges: MergeBuffers,
+    paths: Paths,
+}
+
 impl SentencePiece {
     /// Reads the content of a `.model` file.
     ///
@@ -255,7 +269,7 @@ impl SentencePiece {
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`], [`ErrorKind::Memory`].
-    pub fn encode(&self, text: &str, scratch: &mut EncoderScratch, ids: &mut Vec<u32>) -> Result<()> {
+    pub fn encode(&self, text: &str, scratch: &mut PieceScratch, ids: &mut Vec<u32>) -> Result<()> {
         self.normalized(text, scratch, |text, scratch| match &self.algorithm {
             Algorithm::Unigram(it) => it.encode(text, &self.unknown, &mut scratch.paths, ids),
             Algorithm::Merges(it) => it.encode(text, &self.user_defined, &self.unknown, scratch, ids),
@@ -282,7 +296,7 @@ impl SentencePiece {
         &self,
         text: &str,
         dropout: Dropout,
-        scratch: &mut EncoderScratch,
+        scratch: &mut PieceScratch,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let Algorithm::Merges(it) = &self.algorithm else { return self.encode(text, scratch, ids) };
@@ -295,8 +309,8 @@ impl SentencePiece {
     fn normalized(
         &self,
         text: &str,
-        scratch: &mut EncoderScratch,
-        encode: impl FnOnce(&[u8], &mut EncoderScratch) -> Result<()>,
+        scratch: &mut PieceScratch,
+        encode: impl FnOnce(&[u8], &mut PieceScratch) -> Result<()>,
     ) -> Result<()> {
         let mut normalized = std::mem::take(&mut scratch.normalized);
         let result = self
