@@ -71,9 +71,13 @@ def forebay_batches(table: Path, workers: int) -> Lengths:
     import forebay
 
     loader = forebay.Loader.train(
-        table, crop=forebay.crops.Whole(min_seconds=0.5, max_seconds=20.0), features="icefall", n_workers=workers,
-        batching=forebay.batching.Buckets(max_duration=MAX_DURATION, num_buckets=30), columns=["text"],
-    )  # fmt: skip
+        table,
+        crop=forebay.crops.Whole(min_seconds=0.5, max_seconds=20.0, duration="duration"),
+        batching=forebay.batching.Buckets(max_duration=MAX_DURATION, num_buckets=30),
+        features="icefall",
+        columns=["text"],
+        n_workers=workers,
+    )
     for batch in loader:
         rows, longest, _ = batch["spectrogram"].shape
         yield (batch["valid_frames"] / 100).tolist(), rows * longest / 100

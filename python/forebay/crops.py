@@ -214,15 +214,17 @@ class Whole(_CropPart):
     per example, `top_db` or PCEN). `pad_value`: another value.
 
     Rows shorter than `min_seconds` or longer than `max_seconds` are left out: `loader.left_out` counts them. With
-    `on_long="cut"` longer ones are cut at their end. A row's length is what its table says (`start` and `end`, or
-    `duration`); otherwise the recordings are opened when the loader is made. A recording that is longer than its row
-    says by more than 10 ms is a bad record (`too_large`). `clip_seconds` is not to be given.
+    `on_long="cut"` longer ones are cut at their end. A row that is a segment has its length. `duration` names a column
+    of the seconds of whole recordings. Otherwise, and where that is no number above 0, recordings are opened when the
+    loader is made, to read their lengths. A recording that is longer than was known by more than 10 ms is a bad record
+    (`too_large`). `clip_seconds` is not to be given.
     """
 
     _: KW_ONLY
     min_seconds: float = 0.0
     max_seconds: float = 30.0
     on_long: Literal["skip", "cut"] = "skip"
+    duration: str | None = None
     pad_value: float | None = None
 
 

@@ -327,7 +327,10 @@ impl LoaderConfig {
         let spans =
             self.crop.iter().filter_map(|object| object.rule.spans()).flat_map(|spans| &spans.columns);
         let mix_sources = self.augment.sources().iter().filter_map(Background::same_class);
-        for name in targets.chain(passed_through).chain(sampling).chain(spans).chain(mix_sources) {
+        let duration = self.whole().and_then(|whole| whole.duration.as_ref());
+        let all =
+            targets.chain(passed_through).chain(sampling).chain(spans).chain(mix_sources).chain(duration);
+        for name in all {
             if !names.contains(name) {
                 names.push(name.clone());
             }

@@ -243,8 +243,10 @@ pub enum PadRule {
 }
 
 /// Whole recordings, of different lengths.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WholeConfig {
+    /// The column of their seconds, if one is named.
+    pub duration: Option<String>,
     /// Shorter recordings are left out.
     pub min_seconds: f64,
     /// Longer recordings are left out, or cut.

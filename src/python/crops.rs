@@ -201,8 +201,12 @@ fn whole_recordings(given: &mut RecipeFields<'_>) -> PyResult<WholeConfig> {
     if let Some(value) = pad_value.filter(|value| !value.is_finite()) {
         given.problems.push(format!("pad_value is {value:?}, must be a number"));
     }
+    let duration: Option<String> = given.get("duration")?;
+    if duration.as_deref() == Some("") {
+        given.problems.push("duration is \"\", must be the name of a column of seconds".to_owned());
+    }
     let rule = WholeRule { cuts, pad_value: pad_value.map(|value| value as f32) };
-    Ok(WholeConfig { min_seconds, max_seconds, rule })
+    Ok(WholeConfig { duration, min_seconds, max_seconds, rule })
 }
 
 impl Argument for Option<CropObject> {

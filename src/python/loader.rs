@@ -41,7 +41,9 @@ use crate::{
     engine::{Engine, closed, epoch_out_of_range},
     fields::{Columns, Dim, Field, Value},
     order::{Batching, Buckets, WeightedRows},
-    sampling::{Balance, Chosen, ClassCounts, LeftOut, LengthLimits, RowSeconds, SameClass, class_counts},
+    sampling::{
+        Balance, Chosen, ClassCounts, LeftOut, LengthLimits, RowSeconds, SameClass, class_counts, numbers,
+    },
     seed::mix,
     source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
     state::Identity,
@@ -762,11 +764,13 @@ impl OpenedSource {
         let source = config.arrow_files.open(&options)?;
         let mut seconds = None;
         let of_length = |rows: Option<Arc<[u64]>>| {
-            let Some(&WholeConfig { min_seconds, max_seconds, rule }) = config.whole() else {
+            let Some(WholeConfig { duration, min_seconds, max_seconds, rule }) = config.whole() else {
                 return Ok(rows);
             };
-            let limits = LengthLimits { min_seconds, max_seconds, cuts: rule.cuts };
-            let found = seconds.insert(RowSeconds::within(&source, rows, limits)?);
+            let limits =
+                LengthLimits { min_seconds: *min_seconds, max_seconds: *max_seconds, cuts: rule.cuts };
+            let durations = duration.as_ref().map(|column| numbers(&source, column)).transpose()?;
+            let found = seconds.insert(RowSeconds::within(&source, rows, limits, durations)?);
             Ok(found.rows().cloned())
         };
         let sampled = config.sampled().unwrap_or_default().choose(&source, of_length)?;

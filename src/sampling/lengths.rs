@@ -31,12 +31,18 @@ pub struct RowSeconds {
 }
 
 impl RowSeconds {
-    /// Those of `rows` whose lengths are within the limits; `None`: of all.
+    /// Those of `rows` whose lengths are within the limits; `None`: of all. `durations` are the seconds of
+    /// all rows as a column has them; what is no length is read from the recording.
     ///
     /// # Errors
     /// As [`Recordings::seconds`]; [`ErrorKind::Config`] if none is left.
-    pub fn within(source: &Recordings, rows: Option<Arc<[u64]>>, limits: LengthLimits) -> Result<Self> {
-        let mut seconds = source.seconds(rows.as_deref())?;
+    pub fn within(
+        source: &Recordings,
+        rows: Option<Arc<[u64]>>,
+        limits: LengthLimits,
+        durations: Option<Vec<f64>>,
+    ) -> Result<Self> {
+        let mut seconds = known_or_read(source, rows.as_deref(), durations)?;
         let mut left_out = LeftOut::default();
         // A length as a number of samples is rounded, too.
         let rounding = f64::from(f32::EPSILON) * limits.max_seconds;
@@ -87,4 +93,20 @@ impl RowSeconds {
         };
         rows.iter().map(|&row| self.seconds.get(at(row)).copied().unwrap_or(f32::NAN)).collect()
     }
+}
+
+/// The seconds of `rows` in a column of all rows, and of the others as their source has them.
+fn known_or_read(source: &Recordings, rows: Option<&[u64]>, durations: Option<Vec<f64>>) -> Result<Vec<f32>> {
+    let Some(durations) = durations else { return source.seconds(rows) };
+    let is_length = |seconds: f64| seconds > 0.0 && seconds <= f64::from(f32::MAX);
+    let n = rows.map_or(durations.len(), <[u64]>::len);
+    let row = |at: usize| rows.map_or(at as u64, |rows| rows[at]);
+    let mut seconds = fallible_alloc::with_room(n)?;
+    seconds.extend((0..n).map(|at| durations[row(at) as usize] as f32));
+    let unknown: Vec<_> = (0..n).filter(|&at| !is_length(durations[row(at) as usize])).collect();
+    let read = source.seconds(Some(&unknown.iter().map(|&at| row(at)).collect::<Vec<_>>()))?;
+    for (at, found) in unknown.into_iter().zip(read) {
+        seconds[at] = found;
+    }
+    Ok(seconds)
 }

@@ -250,7 +250,11 @@ fn kept(rows: Option<Arc<[u64]>>, n_rows: u64, is_kept: impl Fn(u64) -> bool) ->
 }
 
 /// The number in each row of a column; NaN for what is none.
-fn numbers(source: &Recordings, column: &str) -> Result<Vec<f64>> {
+/// The numbers of a column; NaN where it has none.
+///
+/// # Errors
+/// As [`Recordings::collect`].
+pub fn numbers(source: &Recordings, column: &str) -> Result<Vec<f64>> {
     let keep = |found: &mut Vec<f64>, value: Result<&Value>| {
         found.push(value.ok().and_then(number).unwrap_or(f64::NAN));
         Ok(())

@@ -1,5 +1,6 @@
 """`crops.Whole`: each recording as a whole, padded to the longest of its batch."""
 
+import json
 import logging
 import pickle
 from pathlib import Path
@@ -104,6 +105,24 @@ def test_lengths_come_from_headers_if_no_table_says_them(table: Path, tmp_path: 
     for one, other in zip(whole(table, crop), whole(unsaid, crop), strict=True):
         assert one.keys() == other.keys()
         assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_column_says_the_lengths(tmp_path: Path) -> None:
+    """So files are not opened; what is no length is read from the recording, and one that is too long is bad."""
+    table = write_utterances(tmp_path, SECONDS)
+    rows = [json.loads(line) for line in table.read_text().splitlines()]
+    rows[2]["duration"], rows[5]["duration"], rows[7]["duration"], rows[8]["duration"] = 0, None, -3.0, 1.0
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    crop = crops.Whole(min_seconds=0.15, duration="duration")
+    loader = forebay.Loader(table, crop=crop, features=WAVEFORM, **GIVEN)
+    assert loader.left_out == {"too_short": 1, "too_long": 0}
+    assert loader.stats()["files"]["opened"] == 3
+    assert [row for batch in loader for row in batch["index"]] == [0, 1, 2, 3, 5, 6, 7, 9]
+    (error,) = loader.errors()
+    assert error["index"] == 8
+    assert "longer than its row says" in error["reason"]
+    with pytest.raises(ConfigError, match="no column"):
+        whole(table, crops.Whole(duration="seconds"))
 
 
 def test_a_bad_recording_is_told_in_its_turn(tmp_path: Path) -> None:
