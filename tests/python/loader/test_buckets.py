@@ -42,7 +42,7 @@ GIVEN: dict[str, Any] = {
 
 def padded_seconds(batch: dict[str, Any]) -> float:
     rows, longest = batch["waveform"].shape
-    return rows * longest / RATE
+    return float(rows * longest / RATE)
 
 
 @pytest.mark.parametrize("order", ["sequential", "global", "era"])
@@ -76,7 +76,7 @@ def test_each_row_is_in_one_batch_within_the_budget(table: Path, order: str, pad
 def test_padding_is_less_than_in_batches_at_random(table: Path) -> None:
     def share(batches: list[dict[str, Any]]) -> float:
         padded = sum(batch["waveform"].size for batch in batches)
-        return 1 - sum(int(batch["valid_samples"].sum()) for batch in batches) / padded
+        return 1.0 - sum(int(batch["valid_samples"].sum()) for batch in batches) / float(padded)
 
     buckets = share(list(forebay.Loader(table, infinite=False, **GIVEN)))
     random = share(list(forebay.Loader(table, infinite=False, **GIVEN | {"batching": None, "batch_size": 8})))

@@ -148,7 +148,7 @@ def test_threads_and_ranks_change_nothing(table: Path) -> None:
         augment.Speed((0.9, 1.0, 1.1)), augment.Gain(db=(-6, 6)), augment.Mix(None, snr_db=(5, 10), p=0.7),
         augment.SpecAugment(),
     ]  # fmt: skip
-    given = {
+    given: dict[str, Any] = {
         "crop": crops.Whole(), "augment": steps, "infinite": True, "batch_size": 4, "order": "global",
         "features": features.LogMel(sample_rate=RATE, n_mels=16, n_fft=400, hop_length=160),
     }  # fmt: skip
@@ -175,7 +175,13 @@ def test_threads_and_ranks_change_nothing(table: Path) -> None:
 
 
 def test_a_state_continues(table: Path) -> None:
-    given = {"crop": crops.Whole(), "features": WAVEFORM, "infinite": True, "batch_size": 3, "order": "global"}
+    given: dict[str, Any] = {
+        "crop": crops.Whole(),
+        "features": WAVEFORM,
+        "infinite": True,
+        "batch_size": 3,
+        "order": "global",
+    }
     loader = forebay.Loader(table, **given)
     batches = [next(loader) for _ in range(3)]
     state = pickle.loads(pickle.dumps(loader.state_dict()))
