@@ -33,8 +33,6 @@
 //! struct Numbers;
 //!
 //! impl Source for Numbers {
-//!     type Payload = ();
-//!     type Request<'a> = ();
 //!     type Reader = Self;
 //!
 //!     fn shard_rows(&self, _epoch: u64) -> Result<Vec<u64>> {
