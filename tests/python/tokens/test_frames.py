@@ -88,8 +88,13 @@ def test_bos(tmp_path: Path, post_processor: Any, names: list[str], bos: str | N
 
 
 def test_without_any_bos(tmp_path: Path) -> None:
-    with pytest.raises(forebay.ConfigError, match=r"none of <\|bos\|>, .* is among the 1 special tokens \(</s>\)"):
-        Tokenizer(file(tmp_path, template("$", "</s>"), "</s>"))
+    """Such a tokenizer opens; rows need one."""
+    tokenizer = Tokenizer(file(tmp_path, template("$", "</s>"), "</s>"))
+    assert tokenizer.bos_id is None
+    pq.write_table(pa.table({"text": ["one two", "three"]}), tmp_path / "a.parquet")
+    told = r"of 1 special tokens \(</s>\): none of <\|bos\|>, .* is among them, .*; pass bos_id="
+    with pytest.raises(forebay.ConfigError, match=told):
+        forebay.TokenLoader(tmp_path / "a.parquet", tokenizer=tokenizer, seq_len=8)
 
 
 @pytest.mark.parametrize("crop", ["drop", "carry"])
