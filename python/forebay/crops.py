@@ -213,11 +213,11 @@ class Whole(_CropPart):
     spectrogram with what its features make of silence, or with 0 if a frame depends on the others (by a normalization
     per example, `top_db` or PCEN). `pad_value`: another value.
 
-    Rows shorter than `min_seconds` or longer than `max_seconds` are left out: `loader.left_out` counts them. With
-    `on_long="cut"` longer ones are cut at their end. A row that is a segment has its length. `duration` names a column
-    of the seconds of whole recordings. Otherwise, and where that is no number above 0, recordings are opened when the
-    loader is made, to read their lengths. A recording that is longer than was known by more than 10 ms is a bad record
-    (`too_large`). `clip_seconds` is not to be given.
+    Rows shorter than `min_seconds` or longer than `max_seconds` are left out, with a warning: `loader.left_out` counts
+    them. With `on_long="cut"` longer ones are cut at their end. `duration` names a column of seconds, as manifests of
+    NeMo have it; otherwise the length of a row is that of its segment (`start` and `end`). Where neither says a number
+    above 0, the recording is opened when the loader is made. One that is longer than was known by more than 10 ms is
+    a bad record (`too_large`). `clip_seconds` is not to be given.
     """
 
     _: KW_ONLY

@@ -147,11 +147,10 @@ impl LoaderConfig {
         };
         let BucketConfig { budget, num_buckets, duration_bins, pad_to } = object.buckets.clone();
         // A bad record is as short as any; it is told of in its turn.
-        let shortest = seconds.iter().copied().filter(|seconds| seconds.is_finite()).fold(f32::MAX, f32::min);
         let longest = whole.max_seconds as f32;
-        let lengths =
-            seconds.iter().map(|&seconds| if seconds.is_nan() { shortest } else { seconds.min(longest) });
-        let lengths: Arc<[f32]> = lengths.collect();
+        let shortest = seconds.iter().copied().filter(|seconds| seconds.is_finite()).fold(longest, f32::min);
+        let known = |&seconds: &f32| if seconds.is_nan() { shortest } else { seconds.min(longest) };
+        let lengths: Arc<[f32]> = seconds.iter().map(known).collect();
         let mut buckets = match duration_bins {
             Some(bins) => Buckets::with_bounds(lengths, budget, bins)?,
             None => Buckets::new(lengths, budget, num_buckets)?,

@@ -205,7 +205,8 @@ fn whole_recordings(given: &mut RecipeFields<'_>) -> PyResult<WholeConfig> {
     if duration.as_deref() == Some("") {
         given.problems.push("duration is \"\", must be the name of a column of seconds".to_owned());
     }
-    let rule = WholeRule { cuts, pad_value: pad_value.map(|value| value as f32) };
+    let rule =
+        WholeRule { cuts_at: cuts.then_some(max_seconds), pad_value: pad_value.map(|value| value as f32) };
     Ok(WholeConfig { duration, min_seconds, max_seconds, rule })
 }
 

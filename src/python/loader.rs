@@ -767,8 +767,11 @@ impl OpenedSource {
             let Some(WholeConfig { duration, min_seconds, max_seconds, rule }) = config.whole() else {
                 return Ok(rows);
             };
-            let limits =
-                LengthLimits { min_seconds: *min_seconds, max_seconds: *max_seconds, cuts: rule.cuts };
+            let limits = LengthLimits {
+                min_seconds: *min_seconds,
+                max_seconds: *max_seconds,
+                cuts: rule.cuts_at.is_some(),
+            };
             let durations = duration.as_ref().map(|column| numbers(&source, column)).transpose()?;
             let found = seconds.insert(RowSeconds::within(&source, rows, limits, durations)?);
             Ok(found.rows().cloned())
@@ -808,7 +811,7 @@ fn lengths_digest(seconds: &[f32]) -> u64 {
 fn tell_of_left_out(LeftOut { too_short, too_long }: LeftOut, config: &LoaderConfig) {
     let Some(WholeConfig { min_seconds, max_seconds, .. }) = config.whole() else { return };
     if too_short + too_long > 0 {
-        log::info!(
+        log::warn!(
             "{} left out: {too_short} shorter than min_seconds={min_seconds:?}, {too_long} longer than \
              max_seconds={max_seconds:?}",
             counted(too_short + too_long, "row")

@@ -358,12 +358,15 @@ impl ClipPlanner {
                 let known = self.seconds.as_ref().map_or(f32::NAN, |seconds| seconds[at as usize]);
                 // A bad record has no length that was known.
                 let known = if known.is_nan() { f64::INFINITY } else { f64::from(known) };
+                let is_cut = whole.cuts_at.is_some_and(|at| known >= at);
+                let known = whole.cuts_at.map_or(known, |at| known.min(at));
                 let seconds = known * f64::from(sample_rate) / f64::from(played);
                 let most = ((seconds * f64::from(rate)).round() as u64).min(clip as u64);
-                if !whole.cuts && n > most.saturating_add(length_slack(rate)) {
+                if !is_cut && n > most.saturating_add(length_slack(rate)) {
                     return Err(longer_than_known(n, most, rate));
                 }
-                Crop { start: 0, len: clip.min(usize::try_from(n).unwrap_or(usize::MAX)), pad_front: 0 }
+                // At most `clip`, so it fits.
+                Crop { start: 0, len: n.min(if is_cut { most } else { clip as u64 }) as usize, pad_front: 0 }
             }
             (ClipStart::At(start), _) => {
                 let sample = (start * f64::from(rate)).round();

@@ -106,8 +106,8 @@ pub enum ClipRule {
 /// What becomes of a recording that is longer than a clip may be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WholeRule {
-    /// Whether it is cut at its end; otherwise it is a bad record.
-    pub cuts: bool,
+    /// The seconds at which it is cut; `None`: it is a bad record.
+    pub cuts_at: Option<f64>,
     /// The value of features behind the end of a recording; `None`: those of silence.
     pub pad_value: Option<f32>,
 }

@@ -149,6 +149,28 @@ def test_lengths_are_those_after_speed(table: Path) -> None:
     assert factors == {0.8, 1.0, 1.25}
 
 
+def test_what_is_cut_keeps_the_budget(table: Path) -> None:
+    """A long recording is cut at `max_seconds` before it is played faster or slower."""
+    crop = crops.Whole(max_seconds=0.3, on_long="cut", duration="duration")
+    given = GIVEN | {"crop": crop, "augment": [augment.Speed((0.8, 1.25))], "infinite": False}
+    batches = list(forebay.Loader(table, **given))
+    assert sorted(row for batch in batches for row in batch["index"]) == list(range(N))
+    for batch in batches:
+        assert padded_seconds(batch) <= 2.0 + 1e-3 * len(batch["index"])
+        for row, n in zip(batch["index"], batch["valid_samples"], strict=True):
+            seconds = min(SECONDS[row], 0.3)
+            assert min(abs(n - seconds / factor * RATE) for factor in (0.8, 1.25)) <= 1
+
+
+def test_recordings_that_are_all_bad_end_with_an_error(tmp_path: Path) -> None:
+    table = write_utterances(tmp_path, [0.2, 0.3], said=False)
+    for row in range(2):
+        (tmp_path / f"{row}.wav").write_bytes(b"no recording")
+    loader = forebay.Loader(table, infinite=False, **GIVEN | {"crop": crops.Whole(max_seconds=1.0)})
+    with pytest.raises(forebay.DecodeError, match="2 of 2 records"):
+        list(loader)
+
+
 def test_a_bad_record_is_replaced_from_its_bucket(tmp_path: Path) -> None:
     table = write_utterances(tmp_path, SECONDS)
     bad = [3, 50, 77]

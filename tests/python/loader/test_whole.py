@@ -80,7 +80,7 @@ def test_spectrograms_are_padded_with_silence_or_a_value(table: Path) -> None:
 
 
 def test_rows_outside_the_limits_are_left_out(table: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "forebay"):
+    with caplog.at_level(logging.WARNING, "forebay"):
         loader = forebay.Loader(table, crop=crops.Whole(min_seconds=0.3, max_seconds=1.9), features=WAVEFORM, **GIVEN)
     assert loader.left_out == {"too_short": 2, "too_long": 1}
     assert "3 rows left out: 2 shorter than min_seconds=0.3, 1 longer than max_seconds=1.9" in caplog.text
