@@ -2,7 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use pyo3::{exceptions::PyTypeError, prelude::*, types::PyDict};
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyBool, PyDict},
+};
 
 use super::{
     arguments::{Argument, ArgumentError, plan},
@@ -89,7 +93,10 @@ fn check_bins(bins: &[f64], problems: &mut Vec<String>) {
 
 fn pad_rule(given: &mut RecipeFields<'_>) -> PyResult<PadRule> {
     let value = given.value("pad_to")?;
-    if let Ok(multiple) = value.extract::<i64>() {
+    // A bool is a whole number to Python.
+    if !value.is_instance_of::<PyBool>()
+        && let Ok(multiple) = value.extract::<i64>()
+    {
         if !MULTIPLES.contains(&multiple) {
             let (least, most) = MULTIPLES.into_inner();
             given.problems.push(format!("pad_to is {multiple}, must be {least} to {most}, or a rule"));

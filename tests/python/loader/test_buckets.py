@@ -248,6 +248,11 @@ def test_wrong_values_are_told(wrong: dict[str, Any], message: str) -> None:
         Buckets(**{"max_duration": 4.0, **wrong})
 
 
+def test_a_bool_is_no_multiple() -> None:
+    with pytest.raises(TypeError, match="pad_to is True"):
+        Buckets(4.0, pad_to=True)
+
+
 def test_what_cannot_be_is_told(table: Path) -> None:
     with pytest.raises(ConfigError, match=r"alone exceeds max_duration=0\.3; raise it, or leave out longer rows"):
         forebay.Loader(table, **GIVEN | {"batching": Buckets(max_duration=0.3)})
