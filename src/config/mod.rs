@@ -44,7 +44,7 @@ use crate::{
     sampling::Sampling,
     source::Subset,
     targets::{TargetConfig, TargetForm},
-    tasks::{AudioPlan, ClipCrop, ClipRule, CropPosition, Outputs, length_slack},
+    tasks::{AudioPlan, BatchPadding, ClipCrop, ClipRule, CropPosition, Outputs, length_slack},
     transform::{
         Augment, CropMode, Features, Form, Layout, SpanRule, SpectrogramConfig, WindowEnd, WindowRule,
         augment::{Convolver, Kind, MixTargets},
@@ -180,7 +180,7 @@ impl LoaderConfig {
                 most_in_batch: places(budget.max_duration),
             },
         };
-        (audio.most_places, audio.pad_to) = (Some(most_places), pad_to);
+        (audio.padding.most_places, audio.padding.to) = (Some(most_places), pad_to);
         Ok(Some(Arc::new(buckets)))
     }
 
@@ -545,9 +545,7 @@ impl LoaderConfig {
             features,
             max_decoded_seconds,
             damage,
-            most_places: None,
-            pad_to: PadTo::Longest,
-            fill: None,
+            padding: BatchPadding::default(),
         };
         let audio = audio.filled_up()?;
         let example_bytes = audio.example_bytes() as u64;

@@ -45,12 +45,18 @@ pub struct AudioPlan {
     pub max_decoded_seconds: f64,
     /// What becomes of frames that cannot be decoded.
     pub damage: Damage,
+    pub padding: BatchPadding,
+}
+
+/// How the features of whole recordings are padded in a batch.
+#[derive(Debug, Clone, Default)]
+pub struct BatchPadding {
+    /// The length of the padded axis of a batch.
+    pub to: PadTo,
     /// The most places of the padded axis that all examples of a batch have together; `None`: as many as
     /// its size and the longest clip make.
     pub most_places: Option<u64>,
-    /// The length of the padded axis of a batch.
-    pub pad_to: PadTo,
-    /// The bytes that fill up the features of one place behind the end of a whole recording; `None`: zeros.
+    /// The bytes of one place behind the end of a recording; `None`: zeros.
     pub fill: Option<Arc<[u8]>>,
 }
 

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use super::{
     RECORDING_LABELS,
     clip_decoder::{ClipDecoder, DecodedClip},
-    clip_planner::{AudioPlan, ClipPlanner, ClipStart, Section, Waveform},
+    clip_planner::{AudioPlan, BatchPadding, ClipPlanner, ClipStart, Section, Waveform},
     clip_request::{ClipRequest, DrawRequest, Take},
     clip_rule::ClipRule,
     mixing::{MixedPartner, Mixer},
@@ -46,12 +46,14 @@ use crate::{
 fn features_field(plan: &AudioPlan) -> Field {
     let padded = plan.padded_axis();
     let dim = |(axis, &n): (usize, &usize)| match padded == Some(axis) {
-        true => Dim::PaddedInBatch { most: n as u64, most_in_batch: plan.most_places.unwrap_or(u64::MAX) },
+        true => {
+            Dim::PaddedInBatch { most: n as u64, most_in_batch: plan.padding.most_places.unwrap_or(u64::MAX) }
+        }
         false => Dim::Fixed(n as u64),
     };
     let dims = plan.shape().iter().enumerate().map(dim).collect();
     let field = Field::new(plan.features.name(), plan.features.dtype().into(), dims);
-    match &plan.fill {
+    match &plan.padding.fill {
         Some(fill) => Field { fill: fill.clone(), ..field },
         None => field,
     }
@@ -87,7 +89,8 @@ impl AudioPlan {
             values.as_mut().put(at, &[*value]);
         }
         let fill: Arc<[u8]> = each!(&values, values => bytes_of(values)).into();
-        Ok(Self { fill: Some(fill), ..self })
+        let padding = BatchPadding { fill: Some(fill), ..self.padding };
+        Ok(Self { padding, ..self })
     }
 
     /// Bytes of address space, and of memory once written, that the fields of a batch take, rounded up to
@@ -404,7 +407,7 @@ impl AudioTask {
 
     /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
     pub fn collate_in(&self, pool: Arc<ColumnPool>) -> RowCollate {
-        RowCollate::new(pool, self.spare.clone()).padded_to(self.planner.plan().pad_to.clone())
+        RowCollate::new(pool, self.spare.clone()).padded_to(self.planner.plan().padding.to.clone())
     }
 
     /// The fields of a batch's columns.

@@ -26,7 +26,7 @@ const RECORDING_LABELS: TaskLabels = TaskLabels {
 };
 
 pub use check::{CHECKED_TOGETHER, CheckTask, Finding};
-pub use clip_planner::{AudioPlan, ClipPlanner, ClipStart, Section, Waveform, length_slack};
+pub use clip_planner::{AudioPlan, BatchPadding, ClipPlanner, ClipStart, Section, Waveform, length_slack};
 pub use clip_request::Take;
 pub use clip_rule::{ClipCrop, ClipRule, CropDraws, CropPosition, WholeRule};
 pub use clips::{AudioTask, ClipMaker, OutputInputs, Outputs};
