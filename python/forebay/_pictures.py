@@ -151,7 +151,8 @@ def loader_page(loader: Any) -> str:
 def _fields(fields: Sequence[Any]) -> str:
     rows = []
     for field in fields:
-        shape = "" if field["shape"] is None else " x ".join(map(str, field["shape"]))
+        axes = field["shape"] or ()
+        shape = " x ".join("longest" if axis is None else str(axis) for axis in axes)
         cells = (field["name"], field["dtype"], shape, field["meaning"])
         rows.append("".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells))
     head = "".join(f"<th>{name}</th>" for name in ("field", "type", "shape", "meaning"))

@@ -79,11 +79,12 @@ class Recipe:
             *_batches(given),
         ]
         sampling = given["sampling"]
+        unused = "batch_size" if given.get("batching") else None
         facts = {name: fact for name, fact in facts.items() if name != "order_reason"}  # changes no value
         self._values = {
             "source": facts["source"],
             **facts,
-            **{name: _plain(given[name]) for name in _GIVEN if name in given},
+            **{name: _plain(given[name]) for name in _GIVEN if name in given and name != unused},
             "sampling": sampling and sampling.to_dict(),
             "crop": crop if chosen is None else chosen.to_dict(),
             **({"batching": given["batching"].to_dict()} if given.get("batching") else {}),
@@ -106,7 +107,8 @@ class Recipe:
         lines = [f"{name:{width}}  {text}" for name, text in self._lines]
         name_width = max(len(field["name"]) for field in self._fields)
         for field in self._fields:
-            shape = f" [{', '.join(map(str, field['shape']))}]" if field["shape"] else ""
+            axes = ("longest" if axis is None else str(axis) for axis in field["shape"] or ())
+            shape = f" [{', '.join(axes)}]" if field["shape"] else ""
             lines.append(f"  {field['name']:{name_width}}  {field['dtype']}{shape}  {field['meaning']}")
         return "\n".join(lines)
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from forebay._core import _Batching
 from forebay._part import NESTED, _Part, part
 
@@ -46,11 +48,14 @@ class Buckets(_BatchingPart):
     and mixtures), each goes to its bucket, and a bucket that is full becomes a batch for every rank: all ranks take
     the same number of batches, of the same bucket at each step. What is left at the end of each 2^20 draws is
     sorted by length and batched by the same budget, and the batches are shuffled. So every row of a finite pass is
-    in exactly one batch, on any number of ranks; of an infinite one, fewer rows than there are ranks (`n_streams`)
-    are left out of each 2^20. The length of a draw is that after `Speed`.
+    in exactly one batch, on any number of ranks, with `drop_last=False`; if there are fewer rows than ranks at the
+    end, some ranks have a batch without rows. With `drop_last=True`, the default of `Loader.train`, and in an infinite
+    run, fewer rows than there are ranks (`n_streams`) are left out of each 2^20: the shortest. The length of a draw is
+    that after `Speed`.
 
     `pad_to`: `"longest"`, the longest of the batch; `"bucket"`, the longest of its bucket, so that there are few
-    shapes (for `torch.compile`, CUDA graphs, JAX); or a multiple of frames (of samples, for waveforms).
+    shapes (for `torch.compile`, CUDA graphs, JAX); or a multiple of frames (of samples, for waveforms), which may
+    exceed `max_duration` by what it adds. Features with a number of frames of their own (`n_frames`) are not padded.
 
     `batch_size` is not to be given. A state continues on another number of ranks between two steps; `n_streams`
     must then be a multiple of each.
@@ -65,8 +70,11 @@ class Buckets(_BatchingPart):
     pad_to: Literal["longest", "bucket"] | int = "longest"
 
     def __post_init__(self) -> None:
-        if isinstance(self.duration_bins, Sequence):
-            object.__setattr__(self, "duration_bins", tuple(self.duration_bins))
+        given: object = self.duration_bins
+        if isinstance(given, np.ndarray):
+            given = given.tolist()
+        if isinstance(given, list):  # as JSON has it, too
+            object.__setattr__(self, "duration_bins", tuple(given))
         super().__post_init__()
 
 

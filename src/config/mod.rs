@@ -146,10 +146,15 @@ impl LoaderConfig {
             return Ok(None);
         };
         let BucketConfig { budget, num_buckets, duration_bins, pad_to } = object.buckets.clone();
-        // A bad record is as short as any; it is told of in its turn.
+        // A bad record, which is told of in its turn, counts as a usual one: others of its length replace it.
         let longest = whole.max_seconds as f32;
-        let shortest = seconds.iter().copied().filter(|seconds| seconds.is_finite()).fold(longest, f32::min);
-        let known = |&seconds: &f32| if seconds.is_nan() { shortest } else { seconds.min(longest) };
+        let mut found: Vec<f32> = seconds.iter().copied().filter(|seconds| seconds.is_finite()).collect();
+        let middle = found.len() / 2;
+        let usual = match found.is_empty() {
+            true => longest,
+            false => *found.select_nth_unstable_by(middle, f32::total_cmp).1,
+        };
+        let known = |&seconds: &f32| if seconds.is_nan() { usual } else { seconds }.min(longest);
         let lengths: Arc<[f32]> = seconds.iter().map(known).collect();
         let mut buckets = match duration_bins {
             Some(bins) => Buckets::with_bounds(lengths, budget, bins)?,

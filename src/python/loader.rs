@@ -290,7 +290,8 @@ impl Loader {
         let list = PyList::empty(py);
         for ((bound, size), (rows, seconds)) in buckets.bounds().iter().zip(buckets.sizes()).zip(totals) {
             let dict = PyDict::new(py);
-            dict.set_item("max_seconds", bound)?;
+            // As the decimal number that the length was.
+            dict.set_item("max_seconds", (*bound as f32).to_string().parse::<f64>().unwrap_or(*bound))?;
             dict.set_item("batch_size", size)?;
             dict.set_item("rows", rows)?;
             dict.set_item("seconds", seconds)?;

@@ -237,6 +237,7 @@ def test_spectrograms_and_the_recipe(table: Path) -> None:
         ({"num_buckets": 0}, "num_buckets is 0, must be 1 to 4096"),
         ({"duration_bins": [3.0, 2.0]}, "duration_bins must rise, and 3.0 is followed by 2.0"),
         ({"duration_bins": []}, "duration_bins is empty"),
+        ({"duration_bins": np.array([0.9, 0.3])}, "duration_bins must rise, and 0.9 is followed by 0.3"),
         ({"quadratic_duration": -1.0}, "quadratic_duration is -1.0, must be above 0"),
         ({"max_examples": 0}, "max_examples is 0"),
         ({"pad_to": 0}, "pad_to is 0"),
@@ -246,6 +247,31 @@ def test_spectrograms_and_the_recipe(table: Path) -> None:
 def test_wrong_values_are_told(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Buckets(**{"max_duration": 4.0, **wrong})
+
+
+def test_lengths_are_decimal_numbers(tmp_path: Path) -> None:
+    """float32 has no 0.2, 0.3 or 1.6: as many rows fit as the numbers say, and they print as they are."""
+    for length, most, n in [(0.3, 0.6, 2), (0.2, 0.6, 3), (1.6, 16.0, 10), (16.7, 16.7, 1)]:
+        table = write_utterances(tmp_path / str(length), [length] * 11)
+        given = GIVEN | {"crop": crops.Whole(duration="duration"), "batching": Buckets(most), "infinite": False}
+        loader = forebay.Loader(table, **given)
+        assert loader.buckets == [
+            {"max_seconds": length, "batch_size": n, "rows": 11, "seconds": pytest.approx(11 * length)}
+        ]
+        assert sorted(len(batch["index"]) for batch in loader)[-1] == n
+
+
+def test_bad_recordings_are_spread(tmp_path: Path) -> None:
+    """One that cannot be opened when the loader is made counts as a usual one, so many others may replace it."""
+    seconds = [0.2] * 20
+    table = write_utterances(tmp_path, seconds, said=False)
+    for row in (3, 4, 5, 6, 8):
+        (tmp_path / f"{row}.wav").write_bytes(b"no recording")
+    (tmp_path / "7.wav").write_bytes((tmp_path / "7.wav").read_bytes()[:2000])
+    given = GIVEN | {"crop": crops.Whole(), "batching": Buckets(0.65), "infinite": True}
+    loader = forebay.Loader(table, **given)
+    rows = np.concatenate([next(loader)["index"] for _ in range(40)])
+    assert np.bincount(rows, minlength=20).max() < 3 * len(rows) / 14
 
 
 def test_a_bool_is_no_multiple() -> None:

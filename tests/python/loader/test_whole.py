@@ -123,6 +123,8 @@ def test_a_column_says_the_lengths(tmp_path: Path) -> None:
     assert "longer than its row says" in error["reason"]
     with pytest.raises(ConfigError, match="no column"):
         whole(table, crops.Whole(duration="seconds"))
+    with pytest.raises(ConfigError, match="has no number above 0"):
+        whole(table, crops.Whole(duration="path"))
 
 
 def test_a_bad_recording_is_told_in_its_turn(tmp_path: Path) -> None:

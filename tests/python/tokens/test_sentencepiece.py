@@ -313,5 +313,6 @@ def test_wrong_files(train: Callable[[str], bytes], tmp_path: Path) -> None:
         Tokenizer(path)
     path.write_bytes(model)
     ours = Tokenizer(path)
-    with pytest.raises(forebay.ConfigError, match=rf"ids\[1\] is {ours.n_vocab}, which is no token"):
-        ours.decode([0, ours.n_vocab])
+    for beyond in (ours.n_vocab, ours.n_vocab + 1, 10**6, 2**31 - 1):
+        with pytest.raises(forebay.ConfigError, match=rf"ids\[1\] is {beyond}, which is no token"):
+            ours.decode([0, beyond])

@@ -28,8 +28,8 @@ pub struct Budget {
     pub max_examples: Option<u32>,
 }
 
-/// What the sum of a budget may exceed `max_duration` by, since durations are rounded.
-const ROUNDING: f64 = 1e-12;
+/// The share of `max_duration` by which a batch may exceed it, since lengths are rounded to float32.
+const ROUNDING: f64 = 5e-7;
 
 impl Budget {
     /// What a row of `seconds` counts for.
@@ -123,7 +123,7 @@ impl Buckets {
         let [least, most] = stretch.range;
         let longest = f64::from(self.lengths.iter().copied().fold(0.0, f32::max)) * most;
         let shortest = f64::from(self.lengths.iter().copied().fold(f32::INFINITY, f32::min)) * least;
-        let made = Self::over(self.lengths, self.budget, self.bounds, [shortest, longest])?;
+        let made = Self::over(self.lengths, self.budget, self.bounds, ([shortest, longest], true))?;
         Ok(Self { stretch: Some(stretch), chapter: self.chapter, ..made })
     }
 
@@ -136,14 +136,14 @@ impl Buckets {
         check(&lengths)?;
         let longest = f64::from(lengths.iter().copied().fold(0.0, f32::max));
         let shortest = f64::from(lengths.iter().copied().fold(f32::INFINITY, f32::min));
-        Self::over(lengths, budget, bounds, [shortest, longest])
+        Self::over(lengths, budget, bounds, ([shortest, longest], false))
     }
 
     fn over(
         lengths: Arc<[f32]>,
         budget: Budget,
         mut bounds: Vec<f64>,
-        [shortest, longest]: [f64; 2],
+        ([shortest, longest], is_stretched): ([f64; 2], bool),
     ) -> Result<Self> {
         let config = |message| Err(Error::new(ErrorKind::Config, message));
         let is_above_0 = |number: f64| number.is_finite() && number > 0.0;
@@ -168,8 +168,10 @@ impl Buckets {
         let sizes: Vec<u32> = bounds.iter().map(|&bound| budget.rows(bound)).collect();
         if let Some(k) = sizes.iter().position(|&size| size == 0) {
             return config(format!(
-                "a row of {} s alone exceeds max_duration={}; raise it, or leave out longer rows",
-                bounds[k], budget.max_duration
+                "a row of {} s{} alone exceeds max_duration={}; raise it, or leave out longer rows",
+                bounds[k] as f32,
+                if is_stretched { ", as it is played," } else { "" },
+                budget.max_duration
             ));
         }
         // What is left at the end of a chapter is cut by its own longest row.

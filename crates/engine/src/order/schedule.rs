@@ -90,13 +90,12 @@ impl Schedule {
         let reading = Reading::new(rules.seed, shards, shard_rows.iter().copied());
         let rows = reading.rows();
         if rows < rules.layout.n_streams {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!(
-                    "there are {} streams (n_streams, else world_size), but only {rows} rows; lower them, or use order=\"global\"",
-                    rules.layout.n_streams
-                ),
-            ));
+            let remedy = if rules.batching.is_cut() { "" } else { ", or use order=\"global\"" };
+            let n = rules.layout.n_streams;
+            let message = format!(
+                "there are {n} streams (n_streams, else world_size), but only {rows} rows; lower them{remedy}"
+            );
+            return Err(Error::new(ErrorKind::Config, message));
         }
         let positions = sources.as_ref().and_then(|sources| sources.mixture.len()).unwrap_or(rows);
         let n_sources = sources.as_ref().map_or(0, |sources| sources.starts.len());

@@ -134,8 +134,9 @@ impl Pieces {
     }
 
     fn get(&self, id: usize) -> Option<(&str, PieceType)> {
+        let end = *self.ends.get(id)?;
         let begin = id.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Some((&self.texts[begin..*self.ends.get(id)?], self.kinds[id]))
+        Some((&self.texts[begin..end], self.kinds[id]))
     }
 }
 
