@@ -1,0 +1,162 @@
+//! [`TargetConfig`]: a target as a user describes it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::Value as Json;
+
+use super::{
+    Annotations, OverlapRule, Scan,
+    classes::{ClassSource, ClassVocabulary, Key, MOST_CLASSES},
+};
+use crate::{Error, ErrorKind, Result, fields::DataType, source::Item};
+
+/// How a column becomes a field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TargetConfig {
+    pub name: String,
+    pub column: String,
+    pub form: TargetForm,
+    /// The classes, for forms that have any.
+    pub classes: ClassSource,
+    /// Whether names and numbers that are no class are left out; otherwise they are errors.
+    pub ignores_unknown: bool,
+    /// What a null becomes; `None`: an error.
+    pub null: Option<f64>,
+    pub dtype: DataType,
+    /// All of it as JSON, except for the classes.
+    pub description: Json,
+}
+
+/// What is made of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TargetForm {
+    Class,
+    /// A vector with a value for each class.
+    MultiHot {
+        /// A column of further classes, and their value.
+        secondary: Option<(String, f32)>,
+        /// Moves this share of all values to their mean: `x * (1 - smoothing) + smoothing / n_classes`.
+        smoothing: f32,
+        /// Separates the names in a text.
+        separator: Option<String>,
+    },
+    Soft {
+        /// Its length; `None`: that of the schema's lists.
+        size: Option<u64>,
+    },
+    Number,
+    Text {
+        max_bytes: u64,
+    },
+    Column,
+    /// A vector with a value for each class of the annotations in the clip.
+    Annotations {
+        all: Arc<Annotations>,
+        /// How much of one must be in the clip.
+        least: OverlapRule,
+        /// Whether the value is the share of the clip that the longest one has, and not 1.
+        is_share: bool,
+    },
+}
+
+impl TargetForm {
+    /// The name of the class in `forebay.targets`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Class => "ClassIndex",
+            Self::MultiHot { .. } => "MultiHot",
+            Self::Soft { .. } => "Soft",
+            Self::Number => "Number",
+            Self::Text { .. } => "Text",
+            Self::Column => "Column",
+            Self::Annotations { .. } => "Annotations",
+        }
+    }
+}
+
+impl TargetConfig {
+    /// A column that is passed through.
+    pub fn column(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            column: name.to_owned(),
+            form: TargetForm::Column,
+            classes: ClassSource::Any,
+            ignores_unknown: false,
+            null: None,
+            dtype: DataType::Float64,
+            description: Json::Null,
+        }
+    }
+
+    pub fn columns(&self) -> impl Iterator<Item = &String> {
+        let secondary = match &self.form {
+            TargetForm::MultiHot { secondary: Some((column, _)), .. } => Some(column),
+            _ => None,
+        };
+        let is_path = matches!(self.form, TargetForm::Annotations { .. });
+        Some(&self.column).filter(|_| !is_path).into_iter().chain(secondary)
+    }
+
+    /// The classes of a column of `item`s, with the schema's names for each source.
+    pub(super) fn vocabulary(
+        &self,
+        item: Item,
+        schema: &[Option<Arc<Vec<String>>>],
+        scan: Scan<'_>,
+    ) -> Result<ClassVocabulary> {
+        let Self { name, column, .. } = self;
+        let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
+        let what = format!("target {name:?}: classes");
+        match &self.classes {
+            ClassSource::Names(names) => {
+                let mut vocabulary = ClassVocabulary::of_names(names.clone(), &what)?;
+                vocabulary.maps = vocabulary.maps_of(schema);
+                Ok(vocabulary)
+            }
+            ClassSource::Count(_) if item == Item::Text => refused(format!(
+                "{what} is a number, but column {column:?} has names; give a list of names, a file, or \"data\""
+            )),
+            ClassSource::Count(n) => Ok(ClassVocabulary { n: Some(*n), ..ClassVocabulary::default() }),
+            ClassSource::Data => {
+                let separator = match &self.form {
+                    TargetForm::MultiHot { separator, .. } => separator.as_deref(),
+                    _ => None,
+                };
+                let mut keys = BTreeSet::new();
+                for column in self.columns() {
+                    keys.extend(scan(column, separator)?);
+                }
+                // Class numbers of several sources mean different things.
+                if schema.iter().flatten().next().is_some() {
+                    return refused(format!(
+                        "{what} is \"data\", but column {column:?} has class names in its schema; give \"schema\""
+                    ));
+                }
+                if keys.is_empty() || keys.len() > MOST_CLASSES {
+                    return refused(format!(
+                        "{what} is \"data\", and column {column:?} has {} values; expected 1 to {MOST_CLASSES}",
+                        keys.len()
+                    ));
+                }
+                let names = keys.iter().map(|key| match key {
+                    Key::Number(number) => number.to_string(),
+                    Key::Name(name) => name.to_string(),
+                });
+                let names = Arc::new(names.collect::<Vec<_>>());
+                let n = Some(names.len() as u64);
+                let by_key = keys.into_iter().zip(0..).collect();
+                Ok(ClassVocabulary { names: Some(names), n, by_key, maps: Vec::new() })
+            }
+            ClassSource::Any | ClassSource::Schema => match ClassVocabulary::united(schema, &what)? {
+                Some(vocabulary) => Ok(vocabulary),
+                None if self.classes == ClassSource::Schema || item == Item::Text => refused(format!(
+                    "{what} are not in the schema of column {column:?}; give classes=\"data\" for its sorted values, a list of \
+                     names, a file{}",
+                    if item == Item::Text { "" } else { ", or their number" }
+                )),
+                None => Ok(ClassVocabulary::default()),
+            },
+        }
+    }
+}
