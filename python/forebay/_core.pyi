@@ -488,7 +488,7 @@ class Loader(LoaderBase[NDArray[Any]]):
 
     @property
     def left_out(self) -> dict[str, int]:
-        """The rows that are not read because of their length: `too_short` and `too_long`."""
+        """The rows that are not read because of their length: `too_short`, `too_long` and `too_many_tokens`."""
 
     @property
     def buckets(self) -> list[dict[str, float]] | None:

@@ -13,7 +13,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, fields
 from os import PathLike, fspath
 from pathlib import Path
@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from forebay._annotations import read
-from forebay._core import ConfigError, _Target
+from forebay._checks import wrong_type
+from forebay._core import ConfigError, Tokenizer, _Target
 from forebay._part import _Part, part
 
-__all__ = ["Annotations", "ClassIndex", "MultiHot", "Number", "Soft", "Text"]
+__all__ = ["Annotations", "Characters", "ClassIndex", "MultiHot", "Number", "Soft", "Text", "Tokens"]
 
 _Classes: TypeAlias = Sequence[str] | str | PathLike[str] | int | None
 
@@ -167,6 +168,89 @@ class Text(_ColumnPart):
 
 
 @part
+class Tokens(_ColumnPart):
+    """The tokens of the text of each row, int64 `[batch, longest]`, and their number, `<name>_length`, int64 `[batch]`.
+
+    `tokenizer` is the file of one: a `tokenizer.json` of Hugging Face or its folder, ranks of tiktoken, or a
+    SentencePiece `.model`; or a `forebay.tokens.Tokenizer` of such a file. Text that looks like a special token is
+    ordinary text. `prefix` and `suffix` are ids or texts of special tokens around it, such as
+    `["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]` and `["<|endoftext|>"]`.
+
+    Rows are filled with `pad`, on their `side`. A row with more than `max_tokens`, prefix and suffix included, is left
+    out, which `loader.left_out` counts: all texts are encoded once when the loader is made. With `on_long="cut"` the
+    end of its text is cut off. Without `max_tokens` a row may have 4096, and one with more is a bad record
+    (`too_large`). `dropout` is the probability with which each merge of two parts is left out (BPE dropout), by the
+    row's random bits; a draw that exceeds `max_tokens` is encoded without.
+
+    With `starts` and `ends`, columns with lists of seconds in the recording, `column` has a list of the texts of
+    segments. Those within the clip are encoded one after the other; with `timestamps=0.02`, each between the tokens of
+    its times, `<|0.00|>` to `<|30.00|>`, as Whisper is trained (Radford et al. 2022, section 2.3). A segment that goes
+    on behind the clip is its start alone, and one that begins before it makes a bad record (`corrupt`).
+
+    With `Buckets(pad_to="bucket")` rows are padded to a power of two, or to `max_tokens`, so that shapes are few.
+    """
+
+    tokenizer: str | PathLike[str] | Tokenizer | Mapping[str, Any]
+    _: KW_ONLY
+    prefix: Sequence[str | int] = ()
+    suffix: Sequence[str | int] = ()
+    starts: str | None = None
+    ends: str | None = None
+    timestamps: float | None = None
+    dropout: float = 0.0
+    pad: int = 0
+    side: Literal["right", "left"] = "right"
+    max_tokens: int | None = None
+    on_long: Literal["skip", "cut"] = "skip"
+    null: Literal["error", "empty"] = "error"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokenizer", _tokenizer_file(self.tokenizer))
+        for name in ("prefix", "suffix"):
+            given: Any = getattr(self, name)
+            if isinstance(given, str):
+                raise wrong_type(name, "a sequence of ids and texts of special tokens", given)
+            if isinstance(given, (Sequence, np.ndarray)):
+                object.__setattr__(self, name, tuple(np.asarray(given, dtype=object).tolist()))
+        super().__post_init__()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.column, str(self.tokenizer), self.prefix, self.suffix))
+
+
+@part
+class Characters(_ColumnPart):
+    """The ids of the characters of each row's text, int64 `[batch, longest]`; for CTC and phonemes.
+
+    `<name>_length`, int64 `[batch]`, is their number. `vocabulary`: a string of the characters; a list of entries of
+    one or more characters, of which the longest one is taken at each place; or the `Path` of a file, a `.json` with
+    such a list or a dict of entries and ids 0 to n - 1, or any other with an entry on each line. Ids count from 0.
+    `blank` is an id that no entry has, such as the 0 of a CTC loss: the entries from it on move up by one. `between` is
+    an id that is put between two entries, and with `around` also before the first and behind the last, as VITS does.
+    Text is not normalised. A character that begins no entry raises `ConfigError` with its row, or is left out with
+    `unknown="ignore"`.
+
+    `pad`, `side`, `max_tokens`, `on_long` and `null` as in `Tokens`.
+    """
+
+    vocabulary: Sequence[str] | PathLike[str]
+    _: KW_ONLY
+    blank: int | None = None
+    between: int | None = None
+    around: bool = False
+    unknown: Literal["error", "ignore"] = "error"
+    pad: int = 0
+    side: Literal["right", "left"] = "right"
+    max_tokens: int | None = None
+    on_long: Literal["skip", "cut"] = "skip"
+    null: Literal["error", "empty"] = "error"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "vocabulary", _entries(self.vocabulary))
+        super().__post_init__()
+
+
+@part
 class Annotations(_Classed):
     """The classes that annotations have in each clip, float32 `[batch, n_classes]`; for `crop=Windows()` above all.
 
@@ -208,6 +292,75 @@ class Annotations(_Classed):
         return read(self.table, self.columns)
 
 
+def _tokenizer_file(given: Any) -> str | dict[str, Any]:
+    """The path of a tokenizer's file; in a dict, with what the file lacks."""
+    if isinstance(given, Tokenizer):
+        (made_of,), options = given.__getnewargs_ex__()
+        if not isinstance(made_of, (str, PathLike)):
+            raise ConfigError(
+                f"tokenizer was made of an object in memory, {type(made_of).__name__}; save it as a file, and "
+                "give the path"
+            )
+        kept = {name: options[name] for name in ("pattern", "special_tokens") if options[name]}
+        return {"path": fspath(made_of), **kept} if kept else fspath(made_of)
+    if isinstance(given, Mapping) and isinstance(given.get("path"), (str, PathLike)):
+        unknown = set(given) - {"path", "pattern", "special_tokens"}
+        if unknown:
+            raise ConfigError(f"tokenizer has {sorted(unknown)[0]!r}, must have path, pattern and special_tokens")
+        return {**given, "path": fspath(given["path"])}
+    if isinstance(given, (str, PathLike)):
+        return fspath(given)
+    raise wrong_type(
+        "tokenizer",
+        "the path of a tokenizer.json, a rank file or a .model, or a forebay.tokens.Tokenizer of one",
+        given,
+    )
+
+
+def _entries(given: Any) -> tuple[str, ...]:
+    """The entries of a vocabulary, in order of their ids."""
+    if isinstance(given, PathLike):
+        path, text = _text_of(given, "vocabulary")
+        if path.suffix.lower() != ".json":
+            return tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n"))
+        found = _json(path, text, "vocabulary")
+        if isinstance(found, dict):
+            if sorted(map(str, found.values())) != sorted(map(str, range(len(found)))):
+                raise ConfigError(f"vocabulary is {path}, expected each id from 0 to {len(found) - 1} once")
+            found = sorted(found, key=found.get)
+        if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
+            raise ConfigError(f"vocabulary is {path}, expected a JSON list of entries, or a dict of entries and ids")
+        return tuple(found)
+    if isinstance(given, str) and Path(given).suffix.lower() in (".json", ".txt"):
+        raise ConfigError(f"vocabulary is {given!r}, the name of a file; give pathlib.Path({given!r})")
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise wrong_type("vocabulary", "a string of characters, a list of str, or a Path", given)
+    entries = tuple(given.tolist() if isinstance(given, np.ndarray) else given)
+    for entry in entries:
+        if not isinstance(entry, str):
+            raise TypeError(f"vocabulary has {entry!r} (type {type(entry).__name__}), must be a list of str")
+    return entries
+
+
+def _text_of(file: str | PathLike[str], name: str) -> tuple[Path, str]:
+    """The text of a small file of names."""
+    path = Path(file)
+    size = path.stat().st_size
+    if size > _LARGEST_FILE:
+        raise ConfigError(f"{name} is {path} of {size} bytes, at most {_LARGEST_FILE} are read")
+    try:
+        return path, path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} is {path}, which is not UTF-8") from error
+
+
+def _json(path: Path, text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} is {path}, which is not JSON: {error}") from error
+
+
 def _names(classes: _Classes, column: str | None) -> list[str] | None:
     """The names in a list or in a file; None if there is neither."""
     is_file = isinstance(classes, str) and classes not in ("schema", "data")
@@ -239,13 +392,7 @@ def _names(classes: _Classes, column: str | None) -> list[str] | None:
             f'classes is {classes!r}, must be a file, a list of names, a number, "schema" or "data"; there is no '
             "file of this name"
         )
-    size = path.stat().st_size
-    if size > _LARGEST_FILE:
-        raise ConfigError(f"classes is {path} of {size} bytes, at most {_LARGEST_FILE} are read")
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"classes is {path}, which is not UTF-8") from error
+    path, text = _text_of(path, "classes")
     suffix = path.suffix.lower()
     if suffix == ".json":
         return _of_json(path, text)
@@ -257,10 +404,7 @@ def _names(classes: _Classes, column: str | None) -> list[str] | None:
 
 
 def _of_json(path: Path, text: str) -> list[str]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"classes is {path}, which is not JSON: {error}") from error
+    found = _json(path, text, "classes")
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise ConfigError(f"classes is {path}, expected a JSON list of names")
     return found

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::values::{bytes_of, misfit, write_items};
+use super::values::{bytes_of, misfit, write_items, write_number};
 use crate::{
     Error, ErrorKind, Result,
     dtype::each,
-    fields::{Buffer, Column, Dim, Field, Value},
+    fields::{Buffer, Column, DataType, Dim, Field, Value},
 };
 
 /// The length of the padded axis of a batch.
@@ -22,6 +22,13 @@ pub enum PadTo {
 }
 
 impl PadTo {
+    /// The next power of two, or `most`: few shapes for lengths that no bucket bounds.
+    pub fn power_of_two(most: u64) -> Self {
+        const LEAST: u64 = 16;
+        let powers = std::iter::successors(Some(LEAST), |n| n.checked_mul(2)).take_while(|&n| n < most);
+        Self::Bounds { bounds: powers.chain([most]).collect(), most_in_batch: u64::MAX }
+    }
+
     /// The length for so many rows of which the longest has `longest`; at most `room`, unless that has more.
     fn len(&self, rows: u64, longest: u64, room: u64) -> u64 {
         let padded = match self {
@@ -64,6 +71,7 @@ impl Layout {
         let bytes = match row {
             Value::Array(values) => each!(values, values => size_of_val(&values[..])),
             Value::List(items) => items.len() * field.dtype.bytes(),
+            Value::Ids(ids) => ids.len() * field.dtype.bytes(),
             _ => return None,
         };
         let bytes_of_place = (self.n_pieces * self.place_bytes).max(1);
@@ -94,30 +102,42 @@ pub(super) fn padded(rows: &[Value], field: &Field, mut buffer: Buffer, to: &Pad
     buffer.truncate(row_bytes * rows.len());
     let mut pieces = buffer.values_mut::<u8>().chunks_exact_mut(piece_bytes.max(1));
     for row in rows {
-        match row {
-            Value::Array(values) => {
-                let from = each!(values, values => bytes_of(values));
-                let own = from.len() / layout.n_pieces;
-                for (n, piece) in pieces.by_ref().take(layout.n_pieces).enumerate() {
-                    let (place, rest) = piece.split_at_mut(own);
-                    place.copy_from_slice(&from[n * own..(n + 1) * own]);
-                    fill(rest, fill_of(field, n, layout.place_bytes));
+        let n_places = layout.places(row, field).ok_or_else(|| misfit(field))?;
+        let own = n_places * layout.place_bytes;
+        for (n, piece) in pieces.by_ref().take(layout.n_pieces).enumerate() {
+            let (place, rest) = match field.pads_left {
+                true => {
+                    let (rest, place) = piece.split_at_mut(piece_bytes - own);
+                    (place, rest)
                 }
+                false => piece.split_at_mut(own),
+            };
+            if !write_piece(place, field.dtype, row, n) {
+                return Err(misfit(field));
             }
-            Value::List(items) => {
-                let own = items.len() / layout.n_pieces;
-                for (n, piece) in pieces.by_ref().take(layout.n_pieces).enumerate() {
-                    let (place, rest) = piece.split_at_mut(own * field.dtype.bytes());
-                    if !write_items(place, field.dtype, &items[n * own..(n + 1) * own]) {
-                        return Err(misfit(field));
-                    }
-                    fill(rest, fill_of(field, n, layout.place_bytes));
-                }
-            }
-            _ => return Err(misfit(field)),
+            fill(rest, fill_of(field, n, layout.place_bytes));
         }
     }
     Ok(Column { values: buffer, padded_len: len as u64, ..Column::default() })
+}
+
+/// Writes piece number `n` of a row; false if its values are not of the type.
+fn write_piece(place: &mut [u8], dtype: DataType, row: &Value, n: usize) -> bool {
+    let width = dtype.bytes();
+    let part = n * place.len() / width..(n + 1) * place.len() / width;
+    match row {
+        Value::Array(values) => {
+            let from = each!(values, values => bytes_of(values));
+            place.copy_from_slice(&from[n * place.len()..(n + 1) * place.len()]);
+            true
+        }
+        Value::List(items) => write_items(place, dtype, &items[part]),
+        Value::Ids(ids) => {
+            let each = place.chunks_exact_mut(width).zip(&ids[part]);
+            each.into_iter().all(|(place, &id)| write_number(place, dtype, &Value::Int(id.into())))
+        }
+        _ => false,
+    }
 }
 
 /// The bytes with which piece number `n` of a row is filled; empty: zeros.
@@ -143,7 +163,7 @@ fn fill(place: &mut [u8], pattern: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{dtype::Typed, fields::DataType};
+    use crate::dtype::Typed;
 
     fn field(dims: Vec<Dim>, dtype: DataType, fill: &[f32]) -> Field {
         let fill: Vec<u8> = fill.iter().flat_map(|value| value.to_ne_bytes()).collect();
@@ -203,6 +223,14 @@ mod tests {
     }
 
     #[test]
+    fn powers_of_two_are_few_shapes() {
+        let len = |to: &PadTo, longest| to.len(3, longest, 1 << 20);
+        let to = PadTo::power_of_two(100);
+        assert_eq!([0, 1, 16, 17, 64, 65, 100].map(|n| len(&to, n)), [16, 16, 16, 32, 64, 100, 100]);
+        assert_eq!([1, 7].map(|n| len(&PadTo::power_of_two(7), n)), [7, 7]);
+    }
+
+    #[test]
     fn lists_are_padded_as_numbers_are() {
         let tokens = Field {
             fill: (-1_i64).to_ne_bytes().to_vec().into(),
@@ -213,6 +241,12 @@ mod tests {
         let column =
             padded(&[list(&[3]), list(&[]), list(&[1, 2])], &tokens, buffer, &PadTo::Longest).unwrap();
         assert_eq!(column.values.values::<i64>(), [3, -1, -1, -1, 1, 2]);
+        let left = Field { pads_left: true, ..tokens };
+        let ids = |ids: &[u32]| Value::Ids(ids.into());
+        let buffer = Buffer::new(left.batch_bytes(3).unwrap()).unwrap();
+        let rows = [ids(&[3]), ids(&[]), ids(&[1, u32::MAX])];
+        let column = padded(&rows, &left, buffer, &PadTo::Longest).unwrap();
+        assert_eq!(column.values.values::<i64>(), [-1, 3, -1, -1, 1, u32::MAX.into()]);
     }
 
     #[test]

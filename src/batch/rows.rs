@@ -70,7 +70,8 @@ pub struct RowCollate {
     under_way: Option<Vec<Written>>,
     written: Vec<bool>,
     pairs: Option<Paired>,
-    pad_to: PadTo,
+    /// The rule of each field with a padded axis, by its number.
+    pad_to: Vec<PadTo>,
 }
 
 /// What is mixed in a complete batch.
@@ -86,12 +87,13 @@ impl RowCollate {
     pub fn new(pool: Arc<ColumnPool>, spare: Arc<SpareBuffers>) -> Self {
         // bounded: a batch has at most 2^20 rows.
         let written = vec![false; pool.rows()];
-        Self { pool, spare, under_way: None, written, pairs: None, pad_to: PadTo::Longest }
+        Self { pool, spare, under_way: None, written, pairs: None, pad_to: Vec::new() }
     }
 
-    /// The same, whose fields with a padded axis are padded so.
+    /// The same, whose fields with a padded axis are padded so, by their numbers; without a rule, to the
+    /// longest.
     #[must_use]
-    pub fn padded_to(self, pad_to: PadTo) -> Self {
+    pub fn padded_to(self, pad_to: Vec<PadTo>) -> Self {
         Self { pad_to, ..self }
     }
 
@@ -184,7 +186,7 @@ impl Collate for RowCollate {
                         }
                         Value::List(items) => write_items(place, field.dtype, &items),
                         Value::Sparse(sparse) => write_sparse(place, field.dtype, &sparse),
-                        Value::Text(_) | Value::Null => false,
+                        Value::Text(_) | Value::Ids(_) | Value::Null => false,
                     }
                 }
                 (Written::Text(texts), Value::Text(text)) => {
@@ -225,7 +227,8 @@ impl Collate for RowCollate {
                 Written::Lists(lists) => *written = Written::Joined(joined(&lists[..rows], field)?),
                 Written::Padded(values) => {
                     let buffer = self.pool.acquire(number, 0)?;
-                    let column = padded(&values[..rows], field, buffer, &self.pad_to)?;
+                    let to = self.pad_to.get(number).unwrap_or(&PadTo::Longest);
+                    let column = padded(&values[..rows], field, buffer, to)?;
                     for value in values.drain(..rows) {
                         if let Value::Array(values) = value {
                             self.spare.leave(values);

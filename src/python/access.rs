@@ -594,7 +594,7 @@ fn column(
         let shard = starts.partition_point(|&start| start <= row).saturating_sub(1);
         let value = shards.get(shard).and_then(|values| values.get((row - starts[shard]) as usize));
         let values: Row = [value.cloned().unwrap_or(Value::Null)].into_iter().collect();
-        let made = target.value(&values, 0, targets::ClipSeconds::default()).map_err(|error| {
+        let made = target.value(&values, 0, targets::ClipSeconds::default(), None).map_err(|error| {
             let error = error.in_shard(&source.shards()[shard].path);
             error.at_row(row - starts[shard])
         })?;

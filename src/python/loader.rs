@@ -43,11 +43,12 @@ use crate::{
     order::{Batching, Buckets, WeightedRows},
     sampling::{
         Balance, Chosen, ClassCounts, LeftOut, LengthLimits, RowSeconds, SameClass, class_counts, numbers,
+        within_tokens,
     },
     seed::mix,
     source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
     state::Identity,
-    targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, joined_names},
+    targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, TargetForm, joined_names},
     tasks::{
         AudioPlan, AudioTask, ClipPlanner, ClipRule, MixSource, OutputInputs, Outputs, PlannedValue,
         SpanColumns, planned_value,
@@ -140,8 +141,8 @@ impl Loader {
             let opened =
                 run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, (clips, rate)))?;
             let class_names = opened.class_names();
-            let OpenedSource { source, positions, weights, classes, outputs, backgrounds, seconds } = opened;
-            let left_out = seconds.as_ref().map_or_else(LeftOut::default, |seconds| seconds.left_out);
+            let OpenedSource { source, positions, weights, classes, outputs, backgrounds, seconds, left_out } =
+                opened;
             let n_rows = positions.len_of(source.n_rows());
             let known = seconds.map(|seconds| seconds.of_rows(positions.rows()));
             let buckets = config.buckets(known.as_deref(), &mut audio).map_err(raise)?;
@@ -264,13 +265,15 @@ impl Loader {
         self.engine.errors(py, move |at| selection.positions().row(at), path)
     }
 
-    /// The rows that are not read because of their length, by `crop=Whole(...)`: `too_short` and `too_long`.
+    /// The rows that are not read because of their length: `too_short` and `too_long`, by `crop=Whole(...)`, and
+    /// `too_many_tokens`, by `max_tokens` of a target.
     #[getter]
     fn left_out<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let LeftOut { too_short, too_long } = self.left_out;
+        let LeftOut { too_short, too_long, too_many_tokens } = self.left_out;
         let dict = PyDict::new(py);
         dict.set_item("too_short", too_short)?;
         dict.set_item("too_long", too_long)?;
+        dict.set_item("too_many_tokens", too_many_tokens)?;
         Ok(dict)
     }
 
@@ -715,10 +718,11 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "window" => "number of the window in its recording".to_owned(),
         "mixup_index" => "row over all files of the example mixed in, -1 for none".to_owned(),
         "mixup_weight" => "weight of the example itself, 1 if it is not mixed".to_owned(),
-        _ => match (Outcome::named(name), name.strip_suffix("_b")) {
-            (Some((.., meaning)), _) => meaning.to_owned(),
-            (None, Some(of)) => format!("{of} of the example mixed in, its own if it is not mixed"),
-            (None, None) => String::new(),
+        _ => match (Outcome::named(name), name.strip_suffix("_b"), name.strip_suffix("_length")) {
+            (Some((.., meaning)), ..) => meaning.to_owned(),
+            (_, Some(of), _) => format!("{of} of the example mixed in, its own if it is not mixed"),
+            (.., Some(of)) => format!("number of {of} of the row"),
+            _ => String::new(),
         },
     }
 }
@@ -737,6 +741,7 @@ pub struct OpenedSource {
     pub backgrounds: Vec<Partnering>,
     /// The lengths of rows, if clips are whole recordings.
     pub seconds: Option<RowSeconds>,
+    pub left_out: LeftOut,
 }
 
 impl OpenedSource {
@@ -763,8 +768,17 @@ impl OpenedSource {
             options.label_column = ColumnChoice::Nothing;
         }
         let source = config.arrow_files.open(&options)?;
-        let mut seconds = None;
-        let of_length = |rows: Option<Arc<[u64]>>| {
+        let (mut seconds, mut left_out) = (None, LeftOut::default());
+        let of_length = |mut rows: Option<Arc<[u64]>>| {
+            for target in config.targets.iter().flatten() {
+                if let TargetForm::Tokens(rule) = &target.form
+                    && rule.leaves_out()
+                {
+                    let (within, n) = within_tokens(&source, rows, (target, rule))?;
+                    rows = within;
+                    left_out.too_many_tokens += n;
+                }
+            }
             let Some(WholeConfig { duration, min_seconds, max_seconds, rule }) = config.whole() else {
                 return Ok(rows);
             };
@@ -775,13 +789,12 @@ impl OpenedSource {
             };
             let durations = duration.as_ref().map(|column| numbers(&source, column)).transpose()?;
             let found = seconds.insert(RowSeconds::within(&source, rows, limits, durations)?);
+            (left_out.too_short, left_out.too_long) = (found.left_out.too_short, found.left_out.too_long);
             Ok(found.rows().cloned())
         };
         let sampled = config.sampled().unwrap_or_default().choose(&source, of_length)?;
         let Chosen { rows, weights, classes } = sampled;
-        if let Some(seconds) = &seconds {
-            tell_of_left_out(seconds.left_out, config);
-        }
+        tell_of_left_out(left_out, config);
         source.try_first(rows.as_deref(), &config.exclude.rows(source.shards())?)?;
         let mut positions = Positions::new(rows);
         if let ClipRule::Windows(_) = clips {
@@ -793,7 +806,7 @@ impl OpenedSource {
         let backgrounds = backgrounds(config, &outputs, (&source, &positions))?;
         tell_of_rate(config, &source, rate);
         tell_of_separators(config, &outputs, &classes);
-        Ok(Self { source, positions, weights, classes, outputs, backgrounds, seconds })
+        Ok(Self { source, positions, weights, classes, outputs, backgrounds, seconds, left_out })
     }
 
     /// The class names of each target that has any.
@@ -809,13 +822,20 @@ fn lengths_digest(seconds: &[f32]) -> u64 {
 }
 
 /// Logs how many rows are left out.
-fn tell_of_left_out(LeftOut { too_short, too_long }: LeftOut, config: &LoaderConfig) {
-    let Some(WholeConfig { min_seconds, max_seconds, .. }) = config.whole() else { return };
-    if too_short + too_long > 0 {
+fn tell_of_left_out(LeftOut { too_short, too_long, too_many_tokens }: LeftOut, config: &LoaderConfig) {
+    if let Some(WholeConfig { min_seconds, max_seconds, .. }) = config.whole()
+        && too_short + too_long > 0
+    {
         log::warn!(
             "{} left out: {too_short} shorter than min_seconds={min_seconds:?}, {too_long} longer than \
              max_seconds={max_seconds:?}",
             counted(too_short + too_long, "row")
+        );
+    }
+    if too_many_tokens > 0 {
+        log::warn!(
+            "{} left out, whose text has more than max_tokens tokens",
+            counted(too_many_tokens, "row")
         );
     }
 }

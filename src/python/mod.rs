@@ -48,6 +48,7 @@ mod stats;
 mod store_options;
 mod targets;
 mod token_loader;
+mod token_targets;
 mod tokenizer;
 mod torch_callers;
 mod user_step;

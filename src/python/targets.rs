@@ -8,7 +8,7 @@ use super::{
     arguments::{Argument, ArgumentError, mapping_items, plan, wrong_type},
     errors::to_python,
     recipe_fields::RecipeFields,
-    state,
+    state, token_targets,
 };
 use crate::{
     fields::DataType,
@@ -94,6 +94,14 @@ impl PyTarget {
                 config.null = (given.one_of("null", &["empty", "error"])? == 0).then_some(0.0);
                 let max_bytes = given.count("max_bytes", 1 << 20)?.unwrap_or(1) as u64;
                 TargetForm::Text { max_bytes }
+            }
+            "Tokens" | "Characters" => {
+                config.null = (given.one_of("null", &["error", "empty"])? == 1).then_some(0.0);
+                config.dtype = DataType::Int64;
+                TargetForm::Tokens(match kind {
+                    "Tokens" => token_targets::tokens(&mut given)?,
+                    _ => token_targets::characters(&mut given)?,
+                })
             }
             "Annotations" => {
                 config.dtype = DataType::Float32;

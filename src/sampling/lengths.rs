@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::{Error, ErrorKind, Result, fallible_alloc, source::Recordings};
+use super::kept;
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    source::Recordings,
+    targets::{TargetConfig, TokensRule, token_counts},
+};
 
 /// The lengths that rows may have.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,6 +23,37 @@ pub struct LengthLimits {
 pub struct LeftOut {
     pub too_short: u64,
     pub too_long: u64,
+    /// Rows whose text has too many tokens.
+    pub too_many_tokens: u64,
+}
+
+/// Those of `rows` whose text has no more tokens than `rule` allows, and how many are left out; `None`: of
+/// all.
+///
+/// # Errors
+/// As [`token_counts`]; [`ErrorKind::Config`] if none is left.
+pub fn within_tokens(
+    source: &Recordings,
+    rows: Option<Arc<[u64]>>,
+    (target, rule): (&TargetConfig, &TokensRule),
+) -> Result<(Option<Arc<[u64]>>, u64)> {
+    let most = rule.most_tokens();
+    let counts = token_counts(source, target, rule)?;
+    let fits = |row: u64| counts.get(row as usize).is_none_or(|&n| u64::from(n) <= most);
+    let n_before = rows.as_ref().map_or(source.n_rows(), |rows| rows.len() as u64);
+    if rows.as_ref().map_or_else(|| (0..n_before).all(fits), |rows| rows.iter().all(|&row| fits(row))) {
+        return Ok((rows, 0));
+    }
+    let rows = kept(rows, source.n_rows(), fits)?;
+    if rows.is_empty() {
+        let name = &target.name;
+        let message = format!(
+            "no row is left: the text of each has more than max_tokens={most} tokens of target {name:?}"
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    let n_left_out = n_before - rows.len() as u64;
+    Ok((Some(rows), n_left_out))
 }
 
 /// Rows and their seconds.

@@ -15,7 +15,7 @@ use std::{
 
 pub use classes::{Balance, ClassCount, ClassCounts, Joined, class_counts};
 use classes::{RowClasses, Unbalanced, named, of_groups};
-pub use lengths::{LeftOut, LengthLimits, RowSeconds};
+pub use lengths::{LeftOut, LengthLimits, RowSeconds, within_tokens};
 pub use same_class::SameClass;
 
 use crate::{
@@ -249,7 +249,6 @@ fn kept(rows: Option<Arc<[u64]>>, n_rows: u64, is_kept: impl Fn(u64) -> bool) ->
     Ok(found.into())
 }
 
-/// The number in each row of a column; NaN for what is none.
 /// The numbers of a column; NaN where it has none.
 ///
 /// # Errors

@@ -5,10 +5,18 @@ use std::{collections::HashMap, ops::Range};
 use crate::{Error, ErrorKind, Result};
 
 /// A clip in its recording, in seconds; without padding.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClipSeconds {
     pub start: f64,
     pub end: f64,
+    /// How many times faster than at its own rate the recording is played.
+    pub speed: f64,
+}
+
+impl Default for ClipSeconds {
+    fn default() -> Self {
+        Self { start: 0.0, end: 0.0, speed: 1.0 }
+    }
 }
 
 /// An annotation of a recording, as a table has it.

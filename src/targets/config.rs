@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::Value as Json;
 
 use super::{
-    Annotations, OverlapRule, Scan,
+    Annotations, OverlapRule, Scan, TokensRule,
     classes::{ClassSource, ClassVocabulary, Key, MOST_CLASSES},
 };
 use crate::{Error, ErrorKind, Result, fields::DataType, source::Item};
@@ -49,6 +49,7 @@ pub enum TargetForm {
         max_bytes: u64,
     },
     Column,
+    Tokens(TokensRule),
     /// A vector with a value for each class of the annotations in the clip.
     Annotations {
         all: Arc<Annotations>,
@@ -68,6 +69,7 @@ impl TargetForm {
             Self::Soft { .. } => "Soft",
             Self::Number => "Number",
             Self::Text { .. } => "Text",
+            Self::Tokens(rule) => rule.name(),
             Self::Column => "Column",
             Self::Annotations { .. } => "Annotations",
         }
@@ -94,8 +96,12 @@ impl TargetConfig {
             TargetForm::MultiHot { secondary: Some((column, _)), .. } => Some(column),
             _ => None,
         };
+        let times = match &self.form {
+            TargetForm::Tokens(TokensRule { times: Some(times), .. }) => &times[..],
+            _ => &[],
+        };
         let is_path = matches!(self.form, TargetForm::Annotations { .. });
-        Some(&self.column).filter(|_| !is_path).into_iter().chain(secondary)
+        Some(&self.column).filter(|_| !is_path).into_iter().chain(secondary).chain(times)
     }
 
     /// The classes of a column of `item`s, with the schema's names for each source.

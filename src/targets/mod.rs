@@ -9,6 +9,7 @@
 mod annotations;
 mod classes;
 mod config;
+mod tokens;
 
 use std::{
     collections::BTreeSet,
@@ -38,6 +39,7 @@ use classes::{Maps, UNKNOWN};
 pub use annotations::{Annotation, Annotations, ClipSeconds, OverlapRule};
 pub use classes::{ClassSource, ClassVocabulary, Key, MOST_CLASSES, joined_names};
 pub use config::{TargetConfig, TargetForm};
+pub use tokens::{TextEncoder, TokensRule, token_counts};
 
 /// One field that is made of columns.
 #[derive(Debug, Clone)]
@@ -50,6 +52,8 @@ pub struct Target {
     value: usize,
     /// The index of the column of further classes, and the classes by its numbers.
     secondary: Option<(usize, Maps)>,
+    /// The indices of the columns of the starts and ends of segments.
+    times: Option<[usize; 2]>,
     vocabulary: ClassVocabulary,
     /// Whether [`Self::ignore`] has logged a name that joins several classes.
     told_of_joined: Arc<AtomicBool>,
@@ -150,6 +154,7 @@ impl Target {
             nesting,
             value,
             secondary: None,
+            times: None,
             vocabulary,
             told_of_joined: Arc::default(),
         })
@@ -175,6 +180,7 @@ impl Target {
         };
         let is_one = nesting == Nesting::One;
         let (mut vocabulary, mut secondary) = (ClassVocabulary::default(), None);
+        let mut times = None;
         let field = match &config.form {
             TargetForm::Class if !is_one || matches!(item, Item::Float(_)) => {
                 return misfit("whole numbers or text; forebay.targets.MultiHot takes lists");
@@ -247,6 +253,15 @@ impl Target {
                 return misfit("text");
             }
             TargetForm::Text { .. } => Field::text(name),
+            TargetForm::Tokens(rule) => {
+                let nestings = if rule.times.is_some() { "lists of text" } else { "text" };
+                if is_one == rule.times.is_some() || !matches!(item, Item::Text | Item::Null) {
+                    return misfit(nestings);
+                }
+                times =
+                    rule.times.as_ref().map(|names| time_columns(name, names, source_columns)).transpose()?;
+                rule.field(name)
+            }
             TargetForm::Column | TargetForm::Annotations { .. } => column_field(name, column_type),
         };
         Ok(Self {
@@ -256,9 +271,18 @@ impl Target {
             nesting,
             value,
             secondary,
+            times,
             vocabulary,
             told_of_joined: Arc::default(),
         })
+    }
+
+    /// The rule that makes tokens, if it does.
+    pub fn tokens(&self) -> Option<&TokensRule> {
+        match &self.config.form {
+            TargetForm::Tokens(rule) => Some(rule),
+            _ => None,
+        }
     }
 
     /// Plans a target of annotations; its column is the path of the recording.
@@ -310,6 +334,7 @@ impl Target {
             nesting: Nesting::One,
             value,
             secondary: None,
+            times: None,
             vocabulary,
             told_of_joined: Arc::default(),
         })
@@ -327,9 +352,13 @@ impl Target {
         &self.field
     }
 
-    /// Whether it is the text of a row.
+    /// Whether it is made of the text of a whole row.
     pub fn is_text(&self) -> bool {
-        matches!(self.config.form, TargetForm::Text { .. })
+        match &self.config.form {
+            TargetForm::Text { .. } => true,
+            TargetForm::Tokens(rule) => rule.times.is_none(),
+            _ => false,
+        }
     }
 
     /// The column that it is made of.
@@ -344,7 +373,7 @@ impl Target {
     /// The most bytes of a row in a batch, if the field is not stacked.
     pub fn most_batch_bytes(&self) -> u64 {
         match (&self.config.form, self.nesting) {
-            _ if self.field.shape().is_some() => 0,
+            _ if self.field.shape().is_some() || self.field.padded_axis().is_some() => 0,
             (TargetForm::Text { max_bytes }, _) => *max_bytes,
             (_, Nesting::One) => MOST_TEXT_BYTES,
             (_, _) if self.item == Item::Text => MOST_TEXT_BYTES,
@@ -357,6 +386,7 @@ impl Target {
         let items = |n: u64| n.saturating_mul(size_of::<Value>() as u64);
         match (&self.config.form, self.nesting) {
             (TargetForm::Text { max_bytes }, _) => *max_bytes,
+            (TargetForm::Tokens(rule), _) => rule.most_tokens().saturating_mul(size_of::<u32>() as u64),
             (TargetForm::MultiHot { .. } | TargetForm::Annotations { .. }, _) => {
                 self.vocabulary.n.unwrap_or(0).saturating_mul(size_of::<(u32, f32)>() as u64)
             }
@@ -378,6 +408,11 @@ impl Target {
         if let Some(all) = self.annotations() {
             identity["table"] = format!("{:016x}", digest(&mut all.bytes())).into();
         }
+        if let Some(rule) = self.tokens() {
+            let name =
+                if matches!(&*rule.encoder, TextEncoder::Characters(_)) { "vocabulary" } else { "tokenizer" };
+            identity[name] = format!("{:016x}", rule.fingerprint).into();
+        }
         let names = self.vocabulary.names.iter().flat_map(|names| names.iter());
         let digest = digest(&mut names.flat_map(|name| name.bytes().chain([0xff])));
         if self.vocabulary.n.is_some() {
@@ -386,12 +421,13 @@ impl Target {
         identity
     }
 
-    /// The value for a `clip` of a record of source number `source`.
+    /// The value for a `clip` of a record of source number `source`; what is drawn is drawn by `seed`.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] for a null or a class that is not allowed, a list of another length, or a number
-    /// that the type cannot hold; [`ErrorKind::TooLarge`] for a long text.
-    pub fn value(&self, values: &Row, source: usize, clip: ClipSeconds) -> Result<Value> {
+    /// [`ErrorKind::Schema`] for a null, a class or a character that is not allowed, a list of another
+    /// length, or a number that the type cannot hold; [`ErrorKind::TooLarge`] for a long text, or too many
+    /// tokens; [`ErrorKind::Corrupt`] for a transcript that is none.
+    pub fn value(&self, values: &Row, source: usize, clip: ClipSeconds, seed: Option<u64>) -> Result<Value> {
         let value = values.get(self.value).unwrap_or(&Value::Null);
         match &self.config.form {
             TargetForm::Class => self.class(value, source),
@@ -427,6 +463,23 @@ impl Target {
                 _ if self.config.null.is_some() => Ok(Value::Text("".into())),
                 _ => Err(self.wrong("is null", "give null=\"empty\"")),
             },
+            TargetForm::Tokens(rule) => {
+                if matches!(value, Value::Null) && self.config.null.is_none() {
+                    return Err(self.wrong("is null", "give null=\"empty\""));
+                }
+                let times = self.times.map(|times| times.map(|at| values.get(at).unwrap_or(&Value::Null)));
+                let ids = rule.ids(value, times, clip, seed).map_err(|error| {
+                    let column = &self.config.column;
+                    match (&*rule.encoder, error.kind) {
+                        (TextEncoder::Characters(_), ErrorKind::Corrupt) => self.wrong(
+                            &format!("has text with an unknown character: {}", error.message),
+                            OR_IGNORE,
+                        ),
+                        _ => Error { message: format!("column {column:?}: {}", error.message), ..error },
+                    }
+                })?;
+                Ok(Value::Ids(ids.into()))
+            }
             TargetForm::Column => self.column(value),
             TargetForm::Annotations { all, least, is_share } => {
                 let Value::Text(path) = value else {
@@ -479,7 +532,7 @@ impl Target {
                 self.config.dtype.is_real()
             }
             TargetForm::Number => how == MixTargets::Mix && self.config.dtype.is_real(),
-            TargetForm::Class | TargetForm::Text { .. } | TargetForm::Column => false,
+            TargetForm::Class | TargetForm::Text { .. } | TargetForm::Tokens(_) | TargetForm::Column => false,
         }
     }
 
@@ -672,6 +725,24 @@ impl Target {
             _ => Ok(value.clone()),
         }
     }
+}
+
+/// What to do about an unknown character, beside what the message says.
+const OR_IGNORE: &str = "or give unknown=\"ignore\"";
+
+/// The indices of the columns of starts and ends.
+fn time_columns(target: &str, names: &[String; 2], source_columns: &SourceColumns<'_>) -> Result<[usize; 2]> {
+    let mut found = [0; 2];
+    for (place, name) in found.iter_mut().zip(names) {
+        let (_, at, column) = source_columns.find(name)?;
+        if column.nesting == Nesting::One || column.nesting == Nesting::Pairs || column.item == Item::Text {
+            let message =
+                format!("target {target:?}: column {name:?} is {column}, expected lists of seconds");
+            return Err(Error::new(ErrorKind::Schema, message));
+        }
+        *place = at;
+    }
+    Ok(found)
 }
 
 /// Leaves each class the largest of its values, in the order of classes.

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    batch::{Example, MixedPairs, RowCollate, SpareBuffers, bytes_of},
+    batch::{Example, MixedPairs, PadTo, RowCollate, SpareBuffers, bytes_of},
     contract::{BatchSizes, ExampleMaker, Task, TaskLabels},
     decode::Info,
     dtype::each,
@@ -109,6 +109,8 @@ enum OutputField {
     Value(usize),
     /// What a target makes of the record's values.
     Target(Box<Target>),
+    /// The number of tokens in the field before it.
+    Length,
     /// The number of the mixture's source.
     Source,
     /// The row number.
@@ -221,9 +223,11 @@ impl Outputs {
                 let field = Field { name: format!("{}_b", field.name), ..field.clone() };
                 (OutputField::OtherClass(Box::new(target.clone())), field)
             });
+            let length =
+                target.tokens().map(|_| (OutputField::Length, number(&format!("{}_length", field.name))));
             // bounded: two for each target that is given.
             fields.push((OutputField::Target(Box::new(target)), field));
-            fields.extend(other);
+            fields.extend(other.or(length));
         }
         fields.extend(is_mixture.then(|| (OutputField::Source, number("source"))));
         fields.push((OutputField::Index, number("index")));
@@ -407,7 +411,15 @@ impl AudioTask {
 
     /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
     pub fn collate_in(&self, pool: Arc<ColumnPool>) -> RowCollate {
-        RowCollate::new(pool, self.spare.clone()).padded_to(self.planner.plan().padding.to.clone())
+        let to = &self.planner.plan().padding.to;
+        let rule = |(number, field): (usize, &Field)| match (number, &field.dims[..], to) {
+            (0, ..) => to.clone(),
+            // With few shapes of features there are few of tokens, too.
+            (_, &[Dim::PaddedInBatch { most, .. }], PadTo::Bounds { .. }) => PadTo::power_of_two(most),
+            _ => PadTo::Longest,
+        };
+        let rules = pool.fields().iter().enumerate().map(rule).collect();
+        RowCollate::new(pool, self.spare.clone()).padded_to(rules)
     }
 
     /// The fields of a batch's columns.
@@ -589,16 +601,17 @@ impl ClipMaker {
                 OutputField::Features => values.take().map_or(Value::Null, Value::Array),
                 OutputField::Value(at) => record.values.get(*at).cloned().unwrap_or(Value::Null),
                 OutputField::Target(target) => {
-                    let mut value = target.value(&record.values, source, clip)?;
+                    let mut value = target.value(&record.values, source, clip, made[0].bits)?;
                     for MixedPartner { values, clip, amount, targets, .. } in &self.mixer.mixed {
                         if *targets != MixTargets::Keep && target.can_mix(*targets) {
-                            let partner = target.value(values, source, *clip)?;
+                            let partner = target.value(values, source, *clip, None)?;
                             value = targets::mixed(value, &partner, *targets, amount.weight());
                         }
                     }
                     value
                 }
-                OutputField::OtherClass(target) => target.value(&record.values, source, clip)?,
+                OutputField::OtherClass(target) => target.value(&record.values, source, clip, None)?,
+                OutputField::Length => Value::Null,
                 OutputField::MixupWeight => Value::Float(1.0),
                 OutputField::MixupIndex => Value::Int(-1),
                 OutputField::Outcome(outcome) => of_clips(&|made| self.outcome(*outcome, made)),
@@ -620,6 +633,10 @@ impl ClipMaker {
             })
         };
         let mut example: Example = outputs.iter().map(value).collect::<Result<_>>()?;
+        for at in (1..outputs.len()).filter(|&at| matches!(outputs[at], OutputField::Length)) {
+            let n = if let Value::Ids(ids) = &example[at - 1] { ids.len() } else { 0 };
+            example[at] = Value::Int(n as i64);
+        }
         if pairs.is_some() {
             example.push(Value::Int(made[0].bits.unwrap_or_default() as i64));
         }

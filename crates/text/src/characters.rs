@@ -2,7 +2,7 @@
 //!
 //! Input: text, and a vocabulary of entries of one or more characters. Output: an id for each entry that the
 //! text consists of, from left to right; where several entries begin, the longest. The text is neither
-//! normalised nor lower-cased. A character that begins no entry is an error that names it, never an id.
+//! normalised nor lower-cased. A character that begins no entry is an error that names it, or left out.
 //!
 //! Source: own.
 
@@ -18,6 +18,8 @@ pub struct CharactersOptions {
     pub between: Option<u32>,
     /// Whether `between` is also put before the first entry and after the last, as VITS does.
     pub around: bool,
+    /// Whether a character that begins no entry is left out; otherwise it is an error.
+    pub ignores_unknown: bool,
 }
 
 /// Encodes texts to the ids of characters. Immutable.
@@ -110,7 +112,12 @@ impl Characters {
         let mut between = around;
         let mut at = 0;
         while let Some(char) = text[at..].chars().next() {
-            let (len, id) = self.entries.longest(&text.as_bytes()[at..]).ok_or_else(|| {
+            let found = self.entries.longest(&text.as_bytes()[at..]);
+            if found.is_none() && self.options.ignores_unknown {
+                at += char.len_utf8();
+                continue;
+            }
+            let (len, id) = found.ok_or_else(|| {
                 let position = text[..at].chars().count();
                 Error::new(
                     ErrorKind::Corrupt,
@@ -208,8 +215,18 @@ mod tests {
     }
 
     #[test]
+    fn unknown_characters_are_left_out_on_request() {
+        let options =
+            CharactersOptions { between: Some(0), ignores_unknown: true, ..CharactersOptions::default() };
+        let characters = Characters::new(["-", "a", "é", "bc"], &options).unwrap();
+        assert_eq!(encode(&characters, "ßa😀bé bc"), [1, 0, 2, 0, 3]);
+        assert!(encode(&characters, "ß").is_empty());
+    }
+
+    #[test]
     fn wrong_vocabularies_are_refused() {
-        let options = |blank, between, around| CharactersOptions { blank, between, around };
+        let options =
+            |blank, between, around| CharactersOptions { blank, between, around, ..Default::default() };
         for (vocabulary, options, part) in [
             (&[][..], options(None, None, false), "the vocabulary has 0 entries"),
             (&["a", ""], options(None, None, false), "entry 1 of the vocabulary is empty"),

@@ -6,7 +6,7 @@
 //!
 //! Source: Radford et al., "Robust speech recognition via large-scale weak supervision" (2022), section 2.3.
 
-use crate::{Encoder, Error, ErrorKind, Result, Tokenizer, fallible_alloc};
+use crate::{Dropout, Error, ErrorKind, Result, Tokenizer, fallible_alloc};
 
 /// The last time that has a token, seconds: the length of a clip of Whisper.
 const LAST: f64 = 30.0;
@@ -34,12 +34,27 @@ pub struct Segment<'a> {
     pub text: &'a str,
 }
 
-/// The special tokens of a transcript. Immutable.
+/// What a transcript has beside the tokens of its text.
+#[derive(Debug, Clone, Default)]
+pub struct TranscriptOptions<'a> {
+    /// Tokens before it, such as `<|startoftranscript|>`, `<|en|>` and `<|transcribe|>`.
+    pub prefix: Vec<SpecialToken<'a>>,
+    /// Tokens behind it, such as `<|endoftext|>`.
+    pub suffix: Vec<SpecialToken<'a>>,
+    /// The step of the tokens of times in seconds, 0.02 for Whisper; None for none.
+    pub timestamps: Option<f64>,
+    /// The probability with which each merge is left out (BPE dropout).
+    pub dropout: f64,
+}
+
+/// A tokenizer, and the special tokens of its transcripts. Immutable.
 #[derive(Debug, Clone)]
 pub struct TranscriptFormat {
+    tokenizer: Tokenizer,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
     timestamps: Option<Timestamps>,
+    dropout: Dropout,
 }
 
 #[derive(Debug, Clone)]
@@ -50,32 +65,64 @@ struct Timestamps {
 }
 
 impl TranscriptFormat {
-    /// The format with these tokens before and after a transcript, such as `<|startoftranscript|>`, `<|en|>`,
-    /// `<|transcribe|>` and `<|endoftext|>`. `timestamps` is the step of the tokens of times in seconds, 0.02
-    /// for Whisper; None for none.
+    /// The format of the transcripts that `tokenizer` encodes.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the tokenizer lacks a token, or a number is out of range.
-    pub fn new(
-        tokenizer: &Tokenizer,
-        prefix: &[SpecialToken<'_>],
-        suffix: &[SpecialToken<'_>],
-        timestamps: Option<f64>,
-    ) -> Result<Self> {
-        let timestamps = timestamps.map(|step| Timestamps::new(tokenizer, step)).transpose()?;
+    /// [`ErrorKind::Config`] if the tokenizer lacks a token, or a number is out of range; as
+    /// [`Tokenizer::dropout`].
+    pub fn new(tokenizer: Tokenizer, options: &TranscriptOptions<'_>) -> Result<Self> {
         Ok(Self {
-            prefix: ids(tokenizer, "prefix", prefix)?,
-            suffix: ids(tokenizer, "suffix", suffix)?,
-            timestamps,
+            prefix: ids(&tokenizer, "prefix", &options.prefix)?,
+            suffix: ids(&tokenizer, "suffix", &options.suffix)?,
+            timestamps: options.timestamps.map(|step| Timestamps::new(&tokenizer, step)).transpose()?,
+            dropout: tokenizer.dropout(options.dropout)?,
+            tokenizer,
         })
     }
 
-    /// Appends the prefix, the ids of `text`, and the suffix. `encoder` is one of the format's tokenizer.
+    /// The tokenizer of the texts.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Whether transcripts have the tokens of times.
+    pub fn has_timestamps(&self) -> bool {
+        self.timestamps.is_some()
+    }
+
+    /// Whether the tokens of a text are drawn.
+    pub fn is_random(&self) -> bool {
+        self.dropout != Dropout::default()
+    }
+
+    /// The number of tokens of an empty transcript.
+    pub fn n_special(&self) -> usize {
+        self.prefix.len() + self.suffix.len()
+    }
+
+    /// Leaves out ids before the suffix of a transcript, until it has `most`, at least [`Self::n_special`].
+    pub fn cut(&self, ids: &mut Vec<u32>, most: usize) {
+        let end = ids.len().saturating_sub(self.suffix.len());
+        let begin = most.saturating_sub(self.suffix.len());
+        if begin < end {
+            ids.drain(begin..end);
+        }
+    }
+
+    /// Appends the prefix, the ids of `text`, and the suffix. With a `seed` merges are left out as the
+    /// format's dropout says.
     ///
     /// # Errors
-    /// As [`Encoder::encode_ordinary`]. After an error `out` is as before.
-    pub fn encode(&self, encoder: &mut Encoder, text: &str, out: &mut Vec<u32>) -> Result<()> {
-        self.framed(out, |out| encoder.encode_ordinary(text, out))
+    /// As [`Tokenizer::encode_ordinary`]. After an error `out` is as before.
+    pub fn encode(&self, text: &str, seed: Option<u64>, out: &mut Vec<u32>) -> Result<()> {
+        self.framed(out, |out| self.text(text, seed, out))
+    }
+
+    fn text(&self, text: &str, seed: Option<u64>, out: &mut Vec<u32>) -> Result<()> {
+        match seed {
+            Some(seed) => self.tokenizer.encode_with_dropout(text, self.dropout, seed, out),
+            None => self.tokenizer.encode_ordinary(text, out),
+        }
     }
 
     /// Appends the prefix, the ids of the segments, between those of their times if the format has
@@ -84,16 +131,16 @@ impl TranscriptFormat {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if a time is not within 0 to 30 s, if a segment ends before it begins or begins
     /// before the last one ends (by a step or more), or if one before the last has no end; and as
-    /// [`Encoder::encode_ordinary`]. After an error `out` is as before.
+    /// [`Tokenizer::encode_ordinary`]. After an error `out` is as before.
     pub fn encode_segments(
         &self,
-        encoder: &mut Encoder,
         segments: &[Segment<'_>],
+        seed: Option<u64>,
         out: &mut Vec<u32>,
     ) -> Result<()> {
         self.framed(out, |out| {
             let Some(timestamps) = &self.timestamps else {
-                return segments.iter().try_for_each(|segment| encoder.encode_ordinary(segment.text, out));
+                return segments.iter().try_for_each(|segment| self.text(segment.text, seed, out));
             };
             let mut last = 0;
             for (number, segment) in segments.iter().enumerate() {
@@ -124,7 +171,7 @@ impl TranscriptFormat {
                         segment.start
                     ));
                 }
-                encoder.encode_ordinary(segment.text, out)?;
+                self.text(segment.text, seed, out)?;
                 fallible_alloc::push(out, timestamps.ids[end])?;
                 last = end;
             }

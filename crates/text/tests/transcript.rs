@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 use forebay_base::ErrorKind;
-use forebay_text::{Segment, SpecialToken, Tokenizer, TokenizerOptions, TranscriptFormat};
+use forebay_text::{Segment, SpecialToken, Tokenizer, TokenizerOptions, TranscriptFormat, TranscriptOptions};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -39,6 +39,10 @@ const PREFIX: [SpecialToken<'_>; 3] = [
 ];
 const SUFFIX: [SpecialToken<'_>; 1] = [SpecialToken::Text("<|endoftext|>")];
 
+fn whole(timestamps: Option<f64>) -> TranscriptOptions<'static> {
+    TranscriptOptions { prefix: PREFIX.into(), suffix: SUFFIX.into(), timestamps, dropout: 0.0 }
+}
+
 fn segment(start: f64, end: impl Into<Option<f64>>, text: &str) -> Segment<'_> {
     Segment { start, end: end.into(), text }
 }
@@ -62,9 +66,7 @@ proptest! {
         steps.sort_unstable();
         let bytes = whisper(is_special);
         let library = tokenizers::Tokenizer::from_bytes(&bytes).unwrap();
-        let tokenizer = open(is_special);
-        let mut encoder = tokenizer.encoder();
-        let format = TranscriptFormat::new(&tokenizer, &PREFIX, &SUFFIX, Some(0.02)).unwrap();
+        let format = TranscriptFormat::new(open(is_special), &whole(Some(0.02))).unwrap();
         let seconds = |step: u32| (f64::from(step) * 0.02 + offset).clamp(0.0, 30.0);
         let mut segments = Vec::new();
         let mut text = "<|startoftranscript|><|en|><|transcribe|>".to_owned();
@@ -80,7 +82,7 @@ proptest! {
         }
         text += "<|endoftext|>";
         let mut ids = vec![7];
-        format.encode_segments(&mut encoder, &segments, &mut ids).unwrap();
+        format.encode_segments(&segments, None, &mut ids).unwrap();
         let expected = library.encode_fast(text, false).unwrap();
         prop_assert_eq!(&ids[1..], expected.get_ids());
     }
@@ -88,30 +90,50 @@ proptest! {
 
 #[test]
 fn a_text_is_between_prefix_and_suffix() {
-    let tokenizer = open(true);
     let library = tokenizers::Tokenizer::from_bytes(whisper(true)).unwrap();
-    let format = TranscriptFormat::new(
-        &tokenizer,
-        &[&PREFIX[..], &[SpecialToken::Text("<|notimestamps|>")]].concat(),
-        &SUFFIX,
-        None,
-    )
-    .unwrap();
+    let mut options = whole(None);
+    options.prefix.push(SpecialToken::Text("<|notimestamps|>"));
+    let format = TranscriptFormat::new(open(true), &options).unwrap();
     let mut ids = Vec::new();
-    format.encode(&mut tokenizer.encoder(), " Hello world.", &mut ids).unwrap();
+    format.encode(" Hello world.", None, &mut ids).unwrap();
     let text = "<|startoftranscript|><|en|><|transcribe|><|notimestamps|> Hello world.<|endoftext|>";
     assert_eq!(ids, library.encode_fast(text, false).unwrap().get_ids());
     // Without timestamps the times of segments are ignored.
     let mut of_segments = Vec::new();
     let segments = [segment(3.0, 2.0, " Hello"), segment(99.0, None, " world.")];
-    format.encode_segments(&mut tokenizer.encoder(), &segments, &mut of_segments).unwrap();
+    format.encode_segments(&segments, None, &mut of_segments).unwrap();
     assert_eq!(ids, of_segments);
+    // Cut, it keeps its prefix and its suffix.
+    let (n, n_special) = (ids.len(), format.n_special());
+    assert_eq!(n_special, 5);
+    for most in [n_special, n_special + 1, n, n + 1] {
+        let mut cut = ids.clone();
+        format.cut(&mut cut, most);
+        let n_text = most.min(n) - n_special;
+        assert_eq!(cut, [&ids[..4 + n_text], &ids[n - 1..]].concat(), "{most}");
+    }
+}
+
+#[test]
+fn merges_are_left_out_by_the_seed() {
+    let format =
+        TranscriptFormat::new(open(true), &TranscriptOptions { dropout: 0.5, ..whole(None) }).unwrap();
+    let encode = |seed| {
+        let mut ids = Vec::new();
+        format.encode(" there are many words here", seed, &mut ids).unwrap();
+        ids
+    };
+    assert!(format.is_random());
+    assert_eq!(encode(Some(1)), encode(Some(1)));
+    let n_merged = encode(None).len();
+    let found: Vec<_> = (0..16).map(|seed| encode(Some(seed))).collect();
+    assert!(found.iter().all(|ids| ids.len() >= n_merged && ids.starts_with(&encode(None)[..3])));
+    assert!(found.iter().any(|ids| ids.len() > n_merged));
 }
 
 #[test]
 fn wrong_times_are_named() {
-    let tokenizer = open(true);
-    let format = TranscriptFormat::new(&tokenizer, &PREFIX, &SUFFIX, Some(0.02)).unwrap();
+    let format = TranscriptFormat::new(open(true), &whole(Some(0.02))).unwrap();
     let good = segment(1.0, 2.5, " a");
     for (segments, part) in [
         (
@@ -135,13 +157,13 @@ fn wrong_times_are_named() {
         ),
     ] {
         let mut ids = vec![7];
-        let error = format.encode_segments(&mut tokenizer.encoder(), &segments, &mut ids).unwrap_err();
+        let error = format.encode_segments(&segments, None, &mut ids).unwrap_err();
         assert_eq!((error.kind, &ids[..]), (ErrorKind::Corrupt, &[7][..]));
         assert!(error.message.contains(part), "{error}");
     }
     // A segment may begin where the last one ends, or a rounding error before it.
     let touching = [good, segment(2.499_999, 30.0, " b")];
-    format.encode_segments(&mut tokenizer.encoder(), &touching, &mut Vec::new()).unwrap();
+    format.encode_segments(&touching, None, &mut Vec::new()).unwrap();
 }
 
 #[test]
@@ -149,7 +171,9 @@ fn missing_tokens_are_named() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/tokens/tokenizer.json");
     let without = Tokenizer::open(&path, &TokenizerOptions::default()).unwrap();
     let refused = |prefix: &[SpecialToken<'_>], suffix: &[SpecialToken<'_>], step| {
-        let error = TranscriptFormat::new(&without, prefix, suffix, step).unwrap_err();
+        let (prefix, suffix) = (prefix.to_vec(), suffix.to_vec());
+        let options = TranscriptOptions { prefix, suffix, timestamps: step, dropout: 0.0 };
+        let error = TranscriptFormat::new(without.clone(), &options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Config);
         error.message
     };

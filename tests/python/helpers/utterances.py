@@ -1,7 +1,7 @@
 """Recordings of several lengths, as speech has them, and their table."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,18 @@ from windows import noise, wav
 RATE = 16_000
 
 
-def write_utterances(folder: Path, seconds: Sequence[float], *, rate: int = RATE, said: bool = True) -> Path:
-    """Writes a recording of each length, and a table that says their `duration`, unless `said` is false."""
+def write_utterances(
+    folder: Path,
+    seconds: Sequence[float],
+    *,
+    rate: int = RATE,
+    said: bool = True,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+) -> Path:
+    """Writes a recording of each length, and a table of them with more `columns`.
+
+    The table says their `duration`, unless `said` is false.
+    """
     folder.mkdir(exist_ok=True)
     table = folder / "utterances.jsonl"
     with table.open("w") as lines:
@@ -23,6 +33,7 @@ def write_utterances(folder: Path, seconds: Sequence[float], *, rate: int = RATE
             entry: dict[str, Any] = {"path": f"{row}.wav", "label": row}
             if said:
                 entry["duration"] = length
+            entry |= {name: values[row] for name, values in (columns or {}).items()}
             lines.write(json.dumps(entry) + "\n")
     return table
 

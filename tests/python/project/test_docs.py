@@ -7,6 +7,7 @@ a reader: a page imports what it uses. Blocks that need torch run only where it 
 
 import ast
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -115,7 +116,13 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "recordings" / kind / "1.ogg").write_bytes(row.audio or b"")
     shutil.copytree(folder / "recordings" / "music", folder / "validation" / "music")
     write_annotated(folder / "soundscapes", rows)
-    (folder / "gpt2.tiktoken").symlink_to(ROOT / "tests" / "data" / "tokens" / "gpt2.tiktoken")
+    for name in ("gpt2.tiktoken", "bpe.model"):
+        (folder / name).symlink_to(ROOT / "tests" / "data" / "tokens" / name)
+    (folder / "speech").mkdir()
+    for i, row in enumerate(rows[:4]):
+        (folder / "speech" / f"{i}.ogg").write_bytes(row.audio or b"")
+    utterances = [{"path": f"{i}.ogg", "text": f"it's number {'abcd'[i]}"} for i in range(4)]
+    (folder / "speech" / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in utterances))
     texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]
     for shards in (folder / "shards", folder / "fineweb", folder / "forebay" / "base_data"):
         shards.mkdir(parents=True)

@@ -34,12 +34,14 @@ pub struct Field {
     /// The bytes with which one place of the padded axis is filled: a value for each place of the other axes,
     /// in their order. Empty: zeros.
     pub fill: Arc<[u8]>,
+    /// Whether rows are filled before their values and not behind them.
+    pub pads_left: bool,
 }
 
 impl Field {
     /// A field of rows with these axes, padded with zeros.
     pub fn new(name: impl Into<String>, dtype: DataType, dims: Vec<Dim>) -> Self {
-        Self { name: name.into(), dtype, dims, is_text: false, fill: Arc::new([]) }
+        Self { name: name.into(), dtype, dims, is_text: false, fill: Arc::new([]), pads_left: false }
     }
 
     /// A field whose rows all have `shape`.

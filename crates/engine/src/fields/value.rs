@@ -19,6 +19,8 @@ pub enum Value {
     Null,
     /// Items, of a list of a row.
     List(Arc<[Value]>),
+    /// Numbers of the tokens of a text.
+    Ids(Arc<[u32]>),
     /// The row of a stacked field in which most values are the same.
     Sparse(Arc<Sparse>),
     /// The values of a stacked field: row-major, in a recycled buffer.

@@ -92,8 +92,8 @@ enum Backend {
 }
 
 /// The probability with which a merge is left out (BPE dropout), for a tokenizer that merges; see
-/// [`Tokenizer::dropout`].
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// [`Tokenizer::dropout`]. None is left out by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Dropout(f64);
 
 impl Tokenizer {

@@ -1,0 +1,208 @@
+//! [`TokensRule`]: the text of a row to the ids of its tokens, as many as it has; a batch is padded.
+//!
+//! Source: own. Tokenizers, characters and transcripts are those of `forebay_text`.
+
+use std::{fmt, sync::Arc};
+
+use forebay_text::{Characters, Segment, TranscriptFormat};
+
+use super::{ClipSeconds, TargetConfig};
+use crate::{
+    Error, ErrorKind, Result, fallible_alloc,
+    fields::{DataType, Dim, Field, Value},
+    source::Recordings,
+};
+
+/// The most tokens of a row of a target that names no limit.
+pub const USUAL_MOST_TOKENS: u64 = 4096;
+
+/// What makes ids of a text.
+#[derive(Debug)]
+pub enum TextEncoder {
+    Transcript(TranscriptFormat),
+    Characters(Characters),
+}
+
+/// How text becomes ids.
+#[derive(Clone)]
+pub struct TokensRule {
+    pub encoder: Arc<TextEncoder>,
+    /// A hash of tokenizer or vocabulary.
+    pub fingerprint: u64,
+    /// The columns of the starts and ends of the segments of a transcript, seconds in the recording.
+    pub times: Option<[String; 2]>,
+    pub pad: i64,
+    pub pads_left: bool,
+    /// The most tokens of a row; `None`: [`USUAL_MOST_TOKENS`], more of which are an error of the row.
+    pub most: Option<u64>,
+    /// Whether longer rows are cut; otherwise they are left out.
+    pub cuts: bool,
+}
+
+impl fmt::Debug for TokensRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokensRule").field("most", &self.most).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for TokensRule {
+    fn eq(&self, other: &Self) -> bool {
+        let known = |rule: &Self| {
+            (rule.fingerprint, rule.times.clone(), rule.pad, rule.pads_left, rule.most, rule.cuts)
+        };
+        known(self) == known(other)
+    }
+}
+
+impl TokensRule {
+    /// The name of the class in `forebay.targets`.
+    pub fn name(&self) -> &'static str {
+        match &*self.encoder {
+            TextEncoder::Transcript(_) => "Tokens",
+            TextEncoder::Characters(_) => "Characters",
+        }
+    }
+
+    pub(super) fn field(&self, name: &str) -> Field {
+        let dims = vec![Dim::PaddedInBatch { most: self.most_tokens(), most_in_batch: u64::MAX }];
+        let fill = self.pad.to_ne_bytes().to_vec().into();
+        Field { fill, pads_left: self.pads_left, ..Field::new(name, DataType::Int64, dims) }
+    }
+
+    pub fn most_tokens(&self) -> u64 {
+        self.most.unwrap_or(USUAL_MOST_TOKENS)
+    }
+
+    /// Whether rows with more tokens are left out before they are drawn.
+    pub fn leaves_out(&self) -> bool {
+        self.most.is_some() && !self.cuts
+    }
+
+    /// The ids of a row's value. With a `seed` merges are left out at random, unless there are too many
+    /// tokens then.
+    pub(super) fn ids(
+        &self,
+        value: &Value,
+        times: Option<[&Value; 2]>,
+        clip: ClipSeconds,
+        seed: Option<u64>,
+    ) -> Result<Vec<u32>> {
+        let mut ids = self.encoded(value, times, clip, seed)?;
+        let most = self.most_tokens() as usize;
+        if ids.len() > most && seed.is_some() && self.is_random() {
+            ids = self.encoded(value, times, clip, None)?;
+        }
+        if ids.len() <= most {
+            return Ok(ids);
+        }
+        if self.cuts {
+            match &*self.encoder {
+                TextEncoder::Transcript(format) => format.cut(&mut ids, most),
+                TextEncoder::Characters(_) => ids.truncate(most),
+            }
+            return Ok(ids);
+        }
+        let remedy = match self.most {
+            Some(_) => "raise it, or give on_long=\"cut\"",
+            None => "give max_tokens=, and on_long=\"cut\" or \"skip\"",
+        };
+        let message = format!("the row has {} tokens, max_tokens allows {most}; {remedy}", ids.len());
+        Err(Error::new(ErrorKind::TooLarge, message))
+    }
+
+    fn is_random(&self) -> bool {
+        matches!(&*self.encoder, TextEncoder::Transcript(format) if format.is_random())
+    }
+
+    fn encoded(
+        &self,
+        value: &Value,
+        times: Option<[&Value; 2]>,
+        clip: ClipSeconds,
+        seed: Option<u64>,
+    ) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        let empty: Arc<str> = "".into();
+        let text = |value: &Value| if let Value::Text(text) = value { text.clone() } else { empty.clone() };
+        match (&*self.encoder, times) {
+            (TextEncoder::Characters(characters), _) => characters.encode(&text(value), &mut ids)?,
+            (TextEncoder::Transcript(format), None) => format.encode(&text(value), seed, &mut ids)?,
+            (TextEncoder::Transcript(format), Some(times)) => {
+                let [texts, starts, ends] = [value, times[0], times[1]].map(items);
+                if texts.len() != starts.len() || texts.len() != ends.len() {
+                    let message = format!(
+                        "the row has {} texts, {} starts and {} ends, expected as many of each",
+                        texts.len(),
+                        starts.len(),
+                        ends.len()
+                    );
+                    return Err(Error::new(ErrorKind::Corrupt, message));
+                }
+                let texts = texts.iter().map(text).collect::<Vec<_>>();
+                let mut segments = fallible_alloc::with_room(texts.len())?;
+                for ((text, start), end) in texts.iter().zip(starts).zip(ends) {
+                    let (start, end) = (seconds(start), seconds(end));
+                    let start = start.unwrap_or(f64::NAN);
+                    // What lies outside of the clip is not heard; what goes on behind it has no end there.
+                    if start >= clip.end || end.is_some_and(|end| end <= clip.start) {
+                        continue;
+                    }
+                    let played = |seconds: f64| (seconds - clip.start) / clip.speed;
+                    let end = end.filter(|&end| end <= clip.end).map(played);
+                    segments.push(Segment { start: played(start), end, text });
+                }
+                format.encode_segments(&segments, seed, &mut ids)?;
+            }
+        }
+        Ok(ids)
+    }
+}
+
+fn items(value: &Value) -> &[Value] {
+    match value {
+        Value::List(items) => items,
+        Value::Null => &[],
+        one => std::slice::from_ref(one),
+    }
+}
+
+fn seconds(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(number) => Some(*number as f64),
+        Value::Float(number) => Some(*number),
+        _ => None,
+    }
+}
+
+/// The tokens of each row of a source, without dropout; 0 for a row whose text cannot be read or encoded,
+/// which is told of in its turn. On several threads.
+///
+/// # Errors
+/// As [`Recordings::collect`].
+pub fn token_counts(source: &Recordings, target: &TargetConfig, rule: &TokensRule) -> Result<Vec<u32>> {
+    // The tokens of the times of a segment.
+    let n_times = match (&*rule.encoder, &rule.times) {
+        (TextEncoder::Transcript(format), Some(_)) if format.has_timestamps() => 2,
+        _ => 0,
+    };
+    let n_special = match &*rule.encoder {
+        TextEncoder::Transcript(format) => format.n_special(),
+        TextEncoder::Characters(_) => 0,
+    };
+    let count = |value: &Value| {
+        let each = items(value).iter().map(|text| {
+            let ids = rule.encoded(text, None, ClipSeconds::default(), None)?;
+            Ok(ids.len() - n_special + n_times)
+        });
+        each.sum::<Result<usize>>()
+    };
+    let keep = |counts: &mut Vec<u32>, value: Result<&Value>| {
+        let count = match value.and_then(count) {
+            Ok(count) => (count + n_special).min(u32::MAX as usize) as u32,
+            Err(error) if error.kind == ErrorKind::Memory => return Err(error),
+            Err(_) => 0,
+        };
+        fallible_alloc::push(counts, count)
+    };
+    Ok(source.collect(&target.column, keep)?.into_iter().flatten().collect())
+}
