@@ -76,7 +76,7 @@ pub fn characters(given: &mut RecipeFields<'_>) -> PyResult<TokensRule> {
     let [blank, between] = [options.blank, options.between].map(|id| id.map_or(u64::MAX, u64::from));
     let flags = [blank, between, options.around.into(), options.ignores_unknown.into()];
     let fingerprint = entries.chain(flags).fold(0, |state, one| mix(state ^ mix(one)));
-    rule(given, TextEncoder::Characters(made), fingerprint)
+    rule(given, TextEncoder::Characters(Box::new(made)), fingerprint)
 }
 
 /// What all rules share.

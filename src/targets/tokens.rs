@@ -20,7 +20,7 @@ pub const USUAL_MOST_TOKENS: u64 = 4096;
 #[derive(Debug)]
 pub enum TextEncoder {
     Transcript(TranscriptFormat),
-    Characters(Characters),
+    Characters(Box<Characters>),
 }
 
 /// How text becomes ids.

@@ -15,7 +15,8 @@ use std::{
 
 use super::{
     Bijection, Order, Place, Window,
-    buckets::{Buckets, Chapter, ChapterRules},
+    buckets::Buckets,
+    chapter::{Chapter, ChapterRules},
     reading::crop_seed,
     rules::Rules,
 };

@@ -9,6 +9,7 @@
 mod batching;
 mod bijection;
 mod buckets;
+mod chapter;
 mod cuts;
 mod era;
 mod groups;
@@ -21,7 +22,8 @@ mod window;
 
 pub use batching::Batching;
 pub use bijection::Bijection;
-pub use buckets::{Buckets, Budget, CHAPTER, Chapter, ChapterRules, Stretch};
+pub use buckets::{Buckets, Budget, CHAPTER, Stretch};
+pub use chapter::{Chapter, ChapterRules};
 pub use cuts::ChapterStart;
 pub(crate) use cuts::{Cuts, SCANNED};
 pub use era::Eras;
