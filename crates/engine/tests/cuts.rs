@@ -15,7 +15,8 @@ use forebay_base::{
 use forebay_engine::{
     engine::{CutPosition, Engine, MixturePlan, Plan, Position, Step, StreamLayout},
     order::{
-        Batching, Buckets, Budget, Chapter, ChapterRules, Order, Stop, Stretch, WeightStage, WeightedRows,
+        Batching, Bins, Buckets, Budget, Chapter, ChapterRules, Length, Lengths, Limit, Order, Stop, Stretch,
+        WeightStage, WeightedRows,
     },
 };
 use proptest::prelude::*;
@@ -30,7 +31,8 @@ const N: u64 = 240;
 const STREAMS: u64 = 4;
 /// Draws of a chapter: three and a bit in an epoch.
 const CHAPTER: u64 = 70;
-const BUDGET: Budget = Budget { max_duration: 40.0, quadratic_duration: Some(90.0), max_examples: Some(9) };
+const BUDGET: Budget =
+    Budget { max_duration: 40.0, quadratic_duration: Some(90.0), max_examples: Some(9), max_tokens: None };
 const SOME_BAD: Work = Work { bad_in_100: 6, dawdles: true, ..QUICK };
 
 /// Seconds of a row: 1 to 20.
@@ -38,8 +40,13 @@ fn seconds(row: u64) -> f32 {
     1.0 + (mix(row) % 19_000) as f32 / 1000.0
 }
 
+fn stretched(stretch: Option<Stretch>) -> Buckets {
+    let lengths: Arc<[f32]> = (0..N).map(seconds).collect();
+    Buckets::new(lengths.into(), BUDGET, Bins::Number(5), stretch).unwrap().in_chapters(CHAPTER)
+}
+
 fn buckets() -> Buckets {
-    Buckets::new((0..N).map(seconds).collect(), BUDGET, 5).unwrap().in_chapters(CHAPTER)
+    stretched(None)
 }
 
 /// A plan for each order, finite and infinite, with and without weights.
@@ -113,14 +120,17 @@ fn cost(batch: &Batch) -> f64 {
 fn oracle(
     buckets: &Buckets,
     budget: Budget,
-    lengths: &[f32],
+    lengths: &[Length],
     n_streams: usize,
     keeps_rest: bool,
 ) -> (usize, Vec<Vec<u32>>) {
-    let mut held: Vec<Vec<u32>> = vec![Vec::new(); buckets.bounds().len()];
+    let mut held: Vec<Vec<u32>> = vec![Vec::new(); buckets.limits().len()];
     let mut steps = Vec::new();
-    for (draw, &length) in lengths.iter().enumerate() {
-        let k = buckets.bounds().iter().position(|&bound| f64::from(length) <= bound).unwrap();
+    for (draw, length) in lengths.iter().enumerate() {
+        let seconds = f64::from(length.seconds);
+        let bin = *buckets.bins().iter().find(|&&bound| seconds <= bound).unwrap();
+        let is_of = |limit: &Limit| limit.seconds == bin && length.tokens <= limit.tokens;
+        let k = buckets.limits().iter().position(is_of).unwrap();
         held[k].push(draw as u32);
         if held[k].len() == buckets.sizes()[k] as usize * n_streams {
             steps.push(std::mem::take(&mut held[k]));
@@ -128,10 +138,16 @@ fn oracle(
     }
     let n_full = steps.len();
     let mut rest = held.concat();
-    rest.sort_by(|&a, &b| lengths[b as usize].partial_cmp(&lengths[a as usize]).unwrap());
+    let of = |draw: u32| lengths[draw as usize];
+    rest.sort_by(|&a, &b| of(b).seconds.partial_cmp(&of(a).seconds).unwrap());
     while !rest.is_empty() {
-        let longest = f64::from(lengths[rest[0] as usize]);
-        let n = (budget.rows(longest) as usize * n_streams).min(rest.len());
+        let mut n = (budget.rows(of(rest[0]).seconds.into()) as usize * n_streams).min(rest.len());
+        if let Some(max_tokens) = budget.max_tokens {
+            let tokens = |n: usize| rest[..n].iter().map(|&draw| u64::from(of(draw).tokens)).max().unwrap();
+            while n.div_ceil(n_streams) as u64 * tokens(n) > max_tokens {
+                n = (max_tokens / tokens(n)) as usize * n_streams;
+            }
+        }
         if n < n_streams && !keeps_rest {
             break;
         }
@@ -155,11 +171,13 @@ fn chapters_equal_those_of_the_reference() {
             max_duration: case["max_duration"].as_f64().unwrap(),
             quadratic_duration: case["quadratic_duration"].as_f64(),
             max_examples: case["max_examples"].as_u64().map(|n| n as u32),
+            max_tokens: None,
         };
         let lengths: Vec<f32> = numbers("lengths").iter().map(|&length| length as f32).collect();
         let n = case["num_buckets"].as_u64().unwrap() as usize;
-        let buckets = Buckets::new(lengths.clone().into(), budget, n).unwrap();
-        assert_eq!(buckets.bounds(), numbers("bounds"));
+        let given: Arc<[f32]> = lengths.clone().into();
+        let buckets = Buckets::new(given.into(), budget, Bins::Number(n), None).unwrap();
+        assert_eq!(buckets.bins(), numbers("bounds"));
         assert_eq!(buckets.sizes().iter().map(|&n| f64::from(n)).collect::<Vec<_>>(), numbers("sizes"));
         let n_streams = case["n_streams"].as_u64().unwrap();
         let keeps_rest = case["keeps_rest"].as_bool().unwrap();
@@ -169,7 +187,7 @@ fn chapters_equal_those_of_the_reference() {
         let parts = draws.chunks(case["chapter"].as_u64().unwrap() as usize);
         assert_eq!(parts.len(), chapters.len());
         for (draws, expected) in parts.zip(chapters) {
-            let of_draws: Vec<f32> = draws.iter().map(|&row| lengths[row as usize]).collect();
+            let of_draws: Vec<Length> = draws.iter().map(|&row| buckets.length(row)).collect();
             let chapter = Chapter::new(&buckets, of_draws.clone(), rules, |_| |i| i);
             let rows = |step: usize, stream: u64| -> Vec<u64> {
                 let draw = chapter.step(step).iter().skip(stream as usize).step_by(n_streams as usize);
@@ -194,12 +212,26 @@ fn chapters_equal_those_of_the_reference() {
 
 proptest! {
     #[test]
-    fn a_chapter_follows_the_rule(seed: u64, n in 1usize..400, k in 1usize..12, n_streams in 1u64..9, keeps_rest: bool, keeps_order: bool) {
-        let lengths: Vec<f32> = (0..n as u64).map(|i| seconds(seed.wrapping_add(i))).collect();
-        let buckets = Buckets::new(lengths.clone().into(), BUDGET, k).unwrap();
+    fn a_chapter_follows_the_rule(
+        seed: u64,
+        n in 1usize..400,
+        k in 1usize..12,
+        n_streams in 1u64..9,
+        keeps_rest: bool,
+        keeps_order: bool,
+        token_bins in proptest::option::of(1usize..5),
+        max_tokens in 60u64..400,
+    ) {
+        let seconds: Arc<[f32]> = (0..n as u64).map(|i| seconds(seed.wrapping_add(i))).collect();
+        // Up to three tokens a second, and some rows without a text.
+        let tokens = |i: u64| (mix(seed ^ i) % 7) as u32 * seconds[i as usize] as u32 / 2;
+        let tokens = token_bins.map(|bins| ((0..n as u64).map(tokens).collect(), bins));
+        let budget = Budget { max_tokens: tokens.as_ref().map(|_| max_tokens), ..BUDGET };
+        let buckets = Buckets::new(Lengths { seconds, tokens }, budget, Bins::Number(k), None).unwrap();
+        let lengths: Vec<Length> = (0..n as u64).map(|row| buckets.length(row)).collect();
         let rules = ChapterRules { n_streams, keeps_rest, keeps_order };
         let chapter = Chapter::new(&buckets, lengths.clone(), rules, |n| move |i| n - 1 - i);
-        let (n_full, mut steps) = oracle(&buckets, BUDGET, &lengths, n_streams as usize, keeps_rest);
+        let (n_full, mut steps) = oracle(&buckets, budget, &lengths, n_streams as usize, keeps_rest);
         steps[if keeps_order { n_full } else { 0 }..].reverse();
         let own: Vec<Vec<u32>> = (0..chapter.n_steps()).map(|step| chapter.step(step).to_vec()).collect();
         prop_assert_eq!(&own, &steps);
@@ -209,18 +241,63 @@ proptest! {
         let left = n - seen.len();
         prop_assert!(left == 0 || !keeps_rest && left < n_streams as usize, "{} of {} draws are in no step", left, n);
         for (step, draws) in own.iter().enumerate() {
+            let limit = chapter.limit(step);
+            let fits = |draw: u32| {
+                let length = lengths[draw as usize];
+                f64::from(length.seconds) <= limit.seconds && length.tokens <= limit.tokens
+            };
             for stream in 0..n_streams {
                 let rows = chapter.rows(step, stream, n_streams);
                 prop_assert_eq!(rows as usize, draws.iter().skip(stream as usize).step_by(n_streams as usize).count());
-                prop_assert!(f64::from(rows) * BUDGET.cost(chapter.limit(step)) <= BUDGET.max_duration * (1.0 + 1e-9));
+                prop_assert!(f64::from(rows) * budget.cost(limit.seconds) <= budget.max_duration * (1.0 + 1e-6));
+                prop_assert!(u64::from(rows) * u64::from(limit.tokens) <= max_tokens);
                 prop_assert!(rows <= buckets.most_rows());
             }
             for (&draw, attempt) in draws.iter().zip(0..) {
-                let other = chapter.substitute(&buckets, step, draw, hash(seed, Purpose::Substitute, [attempt]));
-                prop_assert!(f64::from(lengths[other as usize]) <= chapter.limit(step));
+                prop_assert!(fits(draw));
+                let random = hash(seed, Purpose::Substitute, [attempt]);
+                prop_assert!(fits(chapter.substitute(&buckets, step, draw, random)));
             }
         }
     }
+}
+
+#[test]
+fn sizes_that_are_given_are_kept() {
+    let lengths: Arc<[f32]> = (0..N).map(seconds).collect();
+    let bins = vec![(5.0, 12), (12.5, 4), (30.0, 2)];
+    let unbounded = Budget {
+        max_duration: f64::INFINITY,
+        quadratic_duration: None,
+        max_examples: None,
+        max_tokens: None,
+    };
+    let buckets = Buckets::new(lengths.clone().into(), unbounded, Bins::Sized(bins.clone()), None).unwrap();
+    assert_eq!((buckets.sizes(), buckets.most_rows()), (&[12, 4, 2][..], 12));
+    assert_eq!(buckets.most_seconds(), 60.0);
+    let of_draws: Vec<Length> = (0..N).map(|row| buckets.length(row)).collect();
+    let rules = ChapterRules { n_streams: 2, keeps_rest: true, keeps_order: false };
+    let chapter = Chapter::new(&buckets, of_draws, rules, |_| |i| i);
+    for step in 0..chapter.n_steps() {
+        let bin = bins.iter().position(|(bound, _)| chapter.limit(step).seconds <= *bound).unwrap();
+        assert!(chapter.rows(step, 0, 2) <= bins[bin].1);
+    }
+    // With a budget the smaller size counts.
+    let bounded = Buckets::new(lengths.clone().into(), BUDGET, Bins::Sized(bins), None).unwrap();
+    assert_eq!(bounded.sizes(), [7, 2, 1]);
+    let few = Buckets::new(lengths.into(), unbounded, Bins::Sized(vec![(5.0, 3)]), None).unwrap_err();
+    assert!(
+        few.message.contains("longer than the last of duration_bins, 5, which has no batch size"),
+        "{few}"
+    );
+}
+
+#[test]
+fn a_text_that_is_too_long_is_named() {
+    let lengths = Lengths { seconds: [1.0, 2.0].into(), tokens: Some(([3, 41].into(), 2)) };
+    let budget = Budget { max_tokens: Some(40), ..BUDGET };
+    let error = Buckets::new(lengths, budget, Bins::Number(2), None).unwrap_err();
+    assert!(error.message.contains("row 1 has 41 tokens, which alone exceed max_tokens=40"), "{error}");
 }
 
 #[test]
@@ -457,7 +534,8 @@ fn impossible_states_are_refused() {
 #[test]
 fn bad_lengths_bounds_and_budgets_are_named() {
     let of = |lengths: &[f32], budget, bounds: &[f64]| {
-        Buckets::with_bounds(lengths.into(), budget, bounds.to_vec())
+        let lengths: Arc<[f32]> = lengths.into();
+        Buckets::new(lengths.into(), budget, Bins::Bounds(bounds.to_vec()), None)
     };
     for (lengths, budget, bounds, named) in [
         (&[1.0, f32::NAN][..], BUDGET, &[2.0][..], "the length of row 1 is NaN"),
@@ -474,7 +552,7 @@ fn bad_lengths_bounds_and_budgets_are_named() {
     }
     // Bins beyond the longest row have no rows, and cost nothing.
     let buckets = of(&[1.0, 12.0], BUDGET, &[5.0, 30.0, 60.0]).unwrap();
-    assert_eq!(buckets.bounds(), [5.0, 12.0]);
+    assert_eq!(buckets.bins(), [5.0, 12.0]);
     let few = Plan { batching: Batching::Cuts(Arc::new(buckets)), ..plan() };
     let error = Engine::new(Arc::new(toy(&SHARDS)), QUICK, few).err().unwrap();
     assert_eq!(error.message, "there are 2 lengths for 240 rows");
@@ -501,7 +579,7 @@ fn factor(bits: u64) -> f64 {
 fn stretched_draws_keep_the_budget() {
     for plan in plans() {
         for work in [QUICK, SOME_BAD] {
-            let stretched = buckets().stretched(Stretch::new(factor, [0.8, 1.25])).unwrap();
+            let stretched = stretched(Some(Stretch::new(factor, [0.8, 1.25])));
             let plan = Plan { batching: Batching::Cuts(Arc::new(stretched)), ..plan.clone() };
             let mut one = rank(&plan, 0, 1, work);
             let got = on(&mut one, 60);

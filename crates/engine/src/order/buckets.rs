@@ -17,12 +17,55 @@ use crate::{Error, ErrorKind, Result};
 /// What a batch may hold, after padding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
-    /// The most seconds of a batch, after padding.
+    /// The most seconds of a batch, after padding; infinite if only the sizes of buckets bound it.
     pub max_duration: f64,
     /// If it is `q`, a row of `d` seconds counts as `d + d² / q`, for models whose cost grows so.
     pub quadratic_duration: Option<f64>,
     /// The most rows of a batch.
     pub max_examples: Option<u32>,
+    /// The most tokens of a batch, after padding.
+    pub max_tokens: Option<u64>,
+}
+
+/// How rows are divided by their lengths.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Bins {
+    /// Up to so many buckets of about equal total duration.
+    Number(usize),
+    /// The longest seconds of each bucket, rising; longer rows have one more.
+    Bounds(Vec<f64>),
+    /// The longest seconds of each bucket, rising, and its rows of a batch.
+    Sized(Vec<(f64, u32)>),
+}
+
+/// The lengths of all rows, over the files as given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lengths {
+    pub seconds: Arc<[f32]>,
+    /// The tokens of each row, and how many buckets each bucket by seconds is divided into by them.
+    pub tokens: Option<(Arc<[u32]>, usize)>,
+}
+
+impl From<Arc<[f32]>> for Lengths {
+    fn from(seconds: Arc<[f32]>) -> Self {
+        Self { seconds, tokens: None }
+    }
+}
+
+/// The length of a draw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Length {
+    pub seconds: f32,
+    /// 0 if tokens bound nothing.
+    pub tokens: u32,
+}
+
+/// The longest that the rows of a batch may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limit {
+    pub seconds: f64,
+    /// 0 if tokens bound nothing.
+    pub tokens: u32,
 }
 
 /// The share of `max_duration` by which a batch may exceed it, since lengths are rounded to float32.
@@ -78,12 +121,17 @@ impl PartialEq for Stretch {
 /// Lengths of rows, and the batches that they fit in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Buckets {
-    /// Seconds of each row over the files as given.
-    lengths: Arc<[f32]>,
+    lengths: Lengths,
     stretch: Option<Stretch>,
     budget: Budget,
-    /// The longest seconds of each bucket, rising.
-    bounds: Vec<f64>,
+    /// The longest seconds of each bin, rising.
+    bins: Vec<f64>,
+    /// The rows of a batch of each bin, if they are given.
+    given_sizes: Option<Vec<u32>>,
+    /// The first bucket of each bin, and the number of all.
+    firsts: Vec<u32>,
+    /// The limits of each bucket: within a bin their tokens rise.
+    limits: Vec<Limit>,
     /// The rows of a full batch of each bucket.
     sizes: Vec<u32>,
     /// The most rows of any batch.
@@ -92,88 +140,141 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Up to `n` buckets of about equal total duration over all rows.
+    /// The buckets of rows with these lengths, of which draws may be longer by a `stretch`.
     ///
     /// # Errors
-    /// As [`Buckets::with_bounds`].
-    pub fn new(lengths: Arc<[f32]>, budget: Budget, n: usize) -> Result<Self> {
-        check(&lengths)?;
-        let mut sorted = lengths.to_vec();
-        sorted.sort_unstable_by(f32::total_cmp);
-        let total: f64 = sorted.iter().map(|&length| f64::from(length)).sum();
-        let (mut sum, mut bounds) = (0.0, Vec::new());
-        for &length in &sorted {
-            sum += f64::from(length);
-            while bounds.len() < n && sum >= total * (bounds.len() + 1) as f64 / n as f64 {
-                bounds.push(f64::from(length));
-            }
-        }
-        bounds.dedup();
-        Self::with_bounds(lengths, budget, bounds)
-    }
-
-    /// The same with draws of other lengths than their rows.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] if the longest draw alone exceeds the budget.
-    pub fn stretched(self, stretch: Stretch) -> Result<Self> {
-        let [least, most] = stretch.range;
-        let longest = f64::from(self.lengths.iter().copied().fold(0.0, f32::max)) * most;
-        let shortest = f64::from(self.lengths.iter().copied().fold(f32::INFINITY, f32::min)) * least;
-        let made = Self::over(self.lengths, self.budget, self.bounds, ([shortest, longest], true))?;
-        Ok(Self { stretch: Some(stretch), chapter: self.chapter, ..made })
-    }
-
-    /// Buckets with these upper `bounds` in seconds; longer rows have one more.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] if the bounds do not rise, if a length is no number above 0, or if a row alone
+    /// [`ErrorKind::Config`] if bounds do not rise, if a length is no number above 0, or if a row alone
     /// exceeds the budget.
-    pub fn with_bounds(lengths: Arc<[f32]>, budget: Budget, bounds: Vec<f64>) -> Result<Self> {
-        check(&lengths)?;
-        let longest = f64::from(lengths.iter().copied().fold(0.0, f32::max));
-        let shortest = f64::from(lengths.iter().copied().fold(f32::INFINITY, f32::min));
-        Self::over(lengths, budget, bounds, ([shortest, longest], false))
-    }
-
-    fn over(
-        lengths: Arc<[f32]>,
-        budget: Budget,
-        mut bounds: Vec<f64>,
-        ([shortest, longest], is_stretched): ([f64; 2], bool),
-    ) -> Result<Self> {
-        let config = |message| Err(Error::new(ErrorKind::Config, message));
-        let is_above_0 = |number: f64| number.is_finite() && number > 0.0;
-        if !is_above_0(budget.max_duration) || !budget.quadratic_duration.is_none_or(is_above_0) {
-            return config(format!(
-                "max_duration is {} and quadratic_duration is {:?}; both must be above 0",
-                budget.max_duration, budget.quadratic_duration
-            ));
-        }
-        if let Some(two) =
-            bounds.windows(2).find(|two| two[0].partial_cmp(&two[1]) != Some(std::cmp::Ordering::Less))
-        {
-            return config(format!("duration_bins must rise, but {} is followed by {}", two[0], two[1]));
-        }
-        if bounds.last().is_none_or(|&last| last < longest) {
-            bounds.push(longest);
-        }
-        // Bounds beyond the longest row bound nothing.
-        let last = bounds.partition_point(|&bound| bound < longest);
-        bounds.truncate(last + 1);
-        bounds[last] = longest;
-        let sizes: Vec<u32> = bounds.iter().map(|&bound| budget.rows(bound)).collect();
-        if let Some(k) = sizes.iter().position(|&size| size == 0) {
-            return config(format!(
-                "a row of {} s{} alone exceeds max_duration={}; raise it, or leave out longer rows",
-                bounds[k] as f32,
-                if is_stretched { ", as it is played," } else { "" },
-                budget.max_duration
-            ));
+    pub fn new(lengths: Lengths, budget: Budget, bins: Bins, stretch: Option<Stretch>) -> Result<Self> {
+        check(&lengths.seconds)?;
+        check_budget(&budget, &bins)?;
+        let (bounds, given_sizes) = match bins {
+            Bins::Number(n) => {
+                (equal_totals(lengths.seconds.iter().map(|&seconds| seconds.into()).collect(), n), None)
+            }
+            Bins::Bounds(bounds) => (bounds, None),
+            Bins::Sized(bins) => {
+                let (bounds, sizes) = bins.into_iter().unzip();
+                (bounds, Some(sizes))
+            }
+        };
+        let mut made = Self {
+            lengths,
+            stretch,
+            budget,
+            bins: bounds,
+            given_sizes,
+            firsts: Vec::new(),
+            limits: Vec::new(),
+            sizes: Vec::new(),
+            most_rows: 0,
+            chapter: CHAPTER,
+        };
+        made.close_bins()?;
+        made.divide_by_tokens()?;
+        made.sizes = made.limits.iter().map(|limit| made.rows(*limit)).collect();
+        if let Some(k) = made.sizes.iter().position(|&size| size == 0) {
+            let played = if made.stretch.is_some() { ", as it is played," } else { "" };
+            let message = format!(
+                "a row of {} s{played} alone exceeds max_duration={}; raise it, or leave out longer rows",
+                made.limits[k].seconds as f32, budget.max_duration
+            );
+            return Err(Error::new(ErrorKind::Config, message));
         }
         // What is left at the end of a chapter is cut by its own longest row.
-        let most_rows = budget.rows(shortest);
-        Ok(Self { lengths, stretch: None, budget, bounds, sizes, most_rows, chapter: CHAPTER })
+        let shortest = Limit { seconds: made.range()[0], tokens: 0 };
+        made.most_rows = made.sizes.iter().copied().fold(made.rows(shortest), u32::max);
+        Ok(made)
+    }
+
+    /// The shortest and the longest draw, in seconds.
+    fn range(&self) -> [f64; 2] {
+        let seconds = || self.lengths.seconds.iter().copied();
+        let [least, most] = self.stretch.as_ref().map_or([1.0; 2], |stretch| stretch.range);
+        [
+            f64::from(seconds().fold(f32::INFINITY, f32::min)) * least,
+            f64::from(seconds().fold(0.0, f32::max)) * most,
+        ]
+    }
+
+    /// Has the last bin end with the longest draw.
+    fn close_bins(&mut self) -> Result<()> {
+        let config = |message| Err(Error::new(ErrorKind::Config, message));
+        let (longest, bins) = (self.range()[1], &mut self.bins);
+        let rises = |two: &&[f64]| two[0].partial_cmp(&two[1]) != Some(std::cmp::Ordering::Less);
+        if let Some(two) = bins.windows(2).find(rises) {
+            return config(format!("duration_bins must rise, but {} is followed by {}", two[0], two[1]));
+        }
+        // A row of a bound's length is of its bin, and lengths are float32.
+        bins.iter_mut().for_each(|bound| *bound = f64::from(*bound as f32));
+        if bins.last().is_none_or(|&last| last < longest) {
+            if let Some(last) = bins.last().filter(|_| self.given_sizes.is_some()) {
+                return config(format!(
+                    "a row of {} s is longer than the last of duration_bins, {last}, which has no batch size; add one, or leave out \
+                     longer rows",
+                    longest as f32
+                ));
+            }
+            bins.push(longest);
+        }
+        // Bounds beyond the longest row bound nothing.
+        let last = bins.partition_point(|&bound| bound < longest);
+        bins.truncate(last + 1);
+        bins[last] = longest;
+        Ok(())
+    }
+
+    /// Divides each bin into buckets of about equal total tokens.
+    fn divide_by_tokens(&mut self) -> Result<()> {
+        let Some((tokens, n)) = &self.lengths.tokens else {
+            self.limits = self.bins.iter().map(|&seconds| Limit { seconds, tokens: 0 }).collect();
+            self.firsts = (0..=self.bins.len() as u32).collect();
+            return Ok(());
+        };
+        let max_tokens = self.budget.max_tokens.unwrap_or(u64::MAX);
+        if let Some(row) = tokens.iter().position(|&tokens| u64::from(tokens) > max_tokens) {
+            let message = format!(
+                "row {row} has {} tokens, which alone exceed max_tokens={max_tokens}; raise it, or leave out longer texts with \
+                 max_tokens= of the target",
+                tokens[row]
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        // Of the rows that may be drawn in each bin.
+        let mut found: Vec<Vec<f64>> = vec![Vec::new(); self.bins.len()];
+        let [least, most] = self.stretch.as_ref().map_or([1.0; 2], |stretch| stretch.range);
+        for (&seconds, &tokens) in self.lengths.seconds.iter().zip(tokens.iter()) {
+            let [first, last] = [least, most].map(|factor| self.bin((f64::from(seconds) * factor) as f32));
+            for bin in &mut found[first..=last] {
+                // bounded: a number for each row, and few more with a stretch.
+                bin.push(f64::from(tokens));
+            }
+        }
+        self.firsts.push(0);
+        for (&seconds, found) in self.bins.iter().zip(found) {
+            let longest = found.iter().copied().fold(0.0, f64::max);
+            let mut bounds = equal_totals(found, *n);
+            if bounds.last() != Some(&longest) {
+                bounds.push(longest);
+            }
+            self.limits.extend(bounds.iter().map(|&tokens| Limit { seconds, tokens: tokens as u32 }));
+            self.firsts.push(self.limits.len() as u32);
+        }
+        Ok(())
+    }
+
+    /// The most rows of a batch with this limit.
+    pub(crate) fn rows(&self, limit: Limit) -> u32 {
+        let mut rows = self.budget.rows(limit.seconds);
+        if let Some(sizes) = &self.given_sizes {
+            rows = rows.min(sizes[self.bin(limit.seconds as f32)]);
+        }
+        match self.budget.max_tokens {
+            Some(max_tokens) if limit.tokens > 0 => {
+                rows.min(u32::try_from(max_tokens / u64::from(limit.tokens)).unwrap_or(u32::MAX))
+            }
+            _ => rows,
+        }
     }
 
     /// Chapters of `draws`, for tests.
@@ -188,16 +289,22 @@ impl Buckets {
     }
 
     pub fn n_rows(&self) -> u64 {
-        self.lengths.len() as u64
+        self.lengths.seconds.len() as u64
     }
 
-    pub fn length(&self, row: u64) -> f32 {
-        self.lengths[row as usize]
+    pub fn length(&self, row: u64) -> Length {
+        let tokens = self.lengths.tokens.as_ref().map_or(0, |(tokens, _)| tokens[row as usize]);
+        Length { seconds: self.lengths.seconds[row as usize], tokens }
     }
 
-    /// The longest seconds of each bucket, rising.
-    pub fn bounds(&self) -> &[f64] {
-        &self.bounds
+    /// The longest seconds of each bin, rising.
+    pub fn bins(&self) -> &[f64] {
+        &self.bins
+    }
+
+    /// The longest rows of each bucket.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
     }
 
     /// The rows of a full batch of each bucket.
@@ -215,14 +322,62 @@ impl Buckets {
         self.stretch.as_ref().map(|stretch| &*stretch.of as &dyn Fn(u64) -> f64)
     }
 
+    /// The most seconds of a batch, after padding.
+    pub fn most_seconds(&self) -> f64 {
+        if self.budget.max_duration.is_finite() {
+            return self.budget.max_duration;
+        }
+        self.limits
+            .iter()
+            .zip(&self.sizes)
+            .map(|(limit, &size)| limit.seconds * f64::from(size))
+            .fold(0.0, f64::max)
+    }
+
+    /// The bin of a draw of so many seconds.
+    pub(super) fn bin(&self, seconds: f32) -> usize {
+        self.bins.partition_point(|&bound| bound < f64::from(seconds)).min(self.bins.len() - 1)
+    }
+
     /// The bucket of a draw of this length.
-    pub fn bucket(&self, seconds: f32) -> usize {
-        self.bounds.partition_point(|&bound| bound < f64::from(seconds)).min(self.bounds.len() - 1)
+    pub fn bucket(&self, length: Length) -> usize {
+        let bin = self.bin(length.seconds);
+        let [first, end] = [self.firsts[bin], self.firsts[bin + 1]].map(|at| at as usize);
+        let within = self.limits[first..end].partition_point(|limit| limit.tokens < length.tokens);
+        (first + within).min(end - 1)
     }
 
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
+}
+
+/// The bounds of up to `n` parts of about equal total, rising.
+fn equal_totals(mut values: Vec<f64>, n: usize) -> Vec<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let total: f64 = values.iter().sum();
+    let (mut sum, mut bounds) = (0.0, Vec::new());
+    for value in values {
+        sum += value;
+        while bounds.len() < n && sum >= total * (bounds.len() + 1) as f64 / n as f64 {
+            bounds.push(value);
+        }
+    }
+    bounds.dedup();
+    bounds
+}
+
+fn check_budget(budget: &Budget, bins: &Bins) -> Result<()> {
+    let is_above_0 = |number: f64| number.is_finite() && number > 0.0;
+    let is_sized = matches!(bins, Bins::Sized(_)) && budget.max_duration == f64::INFINITY;
+    if !is_above_0(budget.max_duration) && !is_sized || !budget.quadratic_duration.is_none_or(is_above_0) {
+        let message = format!(
+            "max_duration is {} and quadratic_duration is {:?}; both must be above 0",
+            budget.max_duration, budget.quadratic_duration
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    Ok(())
 }
 
 /// Checks that lengths can be summed.

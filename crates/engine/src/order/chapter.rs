@@ -2,7 +2,10 @@
 
 use std::sync::OnceLock;
 
-use super::Buckets;
+use super::{
+    Buckets,
+    buckets::{Length, Limit},
+};
 
 #[derive(Debug)]
 pub struct Chapter {
@@ -10,10 +13,10 @@ pub struct Chapter {
     draws: Vec<u32>,
     /// Where each step begins in `draws`, and the end.
     begins: Vec<u32>,
-    /// The longest seconds that a batch of each step may be padded to.
-    limits: Vec<f64>,
-    /// Seconds of each draw.
-    lengths: Vec<f32>,
+    /// The longest rows that a batch of each step may have.
+    limits: Vec<Limit>,
+    /// The length of each draw.
+    lengths: Vec<Length>,
     /// All draws by length, for substitutes.
     by_length: OnceLock<Vec<u32>>,
 }
@@ -32,7 +35,7 @@ impl Chapter {
     /// Plans the steps of draws with these `lengths`; `mix(n)` gives the permutation of `n` steps.
     pub fn new<M: Fn(u64) -> u64>(
         buckets: &Buckets,
-        lengths: Vec<f32>,
+        lengths: Vec<Length>,
         rules: ChapterRules,
         mix: impl FnOnce(u64) -> M,
     ) -> Self {
@@ -42,28 +45,27 @@ impl Chapter {
         let (mut begins, mut limits) = (vec![0], Vec::new());
         let full = |k: usize| u64::from(buckets.sizes()[k]).saturating_mul(n_streams);
         // bounded: by the lengths, of which there are as many as rows.
-        let mut held: Vec<Vec<u32>> = vec![Vec::new(); buckets.bounds().len()];
+        let mut held: Vec<Vec<u32>> = vec![Vec::new(); buckets.limits().len()];
         for (draw, &length) in (0..).zip(&lengths) {
             let k = buckets.bucket(length);
             held[k].push(draw);
             if held[k].len() as u64 == full(k) {
                 draws.append(&mut held[k]);
                 begins.push(draws.len() as u32);
-                limits.push(buckets.bounds()[k]);
+                limits.push(buckets.limits()[k]);
             }
         }
         let n_full = limits.len();
         // Longest first, so that a step has the size for its first draw; equal ones keep their order.
         let mut left: Vec<u32> = held.concat();
-        left.sort_by(|&a, &b| lengths[b as usize].total_cmp(&lengths[a as usize]));
+        left.sort_by(|&a, &b| lengths[b as usize].seconds.total_cmp(&lengths[a as usize].seconds));
         let mut left = &left[..];
-        while let Some(&longest) = left.first() {
-            let limit = f64::from(lengths[longest as usize]);
-            let size = u64::from(buckets.budget().rows(limit)).saturating_mul(n_streams).min(left.len() as u64);
-            if size < n_streams && !keeps_rest {
+        while !left.is_empty() {
+            let (size, limit) = rest_step(buckets, &lengths, left, n_streams);
+            if (size as u64) < n_streams && !keeps_rest {
                 break;
             }
-            let (step, others) = left.split_at(size as usize);
+            let (step, others) = left.split_at(size);
             draws.extend_from_slice(step);
             begins.push(draws.len() as u32);
             limits.push(limit);
@@ -107,9 +109,14 @@ impl Chapter {
         len.saturating_sub(stream).div_ceil(n_streams) as u32
     }
 
-    /// The longest seconds that a batch of a step is padded to at most.
-    pub fn limit(&self, step: usize) -> f64 {
+    /// The longest rows that a batch of a step may have.
+    pub fn limit(&self, step: usize) -> Limit {
         self.limits[step]
+    }
+
+    /// The length of a draw.
+    pub fn length(&self, draw: u32) -> Length {
+        self.lengths[draw as usize]
     }
 
     /// A draw of this chapter that may replace `draw` in `step`, by 64 `random` bits: one of its bucket that
@@ -117,18 +124,38 @@ impl Chapter {
     pub fn substitute(&self, buckets: &Buckets, step: usize, draw: u32, random: u64) -> u32 {
         let by_length = self.by_length.get_or_init(|| {
             let mut draws: Vec<u32> = (0..self.lengths.len() as u32).collect();
-            draws.sort_by(|&a, &b| self.lengths[a as usize].total_cmp(&self.lengths[b as usize]));
+            draws.sort_by(|&a, &b| self.length(a).seconds.total_cmp(&self.length(b).seconds));
             draws
         });
-        let length = |draw: u32| f64::from(self.lengths[draw as usize]);
-        let end = by_length.partition_point(|&other| length(other) <= self.limits[step]);
-        let shortest = match buckets.bucket(self.lengths[draw as usize]).checked_sub(1) {
-            None => 0.0,
-            Some(below) => buckets.bounds()[below],
+        let (limit, seconds) = (self.limits[step], |draw: u32| f64::from(self.length(draw).seconds));
+        let end = by_length.partition_point(|&other| seconds(other) <= limit.seconds);
+        let shortest = match buckets.bin(self.length(draw).seconds) {
+            0 => 0.0,
+            bin => buckets.bins()[bin - 1],
         };
-        let begin = by_length.partition_point(|&other| length(other) <= shortest).min(end);
+        let begin = by_length.partition_point(|&other| seconds(other) <= shortest).min(end);
         let begin = if end - begin > 1 { begin } else { 0 };
-        let n = (end - begin) as u64;
-        by_length[begin + crate::seed::below(random, n) as usize]
+        let candidates = &by_length[begin..end];
+        let first = crate::seed::below(random, candidates.len() as u64) as usize;
+        // From there on the next one whose text is not too long; `draw` itself is one.
+        let (before, behind) = candidates.split_at(first);
+        let fits = |&&other: &&u32| self.length(other).tokens <= limit.tokens;
+        behind.iter().chain(before).find(fits).copied().unwrap_or(draw)
+    }
+}
+
+/// How many of the draws `left`, longest first, become the next step at the end of a chapter, and their limit.
+fn rest_step(buckets: &Buckets, lengths: &[Length], left: &[u32], n_streams: u64) -> (usize, Limit) {
+    let length = |draw: u32| lengths[draw as usize];
+    let mut limit = Limit { seconds: length(left[0]).seconds.into(), tokens: 0 };
+    let mut size = u64::from(buckets.rows(limit)).saturating_mul(n_streams).min(left.len() as u64);
+    loop {
+        limit.tokens = left[..size as usize].iter().map(|&draw| length(draw).tokens).fold(0, u32::max);
+        // Fewer draws have no longer text, so that this ends.
+        let most = u64::from(buckets.rows(limit)).saturating_mul(n_streams);
+        if size <= most {
+            return (size as usize, limit);
+        }
+        size = most;
     }
 }

@@ -326,7 +326,7 @@ impl<D: UncutDraws> Cuts<D> {
         // In a loop of its own, so that the reads of a table beyond the caches overlap.
         let mut lengths: Vec<_> = rows.into_iter().map(|row| self.buckets.length(row)).collect();
         for (length, factor) in lengths.iter_mut().zip(factors) {
-            *length = (f64::from(*length) * factor) as f32;
+            length.seconds = (f64::from(length.seconds) * factor) as f32;
         }
         let seed = base.rules().seed;
         let chapter = Chapter::new(&self.buckets, lengths, self.rules, |n| {

@@ -22,7 +22,7 @@ mod window;
 
 pub use batching::Batching;
 pub use bijection::Bijection;
-pub use buckets::{Buckets, Budget, CHAPTER, Stretch};
+pub use buckets::{Bins, Buckets, Budget, CHAPTER, Length, Lengths, Limit, Stretch};
 pub use chapter::{Chapter, ChapterRules};
 pub use cuts::ChapterStart;
 pub(crate) use cuts::{Cuts, SCANNED};
