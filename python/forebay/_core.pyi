@@ -492,8 +492,14 @@ class Loader(LoaderBase[NDArray[Any]]):
 
     @property
     def buckets(self) -> list[dict[str, float]] | None:
-        """The buckets of `batching=Buckets(...)`: `max_seconds`, `batch_size`, `rows`, `seconds`."""
+        """The buckets of `batching=Buckets(...)`: sizes, rows, and the batches of an epoch with their padding."""
 
+    @property
+    def padding(self) -> dict[str, float] | None:
+        """The share of padding in the batches of `batching=Buckets(...)`, beside that of random batches."""
+
+    @property
+    def _some_padding(self) -> dict[str, float] | None: ...
     def partner_errors(self) -> list[_BadPartner]:
         """The recordings that `Mix` and `Reverb` could not decode, in place of which others were taken."""
 

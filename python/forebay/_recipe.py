@@ -76,11 +76,13 @@ class Recipe:
             *((("label", "none: no column has its name; label_column= or targets= names one"),) if is_lost else ()),
             *(("target", f"{name} = {target!r}") for name, target in targets.items()),
             *(("column", name) for name in given["columns"] or ()),
-            *_batches(given),
+            *_batches(given, facts.get("padding")),
         ]
         sampling = given["sampling"]
         unused = "batch_size" if given.get("batching") else None
-        facts = {name: fact for name, fact in facts.items() if name != "order_reason"}  # changes no value
+        facts = {
+            name: fact for name, fact in facts.items() if name not in ("order_reason", "padding")
+        }  # change no value
         self._values = {
             "source": facts["source"],
             **facts,
@@ -119,11 +121,17 @@ class Recipe:
         return hash(json.dumps(self._values, sort_keys=True))
 
 
-def _batches(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _batches(given: Mapping[str, Any], padding: Mapping[str, float] | None) -> list[tuple[str, str]]:
     """The line about the batches; a dataset has none."""
     if "batch_size" not in given:
         return []
-    return [("batch", f"{given['batching']!r}" if given["batching"] else f"{given['batch_size']} rows")]
+    if not given["batching"]:
+        return [("batch", f"{given['batch_size']} rows")]
+    if padding is None:
+        return [("batch", f"{given['batching']!r}")]
+    number = f"{padding['batches']} an epoch on all ranks, " if "batches" in padding else ""
+    share = f"{padding['share']:.1%} padding ({padding['random']:.1%} in batches of as many rows at random)"
+    return [("batch", f"{given['batching']!r}: {number}{share}")]
 
 
 def _order(given: Mapping[str, Any], facts: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -117,7 +117,7 @@ def batch(
         raise ConfigError(f"the batch has no field spectrogram or waveform, but {', '.join(map(str, batch))}")
     if loader is not None and class_names is None and isinstance(loader.class_names, list):
         class_names = loader.class_names
-    shown = _floats(name, batch[name])[:n]
+    shown = _floats(name, batch[name], batch.get("offsets"))[:n]
     axes = None if loader is None else _axes(name, shown, loader)
     pictures = _waveforms(shown) if name == "waveform" else _spectrograms(shown, axes.is_time_first if axes else None)
     items = []
@@ -125,7 +125,7 @@ def batch(
         facts = [
             f"{key}: {text}"
             for key, values in batch.items()
-            if key != name and (text := _value(key, values, i, class_names)) is not None
+            if key not in (name, "offsets") and (text := _value(key, values, i, class_names)) is not None
         ]
         alt = html.escape(f"{name} of example {i}", quote=True)
         lines = "".join(f"<p>{html.escape(fact)}</p>" for fact in facts)
@@ -168,20 +168,39 @@ def timeline(trace: str | PathLike[str]) -> Picture:
     return Picture(f"trace {path.name}", body)
 
 
-def _floats(name: str, values: Any) -> NDArray[np.float32]:
-    """The values of a field, an array or a tensor, `[n, ...]`; bfloat16, which numpy lacks, by their bits."""
+def _floats(name: str, values: Any, offsets: Any) -> NDArray[np.float32]:
+    """The values of a field, an array or a tensor, `[n, ...]`; bfloat16, which numpy lacks, by their bits.
+
+    Rows that are packed, of which `offsets` are given, are padded with the lowest value.
+    """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if values.is_floating_point() else values
     found = np.asarray(values)
+    if found.dtype == np.uint16:
+        found = (found.astype(np.uint32) << 16).view(np.float32)
+    if offsets is not None and found.dtype.kind in "biuf":
+        found = _unpacked(found, np.asarray(offsets))
     axes = ["batch", "bands", "frames"] if name == "spectrogram" else ["batch", "samples"]
     if found.dtype.kind not in "biufc" or found.ndim < len(axes) or 0 in found.shape[1:]:
         raise ConfigError(
             f"{name} has the shape {list(found.shape)} and the type {found.dtype}, must be numbers [{', '.join(axes)}]"
         )
-    if found.dtype == np.uint16:
-        found = (found.astype(np.uint32) << 16).view(np.float32)
     return (np.abs(found) if found.dtype.kind == "c" else found).astype(np.float32)
+
+
+def _unpacked(values: NDArray[Any], offsets: NDArray[Any]) -> NDArray[Any]:
+    """Rows that lie one after the other along an axis, padded with the lowest value: `[n, ...]`."""
+    axis = next((axis for axis in range(values.ndim) if values.shape[axis] == offsets[-1]), None)
+    if axis is None:
+        raise ConfigError(f"offsets end with {offsets[-1]}, and the field has the shape {list(values.shape)}")
+    rows = np.split(np.moveaxis(values, axis, 0), offsets[1:-1])
+    filled = np.full(
+        (len(rows), max(map(len, rows), default=0), *rows[0].shape[1:]), values.min(initial=0), values.dtype
+    )
+    for place, row in zip(filled, rows, strict=True):
+        place[: len(row)] = row
+    return np.moveaxis(filled, 1, axis + 1)
 
 
 def _spectrograms(values: NDArray[np.float32], is_time_first: bool | None) -> list[NDArray[np.uint8]]:

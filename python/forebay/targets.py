@@ -182,10 +182,10 @@ class Tokens(_ColumnPart):
     (`too_large`). `dropout` is the probability with which each merge of two parts is left out (BPE dropout), by the
     row's random bits; a draw that exceeds `max_tokens` is encoded without.
 
-    With `starts` and `ends`, columns with lists of seconds in the recording, `column` has a list of the texts of
-    segments. Those within the clip are encoded one after the other; with `timestamps=0.02`, each between the tokens of
-    its times, `<|0.00|>` to `<|30.00|>`, as Whisper is trained (Radford et al. 2022, section 2.3). A segment that goes
-    on behind the clip is its start alone, and one that begins before it makes a bad record (`corrupt`).
+    With `starts` and `ends`, columns with lists of seconds from the start of the row, `column` has a list of the texts
+    of segments. Those within the clip are encoded one after the other; with `timestamps=0.02`, each between the tokens
+    of its times, `<|0.00|>` to `<|30.00|>`, as Whisper is trained (Radford et al. 2022, section 2.3). A segment that
+    goes on behind the clip is its start alone, and one that begins before it makes a bad record (`corrupt`).
 
     With `Buckets(pad_to="bucket")` rows are padded to a power of two, or to `max_tokens`, so that shapes are few.
     """

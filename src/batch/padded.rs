@@ -6,6 +6,7 @@ use super::values::{bytes_of, misfit, write_items, write_number};
 use crate::{
     Error, ErrorKind, Result,
     dtype::each,
+    fallible_alloc,
     fields::{Buffer, Column, DataType, Dim, Field, Value},
 };
 
@@ -17,6 +18,10 @@ pub enum PadTo {
     Longest,
     /// The next multiple of this.
     Multiple(u64),
+    /// That of the batch's first field.
+    LikeFirst(u64),
+    /// Rows lie one after the other, along the axis; none is padded.
+    Packed,
     /// The next of these, which rise, if all rows then have no more together than a full batch.
     Bounds { bounds: Arc<[u64]>, most_in_batch: u64 },
 }
@@ -32,7 +37,8 @@ impl PadTo {
     /// The length for so many rows of which the longest has `longest`; at most `room`, unless that has more.
     fn len(&self, rows: u64, longest: u64, room: u64) -> u64 {
         let padded = match self {
-            Self::Longest => longest,
+            Self::Longest | Self::Packed => longest,
+            Self::LikeFirst(n) => *n,
             Self::Multiple(n) => longest.checked_next_multiple_of((*n).max(1)).unwrap_or(longest),
             Self::Bounds { bounds, most_in_batch } => {
                 // The length of a row is rounded up.
@@ -72,11 +78,45 @@ impl Layout {
             Value::Array(values) => each!(values, values => size_of_val(&values[..])),
             Value::List(items) => items.len() * field.dtype.bytes(),
             Value::Ids(ids) => ids.len() * field.dtype.bytes(),
+            Value::Int(n) => usize::try_from(*n).ok()?,
             _ => return None,
         };
         let bytes_of_place = (self.n_pieces * self.place_bytes).max(1);
         (bytes % bytes_of_place == 0).then_some(bytes / bytes_of_place)
     }
+}
+
+/// Writes `rows` one after the other along their axis into `buffer`, which has room for them.
+///
+/// # Errors
+/// As [`padded`].
+fn packed(rows: &[Value], field: &Field, mut buffer: Buffer, layout: &Layout) -> Result<Column> {
+    let mut offsets = fallible_alloc::with_room(rows.len() + 1)?;
+    let mut total = 0_usize;
+    offsets.push(0);
+    for row in rows {
+        total += layout.places(row, field).ok_or_else(|| misfit(field))?;
+        offsets.push(total as i64);
+    }
+    let bytes = total.saturating_mul(layout.n_pieces).saturating_mul(layout.place_bytes);
+    if bytes > buffer.len() || i32::try_from(total).is_err() {
+        let message =
+            format!("{} rows of {total} together are more than a batch of {field} may have", rows.len());
+        return Err(Error::new(ErrorKind::Shape, message));
+    }
+    buffer.truncate(bytes);
+    let mut rest = buffer.values_mut::<u8>();
+    for n in 0..layout.n_pieces {
+        for (row, place) in rows.iter().zip(offsets.windows(2)) {
+            let own = (place[1] - place[0]) as usize * layout.place_bytes;
+            let (place, others) = std::mem::take(&mut rest).split_at_mut(own);
+            if !write_piece(place, field.dtype, row, n) {
+                return Err(misfit(field));
+            }
+            rest = others;
+        }
+    }
+    Ok(Column { values: buffer, offsets: Some(offsets), padded_len: total as u64, ..Column::default() })
 }
 
 /// Writes `rows` into `buffer`, which has room for the field's largest batch.
@@ -85,6 +125,9 @@ impl Layout {
 /// [`ErrorKind::Shape`] for values that are not the field's, or are more than its bounds.
 pub(super) fn padded(rows: &[Value], field: &Field, mut buffer: Buffer, to: &PadTo) -> Result<Column> {
     let layout = Layout::of(field).ok_or_else(|| misfit(field))?;
+    if *to == PadTo::Packed {
+        return packed(rows, field, buffer, &layout);
+    }
     let mut longest = 0;
     for row in rows {
         longest = longest.max(layout.places(row, field).ok_or_else(|| misfit(field))?);
@@ -135,6 +178,11 @@ fn write_piece(place: &mut [u8], dtype: DataType, row: &Value, n: usize) -> bool
         Value::Ids(ids) => {
             let each = place.chunks_exact_mut(width).zip(&ids[part]);
             each.into_iter().all(|(place, &id)| write_number(place, dtype, &Value::Int(id.into())))
+        }
+        // Ones, of a mask.
+        Value::Int(_) => {
+            place.fill(1);
+            true
         }
         _ => false,
     }
@@ -220,6 +268,29 @@ mod tests {
             let rows: Vec<_> = rows.iter().map(|&n| floats(&vec![1.0; n])).collect();
             assert_eq!(batch(&samples, &rows, &to).unwrap().0, expected, "{rows:?}");
         }
+    }
+
+    #[test]
+    fn packed_rows_have_nothing_between_them() {
+        let bands = field(vec![Dim::Fixed(2), PADDED], DataType::Float32, &[-1.0, -2.0]);
+        let rows = [floats(&[1.0, 2.0, 3.0, 4.0]), floats(&[]), floats(&[5.0, 6.0])];
+        let buffer = || Buffer::new(bands.batch_bytes(3).unwrap()).unwrap();
+        let column = padded(&rows, &bands, buffer(), &PadTo::Packed).unwrap();
+        assert_eq!(column.values.values::<f32>(), [1.0, 2.0, 5.0, 3.0, 4.0, 6.0]);
+        assert_eq!((column.offsets, column.padded_len), (Some(vec![0, 2, 2, 3]), 3));
+        let frames = field(vec![PADDED, Dim::Fixed(2)], DataType::Float32, &[]);
+        let column = padded(&rows, &frames, buffer(), &PadTo::Packed).unwrap();
+        assert_eq!(column.values.values::<f32>(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let long = vec![floats(&[0.0; 8]); 4];
+        assert_eq!(padded(&long, &frames, buffer(), &PadTo::Packed).unwrap_err().kind, ErrorKind::Shape);
+    }
+
+    #[test]
+    fn a_mask_is_as_long_as_the_first_field() {
+        let mask = field(vec![PADDED], DataType::Uint8, &[]);
+        let buffer = Buffer::new(mask.batch_bytes(2).unwrap()).unwrap();
+        let column = padded(&[Value::Int(1), Value::Int(3)], &mask, buffer, &PadTo::LikeFirst(4)).unwrap();
+        assert_eq!(column.values.values::<u8>(), [1, 0, 0, 0, 1, 1, 1, 0]);
     }
 
     #[test]

@@ -221,14 +221,19 @@ impl Collate for RowCollate {
                 }
             }
         }
+        let mut first_len = 0;
         let under_way = self.under_way.iter_mut().flatten();
         for ((number, field), written) in self.pool.fields().iter().enumerate().zip(under_way) {
             match written {
                 Written::Lists(lists) => *written = Written::Joined(joined(&lists[..rows], field)?),
                 Written::Padded(values) => {
                     let buffer = self.pool.acquire(number, 0)?;
-                    let to = self.pad_to.get(number).unwrap_or(&PadTo::Longest);
+                    let to = match self.pad_to.get(number) {
+                        Some(PadTo::LikeFirst(_)) => &PadTo::LikeFirst(first_len),
+                        to => to.unwrap_or(&PadTo::Longest),
+                    };
                     let column = padded(&values[..rows], field, buffer, to)?;
+                    first_len = if number == 0 { column.padded_len } else { first_len };
                     for value in values.drain(..rows) {
                         if let Value::Array(values) = value {
                             self.spare.leave(values);

@@ -40,10 +40,10 @@ use crate::{
     engine::{AUTO_PREFETCH, Auto, MOST_READERS, MixturePlan, Plan, cores},
     float_mode,
     memory::{self, RAW_CHANNEL_BYTES},
-    order::{Batching, Buckets, Mixture, Order, Stop, Stretch, WeightStage},
+    order::{Batching, Buckets, Lengths, Mixture, Order, Stop, Stretch, WeightStage},
     sampling::Sampling,
     source::Subset,
-    targets::{TargetConfig, TargetForm},
+    targets::{TargetConfig, TargetForm, TokensRule},
     tasks::{AudioPlan, BatchPadding, ClipCrop, ClipRule, CropPosition, Outputs, length_slack},
     transform::{
         Augment, CropMode, Features, Form, Layout, SpanRule, SpectrogramConfig, WindowEnd, WindowRule,
@@ -141,11 +141,15 @@ impl LoaderConfig {
     ///
     /// # Errors
     /// As [`Buckets::with_bounds`].
-    pub fn buckets(&self, seconds: Option<&[f32]>, audio: &mut AudioPlan) -> Result<Option<Arc<Buckets>>> {
+    pub fn buckets(
+        &self,
+        (seconds, tokens): (Option<&[f32]>, Option<Arc<[u32]>>),
+        audio: &mut AudioPlan,
+    ) -> Result<Option<Arc<Buckets>>> {
         let (Some(object), Some(seconds), Some(whole)) = (&self.batching, seconds, self.whole()) else {
             return Ok(None);
         };
-        let BucketConfig { budget, num_buckets, duration_bins, pad_to } = object.buckets.clone();
+        let BucketConfig { budget, bins, token_bins, pad_to, .. } = object.buckets.clone();
         // A bad record, which is told of in its turn, counts as a usual one: others of its length replace it.
         let longest = whole.max_seconds as f32;
         let mut found: Vec<f32> = seconds.iter().copied().filter(|seconds| seconds.is_finite()).collect();
@@ -155,16 +159,17 @@ impl LoaderConfig {
             false => *found.select_nth_unstable_by(middle, f32::total_cmp).1,
         };
         let known = |&seconds: &f32| if seconds.is_nan() { usual } else { seconds }.min(longest);
-        let lengths: Arc<[f32]> = seconds.iter().map(known).collect();
-        let mut buckets = match duration_bins {
-            Some(bins) => Buckets::with_bounds(lengths, budget, bins)?,
-            None => Buckets::new(lengths, budget, num_buckets)?,
+        let lengths = Lengths {
+            seconds: seconds.iter().map(known).collect(),
+            tokens: tokens.map(|all| (all, token_bins)),
         };
-        if audio.augment.slowest() != audio.augment.fastest() {
+        let stretch = (audio.augment.slowest() != audio.augment.fastest()).then(|| {
             let range = [1.0 / audio.augment.fastest(), 1.0 / audio.augment.slowest()];
             let augment = audio.augment.clone();
-            buckets = buckets.stretched(Stretch::new(move |bits| 1.0 / augment.speed(bits), range))?;
-        }
+            Stretch::new(move |bits| 1.0 / augment.speed(bits), range)
+        });
+        let buckets = Buckets::new(lengths, budget, bins, stretch)?;
+        let most_seconds = buckets.most_seconds();
         let rate = f64::from(audio.features.sample_rate());
         let axis = audio.padded_axis();
         let places = |seconds: f64| {
@@ -176,17 +181,57 @@ impl LoaderConfig {
         let slack = places(1.0 + length_slack(audio.features.sample_rate()) as f64 / rate) - places(1.0)
             + 2
             + multiple;
-        let most_places = places(budget.max_duration) + u64::from(buckets.most_rows()) * slack;
+        let most_places = places(most_seconds) + u64::from(buckets.most_rows()) * slack;
         let pad_to = match pad_to {
             PadRule::Longest => PadTo::Longest,
             PadRule::Multiple(n) => PadTo::Multiple(n),
+            PadRule::Packed => PadTo::Packed,
             PadRule::Bucket => PadTo::Bounds {
-                bounds: buckets.bounds().iter().map(|&bound| places(bound)).collect(),
-                most_in_batch: places(budget.max_duration),
+                bounds: buckets.bins().iter().map(|&bound| places(bound)).collect(),
+                most_in_batch: places(most_seconds),
             },
         };
         (audio.padding.most_places, audio.padding.to) = (Some(most_places), pad_to);
         Ok(Some(Arc::new(buckets)))
+    }
+
+    /// The target whose tokens bound batches, if they do.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if it is not known which one that is, or if the number of its tokens is not.
+    pub fn counted_target(&self) -> Result<Option<(&TargetConfig, &TokensRule)>> {
+        let Some(BucketConfig { budget, tokens, .. }) = self.batching.as_ref().map(|object| &object.buckets)
+        else {
+            return Ok(None);
+        };
+        let Some(max_tokens) = budget.max_tokens else { return Ok(None) };
+        let mut found = self.targets.iter().flatten().filter_map(|target| match &target.form {
+            TargetForm::Tokens(rule) if tokens.as_ref().is_none_or(|name| *name == target.name) => {
+                Some((target, rule))
+            }
+            _ => None,
+        });
+        let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
+        match (found.next(), found.next(), tokens) {
+            (Some((_, rule)), None, _) if rule.is_random() => refused(format!(
+                "max_tokens is {max_tokens}, and dropout changes the number of tokens; leave one of them out"
+            )),
+            (Some(found), None, _) => Ok(Some(found)),
+            (Some(_), Some(_), _) => refused(format!(
+                "max_tokens is {max_tokens}, and several targets have tokens; give Buckets(tokens=), the name of one"
+            )),
+            (None, _, Some(name)) => {
+                refused(format!("tokens is {name:?}, and no target of this name is a Tokens or a Characters"))
+            }
+            (None, ..) => refused(format!(
+                "max_tokens is {max_tokens}, and no target has tokens; give targets={{\"tokens\": Tokens(...)}}"
+            )),
+        }
+    }
+
+    /// Whether examples of a batch lie one after the other.
+    pub fn packs(&self) -> bool {
+        self.batching.as_ref().is_some_and(|object| object.buckets.pad_to == PadRule::Packed)
     }
 
     /// The most seconds of a clip, as it is played.
@@ -494,6 +539,16 @@ impl LoaderConfig {
                 ));
             }
         }
+        if self.outputs.iter().any(|name| name == "attention_mask")
+            && (self.whole().is_none() || self.packs())
+        {
+            problems.push(
+                "outputs has \"attention_mask\", which tells padding of whole recordings; give crop=Whole(), without \
+                 packed=True; valid_samples and valid_frames tell that of other clips"
+                    .to_owned(),
+            );
+        }
+        problems.extend(self.counted_target().err().map(|error| error.message));
         let is_windows = matches!(&self.crop, Some(CropObject { rule: CropConfig::Windows(_), .. }));
         if sampled.weighs() && is_windows {
             problems.push(
@@ -630,7 +685,7 @@ impl LoaderConfig {
         let batch = audio.batch_bytes(batch_rows as usize, outputs) as u64;
         if let (true, Some(BatchingObject { buckets, .. })) = (batch > MAX_BATCH_BYTES, &self.batching) {
             let message = format!(
-                "max_duration is {:?}, which makes batches of {} GiB, at most {} are allowed",
+                "max_duration is {:?}, which makes batches of {} GiB, at most {} are allowed; lower it, or batch_sizes",
                 buckets.budget.max_duration,
                 batch >> 30,
                 MAX_BATCH_BYTES >> 30

@@ -4,7 +4,7 @@ use std::{any::Any, fmt, path::PathBuf, sync::Arc};
 
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
-    order::Budget,
+    order::{Bins, Budget},
     sampling::Sampling,
     source::{ArrowOptions, Entry, Recordings, Shard, files::Manifest},
     tasks::{ClipCrop, SpanUnit, WholeRule},
@@ -226,9 +226,11 @@ pub struct BatchingObject {
 #[derive(Debug, Clone, PartialEq)]
 pub struct BucketConfig {
     pub budget: Budget,
-    pub num_buckets: usize,
-    /// The longest seconds of each bucket, if they are not chosen by the rows.
-    pub duration_bins: Option<Vec<f64>>,
+    pub bins: Bins,
+    /// The target whose tokens `max_tokens` counts, if it is named.
+    pub tokens: Option<String>,
+    /// How many buckets each bin is divided into by its tokens.
+    pub token_bins: usize,
     pub pad_to: PadRule,
 }
 
@@ -240,6 +242,8 @@ pub enum PadRule {
     Bucket,
     /// The next multiple of so many frames, or samples.
     Multiple(u64),
+    /// None: examples lie one after the other.
+    Packed,
 }
 
 /// Whole recordings, of different lengths.

@@ -132,13 +132,29 @@ pub fn to_dict<'py>(
     let _inside = Inside::begin(py);
     let Columns { rows, columns } = columns;
     let dict = PyDict::new(py);
-    for (field, column) in fields.iter().zip(columns) {
+    for (field, mut column) in fields.iter().zip(columns) {
+        // Rows of a packed field lie one after the other.
+        let offsets = if field.padded_axis().is_some() { column.offsets.take() } else { None };
+        let rows = if offsets.is_some() { None } else { Some(rows) };
         dict.set_item(PyString::intern(py, &field.name), value(py, field, column, rows)?)?;
+        if let Some(offsets) = offsets {
+            let offsets = PyArray1::from_iter(py, offsets.iter().map(|&at| at as i32));
+            dict.set_item(PyString::intern(py, OFFSETS), offsets)?;
+        }
     }
     Ok(dict)
 }
 
-fn value<'py>(py: Python<'py>, field: &Field, column: Column, rows: usize) -> PyResult<Bound<'py, PyAny>> {
+/// The name of the field that says where each row of a packed one begins.
+pub const OFFSETS: &str = "offsets";
+
+/// The values of a field; those of a packed one have no axis of `rows`.
+fn value<'py>(
+    py: Python<'py>,
+    field: &Field,
+    column: Column,
+    rows: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
     let Column { values, offsets, shapes, texts, padded_len } = column;
     if let (true, Some(offsets)) = (field.is_text && field.rank() == 2, &offsets) {
         let rows = offsets.windows(2).map(|row| {
@@ -152,7 +168,7 @@ fn value<'py>(py: Python<'py>, field: &Field, column: Column, rows: usize) -> Py
     }
     if !field.dims.contains(&Dim::Ragged) {
         let axis = |dim: &Dim| if let Dim::Fixed(n) = *dim { n } else { padded_len } as usize;
-        let shape: SmallVec<[usize; 4]> = [rows].into_iter().chain(field.dims.iter().map(axis)).collect();
+        let shape: SmallVec<[usize; 4]> = rows.into_iter().chain(field.dims.iter().map(axis)).collect();
         return array(py, values, field.dtype, &shape);
     }
     let n = values.len() / field.dtype.bytes();
@@ -163,7 +179,7 @@ fn value<'py>(py: Python<'py>, field: &Field, column: Column, rows: usize) -> Py
         1 => class.call1((flat, offsets)),
         rank => {
             let shapes = PyArray1::from_iter(py, shapes.iter().map(|&n| n as i64));
-            class.call1((flat, offsets, shapes.reshape([rows, rank])?))
+            class.call1((flat, offsets, shapes.reshape([rows.unwrap_or_default(), rank])?))
         }
     }
 }

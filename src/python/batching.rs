@@ -10,19 +10,24 @@ use pyo3::{
 
 use super::{
     arguments::{Argument, ArgumentError, plan},
+    engine_handle::counted,
+    errors::to_python,
     recipe_fields::RecipeFields,
     state,
 };
 use crate::{
+    Error, ErrorKind,
     config::{BatchingObject, BucketConfig, PadRule},
     error::shown,
-    order::Budget,
+    order::{Bins, Budget},
 };
 
 /// The longest batch, seconds: a thousand hours.
 const LONGEST_BATCH: f64 = 3_600_000.0;
 const BUCKETS: RangeInclusive<i64> = 1..=4096;
 const MOST_EXAMPLES: RangeInclusive<i64> = 1..=1 << 20;
+const MOST_TOKENS: RangeInclusive<i64> = 1..=1 << 31;
+const TOKEN_BINS: RangeInclusive<i64> = 1..=256;
 const MULTIPLES: RangeInclusive<i64> = 1..=1 << 20;
 
 /// The description of batches.
@@ -38,8 +43,9 @@ impl PyBatching {
             return Err(PyTypeError::new_err(format!("{kind} makes no batches")));
         }
         let mut given = RecipeFields::new(fields.clone());
-        let max_duration: f64 = given.get("max_duration")?;
-        if !(max_duration > 0.0 && max_duration <= LONGEST_BATCH) {
+        let max_duration: Option<f64> = given.get("max_duration")?;
+        let max_duration = max_duration.unwrap_or(f64::INFINITY);
+        if max_duration != f64::INFINITY && !(max_duration > 0.0 && max_duration <= LONGEST_BATCH) {
             given
                 .problems
                 .push(format!("max_duration is {max_duration:?}, must be above 0, at most {LONGEST_BATCH}"));
@@ -57,16 +63,38 @@ impl PyBatching {
         if let Some(bins) = &duration_bins {
             check_bins(bins, &mut given.problems);
         }
+        let sizes = batch_sizes(&given, duration_bins.as_deref())?;
+        if max_duration == f64::INFINITY && sizes.is_none() {
+            let message = "max_duration is None, must be the most seconds of a batch; or give duration_bins and batch_sizes";
+            given.problems.push(message.to_owned());
+        }
         let quadratic_duration: Option<f64> = given.get("quadratic_duration")?;
         if let Some(seconds) = quadratic_duration.filter(|seconds| !(*seconds > 0.0 && seconds.is_finite())) {
             given.problems.push(format!("quadratic_duration is {seconds:?}, must be above 0 seconds"));
         }
         let max_examples = number(&mut given, "max_examples", MOST_EXAMPLES)?;
+        let max_tokens = number(&mut given, "max_tokens", MOST_TOKENS)?;
+        let token_bins = number(&mut given, "token_bins", TOKEN_BINS)?.unwrap_or(1) as usize;
+        let tokens: Option<String> = given.get("tokens")?;
+        if tokens.is_some() && max_tokens.is_none() {
+            given
+                .problems
+                .push("tokens names a target, and max_tokens is None; give both, or none".to_owned());
+        }
         let pad_to = pad_rule(&mut given)?;
         given.check()?;
-        let max_examples = max_examples.map(|n| n as u32);
-        let budget = Budget { max_duration, quadratic_duration, max_examples };
-        Ok(Self(BucketConfig { budget, num_buckets: num_buckets as usize, duration_bins, pad_to }))
+        let budget = Budget {
+            max_duration,
+            quadratic_duration,
+            max_examples: max_examples.map(|n| n as u32),
+            max_tokens: max_tokens.map(i64::unsigned_abs),
+        };
+        let bins = match (duration_bins, sizes) {
+            (Some(bounds), Some(sizes)) => Bins::Sized(bounds.into_iter().zip(sizes).collect()),
+            (Some(bounds), None) => Bins::Bounds(bounds),
+            (None, _) => Bins::Number(num_buckets as usize),
+        };
+        Ok(Self(BucketConfig { budget, bins, tokens, token_bins, pad_to }))
     }
 }
 
@@ -91,8 +119,46 @@ fn check_bins(bins: &[f64], problems: &mut Vec<String>) {
     }
 }
 
+/// The rows of a batch of each bin, if they are given.
+fn batch_sizes(given: &RecipeFields<'_>, bins: Option<&[f64]>) -> PyResult<Option<Vec<u32>>> {
+    let value = given.value("batch_sizes")?;
+    if value.is_none() {
+        return Ok(None);
+    }
+    let Ok(sizes) = value.extract::<Vec<i64>>() else {
+        let message =
+            format!("batch_sizes is {}, must be a number of rows for each of duration_bins", value.repr()?);
+        return Err(PyTypeError::new_err(message));
+    };
+    let mut problems = Vec::new();
+    if bins.map(<[f64]>::len) != Some(sizes.len()) {
+        let bins = bins.map_or_else(|| "None".to_owned(), |bins| counted(bins.len() as u64, "bin"));
+        problems.push(format!(
+            "batch_sizes has {}, and duration_bins is {bins}; give as many of each",
+            counted(sizes.len() as u64, "size")
+        ));
+    }
+    if let Some(size) = sizes.iter().find(|size| !MOST_EXAMPLES.contains(size)) {
+        let (least, most) = MOST_EXAMPLES.into_inner();
+        problems.push(format!("batch_sizes has {}, must have {least} to {most}", shown(*size)));
+    }
+    if problems.is_empty() {
+        return Ok(Some(sizes.into_iter().map(|size| size as u32).collect()));
+    }
+    Err(to_python(given.py(), &Error::new(ErrorKind::Config, problems.join("; "))))
+}
+
 fn pad_rule(given: &mut RecipeFields<'_>) -> PyResult<PadRule> {
     let value = given.value("pad_to")?;
+    if given.get("packed")? {
+        if value.extract::<String>().ok().as_deref() != Some("longest") {
+            given.problems.push(format!(
+                "pad_to is {}, and packed=True pads nothing; leave one of them out",
+                value.repr()?
+            ));
+        }
+        return Ok(PadRule::Packed);
+    }
     // A bool is a whole number to Python.
     if !value.is_instance_of::<PyBool>()
         && let Ok(multiple) = value.extract::<i64>()

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use super::{
     arguments::argument,
     arguments::{Parameters, arguments, bind, entries, named, preset, signature},
-    arrays::to_dict as batch_dict,
+    arrays::{OFFSETS, to_dict as batch_dict},
     engine_handle::{AnyEngine, EngineHandle, counted, error_dict, shards},
     errors::to_python,
     interruptible::run_interruptible,
@@ -40,7 +40,7 @@ use crate::{
     dtype::Dtype,
     engine::{Engine, closed, epoch_out_of_range},
     fields::{Columns, Dim, Field, Value},
-    order::{Batching, Buckets, WeightedRows},
+    order::{Batching, BucketTotals, Buckets, CutTotals, WeightedRows},
     sampling::{
         Balance, Chosen, ClassCounts, LeftOut, LengthLimits, RowSeconds, SameClass, class_counts, numbers,
         within_tokens,
@@ -48,7 +48,9 @@ use crate::{
     seed::mix,
     source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
     state::Identity,
-    targets::{Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, TargetForm, joined_names},
+    targets::{
+        Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, TargetForm, joined_names, token_counts,
+    },
     tasks::{
         AudioPlan, AudioTask, ClipPlanner, ClipRule, MixSource, OutputInputs, Outputs, PlannedValue,
         SpanColumns, planned_value,
@@ -141,13 +143,29 @@ impl Loader {
             let opened =
                 run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, (clips, rate)))?;
             let class_names = opened.class_names();
-            let OpenedSource { source, positions, weights, classes, outputs, backgrounds, seconds, left_out } =
-                opened;
+            let OpenedSource {
+                source,
+                positions,
+                weights,
+                classes,
+                outputs,
+                backgrounds,
+                seconds,
+                tokens,
+                left_out,
+            } = opened;
             let n_rows = positions.len_of(source.n_rows());
             let known = seconds.map(|seconds| seconds.of_rows(positions.rows()));
-            let buckets = config.buckets(known.as_deref(), &mut audio).map_err(raise)?;
+            let tokens: Option<Arc<[u32]>> = tokens.map(|tokens| match positions.rows() {
+                Some(rows) => rows.iter().map(|&row| tokens[row as usize]).collect(),
+                None => tokens.into(),
+            });
+            let lengths = known.as_deref().map(|known| lengths_digest(known, tokens.as_deref()));
+            let buckets = config.buckets((known.as_deref(), tokens), &mut audio).map_err(raise)?;
+            let mut outputs = outputs;
             if let Some(buckets) = &buckets {
                 plan.batching = Batching::Cuts(buckets.clone());
+                outputs = outputs.in_buckets(buckets.clone(), config.packs()).map_err(raise)?;
             }
             let others = backgrounds.iter().filter_map(Partnering::others);
             let remote = std::iter::once(&source).chain(others).filter(|source| source.is_remote()).count();
@@ -165,7 +183,7 @@ impl Loader {
                 backgrounds: &backgrounds,
                 positions: &positions,
                 weights: weights.as_deref(),
-                lengths: buckets.as_ref().and(known.as_deref()).map(lengths_digest),
+                lengths: lengths.filter(|_| buckets.is_some()),
             };
             plan.weights = weights.clone();
             let identity = identity_inputs.identity();
@@ -265,8 +283,29 @@ impl Loader {
         self.engine.errors(py, move |at| selection.positions().row(at), path)
     }
 
-    /// The rows that are not read because of their length: `too_short` and `too_long`, by `crop=Whole(...)`, and
-    /// `too_many_tokens`, by `max_tokens` of a target.
+    /// What is padding in the batches of `batching=Buckets(...)`: a dict with `share` (of the seconds of an
+    /// epoch's batches, if each is padded to its longest), `random` (the same for batches of as many rows
+    /// that are filled in the order of the draws) and `batches` (of an epoch, on all ranks). None without
+    /// `batching`. Takes as long as `buckets`.
+    #[getter]
+    fn padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(totals) = self.cut_totals(py, u64::MAX)? else { return Ok(None) };
+        padding_dict(py, &totals).map(Some)
+    }
+
+    /// As `padding`, of at most 4 million draws; then without `batches`.
+    #[getter]
+    fn _some_padding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(totals) = self.cut_totals(py, 4)? else { return Ok(None) };
+        let dict = padding_dict(py, &totals)?;
+        if !totals.is_whole {
+            dict.del_item("batches")?;
+        }
+        Ok(Some(dict))
+    }
+
+    /// The rows that are not read because of their length: `too_short` and `too_long`, by `crop=Whole(...)`,
+    /// and `too_many_tokens`, by `max_tokens` of a target.
     #[getter]
     fn left_out<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let LeftOut { too_short, too_long, too_many_tokens } = self.left_out;
@@ -278,26 +317,36 @@ impl Loader {
     }
 
     /// The buckets of `batching=Buckets(...)`, by length: a list of dicts with `max_seconds` (the longest
-    /// recording), `batch_size` (the rows of a full batch), `rows` and `seconds` (of the rows as they are
-    /// read, without `Speed`). None without `batching`.
+    /// recording), `max_tokens` (only if they bound batches: the longest text), `batch_size` (the rows of a
+    /// full batch), `rows` and `seconds` (of the rows as they are read, without `Speed`), `batches` (of an
+    /// epoch, on all ranks) and `padding` (their share of padded seconds, if each is padded to its longest).
+    /// None without `batching`. Plans the batches of an epoch: some 0.1 s for each million rows.
     #[getter]
     fn buckets<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let Some(buckets) = &self.buckets else { return Ok(None) };
+        let planned = self.cut_totals(py, u64::MAX)?.unwrap_or_default();
         // bounded: at most 4096 buckets, or those that are given.
-        let mut totals = vec![(0_u64, 0.0_f64); buckets.bounds().len()];
+        let mut totals = vec![(0_u64, 0.0_f64); buckets.limits().len()];
         for row in 0..buckets.n_rows() {
-            let seconds = buckets.length(row);
-            let total = &mut totals[buckets.bucket(seconds)];
-            *total = (total.0 + 1, total.1 + f64::from(seconds));
+            let length = buckets.length(row);
+            let total = &mut totals[buckets.bucket(length)];
+            *total = (total.0 + 1, total.1 + f64::from(length.seconds));
         }
         let list = PyList::empty(py);
-        for ((bound, size), (rows, seconds)) in buckets.bounds().iter().zip(buckets.sizes()).zip(totals) {
+        let each = buckets.limits().iter().zip(buckets.sizes()).zip(totals).zip(planned.buckets);
+        for (((limit, size), (rows, seconds)), planned) in each {
             let dict = PyDict::new(py);
             // As the decimal number that the length was.
-            dict.set_item("max_seconds", (*bound as f32).to_string().parse::<f64>().unwrap_or(*bound))?;
+            let longest = (limit.seconds as f32).to_string().parse::<f64>().unwrap_or(limit.seconds);
+            dict.set_item("max_seconds", longest)?;
+            if buckets.budget().max_tokens.is_some() {
+                dict.set_item("max_tokens", limit.tokens)?;
+            }
             dict.set_item("batch_size", size)?;
             dict.set_item("rows", rows)?;
             dict.set_item("seconds", seconds)?;
+            dict.set_item("batches", planned.batches)?;
+            dict.set_item("padding", share_of_padding(planned.seconds, planned.padded))?;
             list.append(dict)?;
         }
         Ok(Some(list))
@@ -519,6 +568,9 @@ impl Loader {
         identity_inputs.set_item("order_reason", &self.order.reason)?;
         identity_inputs
             .set_item("source", source_columns(&self.config.arrow_files, &self.source, self.n_rows))?;
+        if !self.engine.is_forked() {
+            identity_inputs.set_item("padding", self._some_padding(py)?)?;
+        }
         let class = py.import("forebay._recipe")?.getattr("Recipe")?;
         class.call1((self.config.keywords(py, None)?, identity_inputs, self.fields(py)?))
     }
@@ -561,7 +613,10 @@ impl LoaderImpl for Loader {
 
     fn describe(&self) -> String {
         let size = match &self.config.batching {
-            Some(object) => format!("{:?} s", object.buckets.budget.max_duration),
+            Some(object) if object.buckets.budget.max_duration.is_finite() => {
+                format!("{:?} s", object.buckets.budget.max_duration)
+            }
+            Some(_) => "sizes by their buckets".to_owned(),
             None => self.config.batch_size.to_string(),
         };
         let at_most = if self.audio().padded_axis().is_some() { "at most " } else { "" };
@@ -687,7 +742,16 @@ pub fn described<'py>(
         dict.set_item("meaning", meaning(config, audio, &field.name))?;
         Ok(dict)
     });
-    PyList::new(py, fields.collect::<PyResult<Vec<_>>>()?)
+    let list = PyList::new(py, fields.collect::<PyResult<Vec<_>>>()?)?;
+    if config.packs() {
+        let dict = PyDict::new(py);
+        dict.set_item("name", OFFSETS)?;
+        dict.set_item("dtype", "int32")?;
+        dict.set_item("shape", PyTuple::empty(py))?;
+        dict.set_item("meaning", "where each row begins, and the end of the last")?;
+        list.insert(1, dict)?;
+    }
+    Ok(list)
 }
 
 fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
@@ -716,6 +780,8 @@ fn meaning(config: &LoaderConfig, audio: &AudioPlan, name: &str) -> String {
         "shard" => "number of the shard".to_owned(),
         "row" => "row within the shard".to_owned(),
         "window" => "number of the window in its recording".to_owned(),
+        "attention_mask" => "1 where the features are valid, 0 where they are padding".to_owned(),
+        "bucket" => "number of the bucket of the row's length".to_owned(),
         "mixup_index" => "row over all files of the example mixed in, -1 for none".to_owned(),
         "mixup_weight" => "weight of the example itself, 1 if it is not mixed".to_owned(),
         _ => match (Outcome::named(name), name.strip_suffix("_b"), name.strip_suffix("_length")) {
@@ -741,6 +807,8 @@ pub struct OpenedSource {
     pub backgrounds: Vec<Partnering>,
     /// The lengths of rows, if clips are whole recordings.
     pub seconds: Option<RowSeconds>,
+    /// The tokens of all rows of the source, if they bound batches.
+    pub tokens: Option<Vec<u32>>,
     pub left_out: LeftOut,
 }
 
@@ -768,15 +836,26 @@ impl OpenedSource {
             options.label_column = ColumnChoice::Nothing;
         }
         let source = config.arrow_files.open(&options)?;
-        let (mut seconds, mut left_out) = (None, LeftOut::default());
+        let (mut seconds, mut tokens, mut left_out) = (None, None, LeftOut::default());
+        let counted = config.counted_target()?;
         let of_length = |mut rows: Option<Arc<[u64]>>| {
             for target in config.targets.iter().flatten() {
-                if let TargetForm::Tokens(rule) = &target.form
-                    && rule.leaves_out()
-                {
-                    let (within, n) = within_tokens(&source, rows, (target, rule))?;
+                let TargetForm::Tokens(rule) = &target.form else { continue };
+                let is_counted = counted.is_some_and(|(counted, _)| counted.name == target.name);
+                if !rule.leaves_out() && !is_counted {
+                    continue;
+                }
+                let mut counts = token_counts(&source, &target.column, rule)?;
+                if rule.leaves_out() {
+                    let (within, n) = within_tokens(&source, rows, (target, rule), &counts)?;
                     rows = within;
                     left_out.too_many_tokens += n;
+                }
+                if is_counted {
+                    // A longer text is cut, or makes a bad record.
+                    let most = rule.most_tokens() as u32;
+                    counts.iter_mut().for_each(|count| *count = most.min(*count));
+                    tokens = Some(counts);
                 }
             }
             let Some(WholeConfig { duration, min_seconds, max_seconds, rule }) = config.whole() else {
@@ -806,7 +885,7 @@ impl OpenedSource {
         let backgrounds = backgrounds(config, &outputs, (&source, &positions))?;
         tell_of_rate(config, &source, rate);
         tell_of_separators(config, &outputs, &classes);
-        Ok(Self { source, positions, weights, classes, outputs, backgrounds, seconds, left_out })
+        Ok(Self { source, positions, weights, classes, outputs, backgrounds, seconds, tokens, left_out })
     }
 
     /// The class names of each target that has any.
@@ -817,8 +896,10 @@ impl OpenedSource {
 }
 
 /// A hash of lengths.
-fn lengths_digest(seconds: &[f32]) -> u64 {
-    seconds.iter().fold(seconds.len() as u64, |state, seconds| mix(state ^ u64::from(seconds.to_bits())))
+fn lengths_digest(seconds: &[f32], tokens: Option<&[u32]>) -> u64 {
+    let numbers =
+        seconds.iter().map(|seconds| seconds.to_bits()).chain(tokens.into_iter().flatten().copied());
+    numbers.fold(seconds.len() as u64, |state, number| mix(state ^ u64::from(number)))
 }
 
 /// Logs how many rows are left out.
@@ -899,6 +980,20 @@ fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[Class
     }
 }
 
+fn share_of_padding(seconds: f64, padded: f64) -> f64 {
+    if padded > 0.0 { (1.0 - seconds / padded).max(0.0) } else { 0.0 }
+}
+
+fn padding_dict<'py>(py: Python<'py>, totals: &CutTotals) -> PyResult<Bound<'py, PyDict>> {
+    let sum = |of: fn(&BucketTotals) -> f64| totals.buckets.iter().map(of).sum::<f64>();
+    let seconds = sum(|bucket| bucket.seconds);
+    let dict = PyDict::new(py);
+    dict.set_item("share", share_of_padding(seconds, sum(|bucket| bucket.padded)))?;
+    dict.set_item("random", share_of_padding(seconds, totals.padded_at_random))?;
+    dict.set_item("batches", totals.buckets.iter().map(|bucket| bucket.batches).sum::<u64>())?;
+    Ok(dict)
+}
+
 /// What a plan may say of an example.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PlanQuery {
@@ -908,6 +1003,16 @@ enum PlanQuery {
 }
 
 impl Loader {
+    /// What the batches of an epoch hold, or of its first chapters; `None` without buckets.
+    fn cut_totals(&self, py: Python<'_>, most_chapters: u64) -> PyResult<Option<CutTotals>> {
+        if self.buckets.is_none() {
+            return Ok(None);
+        }
+        let totals = self.engine.with_engine(py, |engine| engine.cut_totals())?;
+        let Some(totals) = totals else { return Ok(None) };
+        run_interruptible(py, "forebay-plan", move || Ok::<_, Error>(totals(most_chapters))).map(Some)
+    }
+
     fn audio(&self) -> &AudioPlan {
         self.planner.plan()
     }

@@ -6,7 +6,7 @@ use super::kept;
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     source::Recordings,
-    targets::{TargetConfig, TokensRule, token_counts},
+    targets::{TargetConfig, TokensRule},
 };
 
 /// The lengths that rows may have.
@@ -28,17 +28,17 @@ pub struct LeftOut {
 }
 
 /// Those of `rows` whose text has no more tokens than `rule` allows, and how many are left out; `None`: of
-/// all.
+/// all. `counts` are the tokens of all rows of the source.
 ///
 /// # Errors
-/// As [`token_counts`]; [`ErrorKind::Config`] if none is left.
+/// [`ErrorKind::Config`] if none is left.
 pub fn within_tokens(
     source: &Recordings,
     rows: Option<Arc<[u64]>>,
     (target, rule): (&TargetConfig, &TokensRule),
+    counts: &[u32],
 ) -> Result<(Option<Arc<[u64]>>, u64)> {
     let most = rule.most_tokens();
-    let counts = token_counts(source, target, rule)?;
     let fits = |row: u64| counts.get(row as usize).is_none_or(|&n| u64::from(n) <= most);
     let n_before = rows.as_ref().map_or(source.n_rows(), |rows| rows.len() as u64);
     if rows.as_ref().map_or_else(|| (0..n_before).all(fits), |rows| rows.iter().all(|&row| fits(row))) {

@@ -9,13 +9,15 @@ use crate::{Error, ErrorKind, Result};
 pub struct ClipSeconds {
     pub start: f64,
     pub end: f64,
+    /// Where its row begins.
+    pub row_start: f64,
     /// How many times faster than at its own rate the recording is played.
     pub speed: f64,
 }
 
 impl Default for ClipSeconds {
     fn default() -> Self {
-        Self { start: 0.0, end: 0.0, speed: 1.0 }
+        Self { start: 0.0, end: 0.0, row_start: 0.0, speed: 1.0 }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 
 use forebay_text::{Characters, Segment, TranscriptFormat};
 
-use super::{ClipSeconds, TargetConfig};
+use super::ClipSeconds;
 use crate::{
     Error, ErrorKind, Result, fallible_alloc,
     fields::{DataType, Dim, Field, Value},
@@ -29,7 +29,7 @@ pub struct TokensRule {
     pub encoder: Arc<TextEncoder>,
     /// A hash of tokenizer or vocabulary.
     pub fingerprint: u64,
-    /// The columns of the starts and ends of the segments of a transcript, seconds in the recording.
+    /// The columns of the starts and ends of the segments of a transcript, seconds from the row's start.
     pub times: Option<[String; 2]>,
     pub pad: i64,
     pub pads_left: bool,
@@ -110,7 +110,8 @@ impl TokensRule {
         Err(Error::new(ErrorKind::TooLarge, message))
     }
 
-    fn is_random(&self) -> bool {
+    /// Whether the tokens of a text are drawn.
+    pub fn is_random(&self) -> bool {
         matches!(&*self.encoder, TextEncoder::Transcript(format) if format.is_random())
     }
 
@@ -138,17 +139,19 @@ impl TokensRule {
                     );
                     return Err(Error::new(ErrorKind::Corrupt, message));
                 }
+                // As the columns count, from the row's start.
+                let [clip_start, clip_end] = [clip.start, clip.end].map(|seconds| seconds - clip.row_start);
                 let texts = texts.iter().map(text).collect::<Vec<_>>();
                 let mut segments = fallible_alloc::with_room(texts.len())?;
                 for ((text, start), end) in texts.iter().zip(starts).zip(ends) {
                     let (start, end) = (seconds(start), seconds(end));
                     let start = start.unwrap_or(f64::NAN);
                     // What lies outside of the clip is not heard; what goes on behind it has no end there.
-                    if start >= clip.end || end.is_some_and(|end| end <= clip.start) {
+                    if start >= clip_end || end.is_some_and(|end| end <= clip_start) {
                         continue;
                     }
-                    let played = |seconds: f64| (seconds - clip.start) / clip.speed;
-                    let end = end.filter(|&end| end <= clip.end).map(played);
+                    let played = |seconds: f64| (seconds - clip_start) / clip.speed;
+                    let end = end.filter(|&end| end <= clip_end).map(played);
                     segments.push(Segment { start: played(start), end, text });
                 }
                 format.encode_segments(&segments, seed, &mut ids)?;
@@ -174,12 +177,12 @@ fn seconds(value: &Value) -> Option<f64> {
     }
 }
 
-/// The tokens of each row of a source, without dropout; 0 for a row whose text cannot be read or encoded,
-/// which is told of in its turn. On several threads.
+/// The tokens of a `column` of each row of a source, without dropout; 0 for a row whose text cannot be read
+/// or encoded, which is told of in its turn. On several threads.
 ///
 /// # Errors
 /// As [`Recordings::collect`].
-pub fn token_counts(source: &Recordings, target: &TargetConfig, rule: &TokensRule) -> Result<Vec<u32>> {
+pub fn token_counts(source: &Recordings, column: &str, rule: &TokensRule) -> Result<Vec<u32>> {
     // The tokens of the times of a segment.
     let n_times = match (&*rule.encoder, &rule.times) {
         (TextEncoder::Transcript(format), Some(_)) if format.has_timestamps() => 2,
@@ -204,5 +207,5 @@ pub fn token_counts(source: &Recordings, target: &TargetConfig, rule: &TokensRul
         };
         fallible_alloc::push(counts, count)
     };
-    Ok(source.collect(&target.column, keep)?.into_iter().flatten().collect())
+    Ok(source.collect(column, keep)?.into_iter().flatten().collect())
 }

@@ -114,7 +114,7 @@ impl AudioPlan {
         let end = (start + (self.clip_samples - 2 * context) as u64).min(crop.start + crop.len as u64);
         let rate = f64::from(self.features.sample_rate());
         let [start, end] = [start, end].map(|sample| row_start + sample as f64 * speed / rate);
-        ClipSeconds { start, end, speed }
+        ClipSeconds { start, end, row_start, speed }
     }
 
     pub fn example_len(&self) -> usize {

@@ -32,7 +32,7 @@ use crate::{
     fallible_alloc,
     fields::{ColumnPool, DataType, Dim, Field, SharedPool, Value},
     memory::{SPARE_EXAMPLES, batch_slots},
-    order::Assignment,
+    order::{Assignment, Buckets, Length},
     source::{Positions, ReadRequest, Record, StoredRecording, columns::MOST_PATH_BYTES},
     targets::{self, Target},
     transform::{
@@ -130,6 +130,10 @@ enum OutputField {
     ValidSamples,
     /// Frames of these samples.
     ValidFrames,
+    /// As many ones as the features have valid places, samples or frames.
+    Mask,
+    /// The number of the bucket.
+    Bucket(Arc<Buckets>),
     /// The number of the shard; has the first row of each shard, then the number of all rows.
     Shard(Arc<[u64]>),
     /// The row number within the shard.
@@ -137,7 +141,8 @@ enum OutputField {
 }
 
 /// The fields that examples have only on request, besides each [`Outcome`].
-const REQUESTED: [&str; 7] = ["path", "start", "valid_samples", "valid_frames", "shard", "row", "window"];
+const REQUESTED: [&str; 8] =
+    ["path", "start", "valid_samples", "valid_frames", "attention_mask", "shard", "row", "window"];
 
 /// The problem with a list of names in which one is given twice.
 fn twice(parameter: &str, names: &[String]) -> Option<String> {
@@ -241,6 +246,7 @@ impl Outputs {
                 "start" => Some(OutputField::Start),
                 "valid_samples" => Some(OutputField::ValidSamples),
                 "valid_frames" => Some(OutputField::ValidFrames),
+                "attention_mask" => Some(OutputField::Mask),
                 "shard" => Some(OutputField::Shard(shard_starts.into())),
                 "row" => Some(OutputField::Row(shard_starts.into())),
                 "window" => Some(OutputField::Window),
@@ -250,6 +256,8 @@ impl Outputs {
                 "path" => Field::text("path"),
                 "start" => of_clip("start", DataType::Float64),
                 "valid_samples" | "valid_frames" => of_clip(name, DataType::Int64),
+                // The bounds of its axis are those of the features.
+                "attention_mask" => Field::new(name, DataType::Uint8, vec![Dim::Fixed(0)]),
                 name => match Outcome::named(name) {
                     Some((Outcome::MixIndex | Outcome::ReverbIndex, ..)) => of_clip(name, DataType::Int64),
                     Some(_) => of_clip(name, DataType::Float64),
@@ -258,17 +266,33 @@ impl Outputs {
             };
             fields.extend(output.map(|output| (output, field)));
         }
-        let mut names: Vec<_> = fields.iter().map(|(_, field)| &*field.name).collect();
-        names.extend(["spectrogram", "waveform"]);
+        let made = Self { fields, group_starts: group_starts.into(), positions, spans };
+        made.check_names(&["spectrogram", "waveform"])?;
+        Ok(made)
+    }
+
+    /// Checks that no two fields have one name; other fields have the names `taken`.
+    fn check_names(&self, taken: &[&str]) -> Result<()> {
+        let mut names: Vec<_> = self.fields.iter().map(|(_, field)| &*field.name).collect();
+        names.extend(taken);
         names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            let message = format!(
-                "two fields of a batch are named {:?}; give one of them another name, in targets",
-                twice[0]
-            );
-            return Err(Error::new(ErrorKind::Config, message));
-        }
-        Ok(Self { fields, group_starts: group_starts.into(), positions, spans })
+        let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) else { return Ok(()) };
+        let message = format!(
+            "two fields of a batch are named {:?}; give one of them another name, in targets",
+            twice[0]
+        );
+        Err(Error::new(ErrorKind::Config, message))
+    }
+
+    /// The same for batches of buckets: with the number of each row's `bucket`. A packed batch has `offsets`.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn in_buckets(mut self, buckets: Arc<Buckets>, is_packed: bool) -> Result<Self> {
+        let at = self.fields.iter().position(|(_, field)| field.name == "index").map_or(0, |at| at + 1);
+        self.fields.insert(at, (OutputField::Bucket(buckets), Field::number("bucket", DataType::Int64)));
+        self.check_names(if is_packed { &["offsets"] } else { &[] })?;
+        Ok(self)
     }
 
     /// The problems with the names of requested fields, and of columns.
@@ -308,7 +332,14 @@ impl Outputs {
 
     /// The fields, with that of the features from the plan.
     pub fn fields(&self, plan: &AudioPlan) -> Vec<Field> {
-        [features_field(plan)].into_iter().chain(self.fields.iter().map(|(_, field)| field.clone())).collect()
+        let features = features_field(plan);
+        let axis = features.padded_axis().map(|axis| features.dims[axis]);
+        let field = |(output, field): &(OutputField, Field)| match (output, axis) {
+            (OutputField::Mask, Some(axis)) => Field { dims: vec![axis], ..field.clone() },
+            _ => field.clone(),
+        };
+        let others = self.fields.iter().map(field).collect::<Vec<_>>();
+        [features].into_iter().chain(others).collect()
     }
 
     /// The values that examples have, and the memory of batches.
@@ -414,6 +445,7 @@ impl AudioTask {
         let to = &self.planner.plan().padding.to;
         let rule = |(number, field): (usize, &Field)| match (number, &field.dims[..], to) {
             (0, ..) => to.clone(),
+            _ if field.name == "attention_mask" => PadTo::LikeFirst(0),
             // With few shapes of features there are few of tokens, too.
             (_, &[Dim::PaddedInBatch { most, .. }], PadTo::Bounds { .. }) => PadTo::power_of_two(most),
             _ => PadTo::Longest,
@@ -624,6 +656,15 @@ impl ClipMaker {
                 }
                 OutputField::ValidFrames => {
                     of_clips(&|made| Value::Int(plan.valid_frames(&made.crop) as i64))
+                }
+                OutputField::Mask if plan.features.is_waveform() => {
+                    Value::Int(plan.valid_samples(&made[0].crop) as i64)
+                }
+                OutputField::Mask => Value::Int(plan.valid_frames(&made[0].crop) as i64),
+                OutputField::Bucket(buckets) => {
+                    let length = buckets.length(record.index);
+                    let seconds = (f64::from(length.seconds) * (1.0 / made[0].speed)) as f32;
+                    Value::Int(buckets.bucket(Length { seconds, ..length }) as i64)
                 }
                 OutputField::Shard(starts) => Value::Int(part_of(starts, index) as i64),
                 OutputField::Row(starts) => {

@@ -139,14 +139,22 @@ fn oracle(
     let n_full = steps.len();
     let mut rest = held.concat();
     let of = |draw: u32| lengths[draw as usize];
-    rest.sort_by(|&a, &b| of(b).seconds.partial_cmp(&of(a).seconds).unwrap());
+    // Classes of lengths: 32 in each octave.
+    let class = |draw: u32| {
+        let octave = of(draw).seconds.log2().floor();
+        (octave as i64, (of(draw).seconds / octave.exp2() * 32.0) as i64)
+    };
+    rest.sort_by(|&a, &b| class(b).cmp(&class(a)).then(a.cmp(&b)));
     while !rest.is_empty() {
+        let most = |n: usize| {
+            let longest = rest[..n].iter().map(|&draw| of(draw).seconds).fold(0.0, f32::max);
+            let tokens = rest[..n].iter().map(|&draw| u64::from(of(draw).tokens)).max().unwrap();
+            let by_tokens = budget.max_tokens.map_or(u64::MAX, |most| most / tokens.max(1));
+            u64::from(budget.rows(longest.into())).min(by_tokens) as usize * n_streams
+        };
         let mut n = (budget.rows(of(rest[0]).seconds.into()) as usize * n_streams).min(rest.len());
-        if let Some(max_tokens) = budget.max_tokens {
-            let tokens = |n: usize| rest[..n].iter().map(|&draw| u64::from(of(draw).tokens)).max().unwrap();
-            while n.div_ceil(n_streams) as u64 * tokens(n) > max_tokens {
-                n = (max_tokens / tokens(n)) as usize * n_streams;
-            }
+        while n > most(n) {
+            n = most(n);
         }
         if n < n_streams && !keeps_rest {
             break;

@@ -20,6 +20,7 @@ import numpy as np
 from forebay import _pictures
 from forebay._core import AudioDataset, ConfigError, ForebayError, Loader
 from forebay._files import what_is, write_new
+from forebay.cli import lengths
 from forebay.cli.common import (
     a_path,
     add_json,
@@ -73,9 +74,10 @@ def add(subparsers: "Subparsers") -> None:
         "  forebay inspect train-0.arrow\n"
         "  forebay inspect 'shards/**/*.parquet' --row 17 --seconds 10\n"
         "  forebay inspect train-0.arrow --row 3 --png row3.png --json -\n"
-        "  forebay inspect train-0.arrow --balance ebird_code --power -0.5",
-        "files, rows, columns (name, type, classes), balance (column, classes, rows, examples, sampling), row (with "
-        "--row or --png), png (the path)",
+        "  forebay inspect train-0.arrow --balance ebird_code --power -0.5\n"
+        "  forebay inspect utterances.jsonl --buckets 400",
+        "files, rows, columns (name, type, classes), balance (column, classes, rows, examples, sampling), batches "
+        "(with --buckets), row (with --row or --png), png (the path)",
     )
     add_source(parser)
     parser.add_argument(
@@ -115,9 +117,15 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--epoch-size", type=int, metavar="N", help="of --balance: the examples of an epoch (default: the rows)"
     )
+    lengths.add(parser)
     add_reading(parser, "SOURCE")
     add_json(parser)
-    parameters = {"source": "SOURCE", "arrow_files": "SOURCE", "index": "--row", "column": "--balance"}
+    parameters = {
+        "source": "SOURCE",
+        "arrow_files": "SOURCE",
+        "index": "--row",
+        "column": "--balance",
+    } | lengths.PARAMETERS
     parser.set_defaults(run=run, parameters=parameters)
 
 
@@ -133,6 +141,7 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     balance = {name: value for name in BALANCE if (value := getattr(options, name)) is not None}
     if balance and options.balance is None:
         raise ConfigError(f"--{next(iter(balance)).replace('_', '-')} needs --balance COLUMN")
+    lengths.check(options)
     given = reading(options)
     with using("SOURCE", options), opened(options.files, given) as dataset:
         told = holdings(dataset)
@@ -141,6 +150,10 @@ def run(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         if options.balance is not None:
             told["balance"] = balanced(options.files, Balanced(options.balance, **balance), given)
             for line in table(told["balance"]):
+                out.write(f"{line}\n")
+        if options.buckets is not None:
+            told["batches"] = lengths.planned(options, given)
+            for line in lengths.table(told["batches"]):
                 out.write(f"{line}\n")
         if options.row is None and options.png is None:
             return 0, told

@@ -22,6 +22,7 @@ from forebay import _pictures, cli
 from forebay.cli import inspect
 from recordings import Row, tiny_rows, write_shard
 from tables import write_recordings, write_table
+from utterances import write_utterances
 
 
 def made(folder: Path, form: str = "stream") -> Path:
@@ -53,6 +54,26 @@ def test_a_source(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ["audio", "audio"], ["label", "int64, 2 classes: owl, wren"], ["text", "text"], ["n", "uint8"],
         ["meta.site", "text"], ["meta.tags", "lists of int64"], ["day", "Date32"],
     ]  # fmt: skip
+
+
+def test_batches_by_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = [0.1 + row / 100 for row in range(40)]
+    path = str(write_utterances(tmp_path, seconds))
+    options = ["--buckets", "1.0", "--num-buckets", "3", "--max-seconds", "0.45", "--duration", "duration"]
+    assert cli.main(["inspect", path, *options, "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)["batches"]
+    assert told["left_out"] == {"too_short": 0, "too_long": 4, "too_many_tokens": 0}
+    assert told["rows"] == sum(bucket["rows"] for bucket in told["buckets"]) == 36
+    assert told["padding"]["batches"] == sum(bucket["batches"] for bucket in told["buckets"])
+    assert cli.main(["inspect", path, *options]) == 0
+    lines = capsys.readouterr().out.partition("batches of at most 1 s, of 36 rows: ")[2].splitlines()
+    share = told["padding"]["share"]
+    assert lines[0].startswith(f"{told['padding']['batches']} an epoch, {share:.1%} padding (")
+    assert lines[1] == "4 rows left out: 0 too short, 4 too long"
+    shown = [[float(cell.rstrip("%")) for cell in line.split()] for line in lines[3:]]
+    for cells, bucket in zip(shown, told["buckets"], strict=True):
+        assert cells[:4] == pytest.approx([bucket[name] for name in ("max_seconds", "rows", "batch_size", "batches")])
+        assert cells[4] == pytest.approx(100 * bucket["padding"], abs=0.051)
 
 
 def test_classes_before_and_after_balancing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,6 +250,11 @@ def test_on_a_terminal(tmp_path: Path) -> None:
         (["--row", "1", "--start", "-1"], 2, "--start is -1, must be a number of seconds from 0 on"),
         (["--row", "1", "--seconds", "nan"], 2, "--seconds is nan, must be a number"),
         (["--audio-column", "sound"], 2, "there is no such column"),
+        (["--num-buckets", "3"], 2, "--num-buckets needs --buckets S"),
+        (["--buckets", "-1"], 2, "--buckets is -1.0, must be above 0"),
+        (["--buckets", "400", "--num-buckets", "0"], 2, "--num-buckets is 0, must be 1 to 4096"),
+        (["--buckets", "400", "--min-seconds", "9", "--max-seconds", "1"], 2, "seconds"),
+        (["--buckets", "400", "--duration", "text"], 2, "has no number above 0"),
         (["--balance", "none"], 2, 'column "none"'),
         (["--power", "-0.5"], 2, "--power needs --balance COLUMN"),
         (["--balance", "label", "--power", "9"], 2, "--power is 9.0, must be from -4 to 4"),

@@ -15,7 +15,9 @@ from digests import digest
 from fields import ONE_PASS, N, rows, table, write
 from forebay import targets
 from forebay._jagged import JaggedArray
+from forebay.batching import Buckets
 from tensors import needs_gpu
+from utterances import write_utterances
 
 torch = pytest.importorskip("torch")
 
@@ -139,6 +141,39 @@ def test_a_loss(shard: Path) -> None:
     logits = torch.zeros(7, 5)
     assert torch.nn.functional.binary_cross_entropy_with_logits(logits, batch["label"]).item() > 0
     assert torch.nn.functional.mse_loss(batch["x"], batch["x"]).item() == 0
+
+
+UTTERANCES: dict[str, Any] = {
+    "crop": forebay.crops.Whole(),
+    "targets": {"said": targets.Characters("text", "ab ", pad=-1)},
+    "outputs": ["attention_mask"],
+    "infinite": False,
+    "augment": False,
+    "order": "global",
+    "features": forebay.features.LogMel(sample_rate=16_000, n_fft=400, hop_length=160, n_mels=8),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_utterances_of_each_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+    """Batches of other shapes each time, padded or packed, also through memory that is used again."""
+    seconds = [0.05 + (row * 7 % 20) / 30 for row in range(60)]
+    path = write_utterances(tmp_path, seconds, columns={"text": ["ab "[row % 3] * (row % 9) for row in range(60)]})
+    given = UTTERANCES | {"batching": Buckets(2.0, num_buckets=4, packed=packed)}
+    if packed:
+        del given["outputs"]
+    monkeypatch.setattr(forebay.torch, "PinnedSlot", Slot)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with forebay.Loader(path, **given) as loader:
+        wanted = [digest(batch) for batch in loader]
+        names = list(faces(loader))
+    assert len(set(wanted)) == len(wanted) > 8
+    for face in names:
+        with forebay.Loader(path, **given) as loader:
+            assert [digest(arrays(batch)) for batch in faces(loader)[face]] == wanted, face
+    with forebay.Loader(path, **given) as loader, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [digest(arrays(batch)) for batch in IterableDataset(loader, pin_memory=True)] == wanted
 
 
 class Slot(_device.PinnedSlot):

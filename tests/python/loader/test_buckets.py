@@ -1,5 +1,6 @@
 """`batching.Buckets` beside the reference of the plan: partition, budget, ranks, resume."""
 
+import itertools
 import json
 import pickle
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay import ConfigError, augment, crops, features, sampling
+from forebay import ConfigError, StateError, augment, crops, features, sampling, targets
 from forebay.batching import Buckets
 from utterances import RATE, write_utterances
 
@@ -224,9 +225,160 @@ def test_spectrograms_and_the_recipe(table: Path) -> None:
     assert "Buckets(max_duration=2.0, num_buckets=5)" in repr(loader.recipe)
     assert "batches of 2.0 s" in repr(loader)
     assert loader.buckets is not None
-    assert (
-        sum(bucket["rows"] for bucket in loader.buckets) == loader.n_records if hasattr(loader, "n_records") else True
+    assert sum(bucket["rows"] for bucket in loader.buckets) == loader.num_records
+
+
+def test_the_padding_that_is_told_is_that_of_the_pass(table: Path) -> None:
+    for more in (
+        {},
+        {"n_streams": 4, "order": "window", "shuffle_min_size": 30},
+        {"augment": [augment.Speed((0.8, 1.25))]},
+    ):
+        loader = forebay.Loader(table, infinite=False, **GIVEN | more)
+        assert loader.buckets is not None
+        assert loader.padding is not None
+        batches, number = list(loader), [0] * len(loader.buckets)
+        padded, valid = np.zeros((2, len(loader.buckets)))
+        for batch in batches:
+            bucket = batch["bucket"].max()
+            number[bucket] += 1
+            padded[bucket] += batch["waveform"].size
+            valid[bucket] += batch["valid_samples"].sum()
+        assert [bucket["batches"] for bucket in loader.buckets] == number
+        assert loader.padding["batches"] == len(batches)
+        # The length of a clip is that of its row to half a sample.
+        for bucket, all_samples, own in zip(loader.buckets, padded, valid, strict=True):
+            assert bucket["padding"] * all_samples == pytest.approx(all_samples - own, abs=1e-3 * all_samples)
+        assert loader.padding["share"] == pytest.approx(1.0 - valid.sum() / padded.sum(), abs=1e-3)
+        assert loader.padding["share"] < loader.padding["random"] < 1.0
+        text = f"{len(batches)} an epoch on all ranks, {loader.padding['share']:.1%} padding"
+        assert text in str(loader.recipe)
+        assert "padding" not in loader.recipe.to_dict()
+    assert forebay.Loader(table, batch_size=4).padding is None
+
+
+def test_the_bucket_of_each_row(table: Path) -> None:
+    loader = forebay.Loader(table, infinite=False, **GIVEN)
+    bounds = [bucket["max_seconds"] for bucket in loader.buckets or ()]
+    for batch in loader:
+        seconds = [SECONDS[row] for row in batch["index"]]
+        assert batch["bucket"].tolist() == np.searchsorted(bounds, seconds).tolist()
+    assert [field["name"] for field in loader.fields] == ["waveform", "label", "index", "bucket", "valid_samples"]
+
+
+def test_batch_sizes_that_are_given(table: Path) -> None:
+    sizes = {0.15: 12, 0.4: 5, 0.9: 2}
+    batching = Buckets(duration_bins=list(sizes), batch_sizes=np.array(list(sizes.values())))
+    loader = forebay.Loader(table, infinite=False, **GIVEN | {"batching": batching})
+    batches = list(loader)
+    assert sorted(row for batch in batches for row in batch["index"]) == list(range(N))
+    for batch in batches:
+        longest = max(SECONDS[row] for row in batch["index"])
+        most = next(size for bound, size in sizes.items() if longest <= bound)
+        assert len(batch["index"]) <= most
+    full = [len(batch["index"]) for batch in batches if len(set(batch["bucket"].tolist())) == 1]
+    assert set(sizes.values()) <= set(full)
+    assert Buckets.from_dict(json.loads(json.dumps(batching.to_dict()))) == batching
+    short = Buckets(duration_bins=[0.2], batch_sizes=[4])
+    with pytest.raises(ConfigError, match="longer than the last of duration_bins"):
+        forebay.Loader(table, **GIVEN | {"batching": short})
+
+
+def said(folder: Path) -> Path:
+    """Utterances whose text is not as long as they are."""
+    draw = np.random.default_rng(2)
+    texts = ["ab"[row % 2] * int(draw.integers(0, 40)) for row in range(N)]
+    return write_utterances(folder, SECONDS, columns={"text": texts})
+
+
+LETTERS = {"letters": targets.Characters("text", "ab", pad=-1)}
+
+
+@pytest.mark.parametrize("more", [{}, {"augment": [augment.Speed((0.8, 1.0, 1.25))]}, {"n_streams": 4}])
+def test_tokens_bound_batches_too(tmp_path: Path, more: dict[str, Any]) -> None:
+    given = GIVEN | {"targets": LETTERS, "batching": Buckets(2.0, num_buckets=4, max_tokens=90, token_bins=3)} | more
+    loader = forebay.Loader(said(tmp_path / "said"), infinite=False, **given)
+    batches = list(loader)
+    assert sorted(row for batch in batches for row in batch["index"]) == list(range(N))
+    for batch in batches:
+        assert batch["letters"].size <= 90
+        assert padded_seconds(batch) <= 2.0 * (1 + 1e-3)
+    buckets = loader.buckets or []
+    assert len({bucket["max_seconds"] for bucket in buckets}) >= 4
+    assert len(buckets) > 8
+    assert sum(bucket["rows"] for bucket in buckets) == N
+    padding = 1 - sum(batch["letters_length"].sum() for batch in batches) / sum(
+        batch["letters"].size for batch in batches
     )
+    one = given | {"batching": Buckets(2.0, num_buckets=4, max_tokens=90, token_bins=1)}
+    without = list(forebay.Loader(tmp_path / "said" / "utterances.jsonl", infinite=False, **one))
+    share = 1 - sum(b["letters_length"].sum() for b in without) / sum(b["letters"].size for b in without)
+    assert padding < share
+    # A state knows the lengths of the texts.
+    state = loader.state_dict()
+    again = forebay.Loader(tmp_path / "said" / "utterances.jsonl", infinite=False, **given)
+    again.load_state_dict(state)
+    other = forebay.Loader(said(tmp_path / "other"), infinite=False, **one)
+    with pytest.raises(StateError, match="batching"):
+        other.load_state_dict(state)
+
+
+def test_which_target_is_counted(tmp_path: Path) -> None:
+    table = said(tmp_path)
+    both = LETTERS | {"twice": targets.Characters("text", ["a", "b"], between=0)}
+    for buckets, given, message in [
+        (Buckets(2.0, max_tokens=90), {}, "no target has tokens"),
+        (Buckets(2.0, max_tokens=90), {"targets": both}, r"several targets have tokens; give Buckets\(tokens=\)"),
+        (Buckets(2.0, max_tokens=90, tokens="x"), {"targets": both}, 'tokens is "x", and no target'),
+        (Buckets(2.0, max_tokens=30), {"targets": LETTERS}, "which alone exceed max_tokens=30"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            forebay.Loader(table, **GIVEN | {"batching": buckets} | given)
+    for name, most in [("letters", 90), ("twice", 180)]:
+        batching = Buckets(2.0, max_tokens=most, tokens=name)
+        batches = forebay.Loader(table, infinite=False, **GIVEN | {"batching": batching, "targets": both})
+        assert max(batch[name].size for batch in batches) <= most
+
+
+@pytest.mark.parametrize("layout", ["waveform", "time", "mel"])
+def test_packed_batches(table: Path, layout: str) -> None:
+    made: Any = WAVEFORM if layout == "waveform" else features.LogMel(
+        sample_rate=RATE, n_mels=20, n_fft=400, hop_length=160, layout=layout
+    )  # fmt: skip
+    given = GIVEN | {"features": made, "infinite": False}
+    name = "waveform" if layout == "waveform" else "spectrogram"
+    valid = "valid_samples" if layout == "waveform" else "valid_frames"
+    axis = 1 if layout == "mel" else 0
+    padded = list(forebay.Loader(table, **given))
+    loader = forebay.Loader(table, **given | {"batching": Buckets(max_duration=2.0, num_buckets=5, packed=True)})
+    packed = list(loader)
+    assert [field["name"] for field in loader.fields] == list(packed[0])
+    assert len(packed) == len(padded)
+    for one, other in zip(packed, padded, strict=True):
+        offsets = one["offsets"]
+        assert offsets.dtype == np.int32
+        assert np.diff(offsets).tolist() == one[valid].tolist() == other[valid].tolist()
+        assert one[name].shape[axis] == offsets[-1]
+        for row, (begin, end) in enumerate(itertools.pairwise(offsets)):
+            own = one[name][begin:end] if axis == 0 else one[name][:, begin:end]
+            full = other[name][row]
+            np.testing.assert_array_equal(own, full[: end - begin] if axis == 0 else full[:, : end - begin])
+
+
+def test_a_mask_of_valid_frames(table: Path) -> None:
+    for given in ({}, {"features": "icefall"}, {"batching": None, "batch_size": 7}, {"features": "whisper"}):
+        asked = GIVEN | {"outputs": ["attention_mask"], "infinite": False} | given
+        loader = forebay.Loader(table, **asked)
+        for batch in loader:
+            name, valid = ("waveform", "valid_samples") if "waveform" in batch else ("spectrogram", "valid_frames")
+            mask = batch["attention_mask"]
+            assert mask.dtype == np.uint8
+            assert mask.sum(axis=1).tolist() == batch[valid].tolist()
+            assert (np.diff(mask.astype(int), axis=1) <= 0).all()
+            assert mask.shape[1] in batch[name].shape[1:]
+    for wrong in ({"crop": crops.Start(), "batching": None}, {"batching": Buckets(2.0, packed=True)}):
+        with pytest.raises(ConfigError, match="attention_mask"):
+            forebay.Loader(table, **GIVEN | {"outputs": ["attention_mask"]} | wrong)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +393,17 @@ def test_spectrograms_and_the_recipe(table: Path) -> None:
         ({"quadratic_duration": -1.0}, "quadratic_duration is -1.0, must be above 0"),
         ({"max_examples": 0}, "max_examples is 0"),
         ({"pad_to": 0}, "pad_to is 0"),
+        ({"max_duration": None}, "max_duration is None"),
+        ({"batch_sizes": [3]}, "batch_sizes has 1 size, and duration_bins is None"),
+        (
+            {"batch_sizes": [3, 2, 1], "duration_bins": [1.0, 2.0]},
+            "batch_sizes has 3 sizes, and duration_bins is 2 bins",
+        ),
+        ({"batch_sizes": [3, 0], "duration_bins": [1.0, 2.0]}, "batch_sizes has 0, must have 1 to"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"tokens": "text"}, "tokens names a target, and max_tokens is None"),
+        ({"max_tokens": 9, "token_bins": 0}, "token_bins is 0"),
+        ({"packed": True, "pad_to": 8}, "pad_to is 8, and packed=True pads nothing"),
         ({"pad_to": "most"}, "pad_to"),
     ],
 )
@@ -255,9 +418,10 @@ def test_lengths_are_decimal_numbers(tmp_path: Path) -> None:
         table = write_utterances(tmp_path / str(length), [length] * 11)
         given = GIVEN | {"crop": crops.Whole(duration="duration"), "batching": Buckets(most), "infinite": False}
         loader = forebay.Loader(table, **given)
-        assert loader.buckets == [
-            {"max_seconds": length, "batch_size": n, "rows": 11, "seconds": pytest.approx(11 * length)}
-        ]
+        (bucket,) = loader.buckets or ()
+        assert (bucket["max_seconds"], bucket["batch_size"], bucket["rows"]) == (length, n, 11)
+        assert bucket["seconds"] == pytest.approx(11 * length)
+        assert (bucket["batches"], bucket["padding"]) == (-(-11 // n), 0.0)
         assert sorted(len(batch["index"]) for batch in loader)[-1] == n
 
 

@@ -150,6 +150,22 @@ def test_batches_of_a_loader(tiny_shards: list[Path], layout: str, dtype: str) -
         assert np.abs(one.astype(int) - other).max() <= (0 if dtype == "float32" else 8)
 
 
+@pytest.mark.parametrize("layout", ["mel", "time"])
+def test_packed_rows(layout: str) -> None:
+    """Rows one after the other are those of a padded batch, in pictures too."""
+    rows = [np.linspace(-5, 0, 40 * n, dtype=np.float32).reshape(n, 40) for n in (50, 20, 80)]
+    padded = np.full((3, 80, 40), -5, np.float32)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    packed, offsets = np.concatenate(rows), np.array([0, 50, 70, 150], np.int32)
+    if layout == "mel":
+        packed, padded = packed.T.copy(), padded.transpose(0, 2, 1)
+    found = plot.batch({"spectrogram": packed, "offsets": offsets})
+    assert found._repr_html_() == plot.batch({"spectrogram": padded})._repr_html_()
+    with pytest.raises(ConfigError, match="offsets end with 7"):
+        plot.batch({"spectrogram": packed, "offsets": np.array([0, 7])})
+
+
 def test_waveforms(tiny_shards: list[Path]) -> None:
     keep = {name: SMALL[name] for name in ("batch_size", "n_workers")}
     with Loader(

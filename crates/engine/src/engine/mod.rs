@@ -100,7 +100,10 @@ pub use {
 use crate::{
     Error, ErrorKind, Result,
     contract::{Source, StreamPositions, Task, TaskFor},
-    order::{Batching, ChapterStart, Cuts, Layout, Mixture, Order, Rules, Schedule, Sources, WeightedRows},
+    order::{
+        Batching, ChapterStart, CutTotals, Cuts, Layout, Mixture, Order, Rules, Schedule, Sources,
+        WeightedRows,
+    },
     seed::{Purpose, hash},
     shuffle::ConcurrentShuffleBuffer,
 };
@@ -633,6 +636,13 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
     /// Batches of one epoch; in a finite pass their exact number.
     pub fn batches_per_epoch(&self) -> u64 {
         self.control.batches_per_epoch()
+    }
+
+    /// What the batches of an epoch hold, or of its first chapters, of which the number is given; to be
+    /// called without the engine. `None` if boundaries do not follow from lengths.
+    pub fn cut_totals(&self) -> Option<impl FnOnce(u64) -> CutTotals + Send + use<S, K>> {
+        let cuts = self.cuts.clone()?;
+        Some(move |most_chapters| cuts.totals(most_chapters))
     }
 
     fn global_batch(&self) -> u64 {

@@ -3,7 +3,8 @@
 //!
 //! The draws of an epoch are cut into *chapters*. A chapter's draws are scanned once; each goes to the bucket
 //! of its length, and a bucket with `size · V` draws becomes a *step*: one batch of `size` rows for each of
-//! V streams. What is left at the end is sorted by length and cut into steps by the same budget. So a chapter
+//! V streams. What is left at the end is sorted by length (those within 3 % of each other
+//! by draw) and cut into steps by the same budget. So a chapter
 //! is a pure function of its draws and their lengths, and nothing is carried into the next one: all streams
 //! take the same number of batches, and each draw is in exactly one (a pass that drops the rest leaves out
 //! fewer than V draws of a chapter).
@@ -241,6 +242,7 @@ impl Buckets {
             return Err(Error::new(ErrorKind::Config, message));
         }
         // Of the rows that may be drawn in each bin.
+        // bounded: at most 4096 bins, or those that are given.
         let mut found: Vec<Vec<f64>> = vec![Vec::new(); self.bins.len()];
         let [least, most] = self.stretch.as_ref().map_or([1.0; 2], |stretch| stretch.range);
         for (&seconds, &tokens) in self.lengths.seconds.iter().zip(tokens.iter()) {

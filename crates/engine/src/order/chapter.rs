@@ -1,6 +1,6 @@
 //! [`Chapter`]: the steps of some draws, by their lengths; see [`super::buckets`].
 
-use std::sync::OnceLock;
+use std::{cmp::Reverse, sync::OnceLock};
 
 use super::{
     Buckets,
@@ -19,6 +19,28 @@ pub struct Chapter {
     lengths: Vec<Length>,
     /// All draws by length, for substitutes.
     by_length: OnceLock<Vec<u32>>,
+}
+
+/// What the batches of an epoch hold together, on all ranks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CutTotals {
+    /// Of each bucket.
+    pub buckets: Vec<BucketTotals>,
+    /// Seconds of all draws when batches of as many rows are filled in the order of the draws, and each is
+    /// padded to its longest.
+    pub padded_at_random: f64,
+    /// Whether this is about a whole epoch, and not about its first chapters.
+    pub is_whole: bool,
+}
+
+/// What the batches of a bucket hold together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct BucketTotals {
+    pub batches: u64,
+    /// Seconds of their rows.
+    pub seconds: f64,
+    /// The same with each batch padded to its longest.
+    pub padded: f64,
 }
 
 /// How the steps of a chapter are chosen and ordered, besides lengths and budget.
@@ -56,9 +78,10 @@ impl Chapter {
             }
         }
         let n_full = limits.len();
-        // Longest first, so that a step has the size for its first draw; equal ones keep their order.
+        // Longest first. Those of about the same length keep their order, so that the batches of a small table
+        // have other rows in each epoch.
         let mut left: Vec<u32> = held.concat();
-        left.sort_by(|&a, &b| lengths[b as usize].seconds.total_cmp(&lengths[a as usize].seconds));
+        left.sort_unstable_by_key(|&draw| (Reverse(length_class(lengths[draw as usize].seconds)), draw));
         let mut left = &left[..];
         while !left.is_empty() {
             let (size, limit) = rest_step(buckets, &lengths, left, n_streams);
@@ -114,6 +137,29 @@ impl Chapter {
         self.limits[step]
     }
 
+    /// Adds what the batches of this chapter hold.
+    pub(super) fn add_to(&self, totals: &mut CutTotals, buckets: &Buckets, n_streams: u64) {
+        let mut n_batches = 0;
+        for step in 0..self.n_steps() {
+            for stream in 0..n_streams as usize {
+                let rows = self.step(step).iter().skip(stream).step_by(n_streams as usize);
+                let (n, sum, longest) = padded(rows.map(|&draw| self.length(draw)));
+                if n > 0 {
+                    let total = &mut totals.buckets[buckets.bucket(longest)];
+                    total.batches += 1;
+                    n_batches += 1;
+                    total.seconds += sum;
+                    total.padded += n as f64 * f64::from(longest.seconds);
+                }
+            }
+        }
+        let mean = (self.draws.len() as u64).checked_div(n_batches).unwrap_or(0).max(1);
+        for batch in self.lengths.chunks(mean as usize) {
+            let (n, _, longest) = padded(batch.iter().copied());
+            totals.padded_at_random += n as f64 * f64::from(longest.seconds);
+        }
+    }
+
     /// The length of a draw.
     pub fn length(&self, draw: u32) -> Length {
         self.lengths[draw as usize]
@@ -144,14 +190,31 @@ impl Chapter {
     }
 }
 
-/// How many of the draws `left`, longest first, become the next step at the end of a chapter, and their limit.
+/// The class of draws of about the same length: within 3 % of each other. Longer ones have a higher one.
+fn length_class(seconds: f32) -> u32 {
+    // The exponent and five bits of the mantissa.
+    seconds.to_bits() >> 18
+}
+
+/// The number of rows, their seconds, and the length that they are padded to.
+fn padded(lengths: impl Iterator<Item = Length>) -> (usize, f64, Length) {
+    let none = Length { seconds: 0.0, tokens: 0 };
+    lengths.fold((0, 0.0, none), |(n, sum, longest), Length { seconds, tokens }| {
+        let longest = Length { seconds: longest.seconds.max(seconds), tokens: longest.tokens.max(tokens) };
+        (n + 1, sum + f64::from(seconds), longest)
+    })
+}
+
+/// How many of the draws `left`, longest first, become the next step at the end of a chapter, and their
+/// limit.
 fn rest_step(buckets: &Buckets, lengths: &[Length], left: &[u32], n_streams: u64) -> (usize, Limit) {
     let length = |draw: u32| lengths[draw as usize];
-    let mut limit = Limit { seconds: length(left[0]).seconds.into(), tokens: 0 };
-    let mut size = u64::from(buckets.rows(limit)).saturating_mul(n_streams).min(left.len() as u64);
+    let first = Limit { seconds: length(left[0]).seconds.into(), tokens: 0 };
+    let mut size = u64::from(buckets.rows(first)).saturating_mul(n_streams).min(left.len() as u64);
     loop {
-        limit.tokens = left[..size as usize].iter().map(|&draw| length(draw).tokens).fold(0, u32::max);
-        // Fewer draws have no longer text, so that this ends.
+        let (.., longest) = padded(left[..size as usize].iter().map(|&draw| length(draw)));
+        let limit = Limit { seconds: longest.seconds.into(), tokens: longest.tokens };
+        // Fewer draws are no longer, so that this ends.
         let most = u64::from(buckets.rows(limit)).saturating_mul(n_streams);
         if size <= most {
             return (size as usize, limit);

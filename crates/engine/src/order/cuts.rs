@@ -16,7 +16,7 @@ use std::{
 use super::{
     Bijection, Order, Place, Window,
     buckets::Buckets,
-    chapter::{Chapter, ChapterRules},
+    chapter::{BucketTotals, Chapter, ChapterRules, CutTotals},
     reading::crop_seed,
     rules::Rules,
 };
@@ -183,6 +183,25 @@ impl<D: UncutDraws> Cuts<D> {
             .with_chapter(first, |part| (part.chapter.n_steps() as u64, part.draws.end - part.draws.start));
         let per_epoch = self.per_epoch.unwrap_or_else(|| self.base.n_draws());
         (u128::from(steps) * u128::from(per_epoch) / u128::from(draws.max(1))) as u64 * self.share()
+    }
+
+    /// What the batches of an epoch hold, or of its first `most` chapters.
+    pub(crate) fn totals(&self, most: u64) -> CutTotals {
+        let per_chapter = self.buckets.chapter(self.rules.n_streams);
+        let draws = self.per_epoch.unwrap_or_else(|| self.base.n_draws());
+        let (n, first) = (draws.div_ceil(per_chapter), self.known()[0].at.chapter);
+        let first = first - first % self.chapters();
+        let mut totals = CutTotals {
+            // bounded: by the buckets, of which there are at most 2^20.
+            buckets: vec![BucketTotals::default(); self.buckets.limits().len()],
+            padded_at_random: 0.0,
+            is_whole: n <= most && self.per_epoch.is_some(),
+        };
+        for chapter in first..first + n.min(most) {
+            // Not kept: those that are read and drawn are.
+            self.plan(chapter).chapter.add_to(&mut totals, &self.buckets, self.rules.n_streams);
+        }
+        totals
     }
 
     /// The number of batches of a finite pass.

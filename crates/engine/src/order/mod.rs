@@ -23,7 +23,7 @@ mod window;
 pub use batching::Batching;
 pub use bijection::Bijection;
 pub use buckets::{Bins, Buckets, Budget, CHAPTER, Length, Lengths, Limit, Stretch};
-pub use chapter::{Chapter, ChapterRules};
+pub use chapter::{BucketTotals, Chapter, ChapterRules, CutTotals};
 pub use cuts::ChapterStart;
 pub(crate) use cuts::{Cuts, SCANNED};
 pub use era::Eras;
