@@ -107,6 +107,7 @@ test-torch:
 	$(OFFLINE) $(BIN)/python examples/train_torch.py
 	$(OFFLINE) $(BIN)/python examples/train_birdset.py
 	$(OFFLINE) $(BIN)/python examples/finetune_waveform.py
+	$(OFFLINE) $(BIN)/python examples/train_ctc.py
 	$(OFFLINE) $(BIN)/python examples/train_queue.py --steps 100
 
 pytest:

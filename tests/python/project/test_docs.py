@@ -122,6 +122,9 @@ def folder(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i, row in enumerate(rows[:4]):
         (folder / "speech" / f"{i}.ogg").write_bytes(row.audio or b"")
     utterances = [{"path": f"{i}.ogg", "text": f"it's number {'abcd'[i]}"} for i in range(4)]
+    for row, utterance in zip(rows, utterances, strict=False):
+        samples, rate = forebay.decode(row.audio or b"")
+        utterance["duration"] = samples.shape[-1] / rate
     (folder / "speech" / "utterances.jsonl").write_text("".join(json.dumps(row) + "\n" for row in utterances))
     texts = [f"Document {i} says {'forebay ' * (i % 90)}and that is all." for i in range(3000)]
     for shards in (folder / "shards", folder / "fineweb", folder / "forebay" / "base_data"):
