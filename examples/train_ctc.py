@@ -36,7 +36,7 @@ RATE = 8000
 SAVE_EVERY = 20
 
 SPEECH: dict[str, Any] = {
-    "crop": fb.crops.Whole(duration="duration"),
+    "crop": fb.crops.Whole(),
     "features": fb.features.Fbank(sample_rate=RATE, win_length=200, hop_length=80, n_mels=40, layout="time"),
     "targets": {"letters": fb.targets.Characters("text", LETTERS, blank=0)},
 }

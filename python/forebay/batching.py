@@ -10,7 +10,7 @@ Objects are frozen dataclasses; each checks its parameters when it is made.
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -60,7 +60,8 @@ class Buckets(_BatchingPart):
 
     `pad_to`: `"longest"`, the longest of the batch; `"bucket"`, the longest of its bucket, so that there are few
     shapes (for `torch.compile`, CUDA graphs, JAX); or a multiple of frames (of samples, for waveforms), which may
-    exceed `max_duration` by what it adds. Features with a number of frames of their own (`n_frames`) are not padded.
+    exceed `max_duration` by what it adds. Features with a number of frames of their own (`n_frames`) have one length,
+    and are refused.
     With `packed=True` nothing is padded: rows lie one after the other along their frames, `[total, n_mels]` with
     `layout="time"`, `[n_mels, total]` with `"mel"`, `[total]` for waveforms, and `offsets`, int32 `[batch + 1]`, says
     where each begins and the last ends (the `cu_seqlens` of attention without padding).
@@ -70,6 +71,15 @@ class Buckets(_BatchingPart):
     `batch_size` is not to be given. A state continues on another number of ranks between two steps; `n_streams`
     must then be a multiple of each.
     """
+
+    _elsewhere: ClassVar = {
+        "batch_duration": "max_duration",
+        "bucket_batch_size": "batch_sizes",
+        "bucket_duration_bins": "duration_bins",
+        "max_cuts": "max_examples",
+        "max_sentences": "max_examples",
+        "quadratic_factor": "quadratic_duration",
+    }
 
     max_duration: float | None = None
     _: KW_ONLY

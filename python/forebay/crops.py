@@ -214,10 +214,10 @@ class Whole(_CropPart):
     per example, `top_db` or PCEN). `pad_value`: another value.
 
     Rows shorter than `min_seconds` or longer than `max_seconds` are left out, with a warning: `loader.left_out` counts
-    them. With `on_long="cut"` longer ones are cut at their end. `duration` names a column of seconds, as manifests of
-    NeMo have it; otherwise the length of a row is that of its segment (`start` and `end`). Where neither says a number
-    above 0, the recording is opened when the loader is made. One that is longer than was known by more than 10 ms is
-    a bad record (`too_large`). `clip_seconds` is not to be given.
+    them. With `on_long="cut"` longer ones are cut at their end. The length of a row is that of its segment
+    (`start` and `end`), or what `duration` says, a column of seconds, by default the one of this name, as manifests of
+    NeMo have it. Where neither says a number above 0, the recording is opened when the loader is made. One that is
+    longer than was known by more than 10 ms is a bad record (`too_large`). `clip_seconds` is not to be given.
     """
 
     _: KW_ONLY

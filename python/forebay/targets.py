@@ -327,7 +327,7 @@ def _entries(given: Any) -> tuple[str, ...]:
         if isinstance(found, dict):
             if sorted(map(str, found.values())) != sorted(map(str, range(len(found)))):
                 raise ConfigError(f"vocabulary is {path}, expected each id from 0 to {len(found) - 1} once")
-            found = sorted(found, key=found.get)
+            found = sorted(found, key=lambda entry: int(found[entry]))
         if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
             raise ConfigError(f"vocabulary is {path}, expected a JSON list of entries, or a dict of entries and ids")
         return tuple(found)

@@ -172,6 +172,11 @@ impl LoaderConfig {
         let most_seconds = buckets.most_seconds();
         let rate = f64::from(audio.features.sample_rate());
         let axis = audio.padded_axis();
+        if axis.is_none() {
+            let message = "batching puts clips of about the same length together, and n_frames= makes the features of all as long; \
+                           leave one of them out, or give batch_size=";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
         let places = |seconds: f64| {
             let shape = audio.features.shape((seconds * rate).round() as usize);
             axis.map_or(0, |axis| shape[axis] as u64)

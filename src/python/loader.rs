@@ -42,8 +42,8 @@ use crate::{
     fields::{Columns, Dim, Field, Value},
     order::{Batching, BucketTotals, Buckets, CutTotals, WeightedRows},
     sampling::{
-        Balance, Chosen, ClassCounts, LeftOut, LengthLimits, RowSeconds, SameClass, class_counts, numbers,
-        within_tokens,
+        Balance, Chosen, ClassCounts, LeftOut, LengthLimits, RowSeconds, SameClass, class_counts, is_length,
+        numbers, within_tokens,
     },
     seed::mix,
     source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo, Selection},
@@ -835,7 +835,8 @@ impl OpenedSource {
         if config.targets.is_some() {
             options.label_column = ColumnChoice::Nothing;
         }
-        let source = config.arrow_files.open(&options)?;
+        let mut source = config.arrow_files.open(&options)?;
+        let duration = duration_column(config, &mut source, options)?;
         let (mut seconds, mut tokens, mut left_out) = (None, None, LeftOut::default());
         let counted = config.counted_target()?;
         let of_length = |mut rows: Option<Arc<[u64]>>| {
@@ -858,7 +859,7 @@ impl OpenedSource {
                     tokens = Some(counts);
                 }
             }
-            let Some(WholeConfig { duration, min_seconds, max_seconds, rule }) = config.whole() else {
+            let Some(WholeConfig { duration: named, min_seconds, max_seconds, rule }) = config.whole() else {
                 return Ok(rows);
             };
             let limits = LengthLimits {
@@ -867,6 +868,12 @@ impl OpenedSource {
                 cuts: rule.cuts_at.is_some(),
             };
             let durations = duration.as_ref().map(|column| numbers(&source, column)).transpose()?;
+            let durations =
+                durations.filter(|all| named.is_some() || all.iter().any(|&seconds| is_length(seconds)));
+            if durations.as_ref().is_some_and(|all| !all.iter().any(|&seconds| is_length(seconds))) {
+                let message = "the column that duration names has no number above 0, must have seconds";
+                return Err(Error::new(ErrorKind::Config, message));
+            }
             let found = seconds.insert(RowSeconds::within(&source, rows, limits, durations)?);
             (left_out.too_short, left_out.too_long) = (found.left_out.too_short, found.left_out.too_long);
             Ok(found.rows().cloned())
@@ -900,6 +907,36 @@ fn lengths_digest(seconds: &[f32], tokens: Option<&[u32]>) -> u64 {
     let numbers =
         seconds.iter().map(|seconds| seconds.to_bits()).chain(tokens.into_iter().flatten().copied());
     numbers.fold(seconds.len() as u64, |state, number| mix(state ^ u64::from(number)))
+}
+
+/// The column of the seconds of whole recordings: the one that is named, else `duration`, if it has numbers
+/// and rows have no start and end. The source is opened again to read it, as `options` say.
+fn duration_column(
+    config: &LoaderConfig,
+    source: &mut Recordings,
+    mut options: ArrowOptions,
+) -> Result<Option<String>, Error> {
+    const USUAL: &str = "duration";
+    let Some(whole) = config.whole() else { return Ok(None) };
+    if whole.duration.is_some() {
+        return Ok(whole.duration.clone());
+    }
+    let is_number = |content: &str| ["float", "int", "uint"].iter().any(|kind| content.starts_with(kind));
+    let schema = &source.contents().schema;
+    let is_there = schema.iter().any(|column| column.name == USUAL && is_number(&column.content));
+    if !is_there || source.says_seconds() {
+        return Ok(None);
+    }
+    if !options.columns.iter().any(|name| name == USUAL) {
+        options.columns.push(USUAL.to_owned());
+        match config.arrow_files.open(&options) {
+            Ok(again) => *source = again,
+            // Another source of a mixture may lack it.
+            Err(error) if error.kind == ErrorKind::Schema => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(USUAL.to_owned()))
 }
 
 /// Logs how many rows are left out.

@@ -131,14 +131,14 @@ impl RowSeconds {
     }
 }
 
+/// Whether a number of seconds can be a length.
+pub fn is_length(seconds: f64) -> bool {
+    seconds > 0.0 && seconds <= f64::from(f32::MAX)
+}
+
 /// The seconds of `rows` in a column of all rows, and of the others as their source has them.
 fn known_or_read(source: &Recordings, rows: Option<&[u64]>, durations: Option<Vec<f64>>) -> Result<Vec<f32>> {
     let Some(durations) = durations else { return source.seconds(rows) };
-    let is_length = |seconds: f64| seconds > 0.0 && seconds <= f64::from(f32::MAX);
-    if !durations.iter().any(|&seconds| is_length(seconds)) {
-        let message = "the column that duration names has no number above 0, must have seconds";
-        return Err(Error::new(ErrorKind::Config, message));
-    }
     let n = rows.map_or(durations.len(), <[u64]>::len);
     let row = |at: usize| rows.map_or(at as u64, |rows| rows[at]);
     let mut seconds = fallible_alloc::with_room(n)?;

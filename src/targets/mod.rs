@@ -469,14 +469,12 @@ impl Target {
                 }
                 let times = self.times.map(|times| times.map(|at| values.get(at).unwrap_or(&Value::Null)));
                 let ids = rule.ids(value, times, clip, seed).map_err(|error| {
-                    let column = &self.config.column;
-                    match (&*rule.encoder, error.kind) {
-                        (TextEncoder::Characters(_), ErrorKind::Corrupt) => self.wrong(
-                            &format!("has text with an unknown character: {}", error.message),
-                            OR_IGNORE,
-                        ),
-                        _ => Error { message: format!("column {column:?}: {}", error.message), ..error },
-                    }
+                    let TargetConfig { name, column, .. } = &self.config;
+                    let error = match rule.is_unknown_character(&error) {
+                        true => tokens::unknown_character(column, &error),
+                        false => Error { message: format!("column {column:?}: {}", error.message), ..error },
+                    };
+                    Error { message: format!("target {name:?}: {}", error.message), ..error }
                 })?;
                 Ok(Value::Ids(ids.into()))
             }
@@ -726,9 +724,6 @@ impl Target {
         }
     }
 }
-
-/// What to do about an unknown character, beside what the message says.
-const OR_IGNORE: &str = "or give unknown=\"ignore\"";
 
 /// The indices of the columns of starts and ends.
 fn time_columns(target: &str, names: &[String; 2], source_columns: &SourceColumns<'_>) -> Result<[usize; 2]> {

@@ -110,6 +110,11 @@ impl TokensRule {
         Err(Error::new(ErrorKind::TooLarge, message))
     }
 
+    /// Whether an error is about a character that the vocabulary lacks.
+    pub(super) fn is_unknown_character(&self, error: &Error) -> bool {
+        matches!(&*self.encoder, TextEncoder::Characters(_)) && error.kind == ErrorKind::Corrupt
+    }
+
     /// Whether the tokens of a text are drawn.
     pub fn is_random(&self) -> bool {
         matches!(&*self.encoder, TextEncoder::Transcript(format) if format.is_random())
@@ -177,6 +182,15 @@ fn seconds(value: &Value) -> Option<f64> {
     }
 }
 
+/// The error of a row whose text has a character that the vocabulary lacks.
+pub(super) fn unknown_character(column: &str, error: &Error) -> Error {
+    let message = format!(
+        "column {column:?} has text with an unknown character: {}; or give unknown=\"ignore\"",
+        error.message
+    );
+    Error::new(ErrorKind::Schema, message)
+}
+
 /// The tokens of a `column` of each row of a source, without dropout; 0 for a row whose text cannot be read
 /// or encoded, which is told of in its turn. On several threads.
 ///
@@ -203,6 +217,10 @@ pub fn token_counts(source: &Recordings, column: &str, rule: &TokensRule) -> Res
         let count = match value.and_then(count) {
             Ok(count) => (count + n_special).min(u32::MAX as usize) as u32,
             Err(error) if error.kind == ErrorKind::Memory => return Err(error),
+            // The vocabulary lacks it, and the run would end there.
+            Err(error) if rule.is_unknown_character(&error) => {
+                return Err(unknown_character(column, &error));
+            }
             Err(_) => 0,
         };
         fallible_alloc::push(counts, count)

@@ -309,8 +309,13 @@ impl Recordings {
                     (RecordingsReader::Table(_), OpenFiles::Table(source)) => source.other(row, number),
                     (RecordingsReader::Table(_), _) => Ok(Value::Null),
                 };
+                // About the value of this row, and not about all so far.
+                let placed = |error: Error| match error.kind {
+                    ErrorKind::Schema => error.in_shard(&shard.path).at_row(row - shard.first_row),
+                    _ => error,
+                };
                 match found {
-                    Ok(found) => keep(&mut kept, Ok(&found))?,
+                    Ok(found) => keep(&mut kept, Ok(&found)).map_err(placed)?,
                     Err(error) if error.kind.is_record() => keep(&mut kept, Err(error))?,
                     Err(error) => return Err(error),
                 }
@@ -335,6 +340,14 @@ impl Recordings {
             Err(error) if error.kind.is_record() => Ok(of(at, None)),
             Err(error) => Err(error),
         })
+    }
+
+    /// Whether the first row's table says how long it is, as that of a segment does.
+    pub fn says_seconds(&self) -> bool {
+        match &self.files {
+            OpenFiles::Table(source) if self.n_rows() > 0 => source.seconds(self.file_row(0)).is_some(),
+            _ => false,
+        }
     }
 
     /// The seconds of recordings, or of the segments that rows are: as their table says, else by opening

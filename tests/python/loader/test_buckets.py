@@ -268,7 +268,8 @@ def test_the_bucket_of_each_row(table: Path) -> None:
 
 def test_batch_sizes_that_are_given(table: Path) -> None:
     sizes = {0.15: 12, 0.4: 5, 0.9: 2}
-    batching = Buckets(duration_bins=list(sizes), batch_sizes=np.array(list(sizes.values())))
+    rows: Any = np.array(list(sizes.values()))
+    batching = Buckets(duration_bins=list(sizes), batch_sizes=rows)
     loader = forebay.Loader(table, infinite=False, **GIVEN | {"batching": batching})
     batches = list(loader)
     assert sorted(row for batch in batches for row in batch["index"]) == list(range(N))
@@ -341,7 +342,7 @@ def test_which_target_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["waveform", "time", "mel"])
-def test_packed_batches(table: Path, layout: str) -> None:
+def test_packed_batches(table: Path, layout: Any) -> None:
     made: Any = WAVEFORM if layout == "waveform" else features.LogMel(
         sample_rate=RATE, n_mels=20, n_fft=400, hop_length=160, layout=layout
     )  # fmt: skip
@@ -418,7 +419,8 @@ def test_lengths_are_decimal_numbers(tmp_path: Path) -> None:
         table = write_utterances(tmp_path / str(length), [length] * 11)
         given = GIVEN | {"crop": crops.Whole(duration="duration"), "batching": Buckets(most), "infinite": False}
         loader = forebay.Loader(table, **given)
-        (bucket,) = loader.buckets or ()
+        assert loader.buckets is not None
+        (bucket,) = loader.buckets
         assert (bucket["max_seconds"], bucket["batch_size"], bucket["rows"]) == (length, n, 11)
         assert bucket["seconds"] == pytest.approx(11 * length)
         assert (bucket["batches"], bucket["padding"]) == (-(-11 // n), 0.0)
@@ -436,6 +438,28 @@ def test_bad_recordings_are_spread(tmp_path: Path) -> None:
     loader = forebay.Loader(table, **given)
     rows = np.concatenate([next(loader)["index"] for _ in range(40)])
     assert np.bincount(rows, minlength=20).max() < 3 * len(rows) / 14
+
+
+def test_features_of_one_length_are_refused(table: Path) -> None:
+    made = features.LogMel(sample_rate=RATE, n_mels=20, n_fft=400, hop_length=160, n_frames=100)
+    with pytest.raises(ConfigError, match="n_frames= makes the features of all as long"):
+        forebay.Loader(table, **GIVEN | {"features": made})
+
+
+def test_names_of_others_are_known() -> None:
+    with pytest.raises(TypeError, match="batch_sizes"):
+        Buckets(duration_bins=[1.0], bucket_batch_size=[4])  # type: ignore[call-arg]
+
+
+def test_a_small_table_has_other_batches_in_each_epoch(tmp_path: Path) -> None:
+    """Even if no bucket ever fills: rows of about the same length meet others."""
+    seconds = [0.1 + row / 2000 for row in range(160)]
+    table = write_utterances(tmp_path, seconds)
+    given = GIVEN | {"batching": Buckets(1.5, num_buckets=60), "infinite": False, "n_streams": 4}
+    loader = forebay.Loader(table, **given)
+    epochs = [{frozenset(batch["index"].tolist()) for batch in loader} for _ in range(2)]
+    assert all(sorted(row for batch in epoch for row in batch) == list(range(160)) for epoch in epochs)
+    assert len(epochs[0] & epochs[1]) < len(epochs[0]) / 3
 
 
 def test_a_bool_is_no_multiple() -> None:

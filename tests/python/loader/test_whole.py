@@ -127,6 +127,22 @@ def test_a_column_says_the_lengths(tmp_path: Path) -> None:
         whole(table, crops.Whole(duration="path"))
 
 
+def test_the_usual_column_of_lengths(tmp_path: Path) -> None:
+    """`duration` is used without being named: nothing is opened when the loader is made."""
+    table = write_utterances(tmp_path, SECONDS)
+    loader = forebay.Loader(table, **GIVEN, crop=crops.Whole(), features=WAVEFORM)
+    assert loader.stats()["files"]["opened"] == 0
+    named = [batch["waveform"].tobytes() for batch in whole(table, crops.Whole(duration="duration"), features=WAVEFORM)]
+    assert [batch["waveform"].tobytes() for batch in loader] == named
+    limited = forebay.Loader(table, **GIVEN, crop=crops.Whole(max_seconds=1.5))
+    assert limited.left_out["too_long"] == sum(length > 1.5 for length in SECONDS)
+    # Nothing that is a length: the recordings have it.
+    lines = [json.loads(line) | {"duration": 0} for line in table.read_text().splitlines()]
+    table.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    loader = forebay.Loader(table, **GIVEN, crop=crops.Whole(), features=WAVEFORM)
+    assert [batch["waveform"].tobytes() for batch in loader] == named
+
+
 def test_a_bad_recording_is_told_in_its_turn(tmp_path: Path) -> None:
     table = write_utterances(tmp_path, SECONDS, said=False)
     (tmp_path / "3.wav").write_bytes(b"no recording")

@@ -177,7 +177,7 @@ impl Buckets {
         if let Some(k) = made.sizes.iter().position(|&size| size == 0) {
             let played = if made.stretch.is_some() { ", as it is played," } else { "" };
             let message = format!(
-                "a row of {} s{played} alone exceeds max_duration={}; raise it, or leave out longer rows",
+                "a row of {} s{played} alone exceeds max_duration={}; raise it, or leave out longer rows with Whole(max_seconds=)",
                 made.limits[k].seconds as f32, budget.max_duration
             );
             return Err(Error::new(ErrorKind::Config, message));

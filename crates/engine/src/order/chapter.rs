@@ -78,8 +78,8 @@ impl Chapter {
             }
         }
         let n_full = limits.len();
-        // Longest first. Those of about the same length keep their order, so that the batches of a small table
-        // have other rows in each epoch.
+        // Longest first. Those of about the same length keep their order, so that the batches of a small
+        // table have other rows in each epoch.
         let mut left: Vec<u32> = held.concat();
         left.sort_unstable_by_key(|&draw| (Reverse(length_class(lengths[draw as usize].seconds)), draw));
         let mut left = &left[..];

@@ -198,6 +198,15 @@ fn file_of<'a>(
     let text = |found: &'a Object<'_>, name: &str| {
         found.get(name).and_then(Json::as_text).filter(|text| !text.is_empty())
     };
+    // Its `sampling_rate` and `duration` are those after the change, and the file is as before.
+    if let Some([first, ..]) = recording.get("transforms").and_then(Json::as_list) {
+        let message = format!(
+            "{}: the recording of the cut is changed by {first}, which is not applied; give the cuts as they were before, and \
+             augment=[Speed(...)] or another step",
+            place()
+        );
+        return Err(Error::new(ErrorKind::Schema, message));
+    }
     let found = match recording.get("sources").and_then(Json::as_list) {
         Some([Json::Object(source)]) => match text(source, "type") {
             Some("file" | "url") => text(source, "source"),

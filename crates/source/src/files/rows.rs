@@ -240,8 +240,8 @@ pub(super) fn said(value: &Value) -> String {
 
 pub(super) fn no_number(place: &str, found: &str) -> Error {
     let message = format!(
-        "{place}: a segment starts or ends at {found}, expected a number; name other columns with start= and end=, \
-         or start=\"\" for none"
+        "{place}: a segment starts or ends at {found}, expected a number; name other columns with Manifest(start=, end=), \
+         or Manifest(start=\"\", end=\"\") for none"
     );
     Error::new(ErrorKind::Schema, message)
 }

@@ -275,6 +275,15 @@ fn cuts_of_lhotse() {
     assert_eq!((of_url.n_rows(), of_url.stored(1).by_url), (1, true));
     let error = table("cuts.jsonl", cut("command", "sox"), &[]).unwrap_err();
     assert!(error.message.contains("a recording of Lhotse with one source"), "{error}");
+    // As `perturb_speed` leaves it.
+    let changed = cut("file", "a.wav").replace(
+        "\"sources\"",
+        "\"transforms\": [{\"name\": \"Speed\", \"kwargs\": {\"factor\": 1.1}}], \"sources\"",
+    );
+    let error = table("cuts.jsonl", changed, &[]).unwrap_err();
+    assert!(error.message.contains("is changed by {") && error.message.contains("not applied"), "{error}");
+    let unchanged = cut("file", "a.wav").replace("\"sources\"", "\"transforms\": [], \"sources\"");
+    assert_eq!(table("cuts.jsonl", unchanged, &[]).unwrap().n_rows(), 1);
 }
 
 #[test]
