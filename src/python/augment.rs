@@ -29,12 +29,15 @@ use crate::{
     transform::{
         Augment, AugmentScratch, Clips, FrameAxis, Layout, Quality, Resampler, SpectrogramConfig,
         augment::{
-            BandMasks, Bounds, Calling, Exchange, Fill, Kind, Loudness, MOST_PARTS, MOST_STEPS, MixLevel,
-            MixTargets, Mixing, Pairing, Shape, Step, Width,
+            BandMasks, Bounds, Calling, Counts, Exchange, Fill, Kind, Loudness, MOST_PARTS, MOST_STEPS,
+            MixLevel, MixTargets, Mixing, Pairing, Shape, Step, Width,
         },
         target_len,
     },
 };
+
+/// The most frames or bands of a mask, and of a warp.
+const MOST_FRAMES: i64 = 1 << 24;
 
 /// A step of augmentation.
 #[pyclass(module = "forebay._core", name = "_Step", frozen)]
@@ -55,7 +58,7 @@ impl PyStep {
         const SHARES: [f64; 2] = [-1.0, 1.0];
         let (mut source, mut function) = (None, None);
         let kind = match kind {
-            "Gain" => Kind::Gain { db: given.bounds("db", DB)? },
+            "Gain" => given.gain(DB)?,
             "Polarity" => Kind::Polarity,
             "Roll" => Kind::Roll {
                 shift: given.bounds("shift", SHARES)?,
@@ -65,6 +68,17 @@ impl PyStep {
                 snr_db: given.bounds("snr_db", DB)?,
                 slope_db: given.bounds("slope_db", [-12.0, 12.0])?,
                 loudness: given.loudness()?,
+            },
+            "Dither" => Kind::Dither { amount: given.bounds("amount", [0.0, 1.0])? },
+            "DropFreq" => Kind::DropFreq {
+                freq: given.bounds("freq", [0.0, 1.0])?,
+                width: given.bounds("width", [0.001, 0.25])?,
+                n: given.counts("n", MOST_PARTS / 2)?,
+            },
+            "DropChunk" => Kind::DropChunk {
+                length_ms: given.bounds("length_ms", [0.0, 60_000.0])?,
+                n: given.counts("n", MOST_PARTS)?,
+                noise_factor: given.bounds("noise_factor", [0.0, 100.0])?,
             },
             "Filter" => Kind::Filter {
                 shape: [Shape::LowPass, Shape::HighPass, Shape::BandPass, Shape::Peak]
@@ -116,19 +130,7 @@ impl RecipeFields<'_> {
     /// A number, or the lowest and the highest of a range.
     fn bounds(&mut self, name: &str, [least, most]: [f64; 2]) -> PyResult<Bounds> {
         let value = self.value(name)?;
-        let (low, high) = match attempt(value.py(), value.len())? {
-            Some(2) if !value.is_instance_of::<PyString>() => {
-                (named(name, &value.get_item(0)?)?, named(name, &value.get_item(1)?)?)
-            }
-            Some(_) => {
-                let message = format!("{name} is {}, must be a number or a pair, (low, high)", value.repr()?);
-                return Err(PyTypeError::new_err(message));
-            }
-            None => {
-                let number: f64 = named(name, &value)?;
-                (number, number)
-            }
-        };
+        let [low, high]: [f64; 2] = pair_of(name, &value, "number")?;
         let allowed = least..=most; // NaN is in no range
         if !(allowed.contains(&low) && allowed.contains(&high)) {
             self.problems.push(format!("{name} is {}, must be within {least} to {most}", value.repr()?));
@@ -138,6 +140,34 @@ impl RecipeFields<'_> {
             ));
         }
         Ok(Bounds { low, high })
+    }
+
+    /// A whole number up to `most`, or the lowest and the highest of a range.
+    fn counts(&mut self, name: &str, most: usize) -> PyResult<Counts> {
+        let value = self.value(name)?;
+        let given: [i64; 2] = pair_of(name, &value, "whole number")?;
+        let [low, high] = given.map(|one| one.clamp(0, most as i64) as usize);
+        if given != [low as i64, high as i64] {
+            self.problems.push(format!("{name} is {}, must be within 0 to {most}", value.repr()?));
+        } else if low > high {
+            self.problems
+                .push(format!("{name} is ({low}, {high}), must be (low, high), as in ({high}, {low})"));
+        }
+        Ok(Counts { low: low.min(high), high })
+    }
+
+    /// A `Gain`, by decibels or by a factor.
+    fn gain(&mut self, decibels: [f64; 2]) -> PyResult<Kind> {
+        let is_given = |name: &str| self.value(name).map(|value| !value.is_none());
+        match [is_given("db")?, is_given("factor")?] {
+            [true, false] => Ok(Kind::Gain { db: self.bounds("db", decibels)? }),
+            [false, true] => Ok(Kind::Scale { factor: self.bounds("factor", [1e-4, 1e4])? }),
+            given => {
+                let found = if given[0] { "both db and factor" } else { "neither db nor factor" };
+                self.problems.push(format!("Gain has {found}, must have one, as in Gain(factor=(0.125, 2))"));
+                Ok(Kind::Gain { db: Bounds { low: 0.0, high: 0.0 } })
+            }
+        }
     }
 
     /// The recordings of a step of this class.
@@ -238,7 +268,17 @@ impl RecipeFields<'_> {
             n_time: self.masks_of("n_time")?,
             fill,
             pads: self.one_of("frames", &["valid", "all"])? == 1,
+            warp: self.frames("warp")?,
         })
+    }
+
+    /// A whole number of frames.
+    fn frames(&mut self, name: &str) -> PyResult<usize> {
+        let n: i64 = self.get(name)?;
+        if !(0..=MOST_FRAMES).contains(&n) {
+            self.problems.push(format!("{name} is {}, must be 0 to {MOST_FRAMES}", shown(n)));
+        }
+        Ok(n.clamp(0, MOST_FRAMES) as usize)
     }
 
     fn masks_of(&mut self, name: &str) -> PyResult<usize> {
@@ -254,11 +294,7 @@ impl RecipeFields<'_> {
         let value = self.value(name)?;
         let is_whole = !value.is_instance_of::<PyBool>() && value.hasattr("__index__")?;
         if is_whole {
-            let n: i64 = named(name, &value)?;
-            if !(0..=1 << 24).contains(&n) {
-                self.problems.push(format!("{name} is {}, must be 0 to {}", shown(n), 1 << 24));
-            }
-            return Ok(Width::Count(n.max(0) as usize));
+            return self.frames(name).map(Width::Count);
         }
         let share: f64 = named(name, &value)?;
         if !(0.0..=1.0).contains(&share) {
@@ -267,6 +303,23 @@ impl RecipeFields<'_> {
             ));
         }
         Ok(Width::Share(share))
+    }
+}
+
+/// A value, or the two of a pair, each a `what`.
+fn pair_of<T: Argument + Copy>(name: &str, value: &Bound<'_, PyAny>, what: &str) -> PyResult<[T; 2]> {
+    match attempt(value.py(), value.len())? {
+        Some(2) if !value.is_instance_of::<PyString>() => {
+            Ok([named(name, &value.get_item(0)?)?, named(name, &value.get_item(1)?)?])
+        }
+        Some(_) => {
+            let message = format!("{name} is {}, must be a {what} or a pair, (low, high)", value.repr()?);
+            Err(PyTypeError::new_err(message))
+        }
+        None => {
+            let number = named(name, value)?;
+            Ok([number, number])
+        }
     }
 }
 

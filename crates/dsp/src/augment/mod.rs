@@ -25,7 +25,7 @@ use crate::{
     Result,
     dtype::ValuesMut,
     fallible_alloc,
-    seed::{Purpose, hash},
+    seed::{Purpose, below, hash},
 };
 
 pub use bands::{BandMasks, Fill, FrameAxis, Number, Width};
@@ -50,6 +50,15 @@ pub struct Bounds {
     pub high: f64,
 }
 
+/// Whole numbers between which one is drawn, each equally likely.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// The lowest number; at most `high`.
+    pub low: usize,
+    /// The highest number.
+    pub high: usize,
+}
+
 /// How the level of a clip is measured, to which noise relates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loudness {
@@ -69,6 +78,11 @@ pub enum Kind {
         /// Decibels.
         db: Bounds,
     },
+    /// Changes the level of all samples, by a factor that is drawn instead of decibels; a `Gain` too.
+    Scale {
+        /// Above 0.
+        factor: Bounds,
+    },
     /// Inverts the sign of all samples.
     Polarity,
     /// Moves the samples that are not padding.
@@ -86,6 +100,29 @@ pub enum Kind {
         slope_db: Bounds,
         /// How the clip's level is measured.
         loudness: Loudness,
+    },
+    /// Adds white Gaussian noise to the samples that are not padding.
+    Dither {
+        /// The standard deviation, where 1 is full scale.
+        amount: Bounds,
+    },
+    /// Removes bands of frequencies by notch filters.
+    DropFreq {
+        /// The middle of a band, as a share of half the sample rate.
+        freq: Bounds,
+        /// How far a band reaches on each side of its middle, likewise; below 0.5.
+        width: Bounds,
+        /// The number of bands; at most half of [`MOST_PARTS`].
+        n: Counts,
+    },
+    /// Replaces parts of the samples that are not padding, at the same time in all channels.
+    DropChunk {
+        /// Milliseconds of a part, at most all of them.
+        length_ms: Bounds,
+        /// The number of parts.
+        n: Counts,
+        /// The level of the noise in a part, over that of the clip; zeros for 0.
+        noise_factor: Bounds,
     },
     /// Filters the waveform by second-order filters.
     Filter {
@@ -131,10 +168,13 @@ impl Kind {
     /// The name of its class in `forebay.augment`.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Gain { .. } => "Gain",
+            Self::Gain { .. } | Self::Scale { .. } => "Gain",
             Self::Polarity => "Polarity",
             Self::Roll { .. } => "Roll",
             Self::Noise { .. } => "Noise",
+            Self::Dither { .. } => "Dither",
+            Self::DropFreq { .. } => "DropFreq",
+            Self::DropChunk { .. } => "DropChunk",
             Self::Filter { .. } => "Filter",
             Self::Clip { .. } => "Clip",
             Self::Speed { .. } => "Speed",
@@ -151,7 +191,7 @@ impl Kind {
     /// The number of its class in hashes; must never change.
     fn number(&self) -> u64 {
         match self {
-            Self::Gain { .. } => 1,
+            Self::Gain { .. } | Self::Scale { .. } => 1,
             Self::Polarity => 2,
             Self::Roll { .. } => 3,
             Self::Noise { .. } => 4,
@@ -165,6 +205,9 @@ impl Kind {
             Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => 12,
             Self::Pair(_) => 13,
             Self::Call(_) => 14,
+            Self::Dither { .. } => 15,
+            Self::DropFreq { .. } => 16,
+            Self::DropChunk { .. } => 17,
         }
     }
 
@@ -252,6 +295,21 @@ impl Draws {
         low + (high - low) * self.unit()
     }
 
+    /// A whole number between the bounds, both included.
+    fn whole(&mut self, Counts { low, high }: Counts) -> usize {
+        low + self.below(high - low + 1)
+    }
+
+    /// A whole number below `n`; 0 if that is 0.
+    fn below(&mut self, n: usize) -> usize {
+        below(self.bits(), n as u64) as usize
+    }
+
+    /// Without the next `n` draws, for parts of a step that are drawn last and done first.
+    fn after(self, n: usize) -> Self {
+        Self { next: self.next + n as u64, ..self }
+    }
+
     /// A number between the bounds, uniform on a logarithmic scale.
     fn log_within(&mut self, Bounds { low, high }: Bounds) -> f64 {
         let [low, high] = [low, high].map(libm::log);
@@ -330,7 +388,7 @@ impl Outcome {
 #[derive(Debug, Clone, Default)]
 pub struct AugmentScratch {
     noise: Vec<f32>,
-    /// Features that a function of the user is given.
+    /// Features that a function of the user is given, or as they were before a warp.
     given: Vec<f32>,
 }
 
@@ -441,6 +499,7 @@ impl Augment {
         let mut drawn = drawn.filter_map(|(kind, mut draws)| {
             Some(match (outcome, kind) {
                 (Outcome::Gain, Kind::Gain { db }) | (Outcome::Clip, Kind::Clip { db }) => draws.within(*db),
+                (Outcome::Gain, Kind::Scale { factor }) => 20.0 * libm::log10(draws.within(*factor)),
                 (Outcome::Roll, Kind::Roll { shift, .. })
                 | (Outcome::FrameRoll, Kind::FrameRoll { shift }) => draws.within(*shift),
                 (Outcome::NoiseSnr, Kind::Noise { snr_db, .. }) => draws.within(*snr_db),
@@ -503,6 +562,7 @@ impl Augment {
             let rate = f64::from(clips.sample_rate);
             match kind {
                 Kind::Gain { db } => scale(clips.samples, ratio(draws.within(*db)) as f32),
+                Kind::Scale { factor } => scale(clips.samples, draws.within(*factor) as f32),
                 Kind::Polarity => scale(clips.samples, -1.0),
                 Kind::Roll { shift, wraps } => {
                     let valid = clips.valid.clone();
@@ -524,6 +584,42 @@ impl Augment {
                         add(channel, &scratch.noise, relative(level, rms(&scratch.noise), snr));
                     }
                     clips.valid = 0..clips.n;
+                }
+                Kind::Dither { amount } => {
+                    let (amount, valid) = (draws.within(*amount), clips.valid.clone());
+                    fallible_alloc::resize(&mut scratch.noise, valid.len(), 0.0)?;
+                    for channel in clips.channels() {
+                        noise::gaussian(draws.bits(), &mut scratch.noise);
+                        add(&mut channel[valid.clone()], &scratch.noise, amount);
+                    }
+                }
+                Kind::DropFreq { freq, width, n } => {
+                    let mut filters = SmallVec::<[Biquad; MOST_PARTS]>::new();
+                    for _ in 0..draws.whole(*n) {
+                        let freq = draws.within(*freq);
+                        // Twice: half of the amplitude is left at the edges. bounded: at most 64.
+                        filters.extend([Biquad::notch(freq, draws.within(*width)); 2]);
+                    }
+                    clips.channels().for_each(|channel| filter::run(&filters, channel));
+                }
+                Kind::DropChunk { length_ms, n, noise_factor } => {
+                    let valid = clips.valid.clone();
+                    let level = if noise_factor.high > 0.0 { clips.level(Loudness::Rms) } else { 0.0 };
+                    for _ in 0..draws.whole(*n) {
+                        let len = (draws.within(*length_ms) / 1000.0 * rate).round() as usize;
+                        let len = len.min(valid.len());
+                        let start = valid.start + draws.below(valid.len() - len + 1);
+                        let factor = level * draws.within(*noise_factor);
+                        fallible_alloc::resize(&mut scratch.noise, len, 0.0)?;
+                        for channel in clips.channels() {
+                            let chunk = &mut channel[start..start + len];
+                            chunk.fill(0.0);
+                            if factor > 0.0 {
+                                noise::gaussian(draws.bits(), &mut scratch.noise);
+                                add(chunk, &scratch.noise, factor);
+                            }
+                        }
+                    }
                 }
                 Kind::Filter { shape, freq, q, gain_db, n } => {
                     let mut filters = SmallVec::<[Biquad; MOST_PARTS]>::new();
@@ -556,7 +652,8 @@ impl Augment {
     /// Changes the features of one channel of an example with these random bits.
     ///
     /// # Errors
-    /// [`ErrorKind::Callback`](crate::ErrorKind::Callback) if a function of the user failed.
+    /// [`ErrorKind::Callback`](crate::ErrorKind::Callback) if a function of the user failed;
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
     pub fn features(
         &self,
         seed: u64,
@@ -566,7 +663,10 @@ impl Augment {
     ) -> Result<()> {
         for (kind, mut draws) in self.applied(seed) {
             match kind {
-                Kind::SpecAugment(masks) => masks.apply(&mut draws, axis, &self.silence, &mut values),
+                Kind::SpecAugment(masks) => {
+                    masks.warp(&draws, axis, &mut scratch.given, &mut values)?;
+                    masks.apply(&mut draws, axis, &self.silence, &mut values);
+                }
                 Kind::FrameRoll { shift } => {
                     let shift = rolled(draws.within(*shift), axis.n_valid);
                     bands::roll(shift, axis, &mut values);
