@@ -11,7 +11,7 @@ drawn depends on the loader's seed, the epoch and the example alone, and not on 
 dataclasses; each checks its parameters when it is made.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, fields, replace
 from functools import partial
 from os import PathLike, fspath
@@ -28,7 +28,7 @@ from forebay.manifest import Manifest
 
 __all__ = [
     "Clip", "CutMix", "Dither", "DropChunk", "DropFreq", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise",
-    "Polarity", "Python", "Reverb", "Roll", "SpecAugment", "Speed", "apply",
+    "OneOf", "Polarity", "Python", "Reverb", "Roll", "SpecAugment", "Speed", "apply",
 ]  # fmt: skip
 
 
@@ -468,6 +468,50 @@ class Python(_StepPart):
         return _function_name(self.function)
 
 
+@part
+class OneOf(_StepPart):
+    """Applies one of `steps`, drawn for each example by `weights`; equally often without.
+
+    `weights`: a number for each step, 1e-9 to 1e9; only their proportions matter. `p`: the share of examples for which
+    a step is drawn; the step's own `p` then decides whether it is applied. A step draws the values that it would draw
+    if it stood in the list itself, in this place. Outputs such as `mix_index` are those of the first step of a class,
+    also if it is not the one that is drawn. A `OneOf` cannot have another.
+
+    Noise by category, as in Kaldi's x-vector recipe: `OneOf([Mix("noise/", snr_db=(0, 15)), Mix("music/", snr_db=(5,
+    15)), Mix("speech/", snr_db=(13, 20), most=7), Reverb("rooms/")], p=0.8)`.
+    """
+
+    steps: Sequence[_StepPart]
+    _: KW_ONLY
+    weights: Sequence[float] | None = None
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.steps, str | Mapping) or not isinstance(self.steps, Iterable):
+            raise wrong_type("steps", "a list of objects of forebay.augment", self.steps)
+        object.__setattr__(self, "steps", tuple(self.steps))
+        given: Any = self.weights
+        if given is not None and (not isinstance(given, Sequence | np.ndarray) or isinstance(given, str)):
+            raise wrong_type("weights", "a list of numbers", given)
+        super().__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values, with `to_dict()` of each step."""
+        return super().to_dict() | {"steps": [step.to_dict() for step in self.steps]}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), weights=self.weights, p=self.p), (self.steps,)
+
+
+NESTED["steps"] = _StepPart
+
+
+def _each(steps: Iterable[Any]) -> Iterator[Any]:
+    """The steps, with those of a `OneOf` in its place."""
+    for step in steps:
+        yield from step.steps if isinstance(step, OneOf) else [step]
+
+
 def _is_on_features(step: object) -> bool:
     return isinstance(step, SpecAugment | FrameRoll) or (isinstance(step, Python) and step.on == "features")
 
@@ -508,7 +552,7 @@ def apply(
         raise ConfigError(f"waveform has the shape {list(given.shape)}, must have samples for features")
     # An iterator gives its steps once.
     steps = list(steps) if isinstance(steps, Iterable) else steps
-    on_features = [step for step in (steps if isinstance(steps, list) else []) if _is_on_features(step)]
+    on_features = [step for step in _each(steps if isinstance(steps, list) else []) if _is_on_features(step)]
     if on_features and getattr(features, "layout", None) is None:
         raise ConfigError(
             f"{type(on_features[0]).__name__} changes features, and features is {features!r}: give features that have "

@@ -197,6 +197,7 @@ def steps(rng: Random, form: str, given: Keywords) -> list[Any]:
         augment.DropChunk((1, 20), noise_factor=(0, 1), p=p),
         augment.Mix(snr_db=(-3, 9), most=rng.choice([1, 2]), near=rng.choice([None, 6]), p=p),
     ]  # fmt: skip
+    on_waveform.append(augment.OneOf(rng.sample(on_waveform, 3), weights=[1, 2, 3], p=p))
     windows = isinstance(given.get("crop"), crops.Windows)
     if not windows:
         on_waveform.append(augment.Speed((0.5, 1.0, 1.1), p=p))

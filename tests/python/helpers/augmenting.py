@@ -19,7 +19,7 @@ CROP, AUGMENT = 3, 15
 NUMBERS = {
     "Gain": 1, "Polarity": 2, "Roll": 3, "Noise": 4, "Filter": 5, "Clip": 6, "Speed": 7, "SpecAugment": 8,
     "FrameRoll": 9, "Mix": 10, "Reverb": 11, "Mixup": 12, "CutMix": 13, "Python": 14,
-    "Dither": 15, "DropFreq": 16, "DropChunk": 17,
+    "Dither": 15, "DropFreq": 16, "DropChunk": 17, "OneOf": 18,
 }  # fmt: skip
 """The classes by their numbers in hashes."""
 
@@ -81,6 +81,12 @@ class Draws:
 
     def log_within(self, low: float, high: float) -> float:
         return exp(self.within(log(low), log(high)))
+
+
+def chosen(seed: int, weights: list[float], p: float = 1.0, count: int = 0) -> int:
+    """The step of group number `count` that is drawn; -1 for none."""
+    draws = Draws(seed, "OneOf", count)
+    return int(np.searchsorted(np.cumsum(weights) / sum(weights), draws.unit(), "right")) if draws.first < p else -1
 
 
 def wav(samples: Array, rate: int) -> bytes:

@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from augmenting import (
     Draws,
     biquad,
     bits_of,
+    chosen,
     filtered,
     masked,
     notched,
@@ -41,7 +43,9 @@ from forebay.augment import (
     Gain,
     Mix,
     Noise,
+    OneOf,
     Polarity,
+    Python,
     Reverb,
     Roll,
     SpecAugment,
@@ -214,6 +218,88 @@ def test_features(seed: int, layout: Any) -> None:
     np.testing.assert_array_equal(found(FrameRoll((-1, 1))), np.roll(plain, shift, 1))
     # A further step changes none of the draws.
     np.testing.assert_array_equal(found(FrameRoll((-1, 1)), Gain(0.0)), found(Polarity(p=0), FrameRoll((-1, 1))))
+
+
+def doubled(values: Any, _: int) -> Any:
+    return 2 * values
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_of_several_steps(seed: int) -> None:
+    """Each draws in a group what it draws in the list, in its place, and groups choose by themselves."""
+    x = clip_of(seed)
+    spectra = features.LogMel(sample_rate=RATE, n_fft=256, hop_length=64, n_mels=20)
+    groups: list[Any] = [
+        ([Gain((-9, 9)), Speed((0.5, 2.0)), Polarity(p=0.5), SpecAugment(5, 2, 5, 2)], [4.0, 1.0, 2.0, 3.0], 0.8),
+        ([Gain((-9, 9)), Python(doubled)], None, 1.0),
+    ]
+    steps = [Clip((-12, 0)), *(OneOf(some, weights=weights, p=p) for some, weights, p in groups), Clip((-12, 0))]
+    flat: list[Any] = [steps[0]]
+    kept = {0}
+    for count, (some, weights, p) in enumerate(groups):
+        which = chosen(seed, weights or [1.0] * len(some), p, count)
+        kept |= {len(flat) + which} if which >= 0 else set()
+        flat += some
+    kept.add(len(flat))
+    # Those that are not drawn are there, and never applied: others keep their numbers.
+    flat = [step if at in kept else replace(step, p=0.0) for at, step in enumerate([*flat, steps[-1]])]
+    found, expected = (apply(some, x, RATE, seed=seed, features=spectra) for some in (steps, flat))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_noise_by_category(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    """Exactly one of the sources, each at its level; a state, a recipe and outputs name them."""
+    path, _samples = files
+    n = [1, 2, 3]
+    sources = [shard(tmp_path / f"noise{i}", recordings([4000] * count, i)) for i, count in enumerate(n)]
+    ratios = [(0.0, 1.0), (10.0, 11.0), (20.0, 21.0)]
+    mixes = [Mix(source, snr_db=snr) for source, snr in zip(sources, ratios, strict=True)]
+    step = OneOf(mixes, weights=[1, 1, 2], p=0.8)
+    given = {**SHARED, "outputs": ["mix_index"]}
+    with forebay.Loader([path], **given, augment=[step]) as loader, forebay.Loader([path], **SHARED) as plain:
+        assert repr(step) in repr(loader.recipe)
+        state = json.loads(json.dumps(loader.state_dict()))
+        planned = loader.plan(len(OWN), outputs=["mix_index"])
+        mixed, clean = list(loader), list(plain)
+    rows = {name: np.concatenate([batch[name] for batch in mixed]) for name in mixed[0]}
+    np.testing.assert_array_equal(planned["mix_index"], rows["mix_index"])
+    before = np.concatenate([batch["waveform"] for batch in clean])
+    seen = set()
+    for at, row in enumerate(rows["index"].tolist()):
+        which = chosen(bits_of(3, row), [1, 1, 2], 0.8)
+        noise = rows["waveform"][at].astype(np.float64) - before[at]
+        seen.add(which)
+        # Of the first Mix, which has one row.
+        assert rows["mix_index"][at] == (0 if which == 0 else -1)
+        if which < 0:
+            assert not noise.any()
+            continue
+        low, high = ratios[which]
+        draws = Draws(bits_of(3, row), "Mix", which)
+        draws.bits()
+        snr = draws.within(low, high)
+        assert 20 * math.log10(rms(before[at][: OWN[row]]) / rms(noise)) == pytest.approx(snr, abs=0.01)
+    assert len(seen) == 4
+    with forebay.Loader([path], **given, augment=[step]) as again:
+        again.load_state_dict(state)
+    others = [OneOf(mixes, weights=[1, 1, 3], p=0.8), OneOf([mixes[1], mixes[0], mixes[2]], weights=[1, 1, 2], p=0.8)]
+    for other in [[one] for one in others] + [mixes]:
+        with forebay.Loader([path], **given, augment=other) as loader, pytest.raises(StateError, match="augment"):
+            loader.load_state_dict(state)
+
+
+def test_a_function_is_one_of_several(files: tuple[Path, list[Any]]) -> None:
+    path, _ = files
+    steps = [OneOf([Gain(-6), Python(doubled)])]
+    with forebay.Loader([path], **SHARED, augment=steps) as loader, forebay.Loader([path], **SHARED) as plain:
+        assert "OneOf(steps=(Gain(db=-6), Python(function=test_augment.doubled)))" in repr(loader.recipe)
+        loader.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        pairs = list(zip(loader, plain, strict=True))
+    assert pickle.loads(pickle.dumps(steps)) == steps
+    assert {chosen(bits_of(3, row), [1, 1]) for row in range(len(OWN))} == {0, 1}
+    for batch, before in pairs:
+        for row, found, x in zip(batch["index"].tolist(), batch["waveform"], before["waveform"], strict=True):
+            np.testing.assert_array_equal(found, apply(steps, x, RATE, seed=bits_of(3, row)))
 
 
 def test_statistics() -> None:
@@ -715,7 +801,8 @@ def test_parts_print_compare_and_convert() -> None:
         Mix(forebay.Manifest([{"path": "a.wav"}]), snr_db=3.0), Reverb("a.arrow", p=0.3), Reverb([Path("a"), "b"]),
         Reverb(forebay.Manifest([{"path": "a.wav"}])), Gain(factor=(0.125, 2)), Gain(factor=2, p=0.5), Dither((0, 0.1)),
         DropFreq((0.1, 0.2), width=0.01, n=2), DropFreq(n=(0, 2)), DropChunk((1, 2), n=(2, 5)),
-        SpecAugment(warp=80),
+        SpecAugment(warp=80), OneOf([Gain(3), Clip()]),
+        OneOf([Mix("a", snr_db=(0, 15)), Reverb(forebay.Manifest([{"path": "a.wav"}]))], weights=(1, 2.5), p=0.5),
     ]  # fmt: skip
     for part in parts:
         again = type(part).from_dict(json.loads(json.dumps(part.to_dict())))
@@ -758,6 +845,14 @@ def test_parts_print_compare_and_convert() -> None:
         (lambda: DropChunk(n=(3, 1)), r"n is \(3, 1\), must be \(low, high\), as in \(1, 3\)"),
         (lambda: DropChunk(n=(-1, 65)), r"n is \(-1, 65\), must be within 0 to 64"),
         (lambda: DropChunk(-1), "length_ms is -1"),
+        (lambda: OneOf([]), "steps has 0 steps, must have 1 to 64"),
+        (lambda: OneOf([Gain()] * 65), "steps has 65 steps, must have 1 to 64"),
+        (lambda: OneOf([Gain(), OneOf([Clip()])]), "steps has a OneOf at position 1, must have other steps"),
+        (lambda: OneOf([Gain(), Clip()], weights=[1]), "weights has 1 numbers, must have one for each of 2 steps"),
+        (lambda: OneOf([Gain(), Clip()], weights=[1, 0]), r"weights has 0.0, must be 1e-9 to 1e9"),
+        (lambda: OneOf([Gain()], p=2), "p is 2.0, must be 0 to 1"),
+        (lambda: apply([OneOf([SpecAugment()])], np.zeros(3, np.float32), RATE), "SpecAugment changes features"),
+        (lambda: apply([OneOf([Reverb("a")])], np.zeros(3, np.float32), RATE), "steps has a Reverb"),
         (lambda: Mix("a"), "Mix has 0 of snr_db, weight and beta"),
         (lambda: Mix("a", snr_db=1, beta=1.0), "Mix has 2 of snr_db, weight and beta"),
         (lambda: Mix("a", weight=2.0), "weight is 2.0, must be within 0 to 1"),
@@ -787,6 +882,10 @@ def test_wrong_values(make: Any, message: str) -> None:
         (lambda: Gain((1, 2, 3)), "must be a number or a pair"),  # type: ignore[arg-type]
         (lambda: Gain(True), "db is True"),
         (lambda: Mix(3, weight=0.5), "source is 3"),
+        (lambda: OneOf(Gain()), "steps is Gain"),  # type: ignore[arg-type]
+        (lambda: OneOf([Gain]), r"step 0 of steps is .*; make an object of the class: Gain\(...\)"),  # type: ignore[list-item]
+        (lambda: OneOf([Gain()], weights="a"), "weights is 'a'"),  # type: ignore[arg-type]
+        (lambda: OneOf([Gain()], weights=["a"]), "weights is 'a'"),  # type: ignore[list-item]
         (lambda: SpecAugment(warp=0.5), "warp is 0.5"),  # type: ignore[arg-type]
         (lambda: DropChunk(n=1.5), "n is 1.5"),  # type: ignore[arg-type]
         (lambda: DropChunk(n=(1, 2.5)), "n is 2.5"),  # type: ignore[arg-type]
@@ -816,6 +915,8 @@ def test_wrong_types(make: Any, message: str) -> None:
     [
         ({"augment": [SpecAugment()]}, "augment has SpecAugment, which changes spectrograms"),
         ({"augment": [Gain()] * 65}, "augment has 65 steps, at most 64"),
+        ({"augment": [OneOf([Gain()] * 40)] * 2}, "augment has 80 steps, at most 64"),
+        ({"augment": [OneOf([Gain(), SpecAugment()])]}, "augment has SpecAugment, which changes spectrograms"),
         ({"outputs": ["gain_db"]}, r'outputs has "gain_db", and augment has no Gain\(\)'),
         ({"augment": [Gain()], "outputs": ["mix_index"]}, r"augment has no Mix\(\)"),
         ({"augment": [Gain()], "outputs": ["reverb_index"]}, r"augment has no Reverb\(\)"),

@@ -255,6 +255,47 @@ pub struct Step {
     pub kind: Kind,
     /// The share of examples to which it is applied.
     pub p: f64,
+    /// The group of which it is one, if only one of several steps is applied.
+    pub choice: Option<Choice>,
+}
+
+/// A step's part in a group, of which at most one step is applied to an example.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// The number of the group among those of the recipe.
+    pub group: u32,
+    /// The share of examples for which one of the group is chosen; its own `p` still counts.
+    pub p: f64,
+    /// The step's share of the choices, as a part of `[0, 1)`; those of a group have no number in common.
+    pub part: [f64; 2],
+}
+
+impl Choice {
+    /// The class of groups in hashes, beside those of steps; must never change.
+    const CLASS: u64 = 18;
+
+    /// The choices among steps of these weights, which are above 0, for group `group`.
+    pub fn of_weights(group: u32, p: f64, weights: &[f64]) -> impl Iterator<Item = Self> {
+        let whole: f64 = weights.iter().sum();
+        let ends = weights.iter().scan([0.0, 0.0], move |[sum, end], weight| {
+            *sum += weight;
+            let start = std::mem::replace(end, *sum / whole);
+            Some([start, *end])
+        });
+        ends.map(move |part| Self { group, p, part })
+    }
+
+    fn is_taken(&self, seed: u64) -> bool {
+        let mut draws = Draws { seed, key: Self::CLASS << 32 | u64::from(self.group), reading: 0, next: 0 };
+        draws.unit() < self.p && (self.part[0]..self.part[1]).contains(&draws.unit())
+    }
+}
+
+impl Step {
+    /// Whether it is applied, by its first draw and that of its group.
+    fn is_applied(&self, seed: u64, draws: &mut Draws) -> bool {
+        draws.unit() < self.p && self.choice.is_none_or(|choice| choice.is_taken(seed))
+    }
 }
 
 /// What a step draws, in order.
@@ -462,11 +503,11 @@ impl Augment {
 
     /// What two examples with these random bits take of each other, step by step.
     pub fn taken(&self, bits: [u64; 2], axis: FrameAxis) -> impl Iterator<Item = [Taken; 2]> {
-        self.steps.iter().filter_map(move |(Step { kind, p }, key, reading)| {
-            let Kind::Pair(pairing) = kind else { return None };
+        self.steps.iter().filter_map(move |(step, key, reading)| {
+            let Kind::Pair(pairing) = &step.kind else { return None };
             Some(bits.map(|seed| {
                 let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
-                if draws.unit() < *p { pairing.draw(&mut draws, axis) } else { Taken::NONE }
+                if step.is_applied(seed, &mut draws) { pairing.draw(&mut draws, axis) } else { Taken::NONE }
             }))
         })
     }
@@ -488,7 +529,7 @@ impl Augment {
     fn applied(&self, seed: u64) -> impl Iterator<Item = (&Kind, Draws)> {
         self.steps.iter().filter_map(move |(step, key, reading)| {
             let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
-            (draws.unit() < step.p).then_some((&step.kind, draws))
+            step.is_applied(seed, &mut draws).then_some((&step.kind, draws))
         })
     }
 

@@ -18,7 +18,7 @@ fn run(steps: Vec<Step>, seed: u64, samples: &mut [f32]) {
 }
 
 fn step(kind: Kind) -> Step {
-    Step { kind, p: 1.0 }
+    Step { kind, p: 1.0, choice: None }
 }
 
 #[test]
@@ -382,6 +382,55 @@ fn a_gain_is_drawn_as_a_factor_too() {
     let raised = (0..n).filter(|&seed| factor(seed) > 1.0).count() as f64 / n as f64;
     // Six standard errors around 1 of 1.875.
     assert!((raised - 1.0 / 1.875).abs() < 6.0 * 0.5 / (n as f64).sqrt());
+}
+
+#[test]
+fn one_step_of_a_group_is_applied() {
+    let gain = |db| Kind::Gain { db: bounds(db, db) };
+    let n = 6000;
+    for (weights, p) in [([1.0, 1.0, 1.0], 1.0), ([1.0, 2.0, 5.0], 0.5), ([1e-9, 0.1, 1e9], 0.9)] {
+        let mut choices = Choice::of_weights(0, p, &weights);
+        let mut chosen = |kind, p| Step { kind, p, choice: choices.next() };
+        // The second is applied to half of the examples for which it is chosen.
+        let steps = vec![chosen(gain(20.0), 1.0), chosen(gain(40.0), 0.5), chosen(Kind::Polarity, 1.0)];
+        assert_eq!(choices.next(), None);
+        let mut seen = [0; 4];
+        for seed in 0..n {
+            let mut sample = [1.0];
+            run(steps.clone(), seed, &mut sample);
+            let which = [10.0, 100.0, -1.0, 1.0].iter().position(|x: &f32| (x - sample[0]).abs() < 1e-4);
+            seen[which.expect("two steps were applied")] += 1;
+        }
+        let whole: f64 = weights.iter().sum();
+        let mut shares = weights.map(|weight| p * weight / whole).to_vec();
+        shares[1] /= 2.0;
+        shares.push(1.0 - shares.iter().sum::<f64>());
+        for (count, share) in seen.iter().zip(shares) {
+            let found = f64::from(*count) / n as f64;
+            // Six standard errors.
+            let error = 6.0 * (share * (1.0 - share) / n as f64).sqrt();
+            assert!((found - share).abs() <= error + 1e-9, "{seen:?} of {weights:?}");
+        }
+    }
+}
+
+/// A step draws in a group what it draws alone, and groups choose by themselves.
+#[test]
+fn a_group_changes_no_draw() {
+    let gain = |choice| Step { kind: Kind::Gain { db: bounds(-20.0, 20.0) }, p: 1.0, choice };
+    let groups = [0, 1].map(|group| Choice::of_weights(group, 1.0, &[1.0, 1.0]).next());
+    let mut both = [0; 4];
+    for seed in 0..1000 {
+        let applied = groups.map(|choice| {
+            let (mut alone, mut in_group) = ([1.0], [1.0]);
+            run(vec![gain(None)], seed, &mut alone);
+            run(vec![gain(choice)], seed, &mut in_group);
+            assert!(in_group == alone || in_group == [1.0]);
+            in_group == alone
+        });
+        both[usize::from(applied[0]) * 2 + usize::from(applied[1])] += 1;
+    }
+    assert!(both.iter().all(|&count| (150..350).contains(&count)), "{both:?}");
 }
 
 proptest! {
