@@ -230,17 +230,27 @@ fn warp<T: Number>([from, to]: [usize; 2], axis: FrameAxis, before: &mut [f32], 
         let first = then as usize;
         (axis.first + first, axis.first + (first + 1).min(n - 1), (then - first as f64) as f32)
     };
-    let mut write = |band: usize, frame: usize, (first, second, share): (usize, usize, f32)| {
-        let [first, second] = [first, second].map(|at| before[axis.at(band, at)]);
-        values[axis.at(band, axis.first + frame)] = T::of(first + share * (second - first));
-    };
+    let between = |first: f32, second: f32, share: f32| T::of(first + share * (second - first));
     match axis.layout {
-        Layout::Time => (0..n).for_each(|frame| {
-            let from = place(frame);
-            (0..axis.n_bands).for_each(|band| write(band, frame, from));
-        }),
+        Layout::Time => {
+            let frames = |at: usize| at * axis.n_bands..(at + 1) * axis.n_bands;
+            for frame in 0..n {
+                let (first, second, share) = place(frame);
+                let [first, second] = [first, second].map(|at| &before[frames(at)]);
+                let values = values[frames(axis.first + frame)].iter_mut();
+                for ((value, first), second) in values.zip(first).zip(second) {
+                    *value = between(*first, *second, share);
+                }
+            }
+        }
         Layout::Mel => {
-            (0..axis.n_bands).for_each(|band| (0..n).for_each(|frame| write(band, frame, place(frame))));
+            let bands = before.chunks_exact(axis.n_frames).zip(values.chunks_exact_mut(axis.n_frames));
+            for (before, band) in bands {
+                for (frame, value) in band[axis.valid()].iter_mut().enumerate() {
+                    let (first, second, share) = place(frame);
+                    *value = between(before[first], before[second], share);
+                }
+            }
         }
     }
 }

@@ -68,6 +68,13 @@ pub(super) fn run(filters: &[Biquad], samples: &mut [f32]) {
     rest.iter().for_each(|filter| cascade(&[*filter], samples));
 }
 
+/// As [`run`], each filter twice, two of them or one in a pass.
+pub(super) fn run_twice(filters: &[Biquad], samples: &mut [f32]) {
+    let (pairs, rest) = filters.as_chunks::<2>();
+    pairs.iter().for_each(|[one, other]| cascade(&[*one, *one, *other, *other], samples));
+    rest.iter().for_each(|filter| cascade(&[*filter; 2], samples));
+}
+
 fn cascade<const N: usize>(filters: &[Biquad; N], samples: &mut [f32]) {
     // Transposed direct form II.
     let mut states = [[0.0; 2]; N];

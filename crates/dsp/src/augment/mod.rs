@@ -635,13 +635,14 @@ impl Augment {
                     }
                 }
                 Kind::DropFreq { freq, width, n } => {
-                    let mut filters = SmallVec::<[Biquad; MOST_PARTS]>::new();
+                    let mut notches = SmallVec::<[Biquad; MOST_PARTS]>::new();
                     for _ in 0..draws.whole(*n) {
                         let freq = draws.within(*freq);
-                        // Twice: half of the amplitude is left at the edges. bounded: at most 64.
-                        filters.extend([Biquad::notch(freq, draws.within(*width)); 2]);
+                        // bounded: at most 32.
+                        notches.push(Biquad::notch(freq, draws.within(*width)));
                     }
-                    clips.channels().for_each(|channel| filter::run(&filters, channel));
+                    // Half of the amplitude is left at the edges.
+                    clips.channels().for_each(|channel| filter::run_twice(&notches, channel));
                 }
                 Kind::DropChunk { length_ms, n, noise_factor } => {
                     let valid = clips.valid.clone();
