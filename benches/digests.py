@@ -358,7 +358,13 @@ def steps() -> dict[str, Any]:
     }  # fmt: skip
 
 
+SPEECH: dict[str, Any] = {
+    "dither": augment.Dither(), "drop freq": augment.DropFreq(), "gain by a factor": augment.Gain(factor=(0.125, 2)),
+    "drop chunk": augment.DropChunk((0.5, 2), noise_factor=(0, 1)),
+    "one of": augment.OneOf([augment.Gain(6), augment.Clip(-12)], weights=[1, 2], p=0.8),
+}  # fmt: skip
 ON_FRAMES = {"specaugment": augment.SpecAugment(3, 2, 0.3, 2), "frame roll": augment.FrameRoll(p=0.5)}
+WARP = {"warp": augment.SpecAugment(3, 2, 0.3, 2, warp=2)}
 PARTNERS: dict[str, Any] = {
     "mix": augment.Mix(snr_db=(-3, 9), most=2, near=6),
     "mix of a class": augment.Mix(weight=(0.1, 0.9), near=6, same_class="bird", targets="mix", p=0.7),
@@ -371,10 +377,10 @@ def augmented(inputs: Inputs) -> Cases:
     without = dict.fromkeys(("n_mels", "n_fft", "hop_length", "sample_rate"))
     wave: Keywords = {**without, "features": features.Waveform(sample_rate=RATE)}
     birds: Keywords = {"targets": targets.MultiHot("several", classes=BIRDS)}
-    for name, step in steps().items():
+    for name, step in {**steps(), **SPEECH}.items():
         for kind, given in (("waveform", wave), ("log-mel", {})):
             yield f"augment: {name}, {kind}", inputs.tiny("parquet", order="global", augment=[step], **given)
-    for name, step in ON_FRAMES.items():
+    for name, step in {**ON_FRAMES, **WARP}.items():
         yield f"augment: {name}", inputs.tiny("parquet", order="global", augment=[step])
     every = [augment.Mix(snr_db=3.0, near=6), *steps().values(), *ON_FRAMES.values(), augment.Mixup()]
     yield "augment: all steps", inputs.tiny("parquet", order="era", augment=every, **birds)

@@ -15,7 +15,20 @@ import numpy as np
 import soundfile
 
 import forebay
-from forebay.augment import Clip, Filter, FrameRoll, Gain, Mix, Noise, Reverb, Roll, SpecAugment, Speed
+from forebay.augment import (
+    Clip,
+    DropChunk,
+    DropFreq,
+    Filter,
+    FrameRoll,
+    Gain,
+    Mix,
+    Noise,
+    Reverb,
+    Roll,
+    SpecAugment,
+    Speed,
+)
 from forebay.features import LogMel
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +44,8 @@ STEPS: dict[str, list[Any]] = {
     'Filter("lowpass", 2000)': [Filter("lowpass", 2000)],
     'Filter("peak", (200, 8000), n=4)': [Filter("peak", (200, 8000), gain_db=(-24, 24), n=4)],
     "Clip(-24)": [Clip(-24)],
+    "DropFreq(0.4)": [DropFreq(0.4, n=1)],
+    "DropChunk((100, 200))": [DropChunk((100, 200))],
     "Speed((1.25,))": [Speed((1.25,))],
     "Mix(other, snr_db=0)": [Mix(str(RECORDINGS / "loop_electric.flac"), snr_db=0)],
     "SpecAugment(20, 2, 40, 2)": [SpecAugment(20, 2, 40, 2)],

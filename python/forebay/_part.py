@@ -124,12 +124,14 @@ class _Part:
         for key, step in NESTED.items():
             if isinstance(part := given.get(key), Mapping):
                 given[key] = step._read(key, part)
+            elif isinstance(part, list | tuple):
+                given[key] = [step._read(key, one) if isinstance(one, Mapping) else one for one in part]
         made: Self = _Part._classes[kind](**given)  # type: ignore[assignment]
         return made
 
 
 NESTED: dict[str, type[_Part]] = {}
-"""The parameters whose values are parts themselves, and the kind of these."""
+"""The parameters whose values are parts themselves, or lists of them, and the kind of these."""
 
 
 def made(values: Mapping[str, Any]) -> _Part:

@@ -11,11 +11,11 @@ drawn depends on the loader's seed, the epoch and the example alone, and not on 
 dataclasses; each checks its parameters when it is made.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, fields, replace
 from functools import partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,18 @@ from forebay.features import _FrontEndPart, preset
 from forebay.manifest import Manifest
 
 __all__ = [
-    "Clip", "CutMix", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise", "Polarity", "Python", "Reverb", "Roll",
-    "SpecAugment", "Speed", "apply",
+    "Clip", "CutMix", "Dither", "DropChunk", "DropFreq", "Filter", "FrameRoll", "Gain", "Mix", "Mixup", "Noise",
+    "OneOf", "Polarity", "Python", "Reverb", "Roll", "SpecAugment", "Speed", "apply",
 ]  # fmt: skip
 
 
 def _as_float(value: Any) -> Any:
     is_number = isinstance(value, (int, np.number)) and not isinstance(value, bool)
     return float(value) if is_number else value
+
+
+def _as_int(value: Any) -> Any:
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def _as_source(source: Any) -> Any:
@@ -57,6 +61,8 @@ def _no_source(expected: str, given: Any) -> TypeError:
 
 Range = float | tuple[float, float]
 """A number, or the lowest and the highest."""
+Counts = int | tuple[int, int]
+"""A whole number, or the lowest and the highest."""
 
 
 @part
@@ -75,18 +81,38 @@ class _StepPart(_Part):
             if isinstance(value, (list, np.ndarray)):
                 value = tuple(value)
             if isinstance(value, tuple):
-                value = tuple(map(_as_float, value))
+                value = tuple(map(_as_int if field.type == Counts else _as_float, value))
             object.__setattr__(self, field.name, value)
         self._check_by(_Step)
 
 
 @part
 class Gain(_StepPart):
-    """Changes the level by `db` decibels. Samples may exceed 1; they are not limited."""
+    """Changes the level by `db` decibels, or by `factor`. Samples may exceed 1; they are not limited.
 
-    db: Range = (-18.0, 6.0)
+    `factor`, in place of `db`: all samples are multiplied by it, 0.0001 to 10000. Factors and decibels of the same ends
+    differ in what is drawn: half of the factors from 0.125 to 2, as in Lhotse's `PerturbVolume`, raise the level, but
+    a quarter of the decibels from -18 to 6. NeMo's gain is drawn in decibels.
+    """
+
+    db: Range | None = (-18.0, 6.0)
     _: KW_ONLY
+    factor: Range | None = None
     p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.factor is not None and isinstance(self.db, tuple) and self.db == Gain.db:
+            object.__setattr__(self, "db", None)
+        super().__post_init__()
+
+    def __repr__(self) -> str:
+        """The call, with the one of the two that is given."""
+        return super().__repr__().replace("db=None, ", "", 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values; without a factor as before there was one, so that states of before load."""
+        found = super().to_dict()
+        return found if self.factor is not None else {name: found[name] for name in found if name != "factor"}
 
 
 @part
@@ -126,6 +152,72 @@ class Noise(_StepPart):
     slope_db: Range = 0.0
     level: Literal["rms", "active", "clip"] = "rms"
     p: float = 1.0
+
+
+@part
+class Dither(_StepPart):
+    """Adds white Gaussian noise of the standard deviation `amount`, where 1 is full scale, 0 to 1.
+
+    The level is that of the noise alone, not relative to the clip as in `Noise`: digital silence gets it too, and the
+    logarithm of a feature never meets exact zeros. Padding stays as it is. Channels get noise of their own.
+
+    Kaldi's `dither=1.0`, in units of 16-bit samples, is 1 / 32768, the default; NeMo's is 1e-5. Kaldi draws for each
+    frame, here overlapping frames share their samples.
+    """
+
+    amount: Range = 2.0**-15
+    _: KW_ONLY
+    p: float = 1.0
+
+
+@part
+class DropFreq(_StepPart):
+    """Removes bands of frequencies from the waveform by notch filters.
+
+    `freq`: the frequency that is removed, drawn uniformly, as a share of half the sample rate, 0 to 1. `width`: how far
+    its band reaches to each side, in the same unit, 0.001 to 0.25: there half of the amplitude is left (-6 dB), and at
+    half of the way a fifth (-14 dB). Near 0 and 1 more of the band is on the other side. `n`: the number of bands, or
+    the least and the most (0 to 32).
+
+    Source: SpeechBrain's `DropFreq`. Each band is two notch filters of second order in place of a kernel of 101 taps,
+    so edges are less steep, and phases change beside a band.
+    """
+
+    freq: Range = (0.0, 1.0)
+    _: KW_ONLY
+    width: Range = 0.05
+    n: Counts = (1, 3)
+    p: float = 1.0
+
+    _elsewhere: ClassVar[dict[str, str]] = {
+        "drop_freq_low": "freq", "drop_freq_high": "freq", "drop_freq_width": "width",
+        "drop_freq_count_low": "n", "drop_freq_count_high": "n", "drop_prob": "p",
+    }  # fmt: skip
+
+
+@part
+class DropChunk(_StepPart):
+    """Replaces `n` random parts of the waveform by zeros, or by noise.
+
+    `length_ms`: milliseconds of a part, at most the whole clip; the default is 100 to 1000 samples at 16 kHz. A part
+    lies within the samples that are not padding, at the same time in all channels; parts may overlap. `n`: their
+    number, or the least and the most (0 to 64). `noise_factor`: the root mean square of white Gaussian noise in a part,
+    relative to that of the clip, 0 to 100; 0 is zeros.
+
+    Source: SpeechBrain's `DropChunk`, whose noise is uniform, up to `noise_factor` times twice the mean of the absolute
+    samples.
+    """
+
+    length_ms: Range = (6.25, 62.5)
+    _: KW_ONLY
+    n: Counts = (1, 3)
+    noise_factor: Range = 0.0
+    p: float = 1.0
+
+    _elsewhere: ClassVar[dict[str, str]] = {
+        "drop_length_low": "length_ms", "drop_length_high": "length_ms",
+        "drop_count_low": "n", "drop_count_high": "n", "drop_prob": "p",
+    }  # fmt: skip
 
 
 @part
@@ -267,7 +359,13 @@ class SpecAugment(_StepPart):
     (after normalization), or `"silence"`, the features of silence, band by band: a mask before the logarithm.
     `frames`: `"valid"`, masks lie within the frames that are not padding; `"all"`.
 
-    Source: D. S. Park et al., SpecAugment (2019).
+    `warp`: before the masks, time is warped: a frame, at least `warp` from both ends, is moved by up to `warp` frames
+    to either side, and the frames before and after it are stretched and compressed to fit, by linear interpolation. 80
+    in icefall, 5 in ESPnet; 0, the default, warps nothing. The number of frames stays the same, and padding stays where
+    it is. Examples of less than `2 * warp + 2` frames are not warped. Masks are the same with and without a warp.
+
+    Source: D. S. Park et al., SpecAugment (2019). ESPnet and Lhotse interpolate by a cubic, which overshoots: beside a
+    loud frame it is below silence.
     """
 
     freq: int | float = 27
@@ -277,7 +375,15 @@ class SpecAugment(_StepPart):
     _: KW_ONLY
     fill: Literal["mean", "minimum", "silence"] | float = "mean"
     frames: Literal["valid", "all"] = "valid"
+    warp: int = 0
     p: float = 1.0
+
+    _elsewhere: ClassVar[dict[str, str]] = {"time_warp_factor": "warp", "time_warp_window": "warp"}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values; without a warp as before there was one, so that states of before load."""
+        found = super().to_dict()
+        return found if self.warp else {name: found[name] for name in found if name != "warp"}
 
 
 @part
@@ -362,8 +468,52 @@ class Python(_StepPart):
         return _function_name(self.function)
 
 
+@part
+class OneOf(_StepPart):
+    """Applies one of `steps`, drawn for each example by `weights`; equally often without.
+
+    `weights`: a number for each step, 1e-9 to 1e9; only their proportions matter. `p`: the share of examples for which
+    a step is drawn; the step's own `p` then decides whether it is applied. A step draws the values that it would draw
+    if it stood in the list itself, in this place. Outputs such as `mix_index` are those of the first step of a class,
+    also if it is not the one that is drawn. A `OneOf` cannot have another.
+
+    Noise by category, as in Kaldi's x-vector recipe: `OneOf([Mix("noise/", snr_db=(0, 15)), Mix("music/", snr_db=(5,
+    15)), Mix("speech/", snr_db=(13, 20), most=7), Reverb("rooms/")], p=0.8)`.
+    """
+
+    steps: Sequence[_StepPart]
+    _: KW_ONLY
+    weights: Sequence[float] | None = None
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.steps, str | Mapping) or not isinstance(self.steps, Iterable):
+            raise wrong_type("steps", "a list of objects of forebay.augment", self.steps)
+        object.__setattr__(self, "steps", tuple(self.steps))
+        given: Any = self.weights
+        if given is not None and (not isinstance(given, Sequence | np.ndarray) or isinstance(given, str)):
+            raise wrong_type("weights", "a list of numbers", given)
+        super().__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values, with `to_dict()` of each step."""
+        return super().to_dict() | {"steps": [step.to_dict() for step in self.steps]}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), weights=self.weights, p=self.p), (self.steps,)
+
+
+NESTED["steps"] = _StepPart
+
+
+def _each(steps: Iterable[Any]) -> Iterator[Any]:
+    """The steps, with those of a `OneOf` in its place."""
+    for step in steps:
+        yield from step.steps if isinstance(step, OneOf) else [step]
+
+
 def _is_on_features(step: object) -> bool:
-    return isinstance(step, Python) and step.on == "features"
+    return isinstance(step, SpecAugment | FrameRoll) or (isinstance(step, Python) and step.on == "features")
 
 
 def apply(
@@ -402,8 +552,7 @@ def apply(
         raise ConfigError(f"waveform has the shape {list(given.shape)}, must have samples for features")
     # An iterator gives its steps once.
     steps = list(steps) if isinstance(steps, Iterable) else steps
-    each_step = steps if isinstance(steps, list) else []
-    on_features = [step for step in each_step if isinstance(step, SpecAugment | FrameRoll) or _is_on_features(step)]
+    on_features = [step for step in _each(steps if isinstance(steps, list) else []) if _is_on_features(step)]
     if on_features and getattr(features, "layout", None) is None:
         raise ConfigError(
             f"{type(on_features[0]).__name__} changes features, and features is {features!r}: give features that have "

@@ -162,8 +162,9 @@ def librispeech(
     Examples are whole utterances with their texts, padded to `clip_seconds`; the output `valid_frames` is their length
     in frames. An utterance that is longer, at the speed that is drawn, is left out as a bad record (`too_large`). With
     `duration`, the name of a column of seconds, utterances above 0.9 `clip_seconds` (20.2 s), which do not fit at each
-    speed, are left out before anything is read. icefall makes batches of utterances of similar length and warps time
-    as well. `noise`: recordings such as MUSAN's.
+    speed, are left out before anything is read. icefall makes batches of utterances of similar length as well
+    (`batching.Buckets`), and warps time (`SpecAugment(27, 2, 100, 10, warp=80, p=0.9)` in place of the last step).
+    `noise`: recordings such as MUSAN's.
 
     Source: icefall's recipe for LibriSpeech on GitHub (k2-fsa/icefall), and lhotse's transforms.
     """

@@ -9,6 +9,7 @@ use pyo3::{
     prelude::*,
     types::{PyBool, PyDict, PyList, PyString, PyType},
 };
+use serde_json::{Value, json};
 
 use super::{
     arguments::{Argument, ArgumentError, argument, attempt, items, named, plan},
@@ -29,20 +30,47 @@ use crate::{
     transform::{
         Augment, AugmentScratch, Clips, FrameAxis, Layout, Quality, Resampler, SpectrogramConfig,
         augment::{
-            BandMasks, Bounds, Calling, Exchange, Fill, Kind, Loudness, MOST_PARTS, MOST_STEPS, MixLevel,
-            MixTargets, Mixing, Pairing, Shape, Step, Width,
+            BandMasks, Bounds, Calling, Choice, Counts, Exchange, Fill, Kind, Loudness, MOST_PARTS,
+            MOST_STEPS, MixLevel, MixTargets, Mixing, Pairing, Shape, Step, Width,
         },
         target_len,
     },
 };
 
+/// The most frames or bands of a mask, and of a warp.
+const MOST_FRAMES: i64 = 1 << 24;
+
 /// A step of augmentation.
 #[pyclass(module = "forebay._core", name = "_Step", frozen)]
 pub struct PyStep {
+    /// One, or those of a `OneOf`.
+    steps: Vec<PlannedStep>,
+    group: Option<Group>,
+}
+
+/// How a `OneOf` draws one of its steps.
+struct Group {
+    /// One for each step.
+    weights: Vec<f64>,
+    /// The share of examples to which one of the steps is applied.
+    p: f64,
+}
+
+struct PlannedStep {
     step: Step,
     /// The recordings that it reads besides the clip's.
     source: Option<Background>,
     function: Option<Py<OwnedObject>>,
+}
+
+impl PlannedStep {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            step: self.step.clone(),
+            source: self.source.clone(),
+            function: self.function.as_ref().map(|held| held.clone_ref(py)),
+        }
+    }
 }
 
 #[pymethods]
@@ -55,7 +83,7 @@ impl PyStep {
         const SHARES: [f64; 2] = [-1.0, 1.0];
         let (mut source, mut function) = (None, None);
         let kind = match kind {
-            "Gain" => Kind::Gain { db: given.bounds("db", DB)? },
+            "Gain" => given.gain(DB)?,
             "Polarity" => Kind::Polarity,
             "Roll" => Kind::Roll {
                 shift: given.bounds("shift", SHARES)?,
@@ -65,6 +93,17 @@ impl PyStep {
                 snr_db: given.bounds("snr_db", DB)?,
                 slope_db: given.bounds("slope_db", [-12.0, 12.0])?,
                 loudness: given.loudness()?,
+            },
+            "Dither" => Kind::Dither { amount: given.bounds("amount", [0.0, 1.0])? },
+            "DropFreq" => Kind::DropFreq {
+                freq: given.bounds("freq", [0.0, 1.0])?,
+                width: given.bounds("width", [0.001, 0.25])?,
+                n: given.counts("n", MOST_PARTS / 2)?,
+            },
+            "DropChunk" => Kind::DropChunk {
+                length_ms: given.bounds("length_ms", [0.0, 60_000.0])?,
+                n: given.counts("n", MOST_PARTS)?,
+                noise_factor: given.bounds("noise_factor", [0.0, 100.0])?,
             },
             "Filter" => Kind::Filter {
                 shape: [Shape::LowPass, Shape::HighPass, Shape::BandPass, Shape::Peak]
@@ -100,35 +139,72 @@ impl PyStep {
                 Kind::Call(Calling { function: step, on_features })
             }
             "FrameRoll" => Kind::FrameRoll { shift: given.bounds("shift", SHARES)? },
+            "OneOf" => {
+                let (steps, group) = given.one_of_steps()?;
+                given.check()?;
+                return Ok(Self { steps, group: Some(group) });
+            }
             other => return Err(PyTypeError::new_err(format!("{other} is no step of augmentation"))),
         };
         let p = given.share("p")?;
         given.check()?;
-        Ok(Self { step: Step { kind, p }, source, function })
+        let step = Step { kind, p, choice: None };
+        Ok(Self { steps: vec![PlannedStep { step, source, function }], group: None })
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.function)
+        self.steps.iter().try_for_each(|planned| visit.call(&planned.function))
     }
 }
 
 impl RecipeFields<'_> {
+    /// The steps of a `OneOf`, and how one of them is drawn.
+    fn one_of_steps(&mut self) -> PyResult<(Vec<PlannedStep>, Group)> {
+        let (given, py) = (self.value("steps")?, self.py());
+        let each = items(&given)?.ok_or_else(|| {
+            PyTypeError::new_err(
+                "steps must be a list of objects of forebay.augment, as in OneOf([Gain(), Clip()])",
+            )
+        })?;
+        let mut steps = Vec::new();
+        for (at, step) in each.enumerate() {
+            let step = step?;
+            let found = plan_of("steps", at, &step)?;
+            let PyStep { steps: one, group } = found.get();
+            if group.is_some() {
+                self.problems.push(format!(
+                    "steps has a OneOf at position {at}, must have other steps: put its steps into this one, with weights"
+                ));
+            }
+            steps.extend(one.iter().map(|one| one.clone_ref(py)));
+        }
+        if !(1..=MOST_STEPS).contains(&steps.len()) && self.problems.is_empty() {
+            self.problems.push(format!("steps has {} steps, must have 1 to {MOST_STEPS}", steps.len()));
+        }
+        let weights = self.value("weights")?;
+        let weights = match weights.is_none() {
+            true => steps.iter().map(|_| 1.0).collect(),
+            false => {
+                weights.try_iter()?.map(|one| named("weights", &one?)).collect::<PyResult<Vec<f64>>>()?
+            }
+        };
+        if weights.len() != steps.len() && self.problems.is_empty() {
+            self.problems.push(format!(
+                "weights has {} numbers, must have one for each of {} steps",
+                weights.len(),
+                steps.len()
+            ));
+        }
+        if let Some(wrong) = weights.iter().find(|weight| !(1e-9..=1e9).contains(*weight)) {
+            self.problems.push(format!("weights has {wrong:?}, must be 1e-9 to 1e9"));
+        }
+        Ok((steps, Group { weights, p: self.share("p")? }))
+    }
+
     /// A number, or the lowest and the highest of a range.
     fn bounds(&mut self, name: &str, [least, most]: [f64; 2]) -> PyResult<Bounds> {
         let value = self.value(name)?;
-        let (low, high) = match attempt(value.py(), value.len())? {
-            Some(2) if !value.is_instance_of::<PyString>() => {
-                (named(name, &value.get_item(0)?)?, named(name, &value.get_item(1)?)?)
-            }
-            Some(_) => {
-                let message = format!("{name} is {}, must be a number or a pair, (low, high)", value.repr()?);
-                return Err(PyTypeError::new_err(message));
-            }
-            None => {
-                let number: f64 = named(name, &value)?;
-                (number, number)
-            }
-        };
+        let [low, high]: [f64; 2] = pair_of(name, &value, "number")?;
         let allowed = least..=most; // NaN is in no range
         if !(allowed.contains(&low) && allowed.contains(&high)) {
             self.problems.push(format!("{name} is {}, must be within {least} to {most}", value.repr()?));
@@ -138,6 +214,34 @@ impl RecipeFields<'_> {
             ));
         }
         Ok(Bounds { low, high })
+    }
+
+    /// A whole number up to `most`, or the lowest and the highest of a range.
+    fn counts(&mut self, name: &str, most: usize) -> PyResult<Counts> {
+        let value = self.value(name)?;
+        let given: [i64; 2] = pair_of(name, &value, "whole number")?;
+        let [low, high] = given.map(|one| one.clamp(0, most as i64) as usize);
+        if given != [low as i64, high as i64] {
+            self.problems.push(format!("{name} is {}, must be within 0 to {most}", value.repr()?));
+        } else if low > high {
+            self.problems
+                .push(format!("{name} is ({low}, {high}), must be (low, high), as in ({high}, {low})"));
+        }
+        Ok(Counts { low: low.min(high), high })
+    }
+
+    /// A `Gain`, by decibels or by a factor.
+    fn gain(&mut self, decibels: [f64; 2]) -> PyResult<Kind> {
+        let is_given = |name: &str| self.value(name).map(|value| !value.is_none());
+        match [is_given("db")?, is_given("factor")?] {
+            [true, false] => Ok(Kind::Gain { db: self.bounds("db", decibels)? }),
+            [false, true] => Ok(Kind::Scale { factor: self.bounds("factor", [1e-4, 1e4])? }),
+            given => {
+                let found = if given[0] { "both db and factor" } else { "neither db nor factor" };
+                self.problems.push(format!("Gain has {found}, must have one, as in Gain(factor=(0.125, 2))"));
+                Ok(Kind::Gain { db: Bounds { low: 0.0, high: 0.0 } })
+            }
+        }
     }
 
     /// The recordings of a step of this class.
@@ -238,7 +342,17 @@ impl RecipeFields<'_> {
             n_time: self.masks_of("n_time")?,
             fill,
             pads: self.one_of("frames", &["valid", "all"])? == 1,
+            warp: self.frames("warp")?,
         })
+    }
+
+    /// A whole number of frames.
+    fn frames(&mut self, name: &str) -> PyResult<usize> {
+        let n: i64 = self.get(name)?;
+        if !(0..=MOST_FRAMES).contains(&n) {
+            self.problems.push(format!("{name} is {}, must be 0 to {MOST_FRAMES}", shown(n)));
+        }
+        Ok(n.clamp(0, MOST_FRAMES) as usize)
     }
 
     fn masks_of(&mut self, name: &str) -> PyResult<usize> {
@@ -254,11 +368,7 @@ impl RecipeFields<'_> {
         let value = self.value(name)?;
         let is_whole = !value.is_instance_of::<PyBool>() && value.hasattr("__index__")?;
         if is_whole {
-            let n: i64 = named(name, &value)?;
-            if !(0..=1 << 24).contains(&n) {
-                self.problems.push(format!("{name} is {}, must be 0 to {}", shown(n), 1 << 24));
-            }
-            return Ok(Width::Count(n.max(0) as usize));
+            return self.frames(name).map(Width::Count);
         }
         let share: f64 = named(name, &value)?;
         if !(0.0..=1.0).contains(&share) {
@@ -270,32 +380,59 @@ impl RecipeFields<'_> {
     }
 }
 
+/// A value, or the two of a pair, each a `what`.
+fn pair_of<T: Argument + Copy>(name: &str, value: &Bound<'_, PyAny>, what: &str) -> PyResult<[T; 2]> {
+    match attempt(value.py(), value.len())? {
+        Some(2) if !value.is_instance_of::<PyString>() => {
+            Ok([named(name, &value.get_item(0)?)?, named(name, &value.get_item(1)?)?])
+        }
+        Some(_) => {
+            let message = format!("{name} is {}, must be a {what} or a pair, (low, high)", value.repr()?);
+            Err(PyTypeError::new_err(message))
+        }
+        None => {
+            let number = named(name, value)?;
+            Ok([number, number])
+        }
+    }
+}
+
 /// The steps of a list of objects of `forebay.augment`, the recordings of each that reads others, and the
 /// owners of the functions that they call.
 fn steps(given: &Bound<'_, PyAny>) -> Result<(Augment, Vec<Background>, Vec<Opaque>), ArgumentError> {
     let (mut steps, mut sources, mut functions) = (Vec::new(), Vec::new(), Vec::new());
+    let mut groups = 0..;
     for (at, step) in items(given)?.ok_or(ArgumentError::Type)?.enumerate() {
-        let step = step?;
-        let Some(plan) = plan::<PyStep>(&step)? else {
-            let found = step.repr()?;
-            let hint = match step.cast::<PyType>().map(|class| class.name()) {
-                Ok(Ok(name)) => format!("; make an object of the class: {name}(...)"),
-                _ if step.is_callable() => "; Python(function) makes a step of a function".to_owned(),
-                _ => String::new(),
-            };
-            let message =
-                format!("step {at} of augment is {found}, must be an object of forebay.augment{hint}");
-            return Err(ArgumentError::Raised(PyTypeError::new_err(message)));
-        };
-        let PyStep { step, source, function } = plan.get();
-        sources.extend(source.clone());
-        steps.push(step.clone());
-        functions.extend(function.iter().map(|held| {
-            let held: Py<PyAny> = held.clone_ref(given.py()).into_any();
-            Opaque(Some(Arc::new(held)))
-        }));
+        let found = plan_of("augment", at, &step?).map_err(ArgumentError::Raised)?;
+        let PyStep { steps: each, group } = found.get();
+        let mut choices = group
+            .iter()
+            .flat_map(|Group { weights, p }| Choice::of_weights(groups.next().unwrap_or(0), *p, weights));
+        for PlannedStep { step, source, function } in each {
+            sources.extend(source.clone());
+            steps.push(Step { choice: choices.next(), ..step.clone() });
+            functions.extend(function.iter().map(|held| {
+                let held: Py<PyAny> = held.clone_ref(given.py()).into_any();
+                Opaque(Some(Arc::new(held)))
+            }));
+        }
     }
     Ok((Augment::new(steps), sources, functions))
+}
+
+/// The plan of the step at this place of a list.
+fn plan_of<'py>(list: &str, at: usize, step: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyStep>> {
+    if let Some(plan) = plan::<PyStep>(step)? {
+        return Ok(plan);
+    }
+    let found = step.repr()?;
+    let hint = match step.cast::<PyType>().map(|class| class.name()) {
+        Ok(Ok(name)) => format!("; make an object of the class: {name}(...)"),
+        _ if step.is_callable() => "; Python(function) makes a step of a function".to_owned(),
+        _ => String::new(),
+    };
+    let message = format!("step {at} of {list} is {found}, must be an object of forebay.augment{hint}");
+    Err(PyTypeError::new_err(message))
 }
 
 impl Argument for AugmentObject {
@@ -327,13 +464,34 @@ impl Argument for AugmentObject {
         match self {
             Self::Crop(is_random) => is_random.to_python(py),
             Self::Steps { description, augment, .. } => {
-                let made = description.iter().zip(augment.steps()).map(|(one, step)| match &step.kind {
-                    Kind::Call(calling) => called(py, calling, step.p),
-                    _ => Ok(state::made(py, Some(one))?.into_pyobject(py)?.into_any()),
-                });
+                let mut steps = augment.steps();
+                let made = description.iter().map(|one| described(py, one, &mut steps));
                 Ok(made.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.into_any())
             }
         }
+    }
+}
+
+/// The object of `forebay.augment` that this describes, of the next of the steps; of a `OneOf`, the next
+/// several.
+fn described<'py, 's>(
+    py: Python<'py>,
+    description: &Value,
+    steps: &mut impl Iterator<Item = &'s Step>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(members) = state::members(description) {
+        let made = members.iter().map(|one| match steps.next() {
+            Some(Step { kind: Kind::Call(calling), p, .. }) => called(py, calling, *p),
+            _ => state::made(py, Some(one)),
+        });
+        let made = made.collect::<PyResult<Vec<_>>>()?;
+        let fields = json!({"weights": description["weights"], "p": description["p"]});
+        let fields = state::to_python(py, &fields)?;
+        return py.import("forebay.augment")?.getattr("OneOf")?.call((made,), Some(&fields));
+    }
+    match steps.next() {
+        Some(Step { kind: Kind::Call(calling), p, .. }) => called(py, calling, *p),
+        _ => state::made(py, Some(description)),
     }
 }
 

@@ -171,10 +171,10 @@ impl IdentityInputs<'_> {
         Some(match &self.config.augment {
             AugmentObject::Crop(is_random) => json!(is_random),
             AugmentObject::Steps { description, augment, .. } => {
-                let mut sources = self.backgrounds.iter();
-                let each = description.iter().zip(augment.steps()).map(|(step, planned)| {
+                let (mut sources, mut planned) = (self.backgrounds.iter(), augment.steps());
+                let mut identity = |step: &Value| {
                     let mut step = step.clone();
-                    if planned.kind.reading().is_some() {
+                    if planned.next().is_some_and(|planned| planned.kind.reading().is_some()) {
                         // Not the names of the files.
                         let source = sources.next().and_then(Partnering::others).map(|source| {
                             json!({"rows": source.n_rows(), "fingerprint": hex(fingerprint(source))})
@@ -183,6 +183,12 @@ impl IdentityInputs<'_> {
                         step.as_object_mut().map(|step| step.remove("audio_column"));
                     }
                     step
+                };
+                let each = description.iter().map(|step| {
+                    let Some(members) = members(step) else { return identity(step) };
+                    let mut group = step.clone();
+                    group["steps"] = members.iter().map(&mut identity).collect();
+                    group
                 });
                 Value::Array(each.collect())
             }
@@ -239,6 +245,11 @@ pub fn hex(number: u64) -> Value {
 
 pub fn to_python<'py>(py: Python<'py>, state: &Value) -> PyResult<Bound<'py, PyDict>> {
     Ok(py.import("json")?.call_method1("loads", (state.to_string(),))?.cast_into()?)
+}
+
+/// The descriptions of the steps of a `OneOf` of augmentation, if this describes one.
+pub fn members(description: &Value) -> Option<&Vec<Value>> {
+    (description["type"] == "OneOf").then(|| description["steps"].as_array())?
 }
 
 /// The object of a recipe that `description` describes.

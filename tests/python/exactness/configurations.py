@@ -193,14 +193,18 @@ def steps(rng: Random, form: str, given: Keywords) -> list[Any]:
     on_waveform: list[Any] = [
         augment.Gain((-6, 6), p=p), augment.Polarity(), augment.Roll(p=p), augment.Clip(p=p),
         augment.Noise((0, 20), slope_db=(-6, 6), p=p), augment.Filter("peak", (100, 3000), n=2, p=p),
+        augment.Dither((1e-5, 1e-3), p=p), augment.DropFreq(p=p), augment.Gain(factor=(0.125, 2), p=p),
+        augment.DropChunk((1, 20), noise_factor=(0, 1), p=p),
         augment.Mix(snr_db=(-3, 9), most=rng.choice([1, 2]), near=rng.choice([None, 6]), p=p),
     ]  # fmt: skip
+    on_waveform.append(augment.OneOf(rng.sample(on_waveform, 3), weights=[1, 2, 3], p=p))
     windows = isinstance(given.get("crop"), crops.Windows)
     if not windows:
         on_waveform.append(augment.Speed((0.5, 1.0, 1.1), p=p))
     chosen = rng.sample(on_waveform, rng.randint(1, 3))
     if not is_waveform and rng.random() < 0.5:
-        chosen += rng.sample([augment.SpecAugment(3, 2, 0.3, 2, p=p), augment.FrameRoll(p=p)], rng.randint(1, 2))
+        masks = augment.SpecAugment(3, 2, 0.3, 2, warp=rng.choice([0, 2]), p=p)
+        chosen += rng.sample([masks, augment.FrameRoll(p=p)], rng.randint(1, 2))
     is_view = isinstance(given.get("crop"), crops.Views)
     mixes = rng.random() < 0.3 and "targets" not in given and form not in ("list", "pattern") and not is_view
     if mixes and form != "folder":

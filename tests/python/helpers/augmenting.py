@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
-from scipy.signal import lfilter
+from scipy.signal import iirnotch, lfilter
 
-from hashes import hashed
+from hashes import below, hashed
 
 Array = NDArray[Any]
 
@@ -19,6 +19,7 @@ CROP, AUGMENT = 3, 15
 NUMBERS = {
     "Gain": 1, "Polarity": 2, "Roll": 3, "Noise": 4, "Filter": 5, "Clip": 6, "Speed": 7, "SpecAugment": 8,
     "FrameRoll": 9, "Mix": 10, "Reverb": 11, "Mixup": 12, "CutMix": 13, "Python": 14,
+    "Dither": 15, "DropFreq": 16, "DropChunk": 17, "OneOf": 18,
 }  # fmt: skip
 """The classes by their numbers in hashes."""
 
@@ -44,6 +45,13 @@ class Draws:
 
     def within(self, low: float, high: float) -> float:
         return low + (high - low) * self.unit()
+
+    def below(self, n: int) -> int:
+        return below(self.bits(), n)
+
+    def whole(self, low: int, high: int) -> int:
+        """A whole number, both bounds included."""
+        return low + self.below(high - low + 1)
 
     def gamma(self, alpha: float) -> float:
         """Marsaglia and Tsang's rejection."""
@@ -73,6 +81,12 @@ class Draws:
 
     def log_within(self, low: float, high: float) -> float:
         return exp(self.within(log(low), log(high)))
+
+
+def chosen(seed: int, weights: list[float], p: float = 1.0, count: int = 0) -> int:
+    """The step of group number `count` that is drawn; -1 for none."""
+    draws = Draws(seed, "OneOf", count)
+    return int(np.searchsorted(np.cumsum(weights) / sum(weights), draws.unit(), "right")) if draws.first < p else -1
 
 
 def wav(samples: Array, rate: int) -> bytes:
@@ -116,6 +130,14 @@ def filtered(x: Array, shape: str, freq: float, q: float, gain_db: float, rate: 
     return found
 
 
+def notched(x: Array, freq: float, width: float) -> Array:
+    """Without a band, by scipy's notch, twice; frequencies are shares of half the sample rate."""
+    found: Array = np.asarray(x, np.float64)
+    for _ in range(2):
+        found = lfilter(*iirnotch(freq, freq / (2 * width)), found)
+    return found
+
+
 def slope_of(x: Array, rate: float, low: float, high: float) -> float:
     """Decibels per octave of a spectrum between two frequencies, by octaves."""
     power = np.abs(np.fft.rfft(x * np.hanning(len(x)))) ** 2
@@ -133,6 +155,19 @@ def reverberated(x: Array, valid: slice, response: Array) -> Array:
     made = np.stack([np.convolve(one.astype(np.float64), other)[:n] for one, other in zip(x, h, strict=True)])
     level = rms(x[:, valid])
     return made * level / rms(made[:, valid]) if level and h.any() else x
+
+
+def warped(draws: Draws, spectrogram: Array, most: int, n_masks: int) -> Array:
+    """`[n_bands, n_frames]` with a frame moved by up to `most`; its draws come after those of the masks."""
+    n = spectrogram.shape[1]
+    if most == 0 or n < 2 * most + 2:
+        return spectrogram
+    draws.next += 2 * n_masks
+    middle = draws.whole(most + 1, n - most - 1)
+    moved = draws.whole(middle - most, middle + most)
+    # Times at the middles of frames, before and after.
+    times = np.interp(np.arange(n) + 0.5, [0, moved, n], [0, middle, n])
+    return np.stack([np.interp(times, np.arange(n) + 0.5, band) for band in spectrogram])
 
 
 def masked(

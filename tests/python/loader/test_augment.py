@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,38 @@ import pyarrow.parquet as pq
 import pytest
 
 import forebay
-from augmenting import Draws, biquad, bits_of, filtered, masked, ratio, reverberated, rms, roll, slope_of, wav
+from augmenting import (
+    Draws,
+    biquad,
+    bits_of,
+    chosen,
+    filtered,
+    masked,
+    notched,
+    ratio,
+    reverberated,
+    rms,
+    roll,
+    slope_of,
+    warped,
+    wav,
+)
 from budgets import most_bytes
 from fields import write
 from forebay import ConfigError, StateError, augment, crops, features, sampling, targets
 from forebay.augment import (
     Clip,
+    Dither,
+    DropChunk,
+    DropFreq,
     Filter,
     FrameRoll,
     Gain,
     Mix,
     Noise,
+    OneOf,
     Polarity,
+    Python,
     Reverb,
     Roll,
     SpecAugment,
@@ -55,6 +76,7 @@ def test_waveforms(seed: int, channels: int) -> None:
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
 
     check(Gain((-18, 6)), x * ratio(Draws(seed, "Gain").within(-18, 6)))
+    check(Gain(factor=(0.125, 2)), x * Draws(seed, "Gain").within(0.125, 2))
     check(Polarity(p=0.5), -x if Draws(seed, "Polarity").first < 0.5 else x)
     for fill in ("wrap", "zeros"):
         shift = round(Draws(seed, "Roll").within(-1, 1) * N)
@@ -67,6 +89,62 @@ def test_waveforms(seed: int, channels: int) -> None:
             freq, q = draws.log_within(50, 3900), draws.log_within(0.3, 3)
             expected = filtered(expected, shape, freq, q, draws.within(-12, 12), RATE)
         check(Filter(shape, (50, 3900), q=(0.3, 3), n=3), expected, 1e-5)
+    draws, expected = Draws(seed, "DropFreq"), x
+    for _ in range(draws.whole(1, 3)):
+        expected = notched(expected, draws.within(0.05, 0.95), draws.within(0.02, 0.1))
+    check(DropFreq((0.05, 0.95), width=(0.02, 0.1)), expected, 1e-5)
+    draws, expected = Draws(seed, "DropChunk"), x.copy()
+    for _ in range(draws.whole(0, 4)):
+        length = round(draws.within(5, 400) / 1000 * RATE)
+        length = min(length, N)
+        start = draws.below(N - length + 1)
+        expected[..., start : start + length] = 0
+        draws.bits()  # the level of the noise, 0
+    check(DropChunk((5, 400), n=(0, 4)), expected, 0)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_dither_has_its_deviation(silent: bool) -> None:
+    """Of the noise alone, on silence as well; each channel has its own."""
+    n = 1 << 16
+    x = np.zeros((2, n), np.float32) if silent else clip_of(1, n, 2)
+    for seed in range(4):
+        noise = apply([Dither((1e-4, 1e-2))], x, RATE, seed=seed).astype(np.float64) - x
+        # Six standard errors of 2^17 samples, and what float32 rounds.
+        assert rms(noise) == pytest.approx(Draws(seed, "Dither").within(1e-4, 1e-2), rel=0.013)
+        assert abs(noise.mean()) < 6 * rms(noise) / 2**8.5
+        assert abs((noise[0] * noise[1]).mean()) < 6 * rms(noise) ** 2 / 2**8
+    kaldi = apply([Dither()], np.zeros(n, np.float32), RATE)
+    assert rms(kaldi) * 32768 == pytest.approx(1, rel=0.017)
+
+
+def test_noise_in_the_place_of_parts() -> None:
+    x = clip_of(2, 1 << 16, 2)
+    for seed in range(8):
+        draws = Draws(seed, "DropChunk")
+        draws.bits()
+        length = round(draws.within(2000, 4000) / 1000 * RATE)
+        start = draws.below(x.shape[1] - length + 1)
+        part = slice(start, start + length)
+        found = apply([DropChunk((2000, 4000), n=1, noise_factor=(0.1, 2))], x, RATE, seed=seed)
+        # Six standard errors of at least 2 * 16 000 samples.
+        assert rms(found[:, part]) == pytest.approx(draws.within(0.1, 2) * rms(x), rel=0.025)
+        assert abs(np.corrcoef(found[0, part], found[1, part])[0, 1]) < 6 / length**0.5
+        assert np.array_equal(np.delete(found, np.r_[part], 1), np.delete(x, np.r_[part], 1))
+
+
+def test_padding_gets_no_dither_and_loses_no_chunk(files: tuple[Path, list[Any]]) -> None:
+    """Only the recording changes, and the features still count it alone."""
+    path, _ = files
+    given = {**SHARED, "outputs": ["valid_samples"]}
+    steps = [Dither(0.1), DropChunk((1e4, 6e4), n=1, noise_factor=1.0)]
+    for step in steps:
+        with forebay.Loader([path], **given, augment=[step]) as loader:
+            for batch in loader:
+                for clip, n, row in zip(batch["waveform"], batch["valid_samples"], batch["index"], strict=True):
+                    assert n == min(N, OWN[row])
+                    assert clip[:n].all()
+                    assert not clip[n:].any()
 
 
 @pytest.mark.parametrize("slope", [0.0, -3.0, -6.0, -12.0, 4.0])
@@ -88,7 +166,10 @@ def test_noise_has_its_level_and_spectrum(slope: float, level: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 5)])
 def test_nothing_to_change(shape: tuple[int, ...]) -> None:
-    steps = [Gain(), Roll(), Noise(), Filter("peak", 100), Clip(), Speed((2.0,))]
+    steps = [
+        Gain(), Roll(), Noise(), Filter("peak", 100), Clip(), Speed((2.0,)), Dither(), DropFreq(),
+        DropChunk(noise_factor=1),
+    ]  # fmt: skip
     assert apply(steps, np.zeros(shape, np.float32), RATE).size == 0
 
 
@@ -126,10 +207,99 @@ def test_features(seed: int, layout: Any) -> None:
         expected = masked(Draws(seed, "SpecAugment"), plain, (6, 13), (2, 3), value)
         step = SpecAugment(6, 2, 0.5, 3, fill=fill)
         np.testing.assert_allclose(found(step), expected, rtol=0, atol=1e-5)
+        for most in (3, 12, 13):
+            bent = warped(Draws(seed, "SpecAugment"), plain, most, 5)
+            # There are 26 frames.
+            assert (bent is plain) == (most == 13)
+            expected = masked(Draws(seed, "SpecAugment"), bent, (6, 13), (2, 3), value)
+            step = SpecAugment(6, 2, 0.5, 3, fill=fill, warp=most)
+            np.testing.assert_allclose(found(step), expected, rtol=0, atol=1e-4)
     shift = round(Draws(seed, "FrameRoll").within(-1, 1) * plain.shape[1])
     np.testing.assert_array_equal(found(FrameRoll((-1, 1))), np.roll(plain, shift, 1))
     # A further step changes none of the draws.
     np.testing.assert_array_equal(found(FrameRoll((-1, 1)), Gain(0.0)), found(Polarity(p=0), FrameRoll((-1, 1))))
+
+
+def doubled(values: Any, _: int) -> Any:
+    return 2 * values
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_of_several_steps(seed: int) -> None:
+    """Each draws in a group what it draws in the list, in its place, and groups choose by themselves."""
+    x = clip_of(seed)
+    spectra = features.LogMel(sample_rate=RATE, n_fft=256, hop_length=64, n_mels=20)
+    groups: list[Any] = [
+        ([Gain((-9, 9)), Speed((0.5, 2.0)), Polarity(p=0.5), SpecAugment(5, 2, 5, 2)], [4.0, 1.0, 2.0, 3.0], 0.8),
+        ([Gain((-9, 9)), Python(doubled)], None, 1.0),
+    ]
+    steps = [Clip((-12, 0)), *(OneOf(some, weights=weights, p=p) for some, weights, p in groups), Clip((-12, 0))]
+    flat: list[Any] = [steps[0]]
+    kept = {0}
+    for count, (some, weights, p) in enumerate(groups):
+        which = chosen(seed, weights or [1.0] * len(some), p, count)
+        kept |= {len(flat) + which} if which >= 0 else set()
+        flat += some
+    kept.add(len(flat))
+    # Those that are not drawn are there, and never applied: others keep their numbers.
+    flat = [step if at in kept else replace(step, p=0.0) for at, step in enumerate([*flat, steps[-1]])]
+    found, expected = (apply(some, x, RATE, seed=seed, features=spectra) for some in (steps, flat))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_noise_by_category(files: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    """Exactly one of the sources, each at its level; a state, a recipe and outputs name them."""
+    path, _samples = files
+    n = [1, 2, 3]
+    sources = [shard(tmp_path / f"noise{i}", recordings([4000] * count, i)) for i, count in enumerate(n)]
+    ratios = [(0.0, 1.0), (10.0, 11.0), (20.0, 21.0)]
+    mixes = [Mix(source, snr_db=snr) for source, snr in zip(sources, ratios, strict=True)]
+    step = OneOf(mixes, weights=[1, 1, 2], p=0.8)
+    given = {**SHARED, "outputs": ["mix_index"]}
+    with forebay.Loader([path], **given, augment=[step]) as loader, forebay.Loader([path], **SHARED) as plain:
+        assert repr(step) in repr(loader.recipe)
+        state = json.loads(json.dumps(loader.state_dict()))
+        planned = loader.plan(len(OWN), outputs=["mix_index"])
+        mixed, clean = list(loader), list(plain)
+    rows = {name: np.concatenate([batch[name] for batch in mixed]) for name in mixed[0]}
+    np.testing.assert_array_equal(planned["mix_index"], rows["mix_index"])
+    before = np.concatenate([batch["waveform"] for batch in clean])
+    seen = set()
+    for at, row in enumerate(rows["index"].tolist()):
+        which = chosen(bits_of(3, row), [1, 1, 2], 0.8)
+        noise = rows["waveform"][at].astype(np.float64) - before[at]
+        seen.add(which)
+        # Of the first Mix, which has one row.
+        assert rows["mix_index"][at] == (0 if which == 0 else -1)
+        if which < 0:
+            assert not noise.any()
+            continue
+        low, high = ratios[which]
+        draws = Draws(bits_of(3, row), "Mix", which)
+        draws.bits()
+        snr = draws.within(low, high)
+        assert 20 * math.log10(rms(before[at][: OWN[row]]) / rms(noise)) == pytest.approx(snr, abs=0.01)
+    assert len(seen) == 4
+    with forebay.Loader([path], **given, augment=[step]) as again:
+        again.load_state_dict(state)
+    others = [OneOf(mixes, weights=[1, 1, 3], p=0.8), OneOf([mixes[1], mixes[0], mixes[2]], weights=[1, 1, 2], p=0.8)]
+    for other in [[one] for one in others] + [mixes]:
+        with forebay.Loader([path], **given, augment=other) as loader, pytest.raises(StateError, match="augment"):
+            loader.load_state_dict(state)
+
+
+def test_a_function_is_one_of_several(files: tuple[Path, list[Any]]) -> None:
+    path, _ = files
+    steps = [OneOf([Gain(-6), Python(doubled)])]
+    with forebay.Loader([path], **SHARED, augment=steps) as loader, forebay.Loader([path], **SHARED) as plain:
+        assert "OneOf(steps=(Gain(db=-6), Python(function=test_augment.doubled)))" in repr(loader.recipe)
+        loader.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        pairs = list(zip(loader, plain, strict=True))
+    assert pickle.loads(pickle.dumps(steps)) == steps
+    assert {chosen(bits_of(3, row), [1, 1]) for row in range(len(OWN))} == {0, 1}
+    for batch, before in pairs:
+        for row, found, x in zip(batch["index"].tolist(), batch["waveform"], before["waveform"], strict=True):
+            np.testing.assert_array_equal(found, apply(steps, x, RATE, seed=bits_of(3, row)))
 
 
 def test_statistics() -> None:
@@ -629,7 +799,10 @@ def test_parts_print_compare_and_convert() -> None:
         Filter("peak", (100, 200), q=(1, 2), n=4), Speed((0.9, 1.1)), SpecAugment(0.5, 1, 7, 3, fill=0.0, frames="all"),
         FrameRoll(), Mix("a.arrow", snr_db=(1, 2)), Mix([Path("a"), "b"], weight=0.5), Mix(beta=1.0, targets="sum"),
         Mix(forebay.Manifest([{"path": "a.wav"}]), snr_db=3.0), Reverb("a.arrow", p=0.3), Reverb([Path("a"), "b"]),
-        Reverb(forebay.Manifest([{"path": "a.wav"}])),
+        Reverb(forebay.Manifest([{"path": "a.wav"}])), Gain(factor=(0.125, 2)), Gain(factor=2, p=0.5), Dither((0, 0.1)),
+        DropFreq((0.1, 0.2), width=0.01, n=2), DropFreq(n=(0, 2)), DropChunk((1, 2), n=(2, 5)),
+        SpecAugment(warp=80), OneOf([Gain(3), Clip()]),
+        OneOf([Mix("a", snr_db=(0, 15)), Reverb(forebay.Manifest([{"path": "a.wav"}]))], weights=(1, 2.5), p=0.5),
     ]  # fmt: skip
     for part in parts:
         again = type(part).from_dict(json.loads(json.dumps(part.to_dict())))
@@ -637,6 +810,11 @@ def test_parts_print_compare_and_convert() -> None:
         assert repr(again) == repr(part)
         assert pickle.loads(pickle.dumps(part)) == part
     assert repr(parts[0]) == "Gain(db=(-1.0, 2.0), p=0.5)"
+    assert repr(Gain(factor=2)) == "Gain(factor=2)"
+    assert repr(DropFreq(n=(0, 2))) == "DropFreq(n=(0, 2))"
+    # States of before these parameters have the same description.
+    assert list(Gain().to_dict()) == ["type", "db", "p"]
+    assert "warp" not in SpecAugment().to_dict()
 
 
 @pytest.mark.parametrize(
@@ -656,6 +834,25 @@ def test_parts_print_compare_and_convert() -> None:
         (lambda: SpecAugment(-1), "freq is -1"),
         (lambda: SpecAugment(fill=float("nan")), "fill is NaN, must be finite"),
         (lambda: SpecAugment(fill="zero"), 'fill is "zero", must be one of "mean", "minimum", "silence"'),  # type: ignore[arg-type]
+        (lambda: SpecAugment(warp=-1), "warp is -1, must be 0 to 16777216"),
+        (lambda: Gain(1, factor=2), "Gain has both db and factor, must have one"),
+        (lambda: Gain(None), "Gain has neither db nor factor"),
+        (lambda: Gain(factor=0), "factor is 0, must be within 0.0001 to 10000"),
+        (lambda: Dither(1.5), "amount is 1.5, must be within 0 to 1"),
+        (lambda: DropFreq((0.5, 1.5)), "freq is .*, must be within 0 to 1"),
+        (lambda: DropFreq(width=0.5), "width is 0.5, must be within 0.001 to 0.25"),
+        (lambda: DropFreq(n=33), "n is 33, must be within 0 to 32"),
+        (lambda: DropChunk(n=(3, 1)), r"n is \(3, 1\), must be \(low, high\), as in \(1, 3\)"),
+        (lambda: DropChunk(n=(-1, 65)), r"n is \(-1, 65\), must be within 0 to 64"),
+        (lambda: DropChunk(-1), "length_ms is -1"),
+        (lambda: OneOf([]), "steps has 0 steps, must have 1 to 64"),
+        (lambda: OneOf([Gain()] * 65), "steps has 65 steps, must have 1 to 64"),
+        (lambda: OneOf([Gain(), OneOf([Clip()])]), "steps has a OneOf at position 1, must have other steps"),
+        (lambda: OneOf([Gain(), Clip()], weights=[1]), "weights has 1 numbers, must have one for each of 2 steps"),
+        (lambda: OneOf([Gain(), Clip()], weights=[1, 0]), r"weights has 0.0, must be 1e-9 to 1e9"),
+        (lambda: OneOf([Gain()], p=2), "p is 2.0, must be 0 to 1"),
+        (lambda: apply([OneOf([SpecAugment()])], np.zeros(3, np.float32), RATE), "SpecAugment changes features"),
+        (lambda: apply([OneOf([Reverb("a")])], np.zeros(3, np.float32), RATE), "steps has a Reverb"),
         (lambda: Mix("a"), "Mix has 0 of snr_db, weight and beta"),
         (lambda: Mix("a", snr_db=1, beta=1.0), "Mix has 2 of snr_db, weight and beta"),
         (lambda: Mix("a", weight=2.0), "weight is 2.0, must be within 0 to 1"),
@@ -685,6 +882,15 @@ def test_wrong_values(make: Any, message: str) -> None:
         (lambda: Gain((1, 2, 3)), "must be a number or a pair"),  # type: ignore[arg-type]
         (lambda: Gain(True), "db is True"),
         (lambda: Mix(3, weight=0.5), "source is 3"),
+        (lambda: OneOf(Gain()), "steps is Gain"),  # type: ignore[arg-type]
+        (lambda: OneOf([Gain]), r"step 0 of steps is .*; make an object of the class: Gain\(...\)"),  # type: ignore[list-item]
+        (lambda: OneOf([Gain()], weights="a"), "weights is 'a'"),  # type: ignore[arg-type]
+        (lambda: OneOf([Gain()], weights=["a"]), "weights is 'a'"),  # type: ignore[list-item]
+        (lambda: SpecAugment(warp=0.5), "warp is 0.5"),  # type: ignore[arg-type]
+        (lambda: DropChunk(n=1.5), "n is 1.5"),  # type: ignore[arg-type]
+        (lambda: DropChunk(n=(1, 2.5)), "n is 2.5"),  # type: ignore[arg-type]
+        (lambda: DropChunk(n=(1, 2, 3)), "must be a whole number or a pair"),  # type: ignore[arg-type]
+        (lambda: DropFreq(drop_freq_low=0.1), "use freq instead"),  # type: ignore[call-arg]
         (lambda: Mix(weight=0.5, same_class=3), "same_class is 3"),  # type: ignore[arg-type]
         (lambda: Speed("fast"), "factors is 'fast'"),  # type: ignore[arg-type]
         (lambda: Speed(True), "factors is True"),
@@ -709,6 +915,8 @@ def test_wrong_types(make: Any, message: str) -> None:
     [
         ({"augment": [SpecAugment()]}, "augment has SpecAugment, which changes spectrograms"),
         ({"augment": [Gain()] * 65}, "augment has 65 steps, at most 64"),
+        ({"augment": [OneOf([Gain()] * 40)] * 2}, "augment has 80 steps, at most 64"),
+        ({"augment": [OneOf([Gain(), SpecAugment()])]}, "augment has SpecAugment, which changes spectrograms"),
         ({"outputs": ["gain_db"]}, r'outputs has "gain_db", and augment has no Gain\(\)'),
         ({"augment": [Gain()], "outputs": ["mix_index"]}, r"augment has no Mix\(\)"),
         ({"augment": [Gain()], "outputs": ["reverb_index"]}, r"augment has no Reverb\(\)"),
@@ -743,6 +951,8 @@ def test_numbers_of_numpy_and_names(files: tuple[Path, list[Any]]) -> None:
     step = Gain(real(0.5), p=np.float64(0.25))
     assert step == Gain(0.5, p=0.25)
     assert Speed(real(0.5)) == Speed((0.5,)) == Speed(0.5)
+    assert repr(DropFreq(n=(n(0), n(2)))) == "DropFreq(n=(0, 2))"
+    assert Gain(factor=np.array([0.5, 2.0])) == Gain(factor=(0.5, 2))  # type: ignore[arg-type]
     given: dict[str, Any] = {
         "crop": crops.Views(n(2)), "sampling": sampling.Weighted([1.0] * len(OWN), epoch_size=n(24)),
     }  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import forebay
+from augmenting import Draws, bits_of, warped
 from forebay import AudioDataset, ConfigError, augment, crops, features
 from utterances import RATE, samples_of, write_utterances
 
@@ -190,6 +191,26 @@ def test_threads_and_ranks_change_nothing(table: Path) -> None:
                 np.testing.assert_array_equal(
                     part["spectrogram"][place, :, :n], batch["spectrogram"][offset + place, :, :n]
                 )
+
+
+@pytest.mark.parametrize("layout", ["mel", "time"])
+def test_time_is_warped_within_each_recording(table: Path, layout: Any) -> None:
+    """Recordings of 2 to 248 frames: the short ones stay, and padding is not drawn in."""
+    made: Any = features.LogMel(sample_rate=RATE, n_mels=16, n_fft=400, hop_length=160, layout=layout)
+    given = {"features": made, "augment": [augment.SpecAugment(0, 0, 0, 0, warp=20)], "seed": 5}
+    unchanged = set()
+    for batch in whole(table, **given):
+        for place, row in enumerate(batch["index"].tolist()):
+            found, n = batch["spectrogram"][place], batch["valid_frames"][place]
+            found = found[:, :n] if layout == "mel" else found[:n].T
+            alone = np.asarray(made(samples_of(row, SECONDS[row])))
+            alone = (alone if layout == "mel" else alone.T)[:, :n]
+            expected = warped(Draws(bits_of(5, row), "SpecAugment"), alone, 20, 0)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+            if np.array_equal(found, alone):
+                unchanged.add(row)
+                assert n < 42
+    assert unchanged == {row for row, seconds in enumerate(SECONDS) if seconds < 0.42}
 
 
 def test_a_state_continues(table: Path) -> None:

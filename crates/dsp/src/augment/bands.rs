@@ -1,7 +1,8 @@
-//! Masks and moves of frames and bands, in features of any type and layout.
+//! Masks, moves and warps of frames and bands, in features of any type and layout.
 //!
 //! Source: D. S. Park et al., "SpecAugment: A Simple Data Augmentation Method for Automatic Speech
-//! Recognition" (2019); widths are drawn from 0 to the largest, both included.
+//! Recognition" (2019); widths are drawn from 0 to the largest, both included. A warp interpolates linearly:
+//! so does the image warp that the paper names, and a cubic overshoots, below silence beside a loud frame.
 
 use std::ops::Range;
 
@@ -9,8 +10,9 @@ use half::{bf16, f16};
 
 use super::Draws;
 use crate::{
-    Layout,
+    Layout, Result,
     dtype::{ValuesMut, each_float},
+    fallible_alloc,
 };
 
 /// The largest width that a mask can have; widths are drawn from 0 on.
@@ -59,6 +61,8 @@ pub struct BandMasks {
     pub fill: Fill,
     /// Whether frames of padding are masked, too.
     pub pads: bool,
+    /// The most frames by which a place is moved before all masks; 0: none is.
+    pub warp: usize,
 }
 
 /// Where bands and frames are among the values of a channel.
@@ -134,6 +138,29 @@ impl Number for i16 {
 }
 
 impl BandMasks {
+    /// Stretches the frames that are not padding up to a place, and compresses those after it, or the other
+    /// way round. `draws` are those of [`Self::apply`] too, and its draws come before those of the warp.
+    pub(super) fn warp(
+        &self,
+        draws: &Draws,
+        axis: FrameAxis,
+        before: &mut Vec<f32>,
+        values: &mut ValuesMut<'_>,
+    ) -> Result<()> {
+        // A place and its new one have a frame on each side.
+        if self.warp == 0 || axis.n_valid < 2 * self.warp + 2 {
+            return Ok(());
+        }
+        let mut draws = draws.after(2 * (self.n_freq + self.n_time));
+        let from = self.warp + 1 + draws.below(axis.n_valid - 2 * self.warp - 1);
+        let to = from - self.warp + draws.below(2 * self.warp + 1);
+        if to != from {
+            fallible_alloc::resize(before, values.len(), 0.0)?;
+            each_float!(values, values => warp([from, to], axis, before, values));
+        }
+        Ok(())
+    }
+
     pub(super) fn apply(
         &self,
         draws: &mut Draws,
@@ -184,6 +211,48 @@ impl BandMasks {
 fn each<T: Number>(axis: FrameAxis, values: &[T]) -> impl Iterator<Item = f32> {
     let bands = 0..axis.n_bands;
     bands.flat_map(move |band| axis.valid().map(move |frame| values[axis.at(band, frame)].to()))
+}
+
+/// Has the frames before `from` fill the first `to` frames, and the others the rest; `before` becomes a copy
+/// of the values.
+fn warp<T: Number>([from, to]: [usize; 2], axis: FrameAxis, before: &mut [f32], values: &mut [T]) {
+    before.iter_mut().zip(values.iter()).for_each(|(before, value)| *before = value.to());
+    let n = axis.n_valid;
+    let steps = [from as f64 / to as f64, (n - from) as f64 / (n - to) as f64];
+    // The frames between which one of the middle of frame `frame` lies, and its place between them.
+    let place = |frame: usize| {
+        let middle = frame as f64 + 0.5;
+        let then = match frame < to {
+            true => middle * steps[0],
+            false => from as f64 + (middle - to as f64) * steps[1],
+        };
+        let then = (then - 0.5).clamp(0.0, (n - 1) as f64);
+        let first = then as usize;
+        (axis.first + first, axis.first + (first + 1).min(n - 1), (then - first as f64) as f32)
+    };
+    let between = |first: f32, second: f32, share: f32| T::of(first + share * (second - first));
+    match axis.layout {
+        Layout::Time => {
+            let frames = |at: usize| at * axis.n_bands..(at + 1) * axis.n_bands;
+            for frame in 0..n {
+                let (first, second, share) = place(frame);
+                let [first, second] = [first, second].map(|at| &before[frames(at)]);
+                let values = values[frames(axis.first + frame)].iter_mut();
+                for ((value, first), second) in values.zip(first).zip(second) {
+                    *value = between(*first, *second, share);
+                }
+            }
+        }
+        Layout::Mel => {
+            let bands = before.chunks_exact(axis.n_frames).zip(values.chunks_exact_mut(axis.n_frames));
+            for (before, band) in bands {
+                for (frame, value) in band[axis.valid()].iter_mut().enumerate() {
+                    let (first, second, share) = place(frame);
+                    *value = between(before[first], before[second], share);
+                }
+            }
+        }
+    }
 }
 
 /// Moves the frames that are not padding.

@@ -49,12 +49,30 @@ impl Biquad {
     }
 }
 
+impl Biquad {
+    /// Removes a frequency; a band of twice `width` around it loses 3 dB or more. Both are shares of half the
+    /// sample rate, `width` below 0.5.
+    pub(super) fn notch(freq: f64, width: f64) -> Self {
+        // With a tangent in place of `sin / (2 q)` the band has exactly that width at any frequency.
+        let alpha = libm::tan(PI * width);
+        let (cos, a0) = (libm::cos(PI * freq), 1.0 + alpha);
+        Self { b: [1.0 / a0, -2.0 * cos / a0, 1.0 / a0], a: [-2.0 * cos / a0, (1.0 - alpha) / a0] }
+    }
+}
+
 /// Filters samples one filter after the other, before which all is silent. Four at a time in one pass,
 /// since a filter waits for its own last value only.
 pub(super) fn run(filters: &[Biquad], samples: &mut [f32]) {
     let (fours, rest) = filters.as_chunks::<4>();
     fours.iter().for_each(|filters| cascade(filters, samples));
     rest.iter().for_each(|filter| cascade(&[*filter], samples));
+}
+
+/// As [`run`], each filter twice, two of them or one in a pass.
+pub(super) fn run_twice(filters: &[Biquad], samples: &mut [f32]) {
+    let (pairs, rest) = filters.as_chunks::<2>();
+    pairs.iter().for_each(|[one, other]| cascade(&[*one, *one, *other, *other], samples));
+    rest.iter().for_each(|filter| cascade(&[*filter; 2], samples));
 }
 
 fn cascade<const N: usize>(filters: &[Biquad; N], samples: &mut [f32]) {

@@ -25,7 +25,7 @@ use crate::{
     Result,
     dtype::ValuesMut,
     fallible_alloc,
-    seed::{Purpose, hash},
+    seed::{Purpose, below, hash},
 };
 
 pub use bands::{BandMasks, Fill, FrameAxis, Number, Width};
@@ -50,6 +50,15 @@ pub struct Bounds {
     pub high: f64,
 }
 
+/// Whole numbers between which one is drawn, each equally likely.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// The lowest number; at most `high`.
+    pub low: usize,
+    /// The highest number.
+    pub high: usize,
+}
+
 /// How the level of a clip is measured, to which noise relates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loudness {
@@ -69,6 +78,11 @@ pub enum Kind {
         /// Decibels.
         db: Bounds,
     },
+    /// Changes the level of all samples, by a factor that is drawn instead of decibels; a `Gain` too.
+    Scale {
+        /// Above 0.
+        factor: Bounds,
+    },
     /// Inverts the sign of all samples.
     Polarity,
     /// Moves the samples that are not padding.
@@ -86,6 +100,29 @@ pub enum Kind {
         slope_db: Bounds,
         /// How the clip's level is measured.
         loudness: Loudness,
+    },
+    /// Adds white Gaussian noise to the samples that are not padding.
+    Dither {
+        /// The standard deviation, where 1 is full scale.
+        amount: Bounds,
+    },
+    /// Removes bands of frequencies by notch filters.
+    DropFreq {
+        /// The middle of a band, as a share of half the sample rate.
+        freq: Bounds,
+        /// How far a band reaches on each side of its middle, likewise; below 0.5.
+        width: Bounds,
+        /// The number of bands; at most half of [`MOST_PARTS`].
+        n: Counts,
+    },
+    /// Replaces parts of the samples that are not padding, at the same time in all channels.
+    DropChunk {
+        /// Milliseconds of a part, at most all of them.
+        length_ms: Bounds,
+        /// The number of parts.
+        n: Counts,
+        /// The level of the noise in a part, over that of the clip; zeros for 0.
+        noise_factor: Bounds,
     },
     /// Filters the waveform by second-order filters.
     Filter {
@@ -131,10 +168,13 @@ impl Kind {
     /// The name of its class in `forebay.augment`.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Gain { .. } => "Gain",
+            Self::Gain { .. } | Self::Scale { .. } => "Gain",
             Self::Polarity => "Polarity",
             Self::Roll { .. } => "Roll",
             Self::Noise { .. } => "Noise",
+            Self::Dither { .. } => "Dither",
+            Self::DropFreq { .. } => "DropFreq",
+            Self::DropChunk { .. } => "DropChunk",
             Self::Filter { .. } => "Filter",
             Self::Clip { .. } => "Clip",
             Self::Speed { .. } => "Speed",
@@ -151,7 +191,7 @@ impl Kind {
     /// The number of its class in hashes; must never change.
     fn number(&self) -> u64 {
         match self {
-            Self::Gain { .. } => 1,
+            Self::Gain { .. } | Self::Scale { .. } => 1,
             Self::Polarity => 2,
             Self::Roll { .. } => 3,
             Self::Noise { .. } => 4,
@@ -165,6 +205,9 @@ impl Kind {
             Self::Pair(Pairing { exchange: Exchange::Mixup, .. }) => 12,
             Self::Pair(_) => 13,
             Self::Call(_) => 14,
+            Self::Dither { .. } => 15,
+            Self::DropFreq { .. } => 16,
+            Self::DropChunk { .. } => 17,
         }
     }
 
@@ -212,6 +255,47 @@ pub struct Step {
     pub kind: Kind,
     /// The share of examples to which it is applied.
     pub p: f64,
+    /// The group of which it is one, if only one of several steps is applied.
+    pub choice: Option<Choice>,
+}
+
+/// A step's part in a group, of which at most one step is applied to an example.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// The number of the group among those of the recipe.
+    pub group: u32,
+    /// The share of examples for which one of the group is chosen; its own `p` still counts.
+    pub p: f64,
+    /// The step's share of the choices, as a part of `[0, 1)`; those of a group have no number in common.
+    pub part: [f64; 2],
+}
+
+impl Choice {
+    /// The class of groups in hashes, beside those of steps; must never change.
+    const CLASS: u64 = 18;
+
+    /// The choices among steps of these weights, which are above 0, for group `group`.
+    pub fn of_weights(group: u32, p: f64, weights: &[f64]) -> impl Iterator<Item = Self> {
+        let whole: f64 = weights.iter().sum();
+        let ends = weights.iter().scan([0.0, 0.0], move |[sum, end], weight| {
+            *sum += weight;
+            let start = std::mem::replace(end, *sum / whole);
+            Some([start, *end])
+        });
+        ends.map(move |part| Self { group, p, part })
+    }
+
+    fn is_taken(&self, seed: u64) -> bool {
+        let mut draws = Draws { seed, key: Self::CLASS << 32 | u64::from(self.group), reading: 0, next: 0 };
+        draws.unit() < self.p && (self.part[0]..self.part[1]).contains(&draws.unit())
+    }
+}
+
+impl Step {
+    /// Whether it is applied, by its first draw and that of its group.
+    fn is_applied(&self, seed: u64, draws: &mut Draws) -> bool {
+        draws.unit() < self.p && self.choice.is_none_or(|choice| choice.is_taken(seed))
+    }
 }
 
 /// What a step draws, in order.
@@ -250,6 +334,21 @@ impl Draws {
     /// A number between the bounds, uniform.
     pub fn within(&mut self, Bounds { low, high }: Bounds) -> f64 {
         low + (high - low) * self.unit()
+    }
+
+    /// A whole number between the bounds, both included.
+    fn whole(&mut self, Counts { low, high }: Counts) -> usize {
+        low + self.below(high - low + 1)
+    }
+
+    /// A whole number below `n`; 0 if that is 0.
+    fn below(&mut self, n: usize) -> usize {
+        below(self.bits(), n as u64) as usize
+    }
+
+    /// Without the next `n` draws, for parts of a step that are drawn last and done first.
+    fn after(self, n: usize) -> Self {
+        Self { next: self.next + n as u64, ..self }
     }
 
     /// A number between the bounds, uniform on a logarithmic scale.
@@ -330,7 +429,7 @@ impl Outcome {
 #[derive(Debug, Clone, Default)]
 pub struct AugmentScratch {
     noise: Vec<f32>,
-    /// Features that a function of the user is given.
+    /// Features that a function of the user is given, or as they were before a warp.
     given: Vec<f32>,
 }
 
@@ -404,11 +503,11 @@ impl Augment {
 
     /// What two examples with these random bits take of each other, step by step.
     pub fn taken(&self, bits: [u64; 2], axis: FrameAxis) -> impl Iterator<Item = [Taken; 2]> {
-        self.steps.iter().filter_map(move |(Step { kind, p }, key, reading)| {
-            let Kind::Pair(pairing) = kind else { return None };
+        self.steps.iter().filter_map(move |(step, key, reading)| {
+            let Kind::Pair(pairing) = &step.kind else { return None };
             Some(bits.map(|seed| {
                 let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
-                if draws.unit() < *p { pairing.draw(&mut draws, axis) } else { Taken::NONE }
+                if step.is_applied(seed, &mut draws) { pairing.draw(&mut draws, axis) } else { Taken::NONE }
             }))
         })
     }
@@ -430,7 +529,7 @@ impl Augment {
     fn applied(&self, seed: u64) -> impl Iterator<Item = (&Kind, Draws)> {
         self.steps.iter().filter_map(move |(step, key, reading)| {
             let mut draws = Draws { seed, key: *key, reading: *reading, next: 0 };
-            (draws.unit() < step.p).then_some((&step.kind, draws))
+            step.is_applied(seed, &mut draws).then_some((&step.kind, draws))
         })
     }
 
@@ -441,6 +540,7 @@ impl Augment {
         let mut drawn = drawn.filter_map(|(kind, mut draws)| {
             Some(match (outcome, kind) {
                 (Outcome::Gain, Kind::Gain { db }) | (Outcome::Clip, Kind::Clip { db }) => draws.within(*db),
+                (Outcome::Gain, Kind::Scale { factor }) => 20.0 * libm::log10(draws.within(*factor)),
                 (Outcome::Roll, Kind::Roll { shift, .. })
                 | (Outcome::FrameRoll, Kind::FrameRoll { shift }) => draws.within(*shift),
                 (Outcome::NoiseSnr, Kind::Noise { snr_db, .. }) => draws.within(*snr_db),
@@ -503,6 +603,7 @@ impl Augment {
             let rate = f64::from(clips.sample_rate);
             match kind {
                 Kind::Gain { db } => scale(clips.samples, ratio(draws.within(*db)) as f32),
+                Kind::Scale { factor } => scale(clips.samples, draws.within(*factor) as f32),
                 Kind::Polarity => scale(clips.samples, -1.0),
                 Kind::Roll { shift, wraps } => {
                     let valid = clips.valid.clone();
@@ -524,6 +625,43 @@ impl Augment {
                         add(channel, &scratch.noise, relative(level, rms(&scratch.noise), snr));
                     }
                     clips.valid = 0..clips.n;
+                }
+                Kind::Dither { amount } => {
+                    let (amount, valid) = (draws.within(*amount), clips.valid.clone());
+                    fallible_alloc::resize(&mut scratch.noise, valid.len(), 0.0)?;
+                    for channel in clips.channels() {
+                        noise::gaussian(draws.bits(), &mut scratch.noise);
+                        add(&mut channel[valid.clone()], &scratch.noise, amount);
+                    }
+                }
+                Kind::DropFreq { freq, width, n } => {
+                    let mut notches = SmallVec::<[Biquad; MOST_PARTS]>::new();
+                    for _ in 0..draws.whole(*n) {
+                        let freq = draws.within(*freq);
+                        // bounded: at most 32.
+                        notches.push(Biquad::notch(freq, draws.within(*width)));
+                    }
+                    // Half of the amplitude is left at the edges.
+                    clips.channels().for_each(|channel| filter::run_twice(&notches, channel));
+                }
+                Kind::DropChunk { length_ms, n, noise_factor } => {
+                    let valid = clips.valid.clone();
+                    let level = if noise_factor.high > 0.0 { clips.level(Loudness::Rms) } else { 0.0 };
+                    for _ in 0..draws.whole(*n) {
+                        let len = (draws.within(*length_ms) / 1000.0 * rate).round() as usize;
+                        let len = len.min(valid.len());
+                        let start = valid.start + draws.below(valid.len() - len + 1);
+                        let factor = level * draws.within(*noise_factor);
+                        fallible_alloc::resize(&mut scratch.noise, len, 0.0)?;
+                        for channel in clips.channels() {
+                            let chunk = &mut channel[start..start + len];
+                            chunk.fill(0.0);
+                            if factor > 0.0 {
+                                noise::gaussian(draws.bits(), &mut scratch.noise);
+                                add(chunk, &scratch.noise, factor);
+                            }
+                        }
+                    }
                 }
                 Kind::Filter { shape, freq, q, gain_db, n } => {
                     let mut filters = SmallVec::<[Biquad; MOST_PARTS]>::new();
@@ -556,7 +694,8 @@ impl Augment {
     /// Changes the features of one channel of an example with these random bits.
     ///
     /// # Errors
-    /// [`ErrorKind::Callback`](crate::ErrorKind::Callback) if a function of the user failed.
+    /// [`ErrorKind::Callback`](crate::ErrorKind::Callback) if a function of the user failed;
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if an allocation failed.
     pub fn features(
         &self,
         seed: u64,
@@ -566,7 +705,10 @@ impl Augment {
     ) -> Result<()> {
         for (kind, mut draws) in self.applied(seed) {
             match kind {
-                Kind::SpecAugment(masks) => masks.apply(&mut draws, axis, &self.silence, &mut values),
+                Kind::SpecAugment(masks) => {
+                    masks.warp(&draws, axis, &mut scratch.given, &mut values)?;
+                    masks.apply(&mut draws, axis, &self.silence, &mut values);
+                }
                 Kind::FrameRoll { shift } => {
                     let shift = rolled(draws.within(*shift), axis.n_valid);
                     bands::roll(shift, axis, &mut values);

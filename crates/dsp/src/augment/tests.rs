@@ -3,8 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dtype::Dtype;
-use crate::simd::Level;
+use crate::{Layout, dtype::Dtype, simd::Level};
 
 fn bounds(low: f64, high: f64) -> Bounds {
     Bounds { low, high }
@@ -19,7 +18,7 @@ fn run(steps: Vec<Step>, seed: u64, samples: &mut [f32]) {
 }
 
 fn step(kind: Kind) -> Step {
-    Step { kind, p: 1.0 }
+    Step { kind, p: 1.0, choice: None }
 }
 
 #[test]
@@ -142,6 +141,7 @@ fn masks_lie_within_the_frames_that_are_no_padding() {
         n_time: 3,
         fill: Fill::Number(-9.0),
         pads: false,
+        warp: 0,
     };
     for (layout, seed) in [(super::super::Layout::Mel, 1), (super::super::Layout::Time, 2)] {
         let axis = FrameAxis { layout, n_bands: 8, n_frames: 20, first: 5, n_valid: 10 };
@@ -172,11 +172,273 @@ fn masks_lie_within_the_frames_that_are_no_padding() {
     }
 }
 
+fn masks_with(warp: usize) -> BandMasks {
+    let widest = Width::Count(4);
+    BandMasks {
+        freq: widest,
+        n_freq: 1,
+        time: widest,
+        n_time: 2,
+        fill: Fill::Number(-9.0),
+        pads: false,
+        warp,
+    }
+}
+
+fn spectrogram(axis: FrameAxis) -> Vec<f32> {
+    let mut values = vec![0.0; axis.n_bands * axis.n_frames];
+    noise::gaussian(5, &mut values);
+    values
+}
+
+fn on_features(kind: Kind, seed: u64, axis: FrameAxis, values: &mut [f32]) {
+    let mut scratch = AugmentScratch::default();
+    let augment = Augment::new(vec![step(kind)]);
+    augment.features(seed, axis, &mut scratch, crate::dtype::ValuesMut::Float32(values)).unwrap();
+}
+
+/// Each frame by the definition, in float64: where its middle was, and the line between the two frames there.
+#[test]
+fn a_warp_is_two_lines() {
+    let none = BandMasks { n_freq: 0, n_time: 0, ..masks_with(7) };
+    let mut moved = std::collections::BTreeSet::new();
+    for (layout, seed) in (0..300).map(|n| ([Layout::Mel, Layout::Time][n % 2], n as u64)) {
+        let axis = FrameAxis { layout, n_bands: 3, n_frames: 40, first: 4, n_valid: 30 };
+        let at = |band: usize, frame: usize| match layout {
+            Layout::Mel => band * 40 + frame,
+            Layout::Time => frame * 3 + band,
+        };
+        let plain = spectrogram(axis);
+        let mut found = plain.clone();
+        on_features(Kind::SpecAugment(none), seed, axis, &mut found);
+        let mut draws = Draws { seed, key: 8 << 32, reading: 0, next: 1 };
+        let from = 8 + below(draws.bits(), 15) as usize;
+        let to = from + below(draws.bits(), 15) as usize - 7;
+        moved.insert((from, to));
+        for band in 0..3 {
+            for frame in 0..40 {
+                let value = f64::from(found[at(band, frame)]);
+                if !(4..34).contains(&frame) {
+                    assert_eq!(found[at(band, frame)], plain[at(band, frame)]);
+                    continue;
+                }
+                let x = (frame - 4) as f64 + 0.5;
+                let (from, to) = (from as f64, to as f64);
+                let x = if x < to { x / to * from } else { 30.0 - (30.0 - x) / (30.0 - to) * (30.0 - from) };
+                let x = (x - 0.5).clamp(0.0, 29.0);
+                let of = |frame: f64| f64::from(plain[at(band, 4 + frame as usize)]);
+                let expected = of(x.floor()) * (1.0 - x.fract()) + of(x.ceil()) * x.fract();
+                assert!((value - expected).abs() < 1e-5, "{from} to {to}: {value} is not {expected}");
+            }
+        }
+    }
+    let ends = |side: fn(&(usize, usize)) -> usize| {
+        [moved.iter().map(side).min().unwrap(), moved.iter().map(side).max().unwrap()]
+    };
+    assert_eq!((ends(|(from, _)| *from), ends(|(_, to)| *to)), ([8, 22], [1, 29]));
+}
+
+#[test]
+fn masks_are_the_same_with_a_warp() {
+    let axis = FrameAxis { layout: Layout::Time, n_bands: 8, n_frames: 50, first: 0, n_valid: 50 };
+    let mut changed = 0;
+    for seed in 0..50 {
+        let [mut with, mut without] = [spectrogram(axis), spectrogram(axis)];
+        on_features(Kind::SpecAugment(masks_with(10)), seed, axis, &mut with);
+        on_features(Kind::SpecAugment(masks_with(0)), seed, axis, &mut without);
+        let masked = |values: &[f32]| values.iter().map(|x| *x == -9.0).collect::<Vec<_>>();
+        assert_eq!(masked(&with), masked(&without));
+        changed += usize::from(with != without);
+    }
+    assert!(changed > 40);
+}
+
+#[test]
+fn few_frames_are_not_warped() {
+    for (n_valid, is_warped) in [(0, false), (1, false), (41, false), (42, true)] {
+        let axis = FrameAxis { layout: Layout::Mel, n_bands: 2, n_frames: 60, first: 0, n_valid };
+        let none = BandMasks { n_freq: 0, n_time: 0, ..masks_with(20) };
+        let is_changed = (0..20).any(|seed| {
+            let mut values = spectrogram(axis);
+            on_features(Kind::SpecAugment(none), seed, axis, &mut values);
+            values != spectrogram(axis)
+        });
+        assert_eq!(is_changed, is_warped, "{n_valid} frames");
+    }
+}
+
+fn on_clips(kind: Kind, seed: u64, samples: &mut [f32], valid: Range<usize>, sample_rate: u32) {
+    let mut clips = Clips { n: samples.len() / 2, samples, valid: valid.clone(), sample_rate };
+    let mut scratch = AugmentScratch::default();
+    Augment::new(vec![step(kind)]).waveforms(seed, &mut clips, &mut scratch, &mut |_, _, _| Ok(())).unwrap();
+    assert_eq!(clips.valid, valid);
+}
+
+#[test]
+fn dither_is_the_same_on_silence_and_spares_padding() {
+    let n = 1 << 16;
+    let amount = 1.0 / 32768.0;
+    let mut samples = vec![0.0; 2 * n];
+    on_clips(Kind::Dither { amount: bounds(amount, amount) }, 3, &mut samples, 100..n - 50, 16_000);
+    let parts = samples.chunks_exact(n).map(|channel| &channel[100..n - 50]);
+    for part in parts.clone() {
+        // Six standard errors.
+        assert!((rms(part) / amount - 1.0).abs() < 6.0 / (2.0 * n as f64).sqrt());
+    }
+    assert_eq!(
+        samples.iter().filter(|x| **x != 0.0).count(),
+        parts.clone().flatten().filter(|x| **x != 0.0).count()
+    );
+    assert_ne!(samples[..n], samples[n..]);
+    let mut loud = vec![0.5; 2 * n];
+    on_clips(Kind::Dither { amount: bounds(amount, amount) }, 3, &mut loud, 100..n - 50, 16_000);
+    assert!(loud.iter().zip(&samples).all(|(loud, noise)| *loud == 0.5 + noise));
+}
+
+/// The response to an impulse, frequency by frequency.
+#[test]
+fn notches_remove_their_bands() {
+    for (freq, width) in [(0.5, 0.05), (0.1, 0.02), (0.9, 0.1), (0.3, 0.25), (0.25, 0.001)] {
+        let mut samples = vec![0.0; 2 << 15];
+        [samples[0], samples[1 << 15]] = [1.0; 2];
+        let kind = Kind::DropFreq {
+            freq: bounds(freq, freq),
+            width: bounds(width, width),
+            n: Counts { low: 1, high: 1 },
+        };
+        on_clips(kind, 1, &mut samples, 0..1 << 15, 16_000);
+        let (response, other) = samples.split_at(1 << 15);
+        assert_eq!(response, other);
+        let gain = |freq: f64| {
+            let turn = std::f64::consts::PI * freq;
+            let of = |part: fn(f64) -> f64| {
+                response.iter().enumerate().map(|(i, x)| f64::from(*x) * part(turn * i as f64)).sum::<f64>()
+            };
+            of(f64::cos).hypot(of(f64::sin))
+        };
+        // The edges lie so that their distance is twice the width, and cosines are in proportion.
+        let middle = ((std::f64::consts::PI * freq).cos() * (std::f64::consts::PI * width).cos()).acos();
+        let middle = middle / std::f64::consts::PI;
+        assert!(gain(freq) < 1e-4);
+        for edge in [middle - width, middle + width] {
+            assert!((gain(edge) - 0.5).abs() < 1e-4, "{freq} and {width}: {}", gain(edge));
+        }
+        let far = if freq < 0.5 { 1.0 } else { 0.0 };
+        assert!((gain(far) - 1.0).abs() < 1e-4);
+    }
+}
+
+#[test]
+fn chunks_are_zeros_or_noise_within_the_recording() {
+    let n = 16_000;
+    let valid = 1000..15_000;
+    for noise_factor in [0.0, 0.5] {
+        let kind = Kind::DropChunk {
+            length_ms: bounds(10.0, 20.0),
+            n: Counts { low: 0, high: 3 },
+            noise_factor: bounds(noise_factor, noise_factor),
+        };
+        let mut seen = [0; 4];
+        for seed in 0..100 {
+            let mut samples = vec![1.0; 2 * n];
+            on_clips(kind.clone(), seed, &mut samples, valid.clone(), 16_000);
+            let (left, right) = samples.split_at(n);
+            let changed = |channel: &[f32]| -> Vec<usize> { (0..n).filter(|&i| channel[i] != 1.0).collect() };
+            let at = changed(left);
+            assert_eq!(at, changed(right));
+            assert!(at.iter().all(|i| valid.contains(i)));
+            let mut draws = Draws { seed, key: 17 << 32, reading: 0, next: 1 };
+            let count = below(draws.bits(), 4) as usize;
+            seen[count] += 1;
+            assert!(at.len() <= count * 320 && at.is_empty() == (count == 0));
+            if count == 1 {
+                assert!((160..=320).contains(&at.len()) && at[at.len() - 1] - at[0] + 1 == at.len());
+            }
+            if noise_factor == 0.0 {
+                assert!(at.iter().all(|&i| left[i] == 0.0));
+            } else if count > 0 {
+                let noise: Vec<f32> = at.iter().map(|&i| left[i]).collect();
+                // Six standard errors of at least 160 samples.
+                assert!((rms(&noise) - 0.5).abs() < 0.5 * 6.0 / 320_f64.sqrt());
+                assert_ne!(noise, at.iter().map(|&i| right[i]).collect::<Vec<_>>());
+            }
+        }
+        assert!(seen.iter().all(|&count| count > 8), "{seen:?}");
+    }
+}
+
+#[test]
+fn a_gain_is_drawn_as_a_factor_too() {
+    let n = 4000;
+    let factor = |seed| {
+        let mut samples = [1.0, -0.5];
+        run(vec![step(Kind::Scale { factor: bounds(0.125, 2.0) })], seed, &mut samples);
+        assert_eq!(samples[1], -0.5 * samples[0]);
+        let drawn =
+            Augment::new(vec![step(Kind::Scale { factor: bounds(0.125, 2.0) })]).drawn(seed, Outcome::Gain);
+        assert!((ratio(drawn) - f64::from(samples[0])).abs() < 1e-6);
+        f64::from(samples[0])
+    };
+    let raised = (0..n).filter(|&seed| factor(seed) > 1.0).count() as f64 / n as f64;
+    // Six standard errors around 1 of 1.875.
+    assert!((raised - 1.0 / 1.875).abs() < 6.0 * 0.5 / (n as f64).sqrt());
+}
+
+#[test]
+fn one_step_of_a_group_is_applied() {
+    let gain = |db| Kind::Gain { db: bounds(db, db) };
+    let n = 6000;
+    for (weights, p) in [([1.0, 1.0, 1.0], 1.0), ([1.0, 2.0, 5.0], 0.5), ([1e-9, 0.1, 1e9], 0.9)] {
+        let mut choices = Choice::of_weights(0, p, &weights);
+        let mut chosen = |kind, p| Step { kind, p, choice: choices.next() };
+        // The second is applied to half of the examples for which it is chosen.
+        let steps = vec![chosen(gain(20.0), 1.0), chosen(gain(40.0), 0.5), chosen(Kind::Polarity, 1.0)];
+        assert_eq!(choices.next(), None);
+        let mut seen = [0; 4];
+        for seed in 0..n {
+            let mut sample = [1.0];
+            run(steps.clone(), seed, &mut sample);
+            let which = [10.0, 100.0, -1.0, 1.0].iter().position(|x: &f32| (x - sample[0]).abs() < 1e-4);
+            seen[which.expect("two steps were applied")] += 1;
+        }
+        let whole: f64 = weights.iter().sum();
+        let mut shares = weights.map(|weight| p * weight / whole).to_vec();
+        shares[1] /= 2.0;
+        shares.push(1.0 - shares.iter().sum::<f64>());
+        for (count, share) in seen.iter().zip(shares) {
+            let found = f64::from(*count) / n as f64;
+            // Six standard errors.
+            let error = 6.0 * (share * (1.0 - share) / n as f64).sqrt();
+            assert!((found - share).abs() <= error + 1e-9, "{seen:?} of {weights:?}");
+        }
+    }
+}
+
+/// A step draws in a group what it draws alone, and groups choose by themselves.
+#[test]
+fn a_group_changes_no_draw() {
+    let gain = |choice| Step { kind: Kind::Gain { db: bounds(-20.0, 20.0) }, p: 1.0, choice };
+    let groups = [0, 1].map(|group| Choice::of_weights(group, 1.0, &[1.0, 1.0]).next());
+    let mut both = [0; 4];
+    for seed in 0..1000 {
+        let applied = groups.map(|choice| {
+            let (mut alone, mut in_group) = ([1.0], [1.0]);
+            run(vec![gain(None)], seed, &mut alone);
+            run(vec![gain(choice)], seed, &mut in_group);
+            assert!(in_group == alone || in_group == [1.0]);
+            in_group == alone
+        });
+        both[usize::from(applied[0]) * 2 + usize::from(applied[1])] += 1;
+    }
+    assert!(both.iter().all(|&count| (150..350).contains(&count)), "{both:?}");
+}
+
 proptest! {
     #[test]
     fn any_masks_fit(
         n_bands in 1_usize..40, n_frames in 0_usize..40, first in 0_usize..40, n_valid in 0_usize..40,
         count in 0_usize..100, share in 0.0_f64..=1.0, seed: u64, pads: bool, which in 0..3,
+        warp in 0_usize..20,
     ) {
         let first = first.min(n_frames);
         let axis = FrameAxis {
@@ -184,7 +446,7 @@ proptest! {
         };
         let fill = [Fill::Mean, Fill::Minimum, Fill::Silence][which as usize];
         let masks = BandMasks {
-            freq: Width::Share(share), n_freq: 3, time: Width::Count(count), n_time: 3, fill, pads,
+            freq: Width::Share(share), n_freq: 3, time: Width::Count(count), n_time: 3, fill, pads, warp,
         };
         let mut values = Dtype::Float32.zeros(n_bands * n_frames).unwrap();
         Augment::new(vec![step(Kind::SpecAugment(masks)), step(Kind::FrameRoll { shift: bounds(-1.0, 1.0) })])
@@ -207,6 +469,15 @@ proptest! {
                     shape: Shape::Peak, freq: bounds(1.0, 384_000.0), q: bounds(0.01, 100.0),
                     gain_db: bounds(-60.0, 60.0), n: 3,
                 }),
+                step(Kind::Dither { amount: bounds(0.0, 1.0) }),
+                step(Kind::DropFreq {
+                    freq: bounds(0.0, 1.0), width: bounds(0.001, 0.25), n: Counts { low: 0, high: 32 },
+                }),
+                step(Kind::DropChunk {
+                    length_ms: bounds(0.0, 60_000.0), n: Counts { low: 0, high: 64 },
+                    noise_factor: bounds(0.0, 100.0),
+                }),
+                step(Kind::Scale { factor: bounds(1e-10, 100.0) }),
                 step(Kind::Clip { db: bounds(-60.0, 0.0) }),
             ],
             seed,
