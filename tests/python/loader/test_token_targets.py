@@ -388,7 +388,7 @@ def test_wrong_columns_and_texts_are_told(tmp_path: Path, table: Path) -> None:
         forebay.Loader(table, **GIVEN, targets={"t": Tokens("says", JSON)})
     with pytest.raises(ConfigError, match=r"row 3, .*',' .* at position 19 .* begins no entry .* unknown="):
         passed(table, Characters("text", LETTERS))
-    with pytest.raises(ConfigError, match=r"row 3, .*unknown character: the character ','"):  # when it is made
+    with pytest.raises(ConfigError, match=r"row 3: .*unknown character: the character ','"):  # when it is made
         forebay.Loader(table, **GIVEN, targets={"t": Characters("text", LETTERS, max_tokens=50)})
     nulls = write_utterances(tmp_path, [0.2] * 3, columns={"text": ["a", None, "b"]})
     with pytest.raises(ConfigError, match='column "text" is null; give null="empty"'):
