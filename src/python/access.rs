@@ -18,11 +18,9 @@ use super::{
     engine_handle::{counted, shards},
     errors::to_python,
     interruptible::run_interruptible,
-    loader::{
-        ClassNamesOf, OF_FEATURES, OpenedSource, bfloat16_fields, described, given_twice, names_to_python,
-        source_columns, source_problems,
-    },
+    loader::{OF_FEATURES, bfloat16_fields, described, given_twice, names_to_python, source_columns},
     logging,
+    opened_source::{ClassNamesOf, OpenedSource, source_problems},
 };
 use crate::{
     Error, ErrorKind, LoaderConfig, Result,

@@ -15,7 +15,7 @@ use super::{
     arguments::{Argument, ArgumentError, argument, attempt, items, named, plan},
     ending::detach,
     errors::to_python,
-    loader::source_problems,
+    opened_source::source_problems,
     owned_object::OwnedObject,
     recipe_fields::RecipeFields,
     state,

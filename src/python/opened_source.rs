@@ -1,0 +1,406 @@
+//! [`OpenedSource`]: the files that the parameters of a loader name, opened, with the rows that it reads and
+//! the fields that it makes of them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{engine_handle::counted, state::Partnering};
+use crate::{
+    Error, ErrorKind, LoaderConfig, cancel,
+    config::{AugmentObject, Background, CropConfig, Origin, Sources, WholeConfig},
+    contract::Source,
+    fields::Value,
+    order::WeightedRows,
+    sampling::{
+        Chosen, ClassCounts, LeftOut, LengthLimits, RowSeconds, SameClass, is_length, numbers, within_tokens,
+    },
+    source::{ArrowOptions, ColumnChoice, Contents, ExtraColumn, Positions, Recordings, RowInfo},
+    targets::{
+        Key, MOST_CLASSES, SourceColumns, Target, TargetConfig, TargetForm, joined_names, token_counts,
+    },
+    tasks::{ClipRule, OutputInputs, Outputs, SpanColumns},
+    transform::augment::{Kind, MixTargets},
+};
+
+/// The class names of each target that has any.
+pub type ClassNamesOf = Vec<(String, Arc<Vec<String>>)>;
+
+/// What the parameters of a loader open.
+pub struct OpenedSource {
+    pub source: Recordings,
+    pub positions: Positions,
+    /// The weights of the positions, for each source.
+    pub weights: Option<Arc<[Arc<WeightedRows>]>>,
+    /// The classes of each column that is balanced, with the expected examples of an epoch.
+    pub classes: Vec<ClassCounts>,
+    /// The fields besides the features.
+    pub outputs: Outputs,
+    /// The recordings that steps of augmentation read.
+    pub backgrounds: Vec<Partnering>,
+    /// The lengths of rows, if clips are whole recordings.
+    pub seconds: Option<RowSeconds>,
+    /// The tokens of all rows of the source, if they bound batches.
+    pub tokens: Option<Vec<u32>>,
+    pub left_out: LeftOut,
+}
+
+impl OpenedSource {
+    /// Opens the files, for clips by a rule at a sample rate. The stop flag is checked between reads.
+    ///
+    /// # Errors
+    /// Those of [`Recordings::open`], [`Subset::rows`](crate::source::Subset::rows) and [`Target::plan`];
+    /// [`ErrorKind::Config`] if a `datasets.Dataset` has other rows than its files.
+    pub fn new(config: &LoaderConfig, (clips, rate): (ClipRule, u32)) -> Result<Self, Error> {
+        let mut options = ArrowOptions {
+            audio_column: config.audio_column.clone(),
+            label_column: config.label_column.clone().into(),
+            mmap: config.mmap,
+            max_record_bytes: config.max_record_bytes as u64,
+            allow_paths: config.allow_paths.clone(),
+            store: config.storage_options.clone(),
+            paths: config.reads_paths(),
+            columns: config.read_columns(),
+            fingerprinted: Some(config.columns_that_matter()),
+            cache: config.disk_cache()?,
+            ..ArrowOptions::default()
+        };
+        if config.targets.is_some() {
+            options.label_column = ColumnChoice::Nothing;
+        }
+        let mut source = config.arrow_files.open(&options)?;
+        let duration = duration_column(config, &mut source, options)?;
+        let (mut seconds, mut tokens, mut left_out) = (None, None, LeftOut::default());
+        let counted = config.counted_target()?;
+        let of_length = |mut rows: Option<Arc<[u64]>>| {
+            for target in config.targets.iter().flatten() {
+                let TargetForm::Tokens(rule) = &target.form else { continue };
+                let is_counted = counted.is_some_and(|(counted, _)| counted.name == target.name);
+                if !rule.leaves_out() && !is_counted {
+                    continue;
+                }
+                let mut counts = token_counts(&source, &target.column, rule)?;
+                if rule.leaves_out() {
+                    let (within, n) = within_tokens(&source, rows, (target, rule), &counts)?;
+                    rows = within;
+                    left_out.too_many_tokens += n;
+                }
+                if is_counted {
+                    // A longer text is cut, or makes a bad record.
+                    let most = rule.most_tokens() as u32;
+                    counts.iter_mut().for_each(|count| *count = most.min(*count));
+                    tokens = Some(counts);
+                }
+            }
+            let Some(WholeConfig { duration: named, min_seconds, max_seconds, rule }) = config.whole() else {
+                return Ok(rows);
+            };
+            let limits = LengthLimits {
+                min_seconds: *min_seconds,
+                max_seconds: *max_seconds,
+                cuts: rule.cuts_at.is_some(),
+            };
+            let durations = duration.as_ref().map(|column| numbers(&source, column)).transpose()?;
+            let durations =
+                durations.filter(|all| named.is_some() || all.iter().any(|&seconds| is_length(seconds)));
+            if durations.as_ref().is_some_and(|all| !all.iter().any(|&seconds| is_length(seconds))) {
+                let message = "the column that duration names has no number above 0, must have seconds";
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            let found = seconds.insert(RowSeconds::within(&source, rows, limits, durations)?);
+            (left_out.too_short, left_out.too_long) = (found.left_out.too_short, found.left_out.too_long);
+            Ok(found.rows().cloned())
+        };
+        let sampled = config.sampled().unwrap_or_default().choose(&source, of_length)?;
+        let Chosen { rows, weights, classes } = sampled;
+        tell_of_left_out(left_out, config);
+        source.try_first(rows.as_deref(), &config.exclude.rows(source.shards())?)?;
+        let mut positions = Positions::new(rows);
+        if let ClipRule::Windows(_) = clips {
+            let windows = |_, found: Option<RowInfo>| clips.windows(found.map(|row| row.info), rate);
+            let windows = source.infos(positions.rows(), windows)?;
+            positions = positions.with_windows(windows.into_iter())?;
+        }
+        let outputs = outputs(config, &source, positions.clone())?;
+        let backgrounds = backgrounds(config, &outputs, (&source, &positions))?;
+        tell_of_rate(config, &source, rate);
+        tell_of_separators(config, &outputs, &classes);
+        Ok(Self { source, positions, weights, classes, outputs, backgrounds, seconds, tokens, left_out })
+    }
+
+    /// The class names of each target that has any.
+    pub fn class_names(&self) -> ClassNamesOf {
+        let names = |target: &Target| Some((target.field().name.clone(), target.class_names()?.clone()));
+        self.outputs.targets().filter_map(names).collect()
+    }
+}
+
+/// The column of the seconds of whole recordings: the one that is named, else `duration`, if it has numbers
+/// and rows have no start and end. The source is opened again to read it, as `options` say.
+fn duration_column(
+    config: &LoaderConfig,
+    source: &mut Recordings,
+    mut options: ArrowOptions,
+) -> Result<Option<String>, Error> {
+    const USUAL: &str = "duration";
+    let Some(whole) = config.whole() else { return Ok(None) };
+    if whole.duration.is_some() {
+        return Ok(whole.duration.clone());
+    }
+    let is_number = |content: &str| ["float", "int", "uint"].iter().any(|kind| content.starts_with(kind));
+    let schema = &source.contents().schema;
+    let is_there = schema.iter().any(|column| column.name == USUAL && is_number(&column.content));
+    if !is_there || source.says_seconds() {
+        return Ok(None);
+    }
+    if !options.columns.iter().any(|name| name == USUAL) {
+        options.columns.push(USUAL.to_owned());
+        match config.arrow_files.open(&options) {
+            Ok(again) => *source = again,
+            // Another source of a mixture may lack it.
+            Err(error) if error.kind == ErrorKind::Schema => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(USUAL.to_owned()))
+}
+
+/// Logs how many rows are left out.
+fn tell_of_left_out(LeftOut { too_short, too_long, too_many_tokens }: LeftOut, config: &LoaderConfig) {
+    if let Some(WholeConfig { min_seconds, max_seconds, .. }) = config.whole()
+        && too_short + too_long > 0
+    {
+        log::warn!(
+            "{} left out: {too_short} shorter than min_seconds={min_seconds:?}, {too_long} longer than \
+             max_seconds={max_seconds:?}",
+            counted(too_short + too_long, "row")
+        );
+    }
+    if too_many_tokens > 0 {
+        log::warn!(
+            "{} left out, whose text has more than max_tokens tokens",
+            counted(too_many_tokens, "row")
+        );
+    }
+}
+
+/// Logs that the schema has another rate than clips whose rate was not chosen.
+fn tell_of_rate(config: &LoaderConfig, source: &Recordings, rate: u32) {
+    if config.features.is_some() || config.sample_rate != LoaderConfig::default().sample_rate {
+        return;
+    }
+    let in_schema = || source.contents().schema.iter().find_map(|column| column.sampling_rate);
+    let known = config.arrow_files.rates.iter().flatten().next().copied().or_else(in_schema);
+    if let Some(known) = known.filter(|&known| known != rate) {
+        log::warn!(
+            "the schema has recordings of {known} Hz, as Audio(sampling_rate={known}), which are resampled to {rate} Hz; to keep \
+             their rate give sample_rate={known}, or features= of the rate that the model takes"
+        );
+    }
+}
+
+/// Logs which columns seem to join several classes in one name.
+fn tell_of_separators(config: &LoaderConfig, outputs: &Outputs, classes: &[ClassCounts]) {
+    let tell = |place: &str, names: &[String], advice: &dyn Fn(char) -> String| {
+        let Some((separator, n)) = joined_names(names) else { return };
+        let such_as = names.iter().find(|name| name.contains(separator)).map_or("", String::as_str);
+        log::warn!(
+            "{n} of the {} classes of {place} contain {separator:?}, such as {such_as:?}; if these are several classes \
+             each, {}",
+            names.len(),
+            advice(separator)
+        );
+    };
+    for target in outputs.targets() {
+        let column = match (&config.targets, &config.label_column) {
+            (None, Some(column)) => column,
+            _ => target.column_name(),
+        };
+        let Some(names) = target.class_names() else { continue };
+        if target.annotations().is_some() {
+            tell(&format!("target {:?}", target.field().name), names, &|_| {
+                "give its table a row for each of them".to_owned()
+            });
+            continue;
+        }
+        tell(&format!("column {column:?}"), names, &|separator| {
+            format!(
+                "give targets=forebay.targets.MultiHot({column:?}, classes=\"data\", separator=\"{separator}\")"
+            )
+        });
+    }
+    let sampled = config.sampled().unwrap_or_default();
+    let balances = sampled.balances().filter(|balance| balance.separator.is_none());
+    for balance in balances {
+        let of_column = classes.iter().filter(|counts| counts.column == balance.column);
+        let names = of_column.flat_map(|counts| &counts.classes).filter_map(|count| match &count.class {
+            Some(Key::Name(name)) => Some(name.to_string()),
+            _ => None,
+        });
+        tell(&format!("column {:?}", balance.column), &names.collect::<Vec<_>>(), &|separator| {
+            format!("give Balanced({:?}, separator=\"{separator}\")", balance.column)
+        });
+    }
+}
+
+/// Opens the recordings that steps of augmentation read, and checks that the targets can be mixed.
+fn backgrounds(
+    config: &LoaderConfig,
+    outputs: &Outputs,
+    (own, positions): (&Recordings, &Positions),
+) -> Result<Vec<Partnering>, Error> {
+    let AugmentObject::Steps { augment, sources, .. } = &config.augment else { return Ok(Vec::new()) };
+    let mut problems: Vec<_> = augment
+        .mixes()
+        .flat_map(|mixing| outputs.targets().filter_map(|target| target.mix_problem(mixing.targets)))
+        .collect();
+    let steps = augment.steps().filter(|step| matches!(step.kind, Kind::Pair(_))).take(1);
+    problems.extend(steps.flat_map(|step| {
+        let name = step.kind.name();
+        outputs.targets().filter_map(move |target| target.pair_problem(name))
+    }));
+    let mixes_targets = augment.mixes().any(|mixing| mixing.targets != MixTargets::Keep);
+    if mixes_targets && !outputs.targets().any(Target::is_mixed) {
+        problems.push(
+            "augment has a Mix that mixes targets, and the loader has none; give targets=, such as \
+             MultiHot(\"labels\"), or targets=\"keep\" in Mix"
+                .to_owned(),
+        );
+    }
+    if !problems.is_empty() {
+        return Err(Error::new(ErrorKind::Config, problems.join("; ")));
+    }
+    let opened = sources.iter().zip(augment.readings()).map(|(source, (name, _))| {
+        let (source, audio_column) = match source {
+            Background::Others { sources, audio_column } => (sources, audio_column),
+            Background::Own { same_class: None } => return Ok(Partnering::Own(None)),
+            Background::Own { same_class: Some(column) } => {
+                let classes = SameClass::of_column(own, column, positions.clone())?;
+                return Ok(Partnering::Own(Some(Arc::new(classes))));
+            }
+        };
+        let options = ArrowOptions {
+            audio_column: audio_column.clone(),
+            label_column: ColumnChoice::Nothing,
+            mmap: config.mmap,
+            max_record_bytes: config.max_record_bytes as u64,
+            allow_paths: config.allow_paths.clone(),
+            store: config.storage_options.clone(),
+            cache: config.disk_cache()?,
+            ..ArrowOptions::default()
+        };
+        let found = source.open(&options).map_err(|error| Error {
+            message: format!("the source of {name}: {}", error.message),
+            ..error
+        })?;
+        found.check_scattered().map_err(|error| {
+            let message = format!(
+                "the source of a {name} is read in a random order, and its record batches are too large for that; write it without \
+                 compression or in smaller batches"
+            );
+            Error::new(ErrorKind::Config, message).because(error)
+        })?;
+        if found.n_rows() == 0 {
+            let message = format!("the source of a {name} has no recordings, must have at least one");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok(Partnering::Others(Arc::new(found)))
+    });
+    opened.collect()
+}
+
+/// The problems with the files of a source; `parameter` names it.
+pub fn source_problems(parameter: &str, sources: &Sources) -> Vec<String> {
+    let mut problems = Vec::new();
+    let groups = &sources.groups;
+    if groups.iter().all(Vec::is_empty) {
+        problems.push(format!("{parameter} is empty, must name at least one shard"));
+    }
+    let is_empty = |file: &Origin| matches!(file, Origin::Path(path) if path.as_os_str().is_empty());
+    if let Some(at) = groups.iter().flatten().position(is_empty) {
+        problems.push(format!("{parameter} is '' at position {at}, must be the path of a shard"));
+    }
+    problems
+}
+
+/// The fields besides the features.
+///
+/// # Errors
+/// Those of [`Target::plan`].
+fn outputs(config: &LoaderConfig, source: &Recordings, positions: Positions) -> Result<Outputs, Error> {
+    let Contents { extra_columns, columns, class_names, .. } = source.contents();
+    let source_columns =
+        SourceColumns { extra_columns, columns: (source.column_names(), columns), class_names };
+    let mut scan = |column: &str, separator: Option<&str>| {
+        let keep = |keys: &mut BTreeSet<Key>, value: Result<&Value, Error>| {
+            // A bad row is told of when it is read.
+            let Ok(value) = value else { return Ok(()) };
+            Key::of(value, separator, &mut |key| {
+                keys.insert(key);
+            });
+            match keys.len() > MOST_CLASSES {
+                true => Err(Error::new(
+                    ErrorKind::Config,
+                    format!(
+                        "column {column:?} has more than {MOST_CLASSES} different values, too many for classes"
+                    ),
+                )),
+                false => Ok(()),
+            }
+        };
+        Ok(source.collect(column, keep)?.into_iter().flatten().collect())
+    };
+    let place = |sought| extra_columns.iter().position(|extra| *extra == sought);
+    let label = place(ExtraColumn::Label).map(|at| Target::label(at, class_names)).transpose()?;
+    let mut targets = Vec::from_iter(label);
+    let columns = config.columns.iter().map(|name| TargetConfig::column(name));
+    for target in config.targets.iter().flatten().cloned().chain(columns) {
+        targets.push(Target::plan(target, &source_columns, &mut scan)?);
+    }
+    for target in &targets {
+        check_annotations(target, source)?;
+    }
+    let crop = config.crop.as_ref().map(|object| &object.rule);
+    let spans = crop.and_then(CropConfig::spans);
+    let spans =
+        spans.map(|spans| SpanColumns::plan(&spans.columns, spans.unit, &source_columns)).transpose()?;
+    Outputs::new(OutputInputs {
+        spans,
+        views: crop.and_then(CropConfig::views),
+        lengths: crop.and_then(CropConfig::whole).map(|_| match &config.features {
+            Some(object) if object.plan.is_waveform() => "valid_samples",
+            _ => "valid_frames",
+        }),
+        pairs: matches!(&config.augment, AugmentObject::Steps { augment, .. } if augment.pairs_examples()),
+        targets,
+        path: place(ExtraColumn::Path),
+        group_starts: &source.group_starts(),
+        is_mixture: config.arrow_files.names.is_some(),
+        shard_starts: &source.shard_starts(),
+        requested: &config.outputs,
+        positions,
+    })
+}
+
+/// Checks that some recording has annotations: otherwise their paths are of another form than those of rows.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if none has.
+fn check_annotations(target: &Target, source: &Recordings) -> Result<(), Error> {
+    let Some(all) = target.annotations() else { return Ok(()) };
+    let (Some(known), true) = (all.any_path(), source.has_cheap_paths()) else { return Ok(()) };
+    let mut first = None;
+    for path in source.paths() {
+        cancel::check("opening")?;
+        let Some(path) = path? else { continue };
+        if all.has(&path) {
+            return Ok(());
+        }
+        first.get_or_insert(path);
+    }
+    let message = format!(
+        "target {:?}: no recording has annotations; recordings have paths such as {:?}, annotations {known:?}; an \
+         annotation belongs to the recordings whose paths end with its path",
+        target.field().name,
+        first.unwrap_or_default()
+    );
+    Err(Error::new(ErrorKind::Config, message))
+}
