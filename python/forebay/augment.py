@@ -359,6 +359,10 @@ class SpecAugment(_StepPart):
     (after normalization), or `"silence"`, the features of silence, band by band: a mask before the logarithm.
     `frames`: `"valid"`, masks lie within the frames that are not padding; `"all"`.
 
+    `max_share`: the share of the frames that all masks of frames may cover together, as Lhotse limits them (0.15): of n
+    frames `min(n_time, ceil(max_share * n / time))` masks are drawn, each of at most `max_share * n` frames divided by
+    their number. None: each mask is drawn by itself, so that many of them cover most of a short clip.
+
     `warp`: before the masks, time is warped: a frame, at least `warp` from both ends, is moved by up to `warp` frames
     to either side, and the frames before and after it are stretched and compressed to fit, by linear interpolation. 80
     in icefall, 5 in ESPnet; 0, the default, warps nothing. The number of frames stays the same, and padding stays where
@@ -375,15 +379,21 @@ class SpecAugment(_StepPart):
     _: KW_ONLY
     fill: Literal["mean", "minimum", "silence"] | float = "mean"
     frames: Literal["valid", "all"] = "valid"
+    max_share: float | None = None
     warp: int = 0
     p: float = 1.0
 
-    _elsewhere: ClassVar[dict[str, str]] = {"time_warp_factor": "warp", "time_warp_window": "warp"}
+    _elsewhere: ClassVar[dict[str, str]] = {
+        "max_frames_mask_fraction": "max_share",
+        "time_warp_factor": "warp",
+        "time_warp_window": "warp",
+    }
 
     def to_dict(self) -> dict[str, Any]:
-        """The values; without a warp as before there was one, so that states of before load."""
+        """The values; without those that are newer and not used, so that states of before load."""
         found = super().to_dict()
-        return found if self.warp else {name: found[name] for name in found if name != "warp"}
+        unused = {name for name in ("warp", "max_share") if not getattr(self, name)}
+        return {name: found[name] for name in found if name not in unused}
 
 
 @part

@@ -18,16 +18,19 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from forebay.augment import Gain, Mix, Noise, Roll, SpecAugment, Speed
-from forebay.crops import Start
-from forebay.features import Decibel, LogMel
+from forebay.augment import Dither, Gain, Mix, Noise, Roll, SpecAugment, Speed
+from forebay.batching import Buckets
+from forebay.crops import Start, Whole
+from forebay.features import Decibel, LogMel, preset
 from forebay.sampling import Balanced, Where
-from forebay.targets import MultiHot, Text
+from forebay.targets import Characters, MultiHot, Text, Tokens
+from forebay.tokens import Tokenizer
 
-__all__ = ["Recipe", "ast", "birdclef", "birdset", "librispeech", "passt"]
+__all__ = ["Recipe", "ast", "birdclef", "birdset", "icefall", "librispeech", "nemo", "passt", "wav2vec2_ctc", "whisper"]
 
 _Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 _Classes = str | Sequence[str] | int | None
+_Tokenizer = str | PathLike[str] | Tokenizer
 
 
 class Recipe(dict[str, Any]):
@@ -157,14 +160,13 @@ def librispeech(
     noise: _Files | None = None,
     clip_seconds: float = 22.4,
 ) -> Recipe:
-    """The recipe of icefall for LibriSpeech: Kaldi fbank of 80 bands, speed perturbation, noise, masks.
+    """As `icefall`, with texts and clips of one length: Kaldi fbank of 80 bands, speed perturbation, noise, masks.
 
     Examples are whole utterances with their texts, padded to `clip_seconds`; the output `valid_frames` is their length
     in frames. An utterance that is longer, at the speed that is drawn, is left out as a bad record (`too_large`). With
     `duration`, the name of a column of seconds, utterances above 0.9 `clip_seconds` (20.2 s), which do not fit at each
-    speed, are left out before anything is read. icefall makes batches of utterances of similar length as well
-    (`batching.Buckets`), and warps time (`SpecAugment(27, 2, 100, 10, warp=80, p=0.9)` in place of the last step).
-    `noise`: recordings such as MUSAN's.
+    speed, are left out before anything is read. `icefall` makes batches of utterances of about the same
+    length, warps time, and bounds the share of frames that are masked. `noise`: recordings such as MUSAN's.
 
     Source: icefall's recipe for LibriSpeech on GitHub (k2-fsa/icefall), and lhotse's transforms.
     """
@@ -184,4 +186,110 @@ def librispeech(
             *noises,
             SpecAugment(27, 2, 100, 10, fill="mean", p=0.9),
         ],
+    )
+
+
+def icefall(
+    tokenizer: _Tokenizer,
+    text: str = "text",
+    *,
+    max_duration: float = 200.0,
+    noise: _Files | None = None,
+) -> Recipe:
+    """The recipe of icefall for LibriSpeech: Kaldi fbank of 80 bands, three speeds, MUSAN, masks, batches by duration.
+
+    Utterances of 1 to 20 s with the pieces of their text by `tokenizer`, a SentencePiece `.model`; `max_duration`
+    seconds in a batch, in 30 buckets. `noise`: recordings such as MUSAN's. icefall has each utterance at each speed in
+    an epoch; here one speed is drawn for each. It also leaves out utterances with fewer frames than pieces.
+
+    Source: icefall on GitHub (k2-fsa/icefall, egs/librispeech/ASR/zipformer: asr_datamodule.py, train.py), and lhotse's
+    transforms.
+    """
+    noises = [] if noise is None else [Mix(noise, snr_db=(10.0, 20.0), p=0.5)]
+    return Recipe(
+        crop=Whole(min_seconds=1.0, max_seconds=20.0),
+        batching=Buckets(max_duration),
+        features="icefall",
+        targets={"tokens": Tokens(text, tokenizer)},
+        augment=[
+            Speed((0.9, 1.0, 1.1)),
+            *noises,
+            SpecAugment(27, 2, 100, 10, max_share=0.15, warp=80, p=0.9),
+        ],
+    )
+
+
+def nemo(
+    tokenizer: _Tokenizer,
+    text: str = "text",
+    *,
+    max_duration: float = 600.0,
+) -> Recipe:
+    """NeMo's FastConformer with CTC and BPE: log-mel of 80 bands, normalised by band, dither, masks.
+
+    Utterances of 0.1 to 16.7 s with the pieces of their text by `tokenizer`. NeMo masks 10 ranges of up to 5 % of the
+    frames with 0, the mean of each band; so does this. It makes batches of one size in its configuration for
+    LibriSpeech and by duration with Lhotse: `max_duration` seconds in 30 buckets here.
+
+    Source: NVIDIA/NeMo on GitHub (examples/asr/conf/fastconformer/fast-conformer_ctc_bpe.yaml).
+    """
+    return Recipe(
+        crop=Whole(min_seconds=0.1, max_seconds=16.7),
+        batching=Buckets(max_duration),
+        features="nemo",
+        targets={"tokens": Tokens(text, tokenizer)},
+        augment=[Dither(1e-5), SpecAugment(27, 2, 0.05, 10, fill=0.0)],
+    )
+
+
+def whisper(
+    tokenizer: _Tokenizer,
+    text: str = "text",
+    *,
+    language: str = "en",
+    task: str = "transcribe",
+) -> Recipe:
+    """Whisper's training: 30 s of log-mel, and the text between its special tokens.
+
+    Utterances of up to 30 s, padded to 3000 frames of 80 bands; `tokenizer` is Whisper's `tokenizer.json`. Labels are
+    filled with -100, which losses ignore, and utterances with more than 448 are left out. `features="whisper128"` and
+    3000 frames are those of large-v3. Fine-tuning usually has no augmentation: give `augment=`.
+
+    Source: A. Radford et al., Robust speech recognition via large-scale weak supervision (2022), section 2.
+    """
+    prefix = ("<|startoftranscript|>", f"<|{language}|>", f"<|{task}|>", "<|notimestamps|>")
+    labels = Tokens(text, tokenizer, prefix=prefix, suffix=("<|endoftext|>",), pad=-100, max_tokens=448)
+    return Recipe(
+        crop=Whole(max_seconds=30.0),
+        features=preset("whisper", n_frames=3000),
+        targets={"labels": labels},
+        augment=[],
+    )
+
+
+_WAV2VEC2 = ("<pad>", "<s>", "</s>", "<unk>", " ", *"ETAONIHSRDLUMWCFGYPBVK'XJQZ")
+"""The vocabulary of wav2vec2-base-960h, with a space where it has a bar."""
+
+
+def wav2vec2_ctc(
+    text: str = "text",
+    *,
+    vocabulary: Sequence[str] | PathLike[str] = _WAV2VEC2,
+    max_duration: float = 100.0,
+) -> Recipe:
+    """Fine-tuning of wav2vec 2.0 with CTC: normalised waveforms, letters, a mask of the padding.
+
+    `vocabulary` has an entry for each id; by default that of wav2vec2-base-960h, capital letters, whose id 0 is the
+    blank. Labels are filled with -100. Utterances of 1 to 20 s; `max_duration` seconds in a batch, in 30 buckets. The
+    masks of its SpecAugment are in the model. Models of the "base" sizes take no `attention_mask`.
+
+    Source: A. Baevski et al., wav2vec 2.0 (2020), and transformers' examples/pytorch/speech-recognition.
+    """
+    return Recipe(
+        crop=Whole(min_seconds=1.0, max_seconds=20.0),
+        batching=Buckets(max_duration),
+        features="wav2vec2",
+        targets={"labels": Characters(text, vocabulary, pad=-100)},
+        outputs=["attention_mask"],
+        augment=[],
     )

@@ -343,6 +343,10 @@ impl RecipeFields<'_> {
             fill,
             pads: self.one_of("frames", &["valid", "all"])? == 1,
             warp: self.frames("warp")?,
+            max_share: match self.get::<Option<f64>>("max_share")? {
+                None => None,
+                Some(_) => Some(self.share("max_share")?),
+            },
         })
     }
 

@@ -182,9 +182,14 @@ mod tests {
 
     fn found(all: &Annotations, path: &str, start: f64, end: f64, rule: OverlapRule) -> Vec<(String, f64)> {
         let mut found = Vec::new();
-        all.overlapping(path, ClipSeconds { start, end }, rule, |label, overlap| {
-            found.push((all.labels[label as usize].clone(), overlap));
-        });
+        all.overlapping(
+            path,
+            ClipSeconds { start, end, ..ClipSeconds::default() },
+            rule,
+            |label, overlap| {
+                found.push((all.labels[label as usize].clone(), overlap));
+            },
+        );
         found
     }
 

@@ -214,6 +214,14 @@ def test_features(seed: int, layout: Any) -> None:
             expected = masked(Draws(seed, "SpecAugment"), bent, (6, 13), (2, 3), value)
             step = SpecAugment(6, 2, 0.5, 3, fill=fill, warp=most)
             np.testing.assert_allclose(found(step), expected, rtol=0, atol=1e-4)
+    # As Lhotse limits all masks of frames together, which are fewer and shorter then.
+    for share in (0.0, 0.1, 0.5, 1.0):
+        total = share * plain.shape[1]
+        n = min(4, math.ceil(total / 8))
+        most = min(8, total // n) if n else 0
+        expected = masked(Draws(seed, "SpecAugment"), plain, (6, int(most)), (2, n), np.min)
+        step = SpecAugment(6, 2, 8, 4, fill="minimum", max_share=share)
+        np.testing.assert_allclose(found(step), expected, rtol=0, atol=1e-5)
     shift = round(Draws(seed, "FrameRoll").within(-1, 1) * plain.shape[1])
     np.testing.assert_array_equal(found(FrameRoll((-1, 1))), np.roll(plain, shift, 1))
     # A further step changes none of the draws.
@@ -834,6 +842,7 @@ def test_parts_print_compare_and_convert() -> None:
         (lambda: SpecAugment(-1), "freq is -1"),
         (lambda: SpecAugment(fill=float("nan")), "fill is NaN, must be finite"),
         (lambda: SpecAugment(fill="zero"), 'fill is "zero", must be one of "mean", "minimum", "silence"'),  # type: ignore[arg-type]
+        (lambda: SpecAugment(max_share=1.5), "max_share is 1.5, must be 0 to 1"),
         (lambda: SpecAugment(warp=-1), "warp is -1, must be 0 to 16777216"),
         (lambda: Gain(1, factor=2), "Gain has both db and factor, must have one"),
         (lambda: Gain(None), "Gain has neither db nor factor"),

@@ -12,7 +12,9 @@ import soundfile
 import forebay
 from fields import write
 from forebay import recipes
+from paths import DATA
 from recordings import read_rows
+from utterances import write_utterances
 
 NAMES = ["owl", "wren", "jay"]
 
@@ -62,9 +64,64 @@ def test_a_recipe_trains(name: str, files: Path) -> None:
         assert next(loader)["spectrogram"].tobytes() == expected["spectrogram"].tobytes()
 
 
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Utterances of 1 to 3 s and their texts."""
+    seconds = [1.0 + row / 10 for row in range(20)]
+    texts = ["THE CAT SAT", "IT'S A WREN", "OWLS"] * 7
+    return write_utterances(tmp_path_factory.mktemp("speech"), seconds, columns={"text": texts[:20]})
+
+
+@pytest.mark.parametrize("name", ["icefall", "nemo", "whisper", "wav2vec2_ctc"])
+def test_recipes_of_speech(name: str, speech: Path, tmp_path: Path) -> None:
+    bpe = DATA / "tokens" / "bpe.model"
+    given: dict[str, dict[str, Any]] = {
+        "icefall": {"tokenizer": bpe, "max_duration": 12.0, "noise": speech},
+        "nemo": {"tokenizer": bpe, "max_duration": 12.0},
+        "whisper": {"tokenizer": whisper(tmp_path)},
+        "wav2vec2_ctc": {"max_duration": 12.0},
+    }
+    recipe = getattr(recipes, name)(**given[name])
+    assert repr(eval(repr(recipe), {"Recipe": lambda **given: recipes.Recipe(given), **parts()})) == repr(recipe)
+    sizes = {"batch_size": 4} if name == "whisper" else {}
+    with forebay.Loader.train(speech, seed=2, n_workers=2, **sizes, **recipe) as loader:
+        batches = [next(loader) for _ in range(4)]
+        state = loader.state_dict()
+        json.dumps(loader.recipe.to_dict())
+        expected = next(loader)
+    with forebay.Loader.train(speech, seed=2, n_workers=1, **sizes, **recipe) as loader:
+        loader.load_state_dict(state)
+        again = next(loader)
+    assert all(np.array_equal(again[field], expected[field]) for field in expected)
+    for batch in batches:
+        ids = batch["tokens" if name in ("icefall", "nemo") else "labels"]
+        assert ids.dtype == np.int64
+        if name == "whisper":
+            assert batch["spectrogram"].shape[1:] == (80, 3000)
+            assert set(ids[:, 0].tolist()) == {1000}
+            assert (batch["valid_frames"] < 400).all()
+        elif name == "wav2vec2_ctc":
+            assert batch["attention_mask"].shape == batch["waveform"].shape
+            assert ids.max() < 32
+        else:
+            axis = 1 if name == "icefall" else 2
+            assert len(ids) * batch["spectrogram"].shape[axis] <= 1.02 * 100 * 12
+
+
+def whisper(folder: Path) -> Path:
+    """The tokenizer of the tests with special tokens of Whisper."""
+    made = json.loads((DATA / "tokens" / "tokenizer.json").read_text())
+    names = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    made["added_tokens"] += [{"id": at, "content": token} | flags for at, token in enumerate(names, 1000)]
+    path = folder / "whisper.json"
+    path.write_text(json.dumps(made))
+    return path
+
+
 def parts() -> dict[str, Any]:
     """The classes that a recipe's print names."""
-    modules = (forebay.augment, forebay.crops, forebay.features, forebay.sampling, forebay.targets)
+    modules = (forebay.augment, forebay.batching, forebay.crops, forebay.features, forebay.sampling, forebay.targets)
     return {name: getattr(module, name) for module in modules for name in module.__all__}
 
 

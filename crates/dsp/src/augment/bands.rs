@@ -57,6 +57,9 @@ pub struct BandMasks {
     pub time: Width,
     /// Masks of frames, each drawn by itself.
     pub n_time: usize,
+    /// The largest share of the frames that all masks of frames may cover together; fewer and shorter ones
+    /// are drawn of a short clip.
+    pub max_share: Option<f64>,
     /// The value under all masks of the step.
     pub fill: Fill,
     /// Whether frames of padding are masked, too.
@@ -161,6 +164,14 @@ impl BandMasks {
         Ok(())
     }
 
+    /// The number of masks along so many frames, and the widest.
+    fn time_masks(&self, n_frames: usize) -> (usize, Width) {
+        let Some(share) = self.max_share else { return (self.n_time, self.time) };
+        let (most, widest) = (share * n_frames as f64, self.time.of(n_frames));
+        let n = self.n_time.min((most / widest.max(1) as f64).ceil() as usize);
+        (n, Width::Count(widest.min((most / n.max(1) as f64) as usize)))
+    }
+
     pub(super) fn apply(
         &self,
         draws: &mut Draws,
@@ -200,8 +211,9 @@ impl BandMasks {
         for _ in 0..self.n_freq {
             cover(mask(self.freq, axis.n_bands), frames.clone());
         }
-        for _ in 0..self.n_time {
-            let masked = mask(self.time, frames.len());
+        let (n_time, widest) = self.time_masks(frames.len());
+        for _ in 0..n_time {
+            let masked = mask(widest, frames.len());
             cover(0..axis.n_bands, frames.start + masked.start..frames.start + masked.end);
         }
     }

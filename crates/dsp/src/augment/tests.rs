@@ -141,6 +141,7 @@ fn masks_lie_within_the_frames_that_are_no_padding() {
         n_time: 3,
         fill: Fill::Number(-9.0),
         pads: false,
+        max_share: None,
         warp: 0,
     };
     for (layout, seed) in [(super::super::Layout::Mel, 1), (super::super::Layout::Time, 2)] {
@@ -181,6 +182,7 @@ fn masks_with(warp: usize) -> BandMasks {
         n_time: 2,
         fill: Fill::Number(-9.0),
         pads: false,
+        max_share: None,
         warp,
     }
 }
@@ -447,6 +449,7 @@ proptest! {
         let fill = [Fill::Mean, Fill::Minimum, Fill::Silence][which as usize];
         let masks = BandMasks {
             freq: Width::Share(share), n_freq: 3, time: Width::Count(count), n_time: 3, fill, pads, warp,
+            max_share: (share < 0.7).then_some(share),
         };
         let mut values = Dtype::Float32.zeros(n_bands * n_frames).unwrap();
         Augment::new(vec![step(Kind::SpecAugment(masks)), step(Kind::FrameRoll { shift: bounds(-1.0, 1.0) })])
