@@ -5,11 +5,11 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay::order::{
-    Bijection, Buckets, Budget, CHAPTER, Chapter, ChapterRules, Eras, Mixture, Stop, WeightStage,
+    Bijection, Bins, Buckets, Budget, CHAPTER, Chapter, ChapterRules, Eras, Mixture, Stop, WeightStage,
     WeightedRows, Window,
 };
 use forebay::seed::Purpose;
-use std::hint::black_box;
+use std::{hint::black_box, sync::Arc};
 
 /// Consecutive indices, as a loader requests them.
 const RUN: u64 = 1000;
@@ -59,8 +59,10 @@ fn chapter(criterion: &mut Criterion) {
     group.sample_size(10).throughput(Throughput::Elements(CHAPTER));
     for n in [1_000_000_u64, 100_000_000] {
         let seconds = |row| 1.0 + (forebay::seed::mix(row) % 20_000) as f32 / 1000.0;
-        let budget = Budget { max_duration: 400.0, quadratic_duration: None, max_examples: None };
-        let Ok(buckets) = Buckets::new((0..n).map(seconds).collect(), budget, 30) else { return };
+        let budget =
+            Budget { max_duration: 400.0, quadratic_duration: None, max_examples: None, max_tokens: None };
+        let seconds: Arc<[f32]> = (0..n).map(seconds).collect();
+        let Ok(buckets) = Buckets::new(seconds.into(), budget, Bins::Number(30), None) else { return };
         let shuffle = Bijection::new(1, Purpose::Global, [0, 0], n);
         group.bench_function(format!("{n:e} rows"), |bench| {
             bench.iter(|| {
