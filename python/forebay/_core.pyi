@@ -367,7 +367,7 @@ class LoaderBase(Generic[_Value]):
 
     @property
     def batch_size(self) -> int:
-        """Rows of a batch on this rank, the parameter."""
+        """Rows of a batch on this rank, the parameter; with `batching`, the most rows of a batch."""
 
     @property
     def rank(self) -> int:

@@ -206,6 +206,7 @@ impl Loader {
                 })
             })?;
             let LoaderConfig { batch_size, rank, world_size, stall_warning_s, .. } = config;
+            let batch_size = buckets.as_ref().map_or(batch_size, |buckets| buckets.most_rows().into());
             let engine = EngineHandle::new(engine, traffic, stall_warning_s);
             let loader = Self {
                 engine,

@@ -227,7 +227,8 @@ impl LoaderBase {
         Ok(kind(slf)?.engine().is_closed())
     }
 
-    /// The parameter `batch_size`: rows per batch on this rank; a batch may have fewer.
+    /// The parameter `batch_size`: rows per batch on this rank; a batch may have fewer. With `batching`, the
+    /// most rows of a batch.
     #[getter]
     fn batch_size(&self) -> i64 {
         self.batch_size

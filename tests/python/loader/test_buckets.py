@@ -259,6 +259,7 @@ def test_the_padding_that_is_told_is_that_of_the_pass(table: Path) -> None:
 
 def test_the_bucket_of_each_row(table: Path) -> None:
     loader = forebay.Loader(table, infinite=False, **GIVEN)
+    assert loader.batch_size >= max(bucket["batch_size"] for bucket in loader.buckets or ())
     bounds = [bucket["max_seconds"] for bucket in loader.buckets or ()]
     for batch in loader:
         seconds = [SECONDS[row] for row in batch["index"]]
