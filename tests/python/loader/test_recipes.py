@@ -83,7 +83,7 @@ def test_recipes_of_speech(name: str, speech: Path, tmp_path: Path) -> None:
     }
     recipe = getattr(recipes, name)(**given[name])
     assert repr(eval(repr(recipe), {"Recipe": lambda **given: recipes.Recipe(given), **parts()})) == repr(recipe)
-    sizes = {"batch_size": 4} if name == "whisper" else {}
+    sizes: dict[str, Any] = {"batch_size": 4} if name == "whisper" else {}
     with forebay.Loader.train(speech, seed=2, n_workers=2, **sizes, **recipe) as loader:
         batches = [next(loader) for _ in range(4)]
         state = loader.state_dict()
