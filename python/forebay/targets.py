@@ -13,7 +13,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, fields
 from os import PathLike, fspath
 from pathlib import Path
@@ -224,16 +224,16 @@ class Characters(_ColumnPart):
 
     `<name>_length`, int64 `[batch]`, is their number. `vocabulary`: a string of the characters; a list of entries of
     one or more characters, of which the longest one is taken at each place; or the `Path` of a file, a `.json` with
-    such a list or a dict of entries and ids 0 to n - 1, or any other with an entry on each line. Ids count from 0.
-    `blank` is an id that no entry has, such as the 0 of a CTC loss: the entries from it on move up by one. `between` is
-    an id that is put between two entries, and with `around` also before the first and behind the last, as VITS does.
-    Text is not normalised. A character that begins no entry raises `ConfigError` with its row, or is left out with
-    `unknown="ignore"`.
+    such a list or a dict of entries and ids 0 to n - 1, or any other with an entry on each line; or such a dict. Ids
+    count from 0. `blank` is an id that no entry has, such as the 0 of a CTC loss: the entries from it on move up by
+    one. `between` is an id that is put between two entries, and with `around` also before the first and behind the
+    last, as VITS does. Text is not normalised. A character that begins no entry raises `ConfigError` with its row, or
+    is left out with `unknown="ignore"`.
 
     `pad`, `side`, `max_tokens`, `on_long` and `null` as in `Tokens`.
     """
 
-    vocabulary: Sequence[str] | PathLike[str]
+    vocabulary: Sequence[str] | Mapping[str, int] | PathLike[str]
     _: KW_ONLY
     blank: int | None = None
     between: int | None = None
@@ -325,21 +325,32 @@ def _entries(given: Any) -> tuple[str, ...]:
             return tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n"))
         found = _json(path, text, "vocabulary")
         if isinstance(found, dict):
-            if sorted(map(str, found.values())) != sorted(map(str, range(len(found)))):
-                raise ConfigError(f"vocabulary is {path}, expected each id from 0 to {len(found) - 1} once")
-            found = sorted(found, key=lambda entry: int(found[entry]))
+            return _by_id(found, f"vocabulary is {path}")
         if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
             raise ConfigError(f"vocabulary is {path}, expected a JSON list of entries, or a dict of entries and ids")
         return tuple(found)
     if isinstance(given, str) and Path(given).suffix.lower() in (".json", ".txt"):
         raise ConfigError(f"vocabulary is {given!r}, the name of a file; give pathlib.Path({given!r})")
-    if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise wrong_type("vocabulary", "a string of characters, a list of str, or a Path", given)
+    if isinstance(given, Mapping):
+        return _by_id(given, "vocabulary is a dict")
+    if isinstance(given, (bytes, Set)) or not isinstance(given, Iterable):
+        raise wrong_type(
+            "vocabulary", "a string of characters, a list of str, a dict of entries and ids, or a Path", given
+        )
     entries = tuple(given.tolist() if isinstance(given, np.ndarray) else given)
     for entry in entries:
         if not isinstance(entry, str):
             raise TypeError(f"vocabulary has {entry!r} (type {type(entry).__name__}), must be a list of str")
+        if any("\ud800" <= letter <= "\udfff" for letter in entry):
+            raise ConfigError(f"vocabulary has {entry!r}, which is not Unicode text")
     return entries
+
+
+def _by_id(given: Mapping[Any, Any], place: str) -> tuple[str, ...]:
+    """The entries of a dict of entries and ids."""
+    if sorted(map(str, given.values())) != sorted(map(str, range(len(given)))):
+        raise ConfigError(f"{place}, expected each id from 0 to {len(given) - 1} once")
+    return _entries(sorted(given, key=lambda entry: int(given[entry])))
 
 
 def _text_of(file: str | PathLike[str], name: str) -> tuple[Path, str]:

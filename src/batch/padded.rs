@@ -22,16 +22,17 @@ pub enum PadTo {
     LikeFirst(u64),
     /// Rows lie one after the other, along the axis; none is padded.
     Packed,
-    /// The next of these, which rise, if all rows then have no more together than a full batch.
-    Bounds { bounds: Arc<[u64]>, most_in_batch: u64 },
+    /// The next of these, which rise, if all rows then have no more together than a full batch, but for
+    /// `slack` places of each.
+    Bounds { bounds: Arc<[u64]>, most_in_batch: u64, slack: u64 },
 }
 
 impl PadTo {
     /// The next power of two, or `most`: few shapes for lengths that no bucket bounds.
-    pub fn power_of_two(most: u64) -> Self {
+    pub fn power_of_two(most: u64, most_in_batch: u64) -> Self {
         const LEAST: u64 = 16;
         let powers = std::iter::successors(Some(LEAST), |n| n.checked_mul(2)).take_while(|&n| n < most);
-        Self::Bounds { bounds: powers.chain([most]).collect(), most_in_batch: u64::MAX }
+        Self::Bounds { bounds: powers.chain([most]).collect(), most_in_batch, slack: 0 }
     }
 
     /// The length for so many rows of which the longest has `longest`; at most `room`, unless that has more.
@@ -40,9 +41,8 @@ impl PadTo {
             Self::Longest | Self::Packed => longest,
             Self::LikeFirst(n) => *n,
             Self::Multiple(n) => longest.checked_next_multiple_of((*n).max(1)).unwrap_or(longest),
-            Self::Bounds { bounds, most_in_batch } => {
-                // The length of a row is rounded up.
-                let fits = |bound: &u64| rows.saturating_mul(bound.saturating_sub(1)) <= *most_in_batch;
+            Self::Bounds { bounds, most_in_batch, slack } => {
+                let fits = |bound: &u64| rows.saturating_mul(bound.saturating_sub(*slack)) <= *most_in_batch;
                 let next = bounds.get(bounds.partition_point(|&bound| bound < longest)).copied();
                 next.filter(fits).unwrap_or(longest)
             }
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn bounds_are_taken_if_the_batch_keeps_its_budget() {
         let samples = field(vec![PADDED], DataType::Float32, &[]);
-        let to = PadTo::Bounds { bounds: [2, 4].into(), most_in_batch: 6 };
+        let to = PadTo::Bounds { bounds: [2, 4].into(), most_in_batch: 6, slack: 1 };
         for (rows, expected) in [(&[3][..], 4), (&[3, 1], 4), (&[3, 1, 1], 3), (&[1, 1, 1], 2), (&[2], 2)] {
             let rows: Vec<_> = rows.iter().map(|&n| floats(&vec![1.0; n])).collect();
             assert_eq!(batch(&samples, &rows, &to).unwrap().0, expected, "{rows:?}");
@@ -296,9 +296,11 @@ mod tests {
     #[test]
     fn powers_of_two_are_few_shapes() {
         let len = |to: &PadTo, longest| to.len(3, longest, 1 << 20);
-        let to = PadTo::power_of_two(100);
+        let to = PadTo::power_of_two(100, u64::MAX);
         assert_eq!([0, 1, 16, 17, 64, 65, 100].map(|n| len(&to, n)), [16, 16, 16, 32, 64, 100, 100]);
-        assert_eq!([1, 7].map(|n| len(&PadTo::power_of_two(7), n)), [7, 7]);
+        assert_eq!([1, 7].map(|n| len(&PadTo::power_of_two(7, u64::MAX), n)), [7, 7]);
+        // Three rows of 16 are more than 47.
+        assert_eq!([47, 48].map(|most| len(&PadTo::power_of_two(100, most), 9)), [9, 16]);
     }
 
     #[test]

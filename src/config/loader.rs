@@ -116,7 +116,8 @@ macro_rules! loader_parameters {
         /// None: proportional to the sizes of the sources.
         weights: Weights = None, state(weights, source_sizes),
             elsewhere(probabilities, probs, sampling_weights);
-        /// Number of consecutive examples in which the weights hold exactly. None: `batch_size * world_size`.
+        /// Number of consecutive examples in which the weights hold exactly. None: `batch_size * world_size`;
+        /// with `batching` 64, and a list of `weights` counts batches of 64 examples.
         mixture_block: OptionalInt = None, state(mixture_block), range(1, Mixture::MAX_BLOCK as i64),
             elsewhere(block_size);
         /// When a finite mixture stops: `"first_exhausted"` (default; when one source is exhausted) or

@@ -194,9 +194,17 @@ impl LoaderConfig {
             PadRule::Bucket => PadTo::Bounds {
                 bounds: buckets.bins().iter().map(|&bound| places(bound)).collect(),
                 most_in_batch: places(most_seconds),
+                // Frames are rounded up.
+                slack: 1,
             },
         };
+        let longest = buckets.bins().last().copied().unwrap_or_default() * rate;
         (audio.padding.most_places, audio.padding.to) = (Some(most_places), pad_to);
+        audio.padding.longest = Some(audio.clip_samples.min(longest.ceil() as usize + 1));
+        audio.padding.most_tokens = self
+            .counted_target()?
+            .zip(budget.max_tokens)
+            .map(|((target, _), most)| (target.name.clone(), most));
         Ok(Some(Arc::new(buckets)))
     }
 
@@ -418,7 +426,11 @@ impl LoaderConfig {
 
     /// Rows of all ranks' batches.
     pub(crate) fn global_batch_size(&self) -> i64 {
-        self.batch_size.saturating_mul(self.world_size)
+        match self.batching {
+            None => self.batch_size.saturating_mul(self.world_size),
+            // The batches of buckets have other sizes, and are the same on any number of ranks.
+            Some(_) => self.batch_size,
+        }
     }
 
     fn policy(&self) -> PolicyConfig {

@@ -139,7 +139,7 @@ impl AudioDataset {
             let (Ok((config, audio)), true) = (plans, problems.is_empty()) else {
                 return Err(to_python(py, &Error::new(ErrorKind::Config, problems.join("; "))));
             };
-            let (asked, clips) = (config.clone(), (audio.crop, audio.features.sample_rate()));
+            let (asked, clips) = (config.clone(), (audio.crop, audio.features.sample_rate(), 0.0));
             let opened = run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, clips))?;
             let class_names = opened.class_names();
             let (access, source, positions) = accessed(opened, &audio, &given);
@@ -454,7 +454,8 @@ impl AudioDataset {
         let parents = mem::ManuallyDrop::new(access);
         let parents = parents.get().map_err(raise)?;
         let again = if parents.is_busy() {
-            let (asked, clips) = (self.config.clone(), (self.audio.crop, self.audio.features.sample_rate()));
+            let (asked, clips) =
+                (self.config.clone(), (self.audio.crop, self.audio.features.sample_rate(), 0.0));
             let opened = run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, clips))?;
             accessed(opened, &self.audio, &self.given).0
         } else {

@@ -128,8 +128,11 @@ impl Loader {
             };
             let raise = |error: Error| to_python(py, &error);
             let (asked, clips, rate) = (config.clone(), audio.crop, audio.features.sample_rate());
-            let opened =
-                run_interruptible(py, "forebay-index", move || OpenedSource::new(&asked, (clips, rate)))?;
+            let least_seconds =
+                audio.features.least_samples() as f64 / f64::from(rate) * audio.augment.fastest();
+            let opened = run_interruptible(py, "forebay-index", move || {
+                OpenedSource::new(&asked, (clips, rate, least_seconds))
+            })?;
             let class_names = opened.class_names();
             let OpenedSource {
                 source,

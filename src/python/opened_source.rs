@@ -49,7 +49,10 @@ impl OpenedSource {
     /// # Errors
     /// Those of [`Recordings::open`], [`Subset::rows`](crate::source::Subset::rows) and [`Target::plan`];
     /// [`ErrorKind::Config`] if a `datasets.Dataset` has other rows than its files.
-    pub fn new(config: &LoaderConfig, (clips, rate): (ClipRule, u32)) -> Result<Self, Error> {
+    pub fn new(
+        config: &LoaderConfig,
+        (clips, rate, least_seconds): (ClipRule, u32, f64),
+    ) -> Result<Self, Error> {
         let mut options = ArrowOptions {
             audio_column: config.audio_column.clone(),
             label_column: config.label_column.clone().into(),
@@ -94,7 +97,8 @@ impl OpenedSource {
                 return Ok(rows);
             };
             let limits = LengthLimits {
-                min_seconds: *min_seconds,
+                // Features make no frame of less.
+                min_seconds: min_seconds.max(least_seconds),
                 max_seconds: *max_seconds,
                 cuts: rule.cuts_at.is_some(),
             };
@@ -111,7 +115,7 @@ impl OpenedSource {
         };
         let sampled = config.sampled().unwrap_or_default().choose(&source, of_length)?;
         let Chosen { rows, weights, classes } = sampled;
-        tell_of_left_out(left_out, config);
+        tell_of_left_out(left_out, config, least_seconds);
         source.try_first(rows.as_deref(), &config.exclude.rows(source.shards())?)?;
         let mut positions = Positions::new(rows);
         if let ClipRule::Windows(_) = clips {
@@ -148,7 +152,7 @@ fn duration_column(
     let is_number = |content: &str| ["float", "int", "uint"].iter().any(|kind| content.starts_with(kind));
     let schema = &source.contents().schema;
     let is_there = schema.iter().any(|column| column.name == USUAL && is_number(&column.content));
-    if !is_there || source.says_seconds() {
+    if !is_there || source.n_rows() > 0 && source.stated_seconds(0).is_some() {
         return Ok(None);
     }
     if !options.columns.iter().any(|name| name == USUAL) {
@@ -164,14 +168,18 @@ fn duration_column(
 }
 
 /// Logs how many rows are left out.
-fn tell_of_left_out(LeftOut { too_short, too_long, too_many_tokens }: LeftOut, config: &LoaderConfig) {
+fn tell_of_left_out(left_out: LeftOut, config: &LoaderConfig, least_seconds: f64) {
+    let LeftOut { too_short, too_long, too_many_tokens } = left_out;
     if let Some(WholeConfig { min_seconds, max_seconds, .. }) = config.whole()
         && too_short + too_long > 0
     {
         log::warn!(
-            "{} left out: {too_short} shorter than min_seconds={min_seconds:?}, {too_long} longer than \
-             max_seconds={max_seconds:?}",
-            counted(too_short + too_long, "row")
+            "{} left out: {too_short} shorter than {}, {too_long} longer than max_seconds={max_seconds:?}",
+            counted(too_short + too_long, "row"),
+            match least_seconds > *min_seconds {
+                true => format!("the {least_seconds:?} s of which the features make a frame"),
+                false => format!("min_seconds={min_seconds:?}"),
+            }
         );
     }
     if too_many_tokens > 0 {

@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, sync::Arc};
 
 use forebay_text::{Characters, CharactersOptions, SpecialToken, TranscriptFormat, TranscriptOptions};
-use pyo3::{prelude::*, pybacked::PyBackedStr, types::PyDict};
+use pyo3::{
+    prelude::*,
+    pybacked::PyBackedStr,
+    types::{PyBool, PyDict},
+};
 
 use super::{
     arguments::{argument, items, wrong_type},
@@ -142,7 +146,9 @@ fn special(given: &mut RecipeFields<'_>, name: &str) -> PyResult<Vec<Given>> {
     let mut tokens = Vec::new();
     for one in each {
         let one = one?;
-        if let Ok(text) = one.extract() {
+        if one.is_instance_of::<PyBool>() {
+            return Err(wrong_type(name, &value, EXPECTED)); // a whole number to Python
+        } else if let Ok(text) = one.extract() {
             // bounded: by the list.
             tokens.push(Given::Text(text));
         } else if let Ok(id) = one.extract::<i64>() {

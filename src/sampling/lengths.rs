@@ -142,8 +142,10 @@ fn known_or_read(source: &Recordings, rows: Option<&[u64]>, durations: Option<Ve
     let n = rows.map_or(durations.len(), <[u64]>::len);
     let row = |at: usize| rows.map_or(at as u64, |rows| rows[at]);
     let mut seconds = fallible_alloc::with_room(n)?;
-    seconds.extend((0..n).map(|at| durations[row(at) as usize] as f32));
-    let unknown: Vec<_> = (0..n).filter(|&at| !is_length(durations[row(at) as usize])).collect();
+    // A segment is as long as it is, whatever a column says.
+    let known = |at: usize| source.stated_seconds(row(at)).unwrap_or(durations[row(at) as usize]);
+    seconds.extend((0..n).map(|at| known(at) as f32));
+    let unknown: Vec<_> = (0..n).filter(|&at| !is_length(known(at))).collect();
     let read = source.seconds(Some(&unknown.iter().map(|&at| row(at)).collect::<Vec<_>>()))?;
     for (at, found) in unknown.into_iter().zip(read) {
         seconds[at] = found;

@@ -16,6 +16,9 @@ use crate::{
 /// The most tokens of a row of a target that names no limit.
 pub const USUAL_MOST_TOKENS: u64 = 4096;
 
+/// The most by which a time that is the start or the end of a clip may differ from it.
+const ROUNDED_SECONDS: f64 = 0.025;
+
 /// What makes ids of a text.
 #[derive(Debug)]
 pub enum TextEncoder {
@@ -152,9 +155,13 @@ impl TokensRule {
                     let (start, end) = (seconds(start), seconds(end));
                     let start = start.unwrap_or(f64::NAN);
                     // What lies outside of the clip is not heard; what goes on behind it has no end there.
+                    // Times are rounded.
                     if start >= clip_end || end.is_some_and(|end| end <= clip_start) {
                         continue;
                     }
+                    let is_near = |seconds: f64, bound: f64| (seconds - bound).abs() <= ROUNDED_SECONDS;
+                    let start = if is_near(start, clip_start) { start.max(clip_start) } else { start };
+                    let end = end.map(|end| if is_near(end, clip_end) { end.min(clip_end) } else { end });
                     let played = |seconds: f64| (seconds - clip_start) / clip.speed;
                     let end = end.filter(|&end| end <= clip_end).map(played);
                     segments.push(Segment { start: played(start), end, text });

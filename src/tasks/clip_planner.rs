@@ -56,6 +56,10 @@ pub struct BatchPadding {
     /// The most places of the padded axis that all examples of a batch have together; `None`: as many as
     /// its size and the longest clip make.
     pub most_places: Option<u64>,
+    /// The target whose tokens are bounded, and the most that all rows of a batch may have together.
+    pub most_tokens: Option<(String, u64)>,
+    /// Samples of the longest clip that is known; `None`: as many as a clip may have.
+    pub longest: Option<usize>,
     /// The bytes of one place behind the end of a recording; `None`: zeros.
     pub fill: Option<Arc<[u8]>>,
 }
@@ -123,7 +127,11 @@ impl AudioPlan {
 
     /// Bytes of an example's features, in their own buffer or in a batch.
     pub fn example_bytes(&self) -> usize {
-        self.example_len().saturating_mul(self.features.dtype().bytes())
+        let len = match self.padding.longest {
+            Some(samples) => self.features.shape(samples).iter().product(),
+            None => self.example_len(),
+        };
+        len.saturating_mul(self.features.dtype().bytes())
     }
 }
 

@@ -442,12 +442,16 @@ impl AudioTask {
 
     /// A collator of batches in memory of `pool`, which is for the [fields](Self::fields).
     pub fn collate_in(&self, pool: Arc<ColumnPool>) -> RowCollate {
-        let to = &self.planner.plan().padding.to;
+        let padding = &self.planner.plan().padding;
+        let to = &padding.to;
         let rule = |(number, field): (usize, &Field)| match (number, &field.dims[..], to) {
             (0, ..) => to.clone(),
             _ if field.name == "attention_mask" => PadTo::LikeFirst(0),
             // With few shapes of features there are few of tokens, too.
-            (_, &[Dim::PaddedInBatch { most, .. }], PadTo::Bounds { .. }) => PadTo::power_of_two(most),
+            (_, &[Dim::PaddedInBatch { most, .. }], PadTo::Bounds { .. }) => {
+                let budget = padding.most_tokens.as_ref().filter(|(name, _)| *name == field.name);
+                PadTo::power_of_two(most, budget.map_or(u64::MAX, |(_, most)| *most))
+            }
             _ => PadTo::Longest,
         };
         let rules = pool.fields().iter().enumerate().map(rule).collect();

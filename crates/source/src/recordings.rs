@@ -342,11 +342,11 @@ impl Recordings {
         })
     }
 
-    /// Whether the first row's table says how long it is, as that of a segment does.
-    pub fn says_seconds(&self) -> bool {
+    /// The seconds of the segment that a row is; `None` if it is none, or if they are not known.
+    pub fn stated_seconds(&self, row: u64) -> Option<f64> {
         match &self.files {
-            OpenFiles::Table(source) if self.n_rows() > 0 => source.seconds(self.file_row(0)).is_some(),
-            _ => false,
+            OpenFiles::Table(source) => source.seconds(self.file_row(row)),
+            _ => None,
         }
     }
 
@@ -356,9 +356,8 @@ impl Recordings {
     /// # Errors
     /// As [`Recordings::infos`].
     pub fn seconds(&self, rows: Option<&[u64]>) -> Result<Vec<f32>> {
-        let table = if let OpenFiles::Table(source) = &self.files { Some(source) } else { None };
         self.each_row(rows, |reader, decoder, _, row, run| {
-            if let Some(seconds) = table.and_then(|table| table.seconds(self.file_row(row))) {
+            if let Some(seconds) = self.stated_seconds(row) {
                 return Ok(seconds as f32);
             }
             match reader.info(decoder, row, run) {

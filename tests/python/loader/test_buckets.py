@@ -463,6 +463,59 @@ def test_a_small_table_has_other_batches_in_each_epoch(tmp_path: Path) -> None:
     assert len(epochs[0] & epochs[1]) < len(epochs[0]) / 3
 
 
+def test_bad_recordings_of_one_bucket_are_replaced(tmp_path: Path) -> None:
+    table = write_utterances(tmp_path, [0.05] * 40 + [0.5, 0.5])
+    for row in (40, 41):
+        (tmp_path / f"{row}.wav").write_bytes(b"no recording")
+    given = GIVEN | {"crop": crops.Whole(duration="duration"), "batching": Buckets(1.0)}
+    loader = forebay.Loader(table, infinite=True, **given)
+    for _ in range(60):
+        assert set(next(loader)["index"].tolist()) <= set(range(40))
+
+
+def test_rows_without_a_frame_are_left_out(tmp_path: Path) -> None:
+    table = write_utterances(tmp_path, [0.001, 0.001, *[0.3] * 20])
+    loader = forebay.Loader(table, infinite=False, **GIVEN | {"crop": crops.Whole(), "features": "icefall"})
+    assert loader.left_out["too_short"] == 2
+    assert sorted(row for batch in loader for row in batch["index"]) == list(range(2, 22))
+
+
+def test_a_mixture_has_the_same_batches_on_any_number_of_ranks(table: Path, tmp_path: Path) -> None:
+    other = write_utterances(tmp_path, [0.2 + row / 200 for row in range(60)])
+    given = GIVEN | {"n_streams": 4, "infinite": True, "weights": {"a": 0.7, "b": 0.3}}
+    one = forebay.Loader({"a": table, "b": other}, **given)
+    two = [forebay.Loader({"a": table, "b": other}, rank=rank, world_size=2, **given) for rank in range(2)]
+    for _ in range(3):
+        step = [next(one)["index"].tolist() for _ in range(4)]
+        assert step == [next(rank)["index"].tolist() for rank in two for _ in range(2)]
+    two[1].load_state_dict(one.state_dict())
+    assert next(two[1])["index"].tolist() == [next(one)["index"].tolist() for _ in range(3)][2]
+
+
+def test_padded_tokens_keep_the_budget(tmp_path: Path) -> None:
+    table = write_utterances(tmp_path, [0.2] * 40, columns={"text": ["a" * 17] * 40})
+    given = GIVEN | {"targets": LETTERS, "crop": crops.Whole(), "infinite": False}
+    loader = forebay.Loader(table, **given | {"batching": Buckets(100.0, max_tokens=170, pad_to="bucket")})
+    assert max(batch["letters"].size for batch in loader) == 170
+    loader = forebay.Loader(table, **given | {"batching": Buckets(100.0, max_tokens=320, pad_to="bucket")})
+    assert {batch["letters"].shape[1] for batch in loader} <= {17, 32}
+
+
+def test_far_batches_of_a_small_table(tmp_path: Path) -> None:
+    table = write_utterances(tmp_path, [0.2] * 9)
+    given = GIVEN | {"crop": crops.Whole(), "batching": Buckets(0.6), "infinite": True}
+    loader = forebay.Loader(table, **given)
+    expected = loader.replay(4000)["index"].tolist()
+    loader.seek(4000)
+    assert next(loader)["index"].tolist() == expected
+
+
+def test_memory_is_that_of_the_rows_there_are(tmp_path: Path) -> None:
+    table = write_utterances(tmp_path, [1.0] * 20)
+    given = GIVEN | {"crop": crops.Whole(), "batching": Buckets(10.0), "features": "icefall"}
+    forebay.Loader.train(table, memory_budget=1 << 30, **given)
+
+
 def test_a_bool_is_no_multiple() -> None:
     with pytest.raises(TypeError, match="pad_to is True"):
         Buckets(4.0, pad_to=True)

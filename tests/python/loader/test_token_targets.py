@@ -176,6 +176,7 @@ def test_a_vocabulary_in_a_file(tmp_path: Path) -> None:
     numbered.write_text(json.dumps({"sch": 2, " ": 0, "a": 1}))
     for path in (lines, listed, numbered):
         assert Characters("text", path) == Characters("text", (" ", "a", "sch"))
+    assert Characters("text", {"sch": 2, " ": 0, "a": 1}).vocabulary == (" ", "a", "sch")
     numbered.write_text(json.dumps({"sch": 3, " ": 0, "a": 1}))
     with pytest.raises(ConfigError, match="expected each id from 0 to 2 once"):
         Characters("text", numbered)
@@ -230,6 +231,21 @@ def test_segments_with_timestamps(tmp_path: Path) -> None:
     for limit, n in [(9, 0), (8, 1)]:
         few = Tokens("said", path, starts="from", ends="to", timestamps=0.02, max_tokens=limit, null="empty")
         assert forebay.Loader(table, **GIVEN, targets={"tokens": few}).left_out["too_many_tokens"] == n
+
+
+def test_times_that_are_rounded(tmp_path: Path) -> None:
+    """A segment that ends where its recording does, to the decimals of a table, keeps its text."""
+    path = whisper(tmp_path)
+    ends = [2.0000001, 2.01, 1.99, 2.02, 2.5]
+    columns: dict[str, Any] = {"text": [[" the cat"]] * 5, "from": [[0.0]] * 5, "to": [[end] for end in ends]}
+    table = write_utterances(tmp_path / "said", [2.0] * 5, columns=columns)
+    target = Tokens("text", path, starts="from", ends="to", timestamps=0.02)
+    rows = rows_of(passed(table, target, crop=crops.Start(), clip_seconds=2.0))
+    library = tokenizers.Tokenizer.from_file(str(path))
+    whole = library.encode("<|0.00|> the cat<|2.00|>", add_special_tokens=False).ids
+    assert [rows[row] for row in (0, 1, 3)] == [whole] * 3
+    assert rows[2][:-1] == whole[:-1]
+    assert rows[4] == whole[:1]
 
 
 def test_dropout_is_a_function_of_the_draw(table: Path) -> None:
@@ -369,6 +385,8 @@ def test_wrong_values_are_told(make: Any, wrong: str) -> None:
     lambda: Tokens("text", 3),  # type: ignore[arg-type]
     lambda: Tokens("text", JSON, prefix="<|endoftext|>"),
     lambda: Tokens("text", JSON, prefix=[1.5]),  # type: ignore[list-item]
+    lambda: Tokens("text", JSON, prefix=[True]),
+    lambda: Characters("text", {"a", "b"}),  # type: ignore[arg-type]
     lambda: Tokens("text", JSON, max_tokens="10"),  # type: ignore[arg-type]
     lambda: Characters("text", 5),  # type: ignore[arg-type]
     lambda: Characters("text", b"abc"),  # type: ignore[arg-type]

@@ -144,6 +144,15 @@ def test_the_usual_column_of_lengths(tmp_path: Path) -> None:
     assert [batch["waveform"].tobytes() for batch in loader] == named
 
 
+def test_a_segment_is_as_long_as_it_is(tmp_path: Path) -> None:
+    table = write_utterances(tmp_path, [2.0, 3.0])
+    lines = [json.loads(line) | {"start": 0.1, "end": 0.4, "all": 45.0} for line in table.read_text().splitlines()]
+    table.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for crop in (crops.Whole(), crops.Whole(duration="all")):
+        (batch,) = whole(table, crop, features=WAVEFORM)
+        assert batch["valid_samples"].tolist() == [round(0.3 * RATE)] * 2
+
+
 def test_a_bad_recording_is_told_in_its_turn(tmp_path: Path) -> None:
     table = write_utterances(tmp_path, SECONDS, said=False)
     (tmp_path / "3.wav").write_bytes(b"no recording")
@@ -153,8 +162,16 @@ def test_a_bad_recording_is_told_in_its_turn(tmp_path: Path) -> None:
     assert [error["index"] for error in loader.errors()] == [3]
 
 
-def test_a_recording_too_short_for_a_frame_is_bad(tmp_path: Path) -> None:
+def test_a_recording_too_short_for_a_frame_is_left_out_or_bad(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = write_utterances(tmp_path, [0.5, 0.002, 0.6])
+    with caplog.at_level(logging.WARNING, "forebay"):
+        loader = forebay.Loader(table, crop=crops.Whole(), features="icefall", **GIVEN)
+    assert loader.left_out["too_short"] == 1
+    assert "1 shorter than the 0.005 s of which the features make a frame" in caplog.text
+    assert [row for batch in loader for row in batch["index"]] == [0, 2]
+    # One that is shorter than its table says is known too late.
+    lines = [json.loads(line) | {"duration": 0.5} for line in table.read_text().splitlines()]
+    table.write_text("".join(json.dumps(line) + "\n" for line in lines))
     loader = forebay.Loader(table, crop=crops.Whole(), features="icefall", **GIVEN)
     assert [row for batch in loader for row in batch["index"]] == [0, 2]
     (error,) = loader.errors()

@@ -183,8 +183,9 @@ impl<S: Source, K: TaskFor<S>> Engine<S, K> {
             return Ok(());
         }
         let message = format!(
-            "batch is {batch}, which is more than {SCANNED} chapters of {CHAPTER} draws ahead; batches by length are counted \
-             from chapter to chapter, so save a state there instead"
+            "batch is {batch}, which is too far ahead: batches by length are counted from the last known one on, over at \
+             most {} draws; save a state there instead",
+            SCANNED * CHAPTER
         );
         Err(Error::new(ErrorKind::Config, message))
     }

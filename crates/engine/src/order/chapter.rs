@@ -166,8 +166,15 @@ impl Chapter {
     }
 
     /// A draw of this chapter that may replace `draw` in `step`, by 64 `random` bits: one of its bucket that
-    /// is no longer than the step's batches; if `draw` is the only one, any that is no longer.
-    pub fn substitute(&self, buckets: &Buckets, step: usize, draw: u32, random: u64) -> u32 {
+    /// is no longer than the step's batches; if `draw` is the only one, or if it is to be of any bucket, any
+    /// that is no longer.
+    pub fn substitute(
+        &self,
+        buckets: &Buckets,
+        step: usize,
+        (draw, of_any): (u32, bool),
+        random: u64,
+    ) -> u32 {
         let by_length = self.by_length.get_or_init(|| {
             let mut draws: Vec<u32> = (0..self.lengths.len() as u32).collect();
             draws.sort_by(|&a, &b| self.length(a).seconds.total_cmp(&self.length(b).seconds));
@@ -180,7 +187,7 @@ impl Chapter {
             bin => buckets.bins()[bin - 1],
         };
         let begin = by_length.partition_point(|&other| seconds(other) <= shortest).min(end);
-        let begin = if end - begin > 1 { begin } else { 0 };
+        let begin = if end - begin > 1 && !of_any { begin } else { 0 };
         let candidates = &by_length[begin..end];
         let first = crate::seed::below(random, candidates.len() as u64) as usize;
         // From there on the next one whose text is not too long; `draw` itself is one.

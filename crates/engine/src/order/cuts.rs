@@ -15,7 +15,7 @@ use std::{
 
 use super::{
     Bijection, Order, Place, Window,
-    buckets::Buckets,
+    buckets::{Buckets, CHAPTER},
     chapter::{BucketTotals, Chapter, ChapterRules, CutTotals},
     reading::crop_seed,
     rules::Rules,
@@ -62,8 +62,15 @@ type RecentChapter = (u64, Arc<OnceLock<RankChapter>>);
 /// The chapters kept at a time: what is read, what is drawn, and one between.
 const RECENT: usize = 3;
 
-/// The most chapters that are gone through for the start of another one, some 2.7e8 draws.
+/// The most chapters of [`CHAPTER`] draws that are gone through for the start of another one, some 2.7e8
+/// draws.
 pub(crate) const SCANNED: u64 = 256;
+
+/// The most chapters, of any number of draws.
+const MOST_KNOWN: u64 = 1 << 16;
+
+/// The substitutes of a draw's own bucket that are tried before those of any.
+const MOST_OF_BUCKET: u64 = 8;
 
 /// A pass without end has fewer chapters: up to there no count of draws overflows.
 const MAX_CHAPTER: u64 = 1 << 40;
@@ -166,14 +173,18 @@ impl<D: UncutDraws> Cuts<D> {
         self.base.rules().epoch + self.chapter_of(batch).chapter / self.chapters()
     }
 
-    /// Whether at most [`SCANNED`] chapters are to be planned to find `batch`.
+    /// Whether few enough draws are to be planned to find `batch`.
     pub(crate) fn can_find(&self, batch: u64) -> bool {
         if !self.infinite {
             return true;
         }
         let last = self.last_known();
-        let of_one = self.with_chapter(last.at.chapter, |part| part.chapter.n_steps() as u64).max(1);
-        (batch / self.share()).saturating_sub(last.at.steps) / of_one <= SCANNED
+        let (of_one, draws) = self.with_chapter(last.at.chapter, |part| {
+            (part.chapter.n_steps() as u64, part.draws.end - part.draws.start)
+        });
+        // Chapters of a small table are quickly planned, but the start of each is kept.
+        let most = (SCANNED * CHAPTER / draws.max(1)).clamp(SCANNED, MOST_KNOWN);
+        (batch / self.share()).saturating_sub(last.at.steps) / of_one.max(1) <= most
     }
 
     /// Batches of an epoch on this rank, estimated by the first known chapter.
@@ -242,7 +253,9 @@ impl<D: UncutDraws> Cuts<D> {
             let (step, draw) = part.at(&self.streams, self.rules.n_streams, within);
             let words = [part.epoch, part.draws.start + u64::from(draw), attempt];
             let random = hash(self.base.rules().seed, Purpose::Substitute, words);
-            let other = part.chapter.substitute(&self.buckets, step, draw, random);
+            // If all of its bucket are bad.
+            let of_any = attempt > MOST_OF_BUCKET;
+            let other = part.chapter.substitute(&self.buckets, step, (draw, of_any), random);
             (part.draw(draw), part.draw(other))
         }))
     }
