@@ -2,9 +2,9 @@
 //!
 //! Input: a recording in any supported container, in memory or by ranges of a file. Output: planar float32
 //! samples of a span. Invariant: the samples of a span equal, bit for bit, the same slice of a full decode
-//! (AAC and Opus: they are a pure function of bytes and span), and only the part that the span needs is decoded. The
-//! length in [`Recording::info`] is that of a full decode. It is computed from the bytes, never from a header
-//! that they contradict.
+//! (AAC and Opus: they are a pure function of bytes and span), and only the part that the span needs is
+//! decoded. The length in [`Recording::info`] is that of a full decode. It is computed from the bytes, never
+//! from a header that they contradict.
 //!
 //! ```
 //! use forebay_audio::{AudioDecoder, Planes};

@@ -59,7 +59,8 @@ pub(crate) fn sniff_after(rest: &[u8], is_tagged: bool) -> Result<(&'static dyn 
 /// The format of an Ogg file, by the first packets of its streams.
 fn ogg(bytes: &[u8]) -> Result<&'static dyn Format> {
     let mut found = Vec::new();
-    // A stream of Opus counts only without another one that is decoded: such files were so read before Opus was.
+    // A stream of Opus counts only without another one that is decoded: such files were so read before Opus
+    // was.
     let mut opus = None;
     let mut at = 0;
     // In Ogg all streams of a link begin before any continues.

@@ -276,7 +276,8 @@ fn impossible_streams_are_refused() {
     assert_eq!(info(b"OggS\0\x02").unwrap_err().kind, ErrorKind::Corrupt);
 }
 
-/// Opens and reads a damaged recording: each error makes the record bad, and spans depend on their bytes only.
+/// Opens and reads a damaged recording: each error makes the record bad, and spans depend on their bytes
+/// only.
 fn survive(bytes: &[u8], kept: &mut AudioDecoder, place: u16) {
     let recording = match kept.open(bytes) {
         Ok(recording) => recording,

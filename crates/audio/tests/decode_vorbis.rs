@@ -10,7 +10,7 @@ mod spans;
 
 use forebay_audio::{AudioDecoder, Repairs};
 use forebay_base::ErrorKind;
-use pages::{Page, cut_pages, put_together, take_apart};
+use pages::{cut_pages, put_together, take_apart};
 use patience::thread_time;
 use proptest::prelude::*;
 use spans::{

@@ -75,7 +75,7 @@ def encode(pcm, frame, family=0, application=AUDIO, changes=(), **options):
     control(encoder, 4027, c.byref(lookahead))
     padded = np.concatenate([pcm, np.zeros((lookahead.value + frame, channels), np.float32)])
     packets, buffer = [], (c.c_ubyte * 20_000)()
-    for i in range(0, (n + lookahead.value + frame - 1) // frame):
+    for i in range((n + lookahead.value + frame - 1) // frame):
         if changes and i % 8 == 0:
             apply(changes[i // 8 % len(changes)])
         part = np.ascontiguousarray(padded[i * frame : (i + 1) * frame])
@@ -133,7 +133,13 @@ def decode(packets, table, channels, pre_skip, n, gain=0):
     return np.clip(np.concatenate(out), -1, 1)[pre_skip : pre_skip + n] * np.float32(10 ** (gain / 5120))
 
 
-WAV_ORDER = {3: [0, 2, 1], 5: [0, 2, 1, 3, 4], 6: [0, 2, 1, 5, 3, 4], 7: [0, 2, 1, 6, 5, 3, 4], 8: [0, 2, 1, 7, 5, 6, 3, 4]}
+WAV_ORDER = {
+    3: [0, 2, 1],
+    5: [0, 2, 1, 3, 4],
+    6: [0, 2, 1, 5, 3, 4],
+    7: [0, 2, 1, 6, 5, 3, 4],
+    8: [0, 2, 1, 7, 5, 6, 3, 4],
+}
 mono = speech(2)[:, None]
 stereo = np.stack([music(2), np.roll(music(2), 240)], 1)
 switching = [
@@ -147,30 +153,58 @@ RECORDINGS = {
     "silk_nb_20ms_mono": (mono, 960, {"application": VOIP, "mode": SILK, "bandwidth": NARROW, "bitrate": 8000}),
     "silk_mb_40ms_mono": (mono, 1920, {"application": VOIP, "mode": SILK, "bandwidth": MEDIUM, "bitrate": 6000}),
     "silk_wb_60ms_mono": (mono, 2880, {"application": VOIP, "mode": SILK, "bandwidth": WIDE, "bitrate": 16_000}),
-    "silk_wb_10ms_stereo": (np.hstack([mono, 0.5 * np.roll(mono, 480)]), 480,
-        {"application": VOIP, "mode": SILK, "bandwidth": WIDE, "bitrate": 24_000}),
-    "silk_fec_mono": (mono, 960,
-        {"application": VOIP, "mode": SILK, "bandwidth": WIDE, "bitrate": 24_000, "fec": 1, "loss": 20}),
+    "silk_wb_10ms_stereo": (
+        np.hstack([mono, 0.5 * np.roll(mono, 480)]),
+        480,
+        {"application": VOIP, "mode": SILK, "bandwidth": WIDE, "bitrate": 24_000},
+    ),
+    "silk_fec_mono": (
+        mono,
+        960,
+        {"application": VOIP, "mode": SILK, "bandwidth": WIDE, "bitrate": 24_000, "fec": 1, "loss": 20},
+    ),
     "silk_dtx_mono": (pause, 960, {"application": VOIP, "mode": SILK, "bandwidth": WIDE, "bitrate": 12_000, "dtx": 1}),
-    "silk_dtx_60ms_mono": (pause, 2880,
-        {"application": VOIP, "mode": SILK, "bandwidth": WIDE, "bitrate": 12_000, "dtx": 1}),
-    "hybrid_swb_10ms_mono": (mono, 480, {"application": VOIP, "mode": HYBRID, "bandwidth": SUPERWIDE, "bitrate": 24_000}),
-    "hybrid_fb_20ms_stereo": (np.hstack([mono, 0.5 * np.roll(mono, 480)]), 960,
-        {"application": VOIP, "mode": HYBRID, "bandwidth": FULL, "bitrate": 40_000}),
+    "silk_dtx_60ms_mono": (
+        pause,
+        2880,
+        {"application": VOIP, "mode": SILK, "bandwidth": WIDE, "bitrate": 12_000, "dtx": 1},
+    ),
+    "hybrid_swb_10ms_mono": (
+        mono,
+        480,
+        {"application": VOIP, "mode": HYBRID, "bandwidth": SUPERWIDE, "bitrate": 24_000},
+    ),
+    "hybrid_fb_20ms_stereo": (
+        np.hstack([mono, 0.5 * np.roll(mono, 480)]),
+        960,
+        {"application": VOIP, "mode": HYBRID, "bandwidth": FULL, "bitrate": 40_000},
+    ),
     "celt_2_5ms_mono": (stereo[:60_000, :1], 120, {"mode": CELT, "bitrate": 64_000}),
     "celt_5ms_stereo": (stereo[:40_000], 240, {"mode": CELT, "bitrate": 96_000}),
     "celt_20ms_stereo_256k": (stereo[:24_000], 960, {"mode": CELT, "bitrate": 256_000}),
     "celt_60ms_mono": (stereo[:, :1], 2880, {"mode": CELT, "bitrate": 32_000}),
     "celt_cbr_nb_mono": (stereo[:, :1], 960, {"mode": CELT, "bandwidth": NARROW, "bitrate": 16_000, "vbr": 0}),
     "switching_mono": (mono, 960, {"changes": switching}),
-    "switching_stereo": (np.hstack([mono, 0.5 * np.roll(mono, 480)]), 960,
-        {"changes": [{**one, "channels": 1 + i % 2} for i, one in enumerate(switching * 2)]}),
-    "surround_3ch": (np.stack([np.roll(music(0.7), 700 * k) for k in range(3)], 1), 960,
-        {"family": 1, "bitrate": 90_000}),
-    "surround_6ch": (np.stack([np.roll(music(0.7), 700 * k) for k in range(6)], 1), 960,
-        {"family": 1, "bitrate": 160_000}),
-    "discrete_3ch": (np.stack([np.roll(music(0.7), 700 * k) for k in range(3)], 1), 960,
-        {"family": 255, "bitrate": 90_000}),
+    "switching_stereo": (
+        np.hstack([mono, 0.5 * np.roll(mono, 480)]),
+        960,
+        {"changes": [{**one, "channels": 1 + i % 2} for i, one in enumerate(switching * 2)]},
+    ),
+    "surround_3ch": (
+        np.stack([np.roll(music(0.7), 700 * k) for k in range(3)], 1),
+        960,
+        {"family": 1, "bitrate": 90_000},
+    ),
+    "surround_6ch": (
+        np.stack([np.roll(music(0.7), 700 * k) for k in range(6)], 1),
+        960,
+        {"family": 1, "bitrate": 160_000},
+    ),
+    "discrete_3ch": (
+        np.stack([np.roll(music(0.7), 700 * k) for k in range(3)], 1),
+        960,
+        {"family": 255, "bitrate": 90_000},
+    ),
     "gain_minus_6db_mono": (stereo[:30_000, :1], 960, {"gain": -1536, "bitrate": 48_000}),
 }
 

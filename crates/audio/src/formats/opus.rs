@@ -6,10 +6,10 @@
 //! their durations should sum to the step of the granule position. So a fault affects only the spans that
 //! overlap its group, and later times stay correct.
 //!
-//! **A span is a pure function of the bytes and the span**: a new decoder starts at the first packet that ends
-//! less than [`PRE_ROLL`] before the span, or at the start of the stream. It is not a slice of a full decode
-//! bit for bit, since an Opus decoder depends on all packets before. After the pre-roll CELT differs by at
-//! most 1e-5. The prediction filters of SILK (also within hybrid packets) forget their rounding only in
+//! **A span is a pure function of the bytes and the span**: a new decoder starts at the first packet that
+//! ends less than [`PRE_ROLL`] before the span, or at the start of the stream. It is not a slice of a full
+//! decode bit for bit, since an Opus decoder depends on all packets before. After the pre-roll CELT differs
+//! by at most 1e-5. The prediction filters of SILK (also within hybrid packets) forget their rounding only in
 //! silence and noise: there the difference is 0 or up to 0.012 at 6 kbit/s, as in libopus.
 //!
 //! The timeline is that of the granule positions, with the same rules as for Vorbis: a group that is at most
@@ -158,8 +158,8 @@ impl Opus {
     }
 }
 
-/// Decodes any packets, of which the first is the head if it can be one. Each part of a packet is within it, and
-/// has the samples that its first bytes declare.
+/// Decodes any packets, of which the first is the head if it can be one. Each part of a packet is within it,
+/// and has the samples that its first bytes declare.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn any_packets(packets: &[Vec<u8>]) {
     let head = packets.first().and_then(|packet| head::Head::parse(packet).ok());
@@ -187,8 +187,8 @@ pub(crate) fn any_packets(packets: &[Vec<u8>]) {
     }
 }
 
-/// Makes a file of at least `n_samples` from the packets of `bytes`, over and over, in pages of some 4 KB with
-/// right positions and checksums.
+/// Makes a file of at least `n_samples` from the packets of `bytes`, over and over, in pages of some 4 KB
+/// with right positions and checksums.
 #[cfg(test)]
 pub(crate) fn repeated(bytes: &[u8], n_samples: i64) -> Vec<u8> {
     use crate::ogg::{OggPackets, OggPages};

@@ -45,6 +45,7 @@ impl Decoder {
         for (number, _) in (0..usize::from(head.channels)).filter_map(|place| head.source(place)) {
             if streams.iter().all(|stream| stream.number != number) {
                 let channels = head.width(number);
+                // bounded: one or two channels.
                 let pcm = vec![0.0; MAX_SAMPLES * channels];
                 streams.push(Stream { number, channels, decoder: new_decoder(channels)?, pcm });
             }

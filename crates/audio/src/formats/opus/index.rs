@@ -271,10 +271,9 @@ impl Place {
         Opus { pages, links }
     }
 
-    /// The samples that a window that begins at byte `at` can decode, without pre-roll; None if there are none.
-    ///
-    /// From a page with a granule position on, all samples after that position can be decoded. A position up to
-    /// the first sample is no such place: the first samples need all packets before.
+    /// The samples that a window that begins at byte `at` can decode, without pre-roll; None if there are
+    /// none.  From a page with a granule position on, all samples after that position can be decoded. A
+    /// position up to the first sample is no such place: the first samples need all packets before.
     fn ends(&self, window: &Opus, at: u64) -> Option<WindowSamples> {
         let link = window.links.first()?;
         let point = |page: &Page| {

@@ -284,8 +284,8 @@ impl Link {
         }
     }
 
-    /// Returns the number of samples of the packets of `group` beyond its granule position; below 0 if they do
-    /// not reach it.
+    /// Returns the number of samples of the packets of `group` beyond its granule position; below 0 if they
+    /// do not reach it.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the difference cannot be repaired.

@@ -57,13 +57,12 @@ impl<'a> Frames<'a> {
             let (&count, after) = rest.split_first()?;
             rest = after;
             (n, is_constant) = (usize::from(count & 63), count & 128 == 0);
-            while count & 64 != 0 {
+            let mut is_padded = count & 64 != 0;
+            while is_padded {
                 let (&more, after) = rest.split_first()?;
                 rest = after;
                 padding += usize::from(more.min(254));
-                if more < 255 {
-                    break;
-                }
+                is_padded = more == 255;
             }
         }
         // All lengths but the last are given, or none; the last one if the stream is delimited.
