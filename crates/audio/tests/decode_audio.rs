@@ -77,11 +77,8 @@ fn every_file_decodes_to_what_is_expected() {
         let got = match decode(&mut decoder, &bytes) {
             Ok((recording, whole)) => {
                 let info = recording.info();
-                let sum = if is_approximate(&recording, &name) {
-                    "-".into()
-                } else {
-                    format!("{:08x}", crc32(&whole))
-                };
+                let is_rounded = matches!(info.codec, Codec::Aac | Codec::Opus);
+                let sum = if is_rounded { "-".into() } else { format!("{:08x}", crc32(&whole)) };
                 vec![info.sample_rate.to_string(), info.channels.to_string(), info.n_samples.to_string(), sum]
             }
             Err(error) => vec![error.kind.to_string()],
